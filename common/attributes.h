@@ -1,0 +1,60 @@
+// The attributes of an op: named, typed constants such as axes or an activation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
+#include "tensord/common/dtype.h"
+
+namespace tensord {
+
+// What an attribute may hold; `Bytes` is raw memory (the elements of a constant), the others say it.
+struct Bytes {
+  std::string data;
+  friend bool operator==(const Bytes& a, const Bytes& b) { return a.data == b.data; }
+};
+using AttrValue =
+    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Bytes>;
+
+// The name of the alternative a value holds: "bool", "int", "float", "string", "ints", "dtype", "bytes".
+absl::string_view AttrTypeName(const AttrValue& value);
+
+// A small map. Lookup is a scan: ops have at most half a dozen attributes.
+class Attributes {
+ public:
+  Attributes() = default;
+  Attributes(std::initializer_list<std::pair<std::string, AttrValue>> list) {
+    for (const auto& [name, value] : list) Set(name, value);
+  }
+
+  const AttrValue* Find(absl::string_view name) const;
+  void Set(absl::string_view name, AttrValue value);
+
+  // For attributes whose presence and type the schema has established: CHECK-fails otherwise.
+  bool Bool(absl::string_view name) const { return Get<bool>(name); }
+  int64_t Int(absl::string_view name) const { return Get<int64_t>(name); }
+  double Float(absl::string_view name) const { return Get<double>(name); }
+  const std::string& String(absl::string_view name) const { return Get<std::string>(name); }
+  const std::vector<int64_t>& Ints(absl::string_view name) const {
+    return Get<std::vector<int64_t>>(name);
+  }
+  DType Type(absl::string_view name) const { return Get<DType>(name); }
+  const std::string& Data(absl::string_view name) const { return Get<Bytes>(name).data; }
+
+  bool empty() const { return entries_.empty(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  template <typename T>
+  const T& Get(absl::string_view name) const;
+
+  absl::InlinedVector<std::pair<std::string, AttrValue>, 2> entries_;
+};
+
+}  // namespace tensord

@@ -1,0 +1,104 @@
+// The registry of ops: what each takes, what it gives, and the words with which it refuses.
+//
+// Client and server run the same inference, so the client knows dtype, shape and device of a result
+// before anything is sent, and refuses what the server would refuse.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/tensor_spec.h"
+
+namespace tensord {
+
+enum class AttrType : uint8_t { kBool, kInt, kFloat, kScalar, kString, kInts, kDType, kBytes };
+
+struct AttrDef {
+  std::string name;
+  AttrType type;  // kScalar takes a bool, an int or a float and keeps which it was
+  std::optional<AttrValue> default_value;  // none: the attribute is required
+  std::string doc;
+};
+
+class InferenceContext;
+
+struct OpSchema {
+  std::string name;       // "matmul": snake case, PyTorch's or NumPy's word where there is one
+  std::string signature;  // "(M,K)·(K,N) -> (M,N)": shapes, for messages and documentation
+  std::string doc;        // one sentence
+  int min_inputs = 0;
+  int max_inputs = 0;  // 0 inputs: a creation op, which needs a device to be named
+  std::vector<AttrDef> attrs;
+  // Fills the context's output and casts, and brings its attributes into normal form.
+  absl::Status (*infer)(InferenceContext&) = nullptr;
+};
+
+// What an op comes to for given inputs. `attrs` is in normal form: every attribute of the schema is
+// present with its declared type, and axes, ranges and shapes are resolved:
+//   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
+//   softmax      "axis": int >= 0;   concat "axis": int >= 0
+//   reshape      "shape": without -1;   permute "axes": non-negative
+//   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,
+//                0 <= start <= stop <= dim
+// `input_dtypes[i]` is the dtype in which the kernel reads input i: where it differs from the input's
+// own, the engine casts first. Kernels see inputs only in these dtypes.
+struct OpPlan {
+  const OpSchema* schema = nullptr;
+  Attributes attrs;
+  absl::InlinedVector<DType, 3> input_dtypes;
+  TensorSpec output;
+};
+
+class InferenceContext {
+ public:
+  InferenceContext(absl::Span<const TensorSpec> inputs, OpPlan* plan)
+      : inputs_(inputs), plan_(plan) {}
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  const TensorSpec& input(int i) const { return inputs_[i]; }
+  const Attributes& attrs() const { return plan_->attrs; }
+  void SetAttr(absl::string_view name, AttrValue value) {
+    plan_->attrs.Set(name, std::move(value));
+  }
+  void SetOutput(DType dtype, Shape shape) { plan_->output = {dtype, std::move(shape)}; }
+  void ReadInputAs(int i, DType dtype) { plan_->input_dtypes[i] = dtype; }
+
+  // INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".
+  absl::Status Error(absl::string_view what) const;
+
+ private:
+  absl::Span<const TensorSpec> inputs_;
+  OpPlan* plan_;
+};
+
+// nullptr where there is no such op.
+const OpSchema* FindOp(absl::string_view name);
+
+// Every op, sorted by name. The registry is built once and never changes.
+absl::Span<const OpSchema* const> AllOps();
+
+// Checks the number of inputs and the attributes (unknown, missing, ill-typed), fills defaults, runs
+// inference and validates the result. Every failure is INVALID_ARGUMENT, except an unknown op, which
+// is NOT_FOUND and lists the nearest names.
+absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                              const Attributes& attrs);
+
+// An input as an error message names it.
+struct NamedInput {
+  uint64_t handle;
+  const TensorSpec* spec;
+  DeviceName device;
+};
+
+// OK where all inputs are on one device; otherwise INVALID_ARGUMENT naming the op, both tensors'
+// handles, specs and devices, and the copy that would mend it.
+absl::Status CheckSameDevice(absl::string_view op, absl::Span<const NamedInput> inputs);
+
+}  // namespace tensord

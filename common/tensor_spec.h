@@ -1,0 +1,30 @@
+// What is known of a tensor without looking at its values.
+#pragma once
+
+#include <string>
+
+#include "tensord/common/dtype.h"
+#include "tensord/common/shape.h"
+
+namespace tensord {
+
+struct TensorSpec {
+  DType dtype = DType::kUnspecified;
+  Shape shape;
+
+  int64_t num_elements() const { return shape.num_elements(); }
+  int64_t size_bytes() const { return shape.num_elements() * SizeOf(dtype); }
+
+  // Shape::Validate, and that the dtype is one of ours.
+  absl::Status Validate() const;
+
+  // "float32[2, 3]".
+  std::string ToString() const;
+
+  friend bool operator==(const TensorSpec& a, const TensorSpec& b) {
+    return a.dtype == b.dtype && a.shape == b.shape;
+  }
+  friend bool operator!=(const TensorSpec& a, const TensorSpec& b) { return !(a == b); }
+};
+
+}  // namespace tensord

@@ -1,0 +1,114 @@
+// The contract of a backend: one logical device, its memory, its kernels, its transfers.
+//
+// Threads. A device's kernels are launched from one thread at a time, its executor's (executor.h),
+// in the order in which they are to take effect; a backend may run them later than Launch() returns
+// (CUDA: on a stream), as long as everything launched so far is finished when Fence() calls back.
+// Allocation and host transfers may be called from any thread at any time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/tensor_spec.h"
+#include "tensord/server/device/buffer.h"
+
+namespace tensord {
+
+struct DeviceInfo {
+  DeviceName name;                 // logical: "cuda:1"
+  int physical_index = 0;          // which GPU (or 0 for the host) it stands on
+  std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
+  std::string uuid;                // stable over restarts; logical devices of one GPU share it
+  std::string compute_capability;  // "9.0"; empty for a CPU
+  int threads = 0;                 // a CPU device's threads; 0 for a GPU
+};
+
+struct MemoryStats {
+  int64_t total_bytes = 0;  // of the physical device
+  int64_t limit_bytes = 0;  // what this logical device may hold at once
+  int64_t used_bytes = 0;   // held by buffers now: the sum of their size_bytes()
+  int64_t peak_bytes = 0;   // the most that used_bytes has been
+};
+
+// A dense row-major operand of a kernel.
+struct Operand {
+  const TensorSpec* spec;
+  void* data;  // an address of the device; null where the tensor is empty
+
+  template <typename T>
+  const T* As() const {
+    return static_cast<const T*>(data);
+  }
+  template <typename T>
+  T* AsMutable() const {
+    return static_cast<T*>(data);
+  }
+};
+
+// One op, ready to run: inputs have the dtypes of OpPlan::input_dtypes, `attrs` is in normal form
+// (op_schema.h), and the output is allocated, overlapping no input.
+struct KernelCall {
+  const OpSchema* schema;
+  const Attributes* attrs;
+  absl::Span<const Operand> inputs;
+  Operand output;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  const DeviceName& name() const { return info().name; }
+
+  // Thread-safe. A snapshot.
+  virtual MemoryStats memory() const = 0;
+
+  // True where Buffer::data() may be dereferenced by the host.
+  virtual bool host_accessible() const = 0;
+
+  // Thread-safe. Memory of `size_bytes` >= 0, aligned to 64 bytes at least, content unspecified.
+  // RESOURCE_EXHAUSTED naming the device and the bytes asked for, free and limit where it would go
+  // past the limit or the physical device has no more; nothing changes then.
+  virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
+
+  // Executor thread. Runs or enqueues the kernel of `call.schema`. Operands must stay alive until
+  // the kernel is done; for stream-ordered backends releasing them after Launch() returned is enough,
+  // because their memory is reused in stream order.
+  virtual absl::Status Launch(const KernelCall& call) = 0;
+
+  // Executor thread. dst[0, bytes) = src[0, bytes), where `src` may be of any device and is complete
+  // (its device's Fence has called back since it was launched). Ordered like a kernel.
+  virtual absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) = 0;
+
+  // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet; the
+  // bytes are in place for every kernel launched after it returns, and `src` may be reused.
+  virtual absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) = 0;
+
+  // Thread-safe, blocking. Reads from a complete buffer into host memory.
+  virtual absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) = 0;
+
+  // Executor thread. Calls `done` once everything launched so far has finished, with the error that
+  // the device has reported meanwhile, if any. `done` must be brief and not call the device; it may
+  // run inside Fence() or on a thread of the backend's.
+  virtual void Fence(std::function<void(absl::Status)> done) = 0;
+
+  // Called once on the executor's thread before anything else, and so is the thread that Launch()
+  // will be called from: a backend binds thread-local state here (CUDA's current device, OpenMP's
+  // number of threads).
+  virtual void BindThread() {}
+
+ protected:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+};
+
+}  // namespace tensord

@@ -1,0 +1,75 @@
+#include "tensord/server/device/executor.h"
+
+#include <utility>
+
+namespace tensord {
+
+class Executor::Lane {
+ public:
+  std::deque<Task> tasks;  // guarded by the executor's mu_
+  bool queued = false;     // whether the executor's ready_ holds this lane
+};
+
+namespace {
+// Tasks that a lane runs in one turn: enough to make the lock cheap, few enough to be fair.
+constexpr int kTasksPerTurn = 16;
+}  // namespace
+
+Executor::Executor(Device* device) : device_(device), thread_([this] { Run(); }) {}
+
+Executor::~Executor() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  wake_.SignalAll();
+  thread_.join();
+}
+
+std::shared_ptr<Executor::Lane> Executor::NewLane() { return std::make_shared<Lane>(); }
+
+void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
+  bool wake = false;
+  {
+    MutexLock lock(&mu_);
+    lane->tasks.push_back(std::move(task));
+    if (!lane->queued) {
+      lane->queued = true;
+      wake = ready_.empty();
+      ready_.push_back(lane);
+    }
+  }
+  if (wake) wake_.Signal();
+}
+
+void Executor::Run() {
+  device_->BindThread();
+  absl::InlinedVector<Task, kTasksPerTurn> turn;
+  while (true) {
+    std::shared_ptr<Lane> lane;
+    {
+      MutexLock lock(&mu_);
+      while (ready_.empty() && !stopping_) wake_.Wait(&mu_);
+      if (ready_.empty()) return;
+      lane = std::move(ready_.front());
+      ready_.pop_front();
+      while (!lane->tasks.empty() && turn.size() < kTasksPerTurn) {
+        turn.push_back(std::move(lane->tasks.front()));
+        lane->tasks.pop_front();
+      }
+    }
+    for (Task& task : turn) {
+      task();
+      task = nullptr;  // what the task held goes before the next one runs
+    }
+    turn.clear();
+    MutexLock lock(&mu_);
+    if (lane->tasks.empty()) {
+      lane->queued = false;
+    } else {
+      ready_.push_back(std::move(lane));
+    }
+  }
+}
+
+}  // namespace tensord

@@ -1,0 +1,43 @@
+#include "tensord/server/device/memory_accountant.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord {
+
+absl::Status MemoryAccountant::Reserve(int64_t bytes) {
+  int64_t used = used_bytes_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > limit_bytes_ - used) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          device_.ToString(), " is out of memory: asked for ", bytes, " bytes, ",
+          std::max<int64_t>(0, limit_bytes_ - used), " bytes are free of its limit of ",
+          limit_bytes_, " bytes; delete tensors there, or copy to another device"));
+    }
+  } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  int64_t peak = peak_bytes_.load(std::memory_order_relaxed);
+  while (used + bytes > peak &&
+         !peak_bytes_.compare_exchange_weak(peak, used + bytes, std::memory_order_relaxed)) {
+  }
+  return absl::OkStatus();
+}
+
+void MemoryAccountant::Release(int64_t bytes) {
+  used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+absl::Status MemoryAccountant::PhysicallyExhausted(int64_t bytes,
+                                                   int64_t physically_free_bytes) const {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      device_.ToString(), " is out of memory: asked for ", bytes, " bytes, ",
+      physically_free_bytes, " bytes are free on the physical device (its limit is ", limit_bytes_,
+      " bytes); something else uses the rest"));
+}
+
+MemoryStats MemoryAccountant::Snapshot() const {
+  return {total_bytes_, limit_bytes_, used_bytes_.load(std::memory_order_relaxed),
+          peak_bytes_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace tensord

@@ -1,0 +1,37 @@
+// Counts a device's bytes against its limit. Shared by all backends so that the figures and the
+// words of a refusal are the same everywhere.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "tensord/common/device_name.h"
+#include "tensord/server/device/device.h"
+
+namespace tensord {
+
+// Thread-safe.
+class MemoryAccountant {
+ public:
+  MemoryAccountant(DeviceName device, int64_t total_bytes, int64_t limit_bytes)
+      : device_(device), total_bytes_(total_bytes), limit_bytes_(limit_bytes) {}
+
+  // Takes `bytes` or changes nothing: RESOURCE_EXHAUSTED with asked, free and limit.
+  absl::Status Reserve(int64_t bytes);
+  void Release(int64_t bytes);
+
+  // The refusal of an allocation that the limit allowed and the physical device did not.
+  absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
+
+  MemoryStats Snapshot() const;
+
+ private:
+  const DeviceName device_;
+  const int64_t total_bytes_;
+  const int64_t limit_bytes_;
+  std::atomic<int64_t> used_bytes_{0};
+  std::atomic<int64_t> peak_bytes_{0};
+};
+
+}  // namespace tensord
