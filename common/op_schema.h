@@ -54,6 +54,9 @@ struct OpPlan {
   Attributes attrs;
   absl::InlinedVector<DType, 3> input_dtypes;
   TensorSpec output;
+  // The result has the very bytes of input 0 (reshape, a cast to the same dtype): the engine shares
+  // the memory and runs no kernel.
+  bool alias = false;
 };
 
 class InferenceContext {
@@ -68,6 +71,7 @@ class InferenceContext {
     plan_->attrs.Set(name, std::move(value));
   }
   void SetOutput(DType dtype, Shape shape) { plan_->output = {dtype, std::move(shape)}; }
+  void SetAlias() { plan_->alias = true; }
   void ReadInputAs(int i, DType dtype) { plan_->input_dtypes[i] = dtype; }
 
   // INVALID_ARGUMENT: "matmul: <what>; inputs are float32[2, 3] and float32[4, 5]".

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace tensord {
+namespace tensord::server {
 
 class Device;
 
@@ -36,4 +36,4 @@ class Buffer {
 
 using BufferRef = std::shared_ptr<Buffer>;
 
-}  // namespace tensord
+}  // namespace tensord::server

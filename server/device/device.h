@@ -19,7 +19,7 @@
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
 
-namespace tensord {
+namespace tensord::server {
 
 struct DeviceInfo {
   DeviceName name;                 // logical: "cuda:1"
@@ -111,4 +111,4 @@ class Device {
   Device& operator=(const Device&) = delete;
 };
 
-}  // namespace tensord
+}  // namespace tensord::server

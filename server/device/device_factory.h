@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "tensord/server/device/device.h"
 
-namespace tensord {
+namespace tensord::server {
 
 // One logical device to be made. "cpu", "cuda:1", "cpu=2GiB", "cuda:0=8GiB": kind, physical index
 // (default 0) and memory limit (default: the physical device's memory divided by the logical devices
@@ -33,4 +33,4 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
 // Why there is no GPU to serve: "built without CUDA", "no driver: …"; empty where there is one.
 std::string CudaUnavailableReason();
 
-}  // namespace tensord
+}  // namespace tensord::server

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace tensord {
+namespace tensord::server {
 
 class Executor::Lane {
  public:
@@ -72,4 +72,4 @@ void Executor::Run() {
   }
 }
 
-}  // namespace tensord
+}  // namespace tensord::server

@@ -10,7 +10,7 @@
 #include "tensord/common/mutex.h"
 #include "tensord/server/device/device.h"
 
-namespace tensord {
+namespace tensord::server {
 
 // One per device. Work comes in lanes (one per session): each lane is first in, first out; lanes with
 // work take turns, so that one client's backlog doesn't hold up another's single op.
@@ -43,4 +43,4 @@ class Executor {
   std::thread thread_;
 };
 
-}  // namespace tensord
+}  // namespace tensord::server

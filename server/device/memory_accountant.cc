@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace tensord {
+namespace tensord::server {
 
 absl::Status MemoryAccountant::Reserve(int64_t bytes) {
   int64_t used = used_bytes_.load(std::memory_order_relaxed);
@@ -40,4 +40,4 @@ MemoryStats MemoryAccountant::Snapshot() const {
           peak_bytes_.load(std::memory_order_relaxed)};
 }
 
-}  // namespace tensord
+}  // namespace tensord::server

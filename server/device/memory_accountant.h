@@ -9,7 +9,7 @@
 #include "tensord/common/device_name.h"
 #include "tensord/server/device/device.h"
 
-namespace tensord {
+namespace tensord::server {
 
 // Thread-safe.
 class MemoryAccountant {
@@ -34,4 +34,4 @@ class MemoryAccountant {
   std::atomic<int64_t> peak_bytes_{0};
 };
 
-}  // namespace tensord
+}  // namespace tensord::server
