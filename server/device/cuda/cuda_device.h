@@ -1,0 +1,33 @@
+// The CUDA backend: a logical device on an NVIDIA GPU.
+//
+// Every device has one compute stream, on which its memory is allocated, its kernels run and its
+// memory is freed, so that memory is reused in stream order and nobody waits for it. Host transfers
+// run on copy streams of their own, ordered against the compute stream by events, through rings of
+// pinned host memory. Nothing here needs a driver until one of these functions is called.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tensord/common/device_name.h"
+#include "tensord/server/device/device.h"
+
+namespace tensord {
+
+// How many GPUs can be used. 0 where there is none, with the cause in `reason` (may be null):
+// "no driver: CUDA driver version is insufficient for CUDA runtime version". Thread-safe.
+int CudaDeviceCount(std::string* reason);
+
+// Memory of GPU `physical_index` in bytes. INVALID_ARGUMENT where there is no such GPU, UNAVAILABLE
+// where there is no driver. Thread-safe.
+absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
+
+// A logical device called `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
+// buffers. Beside them it takes, uncounted, a workspace for the matrix products and what the driver
+// needs. Errors as for CudaTotalMemory, and those of the driver.
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
+                                                       int64_t limit_bytes);
+
+}  // namespace tensord
