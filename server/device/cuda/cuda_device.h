@@ -14,7 +14,7 @@
 #include "tensord/common/device_name.h"
 #include "tensord/server/device/device.h"
 
-namespace tensord {
+namespace tensord::server {
 
 // How many GPUs can be used. 0 where there is none, with the cause in `reason` (may be null):
 // "no driver: CUDA driver version is insufficient for CUDA runtime version". Thread-safe.
@@ -30,4 +30,4 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 
-}  // namespace tensord
+}  // namespace tensord::server
