@@ -1,0 +1,213 @@
+// Random numbers that are bitwise the same on every device: element i of a tensor is a function of
+// the seed and of i alone.
+//
+// The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011) with key (low, high word of the seed) and counter (low, high word of the block, 0, 0).
+// A block holds four 32-bit words:
+//   float32, float16, bfloat16   one word an element: word i % 4 of block i / 4
+//   float64                      two words an element, low word first: block i / 2
+// A normal needs two uniforms and gives two values, so elements come in pairs: (i, i + 1), i even.
+//
+// Logarithm, sine and cosine are polynomials in + - * / and sqrt, which IEEE 754 rounds alike
+// everywhere, as long as the compiler doesn't fuse a product with a sum: the host's files that
+// include this are compiled with -ffp-contract=off, and device code uses the intrinsics below.
+// float16 and bfloat16 round the float32 value.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "tensord/common/float16.h"
+
+#ifndef TENSORD_ISA_NAMESPACE
+#define TENSORD_ISA_NAMESPACE portable
+#endif
+
+namespace tensord::server {
+inline namespace TENSORD_ISA_NAMESPACE {
+
+// ---------------------------------------------------------------- the generator
+
+struct PhiloxBlock {
+  uint32_t word[4];
+};
+
+TENSORD_HD inline PhiloxBlock Philox(uint64_t seed, uint64_t block) {
+  constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
+  auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+  auto c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32);
+  uint32_t c2 = 0, c3 = 0;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{kMultiplier0} * c0;
+    const uint64_t product1 = uint64_t{kMultiplier1} * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
+    c1 = static_cast<uint32_t>(product1);
+    c3 = static_cast<uint32_t>(product0);
+    key0 += kWeyl0;
+    key1 += kWeyl1;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// The float64 draw of element `half` (0 or 1) of a block.
+TENSORD_HD inline uint64_t Word64(const PhiloxBlock& block, int half) {
+  return uint64_t{block.word[2 * half + 1]} << 32 | block.word[2 * half];
+}
+
+// ---------------------------------------------------------------- arithmetic that is never fused
+
+namespace exact {
+
+TENSORD_HD inline double Mul(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+TENSORD_HD inline double Add(double a, double b) {
+#ifdef __CUDA_ARCH__
+  return __dadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
+TENSORD_HD inline float Mul(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+TENSORD_HD inline float Add(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
+TENSORD_HD inline uint64_t Bits(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+TENSORD_HD inline double FromBits(uint64_t bits) {
+  double x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// c[0] + c[1] x + c[2] x^2 + ... by Horner's rule.
+template <int kTerms>
+TENSORD_HD inline double Polynomial(const double (&c)[kTerms], double x) {
+  double sum = c[kTerms - 1];
+  for (int i = kTerms - 2; i >= 0; --i) sum = Add(Mul(sum, x), c[i]);
+  return sum;
+}
+
+// ln x of a normal, finite x > 0, to about an ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)), and
+// ln m = 2 artanh s, s = (m - 1) / (m + 1).
+TENSORD_HD inline double Ln(double x) {
+  constexpr double kLn2High = 0x1.62e42fee00000p-1;  // ends in zeros: its product with e is exact
+  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+  constexpr uint64_t kSqrtHalfBits = 0x3fe6a09e667f3bcd;
+  const uint64_t bits = Bits(x);
+  // The high bits of the difference count how many powers of two x is above sqrt(1/2).
+  const int32_t e = static_cast<int32_t>(static_cast<int64_t>(bits - kSqrtHalfBits) >> 52);
+  const double m = FromBits(bits - (static_cast<uint64_t>(static_cast<int64_t>(e)) << 52));
+  const double s = (m - 1.0) / (m + 1.0);
+  const double z = Mul(s, s);
+  const double c[] = {1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
+                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21};
+  const double artanh = Add(s, Mul(Mul(s, z), Polynomial(c, z)));
+  const double ed = e;
+  return Add(Mul(ed, kLn2High), Add(Mul(ed, kLn2Low), Mul(2.0, artanh)));
+}
+
+// sin and cos of a turn * (2 pi), 0 <= turn < 1, to about an ulp. The angle is taken off the
+// nearest quarter turn, which is exact in turns; Taylor's series serves the remaining +-pi/4.
+TENSORD_HD inline void SinCosTurn(double turn, double* sin, double* cos) {
+  const auto quarters = static_cast<int32_t>(Add(Mul(turn, 4.0), 0.5));  // 0 .. 4
+  const double x = Mul(Add(turn, Mul(-0.25, static_cast<double>(quarters))), 0x1.921fb54442d18p+2);
+  const double z = Mul(x, x);
+  const double s[] = {-1.0 / 6,        1.0 / 120,        -1.0 / 5040,         1.0 / 362880,
+                      -1.0 / 39916800, 1.0 / 6227020800, -1.0 / 1307674368000};
+  const double c[] = {-1.0 / 2,       1.0 / 24,        -1.0 / 720,          1.0 / 40320,
+                      -1.0 / 3628800, 1.0 / 479001600, -1.0 / 87178291200., 1.0 / 20922789888000.};
+  const double sin_x = Add(x, Mul(Mul(x, z), Polynomial(s, z)));
+  const double cos_x = Add(1.0, Mul(z, Polynomial(c, z)));
+  const bool swap = (quarters & 1) != 0;
+  const double sin_q = swap ? cos_x : sin_x;
+  const double cos_q = swap ? sin_x : cos_x;
+  *sin = (quarters & 2) != 0 ? -sin_q : sin_q;
+  *cos = ((quarters + 1) & 2) != 0 ? -cos_q : cos_q;
+}
+
+}  // namespace exact
+
+// ---------------------------------------------------------------- uniform
+
+// The range [low, high); where low == high, all draws are low.
+template <typename T>
+struct UniformRange {
+  T low;
+  T width;
+  T highest;  // the largest value below high: low + u * width may round up to high itself
+
+  TENSORD_HD UniformRange(T low_bound, T high_bound)
+      : low(low_bound),
+        width(exact::Add(high_bound, -low_bound)),
+        highest(low_bound < high_bound ? std::nextafter(high_bound, low_bound) : low_bound) {}
+};
+
+TENSORD_HD inline float UniformFloat(uint32_t word, const UniformRange<float>& range) {
+  const float u = static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24f;
+  const float value = exact::Add(range.low, exact::Mul(u, range.width));
+  return value < range.highest ? value : range.highest;
+}
+
+TENSORD_HD inline double UniformDouble(uint64_t word, const UniformRange<double>& range) {
+  const double u = static_cast<double>(static_cast<int64_t>(word >> 11)) * 0x1p-53;
+  const double value = exact::Add(range.low, exact::Mul(u, range.width));
+  return value < range.highest ? value : range.highest;
+}
+
+// ---------------------------------------------------------------- normal
+
+// Two independent normals from a radius draw u1 in (0, 1] and an angle draw u2 in [0, 1): Box and
+// Muller, 1958.
+TENSORD_HD inline void BoxMuller(double u1, double u2, double* z0, double* z1) {
+  const double radius = ::sqrt(exact::Mul(-2.0, exact::Ln(u1)));
+  double sin, cos;
+  exact::SinCosTurn(u2, &sin, &cos);
+  *z0 = exact::Mul(radius, cos);
+  *z1 = exact::Mul(radius, sin);
+}
+
+// The standard normals of a pair of float32 elements, still in double.
+TENSORD_HD inline void NormalPair32(uint32_t word0, uint32_t word1, double* z0, double* z1) {
+  BoxMuller(exact::Mul(static_cast<double>(static_cast<int64_t>(word0) + 1), 0x1p-32),
+            exact::Mul(static_cast<double>(static_cast<int64_t>(word1)), 0x1p-32), z0, z1);
+}
+
+// The standard normals of a pair of float64 elements.
+TENSORD_HD inline void NormalPair64(uint64_t word0, uint64_t word1, double* z0, double* z1) {
+  BoxMuller(exact::Mul(static_cast<double>(static_cast<int64_t>(word0 >> 11) + 1), 0x1p-53),
+            exact::Mul(static_cast<double>(static_cast<int64_t>(word1 >> 11)), 0x1p-53), z0, z1);
+}
+
+// mean + stddev z; a float32 element is this, rounded.
+TENSORD_HD inline double ScaleNormal(double z, double mean, double stddev) {
+  return exact::Add(mean, exact::Mul(stddev, z));
+}
+
+}  // namespace TENSORD_ISA_NAMESPACE
+}  // namespace tensord::server
