@@ -1,0 +1,133 @@
+// A connection to a tensord server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "tensord/client/device.h"
+#include "tensord/client/tensor.h"
+#include "tensord/common/tensor_spec.h"
+
+namespace tensord {
+
+struct ConnectOptions {
+  // What this program calls itself in the server's log; at most 128 bytes.
+  std::string client_name;
+  // How long Connect may take in all.
+  absl::Duration connect_timeout = absl::Seconds(10);
+  // How long the server keeps the session after this program is gone without a word. Zero: the
+  // server's default. The server may grant less.
+  absl::Duration lease = absl::ZeroDuration();
+  // How often an idle connection is probed, and how long an answer may take before the server
+  // counts as gone.
+  absl::Duration keepalive_interval = absl::Seconds(20);
+  absl::Duration keepalive_timeout = absl::Seconds(20);
+  // What may be under way before a call waits for the server to take something in.
+  int64_t max_pending_commands = 64 * 1024;
+  int64_t max_pending_bytes = 64 * 1024 * 1024;
+};
+
+// What a server says of itself.
+struct ServerInfo {
+  std::string version;  // of the program: "0.1.0"
+  int min_protocol_version = 0;
+  int max_protocol_version = 0;
+  std::vector<std::string> features;
+  std::string epoch;  // new with every start of the server
+  int64_t max_message_bytes = 0;
+  std::string host_name;
+  absl::Duration uptime;
+  std::string cuda_unavailable_reason;  // empty where a GPU is served
+};
+
+// A tensor that the server holds.
+struct TensorInfo {
+  uint64_t handle = 0;
+  TensorSpec spec;
+  std::string device;
+  int64_t size_bytes = 0;
+  uint64_t session_number = 0;  // set by ListAllTensors: which session it belongs to
+};
+
+// What a connection has done so far.
+struct ClientStats {
+  int64_t commands_sent = 0;
+  int64_t messages_sent = 0;   // on the command stream; the others rode along
+  int64_t bytes_uploaded = 0;  // besides the command stream
+  int64_t bytes_downloaded = 0;
+  // Times a call waited for the server: reads, uploads, Synchronize, questions such as ListDevices,
+  // and a full pipe. Making and computing tensors doesn't count here: it doesn't wait.
+  int64_t waits = 0;
+  absl::Duration waited;
+};
+
+// A handle on a connection and its session; copies share them. Usable from any number of threads.
+//
+// The session is closed, and all its tensors freed, by Close() or when the last Client, Device and
+// Tensor of it is gone. When the server dies or the network breaks, everything under way and
+// everything later returns UNAVAILABLE.
+class Client {
+ public:
+  // No connection: every call fails with FAILED_PRECONDITION.
+  Client() = default;
+
+  // `address`: "host:port", or "unix:/path". Opens a session and learns the devices. UNAVAILABLE
+  // naming the address where nobody answers in time, FAILED_PRECONDITION where the server speaks no
+  // protocol version that we do.
+  static absl::StatusOr<Client> Connect(absl::string_view address,
+                                        const ConnectOptions& options = {});
+
+  // As told to Connect.
+  const std::string& address() const;
+  // As of Connect.
+  const ServerInfo& info() const;
+  const std::string& epoch() const { return info().epoch; }
+  // The number under which ListAllTensors shows this session.
+  uint64_t session_number() const;
+  // The lease that the server granted.
+  absl::Duration lease() const;
+
+  // The server's devices, in its order.
+  std::vector<Device> devices() const;
+  // "cuda:1"; "cuda" is "cuda:0". NOT_FOUND, naming those that are there, where there is none.
+  absl::StatusOr<Device> device(absl::string_view name) const;
+  // cuda:i where there is one, cpu:0 otherwise. Not valid() where there is neither.
+  Device TryDevice(int i = 0) const;
+  // Every GPU, or cpu:0 alone where there is none.
+  std::vector<Device> TryAllDevices() const;
+
+  // The following ask the server and wait for its answer.
+  absl::StatusOr<ServerInfo> GetServerInfo() const;
+  absl::StatusOr<std::vector<DeviceInfo>> ListDevices() const;
+  // After the commands sent so far have been taken in, not necessarily run.
+  absl::StatusOr<MemoryInfo> memory(const Device& device) const;
+  // This session's tensors, after all commands sent so far have run.
+  absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
+  // Those of every session that the server lets us see.
+  absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
+  // Waits until everything sent so far has run. Returns the first error found by the server that no
+  // Synchronize has returned yet, if any.
+  absl::Status Synchronize() const;
+
+  // OK while the connection stands; UNAVAILABLE with the reason once it is lost,
+  // FAILED_PRECONDITION once it is closed.
+  absl::Status status() const;
+  ClientStats stats() const;
+
+  // Ends the session now, in bounded time, whoever still holds tensors of it: those then fail with
+  // FAILED_PRECONDITION. Without effect the second time.
+  void Close();
+
+ private:
+  explicit Client(std::shared_ptr<internal::Session> session) : session_(std::move(session)) {}
+
+  std::shared_ptr<internal::Session> session_;
+};
+
+}  // namespace tensord

@@ -1,0 +1,71 @@
+// A device of a server, and its memory.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <string>
+
+#include "tensord/common/device_name.h"
+
+namespace tensord {
+
+namespace internal {
+class Session;
+}
+
+// Bytes on one logical device.
+struct MemoryInfo {
+  int64_t total_bytes = 0;  // of the physical device
+  int64_t limit_bytes = 0;  // what tensors may hold at once
+  int64_t used_bytes = 0;   // held by tensors at the time of asking
+  int64_t peak_bytes = 0;   // the most that used_bytes has been since the server started
+};
+
+// What a server says of a device.
+struct DeviceInfo {
+  DeviceName name;                 // cuda:1
+  std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
+  std::string uuid;                // logical devices on one physical device share it
+  std::string compute_capability;  // "9.0"; empty for a CPU
+  int threads = 0;                 // a CPU device's threads; 0 for a GPU
+  MemoryInfo memory;
+};
+
+// Names a device of a connected server; got from Client. A value, cheap to copy, usable from any
+// thread. It keeps its client's connection open, as a Tensor does.
+class Device {
+ public:
+  // No device: what is made on it fails with FAILED_PRECONDITION.
+  Device() = default;
+
+  bool valid() const { return session_ != nullptr; }
+  explicit operator bool() const { return valid(); }
+
+  // "cuda:0"; "none" where not valid.
+  std::string name() const { return valid() ? id_.ToString() : "none"; }
+  DeviceKind kind() const { return id_.kind; }
+  int index() const { return id_.index; }
+  DeviceName id() const { return id_; }
+  // The maker's name for it.
+  std::string model() const;
+
+  // The same device of the same connection.
+  friend bool operator==(const Device& a, const Device& b) {
+    return a.session_ == b.session_ && a.id_ == b.id_;
+  }
+  friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
+
+  // For the library's own use.
+  Device(std::shared_ptr<internal::Session> session, DeviceName id)
+      : session_(std::move(session)), id_(id) {}
+  const std::shared_ptr<internal::Session>& session() const { return session_; }
+
+ private:
+  std::shared_ptr<internal::Session> session_;
+  DeviceName id_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Device& device);
+
+}  // namespace tensord

@@ -1,0 +1,177 @@
+// Neural network layers, named and put together as in PyTorch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tensord/client/ops.h"
+#include "tensord/client/tensor.h"
+
+namespace tensord::nn {
+
+// Tensors by name: "0.weight", "2.bias".
+using StateDict = std::map<std::string, Tensor>;
+
+// A place for a tensor in a module.
+struct Parameter {
+  TensorSpec spec;  // what fits here
+  Tensor value;     // an empty Tensor where nothing has been put yet
+};
+
+// Something with parameters and a forward pass. Modules may be used from several threads as long as
+// none changes them (To, LoadStateDict).
+class Module {
+ public:
+  virtual ~Module() = default;
+
+  // Doesn't wait; what goes wrong is in the result's status.
+  virtual Tensor Forward(const Tensor& x) const = 0;
+  Tensor operator()(const Tensor& x) const { return Forward(x); }
+
+  // As PyTorch prints it: "Linear(in_features=64, out_features=10, bias=True)".
+  virtual std::string ToString() const = 0;
+
+  // Calls `visit` with every parameter and its name, in PyTorch's order. The pointers live as long
+  // as the module.
+  using Visitor = std::function<void(const std::string& name, Parameter* parameter)>;
+  virtual void VisitParameters(const std::string& /*prefix*/, const Visitor& /*visit*/) {}
+
+  // Called by To for a device, once parameters without a value are to get one.
+  virtual void Initialize(const Device& /*device*/) {}
+
+  // Parameters with their names, in PyTorch's order.
+  std::vector<std::pair<std::string, Tensor>> Parameters() const;
+  StateDict GetStateDict() const;
+  // Elements of all parameters.
+  int64_t NumParameters() const;
+
+  // Moves every parameter to `device`; parameters that have no value yet are initialised there. On
+  // an error, which is that of the first parameter that can't be moved, nothing has changed.
+  absl::Status To(const Device& device);
+
+  // Takes parameters by name. All must be there, nothing else may be, and shapes must match:
+  // otherwise INVALID_ARGUMENT, listing every name that is wrong, and nothing has changed. Values
+  // are brought to the dtype of the parameter, and to the device where it lies if it lies anywhere.
+  absl::Status LoadStateDict(const StateDict& state);
+};
+
+struct LinearOptions {
+  bool bias = true;
+  Device device = {};                         // none: no values until To(device) or LoadStateDict
+  DType dtype = DType::kFloat32;              // a floating one
+  std::optional<int64_t> seed = {};           // of the initial values; none: a new one each time
+  Activation activation = Activation::kNone;  // fused
+};
+
+// y = x·Wᵀ + b. Initial values as torch.nn.Linear's: both from U(-1/√in, 1/√in).
+class Linear : public Module {
+ public:
+  Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
+  // weight (out,in), bias (out) or an empty Tensor for none.
+  explicit Linear(Tensor weight, Tensor bias = {}, Activation activation = Activation::kNone);
+
+  Tensor Forward(const Tensor& x) const override;
+  std::string ToString() const override;
+  void VisitParameters(const std::string& prefix, const Visitor& visit) override;
+  void Initialize(const Device& device) override;
+
+  int64_t in_features() const { return in_features_; }
+  int64_t out_features() const { return out_features_; }
+  const Tensor& weight() const { return weight_.value; }
+  // An empty Tensor where there is none.
+  const Tensor& bias() const { return bias_.value; }
+
+ private:
+  int64_t in_features_ = 0;
+  int64_t out_features_ = 0;
+  bool has_bias_ = false;
+  std::optional<int64_t> seed_;
+  Activation activation_ = Activation::kNone;
+  Parameter weight_;
+  Parameter bias_;
+};
+
+// A function of one tensor as a module without parameters.
+class Function : public Module {
+ public:
+  Function(std::string description, std::function<Tensor(const Tensor&)> forward)
+      : description_(std::move(description)), forward_(std::move(forward)) {}
+
+  Tensor Forward(const Tensor& x) const override { return forward_(x); }
+  std::string ToString() const override { return description_; }
+
+ private:
+  std::string description_;
+  std::function<Tensor(const Tensor&)> forward_;
+};
+
+class ReLU : public Function {
+ public:
+  ReLU();
+};
+class GELU : public Function {
+ public:
+  explicit GELU(GeluApproximation approximate = GeluApproximation::kNone);
+};
+class SiLU : public Function {
+ public:
+  SiLU();
+};
+class Sigmoid : public Function {
+ public:
+  Sigmoid();
+};
+class Tanh : public Function {
+ public:
+  Tanh();
+};
+class Softmax : public Function {
+ public:
+  explicit Softmax(int64_t axis = -1);
+};
+class LogSoftmax : public Function {
+ public:
+  explicit LogSoftmax(int64_t axis = -1);
+};
+
+// Modules one after the other, named "0", "1", …:
+//   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
+// Copies share their modules.
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+  explicit Sequential(std::vector<std::shared_ptr<Module>> modules)
+      : modules_(std::move(modules)) {}
+  template <typename... Modules>
+  requires(sizeof...(Modules) > 0 && (std::is_base_of_v<Module, std::decay_t<Modules>> &&
+                                      ...)) explicit Sequential(Modules&&... modules)
+      : modules_{std::make_shared<std::decay_t<Modules>>(std::forward<Modules>(modules))...} {}
+
+  template <typename M>
+  Sequential& Append(M module) {
+    modules_.push_back(std::make_shared<M>(std::move(module)));
+    return *this;
+  }
+
+  Tensor Forward(const Tensor& x) const override;
+  std::string ToString() const override;
+  void VisitParameters(const std::string& prefix, const Visitor& visit) override;
+  void Initialize(const Device& device) override;
+
+  int size() const { return static_cast<int>(modules_.size()); }
+  Module& operator[](int i) const { return *modules_[i]; }
+
+ private:
+  std::vector<std::shared_ptr<Module>> modules_;
+};
+
+}  // namespace tensord::nn

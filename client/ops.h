@@ -1,0 +1,159 @@
+// Every op as a function: PyTorch's and NumPy's names and meanings.
+//
+// All return at once. The result's dtype, shape and device are known, its values are computed by
+// the server when the inputs are; see tensor.h for errors. Inputs must lie on one device: nothing
+// is copied unasked. Operands broadcast as in NumPy and are promoted within their kind
+// (PromoteTypes in common/dtype.h); bool with integer or integer with floating must be cast by
+// hand.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/client/scalar.h"
+#include "tensord/client/tensor.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/dtype.h"
+#include "tensord/common/shape.h"
+
+namespace tensord {
+
+// What a two-sided op takes on either side: a tensor or a number. Only ever a parameter; it refers
+// to the tensor that it was made from.
+//
+// A number takes the tensor's dtype (`float16 * 2.5` is float16). If it is of a higher kind than
+// the tensor, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real number
+// gives float32, a bool tensor with an integer gives int64.
+class Operand {
+ public:
+  Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
+  Operand(Scalar scalar) : scalar_(scalar) {}          // NOLINT(google-explicit-constructor)
+  template <typename T>
+  requires std::is_arithmetic_v<T> Operand(T value)
+      : scalar_(value) {}  // NOLINT(google-explicit-constructor)
+
+  // Null where it is a number.
+  const Tensor* tensor() const { return tensor_; }
+  Scalar scalar() const { return scalar_; }
+
+ private:
+  const Tensor* tensor_ = nullptr;
+  Scalar scalar_ = false;
+};
+
+// Any op of the registry (common/op_schema.h) by its name; all below are short for this.
+Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs = {});
+// An op without inputs.
+Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs = {});
+
+// Elementwise. At least one side of a two-sided op must be a tensor.
+Tensor Add(Operand a, Operand b);
+Tensor Sub(Operand a, Operand b);
+Tensor Mul(Operand a, Operand b);
+Tensor Div(Operand a, Operand b);  // true division: integers give float32
+Tensor Pow(Operand a, Operand b);
+Tensor Maximum(Operand a, Operand b);  // NaN wins
+Tensor Minimum(Operand a, Operand b);  // NaN wins
+
+// Elementwise, giving bool.
+Tensor Eq(Operand a, Operand b);
+Tensor Ne(Operand a, Operand b);
+Tensor Lt(Operand a, Operand b);
+Tensor Le(Operand a, Operand b);
+Tensor Gt(Operand a, Operand b);
+Tensor Ge(Operand a, Operand b);
+
+Tensor operator+(const Tensor& a, Operand b);
+Tensor operator+(Scalar a, const Tensor& b);
+Tensor operator-(const Tensor& a, Operand b);
+Tensor operator-(Scalar a, const Tensor& b);
+Tensor operator*(const Tensor& a, Operand b);
+Tensor operator*(Scalar a, const Tensor& b);
+Tensor operator/(const Tensor& a, Operand b);
+Tensor operator/(Scalar a, const Tensor& b);
+Tensor operator-(const Tensor& x);
+// `a` names the result from then on; the tensor that it named is as it was.
+inline Tensor& operator+=(Tensor& a, Operand b) { return a = a + b; }
+inline Tensor& operator-=(Tensor& a, Operand b) { return a = a - b; }
+inline Tensor& operator*=(Tensor& a, Operand b) { return a = a * b; }
+inline Tensor& operator/=(Tensor& a, Operand b) { return a = a / b; }
+
+Tensor Neg(const Tensor& x);
+Tensor Abs(const Tensor& x);
+Tensor Exp(const Tensor& x);
+Tensor Log(const Tensor& x);
+Tensor Sqrt(const Tensor& x);
+Tensor Rsqrt(const Tensor& x);
+Tensor Tanh(const Tensor& x);
+Tensor Sigmoid(const Tensor& x);
+Tensor Relu(const Tensor& x);
+enum class GeluApproximation { kNone, kTanh };
+Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::kNone);
+Tensor Silu(const Tensor& x);
+Tensor Cast(const Tensor& x, DType dtype);
+// condition ? x : y, elementwise; `condition` is bool, at least one of x and y a tensor.
+Tensor Where(const Tensor& condition, Operand x, Operand y);
+
+struct MatmulOptions {
+  bool transpose_a = false;  // read a with its last two axes exchanged
+  bool transpose_b = false;
+  bool allow_tf32 = false;  // let a GPU round float32 inputs to 10 bits of mantissa
+};
+// (…,M,K)·(…,K,N) -> (…,M,N); one-dimensional operands and batches as torch.matmul.
+Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
+
+enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh };
+struct LinearOptions {
+  Activation activation = Activation::kNone;
+  bool allow_tf32 = false;
+};
+// activation(x·weightᵀ + bias): x (…,in), weight (out,in), bias (out) -> (…,out).
+Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const LinearOptions& options = {});
+Tensor Linear(const Tensor& x, const Tensor& weight, const LinearOptions& options = {});
+
+struct ReduceOptions {
+  std::vector<int64_t> axes = {};  // negative counts from the end; empty: all
+  bool keepdims = false;           // leave reduced axes in place with size 1
+};
+Tensor Sum(const Tensor& x, const ReduceOptions& options = {});
+Tensor Mean(const Tensor& x, const ReduceOptions& options = {});
+Tensor Max(const Tensor& x, const ReduceOptions& options = {});
+Tensor Min(const Tensor& x, const ReduceOptions& options = {});
+Tensor Argmax(const Tensor& x, const ReduceOptions& options = {});
+Tensor Argmin(const Tensor& x, const ReduceOptions& options = {});
+struct NormOptions {
+  double ord = 2;  // 1, 2, inf, -inf, 0 or any other, as torch.linalg.vector_norm
+  std::vector<int64_t> axes = {};
+  bool keepdims = false;
+};
+// Of all axes: the Frobenius norm.
+Tensor Norm(const Tensor& x, const NormOptions& options = {});
+
+Tensor Softmax(const Tensor& x, int64_t axis = -1);
+Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
+
+// One dimension may be -1: what is left.
+Tensor Reshape(const Tensor& x, const Shape& shape);
+// Axis i of the result is axis axes[i] of x.
+Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
+// Exchanges two axes; a matrix transposed by default.
+Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
+
+// A stop past every end.
+inline constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
+struct SliceOptions {
+  std::vector<int64_t> axes = {};   // which axes the starts and stops are of; empty: the first ones
+  std::vector<int64_t> steps = {};  // empty: ones
+};
+// x[start:stop:step] on each axis, with Python's rules: negative counts from the end, clamped.
+Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
+             const SliceOptions& options = {});
+Tensor Concat(absl::Span<const Tensor> tensors, int64_t axis = 0);
+Tensor BroadcastTo(const Tensor& x, const Shape& shape);
+
+}  // namespace tensord

@@ -1,0 +1,20 @@
+// The tensord client library: tensors on the devices of another machine.
+//
+//   auto client = tensord::Client::Connect("gpu-box:7070");
+//   if (!client.ok()) …
+//   tensord::Device device = client->TryDevice();  // cuda:0, or cpu:0 where there is no GPU
+//   tensord::Tensor x = tensord::Normal(device, {64, 64}, /*seed=*/1);
+//   tensord::Tensor y = tensord::Matmul(x, x) + 1.0;  // returns at once
+//   std::cout << y << "\n";                           // waits, and shows the values or the error
+#pragma once
+
+#include "tensord/client/client.h"       // IWYU pragma: export
+#include "tensord/client/creation.h"     // IWYU pragma: export
+#include "tensord/client/device.h"       // IWYU pragma: export
+#include "tensord/client/element.h"      // IWYU pragma: export
+#include "tensord/client/nn.h"           // IWYU pragma: export
+#include "tensord/client/ops.h"          // IWYU pragma: export
+#include "tensord/client/print.h"        // IWYU pragma: export
+#include "tensord/client/safetensors.h"  // IWYU pragma: export
+#include "tensord/client/scalar.h"       // IWYU pragma: export
+#include "tensord/client/tensor.h"       // IWYU pragma: export
