@@ -42,6 +42,34 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
   if (wake) wake_.Signal();
 }
 
+bool Executor::Drain() {
+  bool had_work = false;
+  {
+    MutexLock lock(&mu_);
+    while (running_ || !ready_.empty()) {
+      had_work = true;
+      idle_.Wait(&mu_);
+    }
+  }
+  // The fence is shared with its callback, which may outlast this frame by its last few steps.
+  struct Fence {
+    Mutex mu;
+    CondVar changed;
+    bool reached ABSL_GUARDED_BY(mu) = false;
+  };
+  auto fence = std::make_shared<Fence>();
+  Post(NewLane(), [this, fence] {
+    device_->Fence([fence](const absl::Status&) {
+      MutexLock lock(&fence->mu);
+      fence->reached = true;
+      fence->changed.SignalAll();
+    });
+  });
+  MutexLock lock(&fence->mu);
+  while (!fence->reached) fence->changed.Wait(&fence->mu);
+  return had_work;
+}
+
 void Executor::Run() {
   device_->BindThread();
   absl::InlinedVector<Task, kTasksPerTurn> turn;
@@ -51,6 +79,7 @@ void Executor::Run() {
       MutexLock lock(&mu_);
       while (ready_.empty() && !stopping_) wake_.Wait(&mu_);
       if (ready_.empty()) return;
+      running_ = true;
       lane = std::move(ready_.front());
       ready_.pop_front();
       while (!lane->tasks.empty() && turn.size() < kTasksPerTurn) {
@@ -64,11 +93,13 @@ void Executor::Run() {
     }
     turn.clear();
     MutexLock lock(&mu_);
+    running_ = false;
     if (lane->tasks.empty()) {
       lane->queued = false;
     } else {
       ready_.push_back(std::move(lane));
     }
+    if (ready_.empty()) idle_.SignalAll();
   }
 }
 

@@ -32,6 +32,10 @@ class Executor {
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
   void Post(const std::shared_ptr<Lane>& lane, Task task);
 
+  // Blocks until nothing is posted or running and the device has finished what was launched. Returns
+  // whether there was anything posted or running. Not from a task.
+  bool Drain();
+
  private:
   void Run();
 
@@ -39,7 +43,9 @@ class Executor {
   Mutex mu_;
   CondVar wake_;
   std::deque<std::shared_ptr<Lane>> ready_ ABSL_GUARDED_BY(mu_);  // lanes with work, in turn order
+  bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  CondVar idle_;
   std::thread thread_;
 };
 

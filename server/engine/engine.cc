@@ -1,0 +1,253 @@
+#include "tensord/server/engine/engine.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/engine/op_node.h"
+
+namespace tensord::server {
+namespace {
+
+// Tells a blocked thread of an outcome.
+class Outcome {
+ public:
+  void Set(absl::Status status) {
+    MutexLock lock(&mu_);
+    status_ = std::move(status);
+    set_ = true;
+    cv_.SignalAll();  // under the lock: the waiter may destroy this as soon as it is let go
+  }
+  absl::Status Wait() {
+    MutexLock lock(&mu_);
+    while (!set_) cv_.Wait(&mu_);
+    return status_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar cv_;
+  bool set_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+// Calls back at the last of `count` ticks. Copies count together.
+class CountDown {
+ public:
+  CountDown(size_t count, std::function<void()> callback)
+      : state_(std::make_shared<State>(count, std::move(callback))) {}
+  void Tick() {
+    if (state_->left.fetch_sub(1, std::memory_order_acq_rel) == 1) state_->callback();
+  }
+
+ private:
+  struct State {
+    State(size_t count, std::function<void()> f) : left(count), callback(std::move(f)) {}
+    std::atomic<size_t> left;
+    std::function<void()> callback;
+  };
+  std::shared_ptr<State> state_;
+};
+
+absl::Status InOp(absl::string_view op, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(op, ": ", status.message()));
+}
+
+absl::StatusOr<OpNode::Inputs> FindInputs(const Session& session, absl::string_view op,
+                                          absl::Span<const Handle> handles) {
+  OpNode::Inputs inputs;
+  for (Handle handle : handles) {
+    absl::StatusOr<TensorRef> input = session.Find(handle);
+    if (!input.ok()) return InOp(op, input.status());
+    if ((*input)->done() && !(*input)->status().ok()) return (*input)->status();
+    inputs.push_back(*std::move(input));
+  }
+  return inputs;
+}
+
+absl::Status CheckInputDevices(absl::string_view op, const OpNode::Inputs& inputs) {
+  absl::InlinedVector<NamedInput, 3> named;
+  for (const TensorRef& input : inputs) {
+    named.push_back({input->handle(), &input->spec(), input->device().name()});
+  }
+  return CheckSameDevice(op, named);
+}
+
+}  // namespace
+
+Engine::Engine(std::vector<std::unique_ptr<Device>> devices) {
+  for (std::unique_ptr<Device>& device : devices) {
+    auto slot = std::make_unique<DeviceSlot>();
+    slot->index = static_cast<int>(owned_.size());
+    slot->device = std::move(device);
+    slot->executor = std::make_unique<Executor>(slot->device.get());
+    slots_.push_back(slot.get());
+    owned_.push_back(std::move(slot));
+  }
+}
+
+Engine::~Engine() {
+  // Work on one device may post to another: every queue is emptied before any device goes.
+  bool had_work = true;
+  while (had_work) {
+    had_work = false;
+    for (auto& slot : owned_) had_work |= slot->executor->Drain();
+  }
+  for (auto& slot : owned_) slot->executor.reset();
+}
+
+absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {
+  TENSORD_ASSIGN_OR_RETURN(const DeviceName wanted, ParseDeviceName(name));
+  for (DeviceSlot* slot : slots_) {
+    if (slot->device->name() == wanted) return slot;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "this server has no device ", wanted.ToString(), "; it has ",
+      absl::StrJoin(slots_, ", ", [](std::string* out, const DeviceSlot* slot) {
+        out->append(slot->device->name().ToString());
+      })));
+}
+
+absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, OpRequest request) {
+  TENSORD_ASSIGN_OR_RETURN(OpNode::Inputs inputs,
+                           FindInputs(*session, request.op, request.inputs));
+  absl::InlinedVector<TensorSpec, 3> specs;
+  for (const TensorRef& input : inputs) specs.push_back(input->spec());
+  TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
+  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(request.op, specs, request.attrs));
+
+  DeviceSlot* slot = inputs.empty() ? nullptr : inputs[0]->slot();
+  if (slot == nullptr || !request.device.empty()) {
+    absl::StatusOr<DeviceSlot*> named = FindDevice(request.device);
+    if (!named.ok()) return InOp(request.op, named.status());
+    if (slot != nullptr && slot != *named) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          request.op, ": the result lies where the inputs are, on ",
+          slot->device->name().ToString(), ", not on ", (*named)->device->name().ToString(),
+          "; leave the device out, or copy the inputs first"));
+    }
+    slot = *named;
+  }
+  auto output = std::make_shared<Tensor>(request.output, plan.output, slot);
+  TENSORD_RETURN_IF_ERROR(session->BeginOp());
+  if (absl::Status taken = session->Insert(output); !taken.ok()) {
+    session->EndOp();
+    return taken;
+  }
+  std::make_shared<OpNode>(session, std::move(plan), std::move(inputs), output)->Schedule();
+  return output;
+}
+
+absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, Handle output,
+                                       absl::string_view device, bool share) {
+  constexpr absl::string_view kName = "copy_to_device";
+  TENSORD_ASSIGN_OR_RETURN(OpNode::Inputs inputs,
+                           FindInputs(*session, kName, absl::MakeConstSpan(&input, 1)));
+  const TensorRef& source = inputs[0];
+  absl::StatusOr<DeviceSlot*> slot = FindDevice(device);
+  if (!slot.ok()) return InOp(kName, slot.status());
+  if (*slot != source->slot()) {
+    auto copy = std::make_shared<Tensor>(output, source->spec(), *slot);
+    TENSORD_RETURN_IF_ERROR(session->Insert(copy));
+    ScheduleCopy(session, source, copy);
+    return copy;
+  }
+  if (!share) return source;
+  auto shared = std::make_shared<Tensor>(output, source->spec(), *slot);
+  TENSORD_RETURN_IF_ERROR(session->Insert(shared));
+  source->WhenDone([source, shared] {
+    absl::StatusOr<BufferRef> result = source->status();
+    if (source->status().ok()) result = source->buffer();
+    shared->Finish(std::move(result));
+  });
+  return shared;
+}
+
+absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const TensorSpec& spec,
+                                          absl::string_view device) {
+  TENSORD_RETURN_IF_ERROR(spec.Validate());
+  TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
+  auto tensor = std::make_shared<Tensor>(handle, spec, slot);
+  tensor->AnnounceUpload();
+  TENSORD_RETURN_IF_ERROR(session.Insert(tensor));
+  return tensor;
+}
+
+absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle handle,
+                                                   const TensorSpec& spec,
+                                                   absl::string_view device) {
+  TENSORD_RETURN_IF_ERROR(spec.Validate());
+  TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
+  Upload upload;
+  absl::StatusOr<TensorRef> promised = session.Find(handle);
+  if (promised.ok() && (*promised)->ClaimUpload()) {
+    upload.tensor = *std::move(promised);
+    upload.promised = true;
+    if (upload.tensor->spec() != spec || upload.tensor->slot() != slot) {
+      absl::Status mismatch = absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", handle, " was promised as ", upload.tensor->spec().ToString(), " on ",
+          upload.tensor->device().name().ToString(), ", but ", spec.ToString(), " on ",
+          slot->device->name().ToString(), " is being written"));
+      upload.tensor->Finish(mismatch);
+      return mismatch;
+    }
+  } else {
+    TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
+    upload.tensor = std::make_shared<Tensor>(handle, spec, slot);
+  }
+  absl::StatusOr<BufferRef> buffer = slot->device->Allocate(spec.size_bytes());
+  if (!buffer.ok()) {
+    if (upload.promised) upload.tensor->Finish(buffer.status());
+    return buffer.status();
+  }
+  upload.buffer = *std::move(buffer);
+  return upload;
+}
+
+absl::Status Engine::FinishUpload(Session& session, Upload upload, absl::Status outcome) {
+  if (!outcome.ok()) {
+    upload.tensor->Finish(outcome);
+    return outcome;
+  }
+  if (!upload.promised) TENSORD_RETURN_IF_ERROR(session.Insert(upload.tensor));
+  upload.tensor->Finish(std::move(upload.buffer));
+  return absl::OkStatus();
+}
+
+void Engine::WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback) {
+  WhenComplete(tensor, std::move(callback));
+}
+
+void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback) {
+  std::vector<TensorRef> pending = session->Pending();
+  CountDown tensors(pending.size() + 1, [this, session, callback = std::move(callback)] {
+    CountDown devices(slots_.size(), callback);
+    for (DeviceSlot* slot : slots_) {
+      slot->executor->Post(session->lane(*slot), [slot, devices]() mutable {
+        slot->device->Fence([devices](const absl::Status&) mutable { devices.Tick(); });
+      });
+    }
+  });
+  for (const TensorRef& tensor : pending) {
+    tensor->WhenDone([tensors]() mutable { tensors.Tick(); });
+  }
+  tensors.Tick();
+}
+
+absl::Status Engine::ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out) {
+  auto outcome = std::make_shared<Outcome>();
+  WhenReadable(tensor, [outcome](absl::Status status) { outcome->Set(std::move(status)); });
+  TENSORD_RETURN_IF_ERROR(outcome->Wait());
+  if (static_cast<int64_t>(out.size()) != tensor->spec().size_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("the tensor has ", tensor->spec().size_bytes(),
+                                                   " bytes, the destination ", out.size()));
+  }
+  if (out.empty()) return absl::OkStatus();
+  return tensor->device().Read(*tensor->buffer(), 0, out.data(), out.size());
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,88 @@
+// Takes ops in, finds their inputs, puts work on device queues, keeps errors on handles.
+//
+// Ops run by dataflow: an op is posted to its device as soon as each input is there or is made by
+// something posted earlier to the same lane; only what depends on an upload or on another device
+// waits. Memory for a result is taken when the op runs, so that a long backlog needs no more of it
+// than running op by op would.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/server/session/session.h"
+#include "tensord/server/session/tensor.h"
+
+namespace tensord::server {
+
+// One op as a client names it. Views are used during the call only.
+struct OpRequest {
+  absl::string_view op;
+  absl::Span<const Handle> inputs;
+  Handle output = 0;
+  Attributes attrs;
+  absl::string_view device;  // may be empty where there are inputs
+};
+
+// Thread-safe. Owns the devices and their executors; outlives every session and tensor.
+class Engine {
+ public:
+  explicit Engine(std::vector<std::unique_ptr<Device>> devices);
+  ~Engine();
+
+  const std::vector<DeviceSlot*>& slots() const { return slots_; }
+
+  // "cuda" is cuda:0. INVALID_ARGUMENT for a malformed name, NOT_FOUND listing the devices there are.
+  absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
+
+  // Promises request.output and returns it; the work goes on behind. What can be seen at once
+  // (handles, inference, devices) is returned as an error, and then nothing has changed; an input
+  // that has failed already gives its root error. What happens later sticks to the tensor.
+  absl::StatusOr<TensorRef> Run(const SessionRef& session, OpRequest request);
+
+  // Promises a copy on another device. Where the input already lies on `device` nothing is copied:
+  // with `share` the output handle is made for the same memory, without it the input is returned and
+  // `output` stays free.
+  absl::StatusOr<TensorRef> Copy(const SessionRef& session, Handle input, Handle output,
+                                 absl::string_view device, bool share);
+
+  // Makes a handle for an upload to come, so that ops may name it already.
+  absl::StatusOr<TensorRef> Promise(Session& session, Handle handle, const TensorSpec& spec,
+                                    absl::string_view device);
+
+  // Takes the memory for an upload, to a promised or a free handle. The spec and device of a promise
+  // must be met. Fill the buffer with Device::Write, then call FinishUpload.
+  struct Upload {
+    TensorRef tensor;
+    BufferRef buffer;
+    bool promised = false;
+  };
+  absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
+                                     absl::string_view device);
+
+  // With OK the tensor is there for all; otherwise a promise fails with `outcome`, and a handle that
+  // wasn't promised stays free. ALREADY_EXISTS where the handle was taken meanwhile.
+  absl::Status FinishUpload(Session& session, Upload upload, absl::Status outcome);
+
+  // Calls back when the tensor's bytes can be read by Device::Read, or with its error; on any
+  // thread, which `callback` must not block.
+  void WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback);
+
+  // Calls back when everything posted so far for the session has run.
+  void WhenIdle(const SessionRef& session, std::function<void()> callback);
+
+  // Blocking: waits for the tensor and reads it whole; `out` has exactly its size.
+  absl::Status ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out);
+
+ private:
+  std::vector<std::unique_ptr<DeviceSlot>> owned_;
+  std::vector<DeviceSlot*> slots_;
+};
+
+}  // namespace tensord::server

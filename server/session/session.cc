@@ -1,0 +1,227 @@
+#include "tensord/server/session/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::server {
+namespace {
+
+absl::Status NoSuchTensor(Handle handle) {
+  return absl::NotFoundError(
+      absl::StrCat("this session has no tensor ", handle, "; it was never made, or was deleted"));
+}
+
+}  // namespace
+
+Session::Session(std::string id, uint64_t number, std::string client_name,
+                 std::chrono::seconds lease, const Limits& limits,
+                 absl::Span<DeviceSlot* const> slots)
+    : id_(std::move(id)),
+      number_(number),
+      client_name_(std::move(client_name)),
+      lease_(lease),
+      limits_(limits),
+      last_used_(std::chrono::steady_clock::now()) {
+  for (DeviceSlot* slot : slots) lanes_.push_back(slot->executor->NewLane());
+}
+
+absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
+  MutexLock lock(&mu_);
+  auto it = tensors_.find(handle);
+  if (it == tensors_.end()) return NoSuchTensor(handle);
+  return it->second;
+}
+
+absl::Status Session::CheckFree(Handle handle) const {
+  MutexLock lock(&mu_);
+  return CheckFreeLocked(handle);
+}
+
+absl::Status Session::CheckFreeLocked(Handle handle) const {
+  if (handle == 0) {
+    return absl::InvalidArgumentError(
+        "handle 0 is not a tensor's; choose any other number that is not in use");
+  }
+  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (tensors_.contains(handle)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "tensor ", handle, " exists already; choose another handle, or delete that one first"));
+  }
+  if (static_cast<int64_t>(tensors_.size()) >= limits_.max_handles_per_session) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the session holds ", tensors_.size(), " tensors, its limit (",
+                     limits_.max_handles_per_session, " handles per session); delete some"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Insert(TensorRef tensor) {
+  MutexLock lock(&mu_);
+  absl::Status status = CheckFreeLocked(tensor->handle());
+  if (status.ok()) tensors_.emplace(tensor->handle(), std::move(tensor));
+  return status;
+}
+
+void Session::Remove(const TensorRef& tensor) {
+  MutexLock lock(&mu_);
+  auto it = tensors_.find(tensor->handle());
+  if (it != tensors_.end() && it->second == tensor) tensors_.erase(it);
+}
+
+absl::Status Session::Delete(absl::Span<const Handle> handles) {
+  std::vector<TensorRef> freed;  // outlives the lock: freeing memory may take its time
+  MutexLock lock(&mu_);
+  for (Handle handle : handles) {
+    if (!tensors_.contains(handle)) return NoSuchTensor(handle);
+  }
+  for (Handle handle : handles) {
+    auto it = tensors_.find(handle);
+    if (it == tensors_.end()) continue;  // named twice
+    freed.push_back(std::move(it->second));
+    tensors_.erase(it);
+  }
+  return absl::OkStatus();
+}
+
+void Session::Drop(absl::Span<const Handle> handles) {
+  std::vector<TensorRef> freed;
+  MutexLock lock(&mu_);
+  for (Handle handle : handles) {
+    auto it = tensors_.find(handle);
+    if (it == tensors_.end()) continue;
+    freed.push_back(std::move(it->second));
+    tensors_.erase(it);
+  }
+}
+
+std::vector<TensorRef> Session::List(Handle after, size_t limit) const {
+  std::vector<TensorRef> all;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [handle, tensor] : tensors_) {
+      if (handle > after) all.push_back(tensor);
+    }
+  }
+  const auto by_handle = [](const TensorRef& a, const TensorRef& b) {
+    return a->handle() < b->handle();
+  };
+  const size_t count = std::min(limit, all.size());
+  std::partial_sort(all.begin(), all.begin() + count, all.end(), by_handle);
+  all.resize(count);
+  return all;
+}
+
+std::vector<TensorRef> Session::Pending() const {
+  std::vector<TensorRef> pending;
+  MutexLock lock(&mu_);
+  for (const auto& [handle, tensor] : tensors_) {
+    if (!tensor->done()) pending.push_back(tensor);
+  }
+  return pending;
+}
+
+absl::Status Session::BeginOp() {
+  if (ops_in_flight_.fetch_add(1, std::memory_order_relaxed) < limits_.max_ops_in_flight) {
+    return absl::OkStatus();
+  }
+  EndOp();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the session has ", limits_.max_ops_in_flight,
+                   " ops waiting to run, its limit; wait for some, or write the tensors that they "
+                   "wait for"));
+}
+
+absl::Status Session::AttachStream() {
+  MutexLock lock(&mu_);
+  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (stream_attached_) {
+    return absl::FailedPreconditionError(
+        "another stream is attached to this session; a session has one at a time");
+  }
+  stream_attached_ = true;
+  return absl::OkStatus();
+}
+
+void Session::DetachStream() {
+  MutexLock lock(&mu_);
+  stream_attached_ = false;
+}
+
+uint64_t Session::NextCommand() {
+  MutexLock lock(&mu_);
+  return ++commands_received_;
+}
+
+uint64_t Session::commands_received() const {
+  MutexLock lock(&mu_);
+  return commands_received_;
+}
+
+void Session::NotifyReceived() {
+  std::vector<Waiting> due;
+  {
+    MutexLock lock(&mu_);
+    auto later = std::partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
+      return waiting.number > commands_received_;
+    });
+    std::move(later, waiting_.end(), std::back_inserter(due));
+    waiting_.erase(later, waiting_.end());
+  }
+  for (Waiting& waiting : due) waiting.callback(absl::OkStatus());
+}
+
+absl::Status Session::WhenReceived(uint64_t number, std::function<void(absl::Status)> callback) {
+  {
+    MutexLock lock(&mu_);
+    if (number > commands_received_) {
+      if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+      if (static_cast<int64_t>(waiting_.size()) >= limits_.max_waiting_calls_per_session) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("more than ", limits_.max_waiting_calls_per_session,
+                         " calls of this session wait for its stream"));
+      }
+      waiting_.push_back({number, std::move(callback)});
+      return absl::OkStatus();
+    }
+  }
+  callback(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+int64_t Session::Close() {
+  absl::flat_hash_map<Handle, TensorRef> tensors;
+  std::vector<Waiting> waiting;
+  {
+    MutexLock lock(&mu_);
+    closed_.store(true, std::memory_order_release);
+    tensors.swap(tensors_);
+    waiting.swap(waiting_);
+  }
+  const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
+  for (Waiting& w : waiting) w.callback(ended);
+  // A promise that nobody will keep any more: whoever waits for it is told.
+  for (auto& [handle, tensor] : tensors) {
+    if (!tensor->done() && tensor->PostedTo(nullptr)) tensor->Finish(ended);
+  }
+  return static_cast<int64_t>(tensors.size());
+}
+
+void Session::BeginUse() {
+  MutexLock lock(&mu_);
+  ++uses_;
+}
+
+void Session::EndUse() {
+  MutexLock lock(&mu_);
+  --uses_;
+  last_used_ = std::chrono::steady_clock::now();
+}
+
+bool Session::Expired(std::chrono::steady_clock::time_point now) const {
+  MutexLock lock(&mu_);
+  return uses_ == 0 && now - last_used_ > lease_;
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,143 @@
+// A session: the room in which handles are unique, and all that is freed together.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/session/limits.h"
+#include "tensord/server/session/tensor.h"
+
+namespace tensord::server {
+
+// Thread-safe.
+class Session {
+ public:
+  // `slots` outlive the session.
+  Session(std::string id, uint64_t number, std::string client_name, std::chrono::seconds lease,
+          const Limits& limits, absl::Span<DeviceSlot* const> slots);
+
+  const std::string& id() const { return id_; }
+  uint64_t number() const { return number_; }
+  const std::string& client_name() const { return client_name_; }
+  std::chrono::seconds lease() const { return lease_; }
+
+  // The session's lane on a device.
+  const std::shared_ptr<Executor::Lane>& lane(const DeviceSlot& slot) const {
+    return lanes_[slot.index];
+  }
+
+  // NOT_FOUND where the session has no such handle, in the same words whether another has it or not.
+  absl::StatusOr<TensorRef> Find(Handle handle) const;
+
+  // Whether Insert would take this handle.
+  absl::Status CheckFree(Handle handle) const;
+
+  // Takes a tensor in under its handle. INVALID_ARGUMENT for handle 0, ALREADY_EXISTS,
+  // RESOURCE_EXHAUSTED past max_handles_per_session, FAILED_PRECONDITION once the session is closed.
+  absl::Status Insert(TensorRef tensor);
+
+  // Lets go of `handle` if it still is this tensor.
+  void Remove(const TensorRef& tensor);
+
+  // All or none: NOT_FOUND names the first handle that isn't there.
+  absl::Status Delete(absl::Span<const Handle> handles);
+
+  // Lets go of those that are there.
+  void Drop(absl::Span<const Handle> handles);
+
+  // Up to `limit` tensors with handles above `after`, in order of handle.
+  std::vector<TensorRef> List(Handle after, size_t limit) const;
+
+  // Those that are not done yet.
+  std::vector<TensorRef> Pending() const;
+
+  // Counts an op that has been taken in until it has run. RESOURCE_EXHAUSTED past
+  // max_ops_in_flight.
+  absl::Status BeginOp();
+  void EndOp() { ops_in_flight_.fetch_sub(1, std::memory_order_relaxed); }
+
+  // Attaches the one stream. FAILED_PRECONDITION where another is attached.
+  absl::Status AttachStream();
+  void DetachStream();
+
+  // Counts a command of the stream as taken in; returns its number, the first being 1.
+  uint64_t NextCommand();
+  uint64_t commands_received() const;
+  // Runs callers of WhenReceived whose command has come. Called after a batch.
+  void NotifyReceived();
+
+  // Calls back when command `number` has been taken in: at once where it has, otherwise from the
+  // thread that takes it in; with FAILED_PRECONDITION when the session ends before.
+  // RESOURCE_EXHAUSTED, without a call back, past max_waiting_calls_per_session.
+  absl::Status WhenReceived(uint64_t number, std::function<void(absl::Status)> callback);
+
+  // Frees everything: returns the number of handles. Ops that haven't begun won't.
+  int64_t Close();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+  // While at least one call or stream uses the session its lease doesn't run.
+  void BeginUse();
+  void EndUse();
+  bool Expired(std::chrono::steady_clock::time_point now) const;
+
+ private:
+  absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  struct Waiting {
+    uint64_t number;
+    std::function<void(absl::Status)> callback;
+  };
+
+  const std::string id_;
+  const uint64_t number_;
+  const std::string client_name_;
+  const std::chrono::seconds lease_;
+  const Limits limits_;
+  std::vector<std::shared_ptr<Executor::Lane>> lanes_;
+  std::atomic<bool> closed_{false};
+  std::atomic<int64_t> ops_in_flight_{0};
+
+  mutable Mutex mu_;
+  absl::flat_hash_map<Handle, TensorRef> tensors_ ABSL_GUARDED_BY(mu_);
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
+  int uses_ ABSL_GUARDED_BY(mu_) = 0;
+  std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);
+};
+
+using SessionRef = std::shared_ptr<Session>;
+
+// Keeps a session's lease from running while a call uses it.
+class SessionUse {
+ public:
+  SessionUse() = default;
+  explicit SessionUse(SessionRef session) : session_(std::move(session)) { session_->BeginUse(); }
+  ~SessionUse() {
+    if (session_) session_->EndUse();
+  }
+  SessionUse(SessionUse&& other) noexcept = default;
+  SessionUse& operator=(SessionUse&& other) noexcept {
+    std::swap(session_, other.session_);
+    return *this;
+  }
+
+  Session& operator*() const { return *session_; }
+  Session* operator->() const { return session_.get(); }
+  const SessionRef& ref() const { return session_; }
+
+ private:
+  SessionRef session_;
+};
+
+}  // namespace tensord::server

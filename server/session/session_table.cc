@@ -1,0 +1,130 @@
+#include "tensord/server/session/session_table.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr auto kReapInterval = std::chrono::milliseconds(500);
+constexpr size_t kMaxClientNameBytes = 128;
+
+absl::Status NoSuchSession() {
+  return absl::NotFoundError(
+      "no such session; it was closed, its lease ran out, or the server was restarted: call "
+      "OpenSession and use the id that it returns");
+}
+
+}  // namespace
+
+std::string RandomId() {
+  unsigned char bytes[16];
+  size_t filled = 0;
+  while (filled < sizeof(bytes)) {
+    const ssize_t n = getrandom(bytes + filled, sizeof(bytes) - filled, 0);
+    if (n > 0) filled += n;
+  }
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(bytes), sizeof(bytes)));
+}
+
+SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots)
+    : limits_(limits), slots_(std::move(slots)), reaper_([this] { Reap(); }) {}
+
+SessionTable::~SessionTable() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  wake_.SignalAll();
+  reaper_.join();
+  for (const SessionRef& session : All()) session->Close();
+}
+
+absl::StatusOr<SessionRef> SessionTable::Open(int64_t lease_seconds,
+                                              absl::string_view client_name) {
+  if (lease_seconds < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease_seconds is ", lease_seconds, "; 0 asks for the default"));
+  }
+  if (client_name.size() > kMaxClientNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("client_name has ", client_name.size(),
+                                                   " bytes; at most ", kMaxClientNameBytes));
+  }
+  if (lease_seconds == 0) lease_seconds = limits_.default_lease_seconds;
+  const std::chrono::seconds lease(std::min(lease_seconds, limits_.max_lease_seconds));
+  MutexLock lock(&mu_);
+  if (static_cast<int64_t>(sessions_.size()) >= limits_.max_sessions) {
+    return absl::ResourceExhaustedError(absl::StrCat("the server has ", sessions_.size(),
+                                                     " sessions, its limit (--max-sessions=",
+                                                     limits_.max_sessions, "); try again later"));
+  }
+  auto session = std::make_shared<Session>(RandomId(), ++opened_, std::string(client_name), lease,
+                                           limits_, slots_);
+  sessions_.emplace(session->id(), session);
+  return session;
+}
+
+absl::StatusOr<SessionUse> SessionTable::Use(absl::string_view id) {
+  if (id.empty()) {
+    return absl::InvalidArgumentError(
+        "the request names no session; call OpenSession and use the id that it returns");
+  }
+  MutexLock lock(&mu_);
+  auto it = sessions_.find(std::string(id));
+  if (it == sessions_.end()) return NoSuchSession();
+  return SessionUse(it->second);
+}
+
+absl::StatusOr<int64_t> SessionTable::Close(absl::string_view id) {
+  SessionRef session;
+  {
+    MutexLock lock(&mu_);
+    auto it = sessions_.find(std::string(id));
+    if (it == sessions_.end()) return NoSuchSession();
+    session = std::move(it->second);
+    sessions_.erase(it);
+  }
+  return session->Close();
+}
+
+std::vector<SessionRef> SessionTable::All() const {
+  std::vector<SessionRef> all;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [id, session] : sessions_) all.push_back(session);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const SessionRef& a, const SessionRef& b) { return a->number() < b->number(); });
+  return all;
+}
+
+int64_t SessionTable::size() const {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(sessions_.size());
+}
+
+void SessionTable::Reap() {
+  while (true) {
+    std::vector<SessionRef> ended;
+    {
+      MutexLock lock(&mu_);
+      if (!stopping_) wake_.WaitFor(&mu_, kReapInterval);
+      if (stopping_) return;
+      const auto now = std::chrono::steady_clock::now();
+      for (const auto& [id, session] : sessions_) {
+        if (session->Expired(now)) ended.push_back(session);
+      }
+      for (const SessionRef& session : ended) sessions_.erase(session->id());
+    }
+    for (const SessionRef& session : ended) session->Close();
+  }
+}
+
+}  // namespace tensord::server

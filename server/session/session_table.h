@@ -1,0 +1,57 @@
+// All sessions of the server, and the end of those that nobody uses.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/session/limits.h"
+#include "tensord/server/session/session.h"
+
+namespace tensord::server {
+
+// 128 bits from the kernel's random source, in hex.
+std::string RandomId();
+
+// Thread-safe. A thread of its own closes sessions whose lease has run out.
+class SessionTable {
+ public:
+  // `slots` outlive the table.
+  SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots);
+  ~SessionTable();  // closes all sessions
+
+  // `lease_seconds` 0 is the default; more than the most allowed is cut to it, less than 0 is
+  // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions.
+  absl::StatusOr<SessionRef> Open(int64_t lease_seconds, absl::string_view client_name);
+
+  // NOT_FOUND where there is none of this id.
+  absl::StatusOr<SessionUse> Use(absl::string_view id);
+
+  // Ends a session at once; the number of handles freed.
+  absl::StatusOr<int64_t> Close(absl::string_view id);
+
+  // In order of number.
+  std::vector<SessionRef> All() const;
+
+  int64_t size() const;
+
+ private:
+  void Reap();
+
+  const Limits limits_;
+  const std::vector<DeviceSlot*> slots_;
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  absl::flat_hash_map<std::string, SessionRef> sessions_ ABSL_GUARDED_BY(mu_);
+  uint64_t opened_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread reaper_;
+};
+
+}  // namespace tensord::server

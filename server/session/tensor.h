@@ -1,0 +1,89 @@
+// A tensor of the server: known by its spec and device at once, by its memory when the op that
+// promised it has run, or by the error that befell it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensord/common/mutex.h"
+#include "tensord/common/tensor_spec.h"
+#include "tensord/server/device/buffer.h"
+#include "tensord/server/device/executor.h"
+
+namespace tensord::server {
+
+// Chosen by the client, unique in its session, never 0.
+using Handle = uint64_t;
+
+// A device and the thread that launches its work.
+struct DeviceSlot {
+  int index;  // position in the server's list
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Executor> executor;
+};
+
+class Tensor;
+using TensorRef = std::shared_ptr<Tensor>;
+
+// Thread-safe. Goes from pending to done exactly once; done is final.
+class Tensor {
+ public:
+  using Waiter = std::function<void()>;
+
+  Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot)
+      : handle_(handle), spec_(std::move(spec)), slot_(slot) {}
+
+  // A handle whose op was refused: done from the start, with that error and no spec.
+  static TensorRef Failed(Handle handle, absl::Status error);
+
+  Handle handle() const { return handle_; }
+  const TensorSpec& spec() const { return spec_; }
+  DeviceSlot* slot() const { return slot_; }  // null only for Failed()
+  Device& device() const { return *slot_->device; }
+
+  // Whether status() and buffer() may be asked for.
+  bool done() const { return done_.load(std::memory_order_acquire); }
+
+  // Once done: the root error of the op that failed, or OK.
+  const absl::Status& status() const { return status_; }
+  // Once done and OK. The kernel that fills it has been launched on the tensor's device, and is
+  // finished where the device's Fence has called back since.
+  const BufferRef& buffer() const { return buffer_; }
+
+  // The op that makes the tensor has been posted to `lane`: whatever is posted there later runs later.
+  void SetPosted(const Executor::Lane* lane) { posted_.store(lane, std::memory_order_release); }
+  bool PostedTo(const Executor::Lane* lane) const {
+    return posted_.load(std::memory_order_acquire) == lane;
+  }
+
+  // An upload will bring the tensor, and whoever claims it first is to do it. False where no upload was
+  // announced or it has been claimed.
+  void AnnounceUpload() { announced_.store(true, std::memory_order_release); }
+  bool ClaimUpload() { return announced_.exchange(false, std::memory_order_acq_rel); }
+
+  // Makes it done and runs the waiters on this thread.
+  void Finish(absl::StatusOr<BufferRef> result);
+
+  // Runs `waiter` when the tensor is done: now, on this thread, where it is already.
+  void WhenDone(Waiter waiter);
+
+ private:
+  const Handle handle_;
+  const TensorSpec spec_;
+  DeviceSlot* const slot_;
+  std::atomic<const Executor::Lane*> posted_{nullptr};
+  std::atomic<bool> announced_{false};
+
+  std::atomic<bool> done_{false};
+  absl::Status status_;  // written before done_ is set, read after
+  BufferRef buffer_;     // likewise
+
+  Mutex mu_;
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::server
