@@ -1,0 +1,36 @@
+# What "cmake --install" lays down: the two programs, and a CMake package with which a program outside
+# the tree builds by find_package(tensord) and target_link_libraries(app PRIVATE tensord::client).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensord)
+
+install(TARGETS tensord tensorctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+foreach(name client common proto options)
+  set_target_properties(tensord_${name} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+install(TARGETS tensord_client tensord_common tensord_proto tensord_options
+  EXPORT tensordTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
+
+# The client's public headers are the *.h of its folder, and of common/ those that they include.
+file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/*.h)
+install(FILES ${client_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client)
+foreach(name attributes device_name dtype float16 shape tensor_spec)
+  install(FILES ${PROJECT_SOURCE_DIR}/common/${name}.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/common)
+endforeach()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/deploy/cmake/tensordConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/tensordConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tensordConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tensordConfig.cmake ${PROJECT_BINARY_DIR}/tensordConfigVersion.cmake
+  DESTINATION ${package_dir})
+
+# What the tour and a first program need, and what another language generates its stubs from
+# (proto/CMakeLists.txt).
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tensord/data
+  FILES_MATCHING PATTERN "*.safetensors")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -20,10 +20,16 @@ file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include/tensord SYMBOLIC)
 
 add_library(tensord_options INTERFACE)
-target_include_directories(tensord_options INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
+target_include_directories(tensord_options INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
+target_compile_features(tensord_options INTERFACE cxx_std_20)
+# How strictly we compile is no concern of those who use the installed package.
+set(warnings -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+if(TENSORD_WERROR)
+  list(APPEND warnings -Werror)
+endif()
 target_compile_options(tensord_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TENSORD_WERROR}>>:-Werror>)
+  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${warnings}>>")
 
 if(TENSORD_SANITIZER)
   set(sanitize -fsanitize=${TENSORD_SANITIZER} -fno-omit-frame-pointer)
