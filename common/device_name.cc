@@ -1,0 +1,53 @@
+#include "tensord/common/device_name.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+
+namespace tensord {
+namespace {
+
+constexpr size_t kMaxIndexDigits = 4;
+
+std::optional<int> ParseIndex(absl::string_view digits) {
+  int index = 0;
+  if (digits.empty() || digits.size() > kMaxIndexDigits ||
+      !std::all_of(digits.begin(), digits.end(), [](char c) { return absl::ascii_isdigit(c); }) ||
+      !absl::SimpleAtoi(digits, &index)) {
+    return std::nullopt;
+  }
+  return index;
+}
+
+}  // namespace
+
+absl::string_view DeviceKindName(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return "cpu";
+    case DeviceKind::kCuda:
+      return "cuda";
+    case DeviceKind::kUnspecified:
+      break;
+  }
+  return "unspecified";
+}
+
+absl::StatusOr<DeviceName> ParseDeviceName(absl::string_view text) {
+  const size_t colon = text.find(':');
+  const absl::string_view word = text.substr(0, colon);
+  const std::optional<int> index =
+      colon == absl::string_view::npos ? 0 : ParseIndex(text.substr(colon + 1));
+  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    if (index.has_value() && word == DeviceKindName(kind)) return DeviceName{kind, *index};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)),
+                   "\" names no device; the form is cpu, cuda, cpu:<number> or cuda:<number>, such "
+                   "as cuda:1"));
+}
+
+}  // namespace tensord

@@ -1,0 +1,106 @@
+#include "tensord/common/op_registry.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/common/op_inference.h"
+
+namespace tensord {
+namespace {
+
+struct Registry {
+  std::vector<OpSchema> schemas;
+  std::vector<const OpSchema*> by_name_order;
+  absl::flat_hash_map<absl::string_view, const OpSchema*> by_name;
+
+  Registry() {
+    AppendCreationOps(schemas);
+    AppendElementwiseOps(schemas);
+    AppendMatmulOps(schemas);
+    AppendReductionOps(schemas);
+    AppendShapeOps(schemas);
+    std::sort(schemas.begin(), schemas.end(),
+              [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
+    for (const OpSchema& schema : schemas) {
+      by_name_order.push_back(&schema);
+      if (!by_name.emplace(schema.name, &schema).second) {
+        std::fprintf(stderr, "op registry: \"%s\" is there twice\n", schema.name.c_str());
+        std::abort();
+      }
+    }
+  }
+};
+
+const Registry& GetRegistry() {
+  static const Registry& registry = *new Registry;  // never destroyed: used until the process ends
+  return registry;
+}
+
+// Levenshtein's distance.
+int EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = std::exchange(row[0], static_cast<int>(i));
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// Words of PyTorch and NumPy whose spelling doesn't lead to ours.
+constexpr std::pair<absl::string_view, absl::string_view> kOtherWords[] = {
+    {"cat", "concat"},       {"stack", "concat"},      {"view", "reshape"},
+    {"flatten", "reshape"},  {"transpose", "permute"}, {"t", "permute"},
+    {"mm", "matmul"},        {"bmm", "matmul"},        {"dot", "matmul"},
+    {"to", "cast"},          {"astype", "cast"},       {"expand", "broadcast_to"},
+    {"rand", "uniform"},     {"randn", "normal"},      {"amax", "max"},
+    {"amin", "min"},         {"subtract", "sub"},      {"multiply", "mul"},
+    {"divide", "div"},       {"equal", "eq"},          {"not_equal", "ne"},
+    {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
+    {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
+    {"swish", "silu"},       {"tensor", "constant"},
+};
+
+}  // namespace
+
+const OpSchema* FindOp(absl::string_view name) {
+  const auto& by_name = GetRegistry().by_name;
+  const auto it = by_name.find(name);
+  return it == by_name.end() ? nullptr : it->second;
+}
+
+absl::Span<const OpSchema* const> AllOps() { return GetRegistry().by_name_order; }
+
+absl::Status UnknownOp(absl::string_view name) {
+  constexpr size_t kLongestCompared = 32;
+  constexpr size_t kMostNamed = 3;
+  const std::string lower = absl::AsciiStrToLower(name.substr(0, kLongestCompared));
+  std::vector<std::string> near;
+  for (const auto& [word, op] : kOtherWords) {
+    if (lower == word) near.emplace_back(op);
+  }
+  std::vector<std::pair<int, std::string>> by_distance;
+  for (const OpSchema* op : AllOps()) {
+    by_distance.emplace_back(EditDistance(lower, op->name), op->name);
+  }
+  std::sort(by_distance.begin(), by_distance.end());
+  for (const auto& [distance, candidate] : by_distance) {
+    if (near.size() < kMostNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
+      near.push_back(candidate);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name),
+                                          "; the nearest names are ", absl::StrJoin(near, ", ")));
+}
+
+}  // namespace tensord
