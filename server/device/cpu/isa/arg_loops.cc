@@ -1,0 +1,68 @@
+#include "tensord/server/device/cpu/isa/reduce.h"
+
+namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
+namespace {
+
+// Whether x is the extreme value found: equal to it, or a NaN like it.
+template <typename T>
+bool IsThe(T extreme, T x) {
+  return (x == extreme) | (IsNan(x) & IsNan(extreme));
+}
+
+// The extreme value first, then its first place: both passes run at the speed of memory.
+template <typename Policy>
+int64_t ArgRow(const void* x_data, int64_t n) {
+  constexpr int kBlock = 256;
+  using Acc = typename Policy::Acc;
+  const auto* x = static_cast<const typename Policy::In*>(x_data);
+  const Acc extreme = ReduceRun<Policy>(x, n, 0.0);
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    bool found = false;
+    for (int j = 0; j < kBlock; ++j) found |= IsThe<Acc>(extreme, Widen(x[i + j]));
+    if (found) break;
+  }
+  while (i < n - 1 && !IsThe<Acc>(extreme, Widen(x[i]))) ++i;
+  return i;
+}
+
+template <typename Policy>
+void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t cols,
+                int64_t* index) {
+  constexpr int kTile = 64;
+  using Acc = typename Policy::Acc;
+  const auto* x = static_cast<const typename Policy::In*>(x_data);
+  for (int64_t c = 0; c < cols; c += kTile) {
+    const int width = static_cast<int>(cols - c < kTile ? cols - c : kTile);
+    Acc best[kTile];
+    for (int j = 0; j < width; ++j) {
+      best[j] = Widen(x[c + j]);
+      index[c + j] = 0;
+    }
+    for (int64_t r = 1; r < rows; ++r) {
+      const auto* row = x + r * row_stride + c;
+      for (int j = 0; j < width; ++j) {
+        const Acc value = Widen(row[j]);
+        // Better is what takes the place of `best` in a reduction without being its equal.
+        const bool better =
+            (value != best[j]) & !IsNan(best[j]) & IsThe<Acc>(Policy::Combine(best[j], value), value);
+        best[j] = better ? value : best[j];
+        index[c + j] = better ? r : index[c + j];
+      }
+    }
+  }
+}
+
+template <typename... Ts>
+void Fill(Loops& loops) {
+  ((loops.argmax[kIndexOf<Ts>] = {ArgRow<MaxPolicy<Ts>>, ArgColumns<MaxPolicy<Ts>>}), ...);
+  ((loops.argmin[kIndexOf<Ts>] = {ArgRow<MinPolicy<Ts>>, ArgColumns<MinPolicy<Ts>>}), ...);
+}
+
+}  // namespace
+
+void FillArgLoops(Loops& loops) {
+  Fill<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
+}
+
+}  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

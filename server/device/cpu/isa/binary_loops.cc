@@ -1,0 +1,121 @@
+#include <string.h>
+
+#include "tensord/server/device/cpu/isa/fill.h"
+#include "tensord/server/device/cpu/isa/vector_libm.h"
+
+namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
+namespace {
+
+// Bool for comparisons and for what is computed on bool, T otherwise.
+template <typename Op, typename T>
+using ResultOf =
+    std::conditional_t<std::is_same_v<decltype(Op()(MathOf<T>(), MathOf<T>())), bool>, Bool, T>;
+
+template <typename Op, typename T>
+void Binary(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
+            int64_t n) {
+  using Y = ResultOf<Op, T>;
+  const T* __restrict a = static_cast<const T*>(a_data);
+  const T* __restrict b = static_cast<const T*>(b_data);
+  Y* __restrict y = static_cast<Y*>(y_data);
+  if (a_step != 0 && b_step != 0) {
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(Widen(a[i]), Widen(b[i])));
+  } else if (a_step != 0) {
+    const MathOf<T> b0 = Widen(*b);
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(Widen(a[i]), b0));
+  } else {
+    // Both steps 0 means that the output is one element, too.
+    const MathOf<T> a0 = Widen(*a);
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(a0, Widen(b[i])));
+  }
+}
+
+template <typename T>
+void PowLibm(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
+             int64_t n) {
+  constexpr int kBlock = kVectorLibmBlock;
+  const T* a = static_cast<const T*>(a_data);
+  const T* b = static_cast<const T*>(b_data);
+  T* y = static_cast<T*>(y_data);
+  T a_block[kBlock], b_block[kBlock], y_block[kBlock];
+  for (T& element : a_block) element = *a;
+  for (T& element : b_block) element = *b;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = n - i < kBlock ? n - i : kBlock;
+    if (a_step != 0) memcpy(a_block, a + i, count * sizeof(T));
+    if (b_step != 0) memcpy(b_block, b + i, count * sizeof(T));
+    for (int j = 0; j < kBlock; ++j) y_block[j] = math::Pow(a_block[j], b_block[j]);
+    memcpy(y + i, y_block, count * sizeof(T));
+  }
+}
+
+template <typename T>
+void Where(const void* cond_data, int cond_step, const void* a_data, int a_step,
+           const void* b_data, int b_step, void* y_data, int64_t n) {
+  const uint8_t* __restrict cond = static_cast<const uint8_t*>(cond_data);
+  const T* __restrict a = static_cast<const T*>(a_data);
+  const T* __restrict b = static_cast<const T*>(b_data);
+  T* __restrict y = static_cast<T*>(y_data);
+  if (cond_step == 0) {
+    const T* from = *cond != 0 ? a : b;
+    const int step = *cond != 0 ? a_step : b_step;
+    if (step != 0) {
+      memcpy(y, from, n * sizeof(T));
+    } else {
+      for (int64_t i = 0; i < n; ++i) y[i] = *from;
+    }
+  } else if (a_step != 0 && b_step != 0) {
+    for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a[i] : b[i];
+  } else if (a_step != 0) {
+    const T b0 = *b;
+    for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a[i] : b0;
+  } else if (b_step != 0) {
+    const T a0 = *a;
+    for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a0 : b[i];
+  } else {
+    const T a0 = *a, b0 = *b;
+    for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a0 : b0;
+  }
+}
+
+template <typename Op, typename... Ts>
+void Fill(Loops& loops, BinaryOp op) {
+  ((loops.binary[static_cast<int>(op)][kIndexOf<Ts>] = Binary<Op, Ts>), ...);
+}
+
+template <typename Op>
+void FillNumeric(Loops& loops, BinaryOp op) {
+  Fill<Op, uint8_t, int8_t, int32_t, int64_t, float, double>(loops, op);
+}
+
+template <typename Op>
+void FillAll(Loops& loops, BinaryOp op) {
+  FillNumeric<Op>(loops, op);
+  Fill<Op, Bool>(loops, op);
+}
+
+}  // namespace
+
+void FillBinaryLoops(Loops& loops) {
+  FillAll<Add>(loops, BinaryOp::kAdd);
+  FillNumeric<Sub>(loops, BinaryOp::kSub);
+  FillAll<Mul>(loops, BinaryOp::kMul);
+  Fill<Div, float, double>(loops, BinaryOp::kDiv);
+  Fill<Pow, uint8_t, int8_t, int32_t, int64_t>(loops, BinaryOp::kPow);
+  loops.binary[static_cast<int>(BinaryOp::kPow)][kIndexOf<float>] = PowLibm<float>;
+  loops.binary[static_cast<int>(BinaryOp::kPow)][kIndexOf<double>] = PowLibm<double>;
+  FillAll<Maximum>(loops, BinaryOp::kMaximum);
+  FillAll<Minimum>(loops, BinaryOp::kMinimum);
+  FillAll<Eq>(loops, BinaryOp::kEq);
+  FillAll<Ne>(loops, BinaryOp::kNe);
+  FillAll<Lt>(loops, BinaryOp::kLt);
+  FillAll<Le>(loops, BinaryOp::kLe);
+  FillAll<Gt>(loops, BinaryOp::kGt);
+  FillAll<Ge>(loops, BinaryOp::kGe);
+  loops.where[0] = Where<uint8_t>;
+  loops.where[1] = Where<uint16_t>;
+  loops.where[2] = Where<uint32_t>;
+  loops.where[3] = Where<uint64_t>;
+}
+
+}  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -1,0 +1,84 @@
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+#include <string.h>
+
+#include "tensord/server/device/cpu/isa/fill.h"
+
+namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
+namespace {
+
+template <typename From, typename To>
+void Cast(const void* x_data, void* y_data, int64_t n) {
+  const From* __restrict x = static_cast<const From*>(x_data);
+  To* __restrict y = static_cast<To*>(y_data);
+  for (int64_t i = 0; i < n; ++i) y[i] = Narrow<To>(CastTo<MathOf<To>>()(Widen(x[i])));
+}
+
+#if defined(__F16C__)
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+void WidenHalves(const uint16_t* x, float* y) {
+  _mm512_storeu_ps(y, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
+}
+void NarrowToHalves(const float* x, uint16_t* y) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(y),
+                      _mm512_cvtps_ph(_mm512_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+constexpr int kWidth = 8;
+void WidenHalves(const uint16_t* x, float* y) {
+  _mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
+}
+void NarrowToHalves(const float* x, uint16_t* y) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(y),
+                   _mm256_cvtps_ph(_mm256_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
+}
+#endif
+
+// Applies `convert` to kWidth elements at a time, the last of them in a padded copy.
+template <typename X, typename Y, void (*convert)(const X*, Y*)>
+void CastHalves(const void* x_data, void* y_data, int64_t n) {
+  const X* x = static_cast<const X*>(x_data);
+  Y* y = static_cast<Y*>(y_data);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) convert(x + i, y + i);
+  if (i == n) return;
+  X in[kWidth] = {};
+  Y out[kWidth];
+  memcpy(in, x + i, (n - i) * sizeof(X));
+  convert(in, out);
+  memcpy(y + i, out, (n - i) * sizeof(Y));
+}
+
+void FillHalfCasts(Loops& loops) {
+  loops.cast[kIndexOf<Half>][kIndexOf<float>] = CastHalves<uint16_t, float, WidenHalves>;
+  loops.cast[kIndexOf<float>][kIndexOf<Half>] = CastHalves<float, uint16_t, NarrowToHalves>;
+}
+#else
+void FillHalfCasts(Loops& loops) {
+  loops.cast[kIndexOf<Half>][kIndexOf<float>] = Cast<Half, float>;
+  loops.cast[kIndexOf<float>][kIndexOf<Half>] = Cast<float, Half>;
+}
+#endif
+
+template <typename From, typename... Tos>
+void FillRow(Loops& loops) {
+  ((loops.cast[kIndexOf<From>][kIndexOf<Tos>] = Cast<From, Tos>), ...);
+}
+
+template <typename... Ts>
+void FillSquare(Loops& loops) {
+  (FillRow<Ts, Ts...>(loops), ...);
+}
+
+}  // namespace
+
+void FillCastLoops(Loops& loops) {
+  FillSquare<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>(loops);
+  FillHalfCasts(loops);
+  FillRow<BFloat16, float>(loops);
+  FillRow<float, BFloat16>(loops);
+}
+
+}  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

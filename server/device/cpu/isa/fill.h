@@ -1,0 +1,46 @@
+// How the files of one instruction set level hand their loops to the table. Included only by files
+// that are compiled once per level, which everything in here belongs to.
+#pragma once
+
+#include "tensord/server/device/cpu/isa/loops.h"
+#include "tensord/server/device/elementwise_math.h"
+
+namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
+
+void FillUnaryLoops(Loops& loops);
+void FillBinaryLoops(Loops& loops);
+void FillCastLoops(Loops& loops);
+void FillSumLoops(Loops& loops);
+void FillExtremeLoops(Loops& loops);
+void FillNormLoops(Loops& loops);
+void FillArgLoops(Loops& loops);
+void FillSoftmaxLoops(Loops& loops);
+void FillRandomLoops(Loops& loops);
+void FillLayoutLoops(Loops& loops);
+void FillIntegerMatmulLoops(Loops& loops);
+
+template <typename Storage>
+inline constexpr DType kDTypeOf = DType::kUnspecified;
+template <>
+inline constexpr DType kDTypeOf<Bool> = DType::kBool;
+template <>
+inline constexpr DType kDTypeOf<uint8_t> = DType::kUInt8;
+template <>
+inline constexpr DType kDTypeOf<int8_t> = DType::kInt8;
+template <>
+inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
+template <>
+inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
+template <>
+inline constexpr DType kDTypeOf<Half> = DType::kFloat16;
+template <>
+inline constexpr DType kDTypeOf<BFloat16> = DType::kBFloat16;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kFloat32;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+
+template <typename Storage>
+inline constexpr int kIndexOf = Index(kDTypeOf<Storage>);
+
+}  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

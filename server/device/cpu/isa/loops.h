@@ -1,0 +1,154 @@
+// The inner loops of the kernels, compiled once per instruction set level and chosen at run time.
+//
+// A loop works on dense runs of memory, runs on the caller's thread and knows nothing of shapes.
+// Except where said otherwise it takes the dtypes that have a math type of their own: float16 and
+// bfloat16 are converted to float32 in blocks (cast), computed there, and converted back. Tables
+// are indexed by the number of a DType; an entry is null where the op doesn't take the dtype.
+//
+// All levels give the same bits, except for exp, log, tanh, erf and pow, which come from the
+// vector variants in glibc's libmvec and agree within 4 units in the last place.
+#pragma once
+
+#include <cstdint>
+
+#include "tensord/common/dtype.h"
+
+namespace tensord::server::cpu {
+
+inline constexpr int kDTypeCount = static_cast<int>(DType::kFloat64) + 1;
+constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
+
+// A block of elements that converts and stays in the first-level cache.
+inline constexpr int kBlockElements = 1024;
+
+// ---------------------------------------------------------------- elementwise
+
+enum class UnaryOp { kNeg, kAbs, kRelu, kExp, kLog, kSqrt, kRsqrt, kTanh, kSigmoid, kSilu,
+                     kGeluErf, kGeluTanh };
+inline constexpr int kUnaryOpCount = static_cast<int>(UnaryOp::kGeluTanh) + 1;
+
+// y[i] = op(x[i]); y may be x.
+using UnaryLoop = void (*)(const void* x, void* y, int64_t n);
+
+enum class BinaryOp { kAdd, kSub, kMul, kDiv, kPow, kMaximum, kMinimum, kEq, kNe, kLt, kLe, kGt,
+                      kGe };
+inline constexpr int kBinaryOpCount = static_cast<int>(BinaryOp::kGe) + 1;
+constexpr bool IsComparison(BinaryOp op) { return op >= BinaryOp::kEq; }
+
+// y[i] = op(a[i a_step], b[i b_step]); a step is 0 (one element for all) or 1.
+using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step, void* y,
+                            int64_t n);
+
+// y[i] = cond[i cond_step] ? a[i a_step] : b[i b_step], by element size.
+using WhereLoop = void (*)(const void* cond, int cond_step, const void* a, int a_step,
+                           const void* b, int b_step, void* y, int64_t n);
+
+// Between any two different dtypes of these: those with a math type, and float32 with the 16-bit
+// ones. From 16 bits to anything else goes by way of float32.
+using CastLoop = void (*)(const void* x, void* y, int64_t n);
+
+// ---------------------------------------------------------------- reductions
+
+// What is taken of each element, and how they are put together. The accumulator's dtype is the
+// element's for kMax and kMin; for kSum it is float32 for float32, float64 for float64 and int64
+// for the rest. The norm's sums and extremes, of floating elements only, accumulate in float64.
+enum class Reduction { kSum, kMax, kMin, kSumAbs, kSumSquares, kSumPowers, kCountNonzero, kMaxAbs,
+                       kMinAbs };
+inline constexpr int kReductionCount = static_cast<int>(Reduction::kMinAbs) + 1;
+
+struct ReductionLoops {
+  DType accumulator = DType::kUnspecified;
+  // *acc = the reduction of x[0, n). `power` is kSumPowers' exponent.
+  void (*row)(const void* x, int64_t n, double power, void* acc) = nullptr;
+  // acc[c] = the reduction of x[r row_stride + c] over r in [0, rows), rows > 0.
+  void (*columns)(const void* x, int64_t rows, int64_t row_stride, int64_t cols, double power,
+                  void* acc) = nullptr;
+  // acc[c] = combine(acc[c], other[c]).
+  void (*combine)(void* acc, const void* other, int64_t n) = nullptr;
+};
+
+// The first place of the extreme value, a NaN being more extreme than any number.
+struct ArgLoops {
+  // The first i with x[i] the extreme of x[0, n), n > 0.
+  int64_t (*row)(const void* x, int64_t n) = nullptr;
+  // The same over r for each column of x[r row_stride + c].
+  void (*columns)(const void* x, int64_t rows, int64_t row_stride, int64_t cols,
+                  int64_t* index) = nullptr;
+};
+
+// ---------------------------------------------------------------- softmax
+
+// float32 and float64. y[0, n) = (log_)softmax of x[0, n).
+using SoftmaxRowLoop = void (*)(const void* x, void* y, int64_t n);
+// The same down each column of a (rows, cols) part of memory with that row stride, for x and y.
+using SoftmaxColumnsLoop = void (*)(const void* x, void* y, int64_t rows, int64_t row_stride,
+                                    int64_t cols);
+struct SoftmaxLoops {
+  SoftmaxRowLoop row = nullptr;
+  SoftmaxColumnsLoop columns = nullptr;
+};
+
+// ---------------------------------------------------------------- random numbers
+
+// Elements [begin, begin + n) of the stream of `seed` (random_math.h), begin even and n up to the
+// tensor's end. float32 and float64. (a, b) is (low, high) or (mean, stddev).
+using RandomLoop = void (*)(uint64_t seed, int64_t begin, int64_t n, double a, double b, void* y);
+
+// ---------------------------------------------------------------- layout
+
+// dst[c dst_stride + r] = src[r src_stride + c]: a transpose of (rows, cols), by element size.
+using TransposeLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t dst_stride,
+                               int64_t rows, int64_t cols);
+
+// dst[i] = src[i src_stride], src_stride of any sign, by element size.
+using GatherLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t n);
+
+// ---------------------------------------------------------------- integer matmul
+
+// (M,K)·(K,N) -> (M,N), dense in c with rows c_stride apart, wrapping; a and b have any strides.
+struct IntegerMatmul {
+  const void* a;
+  int64_t a_row, a_col;
+  const void* b;
+  int64_t b_row, b_col;
+  void* c;
+  int64_t c_stride;
+  int64_t m, n, k;
+};
+using IntegerMatmulLoop = void (*)(const IntegerMatmul& args);
+
+// ---------------------------------------------------------------- the tables
+
+// Element sizes 1, 2, 4 and 8 have entries 0 to 3.
+inline constexpr int kSizeCount = 4;
+constexpr int SizeIndex(int64_t element_bytes) {
+  return element_bytes == 1 ? 0 : element_bytes == 2 ? 1 : element_bytes == 4 ? 2 : 3;
+}
+
+struct Loops {
+  UnaryLoop unary[kUnaryOpCount][kDTypeCount] = {};
+  BinaryLoop binary[kBinaryOpCount][kDTypeCount] = {};
+  WhereLoop where[kSizeCount] = {};
+  CastLoop cast[kDTypeCount][kDTypeCount] = {};
+  ReductionLoops reduction[kReductionCount][kDTypeCount] = {};
+  ArgLoops argmax[kDTypeCount] = {};
+  ArgLoops argmin[kDTypeCount] = {};
+  SoftmaxLoops softmax[kDTypeCount] = {};
+  SoftmaxLoops log_softmax[kDTypeCount] = {};
+  RandomLoop uniform[kDTypeCount] = {};
+  RandomLoop normal[kDTypeCount] = {};
+  TransposeLoop transpose[kSizeCount] = {};
+  GatherLoop gather[kSizeCount] = {};
+  IntegerMatmulLoop integer_matmul[kDTypeCount] = {};
+};
+
+enum class IsaLevel { kBaseline, kV3, kV4 };  // x86-64, -v3 (AVX2, F16C), -v4 (AVX-512)
+inline constexpr IsaLevel kAllIsaLevels[] = {IsaLevel::kBaseline, IsaLevel::kV3, IsaLevel::kV4};
+
+// The loops of a level; null where this build or this processor hasn't got it.
+const Loops* LoopsOf(IsaLevel level);
+
+// Those of the highest level there is. Never null; the same for the life of the process.
+const Loops& BestLoops();
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,123 @@
+// The one way in which values are put together by the reductions of a level. The order of operations
+// depends on the counts alone, so results are the same at every level and for any number of threads.
+//
+// A Policy has types In (storage) and Acc, and static functions Identity() -> Acc,
+// Take(MathOf<In>, power) -> Acc and Combine(Acc, Acc) -> Acc.
+#pragma once
+
+#include "tensord/server/device/cpu/isa/fill.h"
+
+namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
+
+// Independent partial results: 512 bytes of them fill the registers and hide an addition's latency.
+template <typename Acc>
+inline constexpr int kLanes = 512 / sizeof(Acc);
+
+template <typename Policy>
+typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double power) {
+  using Acc = typename Policy::Acc;
+  constexpr int kWidth = kLanes<Acc>;
+  Acc lane[kWidth];
+  int width = kWidth;
+  while (width > 1 && width / 2 >= n) width /= 2;
+  for (int j = 0; j < width; ++j) lane[j] = Policy::Identity();
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    for (int j = 0; j < kWidth; ++j) {
+      lane[j] = Policy::Combine(lane[j], Policy::Take(Widen(x[i + j]), power));
+    }
+  }
+  for (int j = 0; i + j < n; ++j) {
+    lane[j] = Policy::Combine(lane[j], Policy::Take(Widen(x[i + j]), power));
+  }
+  for (width /= 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lane[j] = Policy::Combine(lane[j], lane[j + width]);
+  }
+  return lane[0];
+}
+
+template <typename Policy>
+void ReduceRow(const void* x, int64_t n, double power, void* acc) {
+  *static_cast<typename Policy::Acc*>(acc) =
+      ReduceRun<Policy>(static_cast<const typename Policy::In*>(x), n, power);
+}
+
+template <typename Policy>
+void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t cols,
+                   double power, void* acc_data) {
+  using Acc = typename Policy::Acc;
+  constexpr int kWidth = kLanes<Acc>;
+  const auto* x = static_cast<const typename Policy::In*>(x_data);
+  Acc* acc = static_cast<Acc*>(acc_data);
+  int64_t c = 0;
+  for (; c + kWidth <= cols; c += kWidth) {
+    Acc lane[kWidth];
+    for (int j = 0; j < kWidth; ++j) lane[j] = Policy::Identity();
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto* row = x + r * row_stride + c;
+      for (int j = 0; j < kWidth; ++j) {
+        lane[j] = Policy::Combine(lane[j], Policy::Take(Widen(row[j]), power));
+      }
+    }
+    for (int j = 0; j < kWidth; ++j) acc[c + j] = lane[j];
+  }
+  for (int64_t j = c; j < cols; ++j) acc[j] = Policy::Identity();
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* row = x + r * row_stride;
+    for (int64_t j = c; j < cols; ++j) {
+      acc[j] = Policy::Combine(acc[j], Policy::Take(Widen(row[j]), power));
+    }
+  }
+}
+
+template <typename Policy>
+void CombineRuns(void* acc_data, const void* other_data, int64_t n) {
+  using Acc = typename Policy::Acc;
+  Acc* __restrict acc = static_cast<Acc*>(acc_data);
+  const Acc* __restrict other = static_cast<const Acc*>(other_data);
+  for (int64_t i = 0; i < n; ++i) acc[i] = Policy::Combine(acc[i], other[i]);
+}
+
+template <typename Policy>
+ReductionLoops MakeReductionLoops() {
+  return {kDTypeOf<typename Policy::Acc>, ReduceRow<Policy>, ReduceColumns<Policy>,
+          CombineRuns<Policy>};
+}
+
+// ---------------------------------------------------------------- policies that several files use
+
+template <typename InType, typename AccType>
+struct SumPolicy {
+  using In = InType;
+  using Acc = AccType;
+  static Acc Identity() { return Acc{0}; }
+  static Acc Take(MathOf<In> x, double /*power*/) { return static_cast<Acc>(x); }
+  static Acc Combine(Acc a, Acc b) { return Add()(a, b); }
+};
+
+// The accumulator of bool is a byte of 0 or 1.
+template <typename T>
+struct MaxPolicy {
+  using In = T;
+  using Acc = std::conditional_t<std::is_same_v<T, Bool>, uint8_t, T>;
+  static Acc Identity() {
+    if constexpr (std::is_floating_point_v<T>) return -static_cast<T>(HUGE_VAL);
+    return kLowestOf<Acc>;
+  }
+  static Acc Take(MathOf<In> x, double /*power*/) { return x; }
+  static Acc Combine(Acc a, Acc b) { return Maximum()(a, b); }
+};
+
+template <typename T>
+struct MinPolicy {
+  using In = T;
+  using Acc = std::conditional_t<std::is_same_v<T, Bool>, uint8_t, T>;
+  static Acc Identity() {
+    if constexpr (std::is_floating_point_v<T>) return static_cast<T>(HUGE_VAL);
+    return kHighestOf<Acc>;
+  }
+  static Acc Take(MathOf<In> x, double /*power*/) { return x; }
+  static Acc Combine(Acc a, Acc b) { return Minimum()(a, b); }
+};
+
+}  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

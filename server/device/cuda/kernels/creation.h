@@ -1,0 +1,39 @@
+// Launchers of the kernels that make tensors from nothing.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "tensord/server/device/cuda/kernels/dispatch.h"
+
+namespace tensord::server::cuda {
+
+// An element's bytes, in the low end; 1, 2, 4 or 8 of them.
+struct ElementBits {
+  uint64_t bits = 0;
+  int bytes = 0;
+};
+
+// out[i * pitch] = value, 0 <= i < size.
+cudaError_t LaunchFill(void* out, ElementBits value, int64_t size, int64_t pitch,
+                       cudaStream_t stream);
+
+// out[i] = start + i * step, taken in int64 (wrapping) where `integral` and in double otherwise, then
+// cast to the table's dtype.
+struct ArangeJob {
+  bool integral = true;
+  int64_t int_start = 0, int_step = 1;
+  double float_start = 0, float_step = 1;
+};
+using ArangeLauncher = cudaError_t (*)(void* out, const ArangeJob& job, int64_t size,
+                                       cudaStream_t stream);
+const ByDType<ArangeLauncher>& ArangeLaunchers();
+
+// The streams of random_math.h: uniform in [a, b), or normal of mean a and standard deviation b.
+using RandomLauncher = cudaError_t (*)(void* out, uint64_t seed, double a, double b, int64_t size,
+                                       cudaStream_t stream);
+const ByDType<RandomLauncher>& UniformLaunchers();
+const ByDType<RandomLauncher>& NormalLaunchers();
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,60 @@
+// From dtypes, known at run time, to launchers, made at compile time.
+//
+// Files in this folder are compiled by nvcc and keep clear of the rest of the project's headers,
+// which cost it seconds each: they know a dtype by its number.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "tensord/server/device/elementwise_math.h"
+
+namespace tensord::server::cuda {
+
+// The numbers of DType (common/dtype.h); kernel_table.cc asserts that they agree.
+inline constexpr int kDTypeCount = 10;
+template <typename Storage>
+inline constexpr int kDTypeNumber = 0;
+template <>
+inline constexpr int kDTypeNumber<Bool> = 1;
+template <>
+inline constexpr int kDTypeNumber<uint8_t> = 2;
+template <>
+inline constexpr int kDTypeNumber<int8_t> = 3;
+template <>
+inline constexpr int kDTypeNumber<int32_t> = 4;
+template <>
+inline constexpr int kDTypeNumber<int64_t> = 5;
+template <>
+inline constexpr int kDTypeNumber<Half> = 6;
+template <>
+inline constexpr int kDTypeNumber<BFloat16> = 7;
+template <>
+inline constexpr int kDTypeNumber<float> = 8;
+template <>
+inline constexpr int kDTypeNumber<double> = 9;
+
+// One launcher per dtype; null where there is none.
+template <typename Launcher>
+struct ByDType {
+  Launcher launchers[kDTypeCount] = {};
+
+  constexpr Launcher operator[](int dtype_number) const { return launchers[dtype_number]; }
+};
+
+template <typename... Storage>
+struct Types {};
+using FloatingTypes = Types<Half, BFloat16, float, double>;
+using NumericTypes = Types<uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
+using AllTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
+
+// `Family::Launch<Storage>` for every type of the list.
+template <typename Launcher, typename Family, typename... Storage>
+constexpr ByDType<Launcher> LaunchersFor(Types<Storage...>) {
+  ByDType<Launcher> table;
+  ((table.launchers[kDTypeNumber<Storage>] = &Family::template Launch<Storage>), ...);
+  return table;
+}
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,47 @@
+// Launchers of the elementwise kernels. Operands are addresses of the device that the stream belongs
+// to; nothing waits, and the result is that of the launch alone.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "tensord/server/device/cuda/kernels/dispatch.h"
+#include "tensord/server/device/cuda/kernels/strided_loop.h"
+
+namespace tensord::server::cuda {
+
+// out[i] = f(in[i]), 0 <= i < size, both of one dtype. `out` may be `in`.
+using UnaryLauncher = cudaError_t (*)(const void* in, void* out, int64_t size, cudaStream_t stream);
+
+struct UnaryKernel {
+  const char* op;
+  ByDType<UnaryLauncher> by_dtype;
+};
+// Ops of one operand, and "gelu_tanh", the other approximation of "gelu".
+std::span<const UnaryKernel> UnaryKernels();
+
+// Both operands of one dtype, by which the table is keyed; the output is dense. `loop` has the
+// operands' strides and is null where both are dense and of the output's shape. `out` may be `a`
+// where `a` is dense.
+using BinaryLauncher = cudaError_t (*)(const void* a, const void* b, void* out, int64_t size,
+                                       const StridedLoop<2>* loop, cudaStream_t stream);
+
+struct BinaryKernel {
+  const char* op;
+  ByDType<BinaryLauncher> by_dtype;
+};
+std::span<const BinaryKernel> ArithmeticKernels();  // add sub mul div: the operands' dtype
+std::span<const BinaryKernel> PowerKernels();       // pow maximum minimum: likewise
+std::span<const BinaryKernel> ComparisonKernels();  // eq ne lt le gt ge: bool
+
+// The launcher of a cast between two dtypes given by number; null where there is none.
+UnaryLauncher CastLauncher(int from_dtype, int to_dtype);
+
+// out[i] = condition ? x : y, for elements of 1, 2, 4 or 8 bytes. `loop` has the strides of
+// condition, x and y; the output is dense.
+cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
+                        int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream);
+
+}  // namespace tensord::server::cuda

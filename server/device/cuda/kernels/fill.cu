@@ -1,0 +1,66 @@
+#include "tensord/server/device/cuda/kernels/creation.h"
+#include "tensord/server/device/cuda/kernels/launch.cuh"
+
+namespace tensord::server::cuda {
+namespace {
+
+template <typename T>
+__global__ void FillKernel(T* out, T value, int64_t size, int64_t pitch) {
+  for (int64_t i = FirstIndex(); i < size; i += IndexStep()) out[i * pitch] = value;
+}
+
+template <typename T>
+cudaError_t Fill(void* out, uint64_t bits, int64_t size, int64_t pitch, cudaStream_t stream) {
+  FillKernel<T><<<GridSize(size), kThreads, 0, stream>>>(static_cast<T*>(out),
+                                                         static_cast<T>(bits), size, pitch);
+  return cudaGetLastError();
+}
+
+template <typename T>
+__global__ void ArangeKernel(T* out, ArangeJob job, int64_t size) {
+  for (int64_t i = FirstIndex(); i < size; i += IndexStep()) {
+    MathOf<T> value;
+    if (job.integral) {
+      value = CastTo<MathOf<T>>()(Add()(job.int_start, Mul()(i, job.int_step)));
+    } else {
+      // Never fused, so that every device makes the same numbers.
+      const double product = __dmul_rn(static_cast<double>(i), job.float_step);
+      value = CastTo<MathOf<T>>()(__dadd_rn(job.float_start, product));
+    }
+    out[i] = Store<T>(value);
+  }
+}
+
+struct Arange {
+  template <typename T>
+  static cudaError_t Launch(void* out, const ArangeJob& job, int64_t size, cudaStream_t stream) {
+    ArangeKernel<T>
+        <<<GridSize(size), kThreads, 0, stream>>>(static_cast<T*>(out), job, size);
+    return cudaGetLastError();
+  }
+};
+
+constexpr ByDType<ArangeLauncher> kArange = LaunchersFor<ArangeLauncher, Arange>(AllTypes());
+
+}  // namespace
+
+cudaError_t LaunchFill(void* out, ElementBits value, int64_t size, int64_t pitch,
+                       cudaStream_t stream) {
+  if (value.bits == 0 && pitch == 1) return cudaMemsetAsync(out, 0, size * value.bytes, stream);
+  switch (value.bytes) {
+    case 1:
+      return Fill<uint8_t>(out, value.bits, size, pitch, stream);
+    case 2:
+      return Fill<uint16_t>(out, value.bits, size, pitch, stream);
+    case 4:
+      return Fill<uint32_t>(out, value.bits, size, pitch, stream);
+    case 8:
+      return Fill<uint64_t>(out, value.bits, size, pitch, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+const ByDType<ArangeLauncher>& ArangeLaunchers() { return kArange; }
+
+}  // namespace tensord::server::cuda

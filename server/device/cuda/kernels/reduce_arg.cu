@@ -1,0 +1,51 @@
+#include "tensord/server/device/cuda/kernels/reduction.cuh"
+
+namespace tensord::server::cuda {
+namespace {
+
+template <typename Value>
+struct Found {
+  Value value;
+  int64_t index;  // -1: nothing yet
+};
+
+// The place of the greatest or least element: of a NaN if there is one, of the first among equals.
+template <typename T, bool kGreatest>
+struct Arg {
+  using In = T;
+  using Acc = Found<MathOf<T>>;
+  using Out = int64_t;
+
+  explicit Arg(const ReduceJob&) {}
+  __device__ Acc Identity() const { return {MathOf<T>(), -1}; }
+  __device__ Acc Take(Acc acc, In x, int64_t index) const {
+    return Combine(acc, {Load(x), index});
+  }
+  __device__ Acc Combine(Acc a, Acc b) const { return Precedes(a, b) ? a : b; }
+  __device__ Out Finish(Acc acc, int64_t) const { return acc.index; }
+
+ private:
+  __device__ static bool Precedes(const Acc& a, const Acc& b) {
+    if (a.index < 0 || b.index < 0) return b.index < 0;
+    const bool a_nan = IsNan(a.value), b_nan = IsNan(b.value);
+    if (a_nan != b_nan) return a_nan;
+    if (a_nan || a.value == b.value) return a.index < b.index;
+    return kGreatest ? a.value > b.value : a.value < b.value;
+  }
+};
+
+template <typename T>
+using ArgMax = Arg<T, true>;
+template <typename T>
+using ArgMin = Arg<T, false>;
+
+constexpr ReduceKernel kKernels[] = {
+    {"argmax", LaunchersFor<ReduceLauncher, ReduceFamily<ArgMax>>(AllTypes())},
+    {"argmin", LaunchersFor<ReduceLauncher, ReduceFamily<ArgMin>>(AllTypes())},
+};
+
+}  // namespace
+
+std::span<const ReduceKernel> ArgKernels() { return kKernels; }
+
+}  // namespace tensord::server::cuda

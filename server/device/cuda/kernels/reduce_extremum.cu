@@ -1,0 +1,52 @@
+#include "tensord/server/device/cuda/kernels/reduction.cuh"
+
+namespace tensord::server::cuda {
+namespace {
+
+// The least value of T: what a maximum starts from. The greatest is its opposite.
+template <typename T>
+__device__ T Lowest() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(-INFINITY);
+  } else {
+    return kLowestOf<T>;
+  }
+}
+template <typename T>
+__device__ T Highest() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(INFINITY);
+  } else {
+    return kHighestOf<T>;
+  }
+}
+
+// A NaN wins.
+template <typename T, typename Pick, bool kGreatest>
+struct Extremum {
+  using In = T;
+  using Acc = MathOf<T>;
+  using Out = T;
+
+  explicit Extremum(const ReduceJob&) {}
+  __device__ Acc Identity() const { return kGreatest ? Lowest<Acc>() : Highest<Acc>(); }
+  __device__ Acc Take(Acc acc, In x, int64_t) const { return Pick()(acc, Acc(Load(x))); }
+  __device__ Acc Combine(Acc a, Acc b) const { return Pick()(a, b); }
+  __device__ Out Finish(Acc acc, int64_t) const { return Store<Out>(acc); }
+};
+
+template <typename T>
+using Max = Extremum<T, Maximum, true>;
+template <typename T>
+using Min = Extremum<T, Minimum, false>;
+
+constexpr ReduceKernel kKernels[] = {
+    {"max", LaunchersFor<ReduceLauncher, ReduceFamily<Max>>(AllTypes())},
+    {"min", LaunchersFor<ReduceLauncher, ReduceFamily<Min>>(AllTypes())},
+};
+
+}  // namespace
+
+std::span<const ReduceKernel> ExtremumKernels() { return kKernels; }
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,96 @@
+#include "tensord/server/device/cuda/kernels/reduction.cuh"
+
+namespace tensord::server::cuda {
+namespace {
+
+// Integers and bool are summed in int64, wrapping.
+template <typename T>
+struct Sum {
+  static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;
+  using In = T;
+  using Acc = std::conditional_t<kFloating, MathOf<T>, uint64_t>;
+  using Out = std::conditional_t<kFloating, T, int64_t>;
+
+  explicit Sum(const ReduceJob&) {}
+  __device__ Acc Identity() const { return Acc{0}; }
+  __device__ Acc Take(Acc acc, In x, int64_t) const { return acc + static_cast<Acc>(Load(x)); }
+  __device__ Acc Combine(Acc a, Acc b) const { return a + b; }
+  __device__ Out Finish(Acc acc, int64_t) const {
+    if constexpr (kFloating) {
+      return Store<Out>(acc);
+    } else {
+      return static_cast<int64_t>(acc);
+    }
+  }
+};
+
+template <typename T>
+struct Mean : Sum<T> {
+  using typename Sum<T>::Acc;
+  using Sum<T>::Sum;
+  __device__ T Finish(Acc acc, int64_t count) const {
+    return Store<T>(acc / static_cast<Acc>(count));  // 0 / 0 of no elements is NaN
+  }
+};
+
+// (sum |x|^p)^(1/p), its limits at p = inf (greatest |x|) and p = -inf (least), and for p = 0 the
+// number of elements that aren't 0.
+template <typename T>
+struct Norm {
+  using In = T;
+  using Acc = MathOf<T>;
+  using Out = T;
+  enum class Kind { kCount, kSum, kEuclid, kPower, kGreatest, kLeast };
+
+  Kind kind;
+  Acc ord;
+
+  explicit Norm(const ReduceJob& job) : kind(KindOf(job.ord)), ord(static_cast<Acc>(job.ord)) {}
+
+  static Kind KindOf(double ord) {
+    if (ord == 0) return Kind::kCount;
+    if (ord == 1) return Kind::kSum;
+    if (ord == 2) return Kind::kEuclid;
+    if (std::isinf(ord)) return ord > 0 ? Kind::kGreatest : Kind::kLeast;
+    return Kind::kPower;
+  }
+
+  __device__ Acc Identity() const {
+    return kind == Kind::kLeast ? static_cast<Acc>(INFINITY) : Acc{0};
+  }
+  __device__ Acc Take(Acc acc, In element, int64_t) const {
+    const Acc x = math::Fabs(Load(element));
+    switch (kind) {
+      case Kind::kCount:
+        return acc + (x != Acc{0} ? Acc{1} : Acc{0});
+      case Kind::kEuclid:
+        return acc + x * x;
+      case Kind::kPower:
+        return acc + math::Pow(x, ord);
+      default:
+        return Combine(acc, x);
+    }
+  }
+  __device__ Acc Combine(Acc a, Acc b) const {
+    if (kind == Kind::kGreatest) return Maximum()(a, b);
+    if (kind == Kind::kLeast) return Minimum()(a, b);
+    return a + b;
+  }
+  __device__ Out Finish(Acc acc, int64_t) const {
+    if (kind == Kind::kEuclid) acc = math::Sqrt(acc);
+    if (kind == Kind::kPower) acc = math::Pow(acc, Acc{1} / ord);
+    return Store<Out>(acc);
+  }
+};
+
+constexpr ReduceKernel kKernels[] = {
+    {"sum", LaunchersFor<ReduceLauncher, ReduceFamily<Sum>>(AllTypes())},
+    {"mean", LaunchersFor<ReduceLauncher, ReduceFamily<Mean>>(FloatingTypes())},
+    {"norm", LaunchersFor<ReduceLauncher, ReduceFamily<Norm>>(FloatingTypes())},
+};
+
+}  // namespace
+
+std::span<const ReduceKernel> SumKernels() { return kKernels; }
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,65 @@
+// Launchers of reductions over any axes, and of softmax.
+//
+// A block of kThreads threads is a tile of outputs x lanes: the lanes of an output share its elements
+// and meet in a tree in shared memory. The tree is fixed, so results repeat bit for bit.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <span>
+
+#include "tensord/server/device/cuda/kernels/dispatch.h"
+#include "tensord/server/device/cuda/kernels/strided_loop.h"
+
+namespace tensord::server::cuda {
+
+struct ReduceTile {
+  int lanes_log2 = 0;      // 2^lanes_log2 threads to an output
+  bool lanes_fast = true;  // whether neighbouring threads are lanes (the elements of an output lie
+                           // close together) or outputs (those of neighbouring outputs do)
+  int splits = 1;          // blocks that share an output, leaving partial results to a second pass
+  int64_t chunk = 0;       // elements of an output that one of the splits takes
+};
+
+// Good tiles for `outputs` results of `reduced` elements each on a GPU of that many processors.
+ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors);
+
+struct ReduceJob {
+  const void* in = nullptr;
+  void* out = nullptr;
+  StridedLoop<1> kept;  // from the index of an output to its first element
+  StridedLoop<1> over;  // from the row-major index in the reduced axes to the offset from there
+  ReduceTile tile;
+  void* partials = nullptr;  // kPartialBytes for each output and split, where tile.splits > 1
+  double ord = 2;            // norm only
+};
+inline constexpr int64_t kPartialBytes = 16;
+
+using ReduceLauncher = cudaError_t (*)(const ReduceJob& job, cudaStream_t stream);
+
+// Keyed by the dtype of the input. sum: integers and bool give int64; argmax, argmin: int64.
+struct ReduceKernel {
+  const char* op;
+  ByDType<ReduceLauncher> by_dtype;
+};
+std::span<const ReduceKernel> SumKernels();       // sum mean norm
+std::span<const ReduceKernel> ExtremumKernels();  // max min
+std::span<const ReduceKernel> ArgKernels();       // argmax argmin
+
+// Over the middle of three axes (outer, axis, inner).
+struct SoftmaxJob {
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t outer = 0, axis = 0, inner = 0;
+  ReduceTile tile;  // unsplit
+};
+using SoftmaxLauncher = cudaError_t (*)(const SoftmaxJob& job, cudaStream_t stream);
+
+struct SoftmaxKernel {
+  const char* op;
+  ByDType<SoftmaxLauncher> by_dtype;
+};
+std::span<const SoftmaxKernel> SoftmaxKernels();  // softmax log_softmax
+
+}  // namespace tensord::server::cuda

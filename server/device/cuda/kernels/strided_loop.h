@@ -1,0 +1,89 @@
+// A loop nest over tensors read with strides, as kernels take it: a value that travels in a kernel's
+// parameters and turns an index into the offset of each operand.
+#pragma once
+
+#include <cstdint>
+
+#include "tensord/common/float16.h"
+
+namespace tensord::server::cuda {
+
+inline constexpr int kMaxLoopRank = 32;
+
+// n / divisor for 0 <= n < 2^31 and 1 <= divisor < 2^31 by a multiplication (Granlund and
+// Montgomery, "Division by invariant integers using multiplication", 1994, section 4).
+struct Divider {
+  uint32_t magic = 1;
+  uint32_t shift = 0;
+
+  Divider() = default;
+  explicit Divider(uint32_t divisor) {
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    magic = static_cast<uint32_t>(
+        (((uint64_t{1} << shift) - divisor) << 32) / divisor + 1);
+  }
+
+  TENSORD_HD uint32_t Divide(uint32_t n) const {
+#ifdef __CUDA_ARCH__
+    return (__umulhi(n, magic) + n) >> shift;
+#else
+    return (static_cast<uint32_t>((uint64_t{n} * magic) >> 32) + n) >> shift;
+#endif
+  }
+};
+
+// Dimensions from the outermost to the innermost, at least one; strides in elements of each operand.
+template <int kOperands>
+struct StridedLoop {
+  int64_t size = 0;     // the product of the extents
+  int rank = 0;         // 1 .. kMaxLoopRank
+  bool narrow = false;  // whether every index fits 31 bits, so that `divider` serves
+  int64_t extent[kMaxLoopRank] = {};
+  Divider divider[kMaxLoopRank];
+  int64_t stride[kOperands][kMaxLoopRank] = {};
+
+  // 0 <= index < size.
+  TENSORD_HD void Offsets(int64_t index, int64_t (&offset)[kOperands]) const {
+    for (int n = 0; n < kOperands; ++n) offset[n] = 0;
+    for (int d = rank - 1; d > 0; --d) {
+      const int64_t quotient = narrow ? int64_t{divider[d].Divide(static_cast<uint32_t>(index))}
+                                      : index / extent[d];
+      const int64_t remainder = index - quotient * extent[d];
+      for (int n = 0; n < kOperands; ++n) offset[n] += remainder * stride[n][d];
+      index = quotient;
+    }
+    for (int n = 0; n < kOperands; ++n) offset[n] += index * stride[n][0];
+  }
+};
+
+// The loop over `extent[0, rank)`, with axes of extent 1 dropped and neighbours merged where every
+// operand steps through them as through one.
+template <int kOperands>
+StridedLoop<kOperands> MakeStridedLoop(int rank, const int64_t* extent,
+                                       const int64_t* const (&stride)[kOperands]) {
+  StridedLoop<kOperands> loop;
+  loop.size = 1;
+  for (int d = 0; d < rank; ++d) {
+    loop.size *= extent[d];
+    if (extent[d] == 1) continue;
+    const int last = loop.rank - 1;
+    bool merges = last >= 0;
+    for (int n = 0; merges && n < kOperands; ++n) {
+      merges = loop.stride[n][last] == extent[d] * stride[n][d];
+    }
+    const int at = merges ? last : loop.rank++;
+    loop.extent[at] = merges ? loop.extent[at] * extent[d] : extent[d];
+    for (int n = 0; n < kOperands; ++n) loop.stride[n][at] = stride[n][d];
+  }
+  if (loop.rank == 0) {
+    loop.rank = 1;
+    loop.extent[0] = 1;
+  }
+  loop.narrow = loop.size < (int64_t{1} << 31);
+  for (int d = 0; loop.narrow && d < loop.rank && loop.size > 0; ++d) {
+    loop.divider[d] = Divider(static_cast<uint32_t>(loop.extent[d]));
+  }
+  return loop;
+}
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,176 @@
+#include "tensord/server/rpc/proto_convert.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+absl::StatusOr<DType> DTypeFromProto(int number) {
+  const DType dtype = static_cast<DType>(number);
+  if (number < 0 || number > 255 || !IsValid(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype ", number, " is none of DType's; set one, such as DTYPE_FLOAT32"));
+  }
+  return dtype;
+}
+
+absl::string_view AttrTypeWord(AttrType type) {
+  switch (type) {
+    case AttrType::kBool:
+      return "bool";
+    case AttrType::kInt:
+      return "int";
+    case AttrType::kFloat:
+      return "float";
+    case AttrType::kScalar:
+      return "scalar";
+    case AttrType::kString:
+      return "string";
+    case AttrType::kInts:
+      return "ints";
+    case AttrType::kDType:
+      return "dtype";
+    case AttrType::kBytes:
+      return "bytes";
+  }
+  return "";
+}
+
+struct AttrToProto {
+  v1::AttrValue* proto;
+  void operator()(bool v) const { proto->set_b(v); }
+  void operator()(int64_t v) const { proto->set_i(v); }
+  void operator()(double v) const { proto->set_f(v); }
+  void operator()(const std::string& v) const { proto->set_s(v); }
+  void operator()(const std::vector<int64_t>& v) const {
+    proto->mutable_ints()->mutable_values()->Add(v.begin(), v.end());
+  }
+  void operator()(DType v) const { proto->set_dtype(static_cast<v1::DType>(v)); }
+  void operator()(const Bytes& v) const { proto->set_data(v.data); }
+};
+
+}  // namespace
+
+absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
+  TensorSpec spec;
+  TENSORD_ASSIGN_OR_RETURN(spec.dtype, DTypeFromProto(proto.dtype()));
+  if (proto.shape_size() > kMaxRank) {
+    return absl::InvalidArgumentError(absl::StrCat("the shape has ", proto.shape_size(),
+                                                   " dimensions; at most ", kMaxRank));
+  }
+  spec.shape = Shape(absl::MakeConstSpan(proto.shape().data(), proto.shape_size()));
+  TENSORD_RETURN_IF_ERROR(spec.Validate());
+  return spec;
+}
+
+void ToProto(const TensorSpec& spec, v1::TensorSpec* proto) {
+  proto->set_dtype(static_cast<v1::DType>(spec.dtype));
+  proto->mutable_shape()->Add(spec.shape.dims().begin(), spec.shape.dims().end());
+}
+
+absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name) {
+  switch (proto.value_case()) {
+    case v1::AttrValue::kB:
+      return AttrValue(proto.b());
+    case v1::AttrValue::kI:
+      return AttrValue(proto.i());
+    case v1::AttrValue::kF:
+      return AttrValue(proto.f());
+    case v1::AttrValue::kS:
+      return AttrValue(proto.s());
+    case v1::AttrValue::kInts:
+      return AttrValue(std::vector<int64_t>(proto.ints().values().begin(),
+                                            proto.ints().values().end()));
+    case v1::AttrValue::kDtype: {
+      absl::StatusOr<DType> dtype = DTypeFromProto(proto.dtype());
+      if (dtype.ok()) return AttrValue(*dtype);
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute \"", name, "\": ", dtype.status().message()));
+    }
+    case v1::AttrValue::kData:
+      return AttrValue(Bytes{proto.data()});
+    case v1::AttrValue::VALUE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attribute \"", name, "\" has no value; set one, or leave the attribute out"));
+}
+
+absl::StatusOr<Attributes> FromProto(
+    const google::protobuf::Map<std::string, v1::AttrValue>& attrs) {
+  Attributes out;
+  for (const auto& [name, proto] : attrs) {
+    TENSORD_ASSIGN_OR_RETURN(AttrValue value, FromProto(proto, name));
+    out.Set(name, std::move(value));
+  }
+  return out;
+}
+
+void ToProto(const AttrValue& value, v1::AttrValue* proto) {
+  std::visit(AttrToProto{proto}, value);
+}
+
+absl::StatusOr<std::string> ActivationName(v1::Activation activation) {
+  switch (activation) {
+    case v1::ACTIVATION_UNSPECIFIED:
+      return "none";
+    case v1::ACTIVATION_RELU:
+      return "relu";
+    case v1::ACTIVATION_GELU:
+      return "gelu";
+    case v1::ACTIVATION_GELU_TANH:
+      return "gelu_tanh";
+    case v1::ACTIVATION_SILU:
+      return "silu";
+    case v1::ACTIVATION_SIGMOID:
+      return "sigmoid";
+    case v1::ACTIVATION_TANH:
+      return "tanh";
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("activation ", static_cast<int>(activation), " is none of Activation's"));
+  }
+}
+
+void ToProto(const Device& device, v1::Device* proto) {
+  const DeviceInfo& info = device.info();
+  const MemoryStats memory = device.memory();
+  proto->set_name(info.name.ToString());
+  proto->set_kind(static_cast<v1::DeviceKind>(info.name.kind));
+  proto->set_model(info.model);
+  proto->set_uuid(info.uuid);
+  proto->set_compute_capability(info.compute_capability);
+  proto->set_memory_total_bytes(memory.total_bytes);
+  proto->set_memory_used_bytes(memory.used_bytes);
+  proto->set_memory_peak_bytes(memory.peak_bytes);
+  proto->set_memory_limit_bytes(memory.limit_bytes);
+  proto->set_threads(info.threads);
+}
+
+void ToProto(const OpSchema& schema, v1::OpInfo* proto) {
+  proto->set_name(schema.name);
+  proto->set_signature(schema.signature);
+  proto->set_description(schema.doc);
+  proto->set_min_inputs(schema.min_inputs);
+  proto->set_max_inputs(schema.max_inputs);
+  for (const AttrDef& attr : schema.attrs) {
+    v1::OpAttr* out = proto->add_attrs();
+    out->set_name(attr.name);
+    out->set_type(std::string(AttrTypeWord(attr.type)));
+    out->set_description(attr.doc);
+    if (attr.default_value) ToProto(*attr.default_value, out->mutable_default_value());
+  }
+}
+
+void ToProto(const Tensor& tensor, v1::Tensor* proto) {
+  proto->set_handle(tensor.handle());
+  if (tensor.slot() == nullptr) return;  // a refused op's: nothing more is known
+  ToProto(tensor.spec(), proto->mutable_spec());
+  proto->set_device(tensor.device().name().ToString());
+  proto->set_size_bytes(tensor.spec().size_bytes());
+}
+
+}  // namespace tensord::server

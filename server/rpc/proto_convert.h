@@ -1,0 +1,33 @@
+// Between messages and the types of common/ and the engine.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/tensor_spec.h"
+#include "tensord/server/device/device.h"
+#include "tensord/server/session/tensor.h"
+#include "tensord/v1/tensord.pb.h"
+#include "tensord/v1/types.pb.h"
+
+namespace tensord::server {
+
+// INVALID_ARGUMENT where the message holds no valid spec.
+absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto);
+void ToProto(const TensorSpec& spec, v1::TensorSpec* proto);
+
+// INVALID_ARGUMENT naming the attribute where no value is set, or its dtype is unknown.
+absl::StatusOr<Attributes> FromProto(
+    const google::protobuf::Map<std::string, v1::AttrValue>& attrs);
+absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name);
+void ToProto(const AttrValue& value, v1::AttrValue* proto);
+
+// The name that the op "linear" has for an activation; INVALID_ARGUMENT for an unknown number.
+absl::StatusOr<std::string> ActivationName(v1::Activation activation);
+
+void ToProto(const Device& device, v1::Device* proto);
+void ToProto(const OpSchema& schema, v1::OpInfo* proto);
+void ToProto(const Tensor& tensor, v1::Tensor* proto);
+
+}  // namespace tensord::server

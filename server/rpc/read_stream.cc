@@ -1,0 +1,106 @@
+// Read: a tensor's memory to the wire, chunk by chunk.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/service.h"
+#include "tensord/server/rpc/status_convert.h"
+#include "tensord/server/rpc/wait_for_tensor.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+
+// One chunk is held at a time: the next is read from the device when the last is on the wire.
+class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
+ public:
+  ReadReactor(ServiceContext* context, const v1::ReadRequest* request) : context_(context) {
+    absl::StatusOr<SessionUse> use = context->sessions->Use(request->session());
+    if (!use.ok()) {
+      Finish(ToGrpc(use.status()));
+      return;
+    }
+    session_ = *std::move(use);
+    offset_ = request->offset();
+    limit_ = request->limit_bytes();
+    WaitForTensor(
+        session_.ref(), request->after_command(), request->handle(),
+        [this](const TensorRef& tensor) {
+          context_->engine->WhenReadable(
+              tensor, [this, tensor](const absl::Status& status) { Begin(tensor, status); });
+        },
+        [this](const absl::Status& error) { Finish(ToGrpc(error)); });
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) {
+      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
+    } else if (offset_ == end_) {
+      Finish(grpc::Status::OK);
+    } else {
+      message_.clear_spec();
+      NextChunk();
+    }
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  void Begin(const TensorRef& tensor, const absl::Status& status) {
+    if (!status.ok()) {
+      Finish(ToGrpc(status));
+      return;
+    }
+    tensor_ = tensor;
+    const int64_t size = tensor->spec().size_bytes();
+    if (offset_ < 0 || limit_ < 0 || offset_ > size || limit_ > size - offset_) {
+      Finish(grpc::Status(grpc::StatusCode::OUT_OF_RANGE,
+                          absl::StrCat("tensor ", tensor->handle(), " has ", size,
+                                       " bytes; asked for ", limit_, " from offset ", offset_)));
+      return;
+    }
+    end_ = limit_ == 0 ? size : offset_ + limit_;
+    ToProto(tensor->spec(), message_.mutable_spec());
+    NextChunk();
+  }
+
+  // The device may be waited for, and who called may be its own thread.
+  void NextChunk() {
+    context_->workers->Post([this] { SendChunk(); });
+  }
+
+  void SendChunk() {
+    const int64_t bytes = std::min(kChunkBytes, end_ - offset_);
+    message_.set_offset(offset_);
+    message_.mutable_data()->resize(bytes);
+    if (bytes > 0) {
+      absl::Status status = tensor_->device().Read(*tensor_->buffer(), offset_,
+                                                   message_.mutable_data()->data(), bytes);
+      if (!status.ok()) {
+        Finish(ToGrpc(status));
+        return;
+      }
+    }
+    offset_ += bytes;
+    StartWrite(&message_);
+  }
+
+  ServiceContext* const context_;
+  SessionUse session_;
+  TensorRef tensor_;
+  v1::ReadResponse message_;
+  int64_t offset_ = 0;
+  int64_t limit_ = 0;
+  int64_t end_ = 0;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::ReadResponse>* TensorServiceImpl::Read(
+    Context*, const v1::ReadRequest* request) {
+  return new ReadReactor(context_, request);
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,166 @@
+#include "tensord/server/rpc/server.h"
+
+#include <dlfcn.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/device_factory.h"
+
+namespace tensord::server {
+namespace {
+
+// Threads for transfers that wait for a device.
+constexpr int kWorkerThreads = 4;
+// Room beside the elements in the largest message.
+constexpr int kMessageOverheadBytes = 64 << 10;
+
+// Merely loading gRPC's reflection library registers its service with every server built afterwards, so
+// that it must not be linked: it is loaded where reflection was asked for.
+absl::Status LoadReflection() {
+  if (dlopen(TENSORD_REFLECTION_LIBRARY, RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "reflection was asked for, but gRPC's library for it can't be loaded: ", dlerror()));
+}
+
+absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote) {
+  if (!absl::StartsWith(address, "unix:")) {
+    const size_t colon = address.rfind(':');
+    uint32_t port = 0;
+    if (colon == std::string::npos || colon == 0 ||
+        !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", address, "\" is no listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
+    }
+  }
+  if (IsLocalAddress(address) || allow_insecure_remote) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      address, " can be reached from other machines, and nothing here is encrypted or "
+      "authenticated: whoever reaches the port may use the devices. Listen on 127.0.0.1 and tunnel, "
+      "or give --allow-insecure-remote on a network that you trust"));
+}
+
+std::string WithPort(const std::string& address, int port) {
+  if (absl::StartsWith(address, "unix:")) return address;
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+}  // namespace
+
+bool IsLocalAddress(absl::string_view address) {
+  if (absl::StartsWith(address, "unix:")) return true;
+  const absl::string_view host = address.substr(0, address.rfind(':'));
+  if (host == "localhost" || host == "[::1]") return true;
+  // 127.0.0.0/8 as four numbers, so that 127.example.com isn't taken for it.
+  const std::vector<absl::string_view> parts = absl::StrSplit(host, '.');
+  if (parts.size() != 4 || parts[0] != "127") return false;
+  for (absl::string_view part : parts) {
+    int number = 0;
+    if (!absl::SimpleAtoi(part, &number) || number < 0 || number > 255) return false;
+  }
+  return true;
+}
+
+Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices)
+    : engine_(std::move(devices)),
+      sessions_(options.limits, engine_.slots()),
+      workers_(kWorkerThreads),
+      context_{.engine = &engine_,
+               .sessions = &sessions_,
+               .workers = &workers_,
+               .limits = options.limits,
+               .cuda_unavailable_reason = CudaUnavailableReason()},
+      service_(&context_) {}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
+  for (const std::string& address : options.listen) {
+    TENSORD_RETURN_IF_ERROR(CheckAddress(address, options.allow_insecure_remote));
+  }
+  if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
+  std::unique_ptr<Server> server(new Server(options, std::move(devices)));
+  TENSORD_RETURN_IF_ERROR(server->Listen(options));
+  return server;
+}
+
+absl::Status Server::Listen(const ServerOptions& options) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  // Two servers on one port would share its connections without a word.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(
+      static_cast<int>(options.limits.max_message_bytes + kMessageOverheadBytes));
+  // A compressed message is inflated before any handler can refuse it.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  std::vector<int> ports(options.listen.size(), 0);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  builder.RegisterService(&service_);
+  grpc_server_ = builder.BuildAndStart();
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (grpc_server_ == nullptr || ports[i] == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("can't listen on ", options.listen[i],
+                       ": the address is in use or isn't this machine's"));
+    }
+    addresses_.push_back(WithPort(options.listen[i], ports[i]));
+  }
+  SetServing(true);
+  return absl::OkStatus();
+}
+
+void Server::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
+  health->SetServingStatus(serving);
+  health->SetServingStatus("", serving);
+  health->SetServingStatus(v1::TensorService::service_full_name(), serving);
+  for (const DeviceSlot* slot : engine_.slots()) {
+    health->SetServingStatus(slot->device->name().ToString(), serving);
+  }
+}
+
+void Server::Shutdown(std::chrono::milliseconds grace) {
+  if (grpc_server_ == nullptr) return;
+  SetServing(false);
+  service_.Drain();
+  // Shutdown returns when the last handler has: calls that wait for something that may never come
+  // are let go by closing the sessions when the grace is over.
+  Mutex mu;
+  CondVar changed;
+  bool done = false;
+  std::thread closer([&] {
+    const auto deadline = std::chrono::steady_clock::now() + grace;
+    {
+      MutexLock lock(&mu);
+      while (!done) {
+        const auto left = deadline - std::chrono::steady_clock::now();
+        if (left <= left.zero()) break;
+        changed.WaitFor(&mu, left);
+      }
+    }
+    for (const SessionRef& session : sessions_.All()) session->Close();
+  });
+  grpc_server_->Shutdown(std::chrono::system_clock::now() + grace);
+  {
+    MutexLock lock(&mu);
+    done = true;
+    changed.SignalAll();
+  }
+  closer.join();
+  grpc_server_->Wait();
+  grpc_server_.reset();
+}
+
+Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }
+
+}  // namespace tensord::server

@@ -1,0 +1,66 @@
+// The gRPC server: addresses, services, limits, health, drain.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tensord/server/device/device.h"
+#include "tensord/server/engine/engine.h"
+#include "tensord/server/rpc/service.h"
+#include "tensord/server/session/limits.h"
+#include "tensord/server/session/session_table.h"
+
+namespace tensord::server {
+
+struct ServerOptions {
+  // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock"; port 0 takes a free one.
+  std::vector<std::string> listen = {"127.0.0.1:50051"};
+  // Without it only loopback addresses and Unix sockets are accepted: nothing is encrypted and
+  // whoever reaches the port may use the devices.
+  bool allow_insecure_remote = false;
+  bool reflection = false;
+  Limits limits;
+};
+
+// Whether only this machine can reach the address.
+bool IsLocalAddress(absl::string_view address);
+
+class Server {
+ public:
+  // Serves at once. INVALID_ARGUMENT or FAILED_PRECONDITION for an address that may not be served,
+  // UNAVAILABLE for one that can't be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices);
+
+  ~Server();  // Shutdown with no grace
+
+  // As bound: port 0 replaced by the port taken.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  Engine& engine() { return engine_; }
+  SessionTable& sessions() { return sessions_; }
+
+  // Reports NOT_SERVING, takes nothing new in, lets what was accepted finish for at most `grace`,
+  // then ends it and frees everything. Not thread-safe; further calls do nothing.
+  void Shutdown(std::chrono::milliseconds grace);
+
+ private:
+  Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices);
+  absl::Status Listen(const ServerOptions& options);
+  void SetServing(bool serving);
+
+  // In order of construction: each outlives what follows it.
+  Engine engine_;
+  SessionTable sessions_;
+  WorkerPool workers_;
+  ServiceContext context_;
+  TensorServiceImpl service_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,78 @@
+// The handlers of tensord.v1.TensorService: validate, start the work, answer when it is done.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <set>
+#include <string>
+
+#include "tensord/common/mutex.h"
+#include "tensord/server/engine/engine.h"
+#include "tensord/server/rpc/worker_pool.h"
+#include "tensord/server/session/limits.h"
+#include "tensord/server/session/session_table.h"
+#include "tensord/v1/tensord.grpc.pb.h"
+
+namespace tensord::server {
+
+class SessionStreamReactor;
+
+// What every handler works with. Outlives the calls.
+struct ServiceContext {
+  Engine* engine;
+  SessionTable* sessions;
+  WorkerPool* workers;
+  Limits limits;
+  std::string cuda_unavailable_reason;
+
+  // The open session streams, told when the server drains.
+  Mutex mu;
+  std::set<SessionStreamReactor*> streams ABSL_GUARDED_BY(mu);
+  bool draining ABSL_GUARDED_BY(mu) = false;
+};
+
+// Thread-safe, as gRPC calls it.
+class TensorServiceImpl final : public v1::TensorService::CallbackService {
+ public:
+  explicit TensorServiceImpl(ServiceContext* context);
+
+  // Lets session streams answer what they have taken in, then ends them with UNAVAILABLE.
+  void Drain();
+
+  using Context = grpc::CallbackServerContext;
+  using Reactor = grpc::ServerUnaryReactor;
+
+  Reactor* GetServerInfo(Context*, const v1::GetServerInfoRequest*, v1::ServerInfo*) override;
+  Reactor* ListDevices(Context*, const v1::ListDevicesRequest*, v1::ListDevicesResponse*) override;
+  Reactor* ListOps(Context*, const v1::ListOpsRequest*, v1::ListOpsResponse*) override;
+  Reactor* OpenSession(Context*, const v1::OpenSessionRequest*, v1::Session*) override;
+  Reactor* CloseSession(Context*, const v1::CloseSessionRequest*,
+                        v1::CloseSessionResponse*) override;
+
+  Reactor* CreateTensor(Context*, const v1::CreateTensorRequest*, v1::Tensor*) override;
+  Reactor* CopyToDevice(Context*, const v1::CopyToDeviceRequest*, v1::Tensor*) override;
+  Reactor* Add(Context*, const v1::AddRequest*, v1::Tensor*) override;
+  Reactor* MatMul(Context*, const v1::MatMulRequest*, v1::Tensor*) override;
+  Reactor* LinearForward(Context*, const v1::LinearForwardRequest*, v1::Tensor*) override;
+  Reactor* RunOp(Context*, const v1::RunOpRequest*, v1::Tensor*) override;
+
+  Reactor* GetTensor(Context*, const v1::GetTensorRequest*, v1::Tensor*) override;
+  Reactor* ReadTensor(Context*, const v1::ReadTensorRequest*, v1::ReadTensorResponse*) override;
+  Reactor* ListTensors(Context*, const v1::ListTensorsRequest*, v1::ListTensorsResponse*) override;
+  Reactor* DeleteTensors(Context*, const v1::DeleteTensorsRequest*,
+                         v1::DeleteTensorsResponse*) override;
+
+  grpc::ServerReadReactor<v1::WriteRequest>* Write(Context*, v1::Tensor*) override;
+  grpc::ServerWriteReactor<v1::ReadResponse>* Read(Context*, const v1::ReadRequest*) override;
+  grpc::ServerBidiReactor<v1::SessionStreamRequest, v1::SessionStreamResponse>* SessionStream(
+      Context*) override;
+
+ private:
+  ServiceContext* const context_;
+  const std::string epoch_;
+  const std::string host_name_;
+  const std::chrono::steady_clock::time_point started_;
+};
+
+}  // namespace tensord::server

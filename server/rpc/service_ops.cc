@@ -1,0 +1,182 @@
+// Tensors made and computed.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/finish.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/service.h"
+
+namespace tensord::server {
+namespace {
+
+using Reactor = grpc::ServerUnaryReactor;
+using Context = grpc::CallbackServerContext;
+
+// Uses the session, runs `start` in it, and answers when the tensor that it promises is done.
+template <typename Start>
+Reactor* Compute(ServiceContext& context, Context* call, const std::string& session,
+                 v1::Tensor* response, Start start) {
+  absl::StatusOr<SessionUse> use = context.sessions->Use(session);
+  if (!use.ok()) return Finished(call, use.status());
+  absl::StatusOr<TensorRef> tensor = start(use->ref());
+  return FinishWhenDone(call, *std::move(use), std::move(tensor), response);
+}
+
+absl::StatusOr<TensorRef> CreateFromData(Engine& engine, Session& session,
+                                         const v1::CreateTensorRequest& request,
+                                         const TensorSpec& spec) {
+  const std::string& data = request.data();
+  if (static_cast<int64_t>(data.size()) != spec.size_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ",
+                                                   spec.size_bytes(), " bytes, but data has ",
+                                                   data.size()));
+  }
+  TENSORD_ASSIGN_OR_RETURN(
+      Engine::Upload upload,
+      engine.BeginUpload(session, request.handle(), spec, request.device()));
+  TensorRef tensor = upload.tensor;
+  absl::Status written;
+  if (!data.empty()) {
+    written = tensor->device().Write(*upload.buffer, 0, data.data(), data.size());
+  }
+  TENSORD_RETURN_IF_ERROR(engine.FinishUpload(session, std::move(upload), written));
+  return tensor;
+}
+
+absl::Status RequireVector(const TensorSpec& spec) {
+  if (spec.shape.rank() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("arange makes a one-dimensional tensor, not ",
+                                                 spec.ToString()));
+}
+
+absl::Status FillArange(const v1::Arange& arange, const TensorSpec& spec, Attributes* attrs) {
+  TENSORD_RETURN_IF_ERROR(RequireVector(spec));
+  const double step = arange.has_step() ? arange.step() : 1.0;
+  const int64_t length = spec.shape.dim(0);
+  attrs->Set("start", arange.start());
+  attrs->Set("step", step);
+  // Half a step past the last value: as many elements as asked for, however it rounds.
+  attrs->Set("stop",
+             length == 0 ? arange.start() : arange.start() + (static_cast<double>(length) - 0.5) * step);
+  return absl::OkStatus();
+}
+
+// The creation op and its attributes that a source other than data stands for.
+absl::StatusOr<std::string> CreationOp(const v1::CreateTensorRequest& request,
+                                       const TensorSpec& spec, Attributes* attrs) {
+  attrs->Set("dtype", spec.dtype);
+  const absl::Span<const int64_t> dims = spec.shape.dims();
+  const std::vector<int64_t> shape(dims.begin(), dims.end());
+  switch (request.source_case()) {
+    case v1::CreateTensorRequest::kArange:
+      TENSORD_RETURN_IF_ERROR(FillArange(request.arange(), spec, attrs));
+      return "arange";
+    case v1::CreateTensorRequest::kEye:
+      if (spec.shape.rank() != 2) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("eye makes a two-dimensional tensor, not ", spec.ToString()));
+      }
+      attrs->Set("rows", spec.shape.dim(0));
+      attrs->Set("cols", spec.shape.dim(1));
+      return "eye";
+    case v1::CreateTensorRequest::kOnes:
+      attrs->Set("shape", shape);
+      return "ones";
+    case v1::CreateTensorRequest::kFull: {
+      TENSORD_ASSIGN_OR_RETURN(AttrValue value, FromProto(request.full().value(), "value"));
+      attrs->Set("shape", shape);
+      attrs->Set("value", std::move(value));
+      return "full";
+    }
+    case v1::CreateTensorRequest::kUniform:
+      attrs->Set("shape", shape);
+      attrs->Set("seed", static_cast<int64_t>(request.uniform().seed()));
+      attrs->Set("low", request.uniform().low());
+      attrs->Set("high", request.uniform().has_high() ? request.uniform().high() : 1.0);
+      return "uniform";
+    case v1::CreateTensorRequest::kNormal:
+      attrs->Set("shape", shape);
+      attrs->Set("seed", static_cast<int64_t>(request.normal().seed()));
+      attrs->Set("mean", request.normal().mean());
+      attrs->Set("stddev", request.normal().has_stddev() ? request.normal().stddev() : 1.0);
+      return "normal";
+    default:
+      attrs->Set("shape", shape);
+      return "zeros";
+  }
+}
+
+absl::StatusOr<TensorRef> Create(Engine& engine, const SessionRef& session,
+                                 const v1::CreateTensorRequest& request) {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(request.spec()));
+  if (request.has_data()) return CreateFromData(engine, *session, request, spec);
+  Attributes attrs;
+  TENSORD_ASSIGN_OR_RETURN(const std::string op, CreationOp(request, spec, &attrs));
+  return engine.Run(session, {op, {}, request.handle(), std::move(attrs), request.device()});
+}
+
+}  // namespace
+
+Reactor* TensorServiceImpl::CreateTensor(Context* call, const v1::CreateTensorRequest* request,
+                                         v1::Tensor* response) {
+  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
+    return Create(*context_->engine, session, *request);
+  });
+}
+
+Reactor* TensorServiceImpl::CopyToDevice(Context* call, const v1::CopyToDeviceRequest* request,
+                                         v1::Tensor* response) {
+  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
+    return context_->engine->Copy(session, request->input(), request->output(), request->device(),
+                                  /*share=*/false);
+  });
+}
+
+Reactor* TensorServiceImpl::Add(Context* call, const v1::AddRequest* request,
+                                v1::Tensor* response) {
+  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
+    const Handle inputs[] = {request->a(), request->b()};
+    return context_->engine->Run(session, {"add", inputs, request->output(), {}, ""});
+  });
+}
+
+Reactor* TensorServiceImpl::MatMul(Context* call, const v1::MatMulRequest* request,
+                                   v1::Tensor* response) {
+  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
+    const Handle inputs[] = {request->a(), request->b()};
+    Attributes attrs{{"transpose_a", request->transpose_a()},
+                     {"transpose_b", request->transpose_b()},
+                     {"allow_tf32", request->allow_tf32()}};
+    return context_->engine->Run(session,
+                                 {"matmul", inputs, request->output(), std::move(attrs), ""});
+  });
+}
+
+Reactor* TensorServiceImpl::LinearForward(Context* call, const v1::LinearForwardRequest* request,
+                                          v1::Tensor* response) {
+  return Compute(
+      *context_, call, request->session(), response,
+      [&](const SessionRef& session) -> absl::StatusOr<TensorRef> {
+        TENSORD_ASSIGN_OR_RETURN(std::string activation, ActivationName(request->activation()));
+        const Handle inputs[] = {request->input(), request->weight(), request->bias()};
+        const size_t count = request->bias() == 0 ? 2 : 3;
+        Attributes attrs{{"activation", std::move(activation)},
+                         {"allow_tf32", request->allow_tf32()}};
+        return context_->engine->Run(session, {"linear", absl::MakeConstSpan(inputs, count),
+                                               request->output(), std::move(attrs), ""});
+      });
+}
+
+Reactor* TensorServiceImpl::RunOp(Context* call, const v1::RunOpRequest* request,
+                                  v1::Tensor* response) {
+  return Compute(*context_, call, request->session(), response,
+                 [&](const SessionRef& session) -> absl::StatusOr<TensorRef> {
+                   const v1::Op& op = request->op();
+                   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
+                   return context_->engine->Run(
+                       session, {op.name(), op.inputs(), op.output(), std::move(attrs), op.device()});
+                 });
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,87 @@
+// SessionStream: commands in order, answers when there is something to say.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "tensord/common/mutex.h"
+#include "tensord/server/rpc/service.h"
+#include "tensord/server/session/session.h"
+#include "tensord/v1/tensord.grpc.pb.h"
+
+namespace tensord::server {
+
+// One per call. Reads a batch, takes its commands in, reads the next; answers gather meanwhile and go
+// out together when the last write is done. Reading pauses while too much waits to run or to be
+// sent, so that the client feels it as waiting and the server doesn't grow.
+//
+// Kept alive by itself until gRPC is done with it and by each call back that is still to come.
+class SessionStreamReactor final
+    : public grpc::ServerBidiReactor<v1::SessionStreamRequest, v1::SessionStreamResponse>,
+      public std::enable_shared_from_this<SessionStreamReactor> {
+ public:
+  static SessionStreamReactor* Start(ServiceContext* context);
+
+  // Takes no more in, answers what has been taken in, ends with UNAVAILABLE.
+  void Drain();
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  // A Fetch whose tensor is ready, or has failed.
+  struct ReadyFetch {
+    uint64_t fetch_id;
+    TensorRef tensor;
+    absl::Status status;
+  };
+
+  explicit SessionStreamReactor(ServiceContext* context) : context_(context) {}
+
+  absl::Status Attach(const v1::SessionStreamRequest& request);
+  void TakeIn(const v1::SessionStreamRequest& request);
+  void TakeCommand(const v1::Command& command);
+  absl::Status TakeOp(const v1::Op& op, uint64_t number);
+  void TakeFetch(const v1::Fetch& fetch);
+  void TakeBarrier(const v1::Barrier& barrier);
+
+  // The op or promise of `handle` was refused: the error sticks to the handle.
+  void Refuse(Handle handle, uint64_t number, const absl::Status& error);
+  // Tells the client when a promised tensor fails.
+  void Watch(const TensorRef& tensor, uint64_t number);
+
+  void ReadOn();
+  bool MayReadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MaybeWrite();
+  void WriteFetches(std::vector<ReadyFetch> fetches);
+  void FinishLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  ServiceContext* const context_;
+  std::shared_ptr<SessionStreamReactor> self_;  // until OnDone
+  v1::SessionStreamRequest request_;             // owned by the read under way
+  v1::SessionStreamResponse response_;           // owned by the write under way
+  SessionUse session_;                           // set by the first message
+  bool attached_ = false;
+  int64_t since_marker_ = 0;  // commands taken in since the lanes were last seen to have caught up
+
+  Mutex mu_;
+  std::deque<v1::HandleError> errors_ ABSL_GUARDED_BY(mu_);
+  std::deque<ReadyFetch> fetches_ ABSL_GUARDED_BY(mu_);
+  std::deque<uint64_t> barriers_ ABSL_GUARDED_BY(mu_);
+  uint64_t acked_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;  // fetches and barriers taken in and not answered
+  bool catching_up_ ABSL_GUARDED_BY(mu_) = false;
+  bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // a batch is done and the next is not asked for
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tensord::server

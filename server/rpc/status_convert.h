@@ -1,0 +1,16 @@
+// The one edge between our statuses and gRPC's.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace tensord::server {
+
+// Same code; a message longer than 4 KiB is cut, since it may quote what a client sent.
+grpc::Status ToGrpc(const absl::Status& status);
+
+// The message as ToGrpc would send it.
+std::string WireMessage(const absl::Status& status);
+
+}  // namespace tensord::server

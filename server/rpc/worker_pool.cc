@@ -1,0 +1,42 @@
+#include "tensord/server/rpc/worker_pool.h"
+
+#include <utility>
+
+namespace tensord::server {
+
+WorkerPool::WorkerPool(int threads) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  wake_.SignalAll();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::Post(std::function<void()> job) {
+  {
+    MutexLock lock(&mu_);
+    jobs_.push_back(std::move(job));
+  }
+  wake_.Signal();
+}
+
+void WorkerPool::Run() {
+  while (true) {
+    std::function<void()> job;
+    {
+      MutexLock lock(&mu_);
+      while (jobs_.empty() && !stopping_) wake_.Wait(&mu_);
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job();
+  }
+}
+
+}  // namespace tensord::server
