@@ -14,8 +14,7 @@ struct CastFrom {
 template <typename... From>
 constexpr auto CastTable(Types<From...>) {
   ByDType<ByDType<UnaryLauncher>> table;
-  ((table.launchers[kDTypeNumber<From>] =
-        LaunchersFor<UnaryLauncher, CastFrom<From>>(AllTypes())),
+  ((table.launchers[kDTypeNumber<From>] = LaunchersFor<UnaryLauncher, CastFrom<From>>(AllTypes())),
    ...);
   return table;
 }

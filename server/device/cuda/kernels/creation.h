@@ -19,8 +19,8 @@ struct ElementBits {
 cudaError_t LaunchFill(void* out, ElementBits value, int64_t size, int64_t pitch,
                        cudaStream_t stream);
 
-// out[i] = start + i * step, taken in int64 (wrapping) where `integral` and in double otherwise, then
-// cast to the table's dtype.
+// out[i] = start + i * step, taken in int64 (wrapping) where `integral` and in double otherwise,
+// then cast to the table's dtype.
 struct ArangeJob {
   bool integral = true;
   int64_t int_start = 0, int_step = 1;

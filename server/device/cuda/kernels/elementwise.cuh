@@ -28,14 +28,14 @@ cudaError_t LaunchUnary(const void* in, void* out, int64_t size, cudaStream_t st
   auto* typed_out = static_cast<Out*>(out);
   constexpr int kWidth = kPackWidth<In, Out>;
   const int64_t packs = AlignedForPacks(typed_in, typed_out) ? size / kWidth : 0;
-  UnaryKernelFor<F, In, Out><<<GridSize(std::max(packs, size - packs * kWidth)), kThreads, 0,
-                               stream>>>(typed_in, typed_out, size, packs);
+  UnaryKernelFor<F, In, Out>
+      <<<GridSize(std::max(packs, size - packs * kWidth)), kThreads, 0, stream>>>(
+          typed_in, typed_out, size, packs);
   return cudaGetLastError();
 }
 
 template <typename F, typename In, typename Out>
-__global__ void BinaryKernelDense(const In* a, const In* b, Out* out, int64_t size,
-                                  int64_t packs) {
+__global__ void BinaryKernelDense(const In* a, const In* b, Out* out, int64_t size, int64_t packs) {
   constexpr int kWidth = kPackWidth<In, Out>;
   for (int64_t i = FirstIndex(); i < packs; i += IndexStep()) {
     const auto x = reinterpret_cast<const Pack<In, kWidth>*>(a)[i];
@@ -74,8 +74,9 @@ cudaError_t LaunchBinary(const void* a, const void* b, void* out, int64_t size,
   }
   constexpr int kWidth = kPackWidth<In, Out>;
   const int64_t packs = AlignedForPacks(typed_a, typed_b, typed_out) ? size / kWidth : 0;
-  BinaryKernelDense<F, In, Out><<<GridSize(std::max(packs, size - packs * kWidth)), kThreads, 0,
-                                  stream>>>(typed_a, typed_b, typed_out, size, packs);
+  BinaryKernelDense<F, In, Out>
+      <<<GridSize(std::max(packs, size - packs * kWidth)), kThreads, 0, stream>>>(
+          typed_a, typed_b, typed_out, size, packs);
   return cudaGetLastError();
 }
 

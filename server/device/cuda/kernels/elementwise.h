@@ -1,5 +1,5 @@
-// Launchers of the elementwise kernels. Operands are addresses of the device that the stream belongs
-// to; nothing waits, and the result is that of the launch alone.
+// Launchers of the elementwise kernels. Operands are addresses of the device that the stream
+// belongs to; nothing waits, and the result is that of the launch alone.
 #pragma once
 
 #include <cuda_runtime_api.h>

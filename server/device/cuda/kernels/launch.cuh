@@ -11,7 +11,9 @@
 
 namespace tensord::server::cuda {
 
-inline constexpr int kThreads = 256;  // of every one-dimensional block
+inline constexpr int kThreadsLog2 = 8;
+inline constexpr int kThreads = 1 << kThreadsLog2;  // of every one-dimensional block
+inline constexpr int64_t kMaxGridX = 0x7fffffff;
 
 // Blocks for one thread per item; kernels loop with the grid's size as step, so fewer do as well.
 inline unsigned GridSize(int64_t items) {

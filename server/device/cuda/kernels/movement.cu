@@ -5,8 +5,8 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr int kTile = 32;      // side of a tile that is transposed in shared memory
-constexpr int kTileRows = 8;   // rows of it that a block moves at a time
+constexpr int kTile = 32;     // side of a tile that is transposed in shared memory
+constexpr int kTileRows = 8;  // rows of it that a block moves at a time
 
 // Calls `f` with a value of the unit's type.
 template <typename F>
@@ -37,8 +37,8 @@ __global__ void StridedCopyKernel(const T* in, T* out, StridedLoop<2> loop) {
 template <typename T>
 cudaError_t StridedCopy(const void* in, void* out, const StridedLoop<2>& loop,
                         cudaStream_t stream) {
-  StridedCopyKernel<T><<<GridSize(loop.size), kThreads, 0, stream>>>(
-      static_cast<const T*>(in), static_cast<T*>(out), loop);
+  StridedCopyKernel<T><<<GridSize(loop.size), kThreads, 0, stream>>>(static_cast<const T*>(in),
+                                                                     static_cast<T*>(out), loop);
   return cudaGetLastError();
 }
 
@@ -94,9 +94,9 @@ __global__ void ConcatKernel(ConcatJob job) {
   const int64_t size = job.rows * part.width;
   const bool narrow = size < (int64_t{1} << 31);
   for (int64_t i = FirstIndex(); i < size; i += IndexStep()) {
-    const int64_t row =
-        narrow ? int64_t{static_cast<uint32_t>(i) / static_cast<uint32_t>(part.width)}
-               : i / part.width;
+    const int64_t row = narrow
+                            ? int64_t{static_cast<uint32_t>(i) / static_cast<uint32_t>(part.width)}
+                            : i / part.width;
     out[row * job.pitch + (i - row * part.width)] = in[i];
   }
 }
@@ -122,8 +122,8 @@ __global__ void WhereKernel(const Bool* condition, const T* x, const T* y, T* ou
 
 }  // namespace
 
-cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes,
-                              const StridedLoop<2>& loop, cudaStream_t stream) {
+cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes, const StridedLoop<2>& loop,
+                              cudaStream_t stream) {
   if (unit_bytes == 16) return StridedCopy<uint4>(in, out, loop, stream);
   return WithUnit(unit_bytes, [&]<typename T>(T) { return StridedCopy<T>(in, out, loop, stream); });
 }

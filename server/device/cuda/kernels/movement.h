@@ -11,8 +11,8 @@
 namespace tensord::server::cuda {
 
 // out[o] = in[i] over a loop with the strides of (in, out).
-cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes,
-                              const StridedLoop<2>& loop, cudaStream_t stream);
+cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes, const StridedLoop<2>& loop,
+                              cudaStream_t stream);
 
 // A batch of transpositions, for units of up to 8 bytes: out[r, c] = in[c, r], where the input's
 // stride along r and the output's along c are 1.

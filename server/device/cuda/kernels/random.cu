@@ -56,11 +56,10 @@ struct Uniform {
   template <typename T>
   static cudaError_t Launch(void* out, uint64_t seed, double low, double high, int64_t size,
                             cudaStream_t stream) {
-    const UniformRange<MathOf<T>> range(static_cast<MathOf<T>>(low),
-                                        static_cast<MathOf<T>>(high));
+    const UniformRange<MathOf<T>> range(static_cast<MathOf<T>>(low), static_cast<MathOf<T>>(high));
     const int64_t blocks = (size + kPerBlock<T> - 1) / kPerBlock<T>;
-    UniformKernel<T><<<GridSize(blocks), kThreads, 0, stream>>>(static_cast<T*>(out), seed, range,
-                                                                size);
+    UniformKernel<T>
+        <<<GridSize(blocks), kThreads, 0, stream>>>(static_cast<T*>(out), seed, range, size);
     return cudaGetLastError();
   }
 };
@@ -70,14 +69,13 @@ struct Normal {
   static cudaError_t Launch(void* out, uint64_t seed, double mean, double stddev, int64_t size,
                             cudaStream_t stream) {
     const int64_t blocks = (size + kPerBlock<T> - 1) / kPerBlock<T>;
-    NormalKernel<T><<<GridSize(blocks), kThreads, 0, stream>>>(static_cast<T*>(out), seed, mean,
-                                                               stddev, size);
+    NormalKernel<T>
+        <<<GridSize(blocks), kThreads, 0, stream>>>(static_cast<T*>(out), seed, mean, stddev, size);
     return cudaGetLastError();
   }
 };
 
-constexpr ByDType<RandomLauncher> kUniform =
-    LaunchersFor<RandomLauncher, Uniform>(FloatingTypes());
+constexpr ByDType<RandomLauncher> kUniform = LaunchersFor<RandomLauncher, Uniform>(FloatingTypes());
 constexpr ByDType<RandomLauncher> kNormal = LaunchersFor<RandomLauncher, Normal>(FloatingTypes());
 
 }  // namespace

@@ -18,9 +18,7 @@ struct Arg {
 
   explicit Arg(const ReduceJob&) {}
   __device__ Acc Identity() const { return {MathOf<T>(), -1}; }
-  __device__ Acc Take(Acc acc, In x, int64_t index) const {
-    return Combine(acc, {Load(x), index});
-  }
+  __device__ Acc Take(Acc acc, In x, int64_t index) const { return Combine(acc, {Load(x), index}); }
   __device__ Acc Combine(Acc a, Acc b) const { return Precedes(a, b) ? a : b; }
   __device__ Out Finish(Acc acc, int64_t) const { return acc.index; }
 

@@ -92,21 +92,28 @@ __global__ void ReduceKernelFor(Op op, ReduceJob job) {
   }
 }
 
-// The second pass: a block per output.
+// The second pass, over the partial results of `splits` blocks for each output.
 template <typename Op>
 __global__ void CombinePartialsKernel(Op op, const typename Op::Acc* partials,
-                                      typename Op::Out* out, int splits, int64_t count) {
+                                      typename Op::Out* out, int64_t outputs, int splits,
+                                      int64_t count, ReduceTile tile) {
   using Acc = typename Op::Acc;
   __shared__ Acc shared[kThreads];
-  ReduceTile tile;
-  tile.lanes_log2 = 31 - __clz(blockDim.x);
   const TilePosition at(tile);
+  const int64_t output = static_cast<int64_t>(blockIdx.x) * at.outputs + at.output;
   Acc acc = op.Identity();
-  for (int i = at.lane; i < splits; i += at.lanes) {
-    acc = op.Combine(acc, partials[static_cast<int64_t>(blockIdx.x) * splits + i]);
+  if (output < outputs) {
+    for (int i = at.lane; i < splits; i += at.lanes) {
+      acc = op.Combine(acc, partials[output * splits + i]);
+    }
   }
   acc = CombineLanes(acc, at, shared, [&](Acc a, Acc b) { return op.Combine(a, b); });
-  if (at.lane == 0) out[blockIdx.x] = op.Finish(acc, count);
+  if (at.lane == 0 && output < outputs) out[output] = op.Finish(acc, count);
+}
+
+inline int64_t TileCount(int64_t outputs, const ReduceTile& tile) {
+  const int64_t outputs_per_block = kThreads >> tile.lanes_log2;
+  return (outputs + outputs_per_block - 1) / outputs_per_block;
 }
 
 template <typename Op>
@@ -114,17 +121,20 @@ cudaError_t LaunchReduce(const ReduceJob& job, cudaStream_t stream) {
   using Acc = typename Op::Acc;
   static_assert(sizeof(Acc) <= kPartialBytes);
   const Op op(job);
-  const int64_t outputs_per_block = kThreads >> job.tile.lanes_log2;
-  const int64_t blocks = (job.kept.size + outputs_per_block - 1) / outputs_per_block;
-  if (blocks > 0x7fffffff) return cudaErrorInvalidConfiguration;
+  const int64_t blocks = TileCount(job.kept.size, job.tile);
+  if (blocks > kMaxGridX) return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(blocks), job.tile.splits);
   ReduceKernelFor<Op><<<grid, kThreads, 0, stream>>>(op, job);
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess || job.tile.splits == 1) return error;
-  // Splits are made only of few outputs, which a grid of as many blocks can hold.
-  CombinePartialsKernel<Op><<<static_cast<unsigned>(job.kept.size), kThreads, 0, stream>>>(
+  ReduceTile tile;
+  while (tile.lanes_log2 < kThreadsLog2 && (1 << tile.lanes_log2) < job.tile.splits) {
+    ++tile.lanes_log2;
+  }
+  const auto tiles = static_cast<unsigned>(TileCount(job.kept.size, tile));
+  CombinePartialsKernel<Op><<<tiles, kThreads, 0, stream>>>(
       op, static_cast<const Acc*>(job.partials), static_cast<typename Op::Out*>(job.out),
-      job.tile.splits, job.over.size);
+      job.kept.size, job.tile.splits, job.over.size, tile);
   return cudaGetLastError();
 }
 

@@ -1,7 +1,7 @@
 // Launchers of reductions over any axes, and of softmax.
 //
-// A block of kThreads threads is a tile of outputs x lanes: the lanes of an output share its elements
-// and meet in a tree in shared memory. The tree is fixed, so results repeat bit for bit.
+// A block of kThreads threads is a tile of outputs x lanes: the lanes of an output share its
+// elements and meet in a tree in shared memory. The tree is fixed, so results repeat bit for bit.
 #pragma once
 
 #include <cuda_runtime_api.h>

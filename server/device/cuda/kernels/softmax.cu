@@ -4,8 +4,8 @@ namespace tensord::server::cuda {
 namespace {
 
 // The sum of e^(x - greatest) over the elements seen, kept while the greatest grows (Milakov and
-// Gimelshein, "Online normalizer calculation for softmax", 2018). A NaN or +inf makes `sum` NaN, and
-// so every result.
+// Gimelshein, "Online normalizer calculation for softmax", 2018). A NaN or +inf makes `sum` NaN,
+// and so every result.
 template <typename T>
 struct Running {
   T greatest;
@@ -61,11 +61,9 @@ template <bool kLog>
 struct SoftmaxFamily {
   template <typename Storage>
   static cudaError_t Launch(const SoftmaxJob& job, cudaStream_t stream) {
-    const int64_t outputs_per_block = kThreads >> job.tile.lanes_log2;
-    const int64_t blocks = (job.outer * job.inner + outputs_per_block - 1) / outputs_per_block;
-    if (blocks > 0x7fffffff) return cudaErrorInvalidConfiguration;
-    SoftmaxKernelFor<Storage, kLog>
-        <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(job);
+    const int64_t blocks = TileCount(job.outer * job.inner, job.tile);
+    if (blocks > kMaxGridX) return cudaErrorInvalidConfiguration;
+    SoftmaxKernelFor<Storage, kLog><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(job);
     return cudaGetLastError();
   }
 };

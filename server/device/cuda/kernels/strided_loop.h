@@ -1,5 +1,5 @@
-// A loop nest over tensors read with strides, as kernels take it: a value that travels in a kernel's
-// parameters and turns an index into the offset of each operand.
+// A loop nest over tensors read with strides, as kernels take it: a value that travels in a
+// kernel's parameters and turns an index into the offset of each operand.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,7 @@ struct Divider {
   Divider() = default;
   explicit Divider(uint32_t divisor) {
     while ((uint64_t{1} << shift) < divisor) ++shift;
-    magic = static_cast<uint32_t>(
-        (((uint64_t{1} << shift) - divisor) << 32) / divisor + 1);
+    magic = static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1);
   }
 
   TENSORD_HD uint32_t Divide(uint32_t n) const {
@@ -32,7 +31,8 @@ struct Divider {
   }
 };
 
-// Dimensions from the outermost to the innermost, at least one; strides in elements of each operand.
+// Dimensions from the outermost to the innermost, at least one; strides in elements of each
+// operand.
 template <int kOperands>
 struct StridedLoop {
   int64_t size = 0;     // the product of the extents
@@ -46,8 +46,8 @@ struct StridedLoop {
   TENSORD_HD void Offsets(int64_t index, int64_t (&offset)[kOperands]) const {
     for (int n = 0; n < kOperands; ++n) offset[n] = 0;
     for (int d = rank - 1; d > 0; --d) {
-      const int64_t quotient = narrow ? int64_t{divider[d].Divide(static_cast<uint32_t>(index))}
-                                      : index / extent[d];
+      const int64_t quotient =
+          narrow ? int64_t{divider[d].Divide(static_cast<uint32_t>(index))} : index / extent[d];
       const int64_t remainder = index - quotient * extent[d];
       for (int n = 0; n < kOperands; ++n) offset[n] += remainder * stride[n][d];
       index = quotient;

@@ -9,18 +9,12 @@ constexpr ByDType<UnaryLauncher> Unary(List list) {
 }
 
 constexpr UnaryKernel kKernels[] = {
-    {"neg", Unary<Neg>(NumericTypes())},
-    {"abs", Unary<Abs>(NumericTypes())},
-    {"relu", Unary<Relu>(NumericTypes())},
-    {"exp", Unary<Exp>(FloatingTypes())},
-    {"log", Unary<Log>(FloatingTypes())},
-    {"sqrt", Unary<Sqrt>(FloatingTypes())},
-    {"rsqrt", Unary<Rsqrt>(FloatingTypes())},
-    {"tanh", Unary<Tanh>(FloatingTypes())},
-    {"sigmoid", Unary<Sigmoid>(FloatingTypes())},
-    {"silu", Unary<Silu>(FloatingTypes())},
-    {"gelu", Unary<GeluErf>(FloatingTypes())},
-    {"gelu_tanh", Unary<GeluTanh>(FloatingTypes())},
+    {"neg", Unary<Neg>(NumericTypes())},          {"abs", Unary<Abs>(NumericTypes())},
+    {"relu", Unary<Relu>(NumericTypes())},        {"exp", Unary<Exp>(FloatingTypes())},
+    {"log", Unary<Log>(FloatingTypes())},         {"sqrt", Unary<Sqrt>(FloatingTypes())},
+    {"rsqrt", Unary<Rsqrt>(FloatingTypes())},     {"tanh", Unary<Tanh>(FloatingTypes())},
+    {"sigmoid", Unary<Sigmoid>(FloatingTypes())}, {"silu", Unary<Silu>(FloatingTypes())},
+    {"gelu", Unary<GeluErf>(FloatingTypes())},    {"gelu_tanh", Unary<GeluTanh>(FloatingTypes())},
 };
 
 }  // namespace

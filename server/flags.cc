@@ -1,0 +1,88 @@
+#include "tensord/server/flags.h"
+
+#include <CLI/CLI.hpp>
+
+namespace tensord::server {
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr int64_t kMostMessageBytes = 1 << 30;
+constexpr int64_t kMostObjects = int64_t{1} << 40;
+
+constexpr char kDescription[] =
+    "Serves this machine's GPUs, or its processors, as tensor devices over gRPC.";
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  tensord                                  every GPU, and cpu:0, on 127.0.0.1:50051\n"
+    "  tensord --devices=cpu,cpu                two logical devices on the processors\n"
+    "  tensord --devices=cuda:0=20GiB,cuda:1    two GPUs, 20 GiB at most of the first\n"
+    "  tensord --listen=unix:/run/tensord.sock  for this machine alone\n\n"
+    "SIGTERM and SIGINT drain: new work is refused, accepted work finished, exit status 0.";
+
+void AddServing(CLI::App& app, DaemonFlags* flags) {
+  app.add_option("--listen", flags->server.listen,
+                 "Addresses to serve, by comma: HOST:PORT (port 0 takes a free one), [IPV6]:PORT "
+                 "or unix:PATH")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--devices", flags->devices,
+                 "Logical devices, by comma, each KIND[:INDEX][=LIMIT]; without it every GPU and "
+                 "one CPU device");
+  app.add_option("--cpu-threads", flags->cpu_threads,
+                 "Threads that the CPU devices share out; 0 for one a processor")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--port-file", flags->port_file,
+                 "File to write the bound addresses to, one a line, once the server is ready");
+  app.add_flag("--allow-insecure-remote", flags->server.allow_insecure_remote,
+               "Serve addresses that other machines can reach, though nothing is encrypted or "
+               "authenticated");
+  app.add_flag("--reflection", flags->server.reflection,
+               "Offer gRPC server reflection: grpcurl then needs no proto files");
+  app.add_option("--grace-seconds", flags->grace_seconds,
+                 "How long accepted work may take to finish after SIGTERM or SIGINT")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+}
+
+void AddLimits(CLI::App& app, Limits* limits) {
+  const std::string group = "Limits";
+  app.add_option("--max-message-bytes", limits->max_message_bytes,
+                 "Largest payload of one message; larger tensors are streamed")
+      ->check(CLI::Range(int64_t{1} << 12, kMostMessageBytes))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-sessions", limits->max_sessions, "Sessions at once")
+      ->check(CLI::Range(int64_t{1}, kMostObjects))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-handles-per-session", limits->max_handles_per_session,
+                 "Tensors that one session may hold")
+      ->check(CLI::Range(int64_t{1}, kMostObjects))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--lease-seconds", limits->default_lease_seconds,
+                 "How long a session outlives its last call or stream, where the client doesn't say")
+      ->check(CLI::Range(int64_t{1}, limits->max_lease_seconds))
+      ->capture_default_str()
+      ->group(group);
+}
+
+}  // namespace
+
+bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
+  CLI::App app(kDescription, "tensord");
+  app.footer(kExamples);
+  app.set_version_flag("--version", "tensord " TENSORD_VERSION, "Print the version and exit");
+  AddServing(app, flags);
+  AddLimits(app, &flags->server.limits);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {  // help and version come this way too
+    *exit_status = app.exit(error) == 0 ? 0 : kUsageError;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace tensord::server
