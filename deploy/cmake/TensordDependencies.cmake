@@ -8,6 +8,7 @@ find_package(PkgConfig REQUIRED)
 find_package(OpenMP COMPONENTS CXX)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED)
+find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
 
 # oneDNN's own CMake package insists on OpenCL's development files, which we have no use for.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)

@@ -1,0 +1,27 @@
+// Names as people and peers write them: devices, dtypes, --devices.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "absl/strings/string_view.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/dtype.h"
+#include "tensord/server/device/device_factory.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+
+  const auto device = tensord::ParseDeviceName(text);
+  if (device.ok() && tensord::ParseDeviceName(device->ToString()) != device) abort();
+
+  const auto dtype = tensord::ParseDType(text);
+  if (dtype.ok() && tensord::ParseDType(tensord::DTypeName(*dtype)) != dtype) abort();
+
+  const auto requests = tensord::server::ParseDevices(text);
+  if (requests.ok()) {
+    for (const auto& request : *requests) {
+      if (request.physical_index < 0 || request.limit_bytes < 0) abort();
+    }
+  }
+  return 0;
+}
