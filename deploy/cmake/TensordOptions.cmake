@@ -39,3 +39,11 @@ if(TENSORD_SANITIZER)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${sanitize}>")
   add_link_options(${sanitize})
 endif()
+
+if(TENSORD_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "TENSORD_FUZZ needs clang: use the fuzz preset, or set CMAKE_CXX_COMPILER=clang++")
+  endif()
+  # Coverage for everything; the targets in tests/fuzz add libFuzzer's main.
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>")
+endif()

@@ -1,5 +1,5 @@
-// Bytes as a client may send them on a session's stream, through decoding, inference and the kernels of
-// the CPU backend. Whatever comes: no crash, no leak, no byte of a device left in use.
+// Bytes as a client may send them on a session's stream, through decoding, inference and the
+// kernels of the CPU backend. Whatever comes: no crash, no leak, no byte of a device left in use.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -51,8 +51,7 @@ void Take(World& world, const SessionRef& session, const v1::Command& command) {
     case v1::Command::kPromise: {
       absl::StatusOr<TensorSpec> spec = FromProto(command.promise().spec());
       if (!spec.ok()) return;
-      world.engine
-          .Promise(*session, command.promise().handle(), *spec, command.promise().device())
+      world.engine.Promise(*session, command.promise().handle(), *spec, command.promise().device())
           .IgnoreError();
       return;
     }
