@@ -13,9 +13,6 @@ AttrDef RequiredAttr(absl::string_view name, AttrType type, absl::string_view do
 AttrDef OptionalAttr(absl::string_view name, AttrType type, AttrValue default_value,
                      absl::string_view doc);
 
-// "bool", "int", "float", "scalar", "string", "ints", "dtype" or "bytes".
-absl::string_view AttrTypeWord(AttrType type);
-
 // What a peer sent, made fit for a message: quoted, escaped and cut to a sensible length.
 std::string QuotedForMessage(absl::string_view text);
 std::string IntsForMessage(absl::Span<const int64_t> values);

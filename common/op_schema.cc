@@ -72,7 +72,7 @@ bool HoldsType(const AttrValue& value, const AttrDef& def) {
 absl::Status BindAttributes(const OpSchema& schema, const Attributes& given, Attributes& bound) {
   for (const auto& [name, value] : given) {
     const auto def = std::find_if(schema.attrs.begin(), schema.attrs.end(),
-                                  [&](const AttrDef& d) { return d.name == name; });
+                                  [&name = name](const AttrDef& d) { return d.name == name; });
     if (def == schema.attrs.end()) {
       return AttrError(schema, absl::StrCat("there is no attribute ", QuotedForMessage(name)));
     }
@@ -104,7 +104,7 @@ absl::Status CheckInputs(const OpSchema& schema, absl::Span<const TensorSpec> in
                                    : absl::StrCat(schema.min_inputs, " to ", schema.max_inputs);
     return absl::InvalidArgumentError(absl::StrCat(schema.name, ": takes ", wanted,
                                                    schema.max_inputs == 1 ? " input" : " inputs",
-                                                   ", ", schema.signature, ", and got ", count));
+                                                   " and got ", count, ": ", schema.signature));
   }
   for (int i = 0; i < count; ++i) {
     const absl::Status status = inputs[i].Validate();

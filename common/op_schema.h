@@ -20,6 +20,9 @@ namespace tensord {
 
 enum class AttrType : uint8_t { kBool, kInt, kFloat, kScalar, kString, kInts, kDType, kBytes };
 
+// "bool", "int", "float", "scalar", "string", "ints", "dtype" or "bytes".
+absl::string_view AttrTypeWord(AttrType type);
+
 struct AttrDef {
   std::string name;
   AttrType type;  // kScalar takes a bool, an int or a float and keeps which it was
@@ -47,8 +50,13 @@ struct OpSchema {
 //   reshape      "shape": without -1;   permute "axes": non-negative
 //   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,
 //                0 <= start <= stop <= dim
-// `input_dtypes[i]` is the dtype in which the kernel reads input i: where it differs from the input's
-// own, the engine casts first. Kernels see inputs only in these dtypes.
+//   full         "dtype": resolved; "value": bool, int or float as the dtype's kind is, within
+//   range arange       "dtype": resolved; "start", "stop", "step": all ints (only for an integer
+//   dtype) or
+//                all floats;   eye "cols": >= 0
+// Planning again with them gives the same plan.
+// `input_dtypes[i]` is the dtype in which the kernel reads input i: where it differs from the
+// input's own, the engine casts first. Kernels see inputs only in these dtypes.
 struct OpPlan {
   const OpSchema* schema = nullptr;
   Attributes attrs;
@@ -88,9 +96,9 @@ const OpSchema* FindOp(absl::string_view name);
 // Every op, sorted by name. The registry is built once and never changes.
 absl::Span<const OpSchema* const> AllOps();
 
-// Checks the number of inputs and the attributes (unknown, missing, ill-typed), fills defaults, runs
-// inference and validates the result. Every failure is INVALID_ARGUMENT, except an unknown op, which
-// is NOT_FOUND and lists the nearest names.
+// Checks the number of inputs and the attributes (unknown, missing, ill-typed), fills defaults,
+// runs inference and validates the result. Every failure is INVALID_ARGUMENT, except an unknown op,
+// which is NOT_FOUND and lists the nearest names.
 absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
                               const Attributes& attrs);
 

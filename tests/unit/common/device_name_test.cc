@@ -1,0 +1,32 @@
+#include "tensord/common/device_name.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tensord {
+namespace {
+
+TEST(DeviceName, ParsesWhatItPrints) {
+  for (const char* text : {"cpu:0", "cuda:1", "cuda:15", "cpu:9999"}) {
+    EXPECT_EQ(ParseDeviceName(text).value().ToString(), text);
+  }
+}
+
+TEST(DeviceName, ABareKindIsItsFirstDevice) {
+  EXPECT_EQ(ParseDeviceName("cuda").value(), (DeviceName{DeviceKind::kCuda, 0}));
+  EXPECT_EQ(ParseDeviceName("cpu").value(), (DeviceName{DeviceKind::kCpu, 0}));
+}
+
+TEST(DeviceName, RefusesTheRestWithTheForm) {
+  for (const char* text :
+       {"", ":", ":0", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:1 ", "gpu", "CPU", "cpu:0:0",
+        "cuda:1x", "cuda:99999999999999999999", "cuda0", "unspecified"}) {
+    const absl::Status status = ParseDeviceName(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cuda:<number>"));
+  }
+  EXPECT_LT(ParseDeviceName(std::string(100000, '\xff')).status().message().size(), 500u);
+}
+
+}  // namespace
+}  // namespace tensord

@@ -1,0 +1,156 @@
+#include "tensord/common/op_schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tensord/tests/unit/common/plan.h"
+
+namespace tensord {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(Registry, HoldsEveryOpSortedAndDescribed) {
+  const std::vector<std::string> expected = {
+      "abs",      "add",   "arange",  "argmax",  "argmin",      "broadcast_to", "cast",   "concat",
+      "constant", "div",   "eq",      "exp",     "eye",         "full",         "ge",     "gelu",
+      "gt",       "le",    "linear",  "log",     "log_softmax", "lt",           "matmul", "max",
+      "maximum",  "mean",  "min",     "minimum", "mul",         "ne",           "neg",    "norm",
+      "normal",   "ones",  "permute", "pow",     "relu",        "reshape",      "rsqrt",  "sigmoid",
+      "silu",     "slice", "softmax", "sqrt",    "sub",         "sum",          "tanh",   "uniform",
+      "where",    "zeros"};
+  std::vector<std::string> names;
+  for (const OpSchema* op : AllOps()) {
+    names.push_back(op->name);
+    EXPECT_EQ(FindOp(op->name), op);
+    EXPECT_FALSE(op->doc.empty() || op->signature.empty()) << op->name;
+    EXPECT_LE(op->min_inputs, op->max_inputs) << op->name;
+    for (const AttrDef& attr : op->attrs) EXPECT_FALSE(attr.doc.empty()) << op->name << attr.name;
+  }
+  EXPECT_EQ(names, expected);
+  EXPECT_EQ(FindOp("Add"), nullptr);
+}
+
+TEST(PlanOp, AnUnknownOpIsNotFoundWithTheNearestNames) {
+  EXPECT_THAT(Result("sofmax", {}), AllOf(StartsWith("NOT_FOUND"), HasSubstr("are softmax")));
+  EXPECT_THAT(Result("cat", {}), HasSubstr("are concat"));
+  EXPECT_THAT(Result("MatMul", {}), HasSubstr("are matmul"));
+  EXPECT_LT(Result(std::string(1 << 20, 'x'), {}).size(), 400u);
+}
+
+TEST(PlanOp, ChecksTheNumberOfInputs) {
+  EXPECT_THAT(Result("add", {F32({2})}),
+              AllOf(StartsWith("INVALID_ARGUMENT: add: takes 2 inputs"), HasSubstr("got 1")));
+  EXPECT_THAT(Result("linear", {F32({2})}), HasSubstr("takes 2 to 3 inputs and got 1"));
+  EXPECT_THAT(Result("zeros", {F32({2})}, {{"shape", Ints{1}}}), HasSubstr("takes 0 inputs"));
+  EXPECT_THAT(Result("concat", {}), HasSubstr("takes 1 to 1024 inputs and got 0"));
+  EXPECT_THAT(Result("concat", std::vector<TensorSpec>(1025, F32({1}))), HasSubstr("got 1025"));
+  EXPECT_EQ(Result("concat", std::vector<TensorSpec>(1024, F32({1}))), "float32[1024]");
+}
+
+TEST(PlanOp, ChecksTheInputs) {
+  EXPECT_THAT(Result("neg", {F32({-1})}), HasSubstr("neg: input 0: "));
+  EXPECT_THAT(Result("add", {F32({1}), Of(DType::kUnspecified)}), HasSubstr("add: input 1: dtype"));
+}
+
+TEST(PlanOp, RefusesUnknownMissingAndIllTypedAttributesWithTheList) {
+  const std::string list = "axes: ints = [], keepdims: bool = false, ord: float = 2";
+  EXPECT_THAT(Result("norm", {F32({2})}, {{"axis", int64_t{0}}}),
+              AllOf(HasSubstr("norm: there is no attribute \"axis\""), HasSubstr(list)));
+  EXPECT_THAT(Result("norm", {F32({2})}, {{"axes", int64_t{0}}}),
+              AllOf(HasSubstr("axes must be of type ints and is int 0"), HasSubstr(list)));
+  EXPECT_THAT(Result("norm", {F32({2})}, {{"keepdims", int64_t{1}}}), HasSubstr("bool and is int"));
+  EXPECT_THAT(Result("norm", {F32({2})}, {{"ord", true}}), HasSubstr("float and is bool true"));
+  EXPECT_THAT(Result("reshape", {F32({2})}),
+              AllOf(HasSubstr("attribute shape is missing"), HasSubstr("shape: ints (required)")));
+  EXPECT_THAT(Result("neg", {F32({2})}, {{"x", 1.0}}), HasSubstr("it takes no attributes"));
+  EXPECT_THAT(Result("softmax", {F32({2})}, {{"axis", 1.0}}), HasSubstr("int and is float 1"));
+  EXPECT_THAT(Result("full", {}, {{"shape", Ints{}}, {"value", "1"}}), HasSubstr("scalar"));
+  EXPECT_THAT(Result("gelu", {F32({2})}, {{"approximate", true}}), HasSubstr("string and is bool"));
+  EXPECT_THAT(Result("cast", {F32({2})}, {{"dtype", "int8"}}), HasSubstr("dtype and is string"));
+  EXPECT_THAT(Result("cast", {F32({2})}, {{"dtype", static_cast<DType>(55)}}), HasSubstr("dtype"));
+  EXPECT_THAT(Result("cast", {F32({2})}, {{"dtype", DType::kUnspecified}}), HasSubstr("dtype"));
+  EXPECT_THAT(Result("constant", {}, {{"shape", Ints{1}}, {"dtype", DType::kInt8}, {"data", "x"}}),
+              HasSubstr("bytes and is string"));
+}
+
+TEST(PlanOp, MessagesStaySmallWhateverIsSent) {
+  const Ints huge(1 << 20, 3);
+  const std::string text(1 << 20, '\x07');
+  EXPECT_LT(Result("reshape", {F32({2})}, {{"shape", huge}}).size(), 1000u);
+  EXPECT_LT(Result("permute", {F32({2})}, {{"axes", huge}}).size(), 1000u);
+  EXPECT_LT(Result("sum", {F32({9, 9, 9, 9})}, {{"axes", huge}}).size(), 1000u);
+  EXPECT_LT(Result("slice", {F32({2})}, {{"starts", huge}, {"stops", huge}}).size(), 1000u);
+  EXPECT_LT(Result("gelu", {F32({2})}, {{"approximate", text}}).size(), 1000u);
+  EXPECT_LT(Result("gelu", {F32({2})}, {{text, text}}).size(), 1000u);
+  EXPECT_LT(Result("sum", {F32({2})}, {{"keepdims", huge}}).size(), 1000u);
+  std::vector<TensorSpec> many(1000, F32({1}));
+  many.push_back(F32({1, 1}));
+  EXPECT_THAT(Result("concat", many), HasSubstr("and 997 more"));
+}
+
+TEST(PlanOp, AnIntegerPassesForAFloat) {
+  const Attributes attrs = NormalForm("norm", {F32({2})}, {{"ord", int64_t{1}}});
+  EXPECT_EQ(attrs.Float("ord"), 1.0);
+}
+
+TEST(PlanOp, ErrorsNameTheInputs) {
+  EXPECT_THAT(Result("add", {F32({2, 3}), F32({4, 5})}),
+              HasSubstr("inputs are float32[2, 3] and float32[4, 5]"));
+  EXPECT_THAT(Result("mean", {Of(DType::kInt8)}), HasSubstr("input is int8[2]"));
+}
+
+TEST(PlanOp, ARepeatedPlanNeverCrashesOnHostileAttributes) {
+  const int64_t extremes[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX};
+  for (const OpSchema* op : AllOps()) {
+    for (int64_t extreme : extremes) {
+      for (const Shape& shape : {Shape(), Shape({0}), Shape({3, 0}), Shape({kMaxElements, 0, 1})}) {
+        Attributes attrs;
+        for (const AttrDef& def : op->attrs) {
+          switch (def.type) {
+            case AttrType::kInts:
+              attrs.Set(def.name, Ints(static_cast<size_t>(shape.rank()), extreme));
+              break;
+            case AttrType::kInt:
+            case AttrType::kFloat:
+            case AttrType::kScalar:
+              attrs.Set(def.name, extreme);
+              break;
+            default:
+              if (!def.default_value.has_value()) attrs.Set(def.name, DType::kInt32);
+          }
+        }
+        const std::vector<TensorSpec> inputs(op->min_inputs, F32(shape));
+        const absl::StatusOr<OpPlan> plan = PlanOp(op->name, inputs, attrs);
+        if (plan.ok()) {
+          EXPECT_TRUE(plan->output.Validate().ok()) << op->name;
+        } else {
+          EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+          EXPECT_THAT(std::string(plan.status().message()), StartsWith(op->name + ": "));
+        }
+      }
+    }
+  }
+}
+
+TEST(CheckSameDevice, NamesBothTensorsAndTheCopyThatMendsIt) {
+  const TensorSpec spec = F32({2, 3});
+  const NamedInput on_gpu = {7, &spec, {DeviceKind::kCuda, 0}};
+  const NamedInput on_cpu = {9, &spec, {DeviceKind::kCpu, 0}};
+  EXPECT_TRUE(CheckSameDevice("add", {}).ok());
+  EXPECT_TRUE(CheckSameDevice("add", {on_gpu, on_gpu, on_gpu}).ok());
+  const absl::Status status = CheckSameDevice("add", {on_gpu, on_gpu, on_cpu});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      std::string(status.message()),
+      "add: inputs are on different devices: tensor 7 (float32[2, 3]) is on cuda:0 and tensor "
+      "9 (float32[2, 3]) is on cpu:0; copy one first, for example tensor 9 to cuda:0 with "
+      "CopyToDevice (in the client: y.To(x.device()))");
+}
+
+}  // namespace
+}  // namespace tensord

@@ -1,0 +1,107 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensord/tests/unit/common/plan.h"
+
+namespace tensord {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(Elementwise, NumericUnaryKeepsTheDTypeAndRefusesBool) {
+  for (const char* op : {"neg", "abs", "relu"}) {
+    for (DType dtype : kAllDTypes) {
+      const std::string result = Result(op, {Of(dtype, {2, 0})});
+      if (IsBool(dtype)) {
+        EXPECT_THAT(result, AllOf(HasSubstr("not defined for bool"), HasSubstr("cast")));
+      } else {
+        EXPECT_EQ(result, Of(dtype, {2, 0}).ToString());
+      }
+    }
+  }
+}
+
+TEST(Elementwise, FloatUnaryReadsTheRestAsFloat32) {
+  for (const char* op : {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid"}) {
+    for (DType dtype : kAllDTypes) {
+      const DType expected = IsFloating(dtype) ? dtype : DType::kFloat32;
+      EXPECT_EQ(Result(op, {Of(dtype, {})}), Of(expected, {}).ToString());
+      EXPECT_EQ(ReadAs(op, {Of(dtype)}), expected);
+    }
+  }
+}
+
+TEST(Elementwise, GeluAndSiluAreFloatingOnly) {
+  for (const char* op : {"gelu", "silu"}) {
+    for (DType dtype : kAllDTypes) {
+      EXPECT_THAT(Result(op, {Of(dtype)}), IsFloating(dtype)
+                                               ? testing::Matcher<std::string>(Of(dtype).ToString())
+                                               : HasSubstr("cast first, for example to float32"));
+    }
+  }
+  EXPECT_EQ(Result("gelu", {F32({2})}, {{"approximate", "tanh"}}), "float32[2]");
+  EXPECT_THAT(Result("gelu", {F32({2})}, {{"approximate", "erf"}}),
+              AllOf(HasSubstr("\"erf\""), HasSubstr("\"none\", \"tanh\"")));
+}
+
+TEST(Elementwise, CastGoesAnywhereAndToItselfIsAnAlias) {
+  for (DType from : kAllDTypes) {
+    for (DType to : kAllDTypes) {
+      EXPECT_EQ(Result("cast", {Of(from)}, {{"dtype", to}}),
+                Of(to).ToString() + (from == to ? " alias" : ""));
+    }
+  }
+}
+
+TEST(Elementwise, BinaryPromotesAndBroadcasts) {
+  for (const char* op : {"add", "sub", "mul", "div", "pow", "maximum", "minimum"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kFloat16, {2, 1}), Of(DType::kFloat64, {3})}), "float64[2, 3]");
+    EXPECT_THAT(Result(op, {F32({2, 3}), F32({4})}),
+                AllOf(StartsWith(std::string("INVALID_ARGUMENT: ") + op), HasSubstr("3 and 4")));
+    EXPECT_THAT(Result(op, {F32({2}), Of(DType::kInt64)}), HasSubstr("int64 to float32"));
+    EXPECT_EQ(ReadAs(op, {Of(DType::kFloat16), Of(DType::kBFloat16)}), DType::kFloat32);
+  }
+}
+
+TEST(Elementwise, IntegersAndBoolByOp) {
+  for (const char* op : {"add", "mul", "maximum", "minimum"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kBool), Of(DType::kBool)}), "bool[2]");
+  }
+  for (const char* op : {"sub", "pow"}) {
+    EXPECT_THAT(Result(op, {Of(DType::kBool), Of(DType::kBool)}), HasSubstr("bool"));
+    EXPECT_EQ(Result(op, {Of(DType::kUInt8), Of(DType::kInt8)}), "int32[2]");
+  }
+  for (DType dtype : {DType::kBool, DType::kUInt8, DType::kInt64}) {
+    EXPECT_EQ(Result("div", {Of(dtype), Of(dtype)}), "float32[2]");
+    EXPECT_EQ(ReadAs("div", {Of(dtype), Of(dtype)}), DType::kFloat32);
+  }
+}
+
+TEST(Elementwise, ComparisonsGiveBoolOfPromotedOperands) {
+  for (const char* op : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+    EXPECT_EQ(Result(op, {Of(DType::kInt8, {2, 1}), Of(DType::kInt64, {4})}), "bool[2, 4]");
+    EXPECT_EQ(ReadAs(op, {Of(DType::kInt8), Of(DType::kInt64)}), DType::kInt64);
+    EXPECT_EQ(Result(op, {Of(DType::kBool), Of(DType::kBool)}), "bool[2]");
+    EXPECT_THAT(Result(op, {Of(DType::kBool), Of(DType::kInt8)}), HasSubstr("bool to int8"));
+  }
+}
+
+TEST(Elementwise, WhereBroadcastsThreeWays) {
+  const TensorSpec condition = Of(DType::kBool, {2, 1, 1});
+  EXPECT_EQ(Result("where", {condition, F32({3, 1}), Of(DType::kFloat64, {4})}),
+            "float64[2, 3, 4]");
+  EXPECT_EQ(ReadAs("where", {condition, F32({}), F32({})}), DType::kBool);
+  EXPECT_THAT(Result("where", {F32({2}), F32({2}), F32({2})}), HasSubstr("must be bool"));
+  EXPECT_THAT(Result("where", {condition, F32({2}), F32({3})}), HasSubstr("don't broadcast"));
+  EXPECT_THAT(Result("where", {condition, F32({}), Of(DType::kInt8, {})}), HasSubstr("cast"));
+}
+
+TEST(Elementwise, ABroadcastResultPastTheLimitIsRefused) {
+  EXPECT_THAT(Result("add", {F32({int64_t{1} << 30, 1}), F32({1, int64_t{1} << 30})}),
+              AllOf(HasSubstr("result is too large"), HasSubstr("281474976710656")));
+}
+
+}  // namespace
+}  // namespace tensord
