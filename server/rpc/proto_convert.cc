@@ -17,28 +17,6 @@ absl::StatusOr<DType> DTypeFromProto(int number) {
   return dtype;
 }
 
-absl::string_view AttrTypeWord(AttrType type) {
-  switch (type) {
-    case AttrType::kBool:
-      return "bool";
-    case AttrType::kInt:
-      return "int";
-    case AttrType::kFloat:
-      return "float";
-    case AttrType::kScalar:
-      return "scalar";
-    case AttrType::kString:
-      return "string";
-    case AttrType::kInts:
-      return "ints";
-    case AttrType::kDType:
-      return "dtype";
-    case AttrType::kBytes:
-      return "bytes";
-  }
-  return "";
-}
-
 struct AttrToProto {
   v1::AttrValue* proto;
   void operator()(bool v) const { proto->set_b(v); }
