@@ -1,0 +1,161 @@
+// Runs the table through the way in that is linked in: one test for each device and op.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/tests/conformance/reference.h"
+#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/way_in.h"
+
+namespace tensord::conformance {
+namespace {
+
+constexpr int kMostFailuresShown = 20;  // of one test
+
+// What has been run so far, told at the end.
+struct Tally {
+  int64_t rows = 0;
+  int64_t runs = 0;
+  int64_t failed = 0;
+  std::map<std::string, int64_t> off;  // reason -> rows
+  std::set<std::string> devices;
+};
+Tally& TheTally() {
+  static Tally tally;
+  return tally;
+}
+
+class Report : public testing::Environment {
+ public:
+  void TearDown() override {
+    const Tally& tally = TheTally();
+    if (tally.runs == 0) return;
+    std::printf("conformance: %s, %lld rows of %zu, %lld runs on %zu devices, %lld failed\n",
+                WayInName(), static_cast<long long>(tally.rows), AllRows().size(),
+                static_cast<long long>(tally.runs), tally.devices.size(),
+                static_cast<long long>(tally.failed));
+    for (const auto& [reason, rows] : tally.off) {
+      std::printf("conformance: %lld rows are off: %s\n", static_cast<long long>(rows),
+                  reason.c_str());
+    }
+  }
+};
+const auto* const kReport = testing::AddGlobalTestEnvironment(new Report);
+
+// Made once; or why it can't be.
+absl::StatusOr<std::unique_ptr<WayIn>>& TheWayIn() {
+  static auto* way_in = new absl::StatusOr<std::unique_ptr<WayIn>>(MakeWayIn());
+  return *way_in;
+}
+
+class DestroyWayIn : public testing::Environment {
+ public:
+  void TearDown() override { TheWayIn() = absl::FailedPreconditionError("the tests are over"); }
+};
+const auto* const kDestroyWayIn = testing::AddGlobalTestEnvironment(new DestroyWayIn);
+
+// The reference's results of one op's rows: devices follow one another, so that the last is enough.
+const std::vector<Prepared>& PreparedRows(const std::string& op) {
+  static std::string held;
+  static std::vector<Prepared> prepared;
+  if (held == op) return prepared;
+  held = op;
+  prepared.clear();
+  for (const Row& row : AllRows()) {
+    if (row.op != op) continue;
+    prepared.push_back(row.off_reason.empty() ? Prepare(row) : Prepared{});
+    TheTally().rows += row.off_reason.empty();
+    if (!row.off_reason.empty()) ++TheTally().off[row.off_reason];
+  }
+  return prepared;
+}
+
+std::optional<std::string> RunRow(WayIn& way_in, const Row& row, const Prepared& prepared,
+                                  const std::string& device) {
+  const absl::StatusOr<HostTensor> got = way_in.Run(row.op, row.attrs, prepared.inputs, device);
+  if (row.refusal == absl::StatusCode::kOk) {
+    if (!got.ok()) return absl::StrCat("failed: ", got.status().ToString());
+    return Mismatch(row, prepared.expected, *got);
+  }
+  if (got.ok()) return absl::StrCat("gave ", got->spec.ToString(), " instead of a refusal");
+  if (got.status().code() != row.refusal) {
+    return absl::StrCat("was refused with ", got.status().ToString(), ", not ",
+                        absl::StatusCodeToString(row.refusal));
+  }
+  if (got.status().message().find(row.op) == absl::string_view::npos) {
+    return absl::StrCat("was refused without naming the op: ", got.status().message());
+  }
+  return std::nullopt;
+}
+
+struct Param {
+  std::string op;
+  std::string device;
+};
+
+class ConformanceTest : public testing::TestWithParam<Param> {};
+
+TEST_P(ConformanceTest, AgreesWithTheReference) {
+  const auto& [op, device] = GetParam();
+  ASSERT_TRUE(TheWayIn().ok()) << TheWayIn().status();
+  WayIn& way_in = **TheWayIn();
+  const std::vector<Prepared>& prepared = PreparedRows(op);
+  size_t at = 0;
+  int failed = 0;
+  for (const Row& row : AllRows()) {
+    if (row.op != op) continue;
+    const Prepared& now = prepared[at++];
+    if (!row.off_reason.empty()) continue;
+    ++TheTally().runs;
+    const std::optional<std::string> wrong = RunRow(way_in, row, now, device);
+    if (!wrong.has_value()) continue;
+    ++TheTally().failed;
+    if (++failed <= kMostFailuresShown)
+      ADD_FAILURE() << row.Name() << " on " << device << ": " << *wrong;
+  }
+  TheTally().devices.insert(device);
+  EXPECT_GT(at, 0u) << "no row for " << op;
+  EXPECT_LE(failed, kMostFailuresShown) << "and " << failed - kMostFailuresShown << " rows more";
+}
+
+// By op first, so that the reference runs once for all devices.
+std::vector<Param> Params(std::vector<std::string> devices) {
+  std::vector<Param> params;
+  for (const OpSchema* op : AllOps()) {
+    for (const std::string& device : devices) params.push_back({op->name, device});
+  }
+  return params;
+}
+
+std::string ParamName(const testing::TestParamInfo<Param>& info) {
+  return absl::StrReplaceAll(absl::StrCat(info.param.device, "_", info.param.op), {{":", "_"}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, ConformanceTest, testing::ValuesIn(Params({"cpu:0", "cpu:1"})),
+                         ParamName);
+
+// One test for all ops, so that a machine without a GPU reports one test skipped, not fifty.
+TEST(CudaConformanceTest, AgreesWithTheReference) {
+  ASSERT_TRUE(TheWayIn().ok()) << TheWayIn().status();
+  WayIn& way_in = **TheWayIn();
+  const std::string reason = way_in.cuda_unavailable_reason();
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  for (const Row& row : AllRows()) {
+    if (!row.off_reason.empty()) continue;
+    ++TheTally().runs;
+    const std::optional<std::string> wrong = RunRow(way_in, row, Prepare(row), "cuda:0");
+    if (!wrong.has_value()) continue;
+    ++TheTally().failed;
+    ADD_FAILURE() << row.Name() << " on cuda:0: " << *wrong;
+  }
+  TheTally().devices.insert("cuda:0");
+}
+
+}  // namespace
+}  // namespace tensord::conformance

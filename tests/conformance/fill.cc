@@ -1,0 +1,173 @@
+// The values that inputs are filled with.
+#include <cmath>
+#include <limits>
+
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+// Vigna's splitmix64: a few lines, and the same numbers everywhere.
+class Generator {
+ public:
+  explicit Generator(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+  }
+  // In [low, high).
+  double Real(double low, double high) {
+    return low + (high - low) * static_cast<double>(Next() >> 11) * 0x1p-53;
+  }
+  // In [low, high].
+  int64_t Whole(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(Next() % static_cast<uint64_t>(high - low + 1));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Ends of a floating dtype's range.
+struct Ends {
+  double largest;
+  double least_normal;
+  double least;
+};
+Ends EndsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return {65504, 0x1p-14, 0x1p-24};
+    case DType::kBFloat16:
+      return {0x1.fep127, 0x1p-126, 0x1p-133};
+    case DType::kFloat32:
+      return {std::numeric_limits<float>::max(), 0x1p-126, 0x1p-149};
+    default:
+      return {std::numeric_limits<double>::max(), 0x1p-1022, 0x1p-1074};
+  }
+}
+
+std::vector<double> SpecialReals(DType dtype) {
+  const Ends ends = EndsOf(dtype);
+  const double infinity = std::numeric_limits<double>::infinity();
+  return {std::numeric_limits<double>::quiet_NaN(),
+          infinity,
+          -infinity,
+          0.0,
+          -0.0,
+          1,
+          -1,
+          2,
+          -2,
+          3,
+          0.5,
+          -0.5,
+          -3,
+          10,
+          -10,
+          88,
+          -88,
+          1e-3,
+          -1e-3,
+          100.5,
+          ends.largest,
+          -ends.largest,
+          ends.least_normal,
+          -ends.least_normal,
+          ends.least,
+          -ends.least,
+          5 * ends.least,
+          255,
+          256,
+          -128,
+          300,
+          40000};
+}
+
+std::vector<int64_t> SpecialWholes(DType dtype) {
+  const int64_t max = MaxOf(dtype), min = MinOf(dtype);
+  return {0,
+          1,
+          2,
+          3,
+          max,
+          max - 1,
+          max / 2,
+          max / 2 + 1,
+          min,
+          min + 1,
+          min / 2,
+          WrapTo(dtype, -1),
+          WrapTo(dtype, -2),
+          WrapTo(dtype, -7),
+          7,
+          100};
+}
+
+double Real(Fill fill, DType dtype, Generator& generator) {
+  switch (fill) {
+    case Fill::kUnit:
+      return generator.Real(-1, 1);
+    case Fill::kPositive:
+      return generator.Real(1.0 / 64, 8);
+    case Fill::kWide: {
+      const double magnitude = std::exp(generator.Real(-9, 9));
+      return generator.Next() % 2 == 0 ? magnitude : -magnitude;
+    }
+    case Fill::kTies:
+      return static_cast<double>(generator.Whole(-2, 2));
+    default:
+      return generator.Real(-4, 4);
+  }
+}
+
+int64_t Whole(Fill fill, DType dtype, Generator& generator) {
+  if (IsBool(dtype)) {
+    return fill == Fill::kPositive ? 1 : static_cast<int64_t>(generator.Next() % 2);
+  }
+  const bool has_sign = MinOf(dtype) < 0;
+  switch (fill) {
+    case Fill::kUnit:
+      return generator.Whole(has_sign ? -3 : 0, 3);
+    case Fill::kPositive:
+      return generator.Whole(1, 9);
+    case Fill::kWide:
+      return WrapTo(dtype, static_cast<int64_t>(generator.Next()));
+    case Fill::kTies:
+      return generator.Whole(has_sign ? -2 : 0, 2);
+    default:
+      return has_sign ? generator.Whole(-100, 100) : generator.Whole(0, 200);
+  }
+}
+
+}  // namespace
+
+HostTensor MakeInput(const Input& input, uint64_t seed) {
+  const DType dtype = input.spec.dtype;
+  Values values = Values::Of(dtype, input.spec.shape);
+  const std::vector<double> reals = SpecialReals(dtype);
+  const std::vector<int64_t> wholes = SpecialWholes(dtype);
+  Generator generator(seed);
+  for (int64_t i = 0; i < values.size(); ++i) {
+    const bool special = input.fill == Fill::kSpecial;
+    if (values.floating()) {
+      values.real[i] = special                       ? reals[i % reals.size()]
+                       : input.fill == Fill::kValues ? input.values[i]
+                                                     : Real(input.fill, dtype, generator);
+    } else {
+      values.whole[i] = special                       ? wholes[i % wholes.size()]
+                        : input.fill == Fill::kValues ? static_cast<int64_t>(input.values[i])
+                                                      : Whole(input.fill, dtype, generator);
+    }
+  }
+  HostTensor tensor = Narrow(values);
+  if (IsBool(dtype) && input.fill == Fill::kSpecial) {
+    constexpr uint8_t kBytes[] = {0, 1, 2, 255, 128, 0};
+    for (size_t i = 0; i < tensor.bytes.size(); ++i) tensor.bytes[i] = kBytes[i % 6];
+  }
+  return tensor;
+}
+
+}  // namespace tensord::conformance

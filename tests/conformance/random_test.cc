@@ -1,0 +1,151 @@
+// Random tensors: the generator itself, equal bits everywhere, bounds and moments.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tensord/tests/conformance/reference.h"
+#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/way_in.h"
+
+namespace tensord::conformance {
+namespace {
+
+// The known answers that the authors publish with Random123, file kat_vectors, philox4x32 with 10
+// rounds.
+TEST(RandomTest, ReferenceGivesTheKnownAnswers) {
+  struct KnownAnswer {
+    uint32_t counter[4], key[2], words[4];
+  };
+  const KnownAnswer answers[] = {
+      {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+       {0xffffffff, 0xffffffff},
+       {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xa4093822, 0x299f31d0},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+  for (const KnownAnswer& answer : answers) {
+    const Words words = ReferencePhilox(answer.counter, answer.key);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(words.word[i], answer.words[i]);
+  }
+}
+
+class RandomOpsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto way_in = MakeWayIn();
+    ASSERT_TRUE(way_in.ok()) << way_in.status();
+    way_in_ = *std::move(way_in);
+  }
+
+  HostTensor Draw(const std::string& op, const Attributes& attrs, const std::string& device) {
+    absl::StatusOr<HostTensor> drawn = way_in_->Run(op, attrs, {}, device);
+    EXPECT_TRUE(drawn.ok()) << drawn.status();
+    return drawn.ok() ? *std::move(drawn) : HostTensor{};
+  }
+
+  std::unique_ptr<WayIn> way_in_;
+};
+
+Attributes Seeded(std::vector<int64_t> shape, int64_t seed, DType dtype = DType::kFloat32) {
+  return {{"shape", std::move(shape)}, {"seed", seed}, {"dtype", dtype}};
+}
+
+TEST_F(RandomOpsTest, FirstBlockOfSeedZeroIsTheKnownAnswer) {
+  const uint32_t words[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (const std::string& device : way_in_->devices()) {
+    const Values drawn = Widen(Draw("uniform", Seeded({4}, 0), device));
+    ASSERT_EQ(drawn.size(), 4);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(drawn.real[i], (words[i] >> 8) * 0x1p-24) << device;
+  }
+}
+
+TEST_F(RandomOpsTest, SameSeedGivesEqualBitsOnEveryDevice) {
+  for (const char* op : {"uniform", "normal"}) {
+    for (DType dtype : kFloatingDTypes) {
+      const Attributes attrs = Seeded({10007}, 20260101, dtype);
+      const HostTensor first = Draw(op, attrs, "cpu:0");
+      for (const std::string& device : way_in_->devices()) {
+        EXPECT_EQ(Draw(op, attrs, device).bytes, first.bytes) << op << " on " << device;
+      }
+    }
+  }
+}
+
+// Of the bits of a million-element normal tensor, by FNV-1a: one constant for every way in, device,
+// compiler and machine.
+TEST_F(RandomOpsTest, BitsAreThoseOfEveryOtherBuild) {
+  const HostTensor drawn = Draw("normal", Seeded({1 << 20}, 7, DType::kFloat64), "cpu:0");
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (uint8_t byte : drawn.bytes) hash = (hash ^ byte) * 0x100000001b3ull;
+  EXPECT_EQ(hash, 0ull);
+}
+
+TEST_F(RandomOpsTest, SeedsAndSizesDiffer) {
+  const HostTensor one = Draw("uniform", Seeded({64}, 1), "cpu:0");
+  EXPECT_NE(Draw("uniform", Seeded({64}, 2), "cpu:0").bytes, one.bytes);
+  EXPECT_NE(Draw("uniform", Seeded({64}, 1 + (int64_t{1} << 32)), "cpu:0").bytes, one.bytes);
+  // An element depends on its position alone, not on how many there are.
+  HostTensor longer = Draw("uniform", Seeded({8, 1001}, 1), "cpu:0");
+  longer.bytes.resize(one.bytes.size());
+  EXPECT_EQ(longer.bytes, one.bytes);
+}
+
+TEST_F(RandomOpsTest, UniformStaysInItsBounds) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    Attributes attrs = Seeded({200000}, 11, dtype);
+    attrs.Set("low", 3.0);
+    attrs.Set("high", 3.0000002384185791);  // one float32 further
+    for (double x : Widen(Draw("uniform", attrs, "cpu:0")).real) {
+      ASSERT_GE(x, 3.0);
+      ASSERT_LT(x, 3.0000002384185791);
+    }
+  }
+}
+
+struct Moments {
+  double mean, variance, skew, kurtosis;
+};
+Moments MomentsOf(const std::vector<double>& x) {
+  double sum[4] = {};
+  for (double v : x) sum[0] += v;
+  const double mean = sum[0] / static_cast<double>(x.size());
+  for (double v : x) {
+    for (int power = 2; power <= 4; ++power) sum[power - 1] += std::pow(v - mean, power);
+  }
+  const double n = static_cast<double>(x.size());
+  const double variance = sum[1] / n;
+  return {mean, variance, sum[2] / n / std::pow(variance, 1.5), sum[3] / n / variance / variance};
+}
+
+// Four standard errors of each moment of 2^20 draws; with a fixed seed there is nothing to chance.
+TEST_F(RandomOpsTest, MomentsAreThoseOfTheDistributions) {
+  const double n = 1 << 20;
+  for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const Moments uniform =
+        MomentsOf(Widen(Draw("uniform", Seeded({1 << 20}, 5, dtype), "cpu:0")).real);
+    EXPECT_NEAR(uniform.mean, 0.5, 4 * std::sqrt(1.0 / 12 / n));
+    EXPECT_NEAR(uniform.variance, 1.0 / 12, 4 * std::sqrt(1.0 / 180 / n));
+    const Moments normal =
+        MomentsOf(Widen(Draw("normal", Seeded({1 << 20}, 5, dtype), "cpu:0")).real);
+    EXPECT_NEAR(normal.mean, 0, 4 / std::sqrt(n));
+    EXPECT_NEAR(normal.variance, 1, 4 * std::sqrt(2 / n));
+    EXPECT_NEAR(normal.skew, 0, 4 * std::sqrt(6 / n));
+    EXPECT_NEAR(normal.kurtosis, 3, 4 * std::sqrt(24 / n));
+  }
+}
+
+// Neighbours come from one draw of Box and Muller: they must not hang together all the same.
+TEST_F(RandomOpsTest, NeighboursAreUncorrelated) {
+  const std::vector<double> x = Widen(Draw("normal", Seeded({1 << 20}, 9), "cpu:0")).real;
+  for (int lag : {1, 2, 3, 4}) {
+    double sum = 0;
+    for (size_t i = 0; i + lag < x.size(); ++i) sum += x[i] * x[i + lag];
+    EXPECT_NEAR(sum / static_cast<double>(x.size()), 0, 4.0 / 1024) << "lag " << lag;
+  }
+}
+
+}  // namespace
+}  // namespace tensord::conformance

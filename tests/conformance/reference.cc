@@ -1,0 +1,96 @@
+#include "tensord/tests/conformance/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tensord/tests/conformance/reference_internal.h"
+
+namespace tensord::conformance {
+
+Values Reference(absl::string_view op, const Attributes& attrs, absl::Span<const Values> inputs) {
+  static const ReferenceTable* const table = [] {
+    auto* made = new ReferenceTable;
+    AddElementwiseReferences(*made);
+    AddMatmulReferences(*made);
+    AddReductionReferences(*made);
+    AddShapeReferences(*made);
+    AddCreationReferences(*made);
+    return made;
+  }();
+  return table->at(std::string(op))(attrs, inputs);
+}
+
+Index Unravel(int64_t flat, const Shape& shape) {
+  Index index(shape.rank());
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    index[axis] = flat % shape.dim(axis);
+    flat /= shape.dim(axis);
+  }
+  return index;
+}
+
+int64_t Ravel(const Index& index, const Shape& shape) {
+  int64_t flat = 0;
+  for (int axis = 0; axis < shape.rank(); ++axis) flat = flat * shape.dim(axis) + index[axis];
+  return flat;
+}
+
+int64_t RavelBroadcast(const Index& index, const Shape& from) {
+  const int lead = static_cast<int>(index.size()) - from.rank();
+  int64_t flat = 0;
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    flat = flat * from.dim(axis) + (from.dim(axis) == 1 ? 0 : index[lead + axis]);
+  }
+  return flat;
+}
+
+Shape Broadcast(const Shape& a, const Shape& b) {
+  const int rank = std::max(a.rank(), b.rank());
+  Shape out;
+  for (int axis = 0; axis < rank; ++axis) {
+    const int in_a = axis - (rank - a.rank());
+    const int in_b = axis - (rank - b.rank());
+    const int64_t size_a = in_a < 0 ? 1 : a.dim(in_a);
+    const int64_t size_b = in_b < 0 ? 1 : b.dim(in_b);
+    out.AppendDim(size_a == 1 ? size_b : size_a);
+  }
+  return out;
+}
+
+DType Promote(DType a, DType b) {
+  if (a == b) return a;
+  const auto either = [&](DType dtype) { return a == dtype || b == dtype; };
+  if (IsFloating(a)) return either(DType::kFloat64) ? DType::kFloat64 : DType::kFloat32;
+  return either(DType::kInt64) ? DType::kInt64 : DType::kInt32;
+}
+
+namespace {
+
+int64_t Truncate(double value, DType dtype) {
+  if (std::isnan(value)) return 0;
+  // The bounds as doubles: a value below 2^63 that is a double is at most 2^63 - 1024.
+  if (value >= std::ldexp(1.0, 63)) return MaxOf(dtype);
+  if (value < -std::ldexp(1.0, 63)) return MinOf(dtype);
+  return std::clamp(static_cast<int64_t>(std::trunc(value)), MinOf(dtype), MaxOf(dtype));
+}
+
+}  // namespace
+
+Values Cast(const Values& values, DType dtype) {
+  Values out = Values::Of(dtype, values.spec.shape);
+  for (int64_t i = 0; i < values.size(); ++i) {
+    if (out.floating()) {
+      out.real[i] =
+          values.floating() ? RoundTo(dtype, values.real[i]) : RoundTo(dtype, values.whole[i]);
+    } else if (IsBool(dtype)) {
+      out.whole[i] = values.floating() ? values.real[i] != 0 : values.whole[i] != 0;
+    } else {
+      out.whole[i] =
+          values.floating() ? Truncate(values.real[i], dtype) : WrapTo(dtype, values.whole[i]);
+    }
+  }
+  return out;
+}
+
+}  // namespace tensord::conformance

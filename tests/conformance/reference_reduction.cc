@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tensord/tests/conformance/reference_internal.h"
+
+namespace tensord::conformance {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Which axes are reduced.
+std::vector<bool> ReducedAxes(const Attributes& attrs, int rank) {
+  const auto axes = Get<std::vector<int64_t>>(attrs, "axes", {});
+  std::vector<bool> reduced(rank, axes.empty());
+  for (int64_t axis : axes) {
+    if (rank > 0) reduced[axis < 0 ? axis + rank : axis] = true;
+  }
+  return reduced;
+}
+
+Shape ReducedShape(const Shape& shape, const std::vector<bool>& reduced, bool keepdims) {
+  Shape out;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (!reduced[axis]) out.AppendDim(shape.dim(axis));
+    if (reduced[axis] && keepdims) out.AppendDim(1);
+  }
+  return out;
+}
+
+// The flat positions of the input that each element of the result comes from, in row-major order.
+std::vector<std::vector<int64_t>> Groups(const Shape& shape, const std::vector<bool>& reduced) {
+  const Shape kept = ReducedShape(shape, reduced, true);
+  std::vector<std::vector<int64_t>> groups(kept.num_elements());
+  for (int64_t i = 0; i < shape.num_elements(); ++i) {
+    Index index = Unravel(i, shape);
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (reduced[axis]) index[axis] = 0;
+    }
+    groups[Ravel(index, kept)].push_back(i);
+  }
+  return groups;
+}
+
+using Group = std::vector<int64_t>;
+// Sets element `i` of `out` from the elements of `x` in the group.
+using Reducer = std::function<void(const Values& x, const Group&, Values& out, int64_t i)>;
+
+ReferenceFunction Reduction(std::function<DType(DType)> result, Reducer reduce) {
+  return [=](const Attributes& attrs, Inputs inputs) {
+    const Values& x = inputs[0];
+    const std::vector<bool> reduced = ReducedAxes(attrs, x.spec.shape.rank());
+    Values out = Values::Of(result(x.spec.dtype),
+                            ReducedShape(x.spec.shape, reduced, Get(attrs, "keepdims", false)));
+    if (out.floating()) out.scale.resize(out.size());
+    const auto groups = Groups(x.spec.shape, reduced);
+    for (int64_t i = 0; i < out.size(); ++i) reduce(x, groups[i], out, i);
+    return out;
+  };
+}
+
+void Sum(const Values& x, const Group& group, Values& out, int64_t i) {
+  if (!x.floating()) {
+    uint64_t sum = 0;
+    for (int64_t at : group) sum += static_cast<uint64_t>(x.whole[at]);
+    out.whole[i] = static_cast<int64_t>(sum);
+    return;
+  }
+  long double sum = 0, magnitude = 0;
+  for (int64_t at : group) {
+    sum += x.real[at];
+    magnitude += std::fabs(x.real[at]);
+  }
+  out.real[i] = static_cast<double>(sum);
+  out.scale[i] = static_cast<double>(magnitude);
+}
+
+void Mean(const Values& x, const Group& group, Values& out, int64_t i) {
+  long double sum = 0, magnitude = 0;
+  for (int64_t at : group) {
+    sum += x.real[at];
+    magnitude += std::fabs(x.real[at]);
+  }
+  out.real[i] = group.empty() ? kNan : static_cast<double>(sum / group.size());
+  out.scale[i] = group.empty() ? 0 : static_cast<double>(magnitude / group.size());
+}
+
+// Position within the group of the first that none goes before; a NaN goes before everything else.
+int64_t Best(const Values& x, const Group& group, bool largest) {
+  size_t best = 0;
+  for (size_t k = 1; k < group.size(); ++k) {
+    const int64_t candidate = group[k];
+    const int64_t held = group[best];
+    if (!x.floating()) {
+      if (largest ? x.whole[candidate] > x.whole[held] : x.whole[candidate] < x.whole[held])
+        best = k;
+      continue;
+    }
+    if (std::isnan(x.real[held])) break;
+    if (std::isnan(x.real[candidate]) ||
+        (largest ? x.real[candidate] > x.real[held] : x.real[candidate] < x.real[held])) {
+      best = k;
+    }
+  }
+  return static_cast<int64_t>(best);
+}
+
+Reducer Extreme(bool largest) {
+  return [=](const Values& x, const Group& group, Values& out, int64_t i) {
+    const int64_t at = group[Best(x, group, largest)];
+    if (x.floating()) {
+      out.real[i] = x.real[at];
+    } else {
+      out.whole[i] = x.whole[at];
+    }
+  };
+}
+
+Reducer ExtremePosition(bool largest) {
+  return [=](const Values& x, const Group& group, Values& out, int64_t i) {
+    out.whole[i] = Best(x, group, largest);
+  };
+}
+
+// torch.linalg.vector_norm's definition.
+double VectorNorm(const Values& x, const Group& group, double ord) {
+  long double sum = 0;
+  double extreme = ord > 0 ? 0 : kInfinity;
+  for (int64_t at : group) {
+    const double magnitude = std::fabs(x.real[at]);
+    if (std::isnan(magnitude)) return kNan;
+    extreme = ord > 0 ? std::max(extreme, magnitude) : std::min(extreme, magnitude);
+    if (ord == 0) {
+      sum += magnitude != 0;
+    } else if (!std::isinf(ord)) {
+      sum += std::pow(static_cast<long double>(magnitude), static_cast<long double>(ord));
+    }
+  }
+  if (group.empty()) return 0;
+  if (std::isinf(ord)) return extreme;
+  if (ord == 0) return static_cast<double>(sum);
+  return static_cast<double>(std::pow(sum, 1 / static_cast<long double>(ord)));
+}
+
+Values Norm(const Attributes& attrs, Inputs inputs) {
+  const double ord = Get<double>(attrs, "ord", 2.0);
+  const auto same = [](DType dtype) { return dtype; };
+  Values out = Reduction(same, [ord](const Values& x, const Group& group, Values& y, int64_t i) {
+    y.real[i] = VectorNorm(x, group, ord);
+  })(attrs, inputs);
+  out.scale.clear();
+  return out;
+}
+
+ReferenceFunction Softmax(bool logarithm) {
+  return [=](const Attributes& attrs, Inputs inputs) {
+    const Values& x = inputs[0];
+    Values out = Values::Of(x.spec.dtype, x.spec.shape);
+    out.scale.resize(out.size());
+    const int rank = x.spec.shape.rank();
+    const int64_t axis = Get<int64_t>(attrs, "axis", -1);
+    std::vector<bool> reduced(rank, false);
+    if (rank > 0) reduced[axis < 0 ? axis + rank : axis] = true;
+    if (out.size() == 0) return out;
+    for (const Group& group : Groups(x.spec.shape, reduced)) {
+      double largest = -kInfinity;
+      for (int64_t at : group)
+        largest = std::isnan(x.real[at]) ? kNan : std::max(x.real[at], largest);
+      long double sum = 0;
+      for (int64_t at : group) sum += std::exp(static_cast<long double>(x.real[at] - largest));
+      for (int64_t at : group) {
+        const double above = x.real[at] - largest;
+        out.real[at] = static_cast<double>(
+            logarithm ? above - std::log(sum) : std::exp(static_cast<long double>(above)) / sum);
+        // exp(x - max) inherits the rounding of x - max; log-softmax that of both terms.
+        out.scale[at] = logarithm ? std::fabs(above) + static_cast<double>(std::log(sum))
+                                  : out.real[at] * (1 + std::fabs(above));
+        if (!std::isfinite(out.scale[at])) out.scale[at] = 0;
+      }
+    }
+    return out;
+  };
+}
+
+}  // namespace
+
+void AddReductionReferences(ReferenceTable& table) {
+  const auto same = [](DType dtype) { return dtype; };
+  const auto int64 = [](DType) { return DType::kInt64; };
+  table["sum"] =
+      Reduction([](DType dtype) { return IsFloating(dtype) ? dtype : DType::kInt64; }, Sum);
+  table["mean"] = Reduction(same, Mean);
+  table["max"] = Reduction(same, Extreme(true));
+  table["min"] = Reduction(same, Extreme(false));
+  table["argmax"] = Reduction(int64, ExtremePosition(true));
+  table["argmin"] = Reduction(int64, ExtremePosition(false));
+  table["norm"] = Norm;
+  table["softmax"] = Softmax(false);
+  table["log_softmax"] = Softmax(true);
+}
+
+}  // namespace tensord::conformance

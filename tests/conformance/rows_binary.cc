@@ -1,0 +1,175 @@
+// Binary elementwise ops, comparisons and where.
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+struct Pair {
+  Shape a, b;
+};
+const Pair kPairs[] = {{{}, {}},
+                       {{3}, {}},
+                       {{}, {4}},
+                       {{0}, {1}},
+                       {{0, 3}, {1, 3}},
+                       {{2, 3}, {0, 1, 1}},
+                       {{1}, {7}},
+                       {{4, 1}, {1, 5}},
+                       {{3, 1, 5}, {4, 1}},
+                       {{2, 3}, {3}},
+                       {{2, 3}, {2, 1}},
+                       {{1, 1}, {3, 2}},
+                       {{33, 65}, {33, 65}},
+                       {{67, 129}, {129}},
+                       {{67, 129}, {67, 1}},
+                       {{2, 1, 3, 1, 2}, {1, 4, 1, 5, 2}},
+                       {{2, 3, 4, 5, 2}, {2, 3, 4, 5, 2}}};
+
+// Dtypes that meet within a kind.
+struct Meeting {
+  DType a, b;
+};
+const Meeting kMeetings[] = {
+    {DType::kFloat16, DType::kFloat32},  {DType::kFloat32, DType::kFloat64},
+    {DType::kBFloat16, DType::kFloat16}, {DType::kBFloat16, DType::kFloat32},
+    {DType::kFloat64, DType::kFloat16},  {DType::kBFloat16, DType::kFloat64},
+    {DType::kUInt8, DType::kInt8},       {DType::kInt8, DType::kInt32},
+    {DType::kInt64, DType::kInt32},      {DType::kUInt8, DType::kInt64},
+    {DType::kUInt8, DType::kInt32},      {DType::kInt8, DType::kInt64}};
+// Dtypes that don't.
+const Meeting kRefused[] = {{DType::kBool, DType::kInt32},
+                            {DType::kInt64, DType::kFloat32},
+                            {DType::kFloat16, DType::kUInt8},
+                            {DType::kFloat64, DType::kBool},
+                            {DType::kInt8, DType::kBFloat16}};
+
+struct BinaryOp {
+  const char* op;
+  double ulps = 0;
+  bool of_bool = true;
+  bool any_zero_sign = false;
+};
+// One rounding, save for pow: the libraries promise 4 ulp and more for it.
+const BinaryOp kOps[] = {{"add"},
+                         {"sub", 0, false},
+                         {"mul"},
+                         {"div"},
+                         {"pow", 8, false},
+                         {"maximum", 0, true, true},
+                         {"minimum", 0, true, true},
+                         {"eq"},
+                         {"ne"},
+                         {"lt"},
+                         {"le"},
+                         {"gt"},
+                         {"ge"}};
+
+Bound BoundOf(const BinaryOp& op, DType dtype) {
+  Bound bound = Ulps(dtype, op.ulps);
+  bound.any_zero_sign = op.any_zero_sign;
+  return bound;
+}
+
+DType Wider(DType a, DType b) {
+  for (DType dtype : {DType::kFloat64, DType::kFloat32}) {
+    if (a == dtype || b == dtype) return dtype;
+  }
+  return a == b ? a : DType::kFloat32;
+}
+
+void Add(Rows& rows, const BinaryOp& op, const Input& a, const Input& b) {
+  rows.push_back({op.op, {a, b}, {}, BoundOf(op, Wider(a.spec.dtype, b.spec.dtype))});
+}
+
+void Refuse(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a = {3},
+            const Shape& shape_b = {3}) {
+  rows.push_back({op, {{{a, shape_a}}, {{b, shape_b}}}});
+  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+}
+
+// Every special value with every other.
+void AddSpecials(Rows& rows, const BinaryOp& op, DType dtype) {
+  Add(rows, op, {{dtype, {32, 1}}, Fill::kSpecial}, {{dtype, {32}}, Fill::kSpecial});
+  Add(rows, op, {{dtype, {32}}, Fill::kSpecial}, {{dtype, {}}, Fill::kSpecial});
+}
+
+void AddOp(Rows& rows, const BinaryOp& op) {
+  const bool is_pow = std::string(op.op) == "pow";
+  for (DType dtype : kAllDTypes) {
+    if (IsBool(dtype) && !op.of_bool) {
+      Refuse(rows, op.op, dtype, dtype);
+      continue;
+    }
+    // A negative base has a power only for whole exponents: kTies has some, kPlain would be NaNs.
+    const Fill left = is_pow && IsFloating(dtype) ? Fill::kPositive : Fill::kPlain;
+    for (const Pair& pair : kPairs) {
+      Add(rows, op, {{dtype, pair.a}, left},
+          {{dtype, pair.b}, is_pow ? Fill::kUnit : Fill::kPlain});
+    }
+    Add(rows, op, {{dtype, {13, 17}}, Fill::kTies}, {{dtype, {13, 17}}, Fill::kTies});
+    Add(rows, op, {{dtype, {333}}, Fill::kUnit}, {{dtype, {333}}, Fill::kPositive});
+    if (!is_pow || !IsFloating(dtype)) {
+      Add(rows, op, {{dtype, {333}}, Fill::kWide}, {{dtype, {333}}, Fill::kWide});
+    }
+    AddSpecials(rows, op, dtype);
+  }
+  for (const Meeting& meeting : kMeetings) {
+    for (const Pair& pair : {Pair{{5, 7}, {5, 7}}, Pair{{4, 1}, {3}}, Pair{{}, {6}}}) {
+      Add(rows, op, {{meeting.a, pair.a}, Fill::kPositive}, {{meeting.b, pair.b}, Fill::kUnit});
+      Add(rows, op, {{meeting.b, pair.a}, Fill::kPositive}, {{meeting.a, pair.b}, Fill::kUnit});
+    }
+  }
+  for (const Meeting& meeting : kRefused) {
+    Refuse(rows, op.op, meeting.a, meeting.b);
+    Refuse(rows, op.op, meeting.b, meeting.a);
+  }
+  Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {3}, {4});
+  Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {2, 3}, {2});
+  Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {0}, {2});
+}
+
+void AddWhere(Rows& rows) {
+  struct Shapes {
+    Shape condition, x, y;
+  };
+  const Shapes shapes[] = {{{}, {}, {}},
+                           {{4}, {}, {}},
+                           {{}, {5}, {5}},
+                           {{3, 1}, {1, 4}, {}},
+                           {{2, 3}, {2, 3}, {2, 3}},
+                           {{0}, {1}, {}},
+                           {{5, 1, 1}, {3, 1}, {2}},
+                           {{67, 129}, {129}, {67, 1}},
+                           {{2, 1, 2, 1, 3}, {4, 1, 2, 1}, {1}}};
+  for (DType dtype : kAllDTypes) {
+    for (const Shapes& s : shapes) {
+      rows.push_back({"where", {{{DType::kBool, s.condition}}, {{dtype, s.x}}, {{dtype, s.y}}}});
+    }
+    rows.push_back({"where",
+                    {{{DType::kBool, {40, 1}}, Fill::kSpecial},
+                     {{dtype, {32}}, Fill::kSpecial},
+                     {{dtype, {40, 32}}, Fill::kSpecial}}});
+  }
+  for (const Meeting& meeting : kMeetings) {
+    rows.push_back(
+        {"where", {{{DType::kBool, {4, 5}}}, {{meeting.a, {5}}}, {{meeting.b, {4, 1}}}}});
+  }
+  for (const auto& [condition, x, y] : {std::tuple(DType::kInt32, DType::kInt32, DType::kInt32),
+                                        std::tuple(DType::kBool, DType::kInt32, DType::kFloat32)}) {
+    rows.push_back({"where", {{{condition, {3}}}, {{x, {3}}}, {{y, {3}}}}});
+    rows.back().refusal = absl::StatusCode::kInvalidArgument;
+  }
+}
+
+}  // namespace
+
+void AddBinaryRows(Rows& rows) {
+  for (const BinaryOp& op : kOps) AddOp(rows, op);
+  for (const char* op : {"add", "lt"}) {
+    rows.push_back({op, {{{DType::kFloat32, {1000, 1000}}}, {{DType::kFloat32, {1000}}}}});
+    rows.push_back({op, {{{DType::kInt64, {300, 1}}}, {{DType::kInt64, {1, 300}}}}});
+  }
+  AddWhere(rows);
+}
+
+}  // namespace tensord::conformance

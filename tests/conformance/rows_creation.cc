@@ -1,0 +1,162 @@
+// Ops without inputs.
+#include <cmath>
+
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+using Ints = std::vector<int64_t>;
+const Ints kShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
+
+void Refuse(Rows& rows, const char* op, Attributes attrs) {
+  rows.push_back({op, {}, std::move(attrs)});
+  rows.back().refusal = absl::StatusCode::kInvalidArgument;
+}
+
+void AddFilled(Rows& rows) {
+  for (const char* op : {"zeros", "ones"}) {
+    for (const Ints& shape : kShapes) {
+      rows.push_back({op, {}, {{"shape", shape}}});
+      for (DType dtype : kAllDTypes) rows.push_back({op, {}, {{"shape", shape}, {"dtype", dtype}}});
+    }
+    Refuse(rows, op, {{"shape", Ints{-1}}});
+    Refuse(rows, op, {{"shape", Ints{int64_t{1} << 40, int64_t{1} << 40}}});
+    Refuse(rows, op, {{"shape", Ints(33, 1)}});
+    Refuse(rows, op, {});
+  }
+  for (const AttrValue& value : {AttrValue(2.5), AttrValue(int64_t{7}), AttrValue(true),
+                                 AttrValue(-0.0), AttrValue(int64_t{0}), AttrValue(100.0)}) {
+    for (const Ints& shape : {Ints{}, Ints{0}, Ints{13, 5}}) {
+      rows.push_back({"full", {}, {{"shape", shape}, {"value", value}}});
+      for (DType dtype : kAllDTypes) {
+        rows.push_back({"full", {}, {{"shape", shape}, {"value", value}, {"dtype", dtype}}});
+      }
+    }
+  }
+  for (DType dtype : kFloatingDTypes) {
+    for (double value : {std::nan(""), double{INFINITY}, -double{INFINITY}, 1e-3, 0.1}) {
+      rows.push_back({"full", {}, {{"shape", Ints{5}}, {"value", value}, {"dtype", dtype}}});
+    }
+  }
+  rows.push_back({"full", {}, {{"shape", Ints{3}}, {"value", INT64_MAX}}});
+  rows.push_back({"full", {}, {{"shape", Ints{3}}, {"value", INT64_MIN}}});
+  for (const auto& [dtype, value] :
+       {std::pair(DType::kInt8, AttrValue(int64_t{300})),
+        std::pair(DType::kUInt8, AttrValue(int64_t{-1})), std::pair(DType::kInt32, AttrValue(3e9)),
+        std::pair(DType::kInt64, AttrValue(std::nan("")))}) {
+    Refuse(rows, "full", {{"shape", Ints{3}}, {"value", value}, {"dtype", dtype}});
+  }
+  Refuse(rows, "full", {{"shape", Ints{3}}});
+}
+
+void AddRanges(Rows& rows) {
+  struct Range {
+    AttrValue start, stop, step;
+  };
+  const auto whole = [](int64_t start, int64_t stop, int64_t step) {
+    return Range{start, stop, step};
+  };
+  const auto real = [](double start, double stop, double step) { return Range{start, stop, step}; };
+  for (const Range& r : {whole(0, 5, 1), whole(2, 11, 3), whole(5, 0, -1), whole(5, 0, -2),
+                         whole(0, 0, 1), whole(3, 1, 1), whole(0, 100, 7), real(0, 1, 0.1),
+                         real(1, 0, -0.25), real(0.5, 5.5, 1), real(0, 0, 0.5)}) {
+    const Attributes attrs{{"start", r.start}, {"stop", r.stop}, {"step", r.step}};
+    rows.push_back({"arange", {}, attrs});
+    for (DType dtype : kAllDTypes) {
+      Attributes typed = attrs;
+      typed.Set("dtype", dtype);
+      rows.push_back({"arange", {}, typed});
+      if (IsBool(dtype)) rows.back().refusal = absl::StatusCode::kInvalidArgument;
+    }
+  }
+  rows.push_back({"arange", {}, {{"stop", int64_t{9}}}});
+  rows.push_back({"arange", {}, {{"stop", 2.5}}});
+  rows.push_back({"arange", {}, {{"stop", int64_t{100000}}}});
+  rows.push_back({"arange", {}, {{"start", int64_t{2}}, {"stop", 4.5}}});
+  rows.push_back({"arange", {}, {{"start", INT64_MAX - 3}, {"stop", INT64_MAX}}});
+  Refuse(rows, "arange", {{"stop", int64_t{5}}, {"step", int64_t{0}}});
+  Refuse(rows, "arange", {{"stop", 5.0}, {"step", 0.0}});
+  Refuse(rows, "arange", {{"stop", double{INFINITY}}});
+  Refuse(rows, "arange", {{"stop", int64_t{1} << 50}});
+  Refuse(rows, "arange", {{"stop", int64_t{300}}, {"dtype", DType::kUInt8}});
+  Refuse(rows, "arange", {});
+
+  for (DType dtype : kAllDTypes) {
+    for (int64_t n : {0, 1, 5, 33}) {
+      rows.push_back({"eye", {}, {{"rows", n}, {"dtype", dtype}}});
+      rows.push_back({"eye", {}, {{"rows", n}, {"cols", int64_t{7}}, {"dtype", dtype}}});
+    }
+  }
+  rows.push_back({"eye", {}, {{"rows", int64_t{9}}, {"cols", int64_t{2}}}});
+  rows.push_back({"eye", {}, {{"rows", int64_t{4}}, {"cols", int64_t{0}}}});
+  Refuse(rows, "eye", {{"rows", int64_t{-1}}});
+  Refuse(rows, "eye", {{"rows", int64_t{3}}, {"cols", int64_t{-2}}});
+}
+
+void AddRandom(Rows& rows) {
+  for (int64_t seed : {int64_t{0}, int64_t{42}, int64_t{-1}, int64_t{1} << 40}) {
+    for (DType dtype : kFloatingDTypes) {
+      for (const Ints& shape :
+           {Ints{}, Ints{0}, Ints{1}, Ints{2}, Ints{3}, Ints{5}, Ints{33, 31}}) {
+        const Attributes attrs{{"shape", shape}, {"seed", seed}, {"dtype", dtype}};
+        // Equal bits on every device: each draw is one rounding away from integers.
+        rows.push_back({"uniform", {}, attrs, {.any_zero_sign = true}});
+        Bound bound = Ulps(dtype, 2);
+        bound.epsilons = 2;
+        rows.push_back({"normal", {}, attrs, bound});
+      }
+    }
+  }
+  for (DType dtype : kFloatingDTypes) {
+    Attributes range{{"shape", Ints{999}}, {"seed", int64_t{3}}, {"dtype", dtype}};
+    range.Set("low", -2.5);
+    range.Set("high", int64_t{7});
+    rows.push_back({"uniform", {}, range, {.any_zero_sign = true}});
+    Attributes moments{{"shape", Ints{999}}, {"seed", int64_t{3}}, {"dtype", dtype}};
+    moments.Set("mean", 10.0);
+    moments.Set("stddev", 0.25);
+    Bound bound = Ulps(dtype, 2);
+    bound.epsilons = 2;
+    rows.push_back({"normal", {}, moments, bound});
+    moments.Set("stddev", 0.0);
+    rows.push_back({"normal", {}, moments, bound});
+  }
+  const Ints three{3};
+  for (const char* op : {"uniform", "normal"}) {
+    Refuse(rows, op, {{"shape", three}});
+    Refuse(rows, op, {{"shape", three}, {"seed", int64_t{1}}, {"dtype", DType::kInt32}});
+    Refuse(rows, op, {{"shape", Ints{-3}}, {"seed", int64_t{1}}});
+  }
+  Refuse(rows, "uniform", {{"shape", three}, {"seed", int64_t{1}}, {"low", 2.0}, {"high", 1.0}});
+  Refuse(rows, "normal", {{"shape", three}, {"seed", int64_t{1}}, {"stddev", -1.0}});
+}
+
+void AddConstants(Rows& rows) {
+  for (DType dtype : kAllDTypes) {
+    for (const Ints& shape : kShapes) {
+      const HostTensor data = MakeInput({{dtype, Shape(shape)}, Fill::kWide}, 5);
+      rows.push_back({"constant",
+                      {},
+                      {{"shape", shape},
+                       {"dtype", dtype},
+                       {"data", Bytes{std::string(data.bytes.begin(), data.bytes.end())}}}});
+    }
+  }
+  for (size_t size : {0, 7, 9}) {
+    Refuse(
+        rows, "constant",
+        {{"shape", Ints{2}}, {"dtype", DType::kFloat32}, {"data", Bytes{std::string(size, 'x')}}});
+  }
+}
+
+}  // namespace
+
+void AddCreationRows(Rows& rows) {
+  AddFilled(rows);
+  AddRanges(rows);
+  AddRandom(rows);
+  AddConstants(rows);
+}
+
+}  // namespace tensord::conformance

@@ -1,0 +1,136 @@
+// Unary elementwise ops and cast.
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+namespace {
+
+const Shape kShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
+const Shape kLarge = {1000, 1000};
+
+struct UnaryOp {
+  const char* op;
+  double ulps;          // of float32 and float64
+  double epsilons = 0;  // see Bound
+  bool any_zero_sign = false;
+};
+
+// The libraries' own promises for float32 go up to 4 ulp; what is put together out of several
+// functions gets a few more.
+const UnaryOp kFloatOps[] = {{"exp", 4},  {"log", 4},     {"sqrt", 0}, {"rsqrt", 2},
+                             {"tanh", 6}, {"sigmoid", 6}, {"silu", 6}, {"gelu", 4, 4}};
+// Exact. ReLU of -0 may be either zero.
+const UnaryOp kNumericOps[] = {{"neg", 0}, {"abs", 0}, {"relu", 0, 0, true}};
+
+Bound BoundOf(const UnaryOp& op, DType dtype) {
+  Bound bound = Ulps(dtype, op.ulps);
+  bound.epsilons = op.epsilons;
+  bound.any_zero_sign = op.any_zero_sign;
+  if (op.ulps > 0) {
+    // Where exp(-x) overflows, the true sigmoid and SiLU are next to nothing, and 0 is as good.
+    bound.absolute = dtype == DType::kFloat64 ? 1e-300 : 1e-36;
+  }
+  return bound;
+}
+
+void AddFloating(Rows& rows, const UnaryOp& op, const Attributes& attrs) {
+  const std::string name = op.op;
+  const bool positive_only = name == "log" || name == "sqrt" || name == "rsqrt";
+  for (DType dtype : kFloatingDTypes) {
+    const Bound bound = BoundOf(op, dtype);
+    for (const Shape& shape : kShapes) {
+      const Fill fill = positive_only ? Fill::kPositive : Fill::kPlain;
+      rows.push_back({op.op, {{{dtype, shape}, fill}}, attrs, bound});
+    }
+    rows.push_back({op.op, {{{dtype, {333}}, Fill::kUnit}}, attrs, bound});
+    rows.push_back({op.op, {{{dtype, {777}}, Fill::kWide}}, attrs, bound});
+    rows.push_back({op.op, {{{dtype, {96}}, Fill::kSpecial}}, attrs, bound});
+    rows.push_back({op.op, {{{dtype, {3, 31}}, Fill::kSpecial}}, attrs, bound});
+  }
+  rows.push_back({op.op, {{{DType::kFloat32, kLarge}}}, attrs, BoundOf(op, DType::kFloat32)});
+}
+
+// Read as float32, or refused where the op is floating only.
+void AddFromIntegers(Rows& rows, const UnaryOp& op) {
+  const std::string name = op.op;
+  const bool refused = name == "silu" || name == "gelu";
+  for (DType dtype : {DType::kBool, DType::kUInt8, DType::kInt8, DType::kInt32, DType::kInt64}) {
+    for (Fill fill : {Fill::kUnit, Fill::kPositive, Fill::kSpecial}) {
+      rows.push_back({op.op, {{{dtype, {6, 16}}, fill}}, {}, BoundOf(op, DType::kFloat32)});
+      if (refused) rows.back().refusal = absl::StatusCode::kInvalidArgument;
+    }
+  }
+}
+
+void AddNumeric(Rows& rows, const UnaryOp& op) {
+  AddFloating(rows, op, {});
+  for (DType dtype : kIntegerDTypes) {
+    for (const Shape& shape : kShapes) rows.push_back({op.op, {{{dtype, shape}}}, {}, {}});
+    for (Fill fill : {Fill::kWide, Fill::kSpecial}) {
+      rows.push_back({op.op, {{{dtype, {9, 33}}, fill}}});
+    }
+  }
+  Row of_bool{op.op, {{{DType::kBool, {3}}}}};
+  of_bool.refusal = absl::StatusCode::kInvalidArgument;
+  rows.push_back(of_bool);
+}
+
+void AddCasts(Rows& rows) {
+  for (DType from : kAllDTypes) {
+    for (DType to : kAllDTypes) {
+      const Attributes attrs{{"dtype", to}};
+      for (const Shape& shape : {Shape{}, Shape{0, 4}, Shape{13, 7}}) {
+        rows.push_back({"cast", {{{from, shape}}}, attrs});
+      }
+      for (Fill fill : {Fill::kUnit, Fill::kWide, Fill::kSpecial}) {
+        rows.push_back({"cast", {{{from, {8, 40}}, fill}}, attrs});
+      }
+    }
+  }
+  // Truncation toward zero, saturation at both ends, and the largest doubles below 2^31 and 2^63.
+  const std::vector<double> reals = {0.9,
+                                     -0.9,
+                                     1.5,
+                                     -1.5,
+                                     127.9,
+                                     128,
+                                     -128.9,
+                                     -129,
+                                     255.9,
+                                     256,
+                                     -1,
+                                     2147483647.5,
+                                     2147483648.,
+                                     -2147483649.,
+                                     9223372036854774784.,
+                                     9223372036854775808.,
+                                     -1e300};
+  for (DType from : {DType::kFloat64, DType::kFloat32}) {
+    for (DType to : kIntegerDTypes) {
+      rows.push_back({"cast", {{{from, {17}}, Fill::kValues, reals}}, {{"dtype", to}}});
+    }
+  }
+  // Halfway cases round to even, and what is past the largest finite value becomes infinite.
+  const std::vector<double> halfway = {2049, 2051,    65519,     65520,  257,
+                                       259,  0x1p-25, 0x1.8p-25, -65520, 0x1.ffp127};
+  for (DType to : {DType::kFloat16, DType::kBFloat16}) {
+    rows.push_back({"cast", {{{DType::kFloat32, {10}}, Fill::kValues, halfway}}, {{"dtype", to}}});
+  }
+}
+
+}  // namespace
+
+void AddUnaryRows(Rows& rows) {
+  for (const UnaryOp& op : kNumericOps) AddNumeric(rows, op);
+  for (const UnaryOp& op : kFloatOps) {
+    AddFloating(rows, op, {});
+    AddFromIntegers(rows, op);
+  }
+  AddFloating(rows, {"gelu", 4, 4}, {{"approximate", std::string("tanh")}});
+  AddFloating(rows, {"gelu", 4, 4}, {{"approximate", std::string("none")}});
+  Row unknown{"gelu", {{{DType::kFloat32, {3}}}}, {{"approximate", std::string("sine")}}};
+  unknown.refusal = absl::StatusCode::kInvalidArgument;
+  rows.push_back(unknown);
+  AddCasts(rows);
+}
+
+}  // namespace tensord::conformance
