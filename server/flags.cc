@@ -61,8 +61,9 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->check(CLI::Range(int64_t{1}, kMostObjects))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--lease-seconds", limits->default_lease_seconds,
-                 "How long a session outlives its last call or stream, where the client doesn't say")
+  app.add_option(
+         "--lease-seconds", limits->default_lease_seconds,
+         "How long a session outlives its last call or stream, where the client doesn't say")
       ->check(CLI::Range(int64_t{1}, limits->max_lease_seconds))
       ->capture_default_str()
       ->group(group);

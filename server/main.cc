@@ -19,8 +19,8 @@
 namespace tensord::server {
 namespace {
 
-// Chunks of a transfer are allocated and freed all the time: have malloc keep them instead of mapping
-// each anew, which costs a third of the bandwidth.
+// Chunks of a transfer are allocated and freed all the time: have malloc keep them instead of
+// mapping each anew, which costs a third of the bandwidth.
 void TuneMalloc() {
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
@@ -88,8 +88,7 @@ int Main(const DaemonFlags& flags) {
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   std::cerr << "tensord: draining\n";
-  (*server)->Shutdown(
-      std::chrono::milliseconds(static_cast<int64_t>(flags.grace_seconds * 1000)));
+  (*server)->Shutdown(std::chrono::milliseconds(static_cast<int64_t>(flags.grace_seconds * 1000)));
   server->reset();
   std::cerr << "tensord: stopped\n";
   return 0;

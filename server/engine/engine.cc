@@ -105,16 +105,15 @@ absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {
   for (DeviceSlot* slot : slots_) {
     if (slot->device->name() == wanted) return slot;
   }
-  return absl::NotFoundError(absl::StrCat(
-      "this server has no device ", wanted.ToString(), "; it has ",
-      absl::StrJoin(slots_, ", ", [](std::string* out, const DeviceSlot* slot) {
-        out->append(slot->device->name().ToString());
-      })));
+  return absl::NotFoundError(
+      absl::StrCat("this server has no device ", wanted.ToString(), "; it has ",
+                   absl::StrJoin(slots_, ", ", [](std::string* out, const DeviceSlot* slot) {
+                     out->append(slot->device->name().ToString());
+                   })));
 }
 
 absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, OpRequest request) {
-  TENSORD_ASSIGN_OR_RETURN(OpNode::Inputs inputs,
-                           FindInputs(*session, request.op, request.inputs));
+  TENSORD_ASSIGN_OR_RETURN(OpNode::Inputs inputs, FindInputs(*session, request.op, request.inputs));
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
@@ -188,10 +187,10 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
     upload.tensor = *std::move(promised);
     upload.promised = true;
     if (upload.tensor->spec() != spec || upload.tensor->slot() != slot) {
-      absl::Status mismatch = absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", handle, " was promised as ", upload.tensor->spec().ToString(), " on ",
-          upload.tensor->device().name().ToString(), ", but ", spec.ToString(), " on ",
-          slot->device->name().ToString(), " is being written"));
+      absl::Status mismatch = absl::InvalidArgumentError(
+          absl::StrCat("tensor ", handle, " was promised as ", upload.tensor->spec().ToString(),
+                       " on ", upload.tensor->device().name().ToString(), ", but ", spec.ToString(),
+                       " on ", slot->device->name().ToString(), " is being written"));
       upload.tensor->Finish(mismatch);
       return mismatch;
     }

@@ -38,7 +38,8 @@ class Engine {
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
 
-  // "cuda" is cuda:0. INVALID_ARGUMENT for a malformed name, NOT_FOUND listing the devices there are.
+  // "cuda" is cuda:0. INVALID_ARGUMENT for a malformed name, NOT_FOUND listing the devices there
+  // are.
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
   // Promises request.output and returns it; the work goes on behind. What can be seen at once
@@ -47,8 +48,8 @@ class Engine {
   absl::StatusOr<TensorRef> Run(const SessionRef& session, OpRequest request);
 
   // Promises a copy on another device. Where the input already lies on `device` nothing is copied:
-  // with `share` the output handle is made for the same memory, without it the input is returned and
-  // `output` stays free.
+  // with `share` the output handle is made for the same memory, without it the input is returned
+  // and `output` stays free.
   absl::StatusOr<TensorRef> Copy(const SessionRef& session, Handle input, Handle output,
                                  absl::string_view device, bool share);
 
@@ -56,8 +57,8 @@ class Engine {
   absl::StatusOr<TensorRef> Promise(Session& session, Handle handle, const TensorSpec& spec,
                                     absl::string_view device);
 
-  // Takes the memory for an upload, to a promised or a free handle. The spec and device of a promise
-  // must be met. Fill the buffer with Device::Write, then call FinishUpload.
+  // Takes the memory for an upload, to a promised or a free handle. The spec and device of a
+  // promise must be met. Fill the buffer with Device::Write, then call FinishUpload.
   struct Upload {
     TensorRef tensor;
     BufferRef buffer;
@@ -66,8 +67,8 @@ class Engine {
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device);
 
-  // With OK the tensor is there for all; otherwise a promise fails with `outcome`, and a handle that
-  // wasn't promised stays free. ALREADY_EXISTS where the handle was taken meanwhile.
+  // With OK the tensor is there for all; otherwise a promise fails with `outcome`, and a handle
+  // that wasn't promised stays free. ALREADY_EXISTS where the handle was taken meanwhile.
   absl::Status FinishUpload(Session& session, Upload upload, absl::Status outcome);
 
   // Calls back when the tensor's bytes can be read by Device::Read, or with its error; on any

@@ -12,8 +12,7 @@ absl::Status Ended() { return absl::CancelledError("the session ended before the
 
 // Says which op and tensor an error comes from, once: what depends on it passes it on as it is.
 absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle output) {
-  return absl::Status(error.code(),
-                      absl::StrCat(op, " (tensor ", output, "): ", error.message()));
+  return absl::Status(error.code(), absl::StrCat(op, " (tensor ", output, "): ", error.message()));
 }
 
 }  // namespace
@@ -92,11 +91,11 @@ absl::StatusOr<BufferRef> OpNode::RunKernel() {
     cast_buffers.push_back(std::move(cast));
     if (cast_specs[i].num_elements() == 0) continue;
     const Attributes attrs{{"dtype", cast_specs[i].dtype}};
-    TENSORD_RETURN_IF_ERROR(device.Launch(
-        {kCast, &attrs, absl::MakeConstSpan(&given, 1), operands.back()}));
+    TENSORD_RETURN_IF_ERROR(
+        device.Launch({kCast, &attrs, absl::MakeConstSpan(&given, 1), operands.back()}));
   }
-  TENSORD_RETURN_IF_ERROR(device.Launch(
-      {plan_.schema, &plan_.attrs, operands, {&output_->spec(), buffer->data()}}));
+  TENSORD_RETURN_IF_ERROR(
+      device.Launch({plan_.schema, &plan_.attrs, operands, {&output_->spec(), buffer->data()}}));
   return buffer;
 }
 
@@ -107,9 +106,8 @@ void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> cal
       return;
     }
     DeviceSlot& slot = *tensor->slot();
-    slot.executor->Post(slot.executor->NewLane(), [&slot, callback = std::move(callback)] {
-      slot.device->Fence(callback);
-    });
+    slot.executor->Post(slot.executor->NewLane(),
+                        [&slot, callback = std::move(callback)] { slot.device->Fence(callback); });
   });
 }
 

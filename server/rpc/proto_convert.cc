@@ -36,8 +36,8 @@ absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
   TensorSpec spec;
   TENSORD_ASSIGN_OR_RETURN(spec.dtype, DTypeFromProto(proto.dtype()));
   if (proto.shape_size() > kMaxRank) {
-    return absl::InvalidArgumentError(absl::StrCat("the shape has ", proto.shape_size(),
-                                                   " dimensions; at most ", kMaxRank));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shape has ", proto.shape_size(), " dimensions; at most ", kMaxRank));
   }
   spec.shape = Shape(absl::MakeConstSpan(proto.shape().data(), proto.shape_size()));
   TENSORD_RETURN_IF_ERROR(spec.Validate());
@@ -60,8 +60,8 @@ absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_vie
     case v1::AttrValue::kS:
       return AttrValue(proto.s());
     case v1::AttrValue::kInts:
-      return AttrValue(std::vector<int64_t>(proto.ints().values().begin(),
-                                            proto.ints().values().end()));
+      return AttrValue(
+          std::vector<int64_t>(proto.ints().values().begin(), proto.ints().values().end()));
     case v1::AttrValue::kDtype: {
       absl::StatusOr<DType> dtype = DTypeFromProto(proto.dtype());
       if (dtype.ok()) return AttrValue(*dtype);
@@ -73,8 +73,8 @@ absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_vie
     case v1::AttrValue::VALUE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "attribute \"", name, "\" has no value; set one, or leave the attribute out"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute \"", name, "\" has no value; set one, or leave the attribute out"));
 }
 
 absl::StatusOr<Attributes> FromProto(

@@ -21,8 +21,16 @@ constexpr int kWorkerThreads = 4;
 // Room beside the elements in the largest message.
 constexpr int kMessageOverheadBytes = 64 << 10;
 
-// Merely loading gRPC's reflection library registers its service with every server built afterwards, so
-// that it must not be linked: it is loaded where reflection was asked for.
+// A peer that has gone without a word is noticed in about a minute, so that its session's lease
+// runs; clients may probe us as often as every five seconds.
+constexpr int kKeepaliveIntervalMs = 30000;
+constexpr int kKeepaliveTimeoutMs = 20000;
+constexpr int kLeastPingIntervalMs = 5000;
+// Calls at once on one connection.
+constexpr int kMaxConcurrentCalls = 1024;
+
+// Merely loading gRPC's reflection library registers its service with every server built
+// afterwards, so that it must not be linked: it is loaded where reflection was asked for.
 absl::Status LoadReflection() {
   if (dlopen(TENSORD_REFLECTION_LIBRARY, RTLD_NOW | RTLD_GLOBAL) != nullptr) {
     return absl::OkStatus();
@@ -42,10 +50,12 @@ absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote
     }
   }
   if (IsLocalAddress(address) || allow_insecure_remote) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      address, " can be reached from other machines, and nothing here is encrypted or "
-      "authenticated: whoever reaches the port may use the devices. Listen on 127.0.0.1 and tunnel, "
-      "or give --allow-insecure-remote on a network that you trust"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(address,
+                   " can be reached from other machines, and nothing here is encrypted or "
+                   "authenticated: whoever reaches the port may use the devices. Listen on "
+                   "127.0.0.1 and tunnel, "
+                   "or give --allow-insecure-remote on a network that you trust"));
 }
 
 std::string WithPort(const std::string& address, int port) {
@@ -96,6 +106,12 @@ absl::Status Server::Listen(const ServerOptions& options) {
   grpc::ServerBuilder builder;
   // Two servers on one port would share its connections without a word.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kLeastPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentCalls);
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(options.limits.max_message_bytes + kMessageOverheadBytes));
   // A compressed message is inflated before any handler can refuse it.

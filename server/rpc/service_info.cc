@@ -46,9 +46,9 @@ TensorServiceImpl::Reactor* TensorServiceImpl::GetServerInfo(Context* call,
   response->set_epoch(epoch_);
   response->set_max_message_bytes(context_->limits.max_message_bytes);
   response->set_host_name(host_name_);
-  response->set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(
-                                   std::chrono::steady_clock::now() - started_)
-                                   .count());
+  response->set_uptime_seconds(
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_)
+          .count());
   response->set_cuda_unavailable_reason(context_->cuda_unavailable_reason);
   return Finished(call, absl::OkStatus());
 }
@@ -81,8 +81,9 @@ TensorServiceImpl::Reactor* TensorServiceImpl::OpenSession(Context* call,
   return Finished(call, session.status());
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::CloseSession(
-    Context* call, const v1::CloseSessionRequest* request, v1::CloseSessionResponse* response) {
+TensorServiceImpl::Reactor* TensorServiceImpl::CloseSession(Context* call,
+                                                            const v1::CloseSessionRequest* request,
+                                                            v1::CloseSessionResponse* response) {
   absl::StatusOr<int64_t> freed = context_->sessions->Close(request->session());
   if (freed.ok()) response->set_tensors_freed(*freed);
   return Finished(call, freed.status());

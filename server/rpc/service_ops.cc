@@ -28,13 +28,11 @@ absl::StatusOr<TensorRef> CreateFromData(Engine& engine, Session& session,
                                          const TensorSpec& spec) {
   const std::string& data = request.data();
   if (static_cast<int64_t>(data.size()) != spec.size_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ",
-                                                   spec.size_bytes(), " bytes, but data has ",
-                                                   data.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a ", spec.ToString(), " takes ", spec.size_bytes(), " bytes, but data has ", data.size()));
   }
-  TENSORD_ASSIGN_OR_RETURN(
-      Engine::Upload upload,
-      engine.BeginUpload(session, request.handle(), spec, request.device()));
+  TENSORD_ASSIGN_OR_RETURN(Engine::Upload upload,
+                           engine.BeginUpload(session, request.handle(), spec, request.device()));
   TensorRef tensor = upload.tensor;
   absl::Status written;
   if (!data.empty()) {
@@ -46,8 +44,8 @@ absl::StatusOr<TensorRef> CreateFromData(Engine& engine, Session& session,
 
 absl::Status RequireVector(const TensorSpec& spec) {
   if (spec.shape.rank() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("arange makes a one-dimensional tensor, not ",
-                                                 spec.ToString()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("arange makes a one-dimensional tensor, not ", spec.ToString()));
 }
 
 absl::Status FillArange(const v1::Arange& arange, const TensorSpec& spec, Attributes* attrs) {
@@ -57,8 +55,8 @@ absl::Status FillArange(const v1::Arange& arange, const TensorSpec& spec, Attrib
   attrs->Set("start", arange.start());
   attrs->Set("step", step);
   // Half a step past the last value: as many elements as asked for, however it rounds.
-  attrs->Set("stop",
-             length == 0 ? arange.start() : arange.start() + (static_cast<double>(length) - 0.5) * step);
+  attrs->Set("stop", length == 0 ? arange.start()
+                                 : arange.start() + (static_cast<double>(length) - 0.5) * step);
   return absl::OkStatus();
 }
 
@@ -174,8 +172,8 @@ Reactor* TensorServiceImpl::RunOp(Context* call, const v1::RunOpRequest* request
                  [&](const SessionRef& session) -> absl::StatusOr<TensorRef> {
                    const v1::Op& op = request->op();
                    TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
-                   return context_->engine->Run(
-                       session, {op.name(), op.inputs(), op.output(), std::move(attrs), op.device()});
+                   return context_->engine->Run(session, {op.name(), op.inputs(), op.output(),
+                                                          std::move(attrs), op.device()});
                  });
 }
 

@@ -82,8 +82,7 @@ absl::Status List(SessionTable& sessions, const v1::ListTensorsRequest& request,
     for (const TensorRef& tensor : tensors) {
       if (response->tensors_size() == page_size) {
         const v1::Tensor& last = *response->tensors().rbegin();
-        response->set_next_page_token(
-            absl::StrCat(last.session_number(), ":", last.handle()));
+        response->set_next_page_token(absl::StrCat(last.session_number(), ":", last.handle()));
         return absl::OkStatus();
       }
       v1::Tensor* out = response->add_tensors();
@@ -116,25 +115,25 @@ TensorServiceImpl::Reactor* TensorServiceImpl::ReadTensor(Context* call,
   absl::StatusOr<SessionUse> use = context_->sessions->Use(request->session());
   if (!use.ok()) return Finished(call, use.status());
   auto* reactor = new WaitingReactor(*std::move(use));
-  reactor->Start(
-      request->after_command(), request->handle(),
-      [this, reactor, response](const TensorRef& tensor) {
-        absl::Status fits = CheckFitsMessage(*tensor, context_->limits.max_message_bytes);
-        if (!fits.ok()) {
-          reactor->FinishOnce(fits);
-          return;
-        }
-        context_->engine->WhenReadable(tensor, [this, reactor, response,
-                                                tensor](absl::Status status) {
-          if (!status.ok()) {
-            reactor->FinishOnce(status);
-            return;
-          }
-          context_->workers->Post([reactor, response, tensor] {
-            reactor->FinishOnce(FillResponse(*tensor, response));
-          });
-        });
-      });
+  reactor->Start(request->after_command(), request->handle(),
+                 [this, reactor, response](const TensorRef& tensor) {
+                   absl::Status fits =
+                       CheckFitsMessage(*tensor, context_->limits.max_message_bytes);
+                   if (!fits.ok()) {
+                     reactor->FinishOnce(fits);
+                     return;
+                   }
+                   context_->engine->WhenReadable(
+                       tensor, [this, reactor, response, tensor](absl::Status status) {
+                         if (!status.ok()) {
+                           reactor->FinishOnce(status);
+                           return;
+                         }
+                         context_->workers->Post([reactor, response, tensor] {
+                           reactor->FinishOnce(FillResponse(*tensor, response));
+                         });
+                       });
+                 });
   return reactor;
 }
 

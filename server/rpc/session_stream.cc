@@ -23,10 +23,10 @@ constexpr int64_t kMaxFetchBytes = 1 << 20;
 
 absl::Status CheckFetchable(const Tensor& tensor) {
   if (tensor.spec().size_bytes() <= kMaxFetchBytes) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(
-      "tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ",
-      tensor.spec().size_bytes(), " bytes, more than Fetch brings (", kMaxFetchBytes,
-      "); use Read"));
+  return absl::OutOfRangeError(
+      absl::StrCat("tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ",
+                   tensor.spec().size_bytes(), " bytes, more than Fetch brings (", kMaxFetchBytes,
+                   "); use Read"));
 }
 
 }  // namespace
@@ -145,8 +145,8 @@ absl::Status SessionStreamReactor::TakeOp(const v1::Op& op, uint64_t number) {
   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
   TENSORD_ASSIGN_OR_RETURN(
       const TensorRef tensor,
-      context_->engine->Run(session_.ref(), {op.name(), op.inputs(), op.output(), std::move(attrs),
-                                             op.device()}));
+      context_->engine->Run(session_.ref(),
+                            {op.name(), op.inputs(), op.output(), std::move(attrs), op.device()}));
   Watch(tensor, number);
   return absl::OkStatus();
 }
@@ -181,14 +181,14 @@ void SessionStreamReactor::TakeBarrier(const v1::Barrier& barrier) {
     MutexLock lock(&mu_);
     ++unanswered_;
   }
-  context_->engine->WhenIdle(
-      session_.ref(), [self = shared_from_this(), id = barrier.barrier_id()] {
-        {
-          MutexLock lock(&self->mu_);
-          self->barriers_.push_back(id);
-        }
-        self->MaybeWrite();
-      });
+  context_->engine->WhenIdle(session_.ref(),
+                             [self = shared_from_this(), id = barrier.barrier_id()] {
+                               {
+                                 MutexLock lock(&self->mu_);
+                                 self->barriers_.push_back(id);
+                               }
+                               self->MaybeWrite();
+                             });
 }
 
 void SessionStreamReactor::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
@@ -203,7 +203,8 @@ void SessionStreamReactor::Refuse(Handle handle, uint64_t number, const absl::St
 }
 
 void SessionStreamReactor::Watch(const TensorRef& tensor, uint64_t number) {
-  // A weak reference: the tensor holds this call back, and the stream doesn't outlive its call for it.
+  // A weak reference: the tensor holds this call back, and the stream doesn't outlive its call for
+  // it.
   tensor->WhenDone([weak = weak_from_this(), raw = tensor.get(), number] {
     if (raw->status().ok()) return;
     std::shared_ptr<SessionStreamReactor> self = weak.lock();
@@ -261,9 +262,9 @@ void SessionStreamReactor::MaybeWrite() {
     if (!news) {
       const bool ending = half_closed_ || draining_;
       if (ending && unanswered_ == 0) {
-        FinishLocked(draining_ ? grpc::Status(grpc::StatusCode::UNAVAILABLE,
-                                              "the server is shutting down")
-                               : grpc::Status::OK);
+        FinishLocked(
+            draining_ ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down")
+                      : grpc::Status::OK);
       }
       return;
     }

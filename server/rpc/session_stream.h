@@ -14,8 +14,8 @@
 
 namespace tensord::server {
 
-// One per call. Reads a batch, takes its commands in, reads the next; answers gather meanwhile and go
-// out together when the last write is done. Reading pauses while too much waits to run or to be
+// One per call. Reads a batch, takes its commands in, reads the next; answers gather meanwhile and
+// go out together when the last write is done. Reading pauses while too much waits to run or to be
 // sent, so that the client feels it as waiting and the server doesn't grow.
 //
 // Kept alive by itself until gRPC is done with it and by each call back that is still to come.
@@ -63,9 +63,9 @@ class SessionStreamReactor final
 
   ServiceContext* const context_;
   std::shared_ptr<SessionStreamReactor> self_;  // until OnDone
-  v1::SessionStreamRequest request_;             // owned by the read under way
-  v1::SessionStreamResponse response_;           // owned by the write under way
-  SessionUse session_;                           // set by the first message
+  v1::SessionStreamRequest request_;            // owned by the read under way
+  v1::SessionStreamResponse response_;          // owned by the write under way
+  SessionUse session_;                          // set by the first message
   bool attached_ = false;
   int64_t since_marker_ = 0;  // commands taken in since the lanes were last seen to have caught up
 

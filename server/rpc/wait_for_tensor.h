@@ -27,8 +27,7 @@ class WaitingReactor final : public grpc::ServerUnaryReactor {
   explicit WaitingReactor(SessionUse session) : session_(std::move(session)) {}
 
   // `ready` must lead to FinishOnce.
-  void Start(uint64_t after_command, Handle handle,
-             std::function<void(const TensorRef&)> ready) {
+  void Start(uint64_t after_command, Handle handle, std::function<void(const TensorRef&)> ready) {
     WaitForTensor(session_.ref(), after_command, handle, std::move(ready),
                   [this](const absl::Status& error) { FinishOnce(error); });
   }

@@ -13,9 +13,9 @@
 namespace tensord::server {
 namespace {
 
-// One message is held at a time: the next is read when the last has landed. gRPC calls back one event
-// at a time, so that no lock is needed; after a wait for the session's stream the reactor goes on from
-// the thread that ended the wait, when no read is outstanding.
+// One message is held at a time: the next is read when the last has landed. gRPC calls back one
+// event at a time, so that no lock is needed; after a wait for the session's stream the reactor
+// goes on from the thread that ended the wait, when no read is outstanding.
 class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
  public:
   WriteReactor(ServiceContext* context, v1::Tensor* response)
@@ -98,8 +98,8 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
                        written_ + static_cast<int64_t>(data.size()), " came"));
     }
     if (data.empty()) return absl::OkStatus();
-    TENSORD_RETURN_IF_ERROR(upload_->tensor->device().Write(*upload_->buffer, written_,
-                                                            data.data(), data.size()));
+    TENSORD_RETURN_IF_ERROR(
+        upload_->tensor->device().Write(*upload_->buffer, written_, data.data(), data.size()));
     written_ += static_cast<int64_t>(data.size());
     return absl::OkStatus();
   }
@@ -113,8 +113,8 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
     const TensorSpec& spec = upload_->tensor->spec();
     if (written_ != spec.size_bytes()) {
       Fail(absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ",
-                                                   spec.size_bytes(), " bytes, but only ",
-                                                   written_, " came")));
+                                                   spec.size_bytes(), " bytes, but only ", written_,
+                                                   " came")));
       return;
     }
     const TensorRef tensor = upload_->tensor;

@@ -36,14 +36,16 @@ class Session {
     return lanes_[slot.index];
   }
 
-  // NOT_FOUND where the session has no such handle, in the same words whether another has it or not.
+  // NOT_FOUND where the session has no such handle, in the same words whether another has it or
+  // not.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
 
   // Whether Insert would take this handle.
   absl::Status CheckFree(Handle handle) const;
 
   // Takes a tensor in under its handle. INVALID_ARGUMENT for handle 0, ALREADY_EXISTS,
-  // RESOURCE_EXHAUSTED past max_handles_per_session, FAILED_PRECONDITION once the session is closed.
+  // RESOURCE_EXHAUSTED past max_handles_per_session, FAILED_PRECONDITION once the session is
+  // closed.
   absl::Status Insert(TensorRef tensor);
 
   // Lets go of `handle` if it still is this tensor.

@@ -61,9 +61,9 @@ absl::StatusOr<SessionRef> SessionTable::Open(int64_t lease_seconds,
   const std::chrono::seconds lease(std::min(lease_seconds, limits_.max_lease_seconds));
   MutexLock lock(&mu_);
   if (static_cast<int64_t>(sessions_.size()) >= limits_.max_sessions) {
-    return absl::ResourceExhaustedError(absl::StrCat("the server has ", sessions_.size(),
-                                                     " sessions, its limit (--max-sessions=",
-                                                     limits_.max_sessions, "); try again later"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the server has ", sessions_.size(),
+        " sessions, its limit (--max-sessions=", limits_.max_sessions, "); try again later"));
   }
   auto session = std::make_shared<Session>(RandomId(), ++opened_, std::string(client_name), lease,
                                            limits_, slots_);

@@ -54,14 +54,15 @@ class Tensor {
   // finished where the device's Fence has called back since.
   const BufferRef& buffer() const { return buffer_; }
 
-  // The op that makes the tensor has been posted to `lane`: whatever is posted there later runs later.
+  // The op that makes the tensor has been posted to `lane`: whatever is posted there later runs
+  // later.
   void SetPosted(const Executor::Lane* lane) { posted_.store(lane, std::memory_order_release); }
   bool PostedTo(const Executor::Lane* lane) const {
     return posted_.load(std::memory_order_acquire) == lane;
   }
 
-  // An upload will bring the tensor, and whoever claims it first is to do it. False where no upload was
-  // announced or it has been claimed.
+  // An upload will bring the tensor, and whoever claims it first is to do it. False where no upload
+  // was announced or it has been claimed.
   void AnnounceUpload() { announced_.store(true, std::memory_order_release); }
   bool ClaimUpload() { return announced_.exchange(false, std::memory_order_acq_rel); }
 
