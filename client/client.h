@@ -102,12 +102,13 @@ class Client {
   // Every GPU, or cpu:0 alone where there is none.
   std::vector<Device> TryAllDevices() const;
 
-  // The following ask the server and wait for its answer.
+  // The following ask the server and wait for its answer; all but the first wait for everything
+  // sent so far to have run.
   absl::StatusOr<ServerInfo> GetServerInfo() const;
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices() const;
-  // After the commands sent so far have been taken in, not necessarily run.
+  // The figures of one device, now.
   absl::StatusOr<MemoryInfo> memory(const Device& device) const;
-  // This session's tensors, after all commands sent so far have run.
+  // This session's tensors.
   absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
   // Those of every session that the server lets us see.
   absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;

@@ -25,6 +25,8 @@ using StateDict = std::map<std::string, Tensor>;
 struct Parameter {
   TensorSpec spec;  // what fits here
   Tensor value;     // an empty Tensor where nothing has been put yet
+
+  bool has_value() const { return value.state() != nullptr; }
 };
 
 // Something with parameters and a forward pass. Modules may be used from several threads as long as
@@ -45,7 +47,7 @@ class Module {
   using Visitor = std::function<void(const std::string& name, Parameter* parameter)>;
   virtual void VisitParameters(const std::string& /*prefix*/, const Visitor& /*visit*/) {}
 
-  // Called by To for a device, once parameters without a value are to get one.
+  // Gives every parameter that has no value its initial one, on `device`. Called by To.
   virtual void Initialize(const Device& /*device*/) {}
 
   // Parameters with their names, in PyTorch's order.

@@ -95,7 +95,7 @@ enum class GeluApproximation { kNone, kTanh };
 Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::kNone);
 Tensor Silu(const Tensor& x);
 Tensor Cast(const Tensor& x, DType dtype);
-// condition ? x : y, elementwise; `condition` is bool, at least one of x and y a tensor.
+// condition ? x : y, elementwise; `condition` is bool. Two numbers give float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
 
 struct MatmulOptions {

@@ -75,7 +75,7 @@ class Tensor {
   absl::Status ReadInto(absl::Span<T> out, const TransferOptions& options = {}) const {
     return ReadBytesInto(kDTypeOf<T>, out.data(), static_cast<int64_t>(out.size()), options);
   }
-  // Of any dtype, each element converted by static_cast, on this side.
+  // Of any dtype, each element converted on this side as the op "cast" would.
   template <Element T>
   absl::StatusOr<std::vector<T>> ReadAs(const TransferOptions& options = {}) const;
   // The one element of a tensor that has just one. Converts as ReadAs.

@@ -1,0 +1,122 @@
+#include "tensord/client/client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord {
+namespace {
+
+absl::Status NoConnection() {
+  return absl::FailedPreconditionError("the client isn't connected: use Client::Connect");
+}
+
+}  // namespace
+
+absl::StatusOr<Client> Client::Connect(absl::string_view address, const ConnectOptions& options) {
+  TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<internal::Session> session,
+                           internal::Session::Open(std::string(address), options));
+  return Client(std::move(session));
+}
+
+const std::string& Client::address() const {
+  static const std::string kNone;
+  return session_ == nullptr ? kNone : session_->address();
+}
+
+const ServerInfo& Client::info() const {
+  static const ServerInfo kNone;
+  return session_ == nullptr ? kNone : session_->info();
+}
+
+uint64_t Client::session_number() const { return session_ == nullptr ? 0 : session_->number(); }
+
+absl::Duration Client::lease() const {
+  return session_ == nullptr ? absl::ZeroDuration() : session_->lease();
+}
+
+std::vector<Device> Client::devices() const {
+  std::vector<Device> devices;
+  if (session_ == nullptr) return devices;
+  for (const DeviceInfo& info : session_->devices()) devices.emplace_back(session_, info.name);
+  return devices;
+}
+
+absl::StatusOr<Device> Client::device(absl::string_view name) const {
+  if (session_ == nullptr) return NoConnection();
+  TENSORD_ASSIGN_OR_RETURN(const DeviceName id, ParseDeviceName(name));
+  if (session_->FindDevice(id) != nullptr) return Device(session_, id);
+  const auto append = [](std::string* out, const DeviceInfo& info) {
+    out->append(info.name.ToString());
+  };
+  return absl::NotFoundError(absl::StrCat("no device ", id.ToString(), " on ", session_->address(),
+                                          "; it has ",
+                                          absl::StrJoin(session_->devices(), ", ", append)));
+}
+
+Device Client::TryDevice(int i) const {
+  if (session_ == nullptr) return Device();
+  for (const DeviceName id : {DeviceName{DeviceKind::kCuda, i}, DeviceName{DeviceKind::kCpu, 0}}) {
+    if (session_->FindDevice(id) != nullptr) return Device(session_, id);
+  }
+  return Device();
+}
+
+std::vector<Device> Client::TryAllDevices() const {
+  std::vector<Device> gpus;
+  for (Device& device : devices()) {
+    if (device.kind() == DeviceKind::kCuda) gpus.push_back(std::move(device));
+  }
+  if (gpus.empty() && TryDevice().valid()) gpus.push_back(TryDevice());
+  return gpus;
+}
+
+absl::StatusOr<ServerInfo> Client::GetServerInfo() const {
+  return session_ == nullptr ? NoConnection() : session_->GetServerInfo();
+}
+
+absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices() const {
+  return session_ == nullptr ? NoConnection() : session_->ListDevices();
+}
+
+absl::StatusOr<MemoryInfo> Client::memory(const Device& device) const {
+  if (session_ == nullptr) return NoConnection();
+  if (device.session() != session_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device ", device.name(), " isn't one of this client's"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> infos, session_->ListDevices());
+  for (const DeviceInfo& info : infos) {
+    if (info.name == device.id()) return info.memory;
+  }
+  return absl::NotFoundError(absl::StrCat("the server no longer lists ", device.name()));
+}
+
+absl::StatusOr<std::vector<TensorInfo>> Client::ListTensors() const {
+  return session_ == nullptr ? NoConnection() : session_->ListTensors(/*all_sessions=*/false);
+}
+
+absl::StatusOr<std::vector<TensorInfo>> Client::ListAllTensors() const {
+  return session_ == nullptr ? NoConnection() : session_->ListTensors(/*all_sessions=*/true);
+}
+
+absl::Status Client::Synchronize() const {
+  return session_ == nullptr ? NoConnection() : session_->Synchronize();
+}
+
+absl::Status Client::status() const {
+  return session_ == nullptr ? NoConnection() : session_->status();
+}
+
+ClientStats Client::stats() const {
+  return session_ == nullptr ? ClientStats() : session_->stats();
+}
+
+void Client::Close() {
+  if (session_ != nullptr) session_->Close();
+}
+
+}  // namespace tensord

@@ -1,0 +1,29 @@
+// Large payloads: streams of chunks on a connection of their own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include "absl/types/span.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::internal {
+
+using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+inline constexpr int64_t kChunkBytes = 1024 * 1024;
+
+// Sends a Write with all of `data` and waits for its end. `data` isn't looked at afterwards.
+grpc::Status Upload(grpc::GenericStub* stub, grpc::ClientContext* context,
+                    const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
+                    const Progress& progress);
+
+// Runs a Read, which must bring exactly out.size() bytes.
+grpc::Status Download(grpc::GenericStub* stub, grpc::ClientContext* context,
+                      const v1::ReadRequest& request, absl::Span<uint8_t> out,
+                      const Progress& progress);
+
+}  // namespace tensord::internal

@@ -1,0 +1,58 @@
+#include "tensord/client/internal/connection.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensord::internal {
+namespace {
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const ConnectOptions& options) {
+  grpc::ChannelArguments args;
+  // Otherwise channels to one address share one connection.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetMaxReceiveMessageSize(-1);
+  args.SetMaxSendMessageSize(-1);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_interval));
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+}
+
+}  // namespace
+
+absl::Status CheckAddress(absl::string_view address) {
+  bool good = false;
+  if (absl::StartsWith(address, "unix:")) {
+    good = address.size() > 5;
+  } else {
+    const size_t colon = address.rfind(':');
+    uint32_t port = 0;
+    good = colon != absl::string_view::npos && colon > 0 && !absl::StrContains(address, "/") &&
+           absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("address \"", address, "\" is neither \"host:port\" nor \"unix:/path\""));
+}
+
+Session::Connection::Connection(const std::string& address, const ConnectOptions& options)
+    : command_channel(MakeChannel(address, options)),
+      bulk_channel(MakeChannel(address, options)),
+      stub(v1::TensorService::NewStub(command_channel)),
+      bulk_stub(bulk_channel),
+      queue(std::max<int64_t>(options.max_pending_commands, 1),
+            std::max<int64_t>(options.max_pending_bytes, 1), &counters) {}
+
+}  // namespace tensord::internal

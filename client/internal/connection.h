@@ -1,0 +1,43 @@
+// The channels to a server, and what runs on them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "tensord/client/client.h"
+#include "tensord/client/internal/call_registry.h"
+#include "tensord/client/internal/command_queue.h"
+#include "tensord/client/internal/counters.h"
+#include "tensord/client/internal/reply_table.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/stream.h"
+#include "tensord/v1/tensord.grpc.pb.h"
+
+namespace tensord::internal {
+
+// OK for "host:port", "[v6]:port" and "unix:/path".
+absl::Status CheckAddress(absl::string_view address);
+
+struct Session::Connection {
+  Connection(const std::string& address, const ConnectOptions& options);
+
+  // Bulk data has a connection of its own, so that commands don't queue behind it.
+  const std::shared_ptr<grpc::Channel> command_channel;
+  const std::shared_ptr<grpc::Channel> bulk_channel;
+  const std::unique_ptr<v1::TensorService::Stub> stub;
+  grpc::GenericStub bulk_stub;
+
+  Counters counters;
+  CommandQueue queue;
+  ReplyTable replies;
+  CallRegistry calls;
+  // Last: its threads use the others.
+  std::unique_ptr<Stream> stream;
+};
+
+}  // namespace tensord::internal

@@ -1,0 +1,103 @@
+#include "tensord/client/internal/convert.h"
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace tensord::internal {
+namespace {
+
+template <typename T>
+constexpr bool kIsFloating =
+    std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+// The type in which a value is looked at.
+template <typename T>
+auto Widen(T value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return static_cast<float>(value);
+  } else {
+    return value;
+  }
+}
+
+template <typename To>
+To FloatToInteger(double value) {
+  constexpr auto kMin = static_cast<double>(std::numeric_limits<To>::min());
+  constexpr auto kMax = static_cast<double>(std::numeric_limits<To>::max());  // int64: 2^63
+  if (!(value == value)) return 0;
+  if (value <= kMin) return std::numeric_limits<To>::min();
+  if (value >= kMax) return std::numeric_limits<To>::max();
+  return static_cast<To>(value);
+}
+
+template <typename To, typename From>
+To ConvertOne(From from) {
+  if constexpr (std::is_same_v<To, From>) {
+    return from;
+  } else {
+    const auto value = Widen(from);
+    if constexpr (std::is_same_v<To, bool>) {
+      return value != 0;
+    } else if constexpr (std::is_same_v<To, Half> || std::is_same_v<To, BFloat16>) {
+      return To(static_cast<float>(value));
+    } else if constexpr (std::is_integral_v<To> && kIsFloating<From>) {
+      return FloatToInteger<To>(static_cast<double>(value));
+    } else {
+      return static_cast<To>(value);
+    }
+  }
+}
+
+template <typename To, typename From>
+void ConvertFrom(const uint8_t* data, int64_t num_elements, To* out) {
+  for (int64_t i = 0; i < num_elements; ++i) {
+    if constexpr (std::is_same_v<From, bool>) {
+      out[i] = ConvertOne<To>(data[i] != 0);
+    } else {
+      From value;
+      std::memcpy(&value, data + i * sizeof(From), sizeof(From));
+      out[i] = ConvertOne<To>(value);
+    }
+  }
+}
+
+}  // namespace
+
+template <Element T>
+void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* out) {
+  switch (from) {
+    case DType::kBool:
+      return ConvertFrom<T, bool>(data, num_elements, out);
+    case DType::kUInt8:
+      return ConvertFrom<T, uint8_t>(data, num_elements, out);
+    case DType::kInt8:
+      return ConvertFrom<T, int8_t>(data, num_elements, out);
+    case DType::kInt32:
+      return ConvertFrom<T, int32_t>(data, num_elements, out);
+    case DType::kInt64:
+      return ConvertFrom<T, int64_t>(data, num_elements, out);
+    case DType::kFloat16:
+      return ConvertFrom<T, Half>(data, num_elements, out);
+    case DType::kBFloat16:
+      return ConvertFrom<T, BFloat16>(data, num_elements, out);
+    case DType::kFloat32:
+      return ConvertFrom<T, float>(data, num_elements, out);
+    case DType::kFloat64:
+      return ConvertFrom<T, double>(data, num_elements, out);
+    case DType::kUnspecified:
+      return;
+  }
+}
+
+template void ConvertElements<bool>(DType, const uint8_t*, int64_t, bool*);
+template void ConvertElements<uint8_t>(DType, const uint8_t*, int64_t, uint8_t*);
+template void ConvertElements<int8_t>(DType, const uint8_t*, int64_t, int8_t*);
+template void ConvertElements<int32_t>(DType, const uint8_t*, int64_t, int32_t*);
+template void ConvertElements<int64_t>(DType, const uint8_t*, int64_t, int64_t*);
+template void ConvertElements<Half>(DType, const uint8_t*, int64_t, Half*);
+template void ConvertElements<BFloat16>(DType, const uint8_t*, int64_t, BFloat16*);
+template void ConvertElements<float>(DType, const uint8_t*, int64_t, float*);
+template void ConvertElements<double>(DType, const uint8_t*, int64_t, double*);
+
+}  // namespace tensord::internal

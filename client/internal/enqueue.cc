@@ -1,0 +1,84 @@
+#include "tensord/client/internal/enqueue.h"
+
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/tensor_state.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+namespace {
+
+template <typename T>
+using PerInput = absl::InlinedVector<T, 3>;
+
+absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
+  for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
+  const TensorState& first = *inputs[0]->state();
+  PerInput<NamedInput> named;
+  for (const Tensor* input : inputs) {
+    const TensorState& state = *input->state();
+    if (state.session != first.session) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          op, ": inputs belong to different connections: ", inputs[0]->Describe(), " on ",
+          first.session->address(), " and ", input->Describe(), " on ", state.session->address(),
+          "; read one and make it anew on the other's server"));
+    }
+    named.push_back({state.handle, &state.spec, state.device});
+  }
+  return CheckSameDevice(op, named);
+}
+
+absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
+                                  const Attributes& attrs) {
+  TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
+  PerInput<TensorSpec> specs;
+  PerInput<uint64_t> handles;
+  for (const Tensor* input : inputs) {
+    specs.push_back(input->state()->spec);
+    handles.push_back(input->state()->handle);
+  }
+  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op, specs, attrs));
+  const TensorState& first = *inputs[0]->state();
+  const uint64_t output = first.session->NextHandle();
+  TENSORD_RETURN_IF_ERROR(first.session->SendOp(op, handles, output, attrs));
+  return Tensor(
+      std::make_shared<TensorState>(first.session, output, std::move(plan.output), first.device));
+}
+
+absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& device,
+                                          const Attributes& attrs) {
+  if (!device.valid()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        op, ": no device: get one from a connected client, such as client.TryDevice()"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op, {}, attrs));
+  const std::shared_ptr<Session>& session = device.session();
+  const uint64_t output = session->NextHandle();
+  TENSORD_RETURN_IF_ERROR(session->SendCreation(op, device.id(), output, attrs));
+  return Tensor(
+      std::make_shared<TensorState>(session, output, std::move(plan.output), device.id()));
+}
+
+Tensor OrFailed(absl::StatusOr<Tensor> tensor) {
+  return tensor.ok() ? *std::move(tensor) : Tensor::Failed(std::move(tensor).status());
+}
+
+}  // namespace
+
+Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
+               const Attributes& attrs) {
+  return OrFailed(TryEnqueue(op, inputs, attrs));
+}
+
+Tensor EnqueueCreation(absl::string_view op, const Device& device, const Attributes& attrs) {
+  return OrFailed(TryEnqueueCreation(op, device, attrs));
+}
+
+AttrValue ToAttr(Scalar value) {
+  return std::visit([](auto v) { return AttrValue(v); }, value.value());
+}
+
+}  // namespace tensord::internal

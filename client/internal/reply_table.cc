@@ -1,0 +1,82 @@
+#include "tensord/client/internal/reply_table.h"
+
+#include <algorithm>
+
+#include "tensord/client/internal/wire.h"
+
+namespace tensord::internal {
+
+uint64_t ReplyTable::Expect() {
+  MutexLock lock(&mu_);
+  const uint64_t id = ++last_id_;
+  slots_.emplace(id, std::make_shared<Slot>());
+  return id;
+}
+
+void ReplyTable::Forget(uint64_t id) {
+  MutexLock lock(&mu_);
+  slots_.erase(id);
+}
+
+absl::StatusOr<v1::Fetched> ReplyTable::Await(uint64_t id) {
+  MutexLock lock(&mu_);
+  const std::shared_ptr<Slot> slot = slots_.at(id);
+  while (!slot->done && failure_.ok()) slot->arrived.Wait(&mu_);
+  slots_.erase(id);
+  if (!slot->done) return failure_;
+  if (slot->fetched.code() != 0) {
+    absl::Status error = StatusFromCode(slot->fetched.code(), slot->fetched.message());
+    EraseEqualLocked(error);
+    return error;
+  }
+  return std::move(slot->fetched);
+}
+
+void ReplyTable::FinishLocked(uint64_t id, v1::Fetched* fetched) {
+  const auto it = slots_.find(id);
+  if (it == slots_.end()) return;
+  if (fetched != nullptr) it->second->fetched.Swap(fetched);
+  it->second->done = true;
+  it->second->arrived.Signal();
+}
+
+void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
+  MutexLock lock(&mu_);
+  for (const v1::HandleError& error : response->errors()) {
+    if (errors_.size() >= kMaxErrors) break;
+    absl::Status status = StatusFromCode(error.code(), error.message());
+    if (!status.ok()) errors_.push_back(std::move(status));
+  }
+  for (v1::Fetched& fetched : *response->mutable_fetched()) {
+    FinishLocked(fetched.fetch_id(), &fetched);
+  }
+  for (const v1::BarrierDone& barrier : response->barriers()) {
+    FinishLocked(barrier.barrier_id(), nullptr);
+  }
+}
+
+void ReplyTable::Fail(absl::Status reason) {
+  MutexLock lock(&mu_);
+  if (!failure_.ok()) return;
+  failure_ = std::move(reason);
+  for (auto& [id, slot] : slots_) slot->arrived.SignalAll();
+}
+
+absl::Status ReplyTable::TakeError() {
+  MutexLock lock(&mu_);
+  if (errors_.empty()) return absl::OkStatus();
+  absl::Status first = errors_.front();
+  EraseEqualLocked(first);
+  return first;
+}
+
+void ReplyTable::MarkTold(const absl::Status& error) {
+  MutexLock lock(&mu_);
+  EraseEqualLocked(error);
+}
+
+void ReplyTable::EraseEqualLocked(const absl::Status& error) {
+  errors_.erase(std::remove(errors_.begin(), errors_.end(), error), errors_.end());
+}
+
+}  // namespace tensord::internal

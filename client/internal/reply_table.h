@@ -1,0 +1,59 @@
+// Answers that are awaited on the command stream, and the errors that it reported.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/common/mutex.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::internal {
+
+// Thread-safe. Answers may come in any order.
+class ReplyTable {
+ public:
+  // Errors kept for Synchronize; later ones are counted as told.
+  static constexpr int kMaxErrors = 1024;
+
+  // A number for a Fetch or a Barrier that is about to be sent.
+  uint64_t Expect();
+  // It won't be sent after all.
+  void Forget(uint64_t id);
+  // Waits for the answer: the tensor, or its error; for a Barrier, nothing. The failure where the
+  // stream has ended.
+  absl::StatusOr<v1::Fetched> Await(uint64_t id);
+
+  // A message from the server.
+  void Deliver(v1::SessionStreamResponse* response);
+  // The stream has ended: so do all waits, now and later. Only the first reason counts.
+  void Fail(absl::Status reason);
+
+  // The first error that hasn't been told yet; OK where there is none. It and what it caused count
+  // as told.
+  absl::Status TakeError();
+  // A read has told this one.
+  void MarkTold(const absl::Status& error);
+
+ private:
+  struct Slot {
+    CondVar arrived;
+    bool done = false;
+    v1::Fetched fetched;
+  };
+
+  void FinishLocked(uint64_t id, v1::Fetched* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EraseEqualLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex mu_;
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Slot>> slots_ ABSL_GUARDED_BY(mu_);
+  std::deque<absl::Status> errors_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::internal

@@ -1,0 +1,42 @@
+// The JSON header of a safetensors file, and whether it tells the truth.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tensord/common/dtype.h"
+#include "tensord/common/shape.h"
+
+namespace tensord::internal {
+
+// The largest header that is read, as in the format's own library.
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype_name;             // as the file has it: "F32"
+  DType dtype = DType::kUnspecified;  // kUnspecified for one of the format's that isn't ours
+  Shape shape;
+  uint64_t begin = 0;  // bytes from the end of the header
+  uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  // in the header's order
+  std::map<std::string, std::string> metadata;
+};
+
+// Parses `json`, the header, for a file in which `data_bytes` follow it. INVALID_ARGUMENT unless it
+// is well-formed, has no name twice, and its tensors have known dtypes, sane shapes and the sizes
+// that follow from them, and cover the data without holes or overlaps.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
+                                                         uint64_t data_bytes);
+
+// "F32" for float32.
+absl::string_view SafetensorsDTypeName(DType dtype);
+
+}  // namespace tensord::internal

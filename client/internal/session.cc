@@ -1,0 +1,341 @@
+#include "tensord/client/internal/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/bulk.h"
+#include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/wire.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+namespace {
+
+// What this library speaks.
+constexpr int kMinProtocolVersion = 1;
+constexpr int kMaxProtocolVersion = 1;
+
+// Elements that come back on the command stream; more goes by a Read of its own.
+constexpr int64_t kMaxFetchBytes = 1024 * 1024;
+
+// For questions that the server answers from what it knows.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
+constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+
+constexpr int kMaxClientNameBytes = 128;
+constexpr int kListPageSize = 10000;
+
+absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
+  if (info.min_protocol_version <= kMaxProtocolVersion &&
+      info.max_protocol_version >= kMinProtocolVersion) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "tensord server at ", address, " (version ", info.version, ") speaks protocol versions ",
+      info.min_protocol_version, " to ", info.max_protocol_version, ", this client ",
+      kMinProtocolVersion, " to ", kMaxProtocolVersion, ": update the older of the two"));
+}
+
+}  // namespace
+
+Session::Session(std::string address, std::unique_ptr<Connection> connection)
+    : address_(std::move(address)), connection_(std::move(connection)) {}
+
+Session::~Session() { Close(); }
+
+absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& address,
+                                                       const ConnectOptions& options) {
+  TENSORD_RETURN_IF_ERROR(CheckAddress(address));
+  if (options.client_name.size() > kMaxClientNameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("client_name is longer than ", kMaxClientNameBytes, " bytes"));
+  }
+  std::shared_ptr<Session> session(
+      new Session(address, std::make_unique<Connection>(address, options)));
+  TENSORD_RETURN_IF_ERROR(session->Greet(options));
+  Connection& c = *session->connection_;
+  c.stream = std::make_unique<Stream>(c.stub.get(), session->id_, address, &c.queue, &c.replies,
+                                      [&c] { c.calls.CancelAll(); });
+  return session;
+}
+
+absl::Status Session::Greet(const ConnectOptions& options) {
+  const absl::Time deadline = absl::Now() + options.connect_timeout;
+  // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
+  const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
+    CallRegistry::Call call(&connection_->calls);
+    call.context()->set_deadline(absl::ToChronoTime(deadline));
+    const grpc::Status status =
+        (connection_->stub.get()->*method)(call.context(), request, response);
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::UnavailableError(absl::StrCat("tensord server at ", address_, ": no answer in ",
+                                                 absl::FormatDuration(options.connect_timeout)));
+    }
+    return StatusFromGrpc(status, address_);
+  };
+  using Stub = v1::TensorService::Stub;
+
+  v1::ServerInfo info;
+  TENSORD_RETURN_IF_ERROR(call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info));
+  info_ = ServerInfoFromProto(info);
+  TENSORD_RETURN_IF_ERROR(CheckVersion(info_, address_));
+
+  v1::ListDevicesResponse devices;
+  TENSORD_RETURN_IF_ERROR(call(&Stub::ListDevices, v1::ListDevicesRequest(), &devices));
+  for (const v1::Device& device : devices.devices()) {
+    TENSORD_ASSIGN_OR_RETURN(DeviceInfo converted, DeviceFromProto(device));
+    devices_.push_back(std::move(converted));
+  }
+
+  v1::OpenSessionRequest request;
+  request.set_lease_seconds(absl::ToInt64Seconds(options.lease));
+  request.set_client_name(options.client_name);
+  v1::Session session;
+  TENSORD_RETURN_IF_ERROR(call(&Stub::OpenSession, request, &session));
+  id_ = session.session();
+  number_ = session.session_number();
+  lease_ = absl::Seconds(session.lease_seconds());
+  return absl::OkStatus();
+}
+
+const DeviceInfo* Session::FindDevice(DeviceName name) const {
+  const auto it = std::find_if(devices_.begin(), devices_.end(),
+                               [&](const DeviceInfo& info) { return info.name == name; });
+  return it == devices_.end() ? nullptr : &*it;
+}
+
+absl::Status Session::SendOp(absl::string_view op, absl::Span<const uint64_t> inputs,
+                             uint64_t output, const Attributes& attrs) {
+  v1::Command command;
+  v1::Op* proto = command.mutable_op();
+  proto->set_name(op.data(), op.size());
+  proto->mutable_inputs()->Assign(inputs.begin(), inputs.end());
+  proto->set_output(output);
+  for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
+  return connection_->queue.Push(std::move(command));
+}
+
+absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint64_t output,
+                                   const Attributes& attrs) {
+  v1::Command command;
+  v1::Op* proto = command.mutable_op();
+  proto->set_name(op.data(), op.size());
+  proto->set_output(output);
+  proto->set_device(device.ToString());
+  for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
+  return connection_->queue.Push(std::move(command));
+}
+
+absl::Status Session::SendCopy(uint64_t input, uint64_t output, DeviceName device) {
+  v1::Command command;
+  v1::Copy* copy = command.mutable_copy();
+  copy->set_input(input);
+  copy->set_output(output);
+  copy->set_device(device.ToString());
+  return connection_->queue.Push(std::move(command));
+}
+
+void Session::Drop(uint64_t handle) { connection_->queue.PushDrop(handle); }
+
+absl::Status Session::Outcome(const grpc::Status& status) const {
+  if (status.ok()) return absl::OkStatus();
+  // Where the stream has ended it says better why the call was cancelled or refused.
+  const bool lost = status.error_code() == grpc::StatusCode::CANCELLED ||
+                    status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  const absl::Status ended = connection_->queue.status();
+  return lost && !ended.ok() ? ended : StatusFromGrpc(status, address_);
+}
+
+absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName device,
+                             absl::Span<const uint8_t> data, const TransferOptions& options) {
+  v1::Command command;
+  v1::Promise* promise = command.mutable_promise();
+  promise->set_handle(handle);
+  SpecToProto(spec, promise->mutable_spec());
+  promise->set_device(device.ToString());
+  v1::WriteSpec write;
+  write.set_session(id_);
+  write.set_handle(handle);
+  *write.mutable_spec() = promise->spec();
+  write.set_device(promise->device());
+  TENSORD_RETURN_IF_ERROR(connection_->queue.Push(std::move(command)));
+
+  write.set_after_command(connection_->queue.pushed());
+  WaitTimer timer(&connection_->counters);
+  CallRegistry::Call call(&connection_->calls);
+  const absl::Status status = Outcome(
+      internal::Upload(&connection_->bulk_stub, call.context(), write, data, options.progress));
+  if (status.ok()) {
+    connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
+  } else {
+    Drop(handle);
+  }
+  return status;
+}
+
+absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
+                               const TransferOptions& options) {
+  WaitTimer timer(&connection_->counters);
+  if (spec.size_bytes() <= kMaxFetchBytes) {
+    TENSORD_RETURN_IF_ERROR(Fetch(handle, spec, out));
+    if (options.progress) options.progress(spec.size_bytes(), spec.size_bytes());
+    return absl::OkStatus();
+  }
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::ReadRequest request;
+  request.set_session(id_);
+  request.set_handle(handle);
+  request.set_after_command(connection_->queue.pushed());
+  CallRegistry::Call call(&connection_->calls);
+  const absl::Status status = Outcome(
+      internal::Download(&connection_->bulk_stub, call.context(), request, out, options.progress));
+  if (status.ok()) {
+    connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
+  } else {
+    connection_->replies.MarkTold(status);
+  }
+  return status;
+}
+
+absl::Status Session::Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out) {
+  const uint64_t id = connection_->replies.Expect();
+  v1::Command command;
+  command.mutable_fetch()->set_handle(handle);
+  command.mutable_fetch()->set_fetch_id(id);
+  const absl::Status pushed = connection_->queue.Push(std::move(command));
+  if (!pushed.ok()) {
+    connection_->replies.Forget(id);
+    return pushed;
+  }
+  TENSORD_ASSIGN_OR_RETURN(const v1::Fetched fetched, connection_->replies.Await(id));
+  if (fetched.data().size() != out.size()) {
+    return absl::InternalError(absl::StrCat("the server sent ", fetched.data().size(),
+                                            " bytes for ", spec.ToString(), ", handle ", handle));
+  }
+  if (!out.empty()) std::memcpy(out.data(), fetched.data().data(), out.size());
+  return absl::OkStatus();
+}
+
+absl::Status Session::Await(uint64_t handle) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::GetTensorRequest request;
+  request.set_session(id_);
+  request.set_handle(handle);
+  request.set_after_command(connection_->queue.pushed());
+  v1::Tensor tensor;
+  WaitTimer timer(&connection_->counters);
+  CallRegistry::Call call(&connection_->calls);
+  const absl::Status status =
+      Outcome(connection_->stub->GetTensor(call.context(), request, &tensor));
+  if (!status.ok()) connection_->replies.MarkTold(status);
+  return status;
+}
+
+absl::Status Session::Barrier() {
+  const uint64_t sent = connection_->queue.pushed();
+  if (sent == settled_commands_.load()) return status();
+  const uint64_t id = connection_->replies.Expect();
+  v1::Command command;
+  command.mutable_barrier()->set_barrier_id(id);
+  const absl::Status pushed = connection_->queue.Push(std::move(command));
+  if (!pushed.ok()) {
+    connection_->replies.Forget(id);
+    return pushed;
+  }
+  WaitTimer timer(&connection_->counters);
+  TENSORD_RETURN_IF_ERROR(connection_->replies.Await(id).status());
+  settled_commands_ = sent + 1;  // the barrier was a command too
+  return absl::OkStatus();
+}
+
+absl::Status Session::Synchronize() {
+  TENSORD_RETURN_IF_ERROR(Barrier());
+  return connection_->replies.TakeError();
+}
+
+absl::StatusOr<ServerInfo> Session::GetServerInfo() {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::ServerInfo info;
+  WaitTimer timer(&connection_->counters);
+  CallRegistry::Call call(&connection_->calls);
+  call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+  TENSORD_RETURN_IF_ERROR(
+      Outcome(connection_->stub->GetServerInfo(call.context(), v1::GetServerInfoRequest(), &info)));
+  return ServerInfoFromProto(info);
+}
+
+absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
+  TENSORD_RETURN_IF_ERROR(Barrier());
+  v1::ListDevicesResponse response;
+  WaitTimer timer(&connection_->counters);
+  CallRegistry::Call call(&connection_->calls);
+  call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+  TENSORD_RETURN_IF_ERROR(
+      Outcome(connection_->stub->ListDevices(call.context(), v1::ListDevicesRequest(), &response)));
+  std::vector<DeviceInfo> devices;
+  for (const v1::Device& device : response.devices()) {
+    TENSORD_ASSIGN_OR_RETURN(DeviceInfo info, DeviceFromProto(device));
+    devices.push_back(std::move(info));
+  }
+  return devices;
+}
+
+absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) {
+  TENSORD_RETURN_IF_ERROR(Barrier());
+  v1::ListTensorsRequest request;
+  request.set_session(all_sessions ? "-" : id_);
+  request.set_page_size(kListPageSize);
+  std::vector<TensorInfo> tensors;
+  WaitTimer timer(&connection_->counters);
+  do {
+    v1::ListTensorsResponse response;
+    CallRegistry::Call call(&connection_->calls);
+    call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    TENSORD_RETURN_IF_ERROR(
+        Outcome(connection_->stub->ListTensors(call.context(), request, &response)));
+    for (const v1::Tensor& tensor : response.tensors()) {
+      TENSORD_ASSIGN_OR_RETURN(TensorInfo info, TensorFromProto(tensor));
+      tensors.push_back(std::move(info));
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return tensors;
+}
+
+absl::Status Session::status() const { return connection_->queue.status(); }
+
+ClientStats Session::stats() const {
+  const Counters& counters = connection_->counters;
+  return {.commands_sent = counters.commands,
+          .messages_sent = counters.messages,
+          .bytes_uploaded = counters.bytes_uploaded,
+          .bytes_downloaded = counters.bytes_downloaded,
+          .waits = counters.waits,
+          .waited = absl::Nanoseconds(counters.waited_nanoseconds.load())};
+}
+
+void Session::Close() {
+  MutexLock lock(&close_mu_);
+  if (closed_) return;
+  closed_ = true;
+  const absl::Status reason = absl::FailedPreconditionError(
+      absl::StrCat("the connection to the tensord server at ", address_, " has been closed"));
+  connection_->queue.Close(reason);
+  connection_->replies.Fail(reason);
+  connection_->calls.CancelAll();
+  if (connection_->stream != nullptr) connection_->stream->Stop();
+  if (id_.empty()) return;
+
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kCloseTimeout));
+  v1::CloseSessionRequest request;
+  request.set_session(id_);
+  v1::CloseSessionResponse response;
+  // Where it doesn't get through, the lease ends the session.
+  connection_->stub->CloseSession(&context, request, &response);
+}
+
+}  // namespace tensord::internal

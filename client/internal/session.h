@@ -1,0 +1,102 @@
+// What a Client, its Devices and its Tensors share: the connection and the session on it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/client/client.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/mutex.h"
+#include "tensord/common/tensor_spec.h"
+
+namespace grpc {
+class Status;
+}
+
+namespace tensord::internal {
+
+// Thread-safe. The last reference must not be let go of from the session's own threads, which hold
+// none.
+class Session {
+ public:
+  static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& address,
+                                                       const ConnectOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Fixed at Open.
+  const std::string& address() const { return address_; }
+  const ServerInfo& info() const { return info_; }
+  const std::vector<DeviceInfo>& devices() const { return devices_; }
+  // nullptr where the server has no such device.
+  const DeviceInfo* FindDevice(DeviceName name) const;
+  uint64_t number() const { return number_; }
+  absl::Duration lease() const { return lease_; }
+
+  uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Commands: these don't wait for the server unless too many are under way. The error is that the
+  // connection is gone.
+  absl::Status SendOp(absl::string_view op, absl::Span<const uint64_t> inputs, uint64_t output,
+                      const Attributes& attrs);
+  absl::Status SendCreation(absl::string_view op, DeviceName device, uint64_t output,
+                            const Attributes& attrs);
+  absl::Status SendCopy(uint64_t input, uint64_t output, DeviceName device);
+  void Drop(uint64_t handle);
+
+  // The following wait for the server.
+
+  // Makes `handle` from `data`, spec.size_bytes() of it. After an error it doesn't exist.
+  absl::Status Upload(uint64_t handle, const TensorSpec& spec, DeviceName device,
+                      absl::Span<const uint8_t> data, const TransferOptions& options);
+  // Fills `out`, spec.size_bytes() of it, with the elements of `handle`.
+  absl::Status Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
+                        const TransferOptions& options);
+  // The error of `handle`, once it has a value or never will have.
+  absl::Status Await(uint64_t handle);
+  // Until everything sent so far has run; the error is that the connection is gone.
+  absl::Status Barrier();
+  // Barrier, and then the first error not told yet.
+  absl::Status Synchronize();
+
+  absl::StatusOr<ServerInfo> GetServerInfo();
+  absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
+  absl::StatusOr<std::vector<TensorInfo>> ListTensors(bool all_sessions);
+
+  absl::Status status() const;
+  ClientStats stats() const;
+  void Close();
+
+ private:
+  struct Connection;
+
+  Session(std::string address, std::unique_ptr<Connection> connection);
+  absl::Status Greet(const ConnectOptions& options);
+  absl::Status Outcome(const grpc::Status& status) const;
+  absl::Status Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
+
+  const std::string address_;
+  const std::unique_ptr<Connection> connection_;
+  ServerInfo info_;
+  std::vector<DeviceInfo> devices_;
+  std::string id_;
+  uint64_t number_ = 0;
+  absl::Duration lease_;
+  std::atomic<uint64_t> next_handle_{1};
+  // Commands that the last finished Barrier covered.
+  std::atomic<uint64_t> settled_commands_{0};
+
+  Mutex close_mu_;
+  bool closed_ ABSL_GUARDED_BY(close_mu_) = false;
+};
+
+}  // namespace tensord::internal

@@ -1,0 +1,33 @@
+// What the copies of a Tensor share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/tensor_spec.h"
+
+namespace tensord::internal {
+
+// Never changes. A failed tensor has a status and nothing else.
+struct TensorState {
+  explicit TensorState(absl::Status error) : status(std::move(error)) {}
+  TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device)
+      : session(std::move(session)), handle(handle), spec(std::move(spec)), device(device) {}
+  ~TensorState() {
+    if (session != nullptr) session->Drop(handle);
+  }
+  TensorState(const TensorState&) = delete;
+  TensorState& operator=(const TensorState&) = delete;
+
+  const absl::Status status;
+  const std::shared_ptr<Session> session;
+  const uint64_t handle = 0;
+  const TensorSpec spec;
+  const DeviceName device;
+};
+
+}  // namespace tensord::internal

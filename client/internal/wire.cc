@@ -1,0 +1,107 @@
+#include "tensord/client/internal/wire.h"
+
+#include <grpcpp/support/status.h>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+
+void SpecToProto(const TensorSpec& spec, v1::TensorSpec* proto) {
+  proto->set_dtype(static_cast<v1::DType>(spec.dtype));
+  const absl::Span<const int64_t> dims = spec.shape.dims();
+  proto->mutable_shape()->Assign(dims.begin(), dims.end());
+}
+
+absl::StatusOr<TensorSpec> SpecFromProto(const v1::TensorSpec& proto) {
+  TensorSpec spec;
+  if (proto.dtype() >= 0 && proto.dtype() <= 255) spec.dtype = static_cast<DType>(proto.dtype());
+  spec.shape = Shape(absl::MakeConstSpan(proto.shape().data(), proto.shape_size()));
+  const absl::Status valid = spec.Validate();
+  if (!valid.ok()) {
+    return absl::InternalError(absl::StrCat("the server described a tensor that can't be: ",
+                                            valid.message(), ", dtype ", proto.dtype()));
+  }
+  return spec;
+}
+
+namespace {
+
+struct AttrSetter {
+  v1::AttrValue* proto;
+  void operator()(bool value) const { proto->set_b(value); }
+  void operator()(int64_t value) const { proto->set_i(value); }
+  void operator()(double value) const { proto->set_f(value); }
+  void operator()(const std::string& value) const { proto->set_s(value); }
+  void operator()(const std::vector<int64_t>& values) const {
+    proto->mutable_ints()->mutable_values()->Assign(values.begin(), values.end());
+  }
+  void operator()(DType value) const { proto->set_dtype(static_cast<v1::DType>(value)); }
+  void operator()(const Bytes& value) const { proto->set_data(value.data); }
+};
+
+}  // namespace
+
+void AttrToProto(const AttrValue& value, v1::AttrValue* proto) {
+  std::visit(AttrSetter{proto}, value);
+}
+
+absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto) {
+  DeviceInfo info;
+  TENSORD_ASSIGN_OR_RETURN(info.name, ParseDeviceName(proto.name()));
+  info.model = proto.model();
+  info.uuid = proto.uuid();
+  info.compute_capability = proto.compute_capability();
+  info.threads = proto.threads();
+  info.memory = {.total_bytes = proto.memory_total_bytes(),
+                 .limit_bytes = proto.memory_limit_bytes(),
+                 .used_bytes = proto.memory_used_bytes(),
+                 .peak_bytes = proto.memory_peak_bytes()};
+  return info;
+}
+
+absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto) {
+  TensorInfo info;
+  info.handle = proto.handle();
+  TENSORD_ASSIGN_OR_RETURN(info.spec, SpecFromProto(proto.spec()));
+  info.device = proto.device();
+  info.size_bytes = proto.size_bytes();
+  info.session_number = proto.session_number();
+  return info;
+}
+
+ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto) {
+  ServerInfo info;
+  info.version = proto.version();
+  info.min_protocol_version = static_cast<int>(proto.min_protocol_version());
+  info.max_protocol_version = static_cast<int>(proto.max_protocol_version());
+  info.features.assign(proto.features().begin(), proto.features().end());
+  info.epoch = proto.epoch();
+  info.max_message_bytes = proto.max_message_bytes();
+  info.host_name = proto.host_name();
+  info.uptime = absl::Seconds(proto.uptime_seconds());
+  info.cuda_unavailable_reason = proto.cuda_unavailable_reason();
+  return info;
+}
+
+absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view address) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      return absl::OkStatus();
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+      return absl::UnavailableError(
+          absl::StrCat("tensord server at ", address, ": ", status.error_message()));
+    default:
+      return StatusFromCode(status.error_code(), status.error_message());
+  }
+}
+
+absl::Status StatusFromCode(int code, absl::string_view message) {
+  if (code == 0) return absl::OkStatus();
+  const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                      message);
+}
+
+}  // namespace tensord::internal

@@ -1,0 +1,248 @@
+#include "tensord/client/ops.h"
+
+#include <tuple>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/creation.h"
+#include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/scalar_typing.h"
+
+namespace tensord {
+namespace {
+
+using internal::Enqueue;
+
+Tensor Unary(absl::string_view op, const Tensor& x, const Attributes& attrs = {}) {
+  const Tensor* inputs[] = {&x};
+  return Enqueue(op, inputs, attrs);
+}
+
+Tensor Binary(absl::string_view op, const Tensor& a, const Tensor& b,
+              const Attributes& attrs = {}) {
+  const Tensor* inputs[] = {&a, &b};
+  return Enqueue(op, inputs, attrs);
+}
+
+// A tensor and a number, as the two tensors that they stand for.
+std::pair<Tensor, Tensor> Meet(const Tensor& tensor, Scalar scalar) {
+  if (!tensor.ok()) return {tensor, tensor};
+  const DType dtype = internal::MeetingDType(tensor.dtype(), scalar);
+  return {tensor.To(dtype), Full(tensor.device(), {}, scalar, {.dtype = dtype})};
+}
+
+Tensor Binary(absl::string_view op, const Operand& a, const Operand& b) {
+  if (a.tensor() != nullptr && b.tensor() != nullptr) return Binary(op, *a.tensor(), *b.tensor());
+  if (a.tensor() != nullptr) {
+    const auto [tensor, number] = Meet(*a.tensor(), b.scalar());
+    return Binary(op, tensor, number);
+  }
+  if (b.tensor() != nullptr) {
+    const auto [tensor, number] = Meet(*b.tensor(), a.scalar());
+    return Binary(op, number, tensor);
+  }
+  return Tensor::Failed(absl::InvalidArgumentError(
+      absl::StrCat(op, ": both sides are numbers; at least one must be a tensor")));
+}
+
+Attributes ReduceAttrs(const std::vector<int64_t>& axes, bool keepdims) {
+  Attributes attrs;
+  if (!axes.empty()) attrs.Set("axes", axes);
+  if (keepdims) attrs.Set("keepdims", true);
+  return attrs;
+}
+
+Tensor Reduce(absl::string_view op, const Tensor& x, const ReduceOptions& options) {
+  return Unary(op, x, ReduceAttrs(options.axes, options.keepdims));
+}
+
+absl::string_view ActivationName(Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      break;
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kGeluTanh:
+      return "gelu_tanh";
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kSigmoid:
+      return "sigmoid";
+    case Activation::kTanh:
+      return "tanh";
+  }
+  return "none";
+}
+
+Attributes LinearAttrs(const LinearOptions& options) {
+  Attributes attrs;
+  if (options.activation != Activation::kNone) {
+    attrs.Set("activation", std::string(ActivationName(options.activation)));
+  }
+  if (options.allow_tf32) attrs.Set("allow_tf32", true);
+  return attrs;
+}
+
+std::vector<int64_t> ToVector(absl::Span<const int64_t> values) {
+  return std::vector<int64_t>(values.begin(), values.end());
+}
+
+}  // namespace
+
+Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs) {
+  if (inputs.empty()) {
+    return Tensor::Failed(absl::InvalidArgumentError(
+        absl::StrCat(op, ": no inputs; an op without any needs a device")));
+  }
+  absl::InlinedVector<const Tensor*, 3> pointers;
+  for (const Tensor& input : inputs) pointers.push_back(&input);
+  return Enqueue(op, pointers, attrs);
+}
+
+Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs) {
+  return internal::EnqueueCreation(op, device, attrs);
+}
+
+Tensor Add(Operand a, Operand b) { return Binary("add", a, b); }
+Tensor Sub(Operand a, Operand b) { return Binary("sub", a, b); }
+Tensor Mul(Operand a, Operand b) { return Binary("mul", a, b); }
+Tensor Div(Operand a, Operand b) { return Binary("div", a, b); }
+Tensor Pow(Operand a, Operand b) { return Binary("pow", a, b); }
+Tensor Maximum(Operand a, Operand b) { return Binary("maximum", a, b); }
+Tensor Minimum(Operand a, Operand b) { return Binary("minimum", a, b); }
+
+Tensor Eq(Operand a, Operand b) { return Binary("eq", a, b); }
+Tensor Ne(Operand a, Operand b) { return Binary("ne", a, b); }
+Tensor Lt(Operand a, Operand b) { return Binary("lt", a, b); }
+Tensor Le(Operand a, Operand b) { return Binary("le", a, b); }
+Tensor Gt(Operand a, Operand b) { return Binary("gt", a, b); }
+Tensor Ge(Operand a, Operand b) { return Binary("ge", a, b); }
+
+Tensor operator+(const Tensor& a, Operand b) { return Add(a, b); }
+Tensor operator+(Scalar a, const Tensor& b) { return Add(a, b); }
+Tensor operator-(const Tensor& a, Operand b) { return Sub(a, b); }
+Tensor operator-(Scalar a, const Tensor& b) { return Sub(a, b); }
+Tensor operator*(const Tensor& a, Operand b) { return Mul(a, b); }
+Tensor operator*(Scalar a, const Tensor& b) { return Mul(a, b); }
+Tensor operator/(const Tensor& a, Operand b) { return Div(a, b); }
+Tensor operator/(Scalar a, const Tensor& b) { return Div(a, b); }
+Tensor operator-(const Tensor& x) { return Neg(x); }
+
+Tensor Neg(const Tensor& x) { return Unary("neg", x); }
+Tensor Abs(const Tensor& x) { return Unary("abs", x); }
+Tensor Exp(const Tensor& x) { return Unary("exp", x); }
+Tensor Log(const Tensor& x) { return Unary("log", x); }
+Tensor Sqrt(const Tensor& x) { return Unary("sqrt", x); }
+Tensor Rsqrt(const Tensor& x) { return Unary("rsqrt", x); }
+Tensor Tanh(const Tensor& x) { return Unary("tanh", x); }
+Tensor Sigmoid(const Tensor& x) { return Unary("sigmoid", x); }
+Tensor Relu(const Tensor& x) { return Unary("relu", x); }
+Tensor Silu(const Tensor& x) { return Unary("silu", x); }
+
+Tensor Gelu(const Tensor& x, GeluApproximation approximate) {
+  Attributes attrs;
+  if (approximate == GeluApproximation::kTanh) attrs.Set("approximate", std::string("tanh"));
+  return Unary("gelu", x, attrs);
+}
+
+Tensor Cast(const Tensor& x, DType dtype) { return Unary("cast", x, {{"dtype", dtype}}); }
+
+Tensor Where(const Tensor& condition, Operand x, Operand y) {
+  Tensor on_true;
+  Tensor on_false;
+  if (x.tensor() != nullptr && y.tensor() != nullptr) {
+    on_true = *x.tensor();
+    on_false = *y.tensor();
+  } else if (x.tensor() != nullptr) {
+    std::tie(on_true, on_false) = Meet(*x.tensor(), y.scalar());
+  } else if (y.tensor() != nullptr) {
+    std::tie(on_false, on_true) = Meet(*y.tensor(), x.scalar());
+  } else {
+    const DType dtype = internal::MeetingDType(internal::DefaultDType(x.scalar()), y.scalar());
+    on_true = Full(condition.device(), {}, x.scalar(), {.dtype = dtype});
+    on_false = Full(condition.device(), {}, y.scalar(), {.dtype = dtype});
+  }
+  const Tensor* inputs[] = {&condition, &on_true, &on_false};
+  return Enqueue("where", inputs, {});
+}
+
+Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
+  Attributes attrs;
+  if (options.transpose_a) attrs.Set("transpose_a", true);
+  if (options.transpose_b) attrs.Set("transpose_b", true);
+  if (options.allow_tf32) attrs.Set("allow_tf32", true);
+  return Binary("matmul", a, b, attrs);
+}
+
+Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const LinearOptions& options) {
+  const Tensor* inputs[] = {&x, &weight, &bias};
+  return Enqueue("linear", inputs, LinearAttrs(options));
+}
+
+Tensor Linear(const Tensor& x, const Tensor& weight, const LinearOptions& options) {
+  return Binary("linear", x, weight, LinearAttrs(options));
+}
+
+Tensor Sum(const Tensor& x, const ReduceOptions& options) { return Reduce("sum", x, options); }
+Tensor Mean(const Tensor& x, const ReduceOptions& options) { return Reduce("mean", x, options); }
+Tensor Max(const Tensor& x, const ReduceOptions& options) { return Reduce("max", x, options); }
+Tensor Min(const Tensor& x, const ReduceOptions& options) { return Reduce("min", x, options); }
+Tensor Argmax(const Tensor& x, const ReduceOptions& options) {
+  return Reduce("argmax", x, options);
+}
+Tensor Argmin(const Tensor& x, const ReduceOptions& options) {
+  return Reduce("argmin", x, options);
+}
+
+Tensor Norm(const Tensor& x, const NormOptions& options) {
+  Attributes attrs = ReduceAttrs(options.axes, options.keepdims);
+  if (options.ord != 2) attrs.Set("ord", options.ord);
+  return Unary("norm", x, attrs);
+}
+
+Tensor Softmax(const Tensor& x, int64_t axis) { return Unary("softmax", x, {{"axis", axis}}); }
+Tensor LogSoftmax(const Tensor& x, int64_t axis) {
+  return Unary("log_softmax", x, {{"axis", axis}});
+}
+
+Tensor Reshape(const Tensor& x, const Shape& shape) {
+  return Unary("reshape", x, {{"shape", ToVector(shape.dims())}});
+}
+
+Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes) {
+  return Unary("permute", x, {{"axes", ToVector(axes)}});
+}
+
+Tensor Transpose(const Tensor& x, int64_t axis0, int64_t axis1) {
+  if (!x.ok()) return x;
+  std::vector<int64_t> axes(x.rank());
+  for (int i = 0; i < x.rank(); ++i) axes[i] = i;
+  const absl::StatusOr<int> first = NormalizeAxis(axis0, x.rank());
+  if (!first.ok()) return Tensor::Failed(first.status());
+  const absl::StatusOr<int> second = NormalizeAxis(axis1, x.rank());
+  if (!second.ok()) return Tensor::Failed(second.status());
+  std::swap(axes[*first], axes[*second]);
+  return Permute(x, axes);
+}
+
+Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
+             const SliceOptions& options) {
+  Attributes attrs = {{"starts", ToVector(starts)}, {"stops", ToVector(stops)}};
+  if (!options.axes.empty()) attrs.Set("axes", options.axes);
+  if (!options.steps.empty()) attrs.Set("steps", options.steps);
+  return Unary("slice", x, attrs);
+}
+
+Tensor Concat(absl::Span<const Tensor> tensors, int64_t axis) {
+  return RunOp("concat", tensors, {{"axis", axis}});
+}
+
+Tensor BroadcastTo(const Tensor& x, const Shape& shape) {
+  return Unary("broadcast_to", x, {{"shape", ToVector(shape.dims())}});
+}
+
+}  // namespace tensord

@@ -1,0 +1,215 @@
+#include "tensord/client/tensor.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <ostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/convert.h"
+#include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/format.h"
+#include "tensord/client/internal/tensor_state.h"
+#include "tensord/client/ops.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord {
+namespace {
+
+// Before more than this is set aside on the host, the server is asked whether there is anything to
+// read: a tensor too large for its device must not cost this program its memory.
+constexpr int64_t kAskFirstBytes = 64 * 1024 * 1024;
+
+const TensorSpec& NoSpec() {
+  static const TensorSpec kNone;
+  return kNone;
+}
+
+// An uninitialised array; RESOURCE_EXHAUSTED where the host hasn't that much memory.
+template <typename T>
+absl::StatusOr<std::unique_ptr<T[]>> Allocate(int64_t num_elements) {
+  std::unique_ptr<T[]> array(new (std::nothrow) T[num_elements]);
+  if (array == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this program can't get ", num_elements * sizeof(T), " bytes of memory"));
+  }
+  return array;
+}
+
+template <typename T>
+absl::StatusOr<std::vector<T>> MakeVector(int64_t num_elements) {
+  try {
+    return std::vector<T>(num_elements);
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this program can't get ", num_elements * sizeof(T), " bytes of memory"));
+  }
+}
+
+absl::Status AskFirst(const Tensor& tensor, int64_t size_bytes) {
+  TENSORD_RETURN_IF_ERROR(tensor.status());
+  return size_bytes > kAskFirstBytes ? tensor.Wait() : absl::OkStatus();
+}
+
+}  // namespace
+
+Tensor Tensor::Failed(absl::Status error) {
+  if (error.ok()) error = absl::InternalError("Tensor::Failed was given no error");
+  return Tensor(std::make_shared<internal::TensorState>(std::move(error)));
+}
+
+absl::Status Tensor::status() const {
+  if (state_ == nullptr) return absl::FailedPreconditionError("an empty Tensor: it was never set");
+  return state_->status;
+}
+
+const TensorSpec& Tensor::spec() const { return state_ == nullptr ? NoSpec() : state_->spec; }
+
+Device Tensor::device() const {
+  return state_ == nullptr ? Device() : Device(state_->session, state_->device);
+}
+
+uint64_t Tensor::handle() const { return state_ == nullptr ? 0 : state_->handle; }
+
+Tensor Tensor::To(const Device& device) const {
+  if (!ok()) return *this;
+  if (!device.valid()) {
+    return Failed(absl::FailedPreconditionError(
+        absl::StrCat("copy: no device to copy ", Describe(), " to: get one from the client")));
+  }
+  const std::shared_ptr<internal::Session>& session = state_->session;
+  if (device.session() != session) {
+    return Failed(absl::InvalidArgumentError(
+        absl::StrCat("copy: ", Describe(), " belongs to the connection to ", session->address(),
+                     " and ", device.name(), " to another, to ", device.session()->address(),
+                     "; read the tensor and make it anew there")));
+  }
+  if (device.id() == state_->device) return *this;
+  const uint64_t output = session->NextHandle();
+  const absl::Status sent = session->SendCopy(state_->handle, output, device.id());
+  if (!sent.ok()) return Failed(sent);
+  return Tensor(
+      std::make_shared<internal::TensorState>(session, output, state_->spec, device.id()));
+}
+
+Tensor Tensor::To(DType dtype) const {
+  return !ok() || dtype == this->dtype() ? *this : Cast(*this, dtype);
+}
+
+absl::Status Tensor::Wait() const {
+  TENSORD_RETURN_IF_ERROR(status());
+  return state_->session->Await(state_->handle);
+}
+
+absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
+                                   const TransferOptions& options) const {
+  TENSORD_RETURN_IF_ERROR(status());
+  const TensorSpec& spec = state_->spec;
+  if (dtype != spec.dtype) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("read: ", Describe(), " holds ", DTypeName(spec.dtype), " and not ",
+                     DTypeName(dtype), "; read it as that, or convert with ReadAs or To"));
+  }
+  if (num_elements != spec.num_elements()) {
+    return absl::InvalidArgumentError(absl::StrCat("read: ", Describe(), " has ",
+                                                   spec.num_elements(), " elements, the memory ",
+                                                   "given has room for ", num_elements));
+  }
+  const absl::Span<uint8_t> bytes(static_cast<uint8_t*>(out), spec.size_bytes());
+  return state_->session->Download(state_->handle, spec, bytes, options);
+}
+
+template <Element T>
+absl::StatusOr<std::vector<T>> Tensor::Read(const TransferOptions& options) const {
+  TENSORD_RETURN_IF_ERROR(AskFirst(*this, size_bytes()));
+  if constexpr (std::is_same_v<T, bool>) {  // vector<bool> packs bits
+    TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<bool[]> values, Allocate<bool>(num_elements()));
+    TENSORD_RETURN_IF_ERROR(ReadBytesInto(DType::kBool, values.get(), num_elements(), options));
+    return std::vector<bool>(values.get(), values.get() + num_elements());
+  } else {
+    TENSORD_ASSIGN_OR_RETURN(std::vector<T> values, MakeVector<T>(num_elements()));
+    TENSORD_RETURN_IF_ERROR(ReadInto(absl::MakeSpan(values), options));
+    return values;
+  }
+}
+
+template <Element T>
+absl::StatusOr<std::vector<T>> Tensor::ReadAs(const TransferOptions& options) const {
+  TENSORD_RETURN_IF_ERROR(status());
+  if (dtype() == kDTypeOf<T>) return Read<T>(options);
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadBytes(options));
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<T[]> values, Allocate<T>(num_elements()));
+  internal::ConvertElements(dtype(), bytes.data(), num_elements(), values.get());
+  return std::vector<T>(values.get(), values.get() + num_elements());
+}
+
+template <Element T>
+absl::StatusOr<T> Tensor::Item() const {
+  TENSORD_RETURN_IF_ERROR(status());
+  if (num_elements() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("item: ", Describe(), " has ", num_elements(),
+                                                   " elements, not one; use Read"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<T> values, ReadAs<T>());
+  return static_cast<T>(values[0]);
+}
+
+absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& options) const {
+  TENSORD_RETURN_IF_ERROR(AskFirst(*this, size_bytes()));
+  TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, MakeVector<uint8_t>(size_bytes()));
+  TENSORD_RETURN_IF_ERROR(ReadBytesInto(dtype(), bytes.data(), num_elements(), options));
+  return bytes;
+}
+
+std::string Tensor::Describe() const {
+  const absl::Status failure = status();
+  if (!failure.ok()) return absl::StrCat("Tensor(<error: ", failure.ToString(), ">)");
+  return absl::StrCat("Tensor(handle=", handle(), ", ", spec().ToString(), ", ",
+                      state_->device.ToString(), ", ", size_bytes(), " bytes)");
+}
+
+namespace {
+
+// The part of a tensor that is printed, cut out on the server.
+Tensor CutOut(const Tensor& tensor, const Shape& shown) {
+  Tensor part = tensor;
+  for (int axis = 0; axis < shown.rank(); ++axis) {
+    const int64_t edge = shown.dim(axis) / 2;
+    if (shown.dim(axis) == tensor.shape().dim(axis)) continue;
+    const Tensor ends[] = {Slice(part, {0}, {edge}, {.axes = {axis}}),
+                           Slice(part, {-edge}, {kToEnd}, {.axes = {axis}})};
+    part = Concat(ends, axis);
+  }
+  return part;
+}
+
+}  // namespace
+
+std::string Tensor::ToString(const PrintOptions& options) const {
+  const absl::StatusOr<std::vector<uint8_t>> bytes =
+      CutOut(*this, internal::ShownShape(shape(), options)).ReadBytes();
+  if (!bytes.ok()) return absl::StrCat("tensor(<error: ", bytes.status().ToString(), ">)");
+  return internal::FormatShown(spec(), *bytes, state_->device.ToString(), options);
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  return out << tensor.ToString();
+}
+
+#define TENSORD_INSTANTIATE(T)                                                             \
+  template absl::StatusOr<std::vector<T>> Tensor::Read<T>(const TransferOptions&) const;   \
+  template absl::StatusOr<std::vector<T>> Tensor::ReadAs<T>(const TransferOptions&) const; \
+  template absl::StatusOr<T> Tensor::Item<T>() const;
+TENSORD_INSTANTIATE(bool)
+TENSORD_INSTANTIATE(uint8_t)
+TENSORD_INSTANTIATE(int8_t)
+TENSORD_INSTANTIATE(int32_t)
+TENSORD_INSTANTIATE(int64_t)
+TENSORD_INSTANTIATE(Half)
+TENSORD_INSTANTIATE(BFloat16)
+TENSORD_INSTANTIATE(float)
+TENSORD_INSTANTIATE(double)
+#undef TENSORD_INSTANTIATE
+
+}  // namespace tensord
