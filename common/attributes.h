@@ -13,7 +13,8 @@
 
 namespace tensord {
 
-// What an attribute may hold; `Bytes` is raw memory (the elements of a constant), the others say it.
+// What an attribute may hold; `Bytes` is raw memory (the elements of a constant), the others say
+// it.
 struct Bytes {
   std::string data;
   friend bool operator==(const Bytes& a, const Bytes& b) { return a.data == b.data; }
@@ -21,7 +22,8 @@ struct Bytes {
 using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Bytes>;
 
-// The name of the alternative a value holds: "bool", "int", "float", "string", "ints", "dtype", "bytes".
+// The name of the alternative a value holds: "bool", "int", "float", "string", "ints", "dtype",
+// "bytes".
 absl::string_view AttrTypeName(const AttrValue& value);
 
 // A small map. Lookup is a scan: ops have at most half a dozen attributes.

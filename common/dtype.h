@@ -23,8 +23,8 @@ enum class DType : uint8_t {
   kFloat64 = 9,
 };
 
-inline constexpr DType kAllDTypes[] = {DType::kBool,    DType::kUInt8,   DType::kInt8,
-                                       DType::kInt32,   DType::kInt64,   DType::kFloat16,
+inline constexpr DType kAllDTypes[] = {DType::kBool,     DType::kUInt8,   DType::kInt8,
+                                       DType::kInt32,    DType::kInt64,   DType::kFloat16,
                                        DType::kBFloat16, DType::kFloat32, DType::kFloat64};
 
 // Bytes of one element; 0 for kUnspecified and for values outside the enum.
@@ -71,7 +71,8 @@ absl::StatusOr<DType> ParseDType(absl::string_view name);
 // (2023.12, "Type promotion rules"), within one kind (bool, integer or floating).
 // Three entries go past it: int8 with uint8 is int32 (the standard's int16 is not among our
 // dtypes), and bfloat16, which the standard doesn't know, gives float32 with float16 and otherwise
-// behaves like float16. Mixing kinds is left undefined by the standard and is INVALID_ARGUMENT here.
+// behaves like float16. Mixing kinds is left undefined by the standard and is INVALID_ARGUMENT
+// here.
 absl::StatusOr<DType> PromoteTypes(DType a, DType b);
 
 template <typename Sink>

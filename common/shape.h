@@ -13,7 +13,8 @@
 namespace tensord {
 
 inline constexpr int kMaxRank = 32;
-// Elements of one tensor: enough for any memory, small enough that bytes and indices never overflow.
+// Elements of one tensor: enough for any memory, small enough that bytes and indices never
+// overflow.
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
 using Dims = absl::InlinedVector<int64_t, 6>;

@@ -6,11 +6,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define TENSORD_RETURN_IF_ERROR(expr)                    \
-  do {                                                   \
-    absl::Status tensord_status_ = (expr);               \
-    if (!tensord_status_.ok()) [[unlikely]]              \
-      return tensord_status_;                            \
+#define TENSORD_RETURN_IF_ERROR(expr)       \
+  do {                                      \
+    absl::Status tensord_status_ = (expr);  \
+    if (!tensord_status_.ok()) [[unlikely]] \
+      return tensord_status_;               \
   } while (false)
 
 #define TENSORD_CONCAT_INNER_(a, b) a##b
