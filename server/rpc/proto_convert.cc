@@ -8,6 +8,9 @@
 namespace tensord::server {
 namespace {
 
+// No op has as many; a limit because adding to Attributes looks at all that are there.
+constexpr size_t kMaxAttributes = 32;
+
 absl::StatusOr<DType> DTypeFromProto(int number) {
   const DType dtype = static_cast<DType>(number);
   if (number < 0 || number > 255 || !IsValid(dtype)) {
@@ -79,6 +82,10 @@ absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_vie
 
 absl::StatusOr<Attributes> FromProto(
     const google::protobuf::Map<std::string, v1::AttrValue>& attrs) {
+  if (attrs.size() > kMaxAttributes) {
+    return absl::InvalidArgumentError(absl::StrCat("the op has ", attrs.size(),
+                                                   " attributes; at most ", kMaxAttributes));
+  }
   Attributes out;
   for (const auto& [name, proto] : attrs) {
     TENSORD_ASSIGN_OR_RETURN(AttrValue value, FromProto(proto, name));
