@@ -5,7 +5,11 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tensord)
 
-install(TARGETS tensord tensorctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+foreach(program tensord tensorctl)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
 
 foreach(name client common proto options)
   set_target_properties(tensord_${name} PROPERTIES EXPORT_NAME ${name})
