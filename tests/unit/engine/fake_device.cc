@@ -1,0 +1,196 @@
+#include "tensord/tests/unit/engine/fake_device.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+class FakeBuffer : public Buffer {
+ public:
+  FakeBuffer(Device* device, int64_t bytes, std::shared_ptr<MemoryAccountant> accountant)
+      : Buffer(device, bytes > 0 ? new uint8_t[bytes]() : nullptr, bytes),
+        accountant_(std::move(accountant)) {}
+  ~FakeBuffer() override {
+    delete[] static_cast<uint8_t*>(data());
+    accountant_->Release(size_bytes());
+  }
+
+ private:
+  std::shared_ptr<MemoryAccountant> accountant_;
+};
+
+template <typename T>
+void Compute(const KernelCall& call) {
+  const std::string& op = call.schema->name;
+  T* out = call.output.AsMutable<T>();
+  const int64_t n = call.output.spec->num_elements();
+  for (int64_t i = 0; i < n; ++i) {
+    if (op == "full") out[i] = static_cast<T>(call.attrs->Int("value"));
+    if (op == "ones") out[i] = 1;
+    if (op == "add") out[i] = call.inputs[0].As<T>()[i] + call.inputs[1].As<T>()[i];
+    if (op == "neg") out[i] = -call.inputs[0].As<T>()[i];
+    if (op == "cast") {
+      out[i] = call.inputs[0].spec->dtype == DType::kInt32
+                   ? static_cast<T>(call.inputs[0].As<int32_t>()[i])
+                   : static_cast<T>(call.inputs[0].As<int64_t>()[i]);
+    }
+  }
+}
+
+}  // namespace
+
+FakeDevice::FakeDevice(int index, Options options) : options_(options) {
+  info_.name = {DeviceKind::kCpu, index};
+  info_.model = "fake";
+  accountant_ =
+      std::make_shared<MemoryAccountant>(info_.name, options.limit_bytes, options.limit_bytes);
+}
+
+FakeDevice::~FakeDevice() { ReleaseFences(); }
+
+bool FakeDevice::Await(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    changed_.WaitFor(&mu_, std::chrono::milliseconds(100));
+  }
+  return true;
+}
+
+void FakeDevice::Hold() {
+  MutexLock lock(&mu_);
+  held_ = true;
+}
+
+void FakeDevice::Release() {
+  MutexLock lock(&mu_);
+  held_ = false;
+  changed_.SignalAll();
+}
+
+bool FakeDevice::WaitUntilHeld() {
+  MutexLock lock(&mu_);
+  return Await([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return waiting_ > 0; });
+}
+
+void FakeDevice::HoldFences() {
+  MutexLock lock(&mu_);
+  fences_held_ = true;
+}
+
+void FakeDevice::ReleaseFences() {
+  std::vector<std::function<void(absl::Status)>> fences;
+  {
+    MutexLock lock(&mu_);
+    fences_held_ = false;
+    fences.swap(fences_);
+  }
+  for (auto& fence : fences) fence(absl::OkStatus());
+}
+
+bool FakeDevice::WaitUntilFenceHeld() {
+  MutexLock lock(&mu_);
+  return Await([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !fences_.empty(); });
+}
+
+void FakeDevice::FailNext(std::string op, absl::Status error) {
+  MutexLock lock(&mu_);
+  failing_op_ = std::move(op);
+  failure_ = std::move(error);
+}
+
+std::vector<std::string> FakeDevice::launched() const {
+  MutexLock lock(&mu_);
+  return launched_;
+}
+
+absl::StatusOr<BufferRef> FakeDevice::Allocate(int64_t size_bytes) {
+  TENSORD_RETURN_IF_ERROR(accountant_->Reserve(size_bytes));
+  return std::make_shared<FakeBuffer>(this, size_bytes, accountant_);
+}
+
+absl::Status FakeDevice::Begin(const std::string& op) {
+  MutexLock lock(&mu_);
+  ++waiting_;
+  changed_.SignalAll();
+  const bool released = Await([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !held_; });
+  --waiting_;
+  if (!released) return absl::DeadlineExceededError("the test never released the device");
+  launched_.push_back(op);
+  if (op != failing_op_) return absl::OkStatus();
+  failing_op_.clear();
+  return failure_;
+}
+
+absl::Status FakeDevice::Launch(const KernelCall& call) {
+  TENSORD_RETURN_IF_ERROR(Begin(call.schema->name));
+  if (call.output.spec->dtype == DType::kInt32) Compute<int32_t>(call);
+  if (call.output.spec->dtype == DType::kInt64) Compute<int64_t>(call);
+  return absl::OkStatus();
+}
+
+absl::Status FakeDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {
+  TENSORD_RETURN_IF_ERROR(Begin("copy"));
+  std::memcpy(dst.data(), src.data(), bytes);
+  return absl::OkStatus();
+}
+
+absl::Status FakeDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
+  if (bytes > 0) std::memcpy(static_cast<uint8_t*>(dst.data()) + offset, src, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status FakeDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
+  if (bytes > 0) std::memcpy(dst, static_cast<const uint8_t*>(src.data()) + offset, bytes);
+  return absl::OkStatus();
+}
+
+void FakeDevice::Fence(std::function<void(absl::Status)> done) {
+  {
+    MutexLock lock(&mu_);
+    if (fences_held_) {
+      fences_.push_back(std::move(done));
+      changed_.SignalAll();
+      return;
+    }
+  }
+  done(absl::OkStatus());
+}
+
+void Event::Set() const {
+  MutexLock lock(&state_->mu);
+  state_->happened = true;
+  state_->changed.SignalAll();
+}
+
+bool Event::happened() const {
+  MutexLock lock(&state_->mu);
+  return state_->happened;
+}
+
+bool Event::Wait() const {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  MutexLock lock(&state_->mu);
+  while (!state_->happened && std::chrono::steady_clock::now() < deadline) {
+    state_->changed.WaitFor(&state_->mu, std::chrono::milliseconds(100));
+  }
+  return state_->happened;
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace tensord::server

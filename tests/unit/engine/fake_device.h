@@ -1,0 +1,95 @@
+// A device whose every step a test can hold up or have fail. Its memory is the host's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/common/mutex.h"
+#include "tensord/server/device/device.h"
+#include "tensord/server/device/memory_accountant.h"
+
+namespace tensord::server {
+
+// Knows full, ones, add, neg and cast of int32 and int64; anything else leaves its output zero.
+// Thread-safe.
+class FakeDevice : public Device {
+ public:
+  struct Options {
+    int64_t limit_bytes = 1 << 20;
+    bool host_accessible = true;
+  };
+  FakeDevice(int index, Options options);
+  ~FakeDevice() override;
+
+  // From now on Launch() and CopyFrom() block, until Release().
+  void Hold();
+  void Release();
+  // Waits until a launch is held up. False after a bounded time.
+  bool WaitUntilHeld();
+
+  // From now on fences don't call back, until ReleaseFences().
+  void HoldFences();
+  void ReleaseFences();
+  // Waits until a fence is held up. False after a bounded time.
+  bool WaitUntilFenceHeld();
+
+  // The next Launch() of `op` ("copy": CopyFrom) fails with `error`.
+  void FailNext(std::string op, absl::Status error);
+
+  // Ops launched so far, in order.
+  std::vector<std::string> launched() const;
+
+  const DeviceInfo& info() const override { return info_; }
+  MemoryStats memory() const override { return accountant_->Snapshot(); }
+  bool host_accessible() const override { return options_.host_accessible; }
+  absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
+  absl::Status Launch(const KernelCall& call) override;
+  absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
+  absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
+  absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
+  void Fence(std::function<void(absl::Status)> done) override;
+
+ private:
+  absl::Status Begin(const std::string& op);
+  bool Await(const std::function<bool()>& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  DeviceInfo info_;
+  std::shared_ptr<MemoryAccountant> accountant_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  bool fences_held_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::function<void(absl::Status)>> fences_ ABSL_GUARDED_BY(mu_);
+  std::string failing_op_ ABSL_GUARDED_BY(mu_);
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> launched_ ABSL_GUARDED_BY(mu_);
+};
+
+// Something that happens once, awaited for a bounded time. Copies are the same event.
+class Event {
+ public:
+  Event() : state_(std::make_shared<State>()) {}
+  void Set() const;
+  bool happened() const;
+  // False where it hasn't happened after a bounded time.
+  bool Wait() const;
+
+ private:
+  struct State {
+    Mutex mu;
+    CondVar changed;
+    bool happened ABSL_GUARDED_BY(mu) = false;
+  };
+  std::shared_ptr<State> state_;
+};
+
+// Asks until it is so. False where it isn't after a bounded time.
+bool Eventually(const std::function<bool()>& condition);
+
+}  // namespace tensord::server

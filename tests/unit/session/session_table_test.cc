@@ -1,0 +1,123 @@
+// All sessions: opening, finding, closing, leases that run out.
+#include "tensord/server/session/session_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tensord/tests/unit/engine/engine_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using Code = absl::StatusCode;
+
+constexpr Limits kLimits{
+    .max_sessions = 3, .default_lease_seconds = 100, .max_lease_seconds = 1000};
+
+class SessionTableTest : public testing::Test {
+ protected:
+  SessionTableTest() : table_(kLimits, {}) {}
+  SessionTable table_;
+};
+
+TEST_F(SessionTableTest, OpensFindsAndCloses) {
+  const SessionRef session = *table_.Open(0, "somebody");
+  EXPECT_EQ(session->client_name(), "somebody");
+  {
+    const auto use = table_.Use(session->id());
+    ASSERT_TRUE(use.ok());
+    EXPECT_EQ(use->ref(), session);
+  }
+  ASSERT_TRUE(session->Insert(std::make_shared<Tensor>(1, TensorSpec{}, nullptr)).ok());
+  EXPECT_EQ(*table_.Close(session->id()), 1);
+  EXPECT_TRUE(session->closed());
+  EXPECT_EQ(table_.size(), 0);
+}
+
+TEST_F(SessionTableTest, AClosedSessionIsAsUnknownAsOneThatNeverWas) {
+  const std::string id = (*table_.Open(0, ""))->id();
+  ASSERT_TRUE(table_.Close(id).ok());
+  const absl::Status never = table_.Use("0123456789abcdef0123456789abcdef").status();
+  ExpectError(never, Code::kNotFound, {"OpenSession"});
+  EXPECT_EQ(table_.Use(id).status(), never);
+  EXPECT_EQ(table_.Close(id).status(), never);
+  ExpectError(table_.Use(""), Code::kInvalidArgument, {"session"});
+}
+
+TEST_F(SessionTableTest, IdsAre128RandomBits) {
+  std::set<std::string> ids;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string id = RandomId();
+    EXPECT_EQ(id.size(), 32u);
+    EXPECT_EQ(id.find_first_not_of("0123456789abcdef"), std::string::npos);
+    EXPECT_TRUE(ids.insert(id).second);
+  }
+}
+
+TEST_F(SessionTableTest, LeasesAreGrantedWithinLimits) {
+  EXPECT_EQ((*table_.Open(0, ""))->lease().count(), 100);
+  EXPECT_EQ((*table_.Open(7, ""))->lease().count(), 7);
+  EXPECT_EQ((*table_.Open(1 << 30, ""))->lease().count(), 1000);
+  ExpectError(table_.Open(-1, ""), Code::kInvalidArgument, {"-1"});
+}
+
+TEST_F(SessionTableTest, SessionsHaveALimit) {
+  std::vector<SessionRef> sessions;
+  for (int i = 0; i < 3; ++i) sessions.push_back(*table_.Open(0, ""));
+  ExpectError(table_.Open(0, ""), Code::kResourceExhausted, {"3", "--max-sessions"});
+  ASSERT_TRUE(table_.Close(sessions[1]->id()).ok());
+  const auto another = table_.Open(0, "");
+  ASSERT_TRUE(another.ok());
+  const std::vector<SessionRef> all = table_.All();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0], sessions[0]);
+  EXPECT_EQ(all[2], *another);
+  EXPECT_GT((*another)->number(), sessions[2]->number()) << "numbers aren't given anew";
+}
+
+TEST_F(SessionTableTest, ClientNamesHaveALimit) {
+  EXPECT_TRUE(table_.Open(0, std::string(128, 'x')).ok());
+  ExpectError(table_.Open(0, std::string(129, 'x')), Code::kInvalidArgument, {"129", "128"});
+}
+
+// With an engine, so that there is memory to free.
+using LeaseTest = EngineFixture;
+
+TEST_F(LeaseTest, WhenTheLeaseHasRunOutEverythingIsFreed) {
+  const SessionRef brief = *sessions_->Open(1, "brief");
+  ASSERT_TRUE(engine_
+                  ->Run(brief, {.op = "ones",
+                                .output = 1,
+                                .attrs = {{"shape", std::vector<int64_t>{16}}},
+                                .device = "cpu:1"})
+                  .ok());
+  ASSERT_TRUE(Full(1, 2, 3).ok());
+  EXPECT_TRUE(Eventually([&] { return brief->closed(); }));
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(1) == 0; }));
+  ExpectError(sessions_->Use(brief->id()), Code::kNotFound);
+  EXPECT_TRUE(Read(1).ok()) << "the other session has its lease still";
+}
+
+TEST_F(LeaseTest, ASessionInUseOutlivesItsLease) {
+  const SessionRef used = *sessions_->Open(1, "used");
+  const SessionRef unused = *sessions_->Open(2, "unused");
+  auto use = sessions_->Use(used->id());
+  ASSERT_TRUE(use.ok());
+  // The other one's end says that more time than the lease has gone by.
+  ASSERT_TRUE(Eventually([&] { return unused->closed(); }));
+  EXPECT_FALSE(used->closed());
+  *use = SessionUse();
+  EXPECT_TRUE(Eventually([&] { return used->closed(); }));
+}
+
+TEST_F(LeaseTest, TheTablesEndClosesEverySession) {
+  ASSERT_TRUE(Full(1, 2, 3).ok());
+  sessions_.reset();
+  EXPECT_TRUE(session_->closed());
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(0) == 0; }));
+}
+
+}  // namespace
+}  // namespace tensord::server

@@ -1,0 +1,184 @@
+// One session: handles, limits, the stream's commands.
+#include "tensord/server/session/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensord/tests/unit/engine/engine_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::ElementsAre;
+
+constexpr Limits kLimits{.max_handles_per_session = 4, .max_waiting_calls_per_session = 2};
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() : session_("id", 1, "test", std::chrono::seconds(60), kLimits, {}) {}
+
+  static TensorRef Make(Handle handle) {
+    return std::make_shared<Tensor>(handle, TensorSpec{DType::kInt64, {2}}, nullptr);
+  }
+  absl::Status Add(Handle handle) { return session_.Insert(Make(handle)); }
+  std::vector<Handle> Listed(Handle after, size_t limit) {
+    std::vector<Handle> handles;
+    for (const TensorRef& tensor : session_.List(after, limit)) handles.push_back(tensor->handle());
+    return handles;
+  }
+
+  Session session_;
+};
+
+TEST_F(SessionTest, HandlesAreUniqueAndNeverZero) {
+  ASSERT_TRUE(Add(7).ok());
+  EXPECT_EQ((*session_.Find(7))->handle(), 7u);
+  ExpectError(Add(7), Code::kAlreadyExists, {"7"});
+  ExpectError(Add(0), Code::kInvalidArgument, {"0"});
+  ExpectError(session_.CheckFree(7), Code::kAlreadyExists);
+  EXPECT_TRUE(session_.CheckFree(8).ok());
+  EXPECT_TRUE(Add(~Handle{0}).ok()) << "every other number will do";
+  ExpectError(session_.Find(8), Code::kNotFound, {"8"});
+}
+
+TEST_F(SessionTest, HandlesHaveALimit) {
+  for (Handle handle : {1, 2, 3, 4}) ASSERT_TRUE(Add(handle).ok());
+  ExpectError(Add(5), Code::kResourceExhausted, {"4"});
+  session_.Drop({2});
+  EXPECT_TRUE(Add(5).ok());
+}
+
+TEST_F(SessionTest, DeleteTakesAllOrNone) {
+  for (Handle handle : {1, 2, 3}) ASSERT_TRUE(Add(handle).ok());
+  ExpectError(session_.Delete({1, 9, 2, 8}), Code::kNotFound, {"9"});
+  EXPECT_THAT(Listed(0, 10), ElementsAre(1, 2, 3));
+  EXPECT_TRUE(session_.Delete({1, 3, 1}).ok()) << "named twice is named";
+  EXPECT_THAT(Listed(0, 10), ElementsAre(2));
+  EXPECT_TRUE(session_.Delete({}).ok());
+}
+
+TEST_F(SessionTest, DropPassesOverWhatIsNotThere) {
+  for (Handle handle : {1, 2}) ASSERT_TRUE(Add(handle).ok());
+  session_.Drop({5, 1, 0});
+  EXPECT_THAT(Listed(0, 10), ElementsAre(2));
+}
+
+TEST_F(SessionTest, RemoveLetsGoOfThisTensorOnly) {
+  const TensorRef tensor = Make(1);
+  ASSERT_TRUE(session_.Insert(tensor).ok());
+  session_.Remove(Make(1));
+  EXPECT_TRUE(session_.Find(1).ok());
+  session_.Remove(tensor);
+  EXPECT_FALSE(session_.Find(1).ok());
+}
+
+TEST_F(SessionTest, ListsInOrderAPageAtATime) {
+  for (Handle handle : {30, 10, 40, 20}) ASSERT_TRUE(Add(handle).ok());
+  EXPECT_THAT(Listed(0, 3), ElementsAre(10, 20, 30));
+  EXPECT_THAT(Listed(30, 3), ElementsAre(40));
+  EXPECT_THAT(Listed(40, 3), ElementsAre());
+  EXPECT_THAT(Listed(0, 0), ElementsAre());
+}
+
+TEST_F(SessionTest, PendingAreThoseNotDone) {
+  const TensorRef done = Make(1);
+  ASSERT_TRUE(session_.Insert(done).ok());
+  ASSERT_TRUE(Add(2).ok());
+  done->Finish(absl::InternalError("done all the same"));
+  const auto pending = session_.Pending();
+  ASSERT_EQ(pending.size(), 1u);
+  EXPECT_EQ(pending[0]->handle(), 2u);
+}
+
+TEST_F(SessionTest, OneStreamAtATime) {
+  ASSERT_TRUE(session_.AttachStream().ok());
+  ExpectError(session_.AttachStream(), Code::kFailedPrecondition, {"stream"});
+  session_.DetachStream();
+  EXPECT_TRUE(session_.AttachStream().ok());
+}
+
+TEST_F(SessionTest, CommandsThatHaveComeAreNotWaitedFor) {
+  EXPECT_EQ(session_.NextCommand(), 1u);
+  EXPECT_EQ(session_.NextCommand(), 2u);
+  EXPECT_EQ(session_.commands_received(), 2u);
+  for (uint64_t number : {0, 1, 2}) {
+    absl::Status told = absl::UnknownError("not told");
+    EXPECT_TRUE(session_.WhenReceived(number, [&told](absl::Status s) { told = s; }).ok());
+    EXPECT_TRUE(told.ok()) << told;
+  }
+}
+
+TEST_F(SessionTest, CommandsToComeAreAwaitedInAnyOrder) {
+  std::vector<int> told;
+  ASSERT_TRUE(
+      session_.WhenReceived(2, [&](const absl::Status& s) { told.push_back(s.ok() ? 2 : -2); })
+          .ok());
+  ASSERT_TRUE(
+      session_.WhenReceived(1, [&](const absl::Status& s) { told.push_back(s.ok() ? 1 : -1); })
+          .ok());
+  ExpectError(session_.WhenReceived(3, [](const absl::Status&) { FAIL(); }),
+              Code::kResourceExhausted, {"2"});
+  session_.NextCommand();
+  session_.NotifyReceived();
+  EXPECT_THAT(told, ElementsAre(1));
+  session_.NextCommand();
+  session_.NotifyReceived();
+  EXPECT_THAT(told, ElementsAre(1, 2));
+}
+
+TEST_F(SessionTest, ClosingEndsEverything) {
+  const TensorRef promised = Make(1);
+  ASSERT_TRUE(session_.Insert(promised).ok());
+  ASSERT_TRUE(Add(2).ok());
+  absl::Status told;
+  ASSERT_TRUE(session_.WhenReceived(5, [&told](absl::Status s) { told = s; }).ok());
+  EXPECT_EQ(session_.Close(), 2);
+  EXPECT_TRUE(session_.closed());
+  ExpectError(told, Code::kFailedPrecondition, {"session"});
+  ASSERT_TRUE(promised->done());
+  ExpectError(promised->status(), Code::kFailedPrecondition);
+  ExpectError(session_.Find(1), Code::kNotFound);
+  ExpectError(Add(3), Code::kFailedPrecondition);
+  ExpectError(session_.AttachStream(), Code::kFailedPrecondition);
+  ExpectError(session_.WhenReceived(5, [](const absl::Status&) {}), Code::kFailedPrecondition);
+  EXPECT_EQ(session_.Close(), 0);
+}
+
+TEST_F(SessionTest, TheLeaseRunsOnlyWhileNobodyUsesTheSession) {
+  const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  EXPECT_FALSE(session_.Expired(std::chrono::steady_clock::now()));
+  EXPECT_TRUE(session_.Expired(later));
+  session_.BeginUse();
+  session_.BeginUse();
+  session_.EndUse();
+  EXPECT_FALSE(session_.Expired(later));
+  session_.EndUse();
+  EXPECT_TRUE(session_.Expired(later));
+}
+
+TEST(TensorTest, IsDoneOnce) {
+  Tensor tensor(1, {DType::kInt64, {2}}, nullptr);
+  int told = 0;
+  tensor.WhenDone([&] { ++told; });
+  EXPECT_FALSE(tensor.done());
+  EXPECT_EQ(told, 0);
+  tensor.Finish(absl::InternalError("first"));
+  EXPECT_EQ(told, 1);
+  tensor.Finish(absl::InternalError("second"));
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(tensor.status().message(), "first");
+  tensor.WhenDone([&] { ++told; });
+  EXPECT_EQ(told, 2) << "at once where it is done already";
+}
+
+TEST(TensorTest, AnUploadIsClaimedOnce) {
+  Tensor tensor(1, {DType::kInt64, {2}}, nullptr);
+  EXPECT_FALSE(tensor.ClaimUpload());
+  tensor.AnnounceUpload();
+  EXPECT_TRUE(tensor.ClaimUpload());
+  EXPECT_FALSE(tensor.ClaimUpload());
+}
+
+}  // namespace
+}  // namespace tensord::server
