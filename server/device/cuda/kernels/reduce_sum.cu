@@ -3,7 +3,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Integers and bool are summed in int64, wrapping.
+// int64 wraps around.
 template <typename T>
 struct Sum {
   static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;
@@ -83,8 +83,11 @@ struct Norm {
   }
 };
 
+// Other integers and bool are cast to int64 before they get here.
+using SummedTypes = Types<int64_t, Half, BFloat16, float, double>;
+
 constexpr ReduceKernel kKernels[] = {
-    {"sum", LaunchersFor<ReduceLauncher, ReduceFamily<Sum>>(AllTypes())},
+    {"sum", LaunchersFor<ReduceLauncher, ReduceFamily<Sum>>(SummedTypes())},
     {"mean", LaunchersFor<ReduceLauncher, ReduceFamily<Mean>>(FloatingTypes())},
     {"norm", LaunchersFor<ReduceLauncher, ReduceFamily<Norm>>(FloatingTypes())},
 };

@@ -38,7 +38,8 @@ inline constexpr int64_t kPartialBytes = 16;
 
 using ReduceLauncher = cudaError_t (*)(const ReduceJob& job, cudaStream_t stream);
 
-// Keyed by the dtype of the input. sum: integers and bool give int64; argmax, argmin: int64.
+// Keyed by the dtype of the input, which is that of the result too, but for argmax and argmin,
+// whose result is int64. Of the integers sum takes int64 alone.
 struct ReduceKernel {
   const char* op;
   ByDType<ReduceLauncher> by_dtype;

@@ -1,0 +1,198 @@
+// cuBLASLt's matrices are column-major. A row-major (r, c) matrix is, byte for byte, the
+// column-major (c, r) matrix of its transpose, so instead of out = a · b we ask for outᵀ = bᵀ · aᵀ:
+// cuBLASLt's left operand is b, its right one is a, and its result has n rows and m columns. Its
+// bias runs along the rows of the result, which are our n columns.
+#include "tensord/server/device/cuda/blas.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+
+namespace tensord::server::cuda {
+namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
+constexpr size_t kMaxPlans = 1024;
+constexpr uint32_t kMaxAlignment = 256;
+
+cudaDataType_t DataType(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return CUDA_R_16F;
+    case DType::kBFloat16:
+      return CUDA_R_16BF;
+    case DType::kFloat64:
+      return CUDA_R_64F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+cublasComputeType_t ComputeType(const MatmulProblem& problem) {
+  if (problem.dtype == DType::kFloat64) return CUBLAS_COMPUTE_64F;
+  const bool tf32 = problem.dtype == DType::kFloat32 && problem.allow_tf32;
+  return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+cublasLtEpilogue_t LibraryEpilogue(const MatmulProblem& problem) {
+  switch (problem.epilogue) {
+    case Epilogue::kRelu:
+      return problem.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Epilogue::kGeluTanh:
+      return problem.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    default:
+      return problem.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+// The greatest power of two that divides the address, and no more than matters.
+uint32_t AlignmentOf(const void* address) {
+  const auto value = reinterpret_cast<uintptr_t>(address);
+  if (value == 0) return kMaxAlignment;
+  return static_cast<uint32_t>(std::min<uintptr_t>(value & (~value + 1), kMaxAlignment));
+}
+
+template <typename T>
+cublasStatus_t SetMatmul(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t attribute,
+                         T value) {
+  return cublasLtMatmulDescSetAttribute(matmul, attribute, &value, sizeof(value));
+}
+
+template <typename T>
+cublasStatus_t SetPreference(cublasLtMatmulPreference_t preference,
+                             cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+}
+
+// A dense column-major matrix, `batch` times.
+absl::Status FillLayout(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t columns,
+                        int64_t batch, int64_t stride) {
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      cublasLtMatrixLayoutInit(layout, DataType(dtype), static_cast<uint64_t>(rows),
+                               static_cast<uint64_t>(columns), /*ld=*/rows));
+  if (batch == 1) return absl::OkStatus();
+  const auto count = static_cast<int32_t>(batch);
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutSetAttribute(
+      layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatrixLayoutSetAttribute(
+      layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Blas>> Blas::Create(cudaStream_t stream) {
+  std::unique_ptr<Blas> blas(new Blas);
+  blas->stream_ = stream;
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&blas->handle_));
+  TENSORD_ASSIGN_OR_RETURN(blas->workspace_, MakeDeviceMemory(kWorkspaceBytes));
+  return blas;
+}
+
+Blas::~Blas() {
+  if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+absl::Status Blas::FillPlan(Plan& plan, const void* bias) const {
+  const MatmulProblem& p = plan.key.problem;
+  const cudaDataType_t scale = p.dtype == DType::kFloat64 ? CUDA_R_64F : CUDA_R_32F;
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulDescInit(&plan.matmul, ComputeType(p), scale));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_TRANSA,
+                                           p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_TRANSB,
+                                           p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, LibraryEpilogue(p)));
+  if (p.bias) {  // the choice of an algorithm looks at it
+    TENSORD_CUBLAS_RETURN_IF_ERROR(
+        SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+  }
+  // Stored (k, n) or, transposed, (n, k); and (m, k) or (k, m): column-major the other way round.
+  TENSORD_RETURN_IF_ERROR(FillLayout(&plan.left, p.dtype, p.transpose_b ? p.k : p.n,
+                                     p.transpose_b ? p.n : p.k, p.batch, p.b_stride));
+  TENSORD_RETURN_IF_ERROR(FillLayout(&plan.right, p.dtype, p.transpose_a ? p.m : p.k,
+                                     p.transpose_a ? p.k : p.m, p.batch, p.a_stride));
+  TENSORD_RETURN_IF_ERROR(FillLayout(&plan.out, p.dtype, p.n, p.m, p.batch, p.m * p.n));
+  return ChooseAlgorithm(plan);
+}
+
+absl::Status Blas::ChooseAlgorithm(Plan& plan) const {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatmulPreferenceInit(&preference));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(SetPreference(&preference,
+                                               CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               static_cast<uint64_t>(kWorkspaceBytes)));
+  // Partial sums meet in the compute type: float16 ones would lose what float32 had kept.
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      SetPreference(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                    static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+  const Alignment& alignment = plan.key.alignment;
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      SetPreference(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.b));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      SetPreference(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      SetPreference(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.out));
+  TENSORD_CUBLAS_RETURN_IF_ERROR(
+      SetPreference(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.out));
+  cublasLtMatmulHeuristicResult_t result = {};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, &plan.matmul, &plan.left, &plan.right, &plan.out, &plan.out, &preference,
+      /*requestedAlgoCount=*/1, &result, &found);
+  // Sizes past what the library can count are invalid to it, others merely not supported.
+  if (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED ||
+      (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
+    return absl::UnimplementedError("cuBLASLt has no algorithm for a product of this kind");
+  }
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    return CublasStatus(status, "cublasLtMatmulAlgoGetHeuristic");
+  }
+  if (result.state != CUBLAS_STATUS_SUCCESS) {
+    return CublasStatus(result.state, "cublasLtMatmulAlgoGetHeuristic");
+  }
+  plan.algorithm = result.algo;
+  plan.workspace_bytes = result.workspaceSize;
+  return absl::OkStatus();
+}
+
+Blas::Plan& Blas::PlanFor(const Key& key, const void* bias) {
+  if (auto it = plan_by_key_.find(key); it != plan_by_key_.end()) {
+    plans_.splice(plans_.begin(), plans_, it->second);
+    return plans_.front();
+  }
+  if (plans_.size() >= kMaxPlans) {
+    plan_by_key_.erase(plans_.back().key);
+    plans_.pop_back();
+  }
+  Plan& plan = plans_.emplace_front();
+  plan.key = key;
+  plan.status = FillPlan(plan, bias);
+  plan_by_key_[key] = plans_.begin();
+  return plan;
+}
+
+absl::Status Blas::Multiply(const MatmulProblem& problem, const void* a, const void* b,
+                            const void* bias, void* out) {
+  Plan& plan = PlanFor(
+      {problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(out), AlignmentOf(bias)}}, bias);
+  if (!plan.status.ok()) return plan.status;
+  if (problem.bias) {
+    TENSORD_CUBLAS_RETURN_IF_ERROR(
+        SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+  }
+  const float one32 = 1, zero32 = 0;
+  const double one64 = 1, zero64 = 0;
+  const bool in_double = problem.dtype == DType::kFloat64;
+  const void* alpha = in_double ? static_cast<const void*>(&one64) : &one32;
+  const void* beta = in_double ? static_cast<const void*>(&zero64) : &zero32;
+  TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtMatmul(
+      handle_, &plan.matmul, alpha, b, &plan.left, a, &plan.right, beta, out, &plan.out, out,
+      &plan.out, &plan.algorithm, workspace_.get(), plan.workspace_bytes, stream_));
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,100 @@
+// Products of floating-point matrices by cuBLASLt.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/common/dtype.h"
+#include "tensord/server/device/cuda/cuda_handles.h"
+
+namespace tensord::server::cuda {
+
+// What is done to a product before it is stored, without a pass of its own.
+enum class Epilogue : uint8_t { kNone, kRelu, kGeluTanh };
+
+// For each of `batch` items: (m, k) · (k, n) -> (m, n), all row-major and dense, all of one
+// floating dtype, none of the sizes 0. float16 and bfloat16 are accumulated in float32.
+struct MatmulProblem {
+  DType dtype = DType::kUnspecified;
+  bool allow_tf32 = false;
+  bool transpose_a = false;  // a is stored (k, m)
+  bool transpose_b = false;  // b is stored (n, k)
+  int64_t m = 0, n = 0, k = 0;
+  int64_t batch = 1;                   // at most kMaxBatch
+  int64_t a_stride = 0, b_stride = 0;  // elements from one item to the next; 0: one for all
+  bool bias = false;                   // (n) is added to every row
+  Epilogue epilogue = Epilogue::kNone;
+
+  friend bool operator==(const MatmulProblem&, const MatmulProblem&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const MatmulProblem& p) {
+    return H::combine(std::move(h), p.dtype, p.allow_tf32, p.transpose_a, p.transpose_b, p.m, p.n,
+                      p.k, p.batch, p.a_stride, p.b_stride, p.bias, p.epilogue);
+  }
+};
+
+// Not thread-safe: for the one thread that launches a device's kernels, and for one stream, since
+// all products share a workspace.
+class Blas {
+ public:
+  static constexpr int64_t kMaxBatch = 63 * 1024;  // the library's kernels refuse 2^16 and more
+
+  // On the current device, for work on `stream`.
+  static absl::StatusOr<std::unique_ptr<Blas>> Create(cudaStream_t stream);
+  ~Blas();
+
+  // Enqueues the product. `bias` is null where the problem has none. UNIMPLEMENTED, with nothing
+  // enqueued, where the library has no kernel for the problem.
+  absl::Status Multiply(const MatmulProblem& problem, const void* a, const void* b,
+                        const void* bias, void* out);
+
+ private:
+  // Boundaries that addresses lie on, which a kernel may count on.
+  struct Alignment {
+    uint32_t a = 0, b = 0, out = 0, bias = 0;
+    friend bool operator==(const Alignment&, const Alignment&) = default;
+  };
+  struct Key {
+    MatmulProblem problem;
+    Alignment alignment;
+    friend bool operator==(const Key&, const Key&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& key) {
+      return H::combine(std::move(h), key.problem, key.alignment.a, key.alignment.b,
+                        key.alignment.out, key.alignment.bias);
+    }
+  };
+  // How a problem is solved; kept, because asking the library takes far longer than a small
+  // product.
+  struct Plan {
+    Key key;
+    absl::Status status;  // why there is none
+    cublasLtMatmulDescOpaque_t matmul;
+    cublasLtMatrixLayoutOpaque_t left, right, out;  // as cuBLASLt sees them: see blas.cc
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes = 0;
+  };
+  using Plans = std::list<Plan>;
+
+  Blas() = default;
+
+  // `bias` serves the choice of an algorithm; every product sets its own.
+  Plan& PlanFor(const Key& key, const void* bias);
+  absl::Status FillPlan(Plan& plan, const void* bias) const;
+  absl::Status ChooseAlgorithm(Plan& plan) const;
+
+  cublasLtHandle_t handle_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  DeviceMemory workspace_;
+  Plans plans_;  // the last used first
+  absl::flat_hash_map<Key, Plans::iterator> plan_by_key_;
+};
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,168 @@
+#include "tensord/server/device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/cuda_device_internal.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+
+namespace tensord::server::cuda {
+
+CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
+    : info_(std::move(info)), accountant_(info_.name, total_bytes, limit_bytes) {}
+
+absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
+  TENSORD_ASSIGN_OR_RETURN(pool_, MemoryPool::Create(info_.physical_index, limit_bytes));
+  TENSORD_ASSIGN_OR_RETURN(compute_, MakeStream());
+  TENSORD_ASSIGN_OR_RETURN(retire_, MakeStream());
+  TENSORD_ASSIGN_OR_RETURN(uploads_, UploadRing::Create());
+  TENSORD_ASSIGN_OR_RETURN(downloads_, DownloadRing::Create());
+  TENSORD_ASSIGN_OR_RETURN(blas_, Blas::Create(compute_.get()));
+  context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get()};
+  fences_ = std::make_unique<FenceThread>(info_.physical_index, &events_);
+  return absl::OkStatus();
+}
+
+CudaDevice::~CudaDevice() {
+  const DeviceGuard guard(info_.physical_index);
+  fences_.reset();
+  for (const Stream* stream : {&compute_, &retire_}) {
+    if (stream->get() != nullptr) cudaStreamSynchronize(stream->get());
+  }
+  blas_.reset();
+  downloads_.reset();
+  uploads_.reset();
+}
+
+void CudaDevice::BindThread() { cudaSetDevice(info_.physical_index); }
+
+absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes) {
+  const DeviceGuard guard(info_.physical_index);
+  absl::StatusOr<void*> data = pool_->Allocate(size_bytes, compute_.get());
+  if (!absl::IsResourceExhausted(data.status())) return data;
+  size_t free_bytes = 0, total_bytes = 0;
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return accountant_.PhysicallyExhausted(size_bytes, static_cast<int64_t>(free_bytes));
+}
+
+absl::StatusOr<BufferRef> CudaDevice::Allocate(int64_t size_bytes) {
+  TENSORD_RETURN_IF_ERROR(accountant_.Reserve(size_bytes));
+  void* data = nullptr;
+  if (size_bytes > 0) {
+    absl::StatusOr<void*> memory = AllocateMemory(size_bytes);
+    if (!memory.ok()) {
+      accountant_.Release(size_bytes);
+      return memory.status();
+    }
+    data = *memory;
+  }
+  return BufferRef(std::make_shared<CudaBuffer>(this, data, size_bytes));
+}
+
+void CudaDevice::Release(CudaBuffer& buffer) {
+  if (buffer.data() != nullptr) {
+    const DeviceGuard guard(info_.physical_index);
+    // Uploads that nobody waited for: of a tensor that was given up half way.
+    absl::Status status =
+        uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
+    std::vector<Event> readers = buffer.TakeReaders();
+    if (!readers.empty() && status.ok()) status = FreeBehindReaders(buffer.data(), readers);
+    // A stream refuses only when the context is lost, and then nothing uses memory any more.
+    if (readers.empty() || !status.ok()) MemoryPool::Free(buffer.data(), compute_.get());
+  }
+  accountant_.Release(buffer.size_bytes());
+}
+
+absl::Status CudaDevice::FreeBehindReaders(void* data, const std::vector<Event>& readers) {
+  TENSORD_RETURN_IF_ERROR(OrderStreams(compute_.get(), retire_.get(), events_));
+  for (const Event& reader : readers) {
+    TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(retire_.get(), reader.get(), 0));
+  }
+  MemoryPool::Free(data, retire_.get());
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Launch(const KernelCall& call) {
+  const Kernel* kernel = FindKernel(call.schema->name);
+  if (kernel == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("the CUDA backend has no kernel for ", call.schema->name));
+  }
+  const DeviceGuard guard(info_.physical_index);
+  for (const Operand& input : call.inputs) {
+    if (input.data == nullptr) continue;
+    TENSORD_RETURN_IF_ERROR(
+        uploads_->OrderAfterUploads(input.data, input.spec->size_bytes(), compute_.get()));
+  }
+  return (*kernel)(call, context_);
+}
+
+absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  const DeviceGuard guard(info_.physical_index);
+  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst).OrderUploadsOnce(
+      [&] { return OrderStreams(compute_.get(), uploads_->stream(), events_); }));
+  return uploads_->Upload(static_cast<char*>(dst.data()) + offset, src, bytes);
+}
+
+absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  const DeviceGuard guard(info_.physical_index);
+  const char* data = static_cast<const char*>(src.data()) + offset;
+  TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));
+  return downloads_->Download(dst, data, bytes);
+}
+
+absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  if (src.device().name().kind == DeviceKind::kCuda) {
+    return CopyFromCuda(dst, static_cast<const CudaBuffer&>(src), bytes);
+  }
+  if (!src.device().host_accessible()) {
+    return absl::UnimplementedError(
+        absl::StrCat(name().ToString(), " can't copy from ", src.device().name().ToString()));
+  }
+  // Kernels launched after it wait for the upload, as after any Write().
+  return Write(dst, 0, src.data(), bytes);
+}
+
+absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes) {
+  auto& source = static_cast<CudaDevice&>(src.device());
+  const DeviceGuard guard(info_.physical_index);
+  // Kernels have left `src` complete; an upload into it may be under way on its device's stream.
+  TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));
+  const auto size = static_cast<size_t>(bytes);
+  if (source.info_.physical_index == info_.physical_index) {
+    TENSORD_CUDA_RETURN_IF_ERROR(
+        cudaMemcpyAsync(dst.data(), src.data(), size, cudaMemcpyDeviceToDevice, compute_.get()));
+  } else {
+    source.pool_->AllowPeer(info_.physical_index);
+    TENSORD_CUDA_RETURN_IF_ERROR(cudaMemcpyPeerAsync(dst.data(), info_.physical_index, src.data(),
+                                                     source.info_.physical_index, size,
+                                                     compute_.get()));
+  }
+  if (&source == this) return absl::OkStatus();  // freed on the very stream that copies
+  TENSORD_ASSIGN_OR_RETURN(Event event, RecordOnCompute());
+  src.AddReader(std::move(event));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
+  TENSORD_ASSIGN_OR_RETURN(Event event, events_.Acquire());
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaEventRecord(event.get(), compute_.get()));
+  return event;
+}
+
+void CudaDevice::Fence(std::function<void(absl::Status)> done) {
+  const DeviceGuard guard(info_.physical_index);
+  absl::StatusOr<Event> event = RecordOnCompute();
+  if (event.ok()) {
+    fences_->Add(*std::move(event), std::move(done));
+  } else {
+    done(event.status());
+  }
+}
+
+}  // namespace tensord::server::cuda

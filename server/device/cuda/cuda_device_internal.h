@@ -1,0 +1,99 @@
+// The classes behind cuda_device.h.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/device/cuda/blas.h"
+#include "tensord/server/device/cuda/cuda_handles.h"
+#include "tensord/server/device/cuda/fence_thread.h"
+#include "tensord/server/device/cuda/kernel_table.h"
+#include "tensord/server/device/cuda/memory_pool.h"
+#include "tensord/server/device/cuda/staging.h"
+#include "tensord/server/device/device.h"
+#include "tensord/server/device/memory_accountant.h"
+
+namespace tensord::server::cuda {
+
+class CudaDevice;
+
+// Memory of a CudaDevice. Allocated on its compute stream, and freed behind everything that any
+// stream had been given to do with it by then.
+class CudaBuffer final : public Buffer {
+ public:
+  CudaBuffer(CudaDevice* device, void* data, int64_t size_bytes);
+  ~CudaBuffer() override;
+
+  // Another device's stream reads the buffer until `event` has come to pass. Thread-safe.
+  void AddReader(Event event) const;
+  std::vector<Event> TakeReaders();
+
+  // Whether uploads must still be told to wait for the allocation; `order` tells them, and is
+  // called at most once with success. Thread-safe.
+  absl::Status OrderUploadsOnce(const std::function<absl::Status()>& order);
+
+ private:
+  mutable Mutex mu_;
+  mutable std::vector<Event> readers_ ABSL_GUARDED_BY(mu_);
+  bool uploads_ordered_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Streams, and how they are ordered:
+//   compute   allocations, kernels, copies from other devices, frees. What Fence() waits for.
+//   upload    Write(). Waits for the compute stream as it is at the first write to a buffer, where
+//             the memory's last user may still be at work. Whatever then uses a buffer — a kernel,
+//             a copy, a read, the free — waits for those uploads into it that are still under way
+//             (UploadRing::OrderAfterUploads), and for no others.
+//   download  Read(). Of complete buffers, so it waits for uploads alone.
+//   retire    frees of buffers that another device has copied from: it waits for that device, which
+//             the compute stream must not.
+class CudaDevice final : public Device {
+ public:
+  static absl::StatusOr<std::unique_ptr<Device>> Create(DeviceName name, int physical_index,
+                                                        int64_t limit_bytes);
+  ~CudaDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+  MemoryStats memory() const override { return accountant_.Snapshot(); }
+  bool host_accessible() const override { return false; }
+  absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
+  absl::Status Launch(const KernelCall& call) override;
+  absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
+  absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
+  absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
+  void Fence(std::function<void(absl::Status)> done) override;
+  void BindThread() override;
+
+  // Takes back what `buffer` holds. From its destructor.
+  void Release(CudaBuffer& buffer);
+
+ private:
+  CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes);
+
+  absl::Status Start(int64_t limit_bytes, int multiprocessors);
+  absl::StatusOr<void*> AllocateMemory(int64_t size_bytes);
+  absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
+  absl::Status FreeBehindReaders(void* data, const std::vector<Event>& readers);
+  absl::StatusOr<Event> RecordOnCompute();
+
+  const DeviceInfo info_;
+  MemoryAccountant accountant_;
+  EventPool events_;
+  std::unique_ptr<MemoryPool> pool_;
+  Stream compute_, retire_;
+  std::unique_ptr<UploadRing> uploads_;
+  std::unique_ptr<DownloadRing> downloads_;
+  std::unique_ptr<Blas> blas_;
+  KernelContext context_;  // executor thread
+  std::unique_ptr<FenceThread>
+      fences_;  // last: it calls back into what is above until it is joined
+};
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,107 @@
+// Which GPUs there are, and devices on them.
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/cuda/cuda_device_internal.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/kernels/probe.h"
+
+namespace tensord::server {
+namespace cuda {
+namespace {
+
+std::string Version(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+std::string WhyNone(cudaError_t error) {
+  if (error == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+      return absl::StrCat("driver too old: it supports CUDA ", Version(driver),
+                          ", and this program was built for CUDA ", Version(CUDART_VERSION));
+    }
+    return absl::StrCat("no driver: ", cudaGetErrorString(error));
+  }
+  if (error == cudaSuccess || error == cudaErrorNoDevice) {
+    return "no GPU: no CUDA-capable device is detected";
+  }
+  return absl::StrCat("driver failed: ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+}
+
+// "GPU-01234567-89ab-…", as nvidia-smi prints it.
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    absl::StrAppend(&text, absl::Hex(static_cast<unsigned char>(uuid.bytes[i]), absl::kZeroPad2));
+  }
+  return text;
+}
+
+absl::Status CheckIndex(int physical_index) {
+  std::string reason;
+  const int count = CudaDeviceCount(&reason);
+  if (count == 0) return absl::UnavailableError(absl::StrCat("CUDA can't be used: ", reason));
+  if (physical_index >= 0 && physical_index < count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no GPU ", physical_index, ": this machine has ", count,
+                   count == 1 ? ", number 0" : absl::StrCat(", 0 to ", count - 1)));
+}
+
+absl::Status CheckKernels(const DeviceInfo& info) {
+  const cudaError_t error = ProbeKernels();
+  if (error == cudaSuccess) return absl::OkStatus();
+  const absl::Status status = CudaStatus(error, "loading kernels");
+  return absl::Status(status.code(),
+                      absl::StrCat("GPU ", info.physical_index, " (", info.model,
+                                   ", compute capability ", info.compute_capability,
+                                   ") can't run this program's kernels: ", status.message(),
+                                   "; build with its architecture in CMAKE_CUDA_ARCHITECTURES"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int physical_index,
+                                                           int64_t limit_bytes) {
+  TENSORD_RETURN_IF_ERROR(CheckIndex(physical_index));
+  const DeviceGuard guard(physical_index);
+  cudaDeviceProp properties;
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, physical_index));
+  DeviceInfo info;
+  info.name = name;
+  info.physical_index = physical_index;
+  info.model = properties.name;
+  info.uuid = UuidText(properties.uuid);
+  info.compute_capability = absl::StrCat(properties.major, ".", properties.minor);
+  TENSORD_RETURN_IF_ERROR(CheckKernels(info));
+  std::unique_ptr<CudaDevice> device(new CudaDevice(
+      std::move(info), static_cast<int64_t>(properties.totalGlobalMem), limit_bytes));
+  TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, properties.multiProcessorCount));
+  return device;
+}
+
+}  // namespace cuda
+
+int CudaDeviceCount(std::string* reason) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  cudaGetLastError();
+  if (reason != nullptr) *reason = cuda::WhyNone(error);
+  return 0;
+}
+
+absl::StatusOr<int64_t> CudaTotalMemory(int physical_index) {
+  TENSORD_RETURN_IF_ERROR(cuda::CheckIndex(physical_index));
+  cudaDeviceProp properties;
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, physical_index));
+  return static_cast<int64_t>(properties.totalGlobalMem);
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
+                                                       int64_t limit_bytes) {
+  return cuda::CudaDevice::Create(name, physical_index, limit_bytes);
+}
+
+}  // namespace tensord::server

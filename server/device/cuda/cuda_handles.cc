@@ -1,0 +1,72 @@
+#include "tensord/server/device/cuda/cuda_handles.h"
+
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+
+namespace tensord::server::cuda {
+
+DeviceGuard::DeviceGuard(int physical_index) {
+  if (cudaGetDevice(&previous_) == cudaSuccess && previous_ == physical_index) return;
+  restore_ = cudaSetDevice(physical_index) == cudaSuccess;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (restore_) cudaSetDevice(previous_);
+}
+
+absl::StatusOr<Stream> MakeStream() {
+  cudaStream_t stream = nullptr;
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return Stream(stream);
+}
+
+absl::StatusOr<Event> MakeEvent() {
+  cudaEvent_t event = nullptr;
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return Event(event);
+}
+
+absl::StatusOr<PinnedMemory> MakePinnedMemory(int64_t bytes) {
+  void* memory = nullptr;
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocDefault));
+  return PinnedMemory(memory);
+}
+
+absl::StatusOr<DeviceMemory> MakeDeviceMemory(int64_t bytes) {
+  void* memory = nullptr;
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaMalloc(&memory, static_cast<size_t>(bytes)));
+  return DeviceMemory(memory);
+}
+
+absl::StatusOr<Event> EventPool::Acquire() {
+  {
+    MutexLock lock(&mu_);
+    if (!idle_.empty()) {
+      Event event = std::move(idle_.back());
+      idle_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+  return Event(event);
+}
+
+void EventPool::Return(Event event) {
+  constexpr size_t kMostIdle = 1024;
+  MutexLock lock(&mu_);
+  if (idle_.size() < kMostIdle) idle_.push_back(std::move(event));
+}
+
+absl::Status OrderStreams(cudaStream_t earlier, cudaStream_t later, EventPool& events) {
+  TENSORD_ASSIGN_OR_RETURN(Event event, events.Acquire());
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaEventRecord(event.get(), earlier));
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(later, event.get(), 0));
+  // The wait is for what has been recorded by now: recording anew doesn't touch it.
+  events.Return(std::move(event));
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,59 @@
+#include "tensord/server/device/cuda/fence_thread.h"
+
+#include <chrono>
+#include <utility>
+
+#include "tensord/server/device/cuda/cuda_status.h"
+
+namespace tensord::server::cuda {
+
+FenceThread::FenceThread(int physical_index, EventPool* events)
+    : physical_index_(physical_index), events_(events), thread_([this] { Run(); }) {}
+
+FenceThread::~FenceThread() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  wake_.SignalAll();
+  thread_.join();
+}
+
+void FenceThread::Add(Event event, std::function<void(absl::Status)> done) {
+  {
+    MutexLock lock(&mu_);
+    fences_.push_back({std::move(event), std::move(done)});
+  }
+  wake_.Signal();
+}
+
+absl::Status FenceThread::WaitFor(cudaEvent_t event) {
+  // Most fences come soon, and being woken takes longer than that.
+  constexpr auto kSpin = std::chrono::microseconds(50);
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  cudaError_t state = cudaEventQuery(event);
+  while (state == cudaErrorNotReady && std::chrono::steady_clock::now() < deadline) {
+    state = cudaEventQuery(event);
+  }
+  if (state == cudaErrorNotReady) state = cudaEventSynchronize(event);
+  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  return CudaStatus(state, "waiting for the device");
+}
+
+void FenceThread::Run() {
+  const DeviceGuard guard(physical_index_);
+  while (true) {
+    Fence fence;
+    {
+      MutexLock lock(&mu_);
+      while (fences_.empty() && !stopping_) wake_.Wait(&mu_);
+      if (fences_.empty()) return;
+      fence = std::move(fences_.front());
+      fences_.pop_front();
+    }
+    fence.done(WaitFor(fence.event.get()));
+    events_->Return(std::move(fence.event));
+  }
+}
+
+}  // namespace tensord::server::cuda

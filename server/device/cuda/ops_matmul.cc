@@ -1,0 +1,258 @@
+// Matrix products and linear layers.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/blas.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/kernel_table.h"
+#include "tensord/server/device/cuda/kernels/elementwise.h"
+#include "tensord/server/device/cuda/kernels/integer_matmul.h"
+
+namespace tensord::server::cuda {
+namespace {
+
+// A matmul brought to matrices: (m, k) · (k, n) -> (m, n) for every index of `batch`, whose strides
+// are those of (a, b) in elements. The output's items lie one after another.
+struct BatchedMatmul {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t m = 1, n = 1, k = 1;
+  StridedLoop<2> batch;
+};
+
+// What an operand has beside its last two dimensions.
+Shape BatchShape(const Shape& shape) {
+  return Shape(shape.dims().first(std::max(shape.rank() - 2, 0)));
+}
+
+Dims BatchStrides(const Shape& operand, const Shape& batch, int64_t matrix_elements) {
+  Dims strides = BroadcastStrides(BatchShape(operand), batch);
+  for (int64_t& stride : strides) stride *= matrix_elements;
+  return strides;
+}
+
+// A vector is a row on the left and a column on the right.
+BatchedMatmul DescribeMatmul(const KernelCall& call) {
+  const Shape& a = call.inputs[0].spec->shape;
+  const Shape& b = call.inputs[1].spec->shape;
+  BatchedMatmul matmul;
+  matmul.transpose_a = call.attrs->Bool("transpose_a");
+  matmul.transpose_b = call.attrs->Bool("transpose_b");
+  matmul.k = a.dim(a.rank() - 1);
+  if (a.rank() > 1) {
+    matmul.m = a.dim(a.rank() - 2);
+    if (matmul.transpose_a) std::swap(matmul.m, matmul.k);
+  }
+  if (b.rank() > 1) matmul.n = b.dim(b.rank() - (matmul.transpose_b ? 2 : 1));
+  const Shape& out = call.output.spec->shape;
+  const int matrix_dims = (a.rank() > 1 ? 1 : 0) + (b.rank() > 1 ? 1 : 0);
+  const Shape batch(out.dims().first(out.rank() - matrix_dims));
+  const Dims a_strides = BatchStrides(a, batch, matmul.m * matmul.k);
+  const Dims b_strides = BatchStrides(b, batch, matmul.k * matmul.n);
+  matmul.batch =
+      MakeStridedLoop<2>(batch.rank(), batch.dims().data(), {a_strides.data(), b_strides.data()});
+  return matmul;
+}
+
+// Many matrices times one matrix are one tall matrix times it.
+void FoldBatchIntoRows(BatchedMatmul& matmul) {
+  const StridedLoop<2>& batch = matmul.batch;
+  const bool folds = !matmul.transpose_a && batch.rank == 1 && batch.stride[1][0] == 0 &&
+                     batch.stride[0][0] == matmul.m * matmul.k && batch.size > 1;
+  if (!folds) return;
+  matmul.m *= batch.size;
+  matmul.batch = MakeStridedLoop<2>(0, nullptr, {nullptr, nullptr});
+}
+
+const void* At(const void* data, int64_t elements, DType dtype) {
+  return static_cast<const char*>(data) + elements * SizeOf(dtype);
+}
+
+void* At(void* data, int64_t elements, DType dtype) {
+  return static_cast<char*>(data) + elements * SizeOf(dtype);
+}
+
+// `problem.batch` items, in calls of what the library takes at a time, or one by one where it takes
+// no batch of this kind.
+absl::Status MultiplyRun(const MatmulProblem& problem, const void* a, const void* b, void* out,
+                         Blas& blas) {
+  int64_t at_once = std::min(problem.batch, Blas::kMaxBatch);
+  for (int64_t item = 0; item < problem.batch;) {
+    MatmulProblem part = problem;
+    part.batch = std::min(at_once, problem.batch - item);
+    if (part.batch == 1) part.a_stride = part.b_stride = 0;
+    const absl::Status status =
+        blas.Multiply(part, At(a, item * problem.a_stride, problem.dtype),
+                      At(b, item * problem.b_stride, problem.dtype), nullptr,
+                      At(out, item * problem.m * problem.n, problem.dtype));
+    if (absl::IsUnimplemented(status) && part.batch > 1) {
+      at_once = 1;
+      continue;
+    }
+    TENSORD_RETURN_IF_ERROR(status);
+    item += part.batch;
+  }
+  return absl::OkStatus();
+}
+
+// The library steps through a batch by one stride; the batch's outer axes are ours to walk.
+absl::Status MultiplyFloating(const KernelCall& call, const BatchedMatmul& matmul,
+                              KernelContext& context) {
+  const StridedLoop<2>& batch = matmul.batch;
+  const int last = batch.rank - 1;
+  MatmulProblem problem;
+  problem.dtype = call.output.spec->dtype;
+  problem.allow_tf32 = call.attrs->Bool("allow_tf32");
+  problem.transpose_a = matmul.transpose_a;
+  problem.transpose_b = matmul.transpose_b;
+  problem.m = matmul.m;
+  problem.n = matmul.n;
+  problem.k = matmul.k;
+  problem.batch = batch.extent[last];
+  problem.a_stride = batch.stride[0][last];
+  problem.b_stride = batch.stride[1][last];
+  for (int64_t item = 0; item < batch.size; item += problem.batch) {
+    int64_t offset[2];
+    batch.Offsets(item, offset);
+    TENSORD_RETURN_IF_ERROR(MultiplyRun(
+        problem, At(call.inputs[0].data, offset[0], problem.dtype),
+        At(call.inputs[1].data, offset[1], problem.dtype),
+        At(call.output.data, item * problem.m * problem.n, problem.dtype), *context.blas));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MultiplyIntegers(const KernelCall& call, const BatchedMatmul& matmul,
+                              KernelContext& context) {
+  const IntegerMatmulLauncher launch = IntegerMatmulLaunchers()[DTypeNumber(call.output)];
+  if (launch == nullptr) return NoKernelError(call);
+  IntegerMatmulJob job;
+  job.a = call.inputs[0].data;
+  job.b = call.inputs[1].data;
+  job.out = call.output.data;
+  job.m = matmul.m;
+  job.n = matmul.n;
+  job.k = matmul.k;
+  job.a_row_stride = matmul.transpose_a ? 1 : matmul.k;
+  job.a_column_stride = matmul.transpose_a ? matmul.m : 1;
+  job.b_row_stride = matmul.transpose_b ? 1 : matmul.n;
+  job.b_column_stride = matmul.transpose_b ? matmul.k : 1;
+  job.batch = matmul.batch;
+  return LaunchStatus(call, launch(job, context.stream));
+}
+
+absl::Status Zero(const KernelCall& call, KernelContext& context) {
+  const auto bytes = static_cast<size_t>(call.output.spec->size_bytes());
+  return LaunchStatus(call, cudaMemsetAsync(call.output.data, 0, bytes, context.stream));
+}
+
+// An error of the library's says neither op nor shapes.
+absl::Status WithOperands(const KernelCall& call, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(call.schema->name, " of ", call.inputs[0].spec->ToString(), " and ",
+                   call.inputs[1].spec->ToString(), " on CUDA: ", status.message()));
+}
+
+absl::Status RunMatmul(const KernelCall& call, KernelContext& context) {
+  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  BatchedMatmul matmul = DescribeMatmul(call);
+  if (matmul.k == 0) return Zero(call, context);
+  FoldBatchIntoRows(matmul);
+  if (!IsFloating(call.output.spec->dtype)) return MultiplyIntegers(call, matmul, context);
+  return WithOperands(call, MultiplyFloating(call, matmul, context));
+}
+
+// out += bias, along the last of (rows, columns).
+absl::Status AddBias(const KernelCall& call, int64_t rows, int64_t columns,
+                     KernelContext& context) {
+  static const BinaryKernel& add = ArithmeticKernels()[0];
+  const int64_t extent[] = {rows, columns};
+  const int64_t out_strides[] = {columns, 1};
+  const int64_t bias_strides[] = {0, 1};
+  const auto loop = MakeStridedLoop<2>(2, extent, {out_strides, bias_strides});
+  return LaunchStatus(call, add.by_dtype[DTypeNumber(call.output)](
+                                call.output.data, call.inputs[2].data, call.output.data,
+                                rows * columns, &loop, context.stream));
+}
+
+absl::Status Activate(const KernelCall& call, const std::string& activation,
+                      KernelContext& context) {
+  for (const UnaryKernel& kernel : UnaryKernels()) {
+    if (kernel.op != activation) continue;
+    return LaunchStatus(call, kernel.by_dtype[DTypeNumber(call.output)](
+                                  call.output.data, call.output.data,
+                                  call.output.spec->num_elements(), context.stream));
+  }
+  return absl::InternalError(absl::StrCat("no CUDA kernel for the activation ", activation));
+}
+
+// The library's GELU is the one by tanh; other activations it doesn't have.
+Epilogue FusedActivation(const std::string& activation) {
+  if (activation == "relu") return Epilogue::kRelu;
+  if (activation == "gelu_tanh") return Epilogue::kGeluTanh;
+  return Epilogue::kNone;
+}
+
+struct LinearSteps {
+  bool multiplied = false, biased = false, activated = false;
+};
+
+// x · wᵀ, with bias and activation where the library does them on the way.
+absl::Status MultiplyLinear(const KernelCall& call, const std::string& activation,
+                            MatmulProblem problem, KernelContext& context, LinearSteps& steps) {
+  const void* bias = steps.biased ? nullptr : call.inputs[2].data;
+  MatmulProblem fused = problem;
+  fused.bias = bias != nullptr;
+  fused.epilogue = FusedActivation(activation);
+  const bool fuses = (fused.bias || fused.epilogue != Epilogue::kNone) &&
+                     problem.dtype != DType::kFloat64;  // float64 has no epilogues
+  if (fuses) {
+    const absl::Status status = context.blas->Multiply(fused, call.inputs[0].data,
+                                                       call.inputs[1].data, bias, call.output.data);
+    if (!absl::IsUnimplemented(status)) {
+      steps.biased = true;
+      steps.activated |= fused.epilogue != Epilogue::kNone;
+      return status;
+    }
+  }
+  return context.blas->Multiply(problem, call.inputs[0].data, call.inputs[1].data, nullptr,
+                                call.output.data);
+}
+
+// (…,in)·(out,in)ᵀ + (out) -> (…,out)
+absl::Status RunLinear(const KernelCall& call, KernelContext& context) {
+  const TensorSpec& out = *call.output.spec;
+  if (out.num_elements() == 0) return absl::OkStatus();
+  const std::string& activation = call.attrs->String("activation");
+  MatmulProblem problem;
+  problem.dtype = out.dtype;
+  problem.allow_tf32 = call.attrs->Bool("allow_tf32");
+  problem.transpose_b = true;
+  problem.n = call.inputs[1].spec->shape.dim(0);
+  problem.k = call.inputs[1].spec->shape.dim(1);
+  problem.m = out.num_elements() / problem.n;
+  LinearSteps steps;
+  steps.biased = call.inputs.size() < 3;
+  steps.activated = activation == "none";
+  if (problem.k == 0) {
+    TENSORD_RETURN_IF_ERROR(Zero(call, context));
+  } else {
+    TENSORD_RETURN_IF_ERROR(
+        WithOperands(call, MultiplyLinear(call, activation, problem, context, steps)));
+  }
+  if (!steps.biased) TENSORD_RETURN_IF_ERROR(AddBias(call, problem.m, problem.n, context));
+  return steps.activated ? absl::OkStatus() : Activate(call, activation, context);
+}
+
+}  // namespace
+
+void AppendMatmulKernels(KernelTable& table) {
+  table["matmul"] = RunMatmul;
+  table["linear"] = RunLinear;
+}
+
+}  // namespace tensord::server::cuda

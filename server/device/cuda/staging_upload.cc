@@ -1,0 +1,108 @@
+#include <algorithm>
+#include <cstring>
+
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/staging.h"
+
+namespace tensord::server::cuda {
+
+int64_t StagingPieceBytes(int64_t bytes) {
+  constexpr int64_t kLeastBytes = 256 << 10;
+  constexpr int64_t kPieces = 4;
+  constexpr int64_t kMultiple = 4096;
+  const int64_t share = (bytes / kPieces + kMultiple - 1) / kMultiple * kMultiple;
+  return std::clamp(share, kLeastBytes, kStagingSlotBytes);
+}
+
+absl::StatusOr<std::unique_ptr<UploadRing>> UploadRing::Create() {
+  std::unique_ptr<UploadRing> ring(new UploadRing);
+  TENSORD_ASSIGN_OR_RETURN(ring->memory_, MakePinnedMemory(kStagingSlots * kStagingSlotBytes));
+  TENSORD_ASSIGN_OR_RETURN(ring->stream_, MakeStream());
+  ring->slots_.resize(kStagingSlots);
+  for (int i = 0; i < kStagingSlots; ++i) {
+    Slot& slot = ring->slots_[i];
+    slot.host = static_cast<char*>(ring->memory_.get()) + i * kStagingSlotBytes;
+    TENSORD_ASSIGN_OR_RETURN(slot.done, MakeEvent());
+  }
+  return ring;
+}
+
+UploadRing::~UploadRing() {
+  if (stream_.get() != nullptr) cudaStreamSynchronize(stream_.get());
+}
+
+UploadRing::Slot* UploadRing::OldestUnclaimed() {
+  Slot* oldest = nullptr;
+  for (Slot& slot : slots_) {
+    if (!slot.claimed && (oldest == nullptr || slot.turn < oldest->turn)) oldest = &slot;
+  }
+  return oldest;
+}
+
+absl::StatusOr<UploadRing::Slot*> UploadRing::Claim() {
+  Slot* slot = nullptr;
+  bool in_flight = false;
+  {
+    MutexLock lock(&mu_);
+    while ((slot = OldestUnclaimed()) == nullptr) unclaimed_.Wait(&mu_);
+    slot->claimed = true;
+    in_flight = slot->in_flight;
+  }
+  if (!in_flight) return slot;
+  const cudaError_t error = cudaEventSynchronize(slot->done.get());
+  MutexLock lock(&mu_);
+  slot->in_flight = false;
+  if (error == cudaSuccess) return slot;
+  slot->claimed = false;
+  unclaimed_.Signal();
+  return CudaStatus(error, "cudaEventSynchronize");
+}
+
+absl::Status UploadRing::Submit(Slot* slot, char* dst, int64_t bytes) {
+  MutexLock lock(&mu_);
+  cudaError_t error = cudaMemcpyAsync(dst, slot->host, static_cast<size_t>(bytes),
+                                      cudaMemcpyHostToDevice, stream_.get());
+  if (error == cudaSuccess) {
+    error = cudaEventRecord(slot->done.get(), stream_.get());
+    // Without the event nothing would tell when the slot may be filled again.
+    if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
+  }
+  slot->in_flight = error == cudaSuccess;
+  slot->turn = ++turns_;
+  slot->dst = dst;
+  slot->bytes = bytes;
+  slot->claimed = false;
+  unclaimed_.Signal();
+  return CudaStatus(error, "cudaMemcpyAsync to the device");
+}
+
+absl::Status UploadRing::Upload(void* dst, const void* src, int64_t bytes) {
+  const int64_t piece_bytes = StagingPieceBytes(bytes);
+  for (int64_t offset = 0; offset < bytes; offset += piece_bytes) {
+    const int64_t piece = std::min(piece_bytes, bytes - offset);
+    TENSORD_ASSIGN_OR_RETURN(Slot * slot, Claim());
+    std::memcpy(slot->host, static_cast<const char*>(src) + offset, static_cast<size_t>(piece));
+    TENSORD_RETURN_IF_ERROR(Submit(slot, static_cast<char*>(dst) + offset, piece));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cudaStream_t stream) {
+  const auto* begin = static_cast<const char*>(data);
+  MutexLock lock(&mu_);
+  for (Slot& slot : slots_) {
+    if (!slot.in_flight || slot.dst >= begin + bytes || begin >= slot.dst + slot.bytes) continue;
+    const cudaError_t state = cudaEventQuery(slot.done.get());
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();  // no error, but the runtime remembers it as one
+      TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, slot.done.get(), 0));
+    } else {
+      slot.in_flight = false;
+      if (state != cudaSuccess) return CudaStatus(state, "cudaEventQuery of an upload");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server::cuda
