@@ -44,8 +44,8 @@ void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t co
       for (int j = 0; j < width; ++j) {
         const Acc value = Widen(row[j]);
         // Better is what takes the place of `best` in a reduction without being its equal.
-        const bool better =
-            (value != best[j]) & !IsNan(best[j]) & IsThe<Acc>(Policy::Combine(best[j], value), value);
+        const bool better = (value != best[j]) & !IsNan(best[j]) &
+                            IsThe<Acc>(Policy::Combine(best[j], value), value);
         best[j] = better ? value : best[j];
         index[c + j] = better ? r : index[c + j];
       }

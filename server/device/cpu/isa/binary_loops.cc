@@ -15,17 +15,20 @@ template <typename Op, typename T>
 void Binary(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
             int64_t n) {
   using Y = ResultOf<Op, T>;
-  const T* __restrict a = static_cast<const T*>(a_data);
-  const T* __restrict b = static_cast<const T*>(b_data);
-  Y* __restrict y = static_cast<Y*>(y_data);
+  const T* a = static_cast<const T*>(a_data);
+  const T* b = static_cast<const T*>(b_data);
+  Y* y = static_cast<Y*>(y_data);
   if (a_step != 0 && b_step != 0) {
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(Widen(a[i]), Widen(b[i])));
   } else if (a_step != 0) {
     const MathOf<T> b0 = Widen(*b);
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(Widen(a[i]), b0));
   } else {
     // Both steps 0 means that the output is one element, too.
     const MathOf<T> a0 = Widen(*a);
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(a0, Widen(b[i])));
   }
 }
@@ -50,8 +53,8 @@ void PowLibm(const void* a_data, int a_step, const void* b_data, int b_step, voi
 }
 
 template <typename T>
-void Where(const void* cond_data, int cond_step, const void* a_data, int a_step,
-           const void* b_data, int b_step, void* y_data, int64_t n) {
+void Where(const void* cond_data, int cond_step, const void* a_data, int a_step, const void* b_data,
+           int b_step, void* y_data, int64_t n) {
   const uint8_t* __restrict cond = static_cast<const uint8_t*>(cond_data);
   const T* __restrict a = static_cast<const T*>(a_data);
   const T* __restrict b = static_cast<const T*>(b_data);

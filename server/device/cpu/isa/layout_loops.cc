@@ -3,8 +3,8 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// A tile of kTile rows is read once from each of kTile lines and written to kTile lines, all of which
-// stay in the first-level cache meanwhile.
+// A tile of kTile rows is read once from each of kTile lines and written to kTile lines, all of
+// which stay in the first-level cache meanwhile.
 template <typename T>
 void Transpose(const void* src_data, int64_t src_stride, void* dst_data, int64_t dst_stride,
                int64_t rows, int64_t cols) {

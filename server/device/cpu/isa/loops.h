@@ -23,19 +23,44 @@ inline constexpr int kBlockElements = 1024;
 
 // ---------------------------------------------------------------- elementwise
 
-enum class UnaryOp { kNeg, kAbs, kRelu, kExp, kLog, kSqrt, kRsqrt, kTanh, kSigmoid, kSilu,
-                     kGeluErf, kGeluTanh };
+enum class UnaryOp {
+  kNeg,
+  kAbs,
+  kRelu,
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kTanh,
+  kSigmoid,
+  kSilu,
+  kGeluErf,
+  kGeluTanh
+};
 inline constexpr int kUnaryOpCount = static_cast<int>(UnaryOp::kGeluTanh) + 1;
 
 // y[i] = op(x[i]); y may be x.
 using UnaryLoop = void (*)(const void* x, void* y, int64_t n);
 
-enum class BinaryOp { kAdd, kSub, kMul, kDiv, kPow, kMaximum, kMinimum, kEq, kNe, kLt, kLe, kGt,
-                      kGe };
+enum class BinaryOp {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kPow,
+  kMaximum,
+  kMinimum,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe
+};
 inline constexpr int kBinaryOpCount = static_cast<int>(BinaryOp::kGe) + 1;
 constexpr bool IsComparison(BinaryOp op) { return op >= BinaryOp::kEq; }
 
-// y[i] = op(a[i a_step], b[i b_step]); a step is 0 (one element for all) or 1.
+// y[i] = op(a[i a_step], b[i b_step]); a step is 0 (one element for all) or 1. y may be a or b.
 using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step, void* y,
                             int64_t n);
 
@@ -50,10 +75,19 @@ using CastLoop = void (*)(const void* x, void* y, int64_t n);
 // ---------------------------------------------------------------- reductions
 
 // What is taken of each element, and how they are put together. The accumulator's dtype is the
-// element's for kMax and kMin; for kSum it is float32 for float32, float64 for float64 and int64
-// for the rest. The norm's sums and extremes, of floating elements only, accumulate in float64.
-enum class Reduction { kSum, kMax, kMin, kSumAbs, kSumSquares, kSumPowers, kCountNonzero, kMaxAbs,
-                       kMinAbs };
+// element's for kSum (int64, float32, float64), kMax and kMin (a byte for bool). The norm's sums
+// and extremes, of float32 and float64, accumulate in float64.
+enum class Reduction {
+  kSum,
+  kMax,
+  kMin,
+  kSumAbs,
+  kSumSquares,
+  kSumPowers,
+  kCountNonzero,
+  kMaxAbs,
+  kMinAbs
+};
 inline constexpr int kReductionCount = static_cast<int>(Reduction::kMinAbs) + 1;
 
 struct ReductionLoops {

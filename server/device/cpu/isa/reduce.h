@@ -1,5 +1,6 @@
-// The one way in which values are put together by the reductions of a level. The order of operations
-// depends on the counts alone, so results are the same at every level and for any number of threads.
+// The one way in which values are put together by the reductions of a level. The order of
+// operations depends on the counts alone, so results are the same at every level and for any number
+// of threads.
 //
 // A Policy has types In (storage) and Acc, and static functions Identity() -> Acc,
 // Take(MathOf<In>, power) -> Acc and Combine(Acc, Acc) -> Acc.
@@ -43,8 +44,8 @@ void ReduceRow(const void* x, int64_t n, double power, void* acc) {
 }
 
 template <typename Policy>
-void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t cols,
-                   double power, void* acc_data) {
+void ReduceColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t cols, double power,
+                   void* acc_data) {
   using Acc = typename Policy::Acc;
   constexpr int kWidth = kLanes<Acc>;
   const auto* x = static_cast<const typename Policy::In*>(x_data);

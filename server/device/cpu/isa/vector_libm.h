@@ -1,5 +1,5 @@
-// Tells the compiler of the vector variants that libmvec has of libm's functions, so that it may call
-// them in loops. <cmath> says so itself under -ffast-math only, because they are not correctly
+// Tells the compiler of the vector variants that libmvec has of libm's functions, so that it may
+// call them in loops. <cmath> says so itself under -ffast-math only, because they are not correctly
 // rounded: they are within 4 units in the last place, also for subnormals, and exact for NaN,
 // infinities and zeros (checked for glibc 2.36). Must come before the functions' first use.
 //

@@ -1,0 +1,85 @@
+#include <string.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/strided_copy.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// `value`, which is a bool, an int64 or a double, as one element of the output's dtype.
+struct Element {
+  char bytes[8] = {};
+
+  Element(const Context& ctx, const AttrValue& value, DType dtype) {
+    if (const bool* b = std::get_if<bool>(&value)) {
+      const uint8_t byte = *b ? 1 : 0;
+      Convert(ctx.loops, DType::kBool, &byte, dtype, bytes, 1);
+    } else if (const int64_t* i = std::get_if<int64_t>(&value)) {
+      Convert(ctx.loops, DType::kInt64, i, dtype, bytes, 1);
+    } else if (const double* d = std::get_if<double>(&value)) {
+      Convert(ctx.loops, DType::kFloat64, d, dtype, bytes, 1);
+    }
+  }
+};
+
+absl::Status FillWith(const Context& ctx, const KernelCall& call, const AttrValue& value) {
+  const DType dtype = call.output.spec->dtype;
+  const Element element(ctx, value, dtype);
+  Fill(ctx, element.bytes, SizeOf(dtype), call.output.data, call.output.spec->num_elements());
+  return absl::OkStatus();
+}
+
+// Element i is start + i step, computed in T and converted from there.
+template <typename T>
+absl::Status Arange(const Context& ctx, const KernelCall& call, DType computed, T start, T step) {
+  const DType dtype = call.output.spec->dtype;
+  const int64_t size = SizeOf(dtype);
+  const auto fill = [&](int64_t begin, int64_t end) {
+    T block[kBlockElements];
+    for (int64_t i = begin; i < end; i += kBlockElements) {
+      const int64_t n = std::min<int64_t>(kBlockElements, end - i);
+      for (int64_t j = 0; j < n; ++j) block[j] = start + static_cast<T>(i + j) * step;
+      Convert(ctx.loops, computed, block, dtype, Advance(call.output.data, i * size), n);
+    }
+  };
+  ctx.team.For(call.output.spec->num_elements(), kGrainElements, fill, kBlockElements);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ZerosKernel(const Context& ctx, const KernelCall& call) {
+  return FillWith(ctx, call, int64_t{0});
+}
+
+absl::Status OnesKernel(const Context& ctx, const KernelCall& call) {
+  return FillWith(ctx, call, int64_t{1});
+}
+
+absl::Status FullKernel(const Context& ctx, const KernelCall& call) {
+  return FillWith(ctx, call, *call.attrs->Find("value"));
+}
+
+absl::Status ArangeKernel(const Context& ctx, const KernelCall& call) {
+  if (std::holds_alternative<int64_t>(*call.attrs->Find("start"))) {
+    return Arange(ctx, call, DType::kInt64, call.attrs->Int("start"), call.attrs->Int("step"));
+  }
+  return Arange(ctx, call, DType::kFloat64, call.attrs->Float("start"), call.attrs->Float("step"));
+}
+
+absl::Status EyeKernel(const Context& ctx, const KernelCall& call) {
+  const DType dtype = call.output.spec->dtype;
+  const int64_t size = SizeOf(dtype);
+  const int64_t rows = call.output.spec->shape.dim(0), cols = call.output.spec->shape.dim(1);
+  const Element zero(ctx, int64_t{0}, dtype), one(ctx, int64_t{1}, dtype);
+  Fill(ctx, zero.bytes, size, call.output.data, rows * cols);
+  for (int64_t i = 0; i < std::min(rows, cols); ++i) {
+    memcpy(Advance(call.output.data, (i * cols + i) * size), one.bytes, size);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server::cpu

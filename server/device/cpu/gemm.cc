@@ -1,0 +1,262 @@
+#include "tensord/server/device/cpu/gemm.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cpu/blas.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// Multiplications that are worth a thread of their own.
+constexpr int64_t kGrainProducts = 64 * 1024;
+// Below this many, OpenBLAS on one thread is done before oneDNN has started.
+constexpr int64_t kSmallProducts = 48 * 48 * 48;
+// Matrix elements that are worth a thread in a product with a vector.
+constexpr int64_t kGrainMatvecElements = 32 * 1024;
+
+int64_t Products(const BatchedGemm& gemm) { return gemm.m * gemm.n * gemm.k; }
+
+template <typename T>
+BlasMatmul<T> BlasItem(const BatchedGemm& gemm, int64_t item) {
+  BlasMatmul<T> p;
+  p.m = gemm.m;
+  p.n = gemm.n;
+  p.k = gemm.k;
+  p.a = static_cast<const T*>(gemm.a) + gemm.a_offset(item);
+  p.b = static_cast<const T*>(gemm.b) + gemm.b_offset(item);
+  p.c = static_cast<T*>(gemm.c) + item * gemm.m * gemm.n;
+  p.transpose_a = gemm.transpose_a;
+  p.transpose_b = gemm.transpose_b;
+  p.a_stride = gemm.transpose_a ? gemm.m : gemm.k;
+  p.b_stride = gemm.transpose_b ? gemm.k : gemm.n;
+  p.c_stride = gemm.n;
+  return p;
+}
+
+bool IsMatvec(const BatchedGemm& gemm) { return gemm.m == 1 || gemm.n == 1; }
+
+// The product with a row (M = 1) or a column (N = 1) as matrix times vector.
+template <typename T>
+BlasMatvec<T> MatvecItem(const BatchedGemm& gemm, int64_t item) {
+  const BlasMatmul<T> p = BlasItem<T>(gemm, item);
+  const bool stored_transposed = gemm.n == 1 ? gemm.transpose_a : !gemm.transpose_b;
+  const int64_t outputs = gemm.n == 1 ? gemm.m : gemm.n;
+  BlasMatvec<T> v;
+  v.matrix = gemm.n == 1 ? p.a : p.b;
+  v.x = gemm.n == 1 ? p.b : p.a;
+  v.y = p.c;
+  v.rows = stored_transposed ? gemm.k : outputs;
+  v.cols = stored_transposed ? outputs : gemm.k;
+  v.row_stride = v.cols;
+  v.transpose = stored_transposed;
+  return v;
+}
+
+// The outputs are shared out, so that each is one thread's sum.
+template <typename T>
+void MatvecInParallel(const Context& ctx, const BlasMatvec<T>& whole) {
+  const int64_t outputs = whole.transpose ? whole.cols : whole.rows;
+  const int64_t depth = whole.transpose ? whole.rows : whole.cols;
+  ctx.team.For(
+      outputs, std::max<int64_t>(1, kGrainMatvecElements / depth),
+      [&](int64_t begin, int64_t end) {
+        BlasMatvec<T> part = whole;
+        (whole.transpose ? part.cols : part.rows) = end - begin;
+        part.matrix += whole.transpose ? begin : begin * whole.row_stride;
+        part.y += begin;
+        Gemv(part);
+      },
+      16);
+}
+
+// Rows of c, or columns where those are more, are shared out.
+template <typename T>
+void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
+  const bool by_rows = whole.m >= whole.n;
+  const int64_t longer = by_rows ? whole.m : whole.n;
+  const int64_t each = whole.m * whole.n * whole.k / longer;
+  ctx.team.For(
+      longer, std::max<int64_t>(8, kGrainProducts / std::max<int64_t>(1, each)),
+      [&](int64_t begin, int64_t end) {
+        BlasMatmul<T> part = whole;
+        if (by_rows) {
+          part.m = end - begin;
+          part.a += whole.transpose_a ? begin : begin * whole.a_stride;
+          part.c += begin * whole.c_stride;
+        } else {
+          part.n = end - begin;
+          part.b += whole.transpose_b ? begin * whole.b_stride : begin;
+          part.c += begin;
+        }
+        Gemm(part);
+      },
+      8);
+}
+
+template <typename T>
+void BlasItems(const Context& ctx, const BatchedGemm& gemm) {
+  if (gemm.items >= ctx.team.threads() && gemm.items > 1) {
+    const int64_t grain = std::max<int64_t>(1, kGrainProducts / Products(gemm));
+    ctx.team.For(gemm.items, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (IsMatvec(gemm)) {
+          Gemv(MatvecItem<T>(gemm, i));
+        } else {
+          Gemm(BlasItem<T>(gemm, i));
+        }
+      }
+    });
+    return;
+  }
+  for (int64_t i = 0; i < gemm.items; ++i) {
+    if (IsMatvec(gemm)) {
+      MatvecInParallel(ctx, MatvecItem<T>(gemm, i));
+    } else {
+      GemmInParallel(ctx, BlasItem<T>(gemm, i));
+    }
+  }
+}
+
+template <typename T>
+absl::Status RunBlas(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  if (std::max({gemm.m, gemm.n, gemm.k}) > kMaxBlasDim) {
+    return absl::UnimplementedError(
+        absl::StrCat(call.schema->name, ": (", gemm.m, ",", gemm.k, ")·(", gemm.k, ",", gemm.n,
+                     ") in ", DTypeName(gemm.dtype), " has a dimension over ", kMaxBlasDim,
+                     ", which the CPU backend can't multiply: split it"));
+  }
+  BlasItems<T>(ctx, gemm);
+  return absl::OkStatus();
+}
+
+absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
+  const OneDnnMatmul matmul = {gemm.dtype,       gemm.m,           gemm.n, gemm.k,
+                               gemm.transpose_a, gemm.transpose_b, false,  Activation::kNone};
+  const int64_t size = SizeOf(gemm.dtype);
+  for (int64_t i = 0; i < gemm.items; ++i) {
+    TENSORD_RETURN_IF_ERROR(ctx.onednn.Run(matmul, Advance(gemm.a, gemm.a_offset(i) * size),
+                                           Advance(gemm.b, gemm.b_offset(i) * size), nullptr,
+                                           Advance(gemm.c, i * gemm.m * gemm.n * size)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunFloat32(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  const bool one_thread_each = gemm.items >= 4 * ctx.team.threads();
+  if (one_thread_each || !PrefersOneDnn(gemm)) return RunBlas<float>(ctx, call, gemm);
+  return OneDnnItems(ctx, gemm);
+}
+
+// Widens both operands, multiplies in float32 and rounds the result.
+absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  const int64_t c_elements = gemm.items * gemm.m * gemm.n;
+  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(ctx, call, gemm.b_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(ctx, call, c_elements * 4));
+  ConvertInParallel(ctx, gemm.dtype, gemm.a, DType::kFloat32, a.data(), gemm.a_elements);
+  ConvertInParallel(ctx, gemm.dtype, gemm.b, DType::kFloat32, b.data(), gemm.b_elements);
+  BatchedGemm widened = gemm;
+  widened.dtype = DType::kFloat32;
+  widened.a = a.data();
+  widened.b = b.data();
+  widened.c = c.data();
+  TENSORD_RETURN_IF_ERROR(RunFloat32(ctx, call, widened));
+  ConvertInParallel(ctx, DType::kFloat32, c.data(), gemm.dtype, gemm.c, c_elements);
+  return absl::OkStatus();
+}
+
+absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  if (gemm.items >= 4 * ctx.team.threads() || IsMatvec(gemm)) return RunWidened(ctx, call, gemm);
+  const absl::Status status = OneDnnItems(ctx, gemm);
+  return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
+}
+
+absl::Status RunInteger(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  const IntegerMatmulLoop loop = ctx.loops.integer_matmul[Index(gemm.dtype)];
+  if (loop == nullptr) return NoKernel(call);
+  const int64_t size = SizeOf(gemm.dtype);
+  IntegerMatmul whole = {};
+  whole.m = gemm.m;
+  whole.n = gemm.n;
+  whole.k = gemm.k;
+  whole.a_row = gemm.transpose_a ? 1 : gemm.k;
+  whole.a_col = gemm.transpose_a ? gemm.m : 1;
+  whole.b_row = gemm.transpose_b ? 1 : gemm.n;
+  whole.b_col = gemm.transpose_b ? gemm.k : 1;
+  whole.c_stride = gemm.n;
+  // Rows of all items, or columns where an item is wide, are shared out.
+  const bool by_columns = gemm.items == 1 && gemm.n > gemm.m;
+  const int64_t units = by_columns ? gemm.n : gemm.items * gemm.m;
+  const int64_t each = gemm.k * (by_columns ? gemm.m : gemm.n);
+  ctx.team.For(units, std::max<int64_t>(1, kGrainProducts / each), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t item = by_columns ? 0 : begin / gemm.m;
+      const int64_t first = begin - item * gemm.m;
+      const int64_t count = by_columns ? end - begin : std::min(end - begin, gemm.m - first);
+      const int64_t row = by_columns ? 0 : first, col = by_columns ? first : 0;
+      IntegerMatmul part = whole;
+      (by_columns ? part.n : part.m) = count;
+      part.a = Advance(gemm.a, (gemm.a_offset(item) + row * whole.a_row) * size);
+      part.b = Advance(gemm.b, (gemm.b_offset(item) + col * whole.b_col) * size);
+      part.c = Advance(gemm.c, (item * gemm.m * gemm.n + row * gemm.n + col) * size);
+      loop(part);
+      begin += count;
+    }
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool PrefersOneDnn(const BatchedGemm& gemm) {
+  return !IsMatvec(gemm) && Products(gemm) > kSmallProducts;
+}
+
+absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
+  const int64_t c_elements = gemm.items * gemm.m * gemm.n;
+  if (c_elements == 0) return absl::OkStatus();
+  if (gemm.k == 0) {
+    memset(gemm.c, 0, c_elements * SizeOf(gemm.dtype));
+    return absl::OkStatus();
+  }
+  switch (gemm.dtype) {
+    case DType::kFloat32:
+      return RunFloat32(ctx, call, gemm);
+    case DType::kFloat64:
+      return RunBlas<double>(ctx, call, gemm);
+    case DType::kFloat16:
+      return RunWidened(ctx, call, gemm);
+    case DType::kBFloat16:
+      return RunBFloat16(ctx, call, gemm);
+    default:
+      return RunInteger(ctx, call, gemm);
+  }
+}
+
+void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
+                 Activation activation) {
+  constexpr UnaryOp kOps[] = {UnaryOp::kRelu,     UnaryOp::kRelu, UnaryOp::kGeluErf,
+                              UnaryOp::kGeluTanh, UnaryOp::kSilu, UnaryOp::kSigmoid,
+                              UnaryOp::kTanh};
+  const int dtype = Index(gemm.dtype);
+  const int64_t size = SizeOf(gemm.dtype);
+  const BinaryLoop add = ctx.loops.binary[static_cast<int>(BinaryOp::kAdd)][dtype];
+  const UnaryLoop activate =
+      ctx.loops.unary[static_cast<int>(kOps[static_cast<int>(activation)])][dtype];
+  if (bias == nullptr && activation == Activation::kNone) return;
+  ctx.team.For(gemm.m * gemm.n, kGrainElements / 2, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end;) {
+      const int64_t column = at % gemm.n, count = std::min(gemm.n - column, end - at);
+      char* y = Advance(gemm.c, at * size);
+      if (bias != nullptr) add(y, 1, Advance(bias, column * size), 1, y, count);
+      if (activation != Activation::kNone) activate(y, y, count);
+      at += count;
+    }
+  });
+}
+
+}  // namespace tensord::server::cpu

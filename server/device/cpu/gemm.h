@@ -1,0 +1,46 @@
+// One or many matrix products of one shape, routed to the library that is fastest for them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensord/server/device/cpu/kernel.h"
+#include "tensord/server/device/cpu/onednn.h"
+
+namespace tensord::server::cpu {
+
+// For each item: (M,K)·(K,N) -> (M,N), dense and row-major; a transposed operand is stored as (K,M)
+// or (N,K). c's items lie one behind the other.
+struct BatchedGemm {
+  DType dtype = DType::kUnspecified;  // of all operands; anything but bool
+  int64_t items = 1;
+  int64_t m = 0, n = 0, k = 0;
+  bool transpose_a = false, transpose_b = false;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  // The item's first element in a and b; empty: the items lie one behind the other there, too.
+  std::vector<int64_t> a_offsets, b_offsets;
+  // How many elements a and b have altogether.
+  int64_t a_elements = 0, b_elements = 0;
+
+  int64_t a_offset(int64_t item) const {
+    return a_offsets.empty() ? item * m * k : a_offsets[item];
+  }
+  int64_t b_offset(int64_t item) const {
+    return b_offsets.empty() ? item * k * n : b_offsets[item];
+  }
+};
+
+// The products, by the whole team. 16-bit operands accumulate in float32; integers wrap.
+absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm);
+
+// What follows a product of one item, in place: bias (N) or null is added to each row of (M,N),
+// then the activation is taken. float32 and float64.
+void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
+                 Activation activation);
+
+// Whether oneDNN should take a float32 product of one item (it can fuse what follows).
+bool PrefersOneDnn(const BatchedGemm& gemm);
+
+}  // namespace tensord::server::cpu

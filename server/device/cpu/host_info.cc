@@ -1,0 +1,143 @@
+#include "tensord/server/device/cpu/host_info.h"
+
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The value of "key : value" or "key: value" in a file of /proc; empty where there is none.
+std::string ProcValue(const char* path, absl::string_view key) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(parts.first) == key) {
+      return std::string(absl::StripAsciiWhitespace(parts.second));
+    }
+  }
+  return "";
+}
+
+// "max", and the huge number that version 1 has for it, come out as unlimited.
+int64_t BytesIn(const std::string& path) {
+  int64_t bytes = 0;
+  return absl::SimpleAtoi(FirstLine(path), &bytes) ? bytes : kUnlimited;
+}
+
+struct GroupMemory {
+  int64_t limit_bytes = kUnlimited;
+  int64_t free_bytes = kUnlimited;
+};
+
+// The tightest of the limits from the process's control group up to the root.
+GroupMemory TightestGroup(const std::string& root, std::string path, const char* limit_file,
+                          const char* used_file) {
+  GroupMemory tightest;
+  while (true) {
+    const std::string folder = absl::StrCat(root, path == "/" ? "" : path, "/");
+    const int64_t limit = BytesIn(folder + limit_file);
+    if (limit != kUnlimited) {
+      const int64_t used = BytesIn(folder + used_file);
+      tightest.limit_bytes = std::min(tightest.limit_bytes, limit);
+      if (used != kUnlimited) {
+        tightest.free_bytes = std::min(tightest.free_bytes, std::max<int64_t>(0, limit - used));
+      }
+    }
+    if (path.empty() || path == "/") return tightest;
+    path.resize(path.rfind('/'));
+  }
+}
+
+// Control groups of version 2 ("0::/path") or 1 ("4:memory:/path").
+GroupMemory ControlGroupMemory() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line;
+  GroupMemory memory;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3 || !absl::StartsWith(parts[2], "/")) continue;
+    GroupMemory group;
+    if (parts[0] == "0" && parts[1].empty()) {
+      group = TightestGroup("/sys/fs/cgroup", parts[2], "memory.max", "memory.current");
+    } else if (parts[1] == "memory") {
+      group = TightestGroup("/sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
+                            "memory.usage_in_bytes");
+    }
+    memory.limit_bytes = std::min(memory.limit_bytes, group.limit_bytes);
+    memory.free_bytes = std::min(memory.free_bytes, group.free_bytes);
+  }
+  return memory;
+}
+
+// FNV-1a, 64 bits.
+uint64_t Hash(absl::string_view text, uint64_t seed) {
+  uint64_t hash = 0xcbf29ce484222325 ^ seed;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash ^ (hash >> 32);
+}
+
+}  // namespace
+
+std::string HostModel() {
+  for (const char* key : {"model name", "Model", "Hardware", "cpu model"}) {
+    std::string model = ProcValue("/proc/cpuinfo", key);
+    if (!model.empty()) return model;
+  }
+  return "CPU";
+}
+
+std::string HostUuid() {
+  std::string id = FirstLine("/etc/machine-id");
+  if (id.empty()) id = FirstLine("/var/lib/dbus/machine-id");
+  if (id.empty()) id = FirstLine("/proc/sys/kernel/hostname");
+  const std::string salted = absl::StrCat("tensord cpu device ", id);
+  const uint64_t high = Hash(salted, 0), low = Hash(salted, 0x9e3779b97f4a7c15);
+  return absl::StrFormat("CPU-%08x-%04x-%04x-%04x-%012x", high >> 32, (high >> 16) & 0xffff,
+                         high & 0xffff, low >> 48, low & 0xffffffffffff);
+}
+
+int HostThreads() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+int64_t HostTotalMemory() {
+  struct sysinfo info = {};
+  if (sysinfo(&info) != 0) return 0;
+  const int64_t physical = static_cast<int64_t>(info.totalram) * info.mem_unit;
+  return std::min(physical, ControlGroupMemory().limit_bytes);
+}
+
+int64_t HostAvailableMemory() {
+  const std::string text = ProcValue("/proc/meminfo", "MemAvailable");
+  int64_t kib = 0;
+  const bool known = absl::SimpleAtoi(absl::StripSuffix(text, " kB"), &kib);
+  return std::min(known ? kib * 1024 : kUnlimited, ControlGroupMemory().free_bytes);
+}
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,91 @@
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/strided_copy.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+int64_t ElementBytes(const KernelCall& call) { return SizeOf(call.output.spec->dtype); }
+
+}  // namespace
+
+absl::Status CopyKernel(const Context& ctx, const KernelCall& call) {
+  Copy(ctx, call.inputs[0].data, call.output.data, call.output.spec->size_bytes());
+  return absl::OkStatus();
+}
+
+absl::Status PermuteKernel(const Context& ctx, const KernelCall& call) {
+  const Shape& in = call.inputs[0].spec->shape;
+  const Dims strides = RowMajorStrides(in);
+  StridedSource source;
+  source.data = call.inputs[0].data;
+  for (const int64_t axis : call.attrs->Ints("axes")) {
+    source.sizes.push_back(in.dim(static_cast<int>(axis)));
+    source.strides.push_back(strides[axis]);
+  }
+  StridedCopy(ctx, std::move(source), ElementBytes(call), call.output.data);
+  return absl::OkStatus();
+}
+
+absl::Status SliceKernel(const Context& ctx, const KernelCall& call) {
+  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  const Shape& out = call.output.spec->shape;
+  const Dims strides = RowMajorStrides(call.inputs[0].spec->shape);
+  const std::vector<int64_t>& starts = call.attrs->Ints("starts");
+  const std::vector<int64_t>& steps = call.attrs->Ints("steps");
+  StridedSource source;
+  int64_t first = 0;
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    first += starts[axis] * strides[axis];
+    source.sizes.push_back(out.dim(axis));
+    // A step is read only where there is a second element, so the product can't overflow.
+    source.strides.push_back(out.dim(axis) == 1 ? 0 : strides[axis] * steps[axis]);
+  }
+  source.data = Advance(call.inputs[0].data, first * ElementBytes(call));
+  StridedCopy(ctx, std::move(source), ElementBytes(call), call.output.data);
+  return absl::OkStatus();
+}
+
+absl::Status BroadcastToKernel(const Context& ctx, const KernelCall& call) {
+  StridedSource source;
+  source.data = call.inputs[0].data;
+  const Shape& out = call.output.spec->shape;
+  source.sizes.assign(out.dims().begin(), out.dims().end());
+  source.strides = BroadcastStrides(call.inputs[0].spec->shape, out);
+  StridedCopy(ctx, std::move(source), ElementBytes(call), call.output.data);
+  return absl::OkStatus();
+}
+
+// Every input is `outer` runs of memory, which lie one behind the other's in the output.
+absl::Status ConcatKernel(const Context& ctx, const KernelCall& call) {
+  const Shape& out = call.output.spec->shape;
+  const auto axis = static_cast<int>(call.attrs->Int("axis"));
+  int64_t outer = 1;
+  for (int i = 0; i < axis; ++i) outer *= out.dim(i);
+  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  const int64_t out_run = call.output.spec->size_bytes() / outer;
+  int64_t offset = 0;
+  for (const Operand& input : call.inputs) {
+    const int64_t run = input.spec->size_bytes() / outer;
+    if (run == 0) continue;
+    const int64_t grain = std::max<int64_t>(1, 4 * kGrainElements / run);
+    char* to = Advance(call.output.data, offset);
+    if (outer == 1) {
+      Copy(ctx, input.data, to, run);
+    } else {
+      ctx.team.For(outer, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          memcpy(to + i * out_run, Advance(input.data, i * run), run);
+        }
+      });
+    }
+    offset += run;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server::cpu

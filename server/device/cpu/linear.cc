@@ -1,0 +1,100 @@
+#include "absl/strings/string_view.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cpu/gemm.h"
+#include "tensord/server/device/cpu/kernels.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+Activation ActivationOf(absl::string_view word) {
+  if (word == "relu") return Activation::kRelu;
+  if (word == "gelu") return Activation::kGeluErf;
+  if (word == "gelu_tanh") return Activation::kGeluTanh;
+  if (word == "silu") return Activation::kSilu;
+  if (word == "sigmoid") return Activation::kSigmoid;
+  if (word == "tanh") return Activation::kTanh;
+  return Activation::kNone;
+}
+
+// (M,in)·(out,in)ᵀ -> (M,out), M being all leading dimensions together.
+BatchedGemm MakeGemm(const KernelCall& call) {
+  const Shape& w = call.inputs[1].spec->shape;
+  BatchedGemm gemm;
+  gemm.dtype = call.output.spec->dtype;
+  gemm.n = w.dim(0);
+  gemm.k = w.dim(1);
+  gemm.m = call.output.spec->num_elements() / gemm.n;
+  gemm.transpose_b = true;
+  gemm.a = call.inputs[0].data;
+  gemm.b = call.inputs[1].data;
+  gemm.c = call.output.data;
+  gemm.a_elements = gemm.m * gemm.k;
+  gemm.b_elements = gemm.k * gemm.n;
+  return gemm;
+}
+
+const void* BiasOf(const KernelCall& call) {
+  return call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
+}
+
+absl::Status RunFused(const Context& ctx, const BatchedGemm& gemm, const void* bias,
+                      Activation activation) {
+  const OneDnnMatmul matmul = {gemm.dtype,       gemm.m,           gemm.n,          gemm.k,
+                               gemm.transpose_a, gemm.transpose_b, bias != nullptr, activation};
+  return ctx.onednn.Run(matmul, gemm.a, gemm.b, bias, gemm.c);
+}
+
+// float32 and float64.
+absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                 const void* bias, Activation activation) {
+  if (gemm.dtype == DType::kFloat32 && gemm.k > 0 && PrefersOneDnn(gemm)) {
+    return RunFused(ctx, gemm, bias, activation);
+  }
+  TENSORD_RETURN_IF_ERROR(RunGemm(ctx, call, gemm));
+  RunEpilogue(ctx, gemm, bias, activation);
+  return absl::OkStatus();
+}
+
+// In float32 from the operands to the activation; only the result is rounded.
+absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                        const void* bias, Activation activation) {
+  const DType dtype = gemm.dtype;
+  const int64_t c_elements = gemm.m * gemm.n;
+  TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch b, MakeScratch(ctx, call, gemm.b_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch c, MakeScratch(ctx, call, c_elements * 4));
+  TENSORD_ASSIGN_OR_RETURN(const Scratch wide_bias, MakeScratch(ctx, call, gemm.n * 4));
+  ConvertInParallel(ctx, dtype, gemm.a, DType::kFloat32, a.data(), gemm.a_elements);
+  ConvertInParallel(ctx, dtype, gemm.b, DType::kFloat32, b.data(), gemm.b_elements);
+  if (bias != nullptr) Convert(ctx.loops, dtype, bias, DType::kFloat32, wide_bias.data(), gemm.n);
+  BatchedGemm widened = gemm;
+  widened.dtype = DType::kFloat32;
+  widened.a = a.data();
+  widened.b = b.data();
+  widened.c = c.data();
+  TENSORD_RETURN_IF_ERROR(
+      Run(ctx, call, widened, bias != nullptr ? wide_bias.data() : nullptr, activation));
+  ConvertInParallel(ctx, DType::kFloat32, c.data(), dtype, gemm.c, c_elements);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LinearKernel(const Context& ctx, const KernelCall& call) {
+  const DType dtype = call.output.spec->dtype;
+  for (const Operand& input : call.inputs) {
+    if (input.spec->dtype != dtype || !IsFloating(dtype)) return NoKernel(call);
+  }
+  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  const BatchedGemm gemm = MakeGemm(call);
+  const void* bias = BiasOf(call);
+  const Activation activation = ActivationOf(call.attrs->String("activation"));
+  if (dtype == DType::kBFloat16 && PrefersOneDnn(gemm) && gemm.k > 0) {
+    const absl::Status status = RunFused(ctx, gemm, bias, activation);
+    if (!absl::IsUnimplemented(status)) return status;
+  }
+  if (Is16Bit(dtype)) return RunWidened(ctx, call, gemm, bias, activation);
+  return Run(ctx, call, gemm, bias, activation);
+}
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,79 @@
+#include "tensord/server/device/cpu/gemm.h"
+#include "tensord/server/device/cpu/kernels.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// An operand's leading dimensions; a vector has none.
+Shape BatchOf(const Shape& shape) {
+  return shape.rank() <= 2 ? Shape() : Shape(shape.dims().first(shape.rank() - 2));
+}
+
+// Where each item of `out_batch` starts in an operand with the batch dimensions `batch`; empty
+// where they lie one behind the other.
+std::vector<int64_t> ItemOffsets(const Shape& batch, const Shape& out_batch, int64_t item_size) {
+  const int64_t items = out_batch.num_elements();
+  if (batch.num_elements() == items) return {};
+  const Dims strides = BroadcastStrides(batch, out_batch);
+  std::vector<int64_t> offsets;
+  offsets.reserve(items);
+  Dims index(out_batch.rank(), 0);
+  int64_t offset = 0;
+  for (int64_t i = 0; i < items; ++i) {
+    offsets.push_back(offset * item_size);
+    for (int axis = out_batch.rank() - 1; axis >= 0; --axis) {
+      offset += strides[axis];
+      if (++index[axis] < out_batch.dim(axis)) break;
+      offset -= strides[axis] * out_batch.dim(axis);
+      index[axis] = 0;
+    }
+  }
+  return offsets;
+}
+
+BatchedGemm MakeGemm(const KernelCall& call) {
+  const Shape& a = call.inputs[0].spec->shape;
+  const Shape& b = call.inputs[1].spec->shape;
+  BatchedGemm gemm;
+  gemm.dtype = call.output.spec->dtype;
+  gemm.transpose_a = call.attrs->Bool("transpose_a");
+  gemm.transpose_b = call.attrs->Bool("transpose_b");
+  const int64_t a_rows = a.rank() == 1 ? 1 : a.dim(a.rank() - 2);
+  const int64_t a_cols = a.dim(a.rank() - 1);
+  const int64_t b_rows = b.rank() == 1 ? b.dim(0) : b.dim(b.rank() - 2);
+  const int64_t b_cols = b.rank() == 1 ? 1 : b.dim(b.rank() - 1);
+  gemm.m = gemm.transpose_a ? a_cols : a_rows;
+  gemm.k = gemm.transpose_a ? a_rows : a_cols;
+  gemm.n = gemm.transpose_b ? b_rows : b_cols;
+  gemm.a = call.inputs[0].data;
+  gemm.b = call.inputs[1].data;
+  gemm.c = call.output.data;
+  gemm.a_elements = a.num_elements();
+  gemm.b_elements = b.num_elements();
+  const Shape& out = call.output.spec->shape;
+  const int matrix_axes = (a.rank() > 1 ? 1 : 0) + (b.rank() > 1 ? 1 : 0);
+  const Shape out_batch(out.dims().first(out.rank() - matrix_axes));
+  gemm.items = out_batch.num_elements();
+  const Shape a_batch = BatchOf(a), b_batch = BatchOf(b);
+  if (b_batch.num_elements() == 1 && !gemm.transpose_a && a_batch.num_elements() == gemm.items) {
+    gemm.m *= gemm.items;  // one matrix on the right: the rows of all items are one stack
+    gemm.items = 1;
+    return gemm;
+  }
+  gemm.a_offsets = ItemOffsets(a_batch, out_batch, gemm.m * gemm.k);
+  gemm.b_offsets = ItemOffsets(b_batch, out_batch, gemm.k * gemm.n);
+  return gemm;
+}
+
+}  // namespace
+
+absl::Status MatmulKernel(const Context& ctx, const KernelCall& call) {
+  const DType dtype = call.output.spec->dtype;
+  if (call.inputs[0].spec->dtype != dtype || call.inputs[1].spec->dtype != dtype) {
+    return NoKernel(call);
+  }
+  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  return RunGemm(ctx, call, MakeGemm(call));
+}
+
+}  // namespace tensord::server::cpu

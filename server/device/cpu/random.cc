@@ -1,0 +1,42 @@
+#include <algorithm>
+
+#include "tensord/server/device/cpu/kernels.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+absl::Status Run(const Context& ctx, const KernelCall& call, const RandomLoop (&table)[kDTypeCount],
+                 double a, double b) {
+  const DType dtype = call.output.spec->dtype;
+  const RandomLoop loop = table[Index(ComputeDType(dtype))];
+  if (loop == nullptr) return NoKernel(call);
+  const auto seed = static_cast<uint64_t>(call.attrs->Int("seed"));
+  const int64_t size = SizeOf(dtype);
+  ctx.team.For(
+      call.output.spec->num_elements(), kGrainElements / 4,
+      [&](int64_t begin, int64_t end) {
+        if (!Is16Bit(dtype)) {
+          return loop(seed, begin, end - begin, a, b, Advance(call.output.data, begin * size));
+        }
+        float block[kBlockElements];
+        for (int64_t i = begin; i < end; i += kBlockElements) {
+          const int64_t n = std::min<int64_t>(kBlockElements, end - i);
+          loop(seed, i, n, a, b, block);
+          Convert(ctx.loops, DType::kFloat32, block, dtype, Advance(call.output.data, i * size), n);
+        }
+      },
+      kBlockElements);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status UniformKernel(const Context& ctx, const KernelCall& call) {
+  return Run(ctx, call, ctx.loops.uniform, call.attrs->Float("low"), call.attrs->Float("high"));
+}
+
+absl::Status NormalKernel(const Context& ctx, const KernelCall& call) {
+  return Run(ctx, call, ctx.loops.normal, call.attrs->Float("mean"), call.attrs->Float("stddev"));
+}
+
+}  // namespace tensord::server::cpu

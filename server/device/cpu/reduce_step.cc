@@ -1,0 +1,297 @@
+#include "tensord/server/device/cpu/reduce_step.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+namespace tensord::server::cpu {
+namespace {
+
+constexpr int64_t kLeafElements = 2048;  // of a row
+constexpr int64_t kLeafRows = 32;        // of columns
+constexpr int64_t kTileColumns = 256;    // columns that are reduced at a time
+constexpr int64_t kLeavesPerChunk = 16;  // a power of two, so that a chunk is a subtree
+constexpr int64_t kNarrowColumns = 64;   // with fewer columns, several rows are read as one
+constexpr int kMaxTreeDepth = 48;
+constexpr int64_t kMaxAccBytes = 8;
+
+// Adds up leaves pairwise, as a binary counter counts: a subtree is put together as soon as it is
+// complete. What comes out depends on the number of leaves alone.
+class Tree {
+ public:
+  // Each leaf is `width` accumulators of `acc_bytes` each.
+  Tree(const ReductionLoops& loops, int64_t acc_bytes, int64_t width)
+      : loops_(loops), bytes_(acc_bytes * width), width_(width) {}
+
+  // Where the next leaf goes; Push() takes it in.
+  char* next() {
+    const int64_t needed = (depth_ + 1) * bytes_;
+    if (static_cast<int64_t>(stack_.size()) < needed) stack_.resize(needed);
+    return stack_.data() + depth_ * bytes_;
+  }
+
+  void Push() {
+    ++depth_;
+    for (int64_t i = leaves_++; (i & 1) != 0; i >>= 1) Merge();
+  }
+
+  void Finish(void* result) {
+    while (depth_ > 1) Merge();
+    memcpy(result, stack_.data(), bytes_);
+  }
+
+ private:
+  void Merge() {
+    char* right = stack_.data() + (depth_ - 1) * bytes_;
+    loops_.combine(right - bytes_, right, width_);
+    --depth_;
+  }
+
+  const ReductionLoops& loops_;
+  const int64_t bytes_;
+  const int64_t width_;
+  std::vector<char> stack_;
+  int64_t depth_ = 0;
+  int64_t leaves_ = 0;
+};
+
+// One reduction; every method but Run() works on the calling thread.
+class Step {
+ public:
+  Step(const Context& ctx, Reduction reduction, DType dtype, const void* x,
+       const ReduceShape& shape, double power, void* acc)
+      : ctx_(ctx),
+        loops_(ctx.loops.reduction[static_cast<int>(reduction)][Index(ComputeDType(dtype))]),
+        dtype_(dtype),
+        size_(SizeOf(dtype)),
+        acc_size_(SizeOf(loops_.accumulator)),
+        x_(static_cast<const char*>(x)),
+        shape_(shape),
+        power_(power),
+        acc_(static_cast<char*>(acc)) {}
+
+  void Run() {
+    if (shape_.extent == 0) return FillIdentity();
+    if (shape_.inner == 1) return Rows();
+    Columns();
+  }
+
+ private:
+  void FillIdentity() {
+    char identity[kMaxAccBytes];
+    loops_.row(x_, 0, power_, identity);
+    for (int64_t i = 0; i < shape_.outer * shape_.inner; ++i) {
+      memcpy(acc_ + i * acc_size_, identity, acc_size_);
+    }
+  }
+
+  // ---- inner == 1: each output is the reduction of a contiguous row
+
+  void Rows() {
+    const int64_t chunk = kLeafElements * kLeavesPerChunk;
+    if (shape_.outer >= ctx_.team.threads() || shape_.extent < 2 * chunk) {
+      const int64_t grain = std::max<int64_t>(1, kGrainElements / shape_.extent);
+      ctx_.team.For(shape_.outer, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) Row(RowOf(o), shape_.extent, acc_ + o * acc_size_);
+      });
+      return;
+    }
+    for (int64_t o = 0; o < shape_.outer; ++o) RowInParallel(RowOf(o), acc_ + o * acc_size_);
+  }
+
+  const char* RowOf(int64_t o) const { return x_ + o * shape_.extent * size_; }
+
+  void Row(const char* x, int64_t n, char* acc) const {
+    if (n <= kLeafElements) return RowLeaf(x, n, acc);
+    Tree tree(loops_, acc_size_, 1);
+    for (int64_t i = 0; i < n; i += kLeafElements) {
+      RowLeaf(x + i * size_, std::min(kLeafElements, n - i), tree.next());
+      tree.Push();
+    }
+    tree.Finish(acc);
+  }
+
+  void RowLeaf(const char* x, int64_t n, char* acc) const {
+    if (!Is16Bit(dtype_)) return loops_.row(x, n, power_, acc);
+    float widened[kLeafElements];
+    Convert(ctx_.loops, dtype_, x, DType::kFloat32, widened, n);
+    loops_.row(widened, n, power_, acc);
+  }
+
+  // Chunks are subtrees of the same tree that Row() builds.
+  void RowInParallel(const char* x, char* acc) const {
+    const int64_t chunk = kLeafElements * kLeavesPerChunk;
+    const int64_t chunks = (shape_.extent + chunk - 1) / chunk;
+    std::vector<char> partial(chunks * acc_size_);
+    ctx_.team.For(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        Row(x + c * chunk * size_, std::min(chunk, shape_.extent - c * chunk),
+            partial.data() + c * acc_size_);
+      }
+    });
+    JoinPartials(partial, chunks, 1, acc);
+  }
+
+  void JoinPartials(const std::vector<char>& partial, int64_t chunks, int64_t width,
+                    char* acc) const {
+    Tree tree(loops_, acc_size_, width);
+    for (int64_t c = 0; c < chunks; ++c) {
+      const int64_t bytes = width * acc_size_;
+      memcpy(tree.next(), partial.data() + c * bytes, bytes);
+      tree.Push();
+    }
+    tree.Finish(acc);
+  }
+
+  // ---- inner > 1: each output is the reduction down a column
+
+  // How many rows are read as one: narrow rows are folded up to about kTileColumns columns.
+  int64_t Fold() const { return shape_.inner >= kNarrowColumns ? 1 : kTileColumns / shape_.inner; }
+
+  void Columns() {
+    const int64_t tiles = (shape_.inner + kTileColumns - 1) / kTileColumns;
+    const int64_t chunk_rows = kLeafRows * Fold() * kLeavesPerChunk;
+    const bool few = shape_.outer * tiles < ctx_.team.threads();
+    if (few && shape_.extent >= 2 * chunk_rows) {
+      for (int64_t i = 0; i < shape_.outer * tiles; ++i) TileInParallel(i / tiles, i % tiles);
+      return;
+    }
+    const int64_t tile_elements = shape_.extent * std::min(shape_.inner, kTileColumns);
+    const int64_t grain = std::max<int64_t>(1, kGrainElements / tile_elements);
+    ctx_.team.For(shape_.outer * tiles, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) Tile(i / tiles, i % tiles);
+    });
+  }
+
+  struct Area {
+    const char* x;
+    int64_t width;
+    char* acc;
+  };
+  Area AreaOf(int64_t outer, int64_t tile) const {
+    const int64_t column = tile * kTileColumns;
+    return {x_ + (outer * shape_.extent * shape_.inner + column) * size_,
+            std::min(kTileColumns, shape_.inner - column),
+            acc_ + (outer * shape_.inner + column) * acc_size_};
+  }
+
+  void Tile(int64_t outer, int64_t tile) const {
+    const Area area = AreaOf(outer, tile);
+    TileRows(area.x, shape_.extent, area.width, area.acc);
+  }
+
+  void TileInParallel(int64_t outer, int64_t tile) const {
+    const Area area = AreaOf(outer, tile);
+    const int64_t chunk = kLeafRows * Fold() * kLeavesPerChunk;
+    const int64_t chunks = (shape_.extent + chunk - 1) / chunk;
+    std::vector<char> partial(chunks * area.width * acc_size_);
+    ctx_.team.For(chunks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) {
+        TileRows(area.x + c * chunk * shape_.inner * size_,
+                 std::min(chunk, shape_.extent - c * chunk), area.width,
+                 partial.data() + c * area.width * acc_size_);
+      }
+    });
+    JoinPartials(partial, chunks, area.width, area.acc);
+  }
+
+  void TileRows(const char* x, int64_t rows, int64_t width, char* acc) const {
+    const int64_t leaf = kLeafRows * Fold();
+    Tree tree(loops_, acc_size_, width);
+    for (int64_t r = 0; r < rows; r += leaf) {
+      const int64_t count = std::min(leaf, rows - r);
+      const char* from = x + r * shape_.inner * size_;
+      if (Fold() > 1) {
+        FoldedLeaf(from, count, tree.next());
+      } else {
+        ColumnsLeaf(from, count, shape_.inner, width, tree.next());
+      }
+      tree.Push();
+    }
+    tree.Finish(acc);
+  }
+
+  // (rows, width) with rows `stride` apart; rows <= kLeafRows, width <= kTileColumns.
+  void ColumnsLeaf(const char* x, int64_t rows, int64_t stride, int64_t width, char* acc) const {
+    if (!Is16Bit(dtype_)) return loops_.columns(x, rows, stride, width, power_, acc);
+    float widened[kLeafRows * kTileColumns];
+    for (int64_t r = 0; r < rows; ++r) {
+      Convert(ctx_.loops, dtype_, x + r * stride * size_, DType::kFloat32, widened + r * width,
+              width);
+    }
+    loops_.columns(widened, rows, width, width, power_, acc);
+  }
+
+  // Narrow rows, contiguous: Fold() of them as one wide row, whose parts are put together then.
+  void FoldedLeaf(const char* x, int64_t rows, char* acc) const {
+    const int64_t fold = Fold(), width = shape_.inner, wide = fold * width;
+    char folded[kTileColumns * kMaxAccBytes];
+    int64_t done = rows / fold * fold;
+    if (done > 0) {
+      ColumnsLeaf(x, rows / fold, wide, wide, folded);
+      memcpy(acc, folded, width * acc_size_);
+      for (int64_t i = 1; i < fold; ++i) {
+        loops_.combine(acc, folded + i * width * acc_size_, width);
+      }
+    }
+    for (; done < rows; done += kLeafRows) {
+      const int64_t count = std::min(kLeafRows, rows - done);
+      ColumnsLeaf(x + done * width * size_, count, width, width, done == 0 ? acc : folded);
+      if (done > 0) loops_.combine(acc, folded, width);
+    }
+  }
+
+  const Context& ctx_;
+  const ReductionLoops& loops_;
+  const DType dtype_;
+  const int64_t size_;
+  const int64_t acc_size_;
+  const char* const x_;
+  const ReduceShape shape_;
+  const double power_;
+  char* const acc_;
+};
+
+}  // namespace
+
+std::vector<AxisGroup> GroupAxes(const Shape& shape, absl::Span<const int64_t> axes) {
+  std::vector<AxisGroup> groups;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape.dim(axis) == 1) continue;
+    const bool reduced = std::binary_search(axes.begin(), axes.end(), axis);
+    if (!groups.empty() && groups.back().reduced == reduced) {
+      groups.back().size *= shape.dim(axis);
+    } else {
+      groups.push_back({reduced, shape.dim(axis)});
+    }
+  }
+  return groups;
+}
+
+ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups) {
+  ReduceShape shape = {1, 1, 1};
+  size_t last = groups.size();
+  while (!groups[last - 1].reduced) --last;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    int64_t& part = i < last - 1 ? shape.outer : i == last - 1 ? shape.extent : shape.inner;
+    part *= groups[i].size;
+  }
+  groups.erase(groups.begin() + static_cast<int64_t>(last) - 1);
+  // The kept groups on either side are neighbours now.
+  if (last - 1 > 0 && last - 1 < groups.size()) {
+    groups[last - 2].size *= groups[last - 1].size;
+    groups.erase(groups.begin() + static_cast<int64_t>(last) - 1);
+  }
+  return shape;
+}
+
+DType ReduceAccumulator(const Context& ctx, Reduction reduction, DType dtype) {
+  return ctx.loops.reduction[static_cast<int>(reduction)][Index(ComputeDType(dtype))].accumulator;
+}
+
+void ReduceStep(const Context& ctx, Reduction reduction, DType dtype, const void* x,
+                const ReduceShape& shape, double power, void* acc) {
+  Step(ctx, reduction, dtype, x, shape, power, acc).Run();
+}
+
+}  // namespace tensord::server::cpu

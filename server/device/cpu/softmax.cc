@@ -1,0 +1,92 @@
+#include <algorithm>
+
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cpu/kernels.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+constexpr int64_t kTileColumns = 32;
+
+// (outer, extent, inner), the softmax running over `extent`.
+struct SoftmaxShape {
+  int64_t outer = 1;
+  int64_t extent = 1;
+  int64_t inner = 1;
+};
+
+SoftmaxShape ShapeOf(const KernelCall& call) {
+  const Shape& in = call.inputs[0].spec->shape;
+  const int64_t axis = call.attrs->Int("axis");
+  SoftmaxShape shape;
+  for (int i = 0; i < in.rank(); ++i) {
+    (i < axis ? shape.outer : i == axis ? shape.extent : shape.inner) *= in.dim(i);
+  }
+  return shape;
+}
+
+// A row or a tile of columns of 16-bit elements, by way of float32 in `work`, which has room for
+// two.
+void Run16Bit(const Context& ctx, const SoftmaxLoops& loops, DType dtype, const char* x, char* y,
+              const SoftmaxShape& shape, int64_t width, float* work) {
+  const int64_t rows = shape.inner == 1 ? 1 : shape.extent;
+  const int64_t length = shape.inner == 1 ? shape.extent : width;
+  float* result = work + shape.extent * width;
+  for (int64_t r = 0; r < rows; ++r) {
+    Convert(ctx.loops, dtype, x + r * shape.inner * 2, DType::kFloat32, work + r * length, length);
+  }
+  if (shape.inner == 1) {
+    loops.row(work, result, length);
+  } else {
+    loops.columns(work, result, rows, length, length);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    Convert(ctx.loops, DType::kFloat32, result + r * length, dtype, y + r * shape.inner * 2,
+            length);
+  }
+}
+
+absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops& loops) {
+  if (loops.row == nullptr) return NoKernel(call);
+  const DType dtype = call.inputs[0].spec->dtype;
+  if (call.output.spec->num_elements() == 0) return absl::OkStatus();
+  const int64_t size = SizeOf(dtype);
+  const SoftmaxShape shape = ShapeOf(call);
+  const int64_t tiles = (shape.inner + kTileColumns - 1) / kTileColumns;
+  const int64_t widest = std::min(kTileColumns, shape.inner);
+  const int64_t work_elements = Is16Bit(dtype) ? 2 * shape.extent * widest : 0;
+  TENSORD_ASSIGN_OR_RETURN(const Scratch work,
+                           MakeScratch(ctx, call, work_elements * 4 * ctx.team.threads()));
+  const int64_t items = shape.outer * tiles;
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / 4 / (shape.extent * widest));
+  ctx.team.For(items, grain, [&](int64_t begin, int64_t end) {
+    float* own_work = work.As<float>() + Team::Current() * work_elements;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t c = i % tiles * kTileColumns;
+      const int64_t offset = (i / tiles * shape.extent * shape.inner + c) * size;
+      const int64_t width = std::min(kTileColumns, shape.inner - c);
+      const char* x = Advance(call.inputs[0].data, offset);
+      char* y = Advance(call.output.data, offset);
+      if (Is16Bit(dtype)) {
+        Run16Bit(ctx, loops, dtype, x, y, shape, width, own_work);
+      } else if (shape.inner == 1) {
+        loops.row(x, y, shape.extent);
+      } else {
+        loops.columns(x, y, shape.extent, shape.inner, width);
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SoftmaxKernel(const Context& ctx, const KernelCall& call) {
+  return Run(ctx, call, ctx.loops.softmax[Index(ComputeDType(call.inputs[0].spec->dtype))]);
+}
+
+absl::Status LogSoftmaxKernel(const Context& ctx, const KernelCall& call) {
+  return Run(ctx, call, ctx.loops.log_softmax[Index(ComputeDType(call.inputs[0].spec->dtype))]);
+}
+
+}  // namespace tensord::server::cpu

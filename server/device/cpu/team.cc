@@ -1,0 +1,66 @@
+#include "tensord/server/device/cpu/team.h"
+
+#include <algorithm>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+// ThreadSanitizer can't see into the OpenMP library: it is told here that what came before the
+// region happens before it, and what is in the region before what comes after.
+#ifdef __SANITIZE_THREAD__
+extern "C" {
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+}
+#else
+namespace {
+void __tsan_acquire(void*) {}
+void __tsan_release(void*) {}
+}  // namespace
+#endif
+
+namespace tensord::server::cpu {
+
+void Team::Bind() const {
+#ifdef _OPENMP
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads_);
+#endif
+}
+
+int Team::Current() {
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
+void Team::For(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> fn,
+               int64_t multiple_of) const {
+  if (n <= 0) return;
+  const int64_t ranges = std::min<int64_t>(threads_, std::max<int64_t>(1, n / grain));
+  if (ranges == 1) return fn(0, n);
+#ifdef _OPENMP
+  int64_t length = (n + ranges - 1) / ranges;
+  length = (length + multiple_of - 1) / multiple_of * multiple_of;
+  char region = 0;
+  __tsan_release(&region);
+#pragma omp parallel num_threads(threads_)
+  {
+    __tsan_acquire(&region);
+    // The team may come out smaller than asked for.
+    for (int64_t i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads()) {
+      const int64_t begin = std::min(n, i * length), end = std::min(n, begin + length);
+      if (begin < end) fn(begin, end);
+    }
+    __tsan_release(&region);
+  }
+  __tsan_acquire(&region);
+#else
+  fn(0, n);
+#endif
+}
+
+}  // namespace tensord::server::cpu
