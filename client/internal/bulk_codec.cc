@@ -89,6 +89,7 @@ absl::Status DecodeChunk(grpc::ByteBuffer* buffer, absl::Span<uint8_t> out, int6
     }
     if (!status.ok()) return status;
   }
+  if (!in.ConsumedEntireMessage()) return absl::InternalError("malformed message");
   if (*filled != expected && static_cast<int64_t>(offset) != expected) {
     return absl::InternalError(
         absl::StrCat("the server sent byte ", offset, " where ", expected, " was due"));

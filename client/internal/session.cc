@@ -66,10 +66,10 @@ absl::Status Session::Greet(const ConnectOptions& options) {
   const absl::Time deadline = absl::Now() + options.connect_timeout;
   // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
   const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
-    CallRegistry::Call call(&connection_->calls);
-    call.context()->set_deadline(absl::ToChronoTime(deadline));
+    CallRegistry::Call registered(&connection_->calls);
+    registered.context()->set_deadline(absl::ToChronoTime(deadline));
     const grpc::Status status =
-        (connection_->stub.get()->*method)(call.context(), request, response);
+        (connection_->stub.get()->*method)(registered.context(), request, response);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::UnavailableError(absl::StrCat("tensord server at ", address_, ": no answer in ",
                                                  absl::FormatDuration(options.connect_timeout)));

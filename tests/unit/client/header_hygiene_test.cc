@@ -1,0 +1,84 @@
+// What a program that includes the client's headers gets to see.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace tensord {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Everything that `text` includes.
+std::vector<std::string> Includes(const std::string& text) {
+  static const std::regex kInclude("#[ \t]*include[ \t]*[<\"]([^>\"]+)[>\"]");
+  std::vector<std::string> names;
+  for (std::sregex_iterator it(text.begin(), text.end(), kInclude), end; it != end; ++it) {
+    names.push_back((*it)[1]);
+  }
+  return names;
+}
+
+// The public headers, and those of the project that they pull in, by name.
+std::set<std::string> PublicHeaders() {
+  const fs::path root = TENSORD_SOURCE_DIR;
+  std::vector<std::string> open;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root / "client")) {
+    if (entry.path().extension() == ".h") {
+      open.push_back("tensord/client/" + entry.path().filename().string());
+    }
+  }
+  std::set<std::string> seen;
+  while (!open.empty()) {
+    const std::string name = open.back();
+    open.pop_back();
+    if (!seen.insert(name).second) continue;
+    for (const std::string& include : Includes(ReadFile(root / name.substr(8)))) {
+      if (include.rfind("tensord/", 0) == 0) open.push_back(include);
+    }
+  }
+  return seen;
+}
+
+TEST(HeaderHygieneTest, TheUmbrellaIncludesEveryPublicHeader) {
+  const std::string umbrella = ReadFile(fs::path(TENSORD_SOURCE_DIR) / "client/tensord.h");
+  for (const std::string& name : PublicHeaders()) {
+    if (name.rfind("tensord/client/", 0) != 0 || name == "tensord/client/tensord.h") continue;
+    EXPECT_THAT(Includes(umbrella), testing::Contains(name));
+  }
+}
+
+TEST(HeaderHygieneTest, NoPublicHeaderLeadsToGrpcOrGeneratedCode) {
+  const std::set<std::string> headers = PublicHeaders();
+  ASSERT_THAT(headers, testing::Contains("tensord/client/tensor.h"));
+  const std::regex forbidden("grpc|google/protobuf|\\.pb\\.h|/internal/|nlohmann|tensord/server");
+  for (const std::string& name : headers) {
+    for (const std::string& include :
+         Includes(ReadFile(fs::path(TENSORD_SOURCE_DIR) / name.substr(8)))) {
+      EXPECT_FALSE(std::regex_search(include, forbidden)) << name << " includes " << include;
+    }
+  }
+}
+
+TEST(HeaderHygieneTest, NoPublicHeaderNamesAForeignType) {
+  const std::regex foreign("grpc::|google::|\\bv1::|nlohmann::");
+  for (const std::string& name : PublicHeaders()) {
+    const std::string text = ReadFile(fs::path(TENSORD_SOURCE_DIR) / name.substr(8));
+    EXPECT_FALSE(std::regex_search(text, foreign)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tensord

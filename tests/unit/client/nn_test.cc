@@ -1,0 +1,78 @@
+#include "tensord/client/nn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tensord::nn {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> ParameterNames(const Module& module) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : module.Parameters()) names.push_back(name);
+  return names;
+}
+
+TEST(NnTest, PrintsAsPyTorchDoes) {
+  const Sequential model(Linear(64, 128), ReLU(), Sequential(Linear(128, 10, {.bias = false})),
+                         GELU(GeluApproximation::kTanh), Softmax());
+  EXPECT_EQ(model.ToString(),
+            "Sequential(\n"
+            "  (0): Linear(in_features=64, out_features=128, bias=True)\n"
+            "  (1): ReLU()\n"
+            "  (2): Sequential(\n"
+            "    (0): Linear(in_features=128, out_features=10, bias=False)\n"
+            "  )\n"
+            "  (3): GELU(approximate='tanh')\n"
+            "  (4): Softmax(dim=-1)\n"
+            ")");
+}
+
+TEST(NnTest, ParametersAreNamedAsInPyTorch) {
+  const Sequential model(Linear(4, 3), ReLU(), Sequential(Linear(3, 2, {.bias = false})));
+  EXPECT_THAT(ParameterNames(model), ElementsAre("0.weight", "0.bias", "2.0.weight"));
+  EXPECT_EQ(model.NumParameters(), 4 * 3 + 3 + 3 * 2);
+}
+
+TEST(NnTest, AModuleWithoutValuesSaysHowToGetThem) {
+  const Linear layer(4, 3);
+  const absl::Status status = layer(Tensor()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("call To(device) or LoadStateDict"));
+}
+
+TEST(NnTest, AStateDictMustHaveJustTheNamesOfTheModule) {
+  Sequential model(Linear(4, 3), ReLU(), Linear(3, 2));
+  const absl::Status status = model.LoadStateDict({{"0.weigth", Tensor()}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "LoadStateDict: missing 0.weight [3, 4]; missing 0.bias [3]; missing 2.weight [2, 3]; "
+            "missing 2.bias [2]; unexpected 0.weigth");
+}
+
+TEST(NnTest, AFailedTensorInAStateDictIsNamed) {
+  Linear layer(4, 3, {.bias = false});
+  const absl::Status status =
+      layer.LoadStateDict({{"weight", Tensor::Failed(absl::NotFoundError("it isn't there"))}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "parameter weight: it isn't there");
+}
+
+TEST(NnTest, MovingNowhereFailsAndChangesNothing) {
+  Linear layer(4, 3);
+  EXPECT_EQ(layer.To(Device()).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(layer.weight().state(), nullptr);
+}
+
+TEST(NnTest, CopiesOfASequenceShareItsModules) {
+  Sequential model;
+  model.Append(Linear(2, 2)).Append(ReLU());
+  const Sequential copy = model;
+  EXPECT_EQ(copy.size(), 2);
+  EXPECT_EQ(&copy[0], &model[0]);
+}
+
+}  // namespace
+}  // namespace tensord::nn

@@ -1,0 +1,109 @@
+#include "tensord/client/internal/reply_table.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace tensord::internal {
+namespace {
+
+void AddFetched(v1::SessionStreamResponse* response, uint64_t id, const std::string& data) {
+  v1::Fetched* fetched = response->add_fetched();
+  fetched->set_fetch_id(id);
+  fetched->set_data(data);
+}
+
+void AddError(v1::SessionStreamResponse* response, uint64_t handle, const std::string& message) {
+  v1::HandleError* error = response->add_errors();
+  error->set_handle(handle);
+  error->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  error->set_message(message);
+}
+
+TEST(ReplyTableTest, AnswersMayComeInAnyOrder) {
+  ReplyTable table;
+  const uint64_t first = table.Expect();
+  const uint64_t second = table.Expect();
+  const uint64_t barrier = table.Expect();
+  v1::SessionStreamResponse response;
+  response.add_barriers()->set_barrier_id(barrier);
+  AddFetched(&response, second, "b");
+  AddFetched(&response, first, "a");
+  table.Deliver(&response);
+  EXPECT_EQ(table.Await(first).value().data(), "a");
+  EXPECT_EQ(table.Await(second).value().data(), "b");
+  EXPECT_TRUE(table.Await(barrier).ok());
+}
+
+TEST(ReplyTableTest, WaitsForTheAnswer) {
+  ReplyTable table;
+  const uint64_t id = table.Expect();
+  std::thread server([&] {
+    v1::SessionStreamResponse response;
+    AddFetched(&response, id, "a");
+    table.Deliver(&response);
+  });
+  EXPECT_EQ(table.Await(id).value().data(), "a");
+  server.join();
+}
+
+TEST(ReplyTableTest, AnswersToNobodyAreIgnored) {
+  ReplyTable table;
+  const uint64_t id = table.Expect();
+  table.Forget(id);
+  v1::SessionStreamResponse response;
+  AddFetched(&response, id, "a");
+  AddFetched(&response, 12345, "b");
+  table.Deliver(&response);
+}
+
+TEST(ReplyTableTest, TheEndOfTheStreamEndsEveryWait) {
+  ReplyTable table;
+  const uint64_t id = table.Expect();
+  std::thread end([&] { table.Fail(absl::UnavailableError("gone")); });
+  EXPECT_EQ(table.Await(id).status(), absl::UnavailableError("gone"));
+  end.join();
+  table.Fail(absl::InternalError("too late"));
+  EXPECT_EQ(table.Await(table.Expect()).status(), absl::UnavailableError("gone"));
+}
+
+TEST(ReplyTableTest, ErrorsAreTakenInOrderAndTheirConsequencesWithThem) {
+  ReplyTable table;
+  v1::SessionStreamResponse response;
+  AddError(&response, 1, "first");
+  AddError(&response, 2, "first");  // computed from tensor 1
+  AddError(&response, 3, "second");
+  table.Deliver(&response);
+  EXPECT_EQ(table.TakeError(), absl::ResourceExhaustedError("first"));
+  EXPECT_EQ(table.TakeError(), absl::ResourceExhaustedError("second"));
+  EXPECT_TRUE(table.TakeError().ok());
+}
+
+TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
+  ReplyTable table;
+  const uint64_t id = table.Expect();
+  v1::SessionStreamResponse response;
+  AddError(&response, 1, "read");
+  v1::Fetched* fetched = response.add_fetched();
+  fetched->set_fetch_id(id);
+  fetched->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  fetched->set_message("read");
+  table.Deliver(&response);
+  EXPECT_EQ(table.Await(id).status(), absl::ResourceExhaustedError("read"));
+  EXPECT_TRUE(table.TakeError().ok());
+}
+
+TEST(ReplyTableTest, KeepsABoundedNumberOfErrors) {
+  ReplyTable table;
+  v1::SessionStreamResponse response;
+  for (int i = 0; i < ReplyTable::kMaxErrors + 5; ++i) {
+    AddError(&response, i + 1, std::to_string(i));
+  }
+  table.Deliver(&response);
+  int told = 0;
+  while (!table.TakeError().ok()) ++told;
+  EXPECT_EQ(told, ReplyTable::kMaxErrors);
+}
+
+}  // namespace
+}  // namespace tensord::internal

@@ -1,0 +1,146 @@
+#include "tensord/client/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace tensord {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+namespace fs = std::filesystem;
+
+// A folder of the test's own, gone afterwards.
+class SafetensorsFileTest : public testing::Test {
+ protected:
+  SafetensorsFileTest() {
+    std::string name = testing::TempDir() + "/safetensors.XXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~SafetensorsFileTest() override { fs::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::string Write(uint64_t header_bytes, const std::string& rest) const {
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &header_bytes, 8);
+    return WriteRaw(bytes + rest);
+  }
+
+  std::string WriteRaw(const std::string& bytes) const {
+    std::ofstream(Path("x.safetensors"), std::ios::binary) << bytes;
+    return Path("x.safetensors");
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(SafetensorsFileTest, ReadsARealOne) {
+  const SafetensorsFile file =
+      SafetensorsFile::Open(TENSORD_SOURCE_DIR "/tests/data/digits_mlp.safetensors").value();
+  EXPECT_THAT(file.names(),
+              ElementsAre("0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"));
+  EXPECT_THAT(file.metadata(), Contains(Pair("input", "pixel/16")));
+  EXPECT_EQ(file.spec("2.weight").value(), (TensorSpec{DType::kFloat32, {64, 128}}));
+  EXPECT_EQ(file.bytes("4.bias").value().size(), 40u);
+  EXPECT_TRUE(file.contains("4.bias"));
+  EXPECT_FALSE(file.contains("6.bias"));
+}
+
+TEST_F(SafetensorsFileTest, GivesTheBytesOfEachTensor) {
+  const std::string header = R"({"b": {"dtype": "U8", "shape": [2], "data_offsets": [1, 3]},)"
+                             R"("a": {"dtype": "I8", "shape": [], "data_offsets": [0, 1]}})";
+  const SafetensorsFile file = SafetensorsFile::Open(Write(header.size(), header + "xyz")).value();
+  EXPECT_THAT(file.bytes("a").value(), ElementsAre('x'));
+  EXPECT_THAT(file.bytes("b").value(), ElementsAre('y', 'z'));
+  EXPECT_EQ(file.spec("a").value(), (TensorSpec{DType::kInt8, {}}));
+}
+
+TEST_F(SafetensorsFileTest, TheMappingOutlivesTheFile) {
+  const std::string header = R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})";
+  const std::string path = Write(header.size(), header + "x");
+  const SafetensorsFile file = SafetensorsFile::Open(path).value();
+  fs::remove(path);
+  EXPECT_THAT(file.bytes("a").value(), ElementsAre('x'));
+}
+
+TEST_F(SafetensorsFileTest, AForeignDTypeIsAnErrorOfItsTensorAlone) {
+  const std::string header = R"({"q": {"dtype": "U16", "shape": [1], "data_offsets": [0, 2]},)"
+                             R"("a": {"dtype": "U8", "shape": [1], "data_offsets": [2, 3]}})";
+  const SafetensorsFile file = SafetensorsFile::Open(Write(header.size(), header + "xyz")).value();
+  EXPECT_TRUE(file.spec("a").ok());
+  for (const absl::Status& status :
+       {file.spec("q").status(), file.bytes("q").status(), file.Load(Device(), "q").status(),
+        file.LoadAll(Device()).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr("\"q\" has dtype U16"));
+  }
+}
+
+TEST_F(SafetensorsFileTest, AMissingTensorIsNotFound) {
+  const SafetensorsFile file = SafetensorsFile::Open(Write(2, "{}")).value();
+  EXPECT_EQ(file.spec("a").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(file.Load(Device(), "a").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(SafetensorsFileTest, AMissingFileIsNotFound) {
+  const absl::Status status = SafetensorsFile::Open(Path("none")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr(Path("none")));
+}
+
+TEST_F(SafetensorsFileTest, AFolderIsRefused) {
+  const absl::Status status = SafetensorsFile::Open(folder_.string()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(SafetensorsFileTest, LyingHeaderLengthsAreRefused) {
+  const auto complaint = [](const std::string& path) {
+    const absl::Status status = SafetensorsFile::Open(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(complaint(WriteRaw("")), HasSubstr("has 0 bytes"));
+  EXPECT_THAT(complaint(WriteRaw("1234567")), HasSubstr("has 7 bytes"));
+  EXPECT_THAT(complaint(Write(3, "{}")), HasSubstr("3 bytes of the 2 that are there"));
+  EXPECT_THAT(complaint(Write(0, "{}")), HasSubstr("doesn't begin with"));
+  EXPECT_THAT(complaint(Write(~uint64_t{0}, "{}")), HasSubstr("the limit is"));
+  EXPECT_THAT(complaint(Write(100'000'001, "{}")), HasSubstr("the limit is"));
+  EXPECT_THAT(complaint(Write(1, "{}")), HasSubstr("isn't JSON"));
+}
+
+TEST_F(SafetensorsFileTest, SavingWhatCantBeSavedLeavesTheOldFile) {
+  const std::string path = WriteRaw("old");
+  const Tensor failed = Tensor::Failed(absl::InternalError("broken"));
+  const absl::Status status = SaveSafetensors(path, {{"t", failed}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("\"t\""));
+  EXPECT_EQ(SaveSafetensors(path, {}, {{"a", "\xff"}}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(fs::file_size(path), 3u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(SafetensorsFileTest, SavesMetadataAndReplacesTheFile) {
+  const std::string path = WriteRaw("old");
+  ASSERT_TRUE(SaveSafetensors(path, {}, {{"key", "vålue"}}).ok());
+  const SafetensorsFile file = SafetensorsFile::Open(path).value();
+  EXPECT_THAT(file.metadata(), ElementsAre(Pair("key", "vålue")));
+  EXPECT_EQ(fs::file_size(path) % 8, 0u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(SafetensorsFileTest, SavingIntoAFolderThatIsntThereIsNotFound) {
+  EXPECT_EQ(SaveSafetensors(Path("none/x"), {}).code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace tensord
