@@ -21,7 +21,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   Device& device() const { return *device_; }
-  void* data() const { return data_; }       // null where size_bytes() is 0
+  void* data() const { return data_; }                // null where size_bytes() is 0
   int64_t size_bytes() const { return size_bytes_; }  // as asked for; what the limit counts
 
  protected:

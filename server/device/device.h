@@ -80,12 +80,12 @@ class Device {
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
   // Executor thread. Runs or enqueues the kernel of `call.schema`. Operands must stay alive until
-  // the kernel is done; for stream-ordered backends releasing them after Launch() returned is enough,
-  // because their memory is reused in stream order.
+  // the kernel is done; for stream-ordered backends releasing them after Launch() returned is
+  // enough, because their memory is reused in stream order.
   virtual absl::Status Launch(const KernelCall& call) = 0;
 
-  // Executor thread. dst[0, bytes) = src[0, bytes), where `src` may be of any device and is complete
-  // (its device's Fence has called back since it was launched). Ordered like a kernel.
+  // Executor thread. dst[0, bytes) = src[0, bytes), where `src` may be of any device and is
+  // complete (its device's Fence has called back since it was launched). Ordered like a kernel.
   virtual absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) = 0;
 
   // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet; the

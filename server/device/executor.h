@@ -12,9 +12,9 @@
 
 namespace tensord::server {
 
-// One per device. Work comes in lanes (one per session): each lane is first in, first out; lanes with
-// work take turns, so that one client's backlog doesn't hold up another's single op.
-// All of it is thread-safe. Destroying the executor runs what was posted, then joins.
+// One per device. Work comes in lanes (one per session): each lane is first in, first out; lanes
+// with work take turns, so that one client's backlog doesn't hold up another's single op. All of it
+// is thread-safe. Destroying the executor runs what was posted, then joins.
 class Executor {
  public:
   using Task = std::function<void()>;
@@ -32,8 +32,8 @@ class Executor {
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
   void Post(const std::shared_ptr<Lane>& lane, Task task);
 
-  // Blocks until nothing is posted or running and the device has finished what was launched. Returns
-  // whether there was anything posted or running. Not from a task.
+  // Blocks until nothing is posted or running and the device has finished what was launched.
+  // Returns whether there was anything posted or running. Not from a task.
   bool Drain();
 
  private:

@@ -29,10 +29,10 @@ void MemoryAccountant::Release(int64_t bytes) {
 
 absl::Status MemoryAccountant::PhysicallyExhausted(int64_t bytes,
                                                    int64_t physically_free_bytes) const {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      device_.ToString(), " is out of memory: asked for ", bytes, " bytes, ",
-      physically_free_bytes, " bytes are free on the physical device (its limit is ", limit_bytes_,
-      " bytes); something else uses the rest"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(device_.ToString(), " is out of memory: asked for ", bytes, " bytes, ",
+                   physically_free_bytes, " bytes are free on the physical device (its limit is ",
+                   limit_bytes_, " bytes); something else uses the rest"));
 }
 
 MemoryStats MemoryAccountant::Snapshot() const {

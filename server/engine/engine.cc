@@ -159,9 +159,11 @@ absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, 
   auto shared = std::make_shared<Tensor>(output, source->spec(), *slot);
   TENSORD_RETURN_IF_ERROR(session->Insert(shared));
   source->WhenDone([source, shared] {
-    absl::StatusOr<BufferRef> result = source->status();
-    if (source->status().ok()) result = source->buffer();
-    shared->Finish(std::move(result));
+    if (source->status().ok()) {
+      shared->Finish(source->buffer());
+    } else {
+      shared->Finish(source->status());
+    }
   });
   return shared;
 }

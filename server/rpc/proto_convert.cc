@@ -83,8 +83,8 @@ absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_vie
 absl::StatusOr<Attributes> FromProto(
     const google::protobuf::Map<std::string, v1::AttrValue>& attrs) {
   if (attrs.size() > kMaxAttributes) {
-    return absl::InvalidArgumentError(absl::StrCat("the op has ", attrs.size(),
-                                                   " attributes; at most ", kMaxAttributes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the op has ", attrs.size(), " attributes; at most ", kMaxAttributes));
   }
   Attributes out;
   for (const auto& [name, proto] : attrs) {

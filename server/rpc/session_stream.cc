@@ -119,11 +119,9 @@ void SessionStreamReactor::TakeCommand(const v1::Command& command) {
       return;
     }
     case v1::Command::kPromise: {
-      const v1::Promise& promise = command.promise();
-      absl::StatusOr<TensorSpec> spec = FromProto(promise.spec());
-      absl::StatusOr<TensorRef> tensor = spec.status();
-      if (spec.ok()) tensor = engine.Promise(*session_, promise.handle(), *spec, promise.device());
-      tensor.ok() ? Watch(*tensor, number) : Refuse(promise.handle(), number, tensor.status());
+      absl::StatusOr<TensorRef> tensor = TakePromise(command.promise());
+      tensor.ok() ? Watch(*tensor, number)
+                  : Refuse(command.promise().handle(), number, tensor.status());
       return;
     }
     case v1::Command::kDrop:
@@ -139,6 +137,11 @@ void SessionStreamReactor::TakeCommand(const v1::Command& command) {
       Refuse(0, number, absl::InvalidArgumentError("a command without content"));
       return;
   }
+}
+
+absl::StatusOr<TensorRef> SessionStreamReactor::TakePromise(const v1::Promise& promise) {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(promise.spec()));
+  return context_->engine->Promise(*session_, promise.handle(), spec, promise.device());
 }
 
 absl::Status SessionStreamReactor::TakeOp(const v1::Op& op, uint64_t number) {

@@ -47,6 +47,7 @@ class SessionStreamReactor final
   void TakeIn(const v1::SessionStreamRequest& request);
   void TakeCommand(const v1::Command& command);
   absl::Status TakeOp(const v1::Op& op, uint64_t number);
+  absl::StatusOr<TensorRef> TakePromise(const v1::Promise& promise);
   void TakeFetch(const v1::Fetch& fetch);
   void TakeBarrier(const v1::Barrier& barrier);
 
