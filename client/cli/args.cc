@@ -1,0 +1,218 @@
+#include "tensord/client/cli/args.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::cli {
+namespace {
+
+constexpr char kUsagePayload[] = "tensorctl/usage";
+
+int EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string DidYouMean(absl::string_view word, absl::Span<const std::string> candidates,
+                       absl::string_view prefix) {
+  const std::string nearest = Nearest(word, candidates);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean \"", prefix, nearest, "\"?");
+}
+
+// One pass over the arguments.
+class Parser {
+ public:
+  Parser(absl::Span<const std::string> args, absl::Span<const CommandSpec> commands,
+         absl::Span<const FlagSpec> general_flags)
+      : args_(args), commands_(commands), general_flags_(general_flags) {}
+
+  absl::StatusOr<Invocation> Parse() {
+    // Who asks for help needn't have got the rest right.
+    const bool wants_help = std::any_of(args_.begin(), args_.end(), [](const std::string& arg) {
+      return arg == "--help" || arg == "-h";
+    });
+    while (next_ < args_.size()) {
+      const absl::Status status = TakeArgument(args_[next_++]);
+      if (!status.ok() && !wants_help) return status;
+    }
+    if (wants_help || help_word_) {
+      result_.action = result_.command == nullptr ? Invocation::Action::kOverview
+                                                  : Invocation::Action::kCommandHelp;
+    } else if (result_.flags.Has("version")) {
+      result_.action = Invocation::Action::kVersion;
+    } else if (result_.command != nullptr) {
+      result_.action = Invocation::Action::kRun;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  absl::Status TakeArgument(const std::string& arg) {
+    if (arg == "--help" || arg == "-h") return absl::OkStatus();
+    if (arg.size() > 1 && arg[0] == '-') return TakeFlag(arg);
+    if (result_.command != nullptr) {
+      return UsageError(
+          absl::StrCat("\"", arg, "\": ", result_.command->name, " takes flags alone"));
+    }
+    if (arg == "help" && !help_word_) {
+      help_word_ = true;
+      return absl::OkStatus();
+    }
+    return TakeCommand(arg);
+  }
+
+  absl::Status TakeCommand(const std::string& arg) {
+    std::vector<std::string> names;
+    for (const CommandSpec& command : commands_) {
+      if (command.name == arg) {
+        result_.command = &command;
+        return absl::OkStatus();
+      }
+      names.push_back(command.name);
+    }
+    return UsageError(
+        absl::StrCat("there is no command \"", arg, "\"", DidYouMean(arg, names, "")));
+  }
+
+  const FlagSpec* FindFlag(absl::string_view name) const {
+    const auto named = [&](const FlagSpec& flag) { return flag.name == name; };
+    if (result_.command != nullptr) {
+      const auto& own = result_.command->flags;
+      const auto found = std::find_if(own.begin(), own.end(), named);
+      if (found != own.end()) return &*found;
+    }
+    const auto found = std::find_if(general_flags_.begin(), general_flags_.end(), named);
+    return found == general_flags_.end() ? nullptr : &*found;
+  }
+
+  absl::Status UnknownFlag(const std::string& arg, absl::string_view name) const {
+    std::vector<std::string> names;
+    for (const FlagSpec& flag : general_flags_) names.push_back(flag.name);
+    if (result_.command != nullptr) {
+      for (const FlagSpec& flag : result_.command->flags) names.push_back(flag.name);
+    } else {
+      for (const CommandSpec& command : commands_) {
+        for (const FlagSpec& flag : command.flags) {
+          if (flag.name != name) continue;
+          return UsageError(absl::StrCat("\"", arg, "\" belongs after the command"));
+        }
+      }
+    }
+    const std::string owner = result_.command == nullptr
+                                  ? "tensorctl"
+                                  : absl::StrCat("tensorctl ", result_.command->name);
+    return UsageError(
+        absl::StrCat(owner, " has no flag \"", arg, "\"", DidYouMean(name, names, "--")));
+  }
+
+  absl::Status TakeFlag(const std::string& arg) {
+    absl::string_view name = absl::StripPrefix(absl::StripPrefix(arg, "-"), "-");
+    const size_t equals = name.find('=');
+    const bool has_value = equals != absl::string_view::npos;
+    const absl::string_view value = has_value ? name.substr(equals + 1) : "";
+    name = name.substr(0, equals);
+    const FlagSpec* flag = FindFlag(name);
+    if (flag == nullptr || !absl::StartsWith(arg, "--")) {
+      return UnknownFlag(absl::StrCat("--", name), name);
+    }
+    if (flag->value.empty()) {
+      if (has_value) return UsageError(absl::StrCat("--", name, " takes no value"));
+      result_.flags.Set(flag->name, "");
+      return absl::OkStatus();
+    }
+    if (has_value) {
+      result_.flags.Set(flag->name, std::string(value));
+      return absl::OkStatus();
+    }
+    if (next_ == args_.size()) {
+      return UsageError(absl::StrCat("--", name, " needs a value: --", name, " ", flag->value));
+    }
+    result_.flags.Set(flag->name, args_[next_++]);
+    return absl::OkStatus();
+  }
+
+  absl::Span<const std::string> args_;
+  absl::Span<const CommandSpec> commands_;
+  absl::Span<const FlagSpec> general_flags_;
+  size_t next_ = 0;
+  bool help_word_ = false;
+  Invocation result_;
+};
+
+}  // namespace
+
+absl::Status UsageError(absl::string_view message) {
+  absl::Status status = absl::InvalidArgumentError(message);
+  status.SetPayload(kUsagePayload, absl::Cord());
+  return status;
+}
+
+bool IsUsageError(const absl::Status& status) {
+  return status.GetPayload(kUsagePayload).has_value();
+}
+
+std::string Flags::Get(absl::string_view name, absl::string_view otherwise) const {
+  const auto it = values_.find(std::string(name));
+  return it == values_.end() ? std::string(otherwise) : it->second;
+}
+
+absl::StatusOr<double> Flags::GetNumber(absl::string_view name, double otherwise, double least,
+                                        double most) const {
+  if (!Has(name)) return otherwise;
+  const std::string text = Get(name, "");
+  double value = 0;
+  if (absl::SimpleAtod(text, &value) && value >= least && value <= most) return value;
+  return UsageError(absl::StrCat("--", name, " takes a number from ", least, " to ", most,
+                                 ", not \"", text, "\""));
+}
+
+absl::StatusOr<int64_t> Flags::GetInt(absl::string_view name, int64_t otherwise, int64_t least,
+                                      int64_t most) const {
+  if (!Has(name)) return otherwise;
+  const std::string text = Get(name, "");
+  int64_t value = 0;
+  if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return value;
+  return UsageError(absl::StrCat("--", name, " takes a whole number from ", least, " to ", most,
+                                 ", not \"", text, "\""));
+}
+
+absl::StatusOr<Invocation> ParseCommandLine(absl::Span<const std::string> args,
+                                            absl::Span<const CommandSpec> commands,
+                                            absl::Span<const FlagSpec> general_flags) {
+  return Parser(args, commands, general_flags).Parse();
+}
+
+std::string Nearest(absl::string_view word, absl::Span<const std::string> candidates) {
+  std::string best;
+  int best_distance = 1 << 20;
+  for (const std::string& candidate : candidates) {
+    // A beginning of at least three letters counts as one slip.
+    const bool begins = word.size() >= 3 && absl::StartsWith(candidate, word);
+    const int distance = begins ? 1 : EditDistance(word, candidate);
+    const int allowed = std::max<int>(1, static_cast<int>(candidate.size()) / 3);
+    if (distance <= allowed && distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace tensord::cli

@@ -1,0 +1,31 @@
+#include "tensord/client/cli/command.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::cli {
+
+absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name) {
+  absl::StatusOr<Client> client =
+      Client::Connect(context.server, {.client_name = absl::StrCat("tensorctl ", client_name)});
+  if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
+  if (!absl::IsUnavailable(client.status())) return client;
+  return absl::UnavailableError(absl::StrCat(
+      client.status().message(), "\nIs a server running there? To start one on this machine: ",
+      "tensord\nTo use another: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
+}
+
+absl::StatusOr<Device> ChosenDevice(const CommandContext& context, const Client& client) {
+  if (context.flags.Has("device")) {
+    const std::string name = context.flags.Get("device", "");
+    absl::StatusOr<Device> device = client.device(name);
+    if (absl::IsInvalidArgument(device.status())) return UsageError(device.status().message());
+    return device;
+  }
+  Device device = client.TryDevice();
+  if (device.valid()) return device;
+  return absl::NotFoundError(absl::StrCat("the server at ", client.address(),
+                                          " has neither cuda:0 nor cpu:0; name a device of its "
+                                          "with --device (tensorctl devices lists them)"));
+}
+
+}  // namespace tensord::cli

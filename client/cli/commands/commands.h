@@ -1,0 +1,15 @@
+// The commands, one file each.
+#pragma once
+
+#include "tensord/client/cli/args.h"
+
+namespace tensord::cli {
+
+CommandSpec DevicesCommand();
+CommandSpec TensorsCommand();
+CommandSpec InfoCommand();
+CommandSpec HealthCommand();
+CommandSpec RunModelCommand();
+CommandSpec TourCommand();
+
+}  // namespace tensord::cli

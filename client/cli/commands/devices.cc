@@ -1,0 +1,44 @@
+// tensorctl devices: what a server has.
+#include <ostream>
+
+#include "tensord/client/cli/command.h"
+#include "tensord/client/cli/commands/commands.h"
+#include "tensord/client/cli/listings.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::cli {
+namespace {
+
+absl::StatusOr<int> Run(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "devices"));
+  TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
+  if (context.flags.Has("json")) {
+    context.out << DevicesJson(client.address(), server, devices);
+  } else {
+    context.out << client.address() << ": " << ServerLine(server) << "\n"
+                << DeviceTable(devices, context.out_terminal);
+  }
+  return 0;
+}
+
+}  // namespace
+
+CommandSpec DevicesCommand() {
+  return {
+      .name = "devices",
+      .summary = "the devices of a server, with their memory",
+      .description =
+          "Shows each device with its model, its UUID (short; devices that share one stand on the "
+          "same hardware), its compute capability or its threads, and its memory: what tensors "
+          "hold now, the most they may hold, the most they have held since the server started, and "
+          "all that the hardware has.",
+      .flags = {{"json", "", "print JSON, with sizes in bytes, for programs"}},
+      .examples = {{"tensorctl devices", "The devices of the server on this machine."},
+                   {"tensorctl devices --json | jq '.devices[].name'", "Just their names."},
+                   {"watch -n 1 tensorctl devices", "Memory as it changes."}},
+      .run = Run,
+  };
+}
+
+}  // namespace tensord::cli

@@ -1,0 +1,91 @@
+// tensorctl health: a probe.
+#include <algorithm>
+#include <ostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tensord/client/cli/command.h"
+#include "tensord/client/cli/commands/commands.h"
+#include "tensord/client/cli/health_probe.h"
+#include "tensord/client/cli/text.h"
+#include "tensord/common/device_name.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::cli {
+namespace {
+
+constexpr double kMaxSeconds = 86400;
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+
+// Asks until the server serves or `wait` has passed; at least once.
+HealthAnswer AskUntilServing(HealthProbe& probe, const std::string& service, absl::Duration timeout,
+                             absl::Duration wait) {
+  const absl::Time end = absl::Now() + wait;
+  while (true) {
+    const absl::Duration left = end - absl::Now();
+    HealthAnswer answer = probe.Ask(
+        service, wait > absl::ZeroDuration() ? std::min(timeout, std::max(left, kPause)) : timeout);
+    if (answer.health == Health::kServing || absl::Now() + kPause >= end) return answer;
+    absl::SleepFor(kPause);
+  }
+}
+
+int Report(std::ostream& out, const HealthAnswer& answer, const std::string& service,
+           const std::string& server) {
+  const std::string subject = absl::StrCat(server, service.empty() ? "" : " ", service, ": ");
+  switch (answer.health) {
+    case Health::kServing:
+      out << subject << "serving\n";
+      return 0;
+    case Health::kNotServing:
+      out << subject << "not serving\n";
+      return 1;
+    case Health::kUnknownService:
+      out << subject << "no such device\n";
+      return 1;
+    case Health::kUnreachable:
+      break;
+  }
+  out << subject << "unreachable: " << answer.reason << "\n";
+  return 2;
+}
+
+absl::StatusOr<int> Run(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const double timeout,
+                           context.flags.GetNumber("timeout", 3, 0.001, kMaxSeconds));
+  TENSORD_ASSIGN_OR_RETURN(const double wait, context.flags.GetNumber("wait", 0, 0, kMaxSeconds));
+  std::string service;
+  if (context.flags.Has("device")) {
+    absl::StatusOr<DeviceName> device = ParseDeviceName(context.flags.Get("device", ""));
+    if (!device.ok()) return UsageError(absl::StrCat("--device: ", device.status().message()));
+    service = device->ToString();
+  }
+  HealthProbe probe(context.server);
+  const HealthAnswer answer =
+      AskUntilServing(probe, service, absl::Seconds(timeout), absl::Seconds(wait));
+  return Report(context.out, answer, service, context.server);
+}
+
+}  // namespace
+
+CommandSpec HealthCommand() {
+  return {
+      .name = "health",
+      .summary = "whether a server, or a device of it, is fit to be used",
+      .description =
+          "Asks the standard gRPC health service and prints one line. Exit status: 0 serving; 1 "
+          "not serving (the server is draining, or has no such device); 2 unreachable.",
+      .flags = {{"device", "NAME", "ask for this device instead of the whole server"},
+                {"timeout", "SECONDS", "how long one question may take; 3 by default"},
+                {"wait", "SECONDS",
+                 "ask again until the server serves, for at most that long; for scripts that have "
+                 "just started one"}},
+      .examples = {{"tensorctl health && echo ready", "In a script."},
+                   {"tensorctl health --wait 30", "Right after starting a server."},
+                   {"tensorctl health --device cuda:0 --timeout 1", "One device, impatiently."}},
+      .run = Run,
+  };
+}
+
+}  // namespace tensord::cli

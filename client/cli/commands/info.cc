@@ -1,0 +1,105 @@
+// tensorctl info: what a server says of itself.
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/client/cli/command.h"
+#include "tensord/client/cli/commands/commands.h"
+#include "tensord/client/cli/listings.h"
+#include "tensord/client/cli/table.h"
+#include "tensord/client/cli/text.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::cli {
+namespace {
+
+std::string ProtocolText(const ServerInfo& server) {
+  if (server.min_protocol_version == server.max_protocol_version) {
+    return absl::StrCat(server.max_protocol_version);
+  }
+  return absl::StrCat(server.min_protocol_version, " to ", server.max_protocol_version);
+}
+
+std::string InfoText(const Client& client, const ServerInfo& server,
+                     const std::vector<DeviceInfo>& devices, const Terminal& terminal) {
+  Table table({{""}, {"", Align::kLeft, 20}}, Frame::kNone);
+  const auto row = [&](absl::string_view name, const std::string& value) {
+    std::string label = terminal.Paint(Style::kDim, name);
+    const int width = terminal.width - 14;
+    for (const std::string& line : Wrap(value, width)) {
+      table.AddRow({label, line});
+      label.clear();
+    }
+  };
+  row("address", client.address());
+  row("host", Printable(server.host_name));
+  row("version", Printable(server.version));
+  row("protocol", ProtocolText(server));
+  row("epoch", Printable(server.epoch));
+  row("up", FormatElapsed(server.uptime));
+  row("features", Printable(absl::StrJoin(server.features, ", ")));
+  row("limits", absl::StrCat("largest message ", FormatBytes(server.max_message_bytes),
+                             "; a session's lease ", FormatElapsed(client.lease())));
+  for (const DeviceInfo& device : devices) {
+    row(device.name.ToString(),
+        absl::StrCat(Printable(device.model), ", ", ComputeText(device), ", tensors up to ",
+                     FormatBytes(device.memory.limit_bytes)));
+  }
+  if (!server.cuda_unavailable_reason.empty()) {
+    row("no GPU", Printable(server.cuda_unavailable_reason));
+  }
+  return table.Render(terminal);
+}
+
+std::string InfoJson(const Client& client, const ServerInfo& server,
+                     const std::vector<DeviceInfo>& devices) {
+  using Json = nlohmann::ordered_json;
+  Json names = Json::array();
+  for (const DeviceInfo& device : devices) names.push_back(device.name.ToString());
+  const Json json = {{"server", client.address()},
+                     {"host_name", server.host_name},
+                     {"version", server.version},
+                     {"min_protocol_version", server.min_protocol_version},
+                     {"max_protocol_version", server.max_protocol_version},
+                     {"epoch", server.epoch},
+                     {"uptime_seconds", absl::ToInt64Seconds(server.uptime)},
+                     {"features", server.features},
+                     {"max_message_bytes", server.max_message_bytes},
+                     {"lease_seconds", absl::ToInt64Seconds(client.lease())},
+                     {"devices", names},
+                     {"cuda_unavailable_reason", server.cuda_unavailable_reason}};
+  // What isn't UTF-8 would make the library throw.
+  return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
+}
+
+absl::StatusOr<int> Run(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "info"));
+  TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
+  context.out << (context.flags.Has("json")
+                      ? InfoJson(client, server, devices)
+                      : InfoText(client, server, devices, context.out_terminal));
+  return 0;
+}
+
+}  // namespace
+
+CommandSpec InfoCommand() {
+  return {
+      .name = "info",
+      .summary = "version, protocol, limits and devices of a server",
+      .description =
+          "Shows what the server is: its version and the protocol versions it speaks, its epoch "
+          "(new with every start: handles from an earlier one are gone), how long it has been up, "
+          "its named features, its limits, its devices, and why it serves no GPU where it serves "
+          "none.",
+      .flags = {{"json", "", "print JSON for programs"}},
+      .examples = {{"tensorctl --server gpu-box:50051 info", "About the server on gpu-box."}},
+      .run = Run,
+  };
+}
+
+}  // namespace tensord::cli

@@ -1,0 +1,37 @@
+// Which class was taken for which.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensord/client/cli/terminal.h"
+
+namespace tensord::cli {
+
+class Confusion {
+ public:
+  explicit Confusion(int classes) : classes_(classes), counts_(size_t(classes) * classes) {}
+
+  // Both from 0 to classes - 1.
+  void Add(int label, int prediction) { ++counts_[size_t(label) * classes_ + prediction]; }
+
+  int classes() const { return classes_; }
+  int64_t count(int label, int prediction) const {
+    return counts_[size_t(label) * classes_ + prediction];
+  }
+  int64_t total() const;
+  int64_t correct() const;
+
+  // A row per true class, a column per prediction, and the share of each row that is right; zeros
+  // are dots. Where that is wider than the terminal: the commonest mistakes as a list.
+  std::string Render(const Terminal& terminal, int indent) const;
+
+ private:
+  std::string RenderMistakes(const Terminal& terminal, int indent) const;
+
+  int classes_;
+  std::vector<int64_t> counts_;
+};
+
+}  // namespace tensord::cli

@@ -1,0 +1,20 @@
+// What --help prints. Pure functions.
+#pragma once
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "tensord/client/cli/args.h"
+#include "tensord/client/cli/terminal.h"
+
+namespace tensord::cli {
+
+// What tensorctl is, its commands, its general flags, and first steps.
+std::string OverviewHelp(absl::Span<const CommandSpec> commands,
+                         absl::Span<const FlagSpec> general_flags, const Terminal& terminal);
+
+// One command: what it does, its flags, examples.
+std::string CommandHelp(const CommandSpec& command, absl::Span<const FlagSpec> general_flags,
+                        const Terminal& terminal);
+
+}  // namespace tensord::cli

@@ -1,0 +1,94 @@
+// tensorctl: looks at tensord servers and tries them out.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/cli/args.h"
+#include "tensord/client/cli/command.h"
+#include "tensord/client/cli/commands/commands.h"
+#include "tensord/client/cli/help.h"
+#include "tensord/client/cli/terminal.h"
+
+namespace tensord::cli {
+namespace {
+
+constexpr char kDefaultServer[] = "127.0.0.1:50051";
+
+std::vector<CommandSpec> AllCommands() {
+  return {DevicesCommand(), TensorsCommand(),  InfoCommand(),
+          HealthCommand(),  RunModelCommand(), TourCommand()};
+}
+
+std::vector<FlagSpec> GeneralFlags() {
+  return {{"server", "ADDRESS",
+           absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ",
+                        kDefaultServer)},
+          {"help", "", "explain; after a command, that command"},
+          {"version", "", "print the version of this program"}};
+}
+
+std::string ServerAddress(const Flags& flags) {
+  const char* from_environment = std::getenv("TENSORD_SERVER");
+  const bool is_set = from_environment != nullptr && *from_environment != '\0';
+  return flags.Get("server", is_set ? from_environment : kDefaultServer);
+}
+
+int PrintError(const absl::Status& status, const Terminal& terminal) {
+  std::cout.flush();
+  std::cerr << terminal.Paint(Style::kRed, "tensorctl:") << " " << status.message() << "\n";
+  if (!IsUsageError(status)) return 1;
+  std::cerr << "\"tensorctl help\" and \"tensorctl help COMMAND\" explain.\n";
+  return 2;
+}
+
+int RunCommand(const CommandSpec& command, Flags flags, const Terminal& out_terminal,
+               const Terminal& err_terminal) {
+  const std::string server = ServerAddress(flags);
+  CommandContext context = {.flags = std::move(flags),
+                            .server = server,
+                            .out = std::cout,
+                            .err = std::cerr,
+                            .out_terminal = out_terminal,
+                            .err_terminal = err_terminal};
+  const absl::StatusOr<int> code = command.run(context);
+  if (!code.ok()) return PrintError(code.status(), err_terminal);
+  if (!std::cout.flush()) {
+    return PrintError(absl::DataLossError("can't write to standard output"), err_terminal);
+  }
+  return *code;
+}
+
+int Main(const std::vector<std::string>& args) {
+  const Terminal out_terminal = DetectTerminal(STDOUT_FILENO);
+  const Terminal err_terminal = DetectTerminal(STDERR_FILENO);
+  const std::vector<CommandSpec> commands = AllCommands();
+  const std::vector<FlagSpec> general_flags = GeneralFlags();
+  absl::StatusOr<Invocation> invocation = ParseCommandLine(args, commands, general_flags);
+  if (!invocation.ok()) return PrintError(invocation.status(), err_terminal);
+  switch (invocation->action) {
+    case Invocation::Action::kVersion:
+      std::cout << "tensorctl " TENSORD_VERSION "\n";
+      return 0;
+    case Invocation::Action::kOverview:
+      std::cout << OverviewHelp(commands, general_flags, out_terminal);
+      return 0;
+    case Invocation::Action::kCommandHelp:
+      std::cout << CommandHelp(*invocation->command, general_flags, out_terminal);
+      return 0;
+    case Invocation::Action::kRun:
+      break;
+  }
+  return RunCommand(*invocation->command, std::move(invocation->flags), out_terminal, err_terminal);
+}
+
+}  // namespace
+}  // namespace tensord::cli
+
+int main(int argc, char** argv) {
+  return tensord::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,60 @@
+// Tables of text, with a frame or without.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tensord/client/cli/terminal.h"
+
+namespace tensord::cli {
+
+enum class Align { kLeft, kRight };
+
+struct Column {
+  std::string header;
+  Align align = Align::kLeft;
+  // To this many columns it may be cut where the table is too wide. 0: it is never cut.
+  int min_width = 0;
+};
+
+enum class Frame {
+  kBox,   // lines around, between columns and under the header
+  kNone,  // columns two spaces apart; the header dim
+};
+
+// Cells hold UTF-8, possibly coloured (Terminal::Paint); headers and cells of a framed table may be
+// of several lines. A header row is shown where any column has a header.
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns, Frame frame = Frame::kBox)
+      : columns_(std::move(columns)), frame_(frame) {}
+
+  // One cell a column; missing ones are empty.
+  void AddRow(std::vector<std::string> cells);
+  // A line across, between the rows before and after. Only where there is a frame.
+  void AddRule();
+
+  // Columns that the table takes where nothing is cut.
+  int NaturalWidth() const;
+  // The lines, each with its newline, within `terminal.width` - `indent` columns where the columns
+  // that may be cut allow it, each line after `indent` spaces.
+  std::string Render(const Terminal& terminal, int indent = 0) const;
+
+ private:
+  struct Row {
+    bool rule = false;
+    std::vector<std::string> cells;
+  };
+
+  std::vector<int> NaturalWidths() const;
+  std::vector<int> FittedWidths(int width) const;
+  int FrameWidth() const;
+  void AppendRow(const std::vector<std::string>& cells, const std::vector<int>& widths, int indent,
+                 const Terminal* header_style, std::string& out) const;
+
+  std::vector<Column> columns_;
+  Frame frame_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace tensord::cli

@@ -1,0 +1,50 @@
+// Text for a terminal: widths in columns, and numbers with their units.
+//
+// Text is UTF-8. A code point counts as one column (we print no wide characters), the escape
+// sequences that set colours as none. All functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace tensord::cli {
+
+int DisplayWidth(absl::string_view text);
+
+// Filled up with spaces on the right or on the left to `width` columns; as it is where it is wider.
+std::string PadRight(absl::string_view text, int width);
+std::string PadLeft(absl::string_view text, int width);
+
+// Cut to `width` columns, the last of them "…" where something was cut off.
+std::string Truncate(absl::string_view text, int width);
+
+// `text` times `count`; empty where count <= 0.
+std::string Repeat(absl::string_view text, int count);
+
+// Lines of at most `width` columns, broken at spaces; a word that is wider stands alone. Newlines
+// in the text are kept.
+std::vector<std::string> Wrap(absl::string_view text, int width);
+
+// What another machine sent, safe to print: control characters and what isn't UTF-8 become "?".
+std::string Printable(absl::string_view text);
+
+// "0 B", "512 B", "1.50 KiB", "23.4 GiB": three digits and a binary unit.
+std::string FormatBytes(int64_t bytes);
+// "1,797".
+std::string FormatCount(int64_t count);
+// Three digits and the unit that suits: "85.0 µs", "12.3 ms", "1.50 s"; from two minutes on "3
+// min", "2 h 5 min", "4 d 3 h".
+std::string FormatElapsed(absl::Duration duration);
+// "2.35 GiB/s"; "-" where no time has passed.
+std::string FormatBandwidth(int64_t bytes, absl::Duration duration);
+// Three digits: "0.123", "1.23", "12.3", "123", "1,234".
+std::string FormatThreeDigits(double value);
+
+// "███▌░░░░" of `width` columns. Any fraction above 0 shows.
+std::string UsageBar(double fraction, int width);
+
+}  // namespace tensord::cli

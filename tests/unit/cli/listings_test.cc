@@ -1,0 +1,128 @@
+#include "tensord/client/cli/listings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_split.h"
+#include "tensord/client/cli/text.h"
+
+namespace tensord::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<DeviceInfo> Devices() {
+  return {{.name = {DeviceKind::kCuda, 1},
+           .model = "NVIDIA H100 80GB HBM3",
+           .uuid = "GPU-8c3a91f2-4e1d",
+           .compute_capability = "9.0",
+           .threads = 0,
+           .memory = {.total_bytes = int64_t{80} << 30,
+                      .limit_bytes = int64_t{40} << 30,
+                      .used_bytes = int64_t{10} << 30,
+                      .peak_bytes = int64_t{20} << 30}},
+          {.name = {DeviceKind::kCpu, 0},
+           .model = "AMD EPYC 9654 96-Core Processor\x1b[2J",
+           .uuid = "4f1d22aa",
+           .compute_capability = "",
+           .threads = 96,
+           .memory = {.total_bytes = int64_t{24} << 30,
+                      .limit_bytes = int64_t{24} << 30,
+                      .used_bytes = 0,
+                      .peak_bytes = 0}}};
+}
+
+TEST(DeviceTable, ShowsEverythingAtAnyWidth) {
+  for (int width : {80, 120, 160}) {
+    const Terminal terminal = {.width = width};
+    const std::string text = DeviceTable(Devices(), terminal);
+    for (const char* part :
+         {"cuda:1", "NVIDIA H100", "8c3a91f2", "compute 9.0", "10.0 GiB / 40.0 GiB", "20.0 GiB",
+          "80.0 GiB", "25 %", "cpu:0", "96 threads", "0 B / 24.0 GiB"}) {
+      EXPECT_THAT(text, HasSubstr(part)) << "at " << width << " columns:\n" << text;
+    }
+    for (absl::string_view line : absl::StrSplit(text, '\n')) {
+      EXPECT_LE(DisplayWidth(line), width) << line;
+    }
+  }
+}
+
+TEST(DeviceTable, ARowADeviceWhereThereIsRoom) {
+  const std::string wide = DeviceTable(Devices(), {.width = 200});
+  EXPECT_EQ(std::count(wide.begin(), wide.end(), '\n'), 6);
+}
+
+TEST(DeviceTable, WhatTheServerSendsCantDriveTheTerminal) {
+  EXPECT_THAT(DeviceTable(Devices(), {}), Not(HasSubstr("\x1b")));
+}
+
+TEST(DeviceTable, NoLimitIsNoDivision) {
+  std::vector<DeviceInfo> devices = Devices();
+  devices[0].memory = {};
+  EXPECT_THAT(DeviceTable(devices, {}), HasSubstr("0 B / 0 B"));
+}
+
+TEST(DevicesJson, IsJsonWithSizesInBytes) {
+  std::vector<DeviceInfo> devices = Devices();
+  devices[0].model = "not UTF-8: \xff";
+  const auto json =
+      nlohmann::json::parse(DevicesJson("h:1", {.version = "0.1.0", .host_name = "box"}, devices));
+  EXPECT_EQ(json["server"], "h:1");
+  EXPECT_EQ(json["version"], "0.1.0");
+  ASSERT_EQ(json["devices"].size(), 2u);
+  EXPECT_EQ(json["devices"][0]["name"], "cuda:1");
+  EXPECT_EQ(json["devices"][0]["kind"], "cuda");
+  EXPECT_EQ(json["devices"][0]["memory_used_bytes"], int64_t{10} << 30);
+  EXPECT_EQ(json["devices"][1]["threads"], 96);
+}
+
+std::vector<TensorInfo> Tensors() {
+  return {{.handle = 7,
+           .spec = {DType::kFloat32, Shape({2, 3})},
+           .device = "cpu:0",
+           .size_bytes = 24,
+           .session_number = 3},
+          {.handle = 8,
+           .spec = {DType::kInt64, Shape()},
+           .device = "cpu:1",
+           .size_bytes = 8,
+           .session_number = 3},
+          {.handle = 7,
+           .spec = {DType::kUInt8, Shape({1 << 20})},
+           .device = "cpu:0",
+           .size_bytes = 1 << 20,
+           .session_number = 4}};
+}
+
+TEST(TensorTable, RowsAndTotals) {
+  EXPECT_EQ(TensorTable(Tensors(), {}),
+            "session  handle  dtype    shape      device      size\n"
+            "      3       7  float32  [2, 3]     cpu:0       24 B\n"
+            "      3       8  int64    []         cpu:1        8 B\n"
+            "      4       7  uint8    [1048576]  cpu:0   1.00 MiB\n"
+            "\n"
+            "device  tensors  size together\n"
+            "cpu:0         2       1.00 MiB\n"
+            "cpu:1         1            8 B\n");
+}
+
+TEST(TensorsJson, IsJson) {
+  const auto json = nlohmann::json::parse(TensorsJson(Tensors()));
+  ASSERT_EQ(json["tensors"].size(), 3u);
+  EXPECT_EQ(json["tensors"][0]["shape"], nlohmann::json({2, 3}));
+  EXPECT_EQ(json["tensors"][1]["dtype"], "int64");
+  EXPECT_EQ(json["tensors"][2]["session_number"], 4);
+  EXPECT_EQ(nlohmann::json::parse(TensorsJson({}))["tensors"].size(), 0u);
+}
+
+TEST(ServerLine, OneLine) {
+  EXPECT_EQ(ServerLine({.version = "0.1.0", .host_name = "box", .uptime = absl::Seconds(30)}),
+            "box, tensord 0.1.0, up 30.0 s");
+}
+
+}  // namespace
+}  // namespace tensord::cli
