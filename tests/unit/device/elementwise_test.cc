@@ -1,0 +1,251 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tensord/tests/unit/device/op_runner.h"
+
+namespace tensord::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Relative error of a few units in the last place, and of an intermediate float32.
+double Tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 1e-3;
+    case DType::kBFloat16:
+      return 8e-3;
+    case DType::kFloat32:
+      return 2e-6;
+    default:
+      return 1e-13;
+  }
+}
+
+void ExpectClose(const HostTensor& actual, int64_t i, double expected, double tolerance) {
+  const double value = actual.At(i);
+  if (std::isnan(expected)) {
+    EXPECT_TRUE(std::isnan(value)) << i << ": " << value;
+  } else if (std::isinf(expected)) {
+    EXPECT_EQ(value, expected) << i;
+  } else {
+    EXPECT_NEAR(value, expected, tolerance * (std::abs(expected) + 0.05)) << i;
+  }
+}
+
+struct UnaryCase {
+  const char* op;
+  double low, high;
+  std::function<double(double)> reference;
+};
+
+const UnaryCase kUnaryCases[] = {
+    {"neg", -5, 5, [](double x) { return -x; }},
+    {"abs", -5, 5, [](double x) { return std::fabs(x); }},
+    {"relu", -5, 5, [](double x) { return x > 0 ? x : 0; }},
+    {"exp", -5, 5, [](double x) { return std::exp(x); }},
+    {"log", 0.1, 9, [](double x) { return std::log(x); }},
+    {"sqrt", 0, 9, [](double x) { return std::sqrt(x); }},
+    {"rsqrt", 0.1, 9, [](double x) { return 1 / std::sqrt(x); }},
+    {"tanh", -5, 5, [](double x) { return std::tanh(x); }},
+    {"sigmoid", -5, 5, [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {"silu", -5, 5, [](double x) { return x / (1 + std::exp(-x)); }},
+    // Not far below 0: what is left of 1 + erf there has few bits.
+    {"gelu", -1, 5, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }},
+};
+
+TEST(ElementwiseTest, UnaryOpsAgreeWithDoubleOverEverySize) {
+  OpRunner runner;
+  for (const UnaryCase& test : kUnaryCases) {
+    for (const DType dtype :
+         {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+      for (const int64_t n : {0, 1, 31, 33, 1025, 40000}) {
+        const HostTensor x = Spread(dtype, {n}, test.low, test.high);
+        const auto y = runner.Run(test.op, {x});
+        ASSERT_TRUE(y.ok()) << y.status();
+        for (int64_t i = 0; i < n; ++i) {
+          SCOPED_TRACE(testing::Message() << test.op << " " << DTypeName(dtype) << " " << n);
+          ExpectClose(*y, i, test.reference(x.At(i)), Tolerance(dtype));
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(ElementwiseTest, SpecialValuesAreThoseOfTheMathematics) {
+  OpRunner runner;
+  const HostTensor x = MakeTensor(DType::kFloat32, {4}, {kNan, kInf, -kInf, 0.0});
+  const auto expect = [&](const char* op, std::vector<double> values) {
+    const auto y = runner.Run(op, {x});
+    ASSERT_TRUE(y.ok());
+    for (int i = 0; i < 4; ++i) ExpectClose(*y, i, values[i], 0);
+  };
+  expect("exp", {kNan, kInf, 0, 1});
+  expect("log", {kNan, kInf, kNan, -kInf});
+  expect("sqrt", {kNan, kInf, kNan, 0});
+  expect("rsqrt", {kNan, 0, kNan, kInf});
+  expect("tanh", {kNan, 1, -1, 0});
+  expect("sigmoid", {kNan, 1, 0, 0.5});
+  expect("relu", {kNan, kInf, 0, 0});
+  expect("abs", {kNan, kInf, kInf, 0});
+}
+
+TEST(ElementwiseTest, AnElementsValueDoesNotDependOnItsPlace) {
+  OpRunner runner;
+  for (const char* op : {"exp", "tanh", "gelu", "log"}) {
+    const auto y =
+        runner.Run(op, {MakeTensor(DType::kFloat32, {77}, std::vector<double>(77, 1.7))});
+    ASSERT_TRUE(y.ok());
+    for (int i = 1; i < 77; ++i) EXPECT_EQ(y->At(i), y->At(0)) << op << " " << i;
+  }
+}
+
+TEST(ElementwiseTest, IntegersWrapAround) {
+  OpRunner runner;
+  const HostTensor a = MakeTensor(DType::kInt8, {3}, {127, -128, -128});
+  const HostTensor b = MakeTensor(DType::kInt8, {3}, {1, 1, 2});
+  EXPECT_THAT(runner.Run("add", {a, b})->ToDoubles(), ElementsAre(-128, -127, -126));
+  EXPECT_THAT(runner.Run("sub", {a, b})->ToDoubles(), ElementsAre(126, 127, 126));
+  EXPECT_THAT(runner.Run("mul", {a, b})->ToDoubles(), ElementsAre(127, -128, 0));
+  EXPECT_THAT(runner.Run("neg", {a})->ToDoubles(), ElementsAre(-127, -128, -128));
+  EXPECT_THAT(runner.Run("abs", {a})->ToDoubles(), ElementsAre(127, -128, -128));
+}
+
+TEST(ElementwiseTest, IntegerPowersFollowTheProduct) {
+  OpRunner runner;
+  const HostTensor a = MakeTensor(DType::kInt32, {7}, {3, -2, 0, 1, -1, -1, 5});
+  const HostTensor b = MakeTensor(DType::kInt32, {7}, {4, 3, 0, -3, -3, -4, -1});
+  EXPECT_THAT(runner.Run("pow", {a, b})->ToDoubles(), ElementsAre(81, -8, 1, 1, -1, 1, 0));
+}
+
+TEST(ElementwiseTest, NanWinsMaximumAndMinimum) {
+  OpRunner runner;
+  const HostTensor a = MakeTensor(DType::kFloat16, {3}, {kNan, 1, 2});
+  const HostTensor b = MakeTensor(DType::kFloat16, {3}, {1, kNan, -kInf});
+  for (const char* op : {"maximum", "minimum"}) {
+    const auto y = runner.Run(op, {a, b});
+    EXPECT_TRUE(std::isnan(y->At(0))) << op;
+    EXPECT_TRUE(std::isnan(y->At(1))) << op;
+  }
+  EXPECT_EQ(runner.Run("maximum", {a, b})->At(2), 2);
+  EXPECT_EQ(runner.Run("minimum", {a, b})->At(2), -kInf);
+}
+
+TEST(ElementwiseTest, BoolsAreLogical) {
+  OpRunner runner;
+  HostTensor a = MakeTensor(DType::kBool, {4}, {0, 0, 1, 1});
+  const HostTensor b = MakeTensor(DType::kBool, {4}, {0, 1, 0, 1});
+  a.bytes[2] = 3;  // any byte but zero is true
+  a.bytes[3] = 2;
+  EXPECT_THAT(runner.Run("add", {a, b})->ToDoubles(), ElementsAre(0, 1, 1, 1));
+  EXPECT_THAT(runner.Run("mul", {a, b})->ToDoubles(), ElementsAre(0, 0, 0, 1));
+  EXPECT_THAT(runner.Run("eq", {a, b})->ToDoubles(), ElementsAre(1, 0, 0, 1));
+  EXPECT_THAT(runner.Run("gt", {a, b})->ToDoubles(), ElementsAre(0, 0, 1, 0));
+}
+
+TEST(ElementwiseTest, CastsTruncateAndSaturate) {
+  OpRunner runner;
+  const HostTensor x = MakeTensor(DType::kFloat32, {7}, {-2.9, 2.9, 300, -300, kNan, kInf, 0.5});
+  const auto cast = [&](DType to) { return runner.Run("cast", {x}, {{"dtype", to}})->ToDoubles(); };
+  EXPECT_THAT(cast(DType::kInt8), ElementsAre(-2, 2, 127, -128, 0, 127, 0));
+  EXPECT_THAT(cast(DType::kUInt8), ElementsAre(0, 2, 255, 0, 0, 255, 0));
+  EXPECT_THAT(cast(DType::kInt32), ElementsAre(-2, 2, 300, -300, 0, 2147483647, 0));
+  EXPECT_THAT(cast(DType::kBool), ElementsAre(1, 1, 1, 1, 1, 1, 1));
+}
+
+TEST(ElementwiseTest, CastsGoBetweenAnyTwoDTypes) {
+  OpRunner runner;
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
+      const HostTensor x = Spread(from, {2100}, 0, 100);
+      const auto y = runner.Run("cast", {x}, {{"dtype", to}});
+      ASSERT_TRUE(y.ok()) << y.status();
+      const HostTensor expected = MakeTensor(to, {2100}, x.ToDoubles());
+      EXPECT_EQ(y->bytes, expected.bytes) << DTypeName(from) << " to " << DTypeName(to);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- broadcasting
+
+struct BroadcastCase {
+  Shape a, b, out;
+};
+
+const BroadcastCase kBroadcasts[] = {
+    {{}, {}, {}},
+    {{5}, {}, {5}},
+    {{1}, {7}, {7}},
+    {{3, 1}, {1, 4}, {3, 4}},
+    {{3, 4}, {4}, {3, 4}},
+    {{200, 3}, {3}, {200, 3}},
+    {{200, 3}, {200, 1}, {200, 3}},
+    {{2, 1, 3, 1, 2}, {4, 1, 5, 2}, {2, 4, 3, 5, 2}},
+    {{70, 300}, {300}, {70, 300}},
+    {{70, 1}, {1, 300}, {70, 300}},
+    {{2, 3, 1}, {2, 1, 100}, {2, 3, 100}},
+    {{0, 3}, {1, 3}, {0, 3}},
+    {{300, 200}, {300, 1}, {300, 200}},
+};
+
+// The element of `x` that output element `i` of shape `out` is read from.
+double BroadcastAt(const HostTensor& x, const Shape& out, int64_t i) {
+  const Dims strides = BroadcastStrides(x.spec.shape, out);
+  int64_t offset = 0;
+  for (int axis = out.rank() - 1; axis >= 0; --axis) {
+    offset += i % out.dim(axis) * strides[axis];
+    i /= out.dim(axis);
+  }
+  return x.At(offset);
+}
+
+TEST(ElementwiseTest, BinaryOpsBroadcast) {
+  OpRunner runner;
+  for (const BroadcastCase& test : kBroadcasts) {
+    for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kInt64}) {
+      const HostTensor a = Spread(dtype, test.a, 0, 9, 1), b = Spread(dtype, test.b, 0, 9, 2);
+      const auto sum = runner.Run("add", {a, b});
+      const auto less = runner.Run("lt", {a, b});
+      ASSERT_TRUE(sum.ok() && less.ok());
+      ASSERT_EQ(sum->spec.shape, test.out);
+      for (int64_t i = 0; i < test.out.num_elements(); ++i) {
+        const double x = BroadcastAt(a, test.out, i), y = BroadcastAt(b, test.out, i);
+        ASSERT_EQ(sum->At(i), MakeTensor(dtype, {1}, {x + y}).At(0))
+            << test.out.ToString() << " " << DTypeName(dtype) << " " << i;
+        ASSERT_EQ(less->At(i), x < y ? 1 : 0) << test.out.ToString() << " " << i;
+      }
+    }
+  }
+}
+
+TEST(ElementwiseTest, WhereBroadcastsThreeWays) {
+  OpRunner runner;
+  for (const DType dtype : {DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const BroadcastCase& test : kBroadcasts) {
+      const HostTensor cond = Spread(DType::kBool, test.out, 0, 1, 3);
+      const HostTensor a = Spread(dtype, test.a, 0, 9, 1), b = Spread(dtype, test.b, 0, 9, 2);
+      const auto y = runner.Run("where", {cond, a, b});
+      ASSERT_TRUE(y.ok()) << y.status();
+      for (int64_t i = 0; i < test.out.num_elements(); ++i) {
+        ASSERT_EQ(y->At(i), BroadcastAt(cond.At(i) != 0 ? a : b, test.out, i)) << i;
+      }
+    }
+  }
+  const HostTensor one = MakeTensor(DType::kBool, {1}, {1});
+  const auto y = runner.Run("where", {one, MakeTensor(DType::kInt64, {3}, {1, 2, 3}),
+                                      MakeTensor(DType::kInt64, {}, {9})});
+  EXPECT_THAT(y->ToDoubles(), ElementsAre(1, 2, 3));
+}
+
+}  // namespace
+}  // namespace tensord::server

@@ -1,0 +1,160 @@
+// The levels of the instruction set that this processor has give the same results.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tensord/server/device/cpu/isa/loops.h"
+#include "tensord/tests/unit/device/op_runner.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+constexpr int64_t kCount = 1003;  // no multiple of any vector
+
+bool UsesLibm(UnaryOp op) {
+  return op == UnaryOp::kExp || op == UnaryOp::kLog || op >= UnaryOp::kTanh;
+}
+
+std::string Inputs(DType dtype, int seed) {
+  HostTensor tensor = Spread(dtype, {kCount}, IsFloating(dtype) ? -20 : 0, 100, seed);
+  if (dtype == DType::kFloat32) {
+    const float special[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-42f, 3e38f, -3e38f};
+    std::memcpy(tensor.bytes.data() + 40, special, sizeof(special));
+  }
+  return tensor.bytes;
+}
+
+// Bit by bit, or, by libm, within a tolerance; NaN equals NaN.
+void ExpectSame(const std::string& a, const std::string& b, DType dtype, double tolerance,
+                const std::string& what) {
+  if (tolerance == 0) {
+    EXPECT_TRUE(a == b) << what;
+    return;
+  }
+  const HostTensor x = {{dtype, {kCount}}, a}, y = {{dtype, {kCount}}, b};
+  for (int64_t i = 0; i < kCount; ++i) {
+    if (std::isnan(x.At(i)) && std::isnan(y.At(i))) continue;
+    if (x.At(i) == y.At(i)) continue;
+    // gelu of a large negative number is a small difference of larger ones.
+    ASSERT_NEAR(x.At(i), y.At(i), tolerance * (std::fabs(x.At(i)) + 0.1)) << what << " " << i;
+  }
+}
+
+class IsaLevelsTest : public ::testing::TestWithParam<IsaLevel> {
+ protected:
+  void SetUp() override {
+    loops_ = LoopsOf(GetParam());
+    if (loops_ == nullptr) GTEST_SKIP() << "this build or processor has not got this level";
+  }
+
+  const Loops& baseline_ = *LoopsOf(IsaLevel::kBaseline);
+  const Loops* loops_ = nullptr;
+};
+
+TEST_P(IsaLevelsTest, UnaryOpsAgree) {
+  for (int op = 0; op < kUnaryOpCount; ++op) {
+    for (const DType dtype : kAllDTypes) {
+      const UnaryLoop loop = loops_->unary[op][Index(dtype)];
+      const UnaryLoop reference = baseline_.unary[op][Index(dtype)];
+      ASSERT_EQ(loop == nullptr, reference == nullptr);
+      if (loop == nullptr) continue;
+      const std::string x = Inputs(dtype, 1);
+      std::string y(x.size(), '\0'), expected(x.size(), '\0');
+      loop(x.data(), y.data(), kCount);
+      reference(x.data(), expected.data(), kCount);
+      const double ulp = dtype == DType::kFloat64 ? 0x1p-52 : 0x1p-23;
+      ExpectSame(expected, y, dtype, UsesLibm(static_cast<UnaryOp>(op)) ? 16 * ulp : 0,
+                 testing::PrintToString(op) + " over " + std::string(DTypeName(dtype)));
+    }
+  }
+}
+
+TEST_P(IsaLevelsTest, BinaryOpsAgree) {
+  for (int op = 0; op < kBinaryOpCount; ++op) {
+    for (const DType dtype : kAllDTypes) {
+      const BinaryLoop loop = loops_->binary[op][Index(dtype)];
+      if (loop == nullptr) continue;
+      const std::string a = Inputs(dtype, 1), b = Inputs(dtype, 2);
+      for (const auto& [a_step, b_step] : {std::pair(1, 1), std::pair(0, 1), std::pair(1, 0)}) {
+        std::string y(a.size(), '\0'), expected(a.size(), '\0');
+        loop(a.data(), a_step, b.data(), b_step, y.data(), kCount);
+        baseline_.binary[op][Index(dtype)](a.data(), a_step, b.data(), b_step, expected.data(),
+                                           kCount);
+        const bool libm = static_cast<BinaryOp>(op) == BinaryOp::kPow && IsFloating(dtype);
+        ExpectSame(expected, y, dtype, libm ? 1e-6 : 0, "binary " + testing::PrintToString(op));
+      }
+    }
+  }
+}
+
+TEST_P(IsaLevelsTest, CastsAgree) {
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
+      const CastLoop loop = loops_->cast[Index(from)][Index(to)];
+      if (loop == nullptr) continue;
+      const std::string x = Inputs(from, 1);
+      std::string y(kCount * SizeOf(to), '\0'), expected = y;
+      loop(x.data(), y.data(), kCount);
+      baseline_.cast[Index(from)][Index(to)](x.data(), expected.data(), kCount);
+      EXPECT_TRUE(y == expected) << DTypeName(from) << " to " << DTypeName(to);
+    }
+  }
+}
+
+TEST_P(IsaLevelsTest, EveryHalfWidensAndNarrowsAlike) {
+  std::vector<uint16_t> bits(1 << 16), back(1 << 16), expected_back(1 << 16);
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(1 << 16), expected(1 << 16);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const int d = Index(dtype), f32 = Index(DType::kFloat32);
+    loops_->cast[d][f32](bits.data(), wide.data(), 1 << 16);
+    baseline_.cast[d][f32](bits.data(), expected.data(), 1 << 16);
+    EXPECT_EQ(std::memcmp(wide.data(), expected.data(), wide.size() * 4), 0);
+    loops_->cast[f32][d](wide.data(), back.data(), 1 << 16);
+    baseline_.cast[f32][d](expected.data(), expected_back.data(), 1 << 16);
+    EXPECT_EQ(back, expected_back);
+  }
+}
+
+TEST_P(IsaLevelsTest, ReductionsAgree) {
+  for (int reduction = 0; reduction < kReductionCount; ++reduction) {
+    for (const DType dtype : kAllDTypes) {
+      const ReductionLoops& loops = loops_->reduction[reduction][Index(dtype)];
+      if (loops.row == nullptr) continue;
+      const HostTensor x = Spread(dtype, {kCount}, 0, 100);
+      const ReductionLoops& reference = baseline_.reduction[reduction][Index(dtype)];
+      char row[8] = {}, expected_row[8] = {};
+      std::string columns(17 * 8, '\0'), expected_columns = columns;
+      loops.row(x.bytes.data(), kCount, 3.0, row);
+      reference.row(x.bytes.data(), kCount, 3.0, expected_row);
+      loops.columns(x.bytes.data(), 59, 17, 17, 3.0, columns.data());
+      reference.columns(x.bytes.data(), 59, 17, 17, 3.0, expected_columns.data());
+      if (static_cast<Reduction>(reduction) == Reduction::kSumPowers) continue;  // by libm's pow
+      EXPECT_EQ(std::memcmp(row, expected_row, 8), 0) << reduction << DTypeName(dtype);
+      EXPECT_EQ(columns, expected_columns) << reduction << DTypeName(dtype);
+    }
+  }
+}
+
+TEST_P(IsaLevelsTest, RandomNumbersAgree) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    std::string y(kCount * SizeOf(dtype), '\0'), expected = y;
+    for (const auto table : {&Loops::uniform, &Loops::normal}) {
+      (loops_->*table)[Index(dtype)](99, 2, kCount, -1.0, 1.5, y.data());
+      (baseline_.*table)[Index(dtype)](99, 2, kCount, -1.0, 1.5, expected.data());
+      EXPECT_TRUE(y == expected) << DTypeName(dtype);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, IsaLevelsTest, ::testing::ValuesIn(kAllIsaLevels),
+                         [](const auto& level) {
+                           return "Level" + std::to_string(static_cast<int>(level.param));
+                         });
+
+}  // namespace
+}  // namespace tensord::server::cpu

@@ -1,0 +1,33 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensord/common/op_schema.h"
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/device/cpu/kernel.h"
+
+namespace tensord::server {
+namespace {
+
+TEST(KernelTableTest, EveryOpOfTheRegistryHasAKernel) {
+  for (const OpSchema* schema : AllOps()) {
+    if (schema->name == "constant") continue;  // the engine writes its bytes
+    EXPECT_NE(cpu::FindKernel(schema->name), nullptr) << schema->name;
+  }
+}
+
+TEST(KernelTableTest, ACombinationWithoutAKernelIsAnErrorAndNoCrash) {
+  const auto device = *MakeCpuDevice({DeviceKind::kCpu, 0}, 1 << 20, 1);
+  const TensorSpec spec = {DType::kBool, {4}};
+  const BufferRef in = *device->Allocate(4), out = *device->Allocate(4);
+  const Operand operands[] = {{&spec, in->data()}, {&spec, in->data()}};
+  const Attributes attrs = {{"axes", std::vector<int64_t>{0}}};
+  for (const char* op : {"sub", "div", "neg", "exp", "mean", "constant"}) {
+    const auto inputs = absl::MakeConstSpan(operands, FindOp(op)->max_inputs == 1 ? 1 : 2);
+    const absl::Status status = device->Launch({FindOp(op), &attrs, inputs, {&spec, out->data()}});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << op;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr(op));
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server

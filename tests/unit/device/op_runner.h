@@ -1,0 +1,46 @@
+// Runs single ops on a CPU device, for tests: host values in, host values out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/tensor_spec.h"
+#include "tensord/server/device/device.h"
+
+namespace tensord::server {
+
+// Elements as bytes; At() and ToDoubles() read any dtype (an int64 past 2^53 is rounded).
+struct HostTensor {
+  TensorSpec spec;
+  std::string bytes;
+
+  double At(int64_t i) const;
+  std::vector<double> ToDoubles() const;
+};
+
+// Rounded to the dtype; integers wrap.
+HostTensor MakeTensor(DType dtype, const Shape& shape, const std::vector<double>& values);
+
+// A deterministic spread of values in [low, high], the same for every dtype that can hold them.
+HostTensor Spread(DType dtype, const Shape& shape, double low, double high, int seed = 1);
+
+class OpRunner {
+ public:
+  explicit OpRunner(int threads = 2);
+
+  Device& device() { return *device_; }
+
+  // Plans the op, casts inputs as planned, and launches it. An alias comes back as a copy.
+  absl::StatusOr<HostTensor> Run(absl::string_view op, const std::vector<HostTensor>& inputs,
+                                 const Attributes& attrs = {});
+
+ private:
+  absl::StatusOr<BufferRef> Upload(const HostTensor& tensor);
+
+  std::unique_ptr<Device> device_;
+};
+
+}  // namespace tensord::server

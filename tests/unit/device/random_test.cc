@@ -1,0 +1,114 @@
+#include <Random123/philox.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tensord/server/device/random_math.h"
+#include "tensord/tests/unit/device/op_runner.h"
+
+namespace tensord::server {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+TEST(RandomTest, PhiloxIsThatOfItsAuthors) {
+  std::mt19937_64 generator(1);
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t seed = generator(), block = generator();
+    const r123::Philox4x32::ctr_type expected = r123::Philox4x32()(
+        {{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0, 0}},
+        {{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}});
+    const PhiloxBlock actual = Philox(seed, block);
+    for (int k = 0; k < 4; ++k) ASSERT_EQ(actual.word[k], expected[k]);
+  }
+}
+
+TEST(RandomTest, LogarithmSineAndCosineAreExactToAnUlpOrTwo) {
+  std::mt19937_64 generator(2);
+  for (int i = 0; i < 100000; ++i) {
+    const double u = std::ldexp(static_cast<double>((generator() >> 11) + 1) * 0x1p-53,
+                                -static_cast<int>(generator() % 30));
+    const double turn = static_cast<double>(generator() >> 11) * 0x1p-53;
+    double sin = 0, cos = 0;
+    exact::SinCosTurn(turn, &sin, &cos);
+    const long double angle = 2 * M_PIl * turn;
+    ASSERT_NEAR(exact::Ln(u), static_cast<double>(logl(u)), 5e-16 * std::fabs(std::log(u)));
+    ASSERT_NEAR(sin, static_cast<double>(sinl(angle)), 3e-16);
+    ASSERT_NEAR(cos, static_cast<double>(cosl(angle)), 3e-16);
+  }
+  EXPECT_EQ(exact::Ln(1.0), 0.0);
+}
+
+// Element i as random_math.h defines it, one at a time.
+double UniformAt(DType dtype, uint64_t seed, int64_t i, double low, double high) {
+  if (dtype == DType::kFloat64) {
+    const PhiloxBlock block = Philox(seed, static_cast<uint64_t>(i / 2));
+    return UniformDouble(Word64(block, static_cast<int>(i % 2)), {low, high});
+  }
+  const PhiloxBlock block = Philox(seed, static_cast<uint64_t>(i / 4));
+  const float value =
+      UniformFloat(block.word[i % 4], {static_cast<float>(low), static_cast<float>(high)});
+  return MakeTensor(dtype, {}, {value}).At(0);
+}
+
+double NormalAt(DType dtype, uint64_t seed, int64_t i, double mean, double stddev) {
+  double z[2];
+  if (dtype == DType::kFloat64) {
+    const PhiloxBlock block = Philox(seed, static_cast<uint64_t>(i / 2));
+    NormalPair64(Word64(block, 0), Word64(block, 1), &z[0], &z[1]);
+    return ScaleNormal(z[i % 2], mean, stddev);
+  }
+  const PhiloxBlock block = Philox(seed, static_cast<uint64_t>(i / 4));
+  const int64_t pair = i % 4 / 2 * 2;
+  NormalPair32(block.word[pair], block.word[pair + 1], &z[0], &z[1]);
+  const auto value = static_cast<float>(ScaleNormal(z[i % 2], mean, stddev));
+  return MakeTensor(dtype, {}, {value}).At(0);
+}
+
+TEST(RandomTest, KernelsDrawTheDefinedStreamBitForBit) {
+  OpRunner runner;
+  const int64_t seed = int64_t{-0x123456789abcdef};
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (const int64_t n : {1, 7, 130, 50001}) {
+      const auto uniform = runner.Run(
+          "uniform", {},
+          {{"shape", Ints{n}}, {"seed", seed}, {"low", -2.0}, {"high", 3.5}, {"dtype", dtype}});
+      const auto normal = runner.Run(
+          "normal", {},
+          {{"shape", Ints{n}}, {"seed", seed}, {"mean", 1.0}, {"stddev", 2.0}, {"dtype", dtype}});
+      ASSERT_TRUE(uniform.ok() && normal.ok()) << uniform.status() << normal.status();
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(uniform->At(i), UniformAt(dtype, static_cast<uint64_t>(seed), i, -2.0, 3.5)) << i;
+        ASSERT_EQ(normal->At(i), NormalAt(dtype, static_cast<uint64_t>(seed), i, 1.0, 2.0)) << i;
+      }
+    }
+  }
+}
+
+TEST(RandomTest, MomentsAreThoseAskedFor) {
+  OpRunner runner;
+  const int64_t n = 1 << 20;
+  const auto uniform = runner.Run("uniform", {}, {{"shape", Ints{n}}, {"seed", int64_t{5}}});
+  const auto normal = runner.Run("normal", {}, {{"shape", Ints{n}}, {"seed", int64_t{5}}});
+  double sum = 0, normal_sum = 0, normal_squares = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    ASSERT_GE(uniform->At(i), 0);
+    ASSERT_LT(uniform->At(i), 1);
+    sum += uniform->At(i);
+    normal_sum += normal->At(i);
+    normal_squares += normal->At(i) * normal->At(i);
+  }
+  EXPECT_NEAR(sum / n, 0.5, 2e-3);
+  EXPECT_NEAR(normal_sum / n, 0, 5e-3);
+  EXPECT_NEAR(normal_squares / n, 1, 1e-2);
+}
+
+TEST(RandomTest, TheUpperBoundIsNeverDrawn) {
+  const float low = 1.0f, high = 1.0f + 0x1p-23f;
+  EXPECT_EQ(UniformFloat(0xffffffff, {low, high}), low);
+  EXPECT_LT(UniformDouble(~uint64_t{0}, {1.0, 1.5}), 1.5);
+}
+
+}  // namespace
+}  // namespace tensord::server

@@ -1,0 +1,65 @@
+// Results don't depend on the number of threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "tensord/server/device/cpu/team.h"
+#include "tensord/tests/unit/device/op_runner.h"
+
+namespace tensord::server {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+TEST(ThreadsTest, SumsAreTheSameBits) {
+  OpRunner one(1), two(2), five(5);
+  const std::pair<Shape, Ints> kCases[] = {
+      {{300001}, {0}},    {{400, 500}, {0}},  {{400, 500}, {1}},      {{100000, 3}, {0}},
+      {{3, 100000}, {1}}, {{70000, 70}, {0}}, {{30, 50, 40}, {0, 2}}, {{2, 40000, 3}, {1}}};
+  for (const auto& [shape, axes] : kCases) {
+    for (const char* op : {"sum", "mean", "norm"}) {
+      for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64}) {
+        const HostTensor x = Spread(dtype, shape, -1, 1);
+        const auto expected = one.Run(op, {x}, {{"axes", axes}});
+        ASSERT_TRUE(expected.ok());
+        for (OpRunner* runner : {&two, &five}) {
+          EXPECT_EQ(runner->Run(op, {x}, {{"axes", axes}})->bytes, expected->bytes)
+              << op << " " << x.spec.ToString();
+        }
+      }
+    }
+  }
+}
+
+TEST(ThreadsTest, ElementwiseResultsAreTheSameBits) {
+  OpRunner one(1), three(3);
+  const HostTensor x = Spread(DType::kFloat32, {50003}, 0.1, 4);
+  for (const char* op : {"exp", "log", "tanh", "gelu", "silu"}) {
+    EXPECT_EQ(one.Run(op, {x})->bytes, three.Run(op, {x})->bytes) << op;
+  }
+  EXPECT_EQ(one.Run("softmax", {x})->bytes, three.Run("softmax", {x})->bytes);
+}
+
+TEST(TeamTest, RangesCoverEverythingOnce) {
+  for (const int threads : {1, 2, 3, 8}) {
+    const cpu::Team team(threads);
+    team.Bind();
+    for (const int64_t n : {0, 1, 7, 1000, 100000}) {
+      std::vector<std::atomic<int>> seen(n);
+      std::atomic<int> ranges{0};
+      team.For(
+          n, 10,
+          [&](int64_t begin, int64_t end) {
+            ++ranges;
+            for (int64_t i = begin; i < end; ++i) ++seen[i];
+          },
+          16);
+      for (const auto& count : seen) ASSERT_EQ(count, 1);
+      EXPECT_LE(ranges, threads);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server
