@@ -1,0 +1,198 @@
+#include "cuda_fixture.h"
+
+#include <cmath>
+#include <future>
+#include <limits>
+
+#include "tensord/common/float16.h"
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/device/cuda/cuda_device.h"
+
+namespace tensord::server {
+namespace {
+
+template <typename T>
+T Element(const std::string& bytes, int64_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void Append(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+
+void AppendAs(DType dtype, double value, std::string& bytes) {
+  switch (dtype) {
+    case DType::kBool:
+      return Append<uint8_t>(bytes, value > 0);
+    case DType::kUInt8:
+      return Append(bytes, static_cast<uint8_t>(std::abs(value)));
+    case DType::kInt8:
+      return Append(bytes, static_cast<int8_t>(value));
+    case DType::kInt32:
+      return Append(bytes, static_cast<int32_t>(value));
+    case DType::kInt64:
+      return Append(bytes, static_cast<int64_t>(value));
+    case DType::kFloat16:
+      return Append(bytes, Half(static_cast<float>(value)));
+    case DType::kBFloat16:
+      return Append(bytes, BFloat16(static_cast<float>(value)));
+    case DType::kFloat32:
+      return Append(bytes, static_cast<float>(value));
+    default:
+      return Append(bytes, value);
+  }
+}
+
+// Half a unit in the last place, relative to the value.
+double RoundingOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 0x1p-11;
+    case DType::kBFloat16:
+      return 0x1p-8;
+    case DType::kFloat32:
+      return 0x1p-24;
+    case DType::kFloat64:
+      return 0x1p-53;
+    default:
+      return 0;
+  }
+}
+
+bool Near(double a, double b, double rounding, double scale) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (a == b) return true;
+  return std::abs(a - b) <= rounding * std::max({std::abs(a), std::abs(b), scale});
+}
+
+}  // namespace
+
+double HostTensor::At(int64_t i) const {
+  switch (spec.dtype) {
+    case DType::kBool:
+    case DType::kUInt8:
+      return Element<uint8_t>(bytes, i);
+    case DType::kInt8:
+      return Element<int8_t>(bytes, i);
+    case DType::kInt32:
+      return Element<int32_t>(bytes, i);
+    case DType::kInt64:
+      return static_cast<double>(Element<int64_t>(bytes, i));
+    case DType::kFloat16:
+      return Element<Half>(bytes, i);
+    case DType::kBFloat16:
+      return Element<BFloat16>(bytes, i);
+    case DType::kFloat32:
+      return Element<float>(bytes, i);
+    default:
+      return Element<double>(bytes, i);
+  }
+}
+
+HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool special) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const double specials[] = {std::nan(""), kInf, -kInf, 0.0, -0.0};
+  HostTensor tensor{{dtype, shape}, {}};
+  uint64_t state = salt * 0x9E3779B97F4A7C15 + 1;
+  for (int64_t i = 0; i < shape.num_elements(); ++i) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    const auto draw = static_cast<uint32_t>(state >> 33);
+    double value = static_cast<double>(static_cast<int>(draw % 73) - 36) / 4;
+    if (special && IsFloating(dtype) && draw % 7 == 0) value = specials[(draw / 7) % 5];
+    AppendAs(dtype, value, tensor.bytes);
+  }
+  return tensor;
+}
+
+void CudaTest::SetUp() {
+  std::string reason;
+  if (CudaDeviceCount(&reason) == 0) GTEST_SKIP() << reason;
+  auto cuda = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
+  ASSERT_TRUE(cuda.ok()) << cuda.status();
+  cuda_ = *std::move(cuda);
+  auto cpu = MakeCpuDevice({DeviceKind::kCpu, 0}, kLimitBytes, 2);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  cpu_ = *std::move(cpu);
+  cuda_->BindThread();
+  cpu_->BindThread();
+}
+
+BufferRef CudaTest::Upload(Device& device, const HostTensor& tensor) {
+  auto buffer = device.Allocate(tensor.spec.size_bytes());
+  EXPECT_TRUE(buffer.ok()) << buffer.status();
+  const absl::Status written =
+      device.Write(**buffer, 0, tensor.bytes.data(), static_cast<int64_t>(tensor.bytes.size()));
+  EXPECT_TRUE(written.ok()) << written;
+  return *buffer;
+}
+
+HostTensor CudaTest::Download(const TensorSpec& spec, const BufferRef& buffer) {
+  HostTensor tensor{spec, std::string(static_cast<size_t>(spec.size_bytes()), '\xee')};
+  const absl::Status read =
+      buffer->device().Read(*buffer, 0, tensor.bytes.data(), spec.size_bytes());
+  EXPECT_TRUE(read.ok()) << read;
+  return tensor;
+}
+
+void CudaTest::Wait(Device& device) {
+  std::promise<absl::Status> done;
+  device.Fence([&](absl::Status status) { done.set_value(std::move(status)); });
+  const absl::Status status = done.get_future().get();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+BufferRef CudaTest::RunOne(Device& device, const OpPlan& plan, const std::vector<TensorSpec>& specs,
+                           const std::vector<BufferRef>& inputs) {
+  std::vector<Operand> operands;
+  for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&specs[i], inputs[i]->data()});
+  auto out = device.Allocate(plan.output.size_bytes());
+  EXPECT_TRUE(out.ok()) << out.status();
+  const absl::Status launched = device.Launch(
+      {plan.schema, &plan.attrs, absl::MakeConstSpan(operands), {&plan.output, (*out)->data()}});
+  EXPECT_TRUE(launched.ok()) << launched;
+  return *out;
+}
+
+HostTensor CudaTest::Run(Device& device, absl::string_view op,
+                         const std::vector<HostTensor>& inputs, const Attributes& attrs) {
+  std::vector<TensorSpec> specs;
+  std::vector<BufferRef> buffers;
+  for (const HostTensor& input : inputs) {
+    specs.push_back(input.spec);
+    buffers.push_back(Upload(device, input));
+  }
+  auto plan = PlanOp(op, specs, attrs);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (plan->alias) return Download(plan->output, buffers[0]);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const DType dtype = plan->input_dtypes[i];
+    if (specs[i].dtype == dtype) continue;
+    auto cast = PlanOp("cast", {specs[i]}, {{"dtype", dtype}});
+    EXPECT_TRUE(cast.ok()) << cast.status();
+    buffers[i] = RunOne(device, *cast, {specs[i]}, {buffers[i]});
+    specs[i] = cast->output;
+  }
+  const BufferRef out = RunOne(device, *plan, specs, buffers);
+  Wait(device);
+  return Download(plan->output, out);
+}
+
+void CudaTest::ExpectSame(absl::string_view op, const std::vector<HostTensor>& inputs,
+                          const Attributes& attrs, double ulps, double scale) {
+  std::string what = std::string(op) + " of";
+  for (const HostTensor& input : inputs) what += " " + input.spec.ToString();
+  SCOPED_TRACE(what);
+  const HostTensor expected = Run(*cpu_, op, inputs, attrs);
+  const HostTensor actual = Run(*cuda_, op, inputs, attrs);
+  ASSERT_EQ(actual.spec, expected.spec);
+  const double rounding = 2 * ulps * RoundingOf(actual.spec.dtype);
+  for (int64_t i = 0; i < actual.spec.num_elements(); ++i) {
+    ASSERT_TRUE(Near(actual.At(i), expected.At(i), rounding, scale))
+        << "element " << i << " is " << actual.At(i) << ", on the CPU " << expected.At(i);
+  }
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,65 @@
+// A GPU and the CPU side by side: what one computes is held against the other.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/common/op_schema.h"
+#include "tensord/server/device/device.h"
+
+namespace tensord::server {
+
+// A tensor on the host.
+struct HostTensor {
+  TensorSpec spec;
+  std::string bytes;
+
+  template <typename T>
+  static HostTensor Of(DType dtype, Shape shape, const std::vector<T>& values) {
+    HostTensor tensor{{dtype, std::move(shape)}, {}};
+    tensor.bytes.assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+    return tensor;
+  }
+
+  // Element i as a double; int64 past 2^53 is rounded.
+  double At(int64_t i) const;
+};
+
+// Values from -9 to 9 in steps of 1/4 (whole ones for integers, from 0 on for uint8), the same for
+// the same salt. In floating dtypes `special` strews in NaN, infinities and zeros of either sign.
+HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool special = false);
+
+// Its tests skip themselves, with the reason, where there is no GPU.
+class CudaTest : public testing::Test {
+ protected:
+  static constexpr int64_t kLimitBytes = int64_t{1} << 30;
+
+  void SetUp() override;
+
+  BufferRef Upload(Device& device, const HostTensor& tensor);
+  HostTensor Download(const TensorSpec& spec, const BufferRef& buffer);
+  void Wait(Device& device);
+
+  // Runs the op as the engine does, casts included, and reads its result.
+  HostTensor Run(Device& device, absl::string_view op, const std::vector<HostTensor>& inputs,
+                 const Attributes& attrs);
+
+  // Runs the op on both devices and expects one result: integers and bool exactly, floating dtypes
+  // to within `ulps` units of the dtype's rounding of the value, or of `scale` where that is
+  // larger. NaN equals NaN.
+  void ExpectSame(absl::string_view op, const std::vector<HostTensor>& inputs,
+                  const Attributes& attrs = {}, double ulps = 4, double scale = 1e-3);
+
+  std::unique_ptr<Device> cuda_;
+  std::unique_ptr<Device> cpu_;
+
+ private:
+  BufferRef RunOne(Device& device, const OpPlan& plan, const std::vector<TensorSpec>& specs,
+                   const std::vector<BufferRef>& inputs);
+};
+
+}  // namespace tensord::server

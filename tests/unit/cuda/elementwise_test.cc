@@ -1,0 +1,94 @@
+#include "cuda_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+// Odd sizes, so that packs leave a rest; and nothing, and a scalar.
+const Shape kShapes[] = {{1027}, {}, {0}, {3, 5, 7}};
+
+TEST_F(CudaTest, UnaryOpsOverNumbers) {
+  for (const char* op : {"neg", "abs", "relu"}) {
+    for (DType dtype : kAllDTypes) {
+      if (IsBool(dtype)) continue;
+      for (const Shape& shape : kShapes) ExpectSame(op, {MakeValues(dtype, shape, 1, true)});
+    }
+  }
+}
+
+TEST_F(CudaTest, UnaryOpsOverFloats) {
+  for (const char* op : {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", "gelu"}) {
+    for (DType dtype : kAllDTypes) {
+      if (!IsFloating(dtype)) continue;
+      for (const Shape& shape : kShapes) ExpectSame(op, {MakeValues(dtype, shape, 2, true)});
+    }
+  }
+}
+
+TEST_F(CudaTest, GeluByTanh) {
+  ExpectSame("gelu", {MakeValues(DType::kFloat32, {1000}, 3)},
+             {{"approximate", std::string("tanh")}});
+}
+
+TEST_F(CudaTest, CastsBetweenAllDTypes) {
+  for (DType from : kAllDTypes) {
+    for (DType to : kAllDTypes) {
+      ExpectSame("cast", {MakeValues(from, {515}, 4, true)}, {{"dtype", to}});
+    }
+  }
+}
+
+TEST_F(CudaTest, CastsSaturate) {
+  const auto big =
+      HostTensor::Of<double>(DType::kFloat64, {6}, {1e30, -1e30, 300, -300, 0.9, -0.9});
+  for (DType to : {DType::kInt8, DType::kUInt8, DType::kInt32, DType::kInt64}) {
+    ExpectSame("cast", {big}, {{"dtype", to}});
+  }
+}
+
+TEST_F(CudaTest, ArithmeticOverAllDTypes) {
+  for (const char* op : {"add", "sub", "mul", "div", "pow", "maximum", "minimum"}) {
+    const bool numbers_only = std::string(op) == "sub" || std::string(op) == "pow";
+    for (DType dtype : kAllDTypes) {
+      if (IsBool(dtype) && numbers_only) continue;
+      for (const Shape& shape : kShapes) {
+        ExpectSame(op, {MakeValues(dtype, shape, 5, true), MakeValues(dtype, shape, 6, true)});
+      }
+    }
+  }
+}
+
+TEST_F(CudaTest, ComparisonsOverAllDTypes) {
+  for (const char* op : {"eq", "ne", "lt", "le", "gt", "ge"}) {
+    for (DType dtype : kAllDTypes) {
+      ExpectSame(op, {MakeValues(dtype, {1027}, 7, true), MakeValues(dtype, {1027}, 8, true)});
+    }
+  }
+}
+
+TEST_F(CudaTest, BroadcastsEveryWay) {
+  const std::pair<Shape, Shape> cases[] = {
+      {{4, 5, 6}, {6}}, {{4, 5, 6}, {5, 1}}, {{4, 5, 6}, {}},     {{4, 1, 6}, {1, 5, 1}},
+      {{1, 3}, {3}},    {{7, 1}, {1, 9}},    {{2, 0, 3}, {1, 3}}, {{2, 1, 3, 1, 2}, {4, 1, 5, 1}}};
+  for (const auto& [a, b] : cases) {
+    ExpectSame("sub", {MakeValues(DType::kFloat32, a, 9), MakeValues(DType::kFloat32, b, 10)});
+    ExpectSame("sub", {MakeValues(DType::kInt64, b, 9), MakeValues(DType::kInt64, a, 10)});
+    ExpectSame("lt", {MakeValues(DType::kFloat16, a, 9), MakeValues(DType::kFloat16, b, 10)});
+  }
+}
+
+TEST_F(CudaTest, PromotesOperands) {
+  ExpectSame("add", {MakeValues(DType::kInt8, {33}, 11), MakeValues(DType::kUInt8, {33}, 12)});
+  ExpectSame("mul",
+             {MakeValues(DType::kFloat16, {33}, 11), MakeValues(DType::kBFloat16, {33}, 12)});
+  ExpectSame("div", {MakeValues(DType::kInt32, {33}, 11), MakeValues(DType::kInt32, {33}, 12)});
+}
+
+TEST_F(CudaTest, WhereOverAllDTypes) {
+  for (DType dtype : kAllDTypes) {
+    ExpectSame("where", {MakeValues(DType::kBool, {5, 1, 7}, 13), MakeValues(dtype, {6, 7}, 14),
+                         MakeValues(dtype, {5, 6, 1}, 15)});
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server

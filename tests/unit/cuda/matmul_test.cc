@@ -1,0 +1,86 @@
+#include "cuda_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+struct MatmulCase {
+  Shape a, b;
+  bool transpose_a = false, transpose_b = false;
+};
+
+// Sums of products of values up to 9: errors go with the terms, not with what is left of them.
+constexpr double kUlps = 16;
+constexpr double kScale = 100;
+
+const MatmulCase kCases[] = {
+    {{17, 33}, {33, 29}},
+    {{33, 17}, {33, 29}, true, false},
+    {{17, 33}, {29, 33}, false, true},
+    {{33, 17}, {29, 33}, true, true},
+    {{33}, {33, 5}},
+    {{5, 33}, {33}},
+    {{33}, {33}},
+    {{1, 1}, {1, 1}},
+    {{4, 6, 7}, {7, 5}},
+    {{6, 7}, {4, 7, 5}},
+    {{4, 7, 6}, {7, 5}, true, false},
+    {{2, 1, 6, 7}, {3, 7, 5}},
+    {{3, 6, 7}, {2, 1, 7, 5}},
+    {{2, 3, 6, 7}, {2, 3, 5, 7}, false, true},
+    {{7}, {4, 7, 5}},
+    {{4, 6, 7}, {7}},
+    {{3, 0}, {0, 4}},
+    {{0, 3}, {3, 4}},
+    {{1, 5, 3}, {0, 3, 4}},
+};
+
+TEST_F(CudaTest, MatmulOfEveryLayout) {
+  for (const MatmulCase& c : kCases) {
+    for (DType dtype : kAllDTypes) {
+      if (IsBool(dtype)) continue;
+      ExpectSame("matmul", {MakeValues(dtype, c.a, 1), MakeValues(dtype, c.b, 2)},
+                 {{"transpose_a", c.transpose_a}, {"transpose_b", c.transpose_b}}, kUlps, kScale);
+    }
+  }
+}
+
+TEST_F(CudaTest, MatmulOfSizesPastATile) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt32, DType::kInt8}) {
+    ExpectSame("matmul", {MakeValues(dtype, {130, 257}, 3), MakeValues(dtype, {257, 75}, 4)}, {},
+               kUlps, 400);
+  }
+}
+
+TEST_F(CudaTest, LinearWithEveryActivation) {
+  for (const char* activation : {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"}) {
+    for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+      const HostTensor x = MakeValues(dtype, {3, 7, 24}, 5), w = MakeValues(dtype, {16, 24}, 6);
+      const Attributes attrs = {{"activation", std::string(activation)}};
+      ExpectSame("linear", {x, w, MakeValues(dtype, {16}, 7)}, attrs, kUlps, kScale);
+      ExpectSame("linear", {x, w}, attrs, kUlps, kScale);
+    }
+  }
+}
+
+TEST_F(CudaTest, LinearOfOddSizesAndOfNothing) {
+  const std::pair<Shape, Shape> cases[] = {
+      {{1}, {1, 1}}, {{5}, {3, 5}}, {{13, 5}, {3, 5}}, {{0, 5}, {3, 5}}, {{4, 0}, {3, 0}}};
+  for (const auto& [x, w] : cases) {
+    for (DType dtype : {DType::kFloat16, DType::kFloat32}) {
+      ExpectSame(
+          "linear",
+          {MakeValues(dtype, x, 8), MakeValues(dtype, w, 9), MakeValues(dtype, {w.dim(0)}, 10)},
+          {{"activation", std::string("relu")}}, kUlps, kScale);
+    }
+  }
+}
+
+TEST_F(CudaTest, Tf32IsCloseWhereAllowed) {
+  // Values of 7 bits are whole in TF32, so that only the sum may differ.
+  ExpectSame("matmul",
+             {MakeValues(DType::kFloat32, {64, 64}, 11), MakeValues(DType::kFloat32, {64, 64}, 12)},
+             {{"allow_tf32", true}}, kUlps, kScale);
+}
+
+}  // namespace
+}  // namespace tensord::server

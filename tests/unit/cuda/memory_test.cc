@@ -1,0 +1,84 @@
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "cuda_fixture.h"
+#include "tensord/server/device/cuda/cuda_device.h"
+
+namespace tensord::server {
+namespace {
+
+TEST_F(CudaTest, KnowsWhatItStandsOn) {
+  const DeviceInfo& info = cuda_->info();
+  EXPECT_EQ(info.name.ToString(), "cuda:0");
+  EXPECT_FALSE(info.model.empty());
+  EXPECT_EQ(info.uuid.size(), std::string("GPU-01234567-89ab-cdef-0123-456789abcdef").size());
+  EXPECT_THAT(info.compute_capability, testing::MatchesRegex("[0-9]+.[0-9]"));
+  EXPECT_FALSE(cuda_->host_accessible());
+  EXPECT_EQ(cuda_->memory().total_bytes, *CudaTotalMemory(0));
+  EXPECT_EQ(cuda_->memory().limit_bytes, kLimitBytes);
+}
+
+TEST_F(CudaTest, CountsWhatBuffersHold) {
+  EXPECT_EQ(cuda_->memory().used_bytes, 0);
+  {
+    const auto a = cuda_->Allocate(1000), b = cuda_->Allocate(24);
+    ASSERT_TRUE(a.ok() && b.ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*a)->data()) % 64, 0u);
+    EXPECT_EQ(cuda_->memory().used_bytes, 1024);
+  }
+  EXPECT_EQ(cuda_->memory().used_bytes, 0);
+  EXPECT_EQ(cuda_->memory().peak_bytes, 1024);
+}
+
+TEST_F(CudaTest, NothingTakesNothing) {
+  const auto empty = cuda_->Allocate(0);
+  ASSERT_TRUE(empty.ok());
+  EXPECT_EQ((*empty)->data(), nullptr);
+  EXPECT_TRUE(cuda_->Write(**empty, 0, nullptr, 0).ok());
+  EXPECT_TRUE(cuda_->Read(**empty, 0, nullptr, 0).ok());
+}
+
+TEST_F(CudaTest, RefusesWhatGoesPastTheLimitAndGoesOn) {
+  const auto all = cuda_->Allocate(kLimitBytes - 100);
+  ASSERT_TRUE(all.ok()) << all.status();
+  const absl::Status refused = cuda_->Allocate(101).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("asked for 101 bytes, 100 bytes are free"));
+  EXPECT_TRUE(cuda_->Allocate(100).ok());
+}
+
+TEST_F(CudaTest, SaysWhenTheGpuItselfHasNoMore) {
+  const int64_t more_than_there_is = 2 * *CudaTotalMemory(0);
+  auto greedy = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, more_than_there_is);
+  ASSERT_TRUE(greedy.ok()) << greedy.status();
+  const absl::Status refused = (*greedy)->Allocate(more_than_there_is).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("cuda:1"));
+  EXPECT_THAT(refused.message(), testing::HasSubstr("physical device"));
+  EXPECT_EQ((*greedy)->memory().used_bytes, 0);
+  EXPECT_TRUE((*greedy)->Allocate(1 << 20).ok());
+}
+
+TEST_F(CudaTest, BuffersMayBeDroppedOnAnyThread) {
+  for (int i = 0; i < 50; ++i) {
+    BufferRef buffer = Upload(*cuda_, MakeValues(DType::kFloat32, {1000}, 1));
+    std::thread([dropped = std::move(buffer)]() mutable { dropped.reset(); }).join();
+  }
+  EXPECT_EQ(cuda_->memory().used_bytes, 0);
+}
+
+TEST_F(CudaTest, FencesCallBackInOrder) {
+  std::vector<int> order;
+  for (int i = 0; i < 10; ++i) {
+    cuda_->Fence([&order, i](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      order.push_back(i);
+    });
+  }
+  Wait(*cuda_);
+  EXPECT_THAT(order, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+}  // namespace
+}  // namespace tensord::server
