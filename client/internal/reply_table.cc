@@ -26,7 +26,7 @@ absl::StatusOr<v1::Fetched> ReplyTable::Await(uint64_t id) {
   if (!slot->done) return failure_;
   if (slot->fetched.code() != 0) {
     absl::Status error = StatusFromCode(slot->fetched.code(), slot->fetched.message());
-    EraseEqualLocked(error);
+    MarkToldLocked(error);
     return error;
   }
   return std::move(slot->fetched);
@@ -45,7 +45,8 @@ void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
   for (const v1::HandleError& error : response->errors()) {
     if (errors_.size() >= kMaxErrors) break;
     absl::Status status = StatusFromCode(error.code(), error.message());
-    if (!status.ok()) errors_.push_back(std::move(status));
+    const bool told = std::find(told_.begin(), told_.end(), status) != told_.end();
+    if (!status.ok() && !told) errors_.push_back(std::move(status));
   }
   for (v1::Fetched& fetched : *response->mutable_fetched()) {
     FinishLocked(fetched.fetch_id(), &fetched);
@@ -66,17 +67,20 @@ absl::Status ReplyTable::TakeError() {
   MutexLock lock(&mu_);
   if (errors_.empty()) return absl::OkStatus();
   absl::Status first = errors_.front();
-  EraseEqualLocked(first);
+  MarkToldLocked(first);
   return first;
 }
 
 void ReplyTable::MarkTold(const absl::Status& error) {
   MutexLock lock(&mu_);
-  EraseEqualLocked(error);
+  MarkToldLocked(error);
 }
 
-void ReplyTable::EraseEqualLocked(const absl::Status& error) {
+void ReplyTable::MarkToldLocked(const absl::Status& error) {
   errors_.erase(std::remove(errors_.begin(), errors_.end(), error), errors_.end());
+  if (std::find(told_.begin(), told_.end(), error) != told_.end()) return;
+  told_.push_back(error);
+  if (told_.size() > kMaxTold) told_.pop_front();
 }
 
 }  // namespace tensord::internal

@@ -93,6 +93,17 @@ TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
   EXPECT_TRUE(table.TakeError().ok());
 }
 
+TEST(ReplyTableTest, AnErrorReportedLateIsNotToldAgain) {
+  ReplyTable table;
+  table.MarkTold(absl::ResourceExhaustedError("read"));
+  v1::SessionStreamResponse response;
+  AddError(&response, 1, "read");
+  AddError(&response, 2, "another");
+  table.Deliver(&response);
+  EXPECT_EQ(table.TakeError(), absl::ResourceExhaustedError("another"));
+  EXPECT_TRUE(table.TakeError().ok());
+}
+
 TEST(ReplyTableTest, KeepsABoundedNumberOfErrors) {
   ReplyTable table;
   v1::SessionStreamResponse response;
