@@ -49,8 +49,8 @@ struct ServerInfo {
 // A tensor that the server holds.
 struct TensorInfo {
   uint64_t handle = 0;
-  TensorSpec spec;
-  std::string device;
+  TensorSpec spec;     // of dtype kUnspecified where there is no tensor: its op has failed
+  std::string device;  // empty likewise
   int64_t size_bytes = 0;
   uint64_t session_number = 0;  // set by ListAllTensors: which session it belongs to
 };

@@ -63,7 +63,10 @@ absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto) {
 absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto) {
   TensorInfo info;
   info.handle = proto.handle();
-  TENSORD_ASSIGN_OR_RETURN(info.spec, SpecFromProto(proto.spec()));
+  // A handle whose op was refused has none.
+  if (proto.spec().dtype() != v1::DTYPE_UNSPECIFIED) {
+    TENSORD_ASSIGN_OR_RETURN(info.spec, SpecFromProto(proto.spec()));
+  }
   info.device = proto.device();
   info.size_bytes = proto.size_bytes();
   info.session_number = proto.session_number();

@@ -29,6 +29,15 @@ TEST(WireTest, AServersNonsenseIsInternal) {
   EXPECT_EQ(SpecFromProto(proto).status().code(), absl::StatusCode::kInternal);
 }
 
+TEST(WireTest, AListedHandleMayHaveFailed) {
+  v1::Tensor proto;
+  proto.set_handle(7);
+  EXPECT_EQ(TensorFromProto(proto).value().spec.dtype, DType::kUnspecified);
+  proto.mutable_spec()->set_dtype(v1::DTYPE_INT8);
+  proto.mutable_spec()->add_shape(-1);
+  EXPECT_EQ(TensorFromProto(proto).status().code(), absl::StatusCode::kInternal);
+}
+
 TEST(WireTest, EveryKindOfAttributeKeepsItsKind) {
   v1::AttrValue proto;
   AttrToProto(true, &proto);
