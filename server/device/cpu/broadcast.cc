@@ -70,8 +70,9 @@ class Position {
   int64_t left_in_row() const { return nest_.size[0] - index_[0]; }
   int64_t offset(int input) const { return offset_[input]; }
 
-  // n <= left_in_row().
-  void Advance(int64_t n) {
+  // Goes on by n elements or to the next row's start, whichever is nearer; returns how many.
+  int64_t AdvanceWithinRow(int64_t n) {
+    n = std::min(n, left_in_row());
     for (int i = 0; i < inputs_; ++i) offset_[i] += n * nest_.stride[i][0];
     index_[0] += n;
     for (int d = 0; index_[d] == nest_.size[d] && d + 1 < nest_.rank; ++d) {
@@ -81,6 +82,7 @@ class Position {
         offset_[i] += nest_.stride[i][d + 1] - nest_.size[d] * nest_.stride[i][d];
       }
     }
+    return n;
   }
 
  private:
@@ -116,35 +118,60 @@ class Walk {
       }
       run_.output = cpu::Advance(call_.output.data, at * out_size_);
       fn_(run_);
-      position.Advance(run_.n);
+      position.AdvanceWithinRow(run_.n);
     }
   }
 
+  // Blocks of whole rows, so that an input that is the same for all rows is gathered once.
   void GatheredBlocks(int64_t begin, int64_t end) {
     alignas(64) char block[kMaxBroadcastInputs][kBlockElements * 8];
+    const int64_t block_rows = kBlockElements / nest_.size[0];
     Position position(nest_, inputs_, begin);
-    for (int i = 0; i < inputs_; ++i) {
-      run_.data[i] = block[i];
-      run_.step[i] = 1;
-    }
     for (int64_t at = begin; at < end; at += run_.n) {
-      run_.n = std::min<int64_t>(end - at, kBlockElements);
-      for (int64_t filled = 0; filled < run_.n;) {
-        const int64_t n = std::min(run_.n - filled, position.left_in_row());
-        for (int i = 0; i < inputs_; ++i) {
-          ctx_.loops.gather[SizeIndex(size_[i])](
-              cpu::Advance(call_.inputs[i].data, position.offset(i) * size_[i]), nest_.stride[i][0],
-              block[i] + filled * size_[i], n);
+      run_.n = std::min(end - at, block_rows * nest_.size[0]);
+      for (int i = 0; i < inputs_; ++i) {
+        run_.step[i] = IsScalar(i) ? 0 : 1;
+        if (IsDense(i) || IsScalar(i)) {
+          run_.data[i] = cpu::Advance(call_.inputs[i].data, position.offset(i) * size_[i]);
+        } else {
+          run_.data[i] = block[i];
+          if (at == begin || !IsPeriodic(i)) Gather(position, i, block[i]);
         }
-        position.Advance(n);
-        filled += n;
       }
       run_.output = cpu::Advance(call_.output.data, at * out_size_);
       fn_(run_);
+      for (int64_t left = run_.n; left > 0;) left -= position.AdvanceWithinRow(left);
     }
   }
 
  private:
+  bool IsDense(int input) const {
+    int64_t dense = 1;
+    for (int d = 0; d < nest_.rank; dense *= nest_.size[d++]) {
+      if (nest_.stride[input][d] != dense) return false;
+    }
+    return true;
+  }
+  bool IsPeriodic(int input) const {
+    for (int d = 1; d < nest_.rank; ++d) {
+      if (nest_.stride[input][d] != 0) return false;
+    }
+    return true;
+  }
+  bool IsScalar(int input) const { return nest_.stride[input][0] == 0 && IsPeriodic(input); }
+
+  // The next run_.n elements of an input.
+  void Gather(Position position, int input, char* block) const {
+    const GatherLoop gather = ctx_.loops.gather[SizeIndex(size_[input])];
+    for (int64_t filled = 0; filled < run_.n;) {
+      const void* from =
+          cpu::Advance(call_.inputs[input].data, position.offset(input) * size_[input]);
+      const int64_t n = std::min(run_.n - filled, position.left_in_row());
+      gather(from, nest_.stride[input][0], block + filled * size_[input], n);
+      filled += position.AdvanceWithinRow(n);
+    }
+  }
+
   const Context& ctx_;
   const KernelCall& call_;
   const Nest& nest_;

@@ -7,10 +7,10 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kLeafElements = 2048;  // of a row
+constexpr int64_t kLeafElements = 1024;  // of a row
 constexpr int64_t kLeafRows = 32;        // of columns
 constexpr int64_t kTileColumns = 256;    // columns that are reduced at a time
-constexpr int64_t kLeavesPerChunk = 16;  // a power of two, so that a chunk is a subtree
+constexpr int64_t kLeavesPerChunk = 32;  // a power of two, so that a chunk is a subtree
 constexpr int64_t kNarrowColumns = 64;   // with fewer columns, several rows are read as one
 constexpr int kMaxTreeDepth = 48;
 constexpr int64_t kMaxAccBytes = 8;
@@ -79,7 +79,7 @@ class Step {
  private:
   void FillIdentity() {
     char identity[kMaxAccBytes];
-    loops_.row(x_, 0, power_, identity);
+    loops_.rows(x_, 1, 0, power_, identity);
     for (int64_t i = 0; i < shape_.outer * shape_.inner; ++i) {
       memcpy(acc_ + i * acc_size_, identity, acc_size_);
     }
@@ -92,6 +92,9 @@ class Step {
     if (shape_.outer >= ctx_.team.threads() || shape_.extent < 2 * chunk) {
       const int64_t grain = std::max<int64_t>(1, kGrainElements / shape_.extent);
       ctx_.team.For(shape_.outer, grain, [&](int64_t begin, int64_t end) {
+        if (shape_.extent <= kLeafElements) {
+          return LeafRows(RowOf(begin), end - begin, acc_ + begin * acc_size_);
+        }
         for (int64_t o = begin; o < end; ++o) Row(RowOf(o), shape_.extent, acc_ + o * acc_size_);
       });
       return;
@@ -100,6 +103,19 @@ class Step {
   }
 
   const char* RowOf(int64_t o) const { return x_ + o * shape_.extent * size_; }
+
+  // Whole rows of one leaf each.
+  void LeafRows(const char* x, int64_t rows, char* acc) const {
+    const int64_t n = shape_.extent;
+    if (!Is16Bit(dtype_)) return loops_.rows(x, rows, n, power_, acc);
+    const int64_t at_once = kLeafElements / n;
+    float widened[kLeafElements];
+    for (int64_t r = 0; r < rows; r += at_once) {
+      const int64_t count = std::min(at_once, rows - r);
+      Convert(ctx_.loops, dtype_, x + r * n * size_, DType::kFloat32, widened, count * n);
+      loops_.rows(widened, count, n, power_, acc + r * acc_size_);
+    }
+  }
 
   void Row(const char* x, int64_t n, char* acc) const {
     if (n <= kLeafElements) return RowLeaf(x, n, acc);
@@ -112,10 +128,10 @@ class Step {
   }
 
   void RowLeaf(const char* x, int64_t n, char* acc) const {
-    if (!Is16Bit(dtype_)) return loops_.row(x, n, power_, acc);
+    if (!Is16Bit(dtype_)) return loops_.rows(x, 1, n, power_, acc);
     float widened[kLeafElements];
     Convert(ctx_.loops, dtype_, x, DType::kFloat32, widened, n);
-    loops_.row(widened, n, power_, acc);
+    loops_.rows(widened, 1, n, power_, acc);
   }
 
   // Chunks are subtrees of the same tree that Row() builds.

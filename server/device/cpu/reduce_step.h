@@ -27,7 +27,7 @@ struct ReduceShape {
 ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups);
 
 // (outer, extent, inner) -> (outer, inner), with elements of `dtype` and results of the dtype that
-// ReduceAccumulator says. Sums are taken over fixed trees: leaves of 2,048 elements of a row, or of
+// ReduceAccumulator says. Sums are taken over fixed trees: leaves of 1,024 elements of a row, or of
 // 32 rows, are added pairwise, so results don't depend on the number of threads and rounding errors
 // grow with the logarithm of the extent.
 void ReduceStep(const Context& ctx, Reduction reduction, DType dtype, const void* x,

@@ -6,7 +6,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kTileColumns = 32;
+constexpr int64_t kTileColumns = 128;
 
 // (outer, extent, inner), the softmax running over `extent`.
 struct SoftmaxShape {

@@ -124,13 +124,13 @@ TEST_P(IsaLevelsTest, ReductionsAgree) {
   for (int reduction = 0; reduction < kReductionCount; ++reduction) {
     for (const DType dtype : kAllDTypes) {
       const ReductionLoops& loops = loops_->reduction[reduction][Index(dtype)];
-      if (loops.row == nullptr) continue;
+      if (loops.rows == nullptr) continue;
       const HostTensor x = Spread(dtype, {kCount}, 0, 100);
       const ReductionLoops& reference = baseline_.reduction[reduction][Index(dtype)];
       char row[8] = {}, expected_row[8] = {};
       std::string columns(17 * 8, '\0'), expected_columns = columns;
-      loops.row(x.bytes.data(), kCount, 3.0, row);
-      reference.row(x.bytes.data(), kCount, 3.0, expected_row);
+      loops.rows(x.bytes.data(), 1, kCount, 3.0, row);
+      reference.rows(x.bytes.data(), 1, kCount, 3.0, expected_row);
       loops.columns(x.bytes.data(), 59, 17, 17, 3.0, columns.data());
       reference.columns(x.bytes.data(), 59, 17, 17, 3.0, expected_columns.data());
       if (static_cast<Reduction>(reduction) == Reduction::kSumPowers) continue;  // by libm's pow

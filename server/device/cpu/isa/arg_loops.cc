@@ -18,9 +18,14 @@ int64_t ArgRow(const void* x_data, int64_t n) {
   const Acc extreme = ReduceRun<Policy>(x, n, 0.0);
   int64_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
-    bool found = false;
-    for (int j = 0; j < kBlock; ++j) found |= IsThe<Acc>(extreme, Widen(x[i + j]));
-    if (found) break;
+    // Counted in a type as wide as the elements, so that the loop vectorises.
+    using Count = std::conditional_t<sizeof(Acc) == 1, uint8_t,
+                                     std::conditional_t<sizeof(Acc) == 4, uint32_t, uint64_t>>;
+    Count found = 0;
+    for (int j = 0; j < kBlock; ++j) {
+      found |= IsThe<Acc>(extreme, Widen(x[i + j])) ? Count{1} : Count{0};
+    }
+    if (found != 0) break;
   }
   while (i < n - 1 && !IsThe<Acc>(extreme, Widen(x[i]))) ++i;
   return i;

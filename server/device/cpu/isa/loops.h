@@ -92,8 +92,8 @@ inline constexpr int kReductionCount = static_cast<int>(Reduction::kMinAbs) + 1;
 
 struct ReductionLoops {
   DType accumulator = DType::kUnspecified;
-  // *acc = the reduction of x[0, n). `power` is kSumPowers' exponent.
-  void (*row)(const void* x, int64_t n, double power, void* acc) = nullptr;
+  // acc[r] = the reduction of x[r n, (r + 1) n). `power` is kSumPowers' exponent.
+  void (*rows)(const void* x, int64_t rows, int64_t n, double power, void* acc) = nullptr;
   // acc[c] = the reduction of x[r row_stride + c] over r in [0, rows), rows > 0.
   void (*columns)(const void* x, int64_t rows, int64_t row_stride, int64_t cols, double power,
                   void* acc) = nullptr;

@@ -10,9 +10,12 @@
 
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 
-// Independent partial results: 512 bytes of them fill the registers and hide an addition's latency.
+// Independent partial results: 256 bytes of them fill the registers and hide an addition's latency.
 template <typename Acc>
-inline constexpr int kLanes = 512 / sizeof(Acc);
+inline constexpr int kLanes = 256 / sizeof(Acc);
+
+// Rows no longer than this are reduced side by side.
+inline constexpr int kShortRow = 16;
 
 template <typename Policy>
 typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double power) {
@@ -38,9 +41,30 @@ typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double p
 }
 
 template <typename Policy>
-void ReduceRow(const void* x, int64_t n, double power, void* acc) {
-  *static_cast<typename Policy::Acc*>(acc) =
-      ReduceRun<Policy>(static_cast<const typename Policy::In*>(x), n, power);
+void ReduceShortRows(const typename Policy::In* x, int64_t rows, int64_t n, double power,
+                     typename Policy::Acc* acc) {
+  using Acc = typename Policy::Acc;
+  constexpr int kWidth = kLanes<Acc>;
+  for (int64_t first = 0; first < rows; first += kWidth) {
+    const int width = static_cast<int>(rows - first < kWidth ? rows - first : kWidth);
+    Acc lane[kWidth];
+    for (int r = 0; r < width; ++r) lane[r] = Policy::Identity();
+    for (int64_t j = 0; j < n; ++j) {
+      const auto* column = x + first * n + j;
+      for (int r = 0; r < width; ++r) {
+        lane[r] = Policy::Combine(lane[r], Policy::Take(Widen(column[r * n]), power));
+      }
+    }
+    for (int r = 0; r < width; ++r) acc[first + r] = lane[r];
+  }
+}
+
+template <typename Policy>
+void ReduceRows(const void* x_data, int64_t rows, int64_t n, double power, void* acc_data) {
+  const auto* x = static_cast<const typename Policy::In*>(x_data);
+  auto* acc = static_cast<typename Policy::Acc*>(acc_data);
+  if (n <= kShortRow) return ReduceShortRows<Policy>(x, rows, n, power, acc);
+  for (int64_t r = 0; r < rows; ++r) acc[r] = ReduceRun<Policy>(x + r * n, n, power);
 }
 
 template <typename Policy>
@@ -81,7 +105,7 @@ void CombineRuns(void* acc_data, const void* other_data, int64_t n) {
 
 template <typename Policy>
 ReductionLoops MakeReductionLoops() {
-  return {kDTypeOf<typename Policy::Acc>, ReduceRow<Policy>, ReduceColumns<Policy>,
+  return {kDTypeOf<typename Policy::Acc>, ReduceRows<Policy>, ReduceColumns<Policy>,
           CombineRuns<Policy>};
 }
 

@@ -7,29 +7,32 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// y[0, n) = exp(x[0, n) - offset).
+// y[0, n) = exp(x[0, n) - offset) for one block, whose sums are added to `lane`.
 template <typename T>
-void ExpOfDifference(const T* x, T offset, T* y, int64_t n) {
-  constexpr int kBlock = kVectorLibmBlock;
-  T in[kBlock], out[kBlock];
-  for (T& element : in) element = offset;
-  int64_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-    for (int j = 0; j < kBlock; ++j) y[i + j] = math::Exp(x[i + j] - offset);
-  }
-  if (i == n) return;
-  memcpy(in, x + i, (n - i) * sizeof(T));
-  for (int j = 0; j < kBlock; ++j) out[j] = math::Exp(in[j] - offset);
-  memcpy(y + i, out, (n - i) * sizeof(T));
+void ExpBlock(const T* x, T offset, T* y, T (&lane)[kVectorLibmBlock]) {
+  for (int j = 0; j < kVectorLibmBlock; ++j) y[j] = math::Exp(x[j] - offset);
+  for (int j = 0; j < kVectorLibmBlock; ++j) lane[j] += y[j];
 }
 
+// y[0, n) = exp(x[0, n) - offset); returns the sum, over runs of kBlockElements in double.
 template <typename T>
-double SumOf(const T* x, int64_t n) {
+double ExpOfDifference(const T* x, T offset, T* y, int64_t n) {
+  constexpr int kBlock = kVectorLibmBlock;
   double sum = 0;
-  for (int64_t i = 0; i < n; i += kBlockElements) {
-    const int64_t count = n - i < kBlockElements ? n - i : kBlockElements;
-    sum += ReduceRun<SumPolicy<T, T>>(x + i, count, 0.0);
+  int64_t i = 0;
+  while (i + kBlock <= n) {
+    T lane[kBlock] = {};
+    const int64_t end = n - i < kBlockElements ? n : i + kBlockElements;
+    for (; i + kBlock <= end; i += kBlock) ExpBlock(x + i, offset, y + i, lane);
+    for (const T part : lane) sum += part;
   }
+  if (i == n) return sum;
+  T in[kBlock], out[kBlock], unused[kBlock] = {};
+  for (T& element : in) element = offset;
+  memcpy(in, x + i, (n - i) * sizeof(T));
+  ExpBlock(in, offset, out, unused);
+  memcpy(y + i, out, (n - i) * sizeof(T));
+  for (int64_t j = 0; j < n - i; ++j) sum += out[j];
   return sum;
 }
 
@@ -38,8 +41,7 @@ void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
   const T max = ReduceRun<MaxPolicy<T>>(x, n, 0.0);
-  ExpOfDifference(x, max, y, n);
-  const T sum = static_cast<T>(SumOf(y, n));
+  const T sum = static_cast<T>(ExpOfDifference(x, max, y, n));
   if constexpr (kLog) {
     const T log_sum = math::Log(sum);
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - log_sum;
@@ -48,25 +50,32 @@ void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
   }
 }
 
-// Down to kWidth columns at once; `in` and `out` pad what is missing to whole blocks.
+constexpr int kTileColumns = 256;
+
+// Down up to kTileColumns columns at once.
 template <typename T, bool kLog>
 void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) {
-  constexpr int kWidth = kVectorLibmBlock;
-  T max[kWidth], sum[kWidth], in[kWidth] = {}, out[kWidth];
-  for (int j = 0; j < kWidth; ++j) max[j] = sum[j] = T{0};
+  constexpr int kBlock = kVectorLibmBlock;
+  T max[kTileColumns] = {}, sum[kTileColumns] = {}, out[kTileColumns];
   for (int j = 0; j < width; ++j) max[j] = x[j];
   for (int64_t r = 1; r < rows; ++r) {
     const T* row = x + r * row_stride;
     for (int j = 0; j < width; ++j) max[j] = Maximum()(max[j], row[j]);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    memcpy(in, x + r * row_stride, width * sizeof(T));
-    for (int j = 0; j < kWidth; ++j) out[j] = math::Exp(in[j] - max[j]);
-    for (int j = 0; j < kWidth; ++j) sum[j] += out[j];
-    memcpy(y + r * row_stride, out, width * sizeof(T));
+    const T* row = x + r * row_stride;
+    for (int j = 0; j < width; ++j) out[j] = row[j] - max[j];
+    for (int j = width; j % kBlock != 0; ++j) out[j] = T{0};
+    for (int c = 0; c < width; c += kBlock) {
+      for (int j = c; j < c + kBlock; ++j) out[j] = math::Exp(out[j]);
+    }
+    for (int j = 0; j < width; ++j) sum[j] += out[j];
+    if constexpr (!kLog) memcpy(y + r * row_stride, out, width * sizeof(T));
   }
   if constexpr (kLog) {
-    for (int j = 0; j < kWidth; ++j) sum[j] = math::Log(sum[j]);
+    for (int c = 0; c < width; c += kBlock) {
+      for (int j = c; j < c + kBlock; ++j) sum[j] = math::Log(sum[j]);
+    }
   }
   for (int64_t r = 0; r < rows; ++r) {
     const T* x_row = x + r * row_stride;
@@ -80,11 +89,10 @@ void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) 
 template <typename T, bool kLog>
 void SoftmaxColumns(const void* x_data, void* y_data, int64_t rows, int64_t row_stride,
                     int64_t cols) {
-  constexpr int kWidth = kVectorLibmBlock;
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
-  for (int64_t c = 0; c < cols; c += kWidth) {
-    const int width = static_cast<int>(cols - c < kWidth ? cols - c : kWidth);
+  for (int64_t c = 0; c < cols; c += kTileColumns) {
+    const int width = static_cast<int>(cols - c < kTileColumns ? cols - c : kTileColumns);
     SoftmaxTile<T, kLog>(x + c, y + c, rows, row_stride, width);
   }
 }
