@@ -4,6 +4,7 @@
 #include <future>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/common/float16.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cuda/cuda_device.h"
@@ -182,8 +183,8 @@ HostTensor CudaTest::Run(Device& device, absl::string_view op,
 
 void CudaTest::ExpectSame(absl::string_view op, const std::vector<HostTensor>& inputs,
                           const Attributes& attrs, double ulps, double scale) {
-  std::string what = std::string(op) + " of";
-  for (const HostTensor& input : inputs) what += " " + input.spec.ToString();
+  std::string what = absl::StrCat(op, " of");
+  for (const HostTensor& input : inputs) absl::StrAppend(&what, " ", input.spec.ToString());
   SCOPED_TRACE(what);
   const HostTensor expected = Run(*cpu_, op, inputs, attrs);
   const HostTensor actual = Run(*cuda_, op, inputs, attrs);

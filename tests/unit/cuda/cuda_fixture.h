@@ -52,7 +52,7 @@ class CudaTest : public testing::Test {
   // to within `ulps` units of the dtype's rounding of the value, or of `scale` where that is
   // larger. NaN equals NaN.
   void ExpectSame(absl::string_view op, const std::vector<HostTensor>& inputs,
-                  const Attributes& attrs = {}, double ulps = 4, double scale = 1e-3);
+                  const Attributes& attrs = {}, double ulps = 8, double scale = 1e-3);
 
   std::unique_ptr<Device> cuda_;
   std::unique_ptr<Device> cpu_;
