@@ -6,6 +6,23 @@ namespace isa_baseline {
 const Loops& Table();
 }
 #ifdef TENSORD_ISA_LEVELS
+namespace {
+
+// Feature by feature, because not every compiler knows the levels by name. F16C, LZCNT and MOVBE
+// came with or before AVX2.
+bool HasV3() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+bool HasV4() {
+  return HasV3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
+}  // namespace
+
 namespace isa_v3 {
 const Loops& Table();
 }
@@ -20,9 +37,9 @@ const Loops* LoopsOf(IsaLevel level) {
       return &isa_baseline::Table();
 #ifdef TENSORD_ISA_LEVELS
     case IsaLevel::kV3:
-      return __builtin_cpu_supports("x86-64-v3") ? &isa_v3::Table() : nullptr;
+      return HasV3() ? &isa_v3::Table() : nullptr;
     case IsaLevel::kV4:
-      return __builtin_cpu_supports("x86-64-v4") ? &isa_v4::Table() : nullptr;
+      return HasV4() ? &isa_v4::Table() : nullptr;
 #else
     case IsaLevel::kV3:
     case IsaLevel::kV4:

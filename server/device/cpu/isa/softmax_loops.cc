@@ -9,7 +9,7 @@ namespace {
 
 // y[0, n) = exp(x[0, n) - offset) for one block, whose sums are added to `lane`.
 template <typename T>
-void ExpBlock(const T* x, T offset, T* y, T (&lane)[kVectorLibmBlock]) {
+void ExpBlock(const T* __restrict x, T offset, T* __restrict y, T (&lane)[kVectorLibmBlock]) {
   for (int j = 0; j < kVectorLibmBlock; ++j) y[j] = math::Exp(x[j] - offset);
   for (int j = 0; j < kVectorLibmBlock; ++j) lane[j] += y[j];
 }
