@@ -82,7 +82,12 @@ void Mean(const Values& x, const Group& group, Values& out, int64_t i) {
     sum += x.real[at];
     magnitude += std::fabs(x.real[at]);
   }
-  out.real[i] = group.empty() ? kNan : static_cast<double>(sum / group.size());
+  // Of a sum past the range of what it is taken in, the mean is infinite too.
+  const DType taken_in = out.spec.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const double total = RoundTo(taken_in, static_cast<double>(sum));
+  out.real[i] = group.empty()          ? kNan
+                : std::isfinite(total) ? static_cast<double>(sum / group.size())
+                                       : total;
   out.scale[i] = group.empty() ? 0 : static_cast<double>(magnitude / group.size());
 }
 
@@ -129,7 +134,7 @@ double VectorNorm(const Values& x, const Group& group, double ord) {
   double extreme = ord > 0 ? 0 : kInfinity;
   for (int64_t at : group) {
     const double magnitude = std::fabs(x.real[at]);
-    if (std::isnan(magnitude)) return kNan;
+    if (std::isnan(magnitude) && ord != 0) return kNan;  // it isn't 0, which is all that 0 asks
     extreme = ord > 0 ? std::max(extreme, magnitude) : std::min(extreme, magnitude);
     if (ord == 0) {
       sum += magnitude != 0;
@@ -173,8 +178,9 @@ ReferenceFunction Softmax(bool logarithm) {
         const double above = x.real[at] - largest;
         out.real[at] = static_cast<double>(
             logarithm ? above - std::log(sum) : std::exp(static_cast<long double>(above)) / sum);
-        // exp(x - max) inherits the rounding of x - max; log-softmax that of both terms.
-        out.scale[at] = logarithm ? std::fabs(above) + static_cast<double>(std::log(sum))
+        // exp(x - max) inherits the rounding of x - max; log-softmax that of both terms, and a sum
+        // of about 1 that of 1.
+        out.scale[at] = logarithm ? 1 + std::fabs(above) + static_cast<double>(std::log(sum))
                                   : out.real[at] * (1 + std::fabs(above));
         if (!std::isfinite(out.scale[at])) out.scale[at] = 0;
       }

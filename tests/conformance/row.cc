@@ -54,7 +54,7 @@ bool Agrees(const Bound& bound, DType dtype, double want, double got, double sca
 // Moves and reinterprets elements only: a bool byte of 2 may stay one.
 bool KeepsBytes(const std::string& op) {
   return op == "reshape" || op == "permute" || op == "slice" || op == "concat" ||
-         op == "broadcast_to" || op == "constant" || op == "cast";
+         op == "broadcast_to" || op == "constant" || op == "cast" || op == "where";
 }
 
 }  // namespace

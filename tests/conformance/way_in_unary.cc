@@ -1,0 +1,141 @@
+// Unary calls by the generated stubs, to the real daemon.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/integration/daemon_process.h"
+#include "tensord/tests/integration/rpc_helpers.h"
+
+namespace tensord::conformance {
+namespace {
+
+using integration::DaemonProcess;
+using integration::RpcClient;
+using integration::RpcSession;
+
+class UnaryWayIn : public WayIn {
+ public:
+  UnaryWayIn(std::unique_ptr<DaemonProcess> daemon, std::string cuda_unavailable_reason)
+      : daemon_(std::move(daemon)),
+        client_(daemon_->address()),
+        session_(client_),
+        cuda_unavailable_reason_(std::move(cuda_unavailable_reason)) {}
+
+  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
+                                 absl::Span<const HostTensor> inputs,
+                                 const std::string& device) override {
+    std::vector<uint64_t> handles;
+    absl::StatusOr<HostTensor> result = RunIn(op, attrs, inputs, device, &handles);
+    TENSORD_RETURN_IF_ERROR(session_.Delete(handles));
+    return result;
+  }
+
+  std::vector<std::string> devices() const override {
+    std::vector<std::string> names;
+    const auto listed = integration::ListDevices(client_);
+    if (listed.ok()) {
+      for (const v1::Device& device : *listed) names.push_back(device.name());
+    }
+    return names;
+  }
+
+  std::string cuda_unavailable_reason() const override { return cuda_unavailable_reason_; }
+
+ private:
+  // Appends to `handles` every tensor that was made.
+  absl::StatusOr<HostTensor> RunIn(absl::string_view op, const Attributes& attrs,
+                                   absl::Span<const HostTensor> inputs, const std::string& device,
+                                   std::vector<uint64_t>* handles) {
+    for (const HostTensor& input : inputs) {
+      const std::string bytes(input.bytes.begin(), input.bytes.end());
+      TENSORD_RETURN_IF_ERROR(session_.Create(++last_handle_, input.spec, bytes, device).status());
+      handles->push_back(last_handle_);
+    }
+    const std::vector<uint64_t> given = *handles;
+    TENSORD_ASSIGN_OR_RETURN(const v1::Tensor output,
+                             Compute(std::string(op), attrs, given, ++last_handle_, device));
+    handles->push_back(last_handle_);
+    TENSORD_ASSIGN_OR_RETURN(const v1::ReadTensorResponse read, session_.Read(last_handle_));
+    if (output.device() != device) {
+      return absl::InternalError(output.device() + " is not " + device);
+    }
+    return HostTensor{integration::FromProto(read.spec()),
+                      std::vector<uint8_t>(read.data().begin(), read.data().end())};
+  }
+
+  // By the call that the op has of its own, where it has one.
+  absl::StatusOr<v1::Tensor> Compute(const std::string& op, const Attributes& attrs,
+                                     const std::vector<uint64_t>& inputs, uint64_t output,
+                                     const std::string& device) {
+    if (op == "add" && inputs.size() == 2) return session_.Add(inputs[0], inputs[1], output);
+    if (op == "matmul" && inputs.size() == 2) return MatMul(attrs, inputs, output);
+    if (op == "linear" && KnownActivation(attrs)) return LinearForward(attrs, inputs, output);
+    return session_.Run(op, inputs, output, attrs, inputs.empty() ? device : "");
+  }
+
+  absl::StatusOr<v1::Tensor> MatMul(const Attributes& attrs, const std::vector<uint64_t>& inputs,
+                                    uint64_t output) {
+    v1::MatMulRequest request;
+    request.set_session(session_.id());
+    request.set_a(inputs[0]);
+    request.set_b(inputs[1]);
+    request.set_output(output);
+    request.set_transpose_a(Flag(attrs, "transpose_a"));
+    request.set_transpose_b(Flag(attrs, "transpose_b"));
+    request.set_allow_tf32(Flag(attrs, "allow_tf32"));
+    return client_.Call<v1::Tensor>("MatMul", request);
+  }
+
+  static bool Flag(const Attributes& attrs, absl::string_view name) {
+    return attrs.Find(name) != nullptr && attrs.Bool(name);
+  }
+
+  static constexpr const char* kActivations[] = {"none", "relu",    "gelu", "gelu_tanh",
+                                                 "silu", "sigmoid", "tanh"};
+  static std::string ActivationOf(const Attributes& attrs) {
+    return attrs.Find("activation") == nullptr ? "none" : attrs.String("activation");
+  }
+  static bool KnownActivation(const Attributes& attrs) {
+    return std::count(std::begin(kActivations), std::end(kActivations), ActivationOf(attrs)) > 0;
+  }
+
+  absl::StatusOr<v1::Tensor> LinearForward(const Attributes& attrs,
+                                           const std::vector<uint64_t>& inputs, uint64_t output) {
+    v1::LinearForwardRequest request;
+    request.set_session(session_.id());
+    request.set_input(inputs[0]);
+    request.set_weight(inputs[1]);
+    if (inputs.size() > 2) request.set_bias(inputs[2]);
+    request.set_output(output);
+    const auto at =
+        std::find(std::begin(kActivations), std::end(kActivations), ActivationOf(attrs));
+    request.set_activation(static_cast<v1::Activation>(at - std::begin(kActivations)));
+    return client_.Call<v1::Tensor>("LinearForward", request);
+  }
+
+  std::unique_ptr<DaemonProcess> daemon_;
+  mutable RpcClient client_;
+  RpcSession session_;
+  uint64_t last_handle_ = 0;
+  std::string cuda_unavailable_reason_;
+};
+
+}  // namespace
+
+const char* WayInName() { return "unary"; }
+
+absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
+  TENSORD_ASSIGN_OR_RETURN(auto daemon, DaemonProcess::Start({"--devices=cpu,cpu"}));
+  RpcClient client(daemon->address());
+  TENSORD_ASSIGN_OR_RETURN(
+      const v1::ServerInfo info,
+      client.Call<v1::ServerInfo>("GetServerInfo", v1::GetServerInfoRequest()));
+  if (info.cuda_unavailable_reason().empty()) {
+    TENSORD_ASSIGN_OR_RETURN(daemon, DaemonProcess::Start({"--devices=cpu,cpu,cuda:0"}));
+  }
+  return std::make_unique<UnaryWayIn>(std::move(daemon), info.cuda_unavailable_reason());
+}
+
+}  // namespace tensord::conformance
