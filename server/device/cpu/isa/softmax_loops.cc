@@ -46,7 +46,9 @@ void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
     const T log_sum = math::Log(sum);
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - log_sum;
   } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = y[i] / sum;
+    // The sum is at least 1: its inverse is exact to half a unit, and a product is far cheaper.
+    const T inverse = T{1} / sum;
+    for (int64_t i = 0; i < n; ++i) y[i] *= inverse;
   }
 }
 
@@ -76,12 +78,14 @@ void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) 
     for (int c = 0; c < width; c += kBlock) {
       for (int j = c; j < c + kBlock; ++j) sum[j] = math::Log(sum[j]);
     }
+  } else {
+    for (int j = 0; j < width; ++j) sum[j] = T{1} / sum[j];
   }
   for (int64_t r = 0; r < rows; ++r) {
     const T* x_row = x + r * row_stride;
     T* y_row = y + r * row_stride;
     for (int j = 0; j < width; ++j) {
-      y_row[j] = kLog ? x_row[j] - max[j] - sum[j] : y_row[j] / sum[j];
+      y_row[j] = kLog ? x_row[j] - max[j] - sum[j] : y_row[j] * sum[j];
     }
   }
 }
