@@ -4,6 +4,7 @@
 
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
+#include "tensord/server/rpc/wait_for_tensor.h"
 
 namespace tensord::server {
 
@@ -16,15 +17,18 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl
 grpc::ServerUnaryReactor* FinishWhenDone(grpc::CallbackServerContext* call, SessionUse session,
                                          absl::StatusOr<TensorRef> tensor, v1::Tensor* response) {
   if (!tensor.ok()) return Finished(call, tensor.status());
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  auto use = std::make_shared<SessionUse>(std::move(session));
-  (*tensor)->WhenDone([reactor, use, response, tensor = *tensor] {
-    if (tensor->status().ok()) {
-      ToProto(*tensor, response);
-    } else {
-      (*use)->Remove(tensor);
-    }
-    reactor->Finish(ToGrpc(tensor->status()));
+  auto* reactor = new WaitingReactor(std::move(session));
+  reactor->WaitThenFinish([&](const std::function<void(const WaitingReactor::Finish&)>& finish) {
+    (*tensor)->WhenDone([reactor, finish, response, tensor = *tensor] {
+      finish([&] {
+        if (tensor->status().ok()) {
+          ToProto(*tensor, response);
+        } else {
+          reactor->session().Remove(tensor);
+        }
+        return tensor->status();
+      });
+    });
   });
   return reactor;
 }

@@ -25,13 +25,25 @@ class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
     session_ = *std::move(use);
     offset_ = request->offset();
     limit_ = request->limit_bytes();
-    WaitForTensor(
-        session_.ref(), request->after_command(), request->handle(),
-        [this](const TensorRef& tensor) {
-          context_->engine->WhenReadable(
-              tensor, [this, tensor](const absl::Status& status) { Begin(tensor, status); });
-        },
-        [this](const absl::Status& error) { Finish(ToGrpc(error)); });
+    if (!wait_.Begin()) {
+      Finish(grpc::Status::CANCELLED);
+      return;
+    }
+    WaitForTensor(session_.ref(), request->after_command(), request->handle(),
+                  [this, context, wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
+                    if (!tensor.ok()) {
+                      if (wait.End()) Finish(ToGrpc(tensor.status()));
+                      return;
+                    }
+                    context->engine->WhenReadable(
+                        *tensor, [this, wait, tensor = *tensor](const absl::Status& status) {
+                          if (wait.End()) Begin(tensor, status);
+                        });
+                  });
+  }
+
+  void OnCancel() override {
+    if (wait_.Cancel()) Finish(grpc::Status::CANCELLED);
   }
 
   void OnWriteDone(bool ok) override {
@@ -89,6 +101,7 @@ class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
 
   ServiceContext* const context_;
   SessionUse session_;
+  CancellableWait wait_;  // for the tensor; later a broken stream ends the call
   TensorRef tensor_;
   v1::ReadResponse message_;
   int64_t offset_ = 0;

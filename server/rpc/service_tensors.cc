@@ -38,6 +38,25 @@ absl::Status FillResponse(const Tensor& tensor, v1::ReadTensorResponse* response
   return tensor.device().Read(*tensor.buffer(), 0, data->data(), data->size());
 }
 
+using FinishCall = std::function<void(const WaitingReactor::Finish&)>;
+
+// Reads the tensor on a thread that may wait for its device, and finishes the call.
+void ReadInto(ServiceContext& context, const absl::StatusOr<TensorRef>& tensor,
+              v1::ReadTensorResponse* response, const FinishCall& finish) {
+  absl::Status readable = tensor.status();
+  if (readable.ok()) readable = CheckFitsMessage(**tensor, context.limits.max_message_bytes);
+  if (!readable.ok()) {
+    finish([&] { return readable; });
+    return;
+  }
+  context.engine->WhenReadable(
+      *tensor, [&context, finish, response, tensor = *tensor](const absl::Status& status) {
+        context.workers->Post([finish, response, tensor, status] {
+          finish([&] { return status.ok() ? FillResponse(*tensor, response) : status; });
+        });
+      });
+}
+
 // Where a listing goes on: after this handle of this session.
 struct PageStart {
   uint64_t session_number = 0;
@@ -101,11 +120,15 @@ TensorServiceImpl::Reactor* TensorServiceImpl::GetTensor(Context* call,
   absl::StatusOr<SessionUse> use = context_->sessions->Use(request->session());
   if (!use.ok()) return Finished(call, use.status());
   auto* reactor = new WaitingReactor(*std::move(use));
-  reactor->Start(request->after_command(), request->handle(),
-                 [reactor, response](const TensorRef& tensor) {
-                   ToProto(*tensor, response);
-                   reactor->FinishOnce(absl::OkStatus());
-                 });
+  reactor->WaitThenFinish([&](const FinishCall& finish) {
+    WaitForTensor(reactor->session_ref(), request->after_command(), request->handle(),
+                  [finish, response](const absl::StatusOr<TensorRef>& tensor) {
+                    finish([&] {
+                      if (tensor.ok()) ToProto(**tensor, response);
+                      return tensor.status();
+                    });
+                  });
+  });
   return reactor;
 }
 
@@ -115,25 +138,12 @@ TensorServiceImpl::Reactor* TensorServiceImpl::ReadTensor(Context* call,
   absl::StatusOr<SessionUse> use = context_->sessions->Use(request->session());
   if (!use.ok()) return Finished(call, use.status());
   auto* reactor = new WaitingReactor(*std::move(use));
-  reactor->Start(request->after_command(), request->handle(),
-                 [this, reactor, response](const TensorRef& tensor) {
-                   absl::Status fits =
-                       CheckFitsMessage(*tensor, context_->limits.max_message_bytes);
-                   if (!fits.ok()) {
-                     reactor->FinishOnce(fits);
-                     return;
-                   }
-                   context_->engine->WhenReadable(
-                       tensor, [this, reactor, response, tensor](absl::Status status) {
-                         if (!status.ok()) {
-                           reactor->FinishOnce(status);
-                           return;
-                         }
-                         context_->workers->Post([reactor, response, tensor] {
-                           reactor->FinishOnce(FillResponse(*tensor, response));
-                         });
-                       });
-                 });
+  reactor->WaitThenFinish([&](const FinishCall& finish) {
+    WaitForTensor(reactor->session_ref(), request->after_command(), request->handle(),
+                  [this, finish, response](const absl::StatusOr<TensorRef>& tensor) {
+                    ReadInto(*context_, tensor, response, finish);
+                  });
+  });
   return reactor;
 }
 

@@ -2,32 +2,49 @@
 
 #include <utility>
 
+#include "tensord/server/rpc/status_convert.h"
+
 namespace tensord::server {
 
 void WaitForTensor(const SessionRef& session, uint64_t after_command, Handle handle,
-                   std::function<void(const TensorRef&)> ready,
-                   std::function<void(const absl::Status&)> failed) {
-  auto look_up = [session, handle, ready = std::move(ready), failed](const absl::Status& received) {
+                   std::function<void(const absl::StatusOr<TensorRef>&)> ready) {
+  auto look_up = [session, handle, ready](const absl::Status& received) {
     if (!received.ok()) {
-      failed(received);
+      ready(received);
       return;
     }
     absl::StatusOr<TensorRef> found = session->Find(handle);
     if (!found.ok()) {
-      failed(found.status());
+      ready(found);
       return;
     }
-    const TensorRef& tensor = *found;
-    tensor->WhenDone([tensor, ready, failed] {
+    const TensorRef tensor = *found;
+    tensor->WhenDone([tensor, ready] {
       if (tensor->status().ok()) {
         ready(tensor);
       } else {
-        failed(tensor->status());
+        ready(tensor->status());
       }
     });
   };
   absl::Status waiting = session->WhenReceived(after_command, std::move(look_up));
-  if (!waiting.ok()) failed(waiting);
+  if (!waiting.ok()) ready(waiting);
+}
+
+void WaitingReactor::WaitThenFinish(
+    const std::function<void(std::function<void(const Finish&)>)>& start) {
+  if (!wait_.Begin()) {
+    ServerUnaryReactor::Finish(grpc::Status::CANCELLED);
+    return;
+  }
+  start([this, wait = wait_](const Finish& finish) {
+    if (!wait.End()) return;  // cancelled: this call is gone
+    ServerUnaryReactor::Finish(ToGrpc(finish()));
+  });
+}
+
+void WaitingReactor::OnCancel() {
+  if (wait_.Cancel()) ServerUnaryReactor::Finish(grpc::Status::CANCELLED);
 }
 
 }  // namespace tensord::server

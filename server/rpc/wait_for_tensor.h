@@ -3,41 +3,40 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <functional>
-#include <memory>
 
 #include "absl/status/status.h"
-#include "tensord/server/rpc/status_convert.h"
+#include "absl/status/statusor.h"
+#include "tensord/server/rpc/cancellable_wait.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
 
-// Calls `ready` with the tensor once the session's stream has brought `after_command` commands and
-// the tensor is done and OK; otherwise `failed` with the error. Either may run before this returns.
+// Calls `ready` once the session's stream has brought `after_command` commands and the tensor is
+// done: with the tensor, or with the error. May run before this returns.
 void WaitForTensor(const SessionRef& session, uint64_t after_command, Handle handle,
-                   std::function<void(const TensorRef&)> ready,
-                   std::function<void(const absl::Status&)> failed);
+                   std::function<void(const absl::StatusOr<TensorRef>&)> ready);
 
-// A unary call that waits for a tensor. Its owner calls Start once; whoever comes first, the answer
-// or the client's cancellation, finishes the call. `response` objects of gRPC's stay valid until
-// the reactor is deleted, and it isn't before its own last call back has come.
+// A unary call that waits for something, and uses a session until it is finished. Deletes itself.
 class WaitingReactor final : public grpc::ServerUnaryReactor {
  public:
   explicit WaitingReactor(SessionUse session) : session_(std::move(session)) {}
 
-  // `ready` must lead to FinishOnce.
-  void Start(uint64_t after_command, Handle handle, std::function<void(const TensorRef&)> ready) {
-    WaitForTensor(session_.ref(), after_command, handle, std::move(ready),
-                  [this](const absl::Status& error) { FinishOnce(error); });
-  }
+  Session& session() const { return *session_; }
+  const SessionRef& session_ref() const { return session_.ref(); }
 
-  void FinishOnce(const absl::Status& status) { Finish(ToGrpc(status)); }
+  // Has `start` called with a call back that is to run `finish` on any thread, any time, once.
+  // `finish` fills the response and says how the call ends; it doesn't run where the client has
+  // cancelled.
+  using Finish = std::function<absl::Status()>;
+  void WaitThenFinish(const std::function<void(std::function<void(const Finish&)>)>& start);
 
+  void OnCancel() override;
   void OnDone() override { delete this; }
 
  private:
   SessionUse session_;
+  CancellableWait wait_;
 };
 
 }  // namespace tensord::server

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/cancellable_wait.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -33,6 +34,10 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
     }
   }
 
+  void OnCancel() override {
+    if (wait_.Cancel()) Fail(absl::CancelledError("the client has gone"));
+  }
+
   void OnDone() override { delete this; }
 
  private:
@@ -47,12 +52,17 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
       return;
     }
     session_ = *std::move(use);
-    absl::Status waiting =
-        session_->WhenReceived(message_.spec().after_command(), [this](absl::Status received) {
+    if (!wait_.Begin()) {
+      Fail(absl::CancelledError("the client has gone"));
+      return;
+    }
+    absl::Status waiting = session_->WhenReceived(
+        message_.spec().after_command(), [this, wait = wait_](const absl::Status& received) {
+          if (!wait.End()) return;
           absl::Status begun = received.ok() ? Allocate() : received;
           begun.ok() ? Land() : Fail(begun);
         });
-    if (!waiting.ok()) Fail(waiting);
+    if (!waiting.ok() && wait_.End()) Fail(waiting);
   }
 
   absl::Status Allocate() {
@@ -137,6 +147,7 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
   v1::Tensor* const response_;
   v1::WriteRequest message_;
   SessionUse session_;
+  CancellableWait wait_;  // for the session's stream; else a broken stream ends the call
   std::optional<Engine::Upload> upload_;
   int64_t written_ = 0;
 };
