@@ -63,7 +63,7 @@ absl::Status InferNorm(InferenceContext& ctx) {
   const double ord = ctx.attrs().Float("ord");
   if (std::isnan(ord)) return ctx.Error("ord is NaN: name a number, inf or -inf");
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
-  if (ord < 0) {
+  if (ord < 0 || std::isinf(ord)) {  // an extremum, which nothing has
     TENSORD_RETURN_IF_ERROR(RequireExtent(ctx, shape, absl::StrCat("norm of order ", ord)));
   }
   ctx.SetOutput(ctx.input(0).dtype, std::move(shape));

@@ -145,7 +145,7 @@ void AddNorms(Rows& rows) {
       for (const Case& c : kEmpty) {
         Attributes attrs = With(c, false);
         attrs.Set("ord", ord);
-        if (ord >= 0) {
+        if (ord >= 0 && !std::isinf(ord)) {
           rows.push_back({"norm", {{{dtype, c.shape}}}, attrs});
         } else {
           Refuse(rows, {"norm", {{{dtype, c.shape}}}, attrs});

@@ -97,6 +97,8 @@ TEST(Reduction, NormOrders) {
   EXPECT_THAT(Result("norm", {F32({3})}, {{"ord", std::nan("")}}), HasSubstr("ord is NaN"));
   EXPECT_EQ(Result("norm", {F32({0})}, {{"ord", 3.0}}), "float32[]");
   EXPECT_THAT(Result("norm", {F32({0})}, {{"ord", -1.0}}), HasSubstr("no norm of order -1"));
+  EXPECT_THAT(Result("norm", {F32({0})}, {{"ord", std::numeric_limits<double>::infinity()}}),
+              HasSubstr("no norm of order inf"));
 }
 
 TEST(Softmax, AxisAndDType) {
