@@ -14,9 +14,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Enough to tell devices apart. NVIDIA's begin with "GPU-".
+// Enough to tell devices apart. They begin with "GPU-" or "CPU-".
 std::string ShortUuid(absl::string_view uuid) {
-  const size_t start = uuid.substr(0, 4) == "GPU-" ? 4 : 0;
+  const size_t start = uuid.substr(1, 3) == "PU-" ? 4 : 0;
   return Printable(uuid.substr(start, 8));
 }
 
@@ -96,7 +96,7 @@ std::string ComputeText(const DeviceInfo& device) {
 
 std::string ServerLine(const ServerInfo& server) {
   return absl::StrCat(Printable(server.host_name), ", tensord ", Printable(server.version), ", up ",
-                      FormatElapsed(server.uptime));
+                      FormatUptime(server.uptime));
 }
 
 std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal) {

@@ -175,6 +175,11 @@ std::string FormatElapsed(absl::Duration duration) {
   return absl::StrCat(FormatCount(minutes / (24 * 60)), " d ", minutes / 60 % 24, " h");
 }
 
+std::string FormatUptime(absl::Duration duration) {
+  if (duration >= absl::Minutes(2)) return FormatElapsed(duration);
+  return absl::StrCat(absl::ToInt64Seconds(duration), " s");
+}
+
 std::string FormatBandwidth(int64_t bytes, absl::Duration duration) {
   const double seconds = absl::ToDoubleSeconds(duration);
   if (seconds <= 0) return "-";

@@ -39,6 +39,8 @@ std::string FormatCount(int64_t count);
 // Three digits and the unit that suits: "85.0 µs", "12.3 ms", "1.50 s"; from two minutes on "3
 // min", "2 h 5 min", "4 d 3 h".
 std::string FormatElapsed(absl::Duration duration);
+// The same for what is known in whole seconds: "45 s".
+std::string FormatUptime(absl::Duration duration);
 // "2.35 GiB/s"; "-" where no time has passed.
 std::string FormatBandwidth(int64_t bytes, absl::Duration duration);
 // Three digits: "0.123", "1.23", "12.3", "123", "1,234".

@@ -39,10 +39,10 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   row("version", Printable(server.version));
   row("protocol", ProtocolText(server));
   row("epoch", Printable(server.epoch));
-  row("up", FormatElapsed(server.uptime));
+  row("up", FormatUptime(server.uptime));
   row("features", Printable(absl::StrJoin(server.features, ", ")));
   row("limits", absl::StrCat("largest message ", FormatBytes(server.max_message_bytes),
-                             "; a session's lease ", FormatElapsed(client.lease())));
+                             "; a session's lease ", FormatUptime(client.lease())));
   for (const DeviceInfo& device : devices) {
     row(device.name.ToString(),
         absl::StrCat(Printable(device.model), ", ", ComputeText(device), ", tensors up to ",

@@ -32,11 +32,11 @@ struct Scale {
 
 absl::StatusOr<Scale> ChosenScale(const CommandContext& context, const Mlp& model) {
   TENSORD_ASSIGN_OR_RETURN(const double given, context.flags.GetNumber("scale", 1, -1e30, 1e30));
-  if (context.flags.Has("scale")) return Scale{given, "as told"};
+  if (context.flags.Has("scale")) return Scale{given, "as --scale says"};
   if (const auto factor = ScaleFromMetadata(model.metadata())) {
     return Scale{*factor, "as the model's file says"};
   }
-  return Scale{1, "as they are"};
+  return Scale{1, "as neither --scale nor the model's file says otherwise"};
 }
 
 // Rows a second once all is warm. Every pass is read back in part, so that none is left out.
@@ -66,7 +66,7 @@ absl::StatusOr<Mlp> LoadModel(CommandContext& context, const std::string& path,
 
 void Line(std::ostream& out, const Terminal& terminal, absl::string_view name,
           absl::string_view value) {
-  out << terminal.Paint(Style::kDim, PadRight(name, 11)) << value << "\n";
+  out << terminal.Paint(Style::kDim, PadRight(name, 12)) << value << "\n";
 }
 
 absl::StatusOr<int> Run(CommandContext& context) {
@@ -102,8 +102,8 @@ absl::StatusOr<int> Run(CommandContext& context) {
   const RowRange rows = data.rows();
   Line(out, terminal, "model", absl::StrCat(model_path, ": ", DescribeLayers(model.layers())));
   Line(out, terminal, "data",
-       absl::StrCat(data_path, ": rows ", rows.first, " to ", rows.last - 1, ", times ",
-                    scale.factor, " (", scale.origin, ")"));
+       absl::StrCat(data_path, ": rows ", rows.first, " to ", rows.last - 1));
+  Line(out, terminal, "scale", absl::StrCat("inputs times ", scale.factor, ", ", scale.origin));
   Line(out, terminal, "device",
        absl::StrCat(device.name(), ", ", Printable(device.model()), ", at ", client.address()));
   out << "\n" << confusion.Render(terminal, 0) << "\n";
@@ -124,7 +124,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec RunModelCommand() {
   return {
       .name = "run-model",
-      .summary = "run a network from a safetensors file, and count what it gets right",
+      .summary = "run a network from a safetensors file and score it",
       .description =
           "Sends a multilayer perceptron and the rows to classify to a device, computes there, and "
           "prints the accuracy, which classes were taken for which, and the throughput. The "

@@ -1,4 +1,5 @@
 // The last step: a trained network reads handwritten digits.
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,21 @@ GreyImage ImageOfRow(const Dataset& data, int64_t row) {
   return image;
 }
 
-// As many rows as stand side by side, either all read rightly or all wrongly.
+// As many pictures as stand side by side, the first of each digit that was read rightly, or
+// wrongly.
 std::string Gallery(const Dataset& data, const std::vector<int64_t>& predictions, bool right,
                     const Terminal& terminal) {
+  std::map<int64_t, int64_t> rows;  // by digit
+  for (size_t row = 0; row < predictions.size(); ++row) {
+    const int64_t label = data.labels()[row];
+    if ((predictions[row] == label) == right) rows.emplace(label, row);
+  }
   const size_t most = GalleryColumns(kSide, terminal, 0);
   std::vector<GreyImage> images;
   std::vector<std::string> captions;
-  for (size_t row = 0; row < predictions.size() && images.size() < most; ++row) {
-    const int64_t label = data.labels()[row];
-    if ((predictions[row] == label) != right) continue;
-    images.push_back(ImageOfRow(data, static_cast<int64_t>(row)));
+  for (const auto& [label, row] : rows) {
+    if (images.size() == most) break;
+    images.push_back(ImageOfRow(data, row));
     captions.push_back(
         terminal.Paint(right ? Style::kGreen : Style::kRed,
                        absl::StrCat(label, " read as ", predictions[row], right ? " ✓" : " ✗")));

@@ -57,7 +57,7 @@ void Narrator::Code(absl::string_view lines) {
   absl::ConsumeSuffix(&lines, "\n");
   out_ << "\n";
   for (absl::string_view line : absl::StrSplit(lines, '\n')) {
-    out_ << Repeat(" ", kIndent) << terminal_.Paint(Style::kDim, "│") << " "
+    out_ << Repeat(" ", kIndent) << terminal_.Paint(Style::kDim, "│") << (line.empty() ? "" : " ")
          << terminal_.Paint(Style::kCyan, line) << "\n";
   }
   out_.flush();

@@ -129,13 +129,11 @@ absl::Status CopyInPlace(Tour& tour) {
   }
   Table table({{""},
                {"handle", Align::kRight},
-               {absl::StrCat("used on ", tour.a.name()), Align::kRight},
-               {"in bytes", Align::kRight}},
+               {absl::StrCat("bytes used on ", tour.a.name()), Align::kRight}},
               Frame::kNone);
-  table.AddRow({"big", absl::StrCat(big.handle()), FormatBytes(before.used_bytes),
-                FormatCount(before.used_bytes)});
-  table.AddRow({"same", absl::StrCat(same.handle()), FormatBytes(after.used_bytes),
-                FormatCount(after.used_bytes)});
+  table.AddRow(
+      {"big, before the copy", absl::StrCat(big.handle()), FormatCount(before.used_bytes)});
+  table.AddRow({"same, after it", absl::StrCat(same.handle()), FormatCount(after.used_bytes)});
   narrator.Show(table);
   TENSORD_RETURN_IF_ERROR(Expect(big.handle() == same.handle(), "the handles should be equal"));
   return Expect(before.used_bytes == after.used_bytes && after.used_bytes >= big.size_bytes(),

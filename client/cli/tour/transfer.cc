@@ -79,7 +79,7 @@ absl::StatusOr<TransferTimes> TimeTransfers(Tour& tour, int64_t side) {
 
 absl::Status MultiplyAndTransfer(Tour& tour) {
   Narrator& narrator = tour.narrator;
-  narrator.Heading("Computing is cheap, moving is not");
+  narrator.Heading("What computing costs, and what moving costs");
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration trial, TimeProduct(tour.a, kTrialSide));
   const double speed = MatmulFlops(kTrialSide) / absl::ToDoubleSeconds(trial);
   const int64_t side = MatmulSide(speed, kMatmulTime, tour.infos[0].memory.limit_bytes);
@@ -88,7 +88,7 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
                             ", are multiplied there, and the product comes back. (The size is "
                             "chosen for the speed of the device.)"));
   narrator.Code(absl::StrCat("Tensor m = FromVector(a, {", side, ", ", side,
-                             "}, numbers);          // and n alike\n"
+                             "}, numbers);  // and n alike\n"
                              "Tensor c = Matmul(m, n);\n"
                              "absl::StatusOr<std::vector<float>> product = c.Read<float>();"));
   TENSORD_ASSIGN_OR_RETURN(const TransferTimes times, TimeTransfers(tour, side));

@@ -121,7 +121,7 @@ TEST(TensorsJson, IsJson) {
 
 TEST(ServerLine, OneLine) {
   EXPECT_EQ(ServerLine({.version = "0.1.0", .host_name = "box", .uptime = absl::Seconds(30)}),
-            "box, tensord 0.1.0, up 30.0 s");
+            "box, tensord 0.1.0, up 30 s");
 }
 
 }  // namespace

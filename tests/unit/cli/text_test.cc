@@ -70,6 +70,12 @@ TEST(Text, DurationsHaveTheUnitThatSuits) {
   EXPECT_EQ(FormatElapsed(absl::Hours(99)), "4 d 3 h");
 }
 
+TEST(Text, UptimeIsInWholeSeconds) {
+  EXPECT_EQ(FormatUptime(absl::ZeroDuration()), "0 s");
+  EXPECT_EQ(FormatUptime(absl::Seconds(45)), "45 s");
+  EXPECT_EQ(FormatUptime(absl::Hours(2)), "2 h 0 min");
+}
+
 TEST(Text, NumbersAndRates) {
   EXPECT_EQ(FormatCount(0), "0");
   EXPECT_EQ(FormatCount(999), "999");
