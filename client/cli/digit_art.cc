@@ -28,11 +28,27 @@ float Smoothed(const GreyImage& image, int row, int column) {
 // The 24 greys of the 256-colour palette begin at 232.
 int Grey(float value) { return 232 + std::clamp(static_cast<int>(std::lround(value * 23)), 0, 23); }
 
+// Two pixels, one above the other. The character alone, without its colours, is the picture in
+// black and white: what was copied out of a terminal stays legible.
+std::string ColorCell(float upper, float lower) {
+  constexpr float kMiddle = 0.45f;
+  const int up = Grey(upper);
+  const int low = Grey(lower);
+  const int both = Grey((upper + lower) / 2);
+  const auto cell = [](int foreground, int background, absl::string_view character) {
+    return absl::StrCat("\x1b[38;5;", foreground, ";48;5;", background, "m", character);
+  };
+  if (upper >= kMiddle && lower >= kMiddle) return cell(both, both, "█");
+  if (upper >= kMiddle) return cell(up, low, "▀");
+  if (lower >= kMiddle) return cell(low, up, "▄");
+  return cell(both, both, " ");
+}
+
 std::string ColorLine(const GreyImage& image, int line) {
   std::string out;
   for (int column = 0; column < 2 * image.side; ++column) {
-    absl::StrAppend(&out, "\x1b[38;5;", Grey(Smoothed(image, 2 * line, column)), ";48;5;",
-                    Grey(Smoothed(image, 2 * line + 1, column)), "m▀");
+    absl::StrAppend(
+        &out, ColorCell(Smoothed(image, 2 * line, column), Smoothed(image, 2 * line + 1, column)));
   }
   return absl::StrCat(out, "\x1b[0m");
 }

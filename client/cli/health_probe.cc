@@ -1,6 +1,5 @@
 #include "tensord/client/cli/health_probe.h"
 
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 
@@ -13,23 +12,25 @@ namespace {
 
 namespace health_v1 = grpc::health::v1;
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  // A server that has just started is to be found at once, not after gRPC's own, growing pauses.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+// gRPC's account of a failed connection, down to what the system said.
+std::string Reason(absl::string_view message) {
+  for (absl::string_view before : {"remote host: ", "last error: "}) {
+    const size_t at = message.rfind(before);
+    if (at != absl::string_view::npos) return Printable(message.substr(at + before.size()));
+  }
+  return Printable(message);
 }
 
 }  // namespace
 
-HealthProbe::HealthProbe(const std::string& address) : channel_(MakeChannel(address)) {}
-
-HealthProbe::~HealthProbe() = default;
-
-HealthAnswer HealthProbe::Ask(const std::string& service, absl::Duration timeout) {
-  const auto stub = health_v1::Health::NewStub(channel_);
+HealthAnswer AskHealth(const std::string& address, const std::string& service,
+                       absl::Duration timeout) {
+  // Otherwise a channel would inherit the pause that an earlier one makes after a failure.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto channel =
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto stub = health_v1::Health::NewStub(channel);
   grpc::ClientContext call;
   call.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   health_v1::HealthCheckRequest request;
@@ -49,7 +50,7 @@ HealthAnswer HealthProbe::Ask(const std::string& service, absl::Duration timeout
     case grpc::StatusCode::UNIMPLEMENTED:
       return {Health::kUnreachable, "what answers there has no health service"};
     default:
-      return {Health::kUnreachable, Printable(status.error_message())};
+      return {Health::kUnreachable, Reason(status.error_message())};
   }
 }
 

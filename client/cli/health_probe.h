@@ -1,14 +1,9 @@
 // Asks the standard gRPC health service, without a session.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "absl/time/time.h"
-
-namespace grpc {
-class Channel;
-}
 
 namespace tensord::cli {
 
@@ -24,18 +19,9 @@ struct HealthAnswer {
   std::string reason;  // where unreachable
 };
 
-// For one thread.
-class HealthProbe {
- public:
-  // Connects with the first question.
-  explicit HealthProbe(const std::string& address);
-  ~HealthProbe();
-
-  // `service`: a device's name, or empty for the server as a whole. Takes at most `timeout`.
-  HealthAnswer Ask(const std::string& service, absl::Duration timeout);
-
- private:
-  std::shared_ptr<grpc::Channel> channel_;
-};
+// `service`: a device's name, or empty for the server as a whole. Connects anew, and takes at most
+// `timeout` in all.
+HealthAnswer AskHealth(const std::string& address, const std::string& service,
+                       absl::Duration timeout);
 
 }  // namespace tensord::cli

@@ -19,13 +19,14 @@ constexpr double kMaxSeconds = 86400;
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 // Asks until the server serves or `wait` has passed; at least once.
-HealthAnswer AskUntilServing(HealthProbe& probe, const std::string& service, absl::Duration timeout,
-                             absl::Duration wait) {
+HealthAnswer AskUntilServing(const std::string& server, const std::string& service,
+                             absl::Duration timeout, absl::Duration wait) {
   const absl::Time end = absl::Now() + wait;
   while (true) {
     const absl::Duration left = end - absl::Now();
-    HealthAnswer answer = probe.Ask(
-        service, wait > absl::ZeroDuration() ? std::min(timeout, std::max(left, kPause)) : timeout);
+    HealthAnswer answer = AskHealth(
+        server, service,
+        wait > absl::ZeroDuration() ? std::min(timeout, std::max(left, kPause)) : timeout);
     if (answer.health == Health::kServing || absl::Now() + kPause >= end) return answer;
     absl::SleepFor(kPause);
   }
@@ -61,9 +62,8 @@ absl::StatusOr<int> Run(CommandContext& context) {
     if (!device.ok()) return UsageError(absl::StrCat("--device: ", device.status().message()));
     service = device->ToString();
   }
-  HealthProbe probe(context.server);
   const HealthAnswer answer =
-      AskUntilServing(probe, service, absl::Seconds(timeout), absl::Seconds(wait));
+      AskUntilServing(context.server, service, absl::Seconds(timeout), absl::Seconds(wait));
   return Report(context.out, answer, service, context.server);
 }
 

@@ -16,13 +16,13 @@ constexpr int64_t kMostBigBytes = 64 << 20;
 // Other sessions may allocate at the very moment.
 constexpr int kMemoryAttempts = 5;
 
-std::string ExplainOneDevice(const Tour& tour) {
+void ExplainOneDevice(const Tour& tour) {
+  tour.narrator.Say(
+      "This server has one device, and the tour is about two. Any machine can lend out two, on the "
+      "same hardware: stop the server, start it like this, and come back.");
   const bool gpu = tour.a.kind() == DeviceKind::kCuda;
-  return absl::StrCat(
-      "This server has one device, and the tour is about two. Any server can have "
-      "two, on the same hardware: stop this one, start it as shown, and come "
-      "back.\n\n  tensord --devices=",
-      gpu ? "cuda:0,cuda:0" : "cpu,cpu", "\n  tensorctl tour");
+  tour.narrator.Code(
+      absl::StrCat("tensord --devices=", gpu ? "cuda:0,cuda:0" : "cpu,cpu", "\ntensorctl tour"));
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ absl::Status MeetDevices(Tour& tour) {
       two ? absl::StrCat("\nDevice b = *client.device(\"", tour.b.name(), "\");") : ""));
   narrator.Show(DeviceTable(tour.infos, narrator.result_terminal()));
   if (!two) {
-    narrator.Say(ExplainOneDevice(tour));
+    ExplainOneDevice(tour);
     return absl::FailedPreconditionError("it takes a server with two devices");
   }
   if (tour.infos[0].uuid == tour.infos[1].uuid) {
