@@ -38,6 +38,8 @@ absl::Status Finish(const Tensor& tensor);
 
 // How long `work` takes, which returns a Status.
 absl::StatusOr<absl::Duration> Time(const std::function<absl::Status()>& work);
+// The shorter time of two: what else the machine does, and first times, count less.
+absl::StatusOr<absl::Duration> BestTime(const std::function<absl::Status()>& work);
 
 // How long a product of square float32 matrices takes on the device once it is warm.
 absl::StatusOr<absl::Duration> TimeProduct(const Device& device, int64_t side);
