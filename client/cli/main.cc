@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tensord/client/cli/args.h"
 #include "tensord/client/cli/command.h"
 #include "tensord/client/cli/commands/commands.h"
 #include "tensord/client/cli/help.h"
 #include "tensord/client/cli/terminal.h"
+#include "tensord/client/cli/text.h"
 
 namespace tensord::cli {
 namespace {
@@ -40,7 +42,11 @@ std::string ServerAddress(const Flags& flags) {
 
 int PrintError(const absl::Status& status, const Terminal& terminal) {
   std::cout.flush();
-  std::cerr << terminal.Paint(Style::kRed, "tensorctl:") << " " << status.message() << "\n";
+  std::cerr << terminal.Paint(Style::kRed, "tensorctl:") << " ";
+  // Parts of it may come from a server or a file.
+  for (absl::string_view line : absl::StrSplit(status.message(), '\n')) {
+    std::cerr << Printable(line) << "\n";
+  }
   if (!IsUsageError(status)) return 1;
   std::cerr << "\"tensorctl help\" and \"tensorctl help COMMAND\" explain.\n";
   return 2;

@@ -79,9 +79,9 @@ absl::StatusOr<int> Run(CommandContext& context) {
                .y = {}};
   const absl::Status status = TakeSteps(tour);
   if (!status.ok()) {
-    narrator.Verdict(
-        absl::StrCat("✗ Step ", narrator.step(), " did not come out as told: ", status.message()),
-        /*good=*/false);
+    narrator.Verdict(absl::StrCat("✗ Step ", narrator.step(),
+                                  " did not come out as told: ", Printable(status.message())),
+                     /*good=*/false);
     return 1;
   }
   narrator.Verdict(absl::StrCat("✓ All ", narrator.step(), " steps came out as told, in ",
