@@ -1,0 +1,247 @@
+// What a client may send wrong: a clear Status each, nothing changed, the server alive.
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using Ints = std::vector<int64_t>;
+using testing::ElementsAre;
+
+constexpr DType kF32 = DType::kFloat32;
+
+class BadInputTest : public DaemonFixture {
+ protected:
+  void SetUp() override {
+    DaemonFixture::SetUp();
+    ASSERT_TRUE(session_->CreateFloats(1, {1, 2, 3}).ok());
+    ASSERT_TRUE(session_->CreateFloats(2, {4, 5, 6}).ok());
+    ASSERT_TRUE(session_->CreateFloats(3, {7, 8}, "cpu:1").ok());
+  }
+
+  // The same tensors as before, no more and no less.
+  void TearDown() override {
+    EXPECT_EQ(Used(0), 24);
+    EXPECT_EQ(Used(1), 8);
+    const auto listed = session_->List();
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    EXPECT_EQ(listed->tensors_size(), 3);
+    EXPECT_THAT(*session_->ReadFloats(2), ElementsAre(4, 5, 6));
+    DaemonFixture::TearDown();
+  }
+};
+
+TEST_F(BadInputTest, SpecsThatMakeNoSense) {
+  const std::string bytes(12, 'x');
+  const auto create = [&](const TensorSpec& spec) { return session_->Create(9, spec, bytes); };
+  ExpectError(create({DType::kUnspecified, {3}}), Code::kInvalidArgument, {"dtype"});
+  ExpectError(create({static_cast<DType>(77), {3}}), Code::kInvalidArgument, {"dtype", "77"});
+  ExpectError(create({kF32, {-3}}), Code::kInvalidArgument, {"-3"});
+  ExpectError(create({kF32, {3, INT64_MIN}}), Code::kInvalidArgument, {"negative"});
+  ExpectError(create({kF32, {int64_t{1} << 32, int64_t{1} << 32}}), Code::kInvalidArgument,
+              {"elements"});
+  ExpectError(create({kF32, {INT64_MAX, INT64_MAX, INT64_MAX}}), Code::kInvalidArgument,
+              {"elements"});
+  ExpectError(create({kF32, {0, INT64_MAX, INT64_MAX}}), Code::kInvalidArgument, {"elements"});
+  ExpectError(create({kF32, Shape(Ints(33, 1))}), Code::kInvalidArgument, {"33", "32"});
+  ExpectError(create({kF32, Shape(Ints(100000, 1))}), Code::kInvalidArgument, {"100000", "32"});
+}
+
+TEST_F(BadInputTest, DtypesThatNoSuchEnumHas) {
+  v1::CreateTensorRequest request;
+  request.set_session(session_->id());
+  request.set_handle(9);
+  request.set_device("cpu:0");
+  for (int number : {-1, 10, 255, 256, 264, 1 << 30, INT32_MIN}) {
+    request.mutable_spec()->set_dtype(static_cast<v1::DType>(number));
+    ExpectError(client_->Call<v1::Tensor>("CreateTensor", request), Code::kInvalidArgument,
+                {"dtype", std::to_string(number)});
+  }
+}
+
+TEST_F(BadInputTest, PayloadsShorterAndLongerThanTheSpec) {
+  for (size_t size : {0, 1, 11, 13, 24, 100000}) {
+    ExpectError(session_->Create(9, {kF32, {3}}, std::string(size, 'x')), Code::kInvalidArgument,
+                {"12", std::to_string(size)});
+    ExpectError(session_->Run(
+                    "constant", {}, 9,
+                    {{"shape", Ints{3}}, {"dtype", kF32}, {"data", Bytes{std::string(size, 'x')}}},
+                    "cpu:0"),
+                Code::kInvalidArgument, {"constant", "12", std::to_string(size)});
+  }
+}
+
+TEST_F(BadInputTest, SourcesThatDoNotFitTheirSpec) {
+  v1::CreateTensorRequest request;
+  request.set_session(session_->id());
+  request.set_handle(9);
+  request.set_device("cpu:0");
+  const auto create = [&](const TensorSpec& spec) {
+    *request.mutable_spec() = ToProto(spec);
+    return client_->Call<v1::Tensor>("CreateTensor", request);
+  };
+  request.set_eye(true);
+  ExpectError(create({kF32, {3}}), Code::kInvalidArgument, {"eye"});
+  request.mutable_arange();
+  ExpectError(create({kF32, {2, 2}}), Code::kInvalidArgument, {"arange"});
+  request.mutable_arange()->set_step(0);
+  ExpectError(create({kF32, {5}}), Code::kInvalidArgument, {"step"});
+  request.mutable_arange()->set_step(1e300);
+  ExpectError(create({DType::kInt32, {5}}), Code::kInvalidArgument);
+  request.mutable_arange()->set_start(NAN);
+  ExpectError(create({kF32, {5}}), Code::kInvalidArgument);
+  request.mutable_full();
+  ExpectError(create({kF32, {2}}), Code::kInvalidArgument, {"value"});
+  request.mutable_full()->mutable_value()->set_i(1000);
+  ExpectError(create({DType::kInt8, {2}}), Code::kInvalidArgument, {"1000", "int8"});
+  request.mutable_full()->mutable_value()->set_s("one");
+  ExpectError(create({kF32, {2}}), Code::kInvalidArgument, {"value"});
+  request.mutable_uniform()->set_seed(1);
+  ExpectError(create({DType::kInt32, {2}}), Code::kInvalidArgument, {"float"});
+  request.mutable_uniform()->set_low(2);
+  ExpectError(create({kF32, {2}}), Code::kInvalidArgument, {"low"});
+  request.mutable_normal()->set_stddev(-1);
+  ExpectError(create({kF32, {2}}), Code::kInvalidArgument, {"stddev"});
+}
+
+TEST_F(BadInputTest, HandlesThatAreNotThereOrAre) {
+  ExpectError(session_->CreateFloats(0, {1}), Code::kInvalidArgument, {"0"});
+  ExpectError(session_->CreateFloats(1, {1}), Code::kAlreadyExists, {"1"});
+  ExpectError(session_->Add(1, 99, 9), Code::kNotFound, {"99"});
+  ExpectError(session_->Add(0, 1, 9), Code::kNotFound);
+  ExpectError(session_->Add(1, 2, 0), Code::kInvalidArgument, {"0"});
+  ExpectError(session_->Add(1, 2, 2), Code::kAlreadyExists, {"2"});
+  ExpectError(session_->Get(99), Code::kNotFound, {"99"});
+  ExpectError(session_->Get(0), Code::kNotFound);
+  ExpectError(session_->Read(99), Code::kNotFound, {"99"});
+  ExpectError(session_->Copy(99, 9, "cpu:1"), Code::kNotFound, {"99"});
+  ExpectError(session_->Copy(1, 0, "cpu:1"), Code::kInvalidArgument, {"0"});
+  ExpectError(session_->Copy(1, 2, "cpu:1"), Code::kAlreadyExists, {"2"});
+  ExpectError(session_->Delete({99}), Code::kNotFound, {"99"});
+  ExpectError(session_->Delete({0}), Code::kNotFound);
+}
+
+TEST_F(BadInputTest, DevicesThatAreNotThere) {
+  for (const char* device : {"cpu:2", "cuda:99"}) {
+    ExpectError(session_->CreateFloats(9, {1}, device), Code::kNotFound,
+                {device, "cpu:0", "cpu:1"});
+    ExpectError(session_->Copy(1, 9, device), Code::kNotFound, {device});
+    ExpectError(session_->Ones(9, {1}, device), Code::kNotFound, {device});
+  }
+  for (const char* device : {"", "gpu", "cpu:", "cpu:-1", "cpu:x", "cpu:2147483647",
+                             "cpu:99999999999999999999", "cpu:0 ", "CPU:0", "cpu::0"}) {
+    ExpectError(session_->CreateFloats(9, {1}, device), Code::kInvalidArgument, {"device"});
+    ExpectError(session_->Ones(9, {1}, device), Code::kInvalidArgument);
+  }
+}
+
+TEST_F(BadInputTest, OpsAndAttributesThatDoNotFit) {
+  ExpectError(session_->Run("sine", {1}, 9), Code::kNotFound, {"sine"});
+  ExpectError(session_->Run("", {1}, 9), Code::kNotFound);
+  ExpectError(session_->Run(std::string(100000, 'a'), {1}, 9), Code::kNotFound);
+  ExpectError(session_->Run("add", {1}, 9), Code::kInvalidArgument, {"add", "2"});
+  ExpectError(session_->Run("add", {1, 2, 1}, 9), Code::kInvalidArgument, {"add", "3"});
+  ExpectError(session_->Run("neg", std::vector<uint64_t>(5000, 1), 9), Code::kInvalidArgument);
+  ExpectError(session_->Run("concat", std::vector<uint64_t>(5000, 1), 9), Code::kInvalidArgument,
+              {"concat", "5000", "1024"});
+  ExpectError(session_->Run("reshape", {1}, 9), Code::kInvalidArgument,
+              {"reshape", "shape", "missing"});
+  ExpectError(session_->Run("reshape", {1}, 9, {{"shape", int64_t{3}}}), Code::kInvalidArgument,
+              {"reshape", "shape", "ints"});
+  ExpectError(session_->Run("sum", {1}, 9, {{"axes", std::string("all")}}), Code::kInvalidArgument,
+              {"sum", "axes", "ints"});
+  ExpectError(session_->Run("sum", {1}, 9, {{"axis", int64_t{0}}}), Code::kInvalidArgument,
+              {"sum", "axis"});
+  ExpectError(session_->Run("sum", {1}, 9, {{"axes", Ints(100000, 0)}}), Code::kInvalidArgument,
+              {"sum"});
+  ExpectError(session_->Run("cast", {1}, 9, {{"dtype", int64_t{3}}}), Code::kInvalidArgument,
+              {"cast", "dtype"});
+  ExpectError(session_->Run("cast", {1}, 9, {{"dtype", static_cast<DType>(99)}}),
+              Code::kInvalidArgument, {"dtype", "99"});
+  ExpectError(session_->Run("softmax", {1}, 9, {{"axis", 1.0}}), Code::kInvalidArgument,
+              {"softmax", "axis"});
+  ExpectError(session_->Run("ones", {}, 9, {{"shape", Ints{1}}}), Code::kInvalidArgument);
+  ExpectError(session_->Run("neg", {1}, 9, {}, "cpu:1"), Code::kInvalidArgument, {"cpu:1"});
+  ExpectError(session_->Run("add", {1, 3}, 9), Code::kInvalidArgument, {"cpu:0", "cpu:1"});
+  ExpectError(session_->Run("matmul", {1, 1}, 9, {{"transpose_a", true}}), Code::kInvalidArgument,
+              {"matmul", "transpose_a"});
+}
+
+TEST_F(BadInputTest, AttributesWithoutAValueAndTooMany) {
+  v1::RunOpRequest request;
+  request.set_session(session_->id());
+  request.mutable_op()->set_name("neg");
+  request.mutable_op()->add_inputs(1);
+  request.mutable_op()->set_output(9);
+  (*request.mutable_op()->mutable_attrs())["axes"];
+  ExpectError(client_->Call<v1::Tensor>("RunOp", request), Code::kInvalidArgument, {"axes"});
+  for (int i = 0; i < 10000; ++i) {
+    (*request.mutable_op()->mutable_attrs())["a" + std::to_string(i)].set_i(i);
+  }
+  ExpectError(client_->Call<v1::Tensor>("RunOp", request), Code::kInvalidArgument);
+  request.clear_op();
+  ExpectError(client_->Call<v1::Tensor>("RunOp", request), Code::kNotFound);
+}
+
+TEST_F(BadInputTest, ResultsLargerThanAnyTensor) {
+  ASSERT_TRUE(session_->Run("zeros", {}, 9, {{"shape", Ints{0, 1 << 20}}}, "cpu:0").ok());
+  ASSERT_TRUE(session_->Run("zeros", {}, 10, {{"shape", Ints{1 << 20, 0, 1}}}, "cpu:0").ok());
+  ExpectError(session_->Run("broadcast_to", {1}, 11, {{"shape", Ints{int64_t{1} << 47, 3}}}),
+              Code::kInvalidArgument, {"broadcast_to"});
+  ExpectError(session_->Run("broadcast_to", {1}, 11, {{"shape", Ints{int64_t{1} << 40, 3}}}),
+              Code::kResourceExhausted, {"cpu:0"});
+  ASSERT_TRUE(session_->Delete({9, 10}).ok());
+}
+
+TEST_F(BadInputTest, SessionsThatAreNotThere) {
+  v1::GetTensorRequest request;
+  request.set_handle(1);
+  ExpectError(client_->Call<v1::Tensor>("GetTensor", request), Code::kInvalidArgument, {"session"});
+  for (const std::string& id : {std::string("0"), std::string(32, 'a'), std::string(100000, 'b')}) {
+    request.set_session(id);
+    ExpectError(client_->Call<v1::Tensor>("GetTensor", request), Code::kNotFound, {"OpenSession"});
+  }
+  v1::OpenSessionRequest open;
+  open.set_lease_seconds(-5);
+  ExpectError(client_->Call<v1::Session>("OpenSession", open), Code::kInvalidArgument, {"lease"});
+  open.set_lease_seconds(0);
+  open.set_client_name(std::string(1000, 'n'));
+  ExpectError(client_->Call<v1::Session>("OpenSession", open), Code::kInvalidArgument,
+              {"client_name"});
+}
+
+TEST_F(BadInputTest, BytesThatAreNoMessage) {
+  for (const std::string& bytes :
+       {std::string("\xff\xff\xff\xff"), std::string("\x0a\x7f"), std::string(1000, '\x0a'),
+        std::string("\x2a\xff\xff\xff\xff\x7f"), std::string(100, '\x00')}) {
+    for (const char* method : {"CreateTensor", "RunOp", "Add", "ReadTensor", "OpenSession", "Write",
+                               "Read", "SessionStream"}) {
+      EXPECT_FALSE(client_->CallRaw(method, bytes).ok()) << method;
+    }
+  }
+  ExpectError(client_->CallRaw("NoSuchMethod", ""), Code::kUnimplemented);
+}
+
+TEST_F(BadInputTest, MessagesThatAreTooLarge) {
+  ExpectError(session_->Create(9, {DType::kUInt8, {80 << 20}}, std::string(80 << 20, 'x')),
+              Code::kResourceExhausted, {"67"});
+  ExpectError(session_->Create(9, {kF32, {3}}, std::string(80 << 20, 'x')),
+              Code::kResourceExhausted);
+}
+
+TEST_F(BadInputTest, ActivationsThatNoSuchEnumHas) {
+  v1::LinearForwardRequest request;
+  request.set_session(session_->id());
+  request.set_input(1);
+  request.set_weight(2);
+  request.set_output(9);
+  request.set_activation(static_cast<v1::Activation>(99));
+  ExpectError(client_->Call<v1::Tensor>("LinearForward", request), Code::kInvalidArgument,
+              {"activation", "99"});
+  request.clear_activation();
+  ExpectError(client_->Call<v1::Tensor>("LinearForward", request), Code::kInvalidArgument,
+              {"linear", "weight"});
+}
+
+}  // namespace
+}  // namespace tensord::integration

@@ -1,0 +1,277 @@
+// The C++ client against the real daemon.
+#include <signal.h>
+
+#include <limits>
+
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::ElementsAre;
+
+class ClientTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    auto client = Client::Connect(daemon_->address());
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+    first_ = *client_.device("cpu:0");
+    second_ = *client_.device("cpu:1");
+  }
+
+  int64_t Used(const Device& device) {
+    const auto memory = client_.memory(device);
+    return memory.ok() ? memory->used_bytes : -1;
+  }
+
+  Tensor Floats(const std::vector<float>& values) { return FromVector(first_, values); }
+
+  std::unique_ptr<DaemonProcess> daemon_;
+  Client client_;
+  Device first_;
+  Device second_;
+};
+
+TEST_F(ClientTest, OperatorsComputeWhatTheySay) {
+  const Tensor x = Floats({1, 2, 3});
+  const Tensor y = Floats({4, 5, 6});
+  EXPECT_THAT(*(x + y).Read<float>(), ElementsAre(5, 7, 9));
+  EXPECT_THAT(*(x - y).Read<float>(), ElementsAre(-3, -3, -3));
+  EXPECT_THAT(*(x * y).Read<float>(), ElementsAre(4, 10, 18));
+  EXPECT_THAT(*(y / x).Read<float>(), ElementsAre(4, 2.5, 2));
+  EXPECT_THAT(*(-x).Read<float>(), ElementsAre(-1, -2, -3));
+  EXPECT_THAT(*(x + 1).Read<float>(), ElementsAre(2, 3, 4));
+  EXPECT_THAT(*(1 - x).Read<float>(), ElementsAre(0, -1, -2));
+  EXPECT_THAT(*(x * 2.5).Read<float>(), ElementsAre(2.5, 5, 7.5));
+  EXPECT_THAT(*(6 / x).Read<float>(), ElementsAre(6, 3, 2));
+  EXPECT_THAT(*Lt(x, 2).Read<bool>(), ElementsAre(true, false, false));
+  EXPECT_EQ(*Matmul(x, y).Item<float>(), 32);
+  EXPECT_EQ(*Sum(x).Item<double>(), 6);
+  Tensor z = x;
+  z += y;
+  EXPECT_THAT(*z.Read<float>(), ElementsAre(5, 7, 9));
+  EXPECT_THAT(*x.Read<float>(), ElementsAre(1, 2, 3)) << "tensors don't change";
+}
+
+TEST_F(ClientTest, NumbersTakeTheTensorsDtypeUnlessTheirKindIsHigher) {
+  const Tensor whole = FromVector<int32_t>(first_, {3}, {1, 2, 3});
+  EXPECT_EQ((whole + 1).dtype(), DType::kInt32);
+  EXPECT_EQ((whole + 0.5).dtype(), DType::kFloat32);
+  EXPECT_THAT(*(whole + 0.5).Read<float>(), ElementsAre(1.5, 2.5, 3.5));
+  EXPECT_EQ((whole / 2).dtype(), DType::kFloat32);
+  EXPECT_EQ((Floats({1}).To(DType::kFloat16) * 2.5).dtype(), DType::kFloat16);
+  EXPECT_EQ((Floats({1}).To(DType::kFloat64) + 1).dtype(), DType::kFloat64);
+  EXPECT_EQ((Eq(whole, 1) + 1).dtype(), DType::kInt64);
+}
+
+TEST_F(ClientTest, CrossDeviceIsKnownAtTheCallAndNothingIsSent) {
+  const Tensor x = Ones(first_, {2, 3});
+  const Tensor y = Ones(second_, {2, 3});
+  ASSERT_TRUE(client_.Synchronize().ok());
+  const ClientStats before = client_.stats();
+  const Tensor sum = x + y;
+  const Tensor later = Relu(sum * 2);
+  const ClientStats after = client_.stats();
+  EXPECT_EQ(after.commands_sent, before.commands_sent);
+  EXPECT_EQ(after.messages_sent, before.messages_sent);
+  EXPECT_EQ(after.waits, before.waits);
+  ExpectError(sum.status(), Code::kInvalidArgument,
+              {"add", std::to_string(x.handle()), std::to_string(y.handle()), "float32[2, 3]",
+               "cpu:0", "cpu:1", "To("});
+  EXPECT_EQ(later.status(), sum.status());
+  EXPECT_EQ(later.Read<float>().status(), sum.status());
+  EXPECT_TRUE((x + y.To(first_)).Read<float>().ok());
+}
+
+TEST_F(ClientTest, WhatInferenceSeesIsKnownAtTheCall) {
+  const Tensor x = Ones(first_, {2, 3});
+  ExpectError(Matmul(x, x).status(), Code::kInvalidArgument, {"matmul"});
+  ExpectError((x + Ones(first_, {4})).status(), Code::kInvalidArgument, {"add"});
+  ExpectError((x + Ones(first_, {3}, {.dtype = DType::kInt32})).status(), Code::kInvalidArgument,
+              {"float32", "int32"});
+  ExpectError(Sum(x, {.axes = {2}}).status(), Code::kInvalidArgument, {"sum"});
+  ExpectError(RunOp("sine", {x}).status(), Code::kNotFound, {"sine"});
+  ExpectError(Zeros(first_, {-1}).status(), Code::kInvalidArgument, {"-1"});
+  ExpectError(FromVector<float>(first_, {2, 2}, {1, 2, 3}).status(), Code::kInvalidArgument);
+  ExpectError(x.Read<int32_t>(), Code::kInvalidArgument, {"float32", "int32"});
+  ExpectError(x.Item<float>(), Code::kInvalidArgument);
+  EXPECT_FALSE(Tensor().ok());
+  EXPECT_FALSE((Tensor() + x).ok());
+  EXPECT_FALSE(Ones(Device(), {2}).ok());
+  std::vector<float> room(5);
+  EXPECT_FALSE(x.ReadInto(absl::MakeSpan(room)).ok());
+  EXPECT_TRUE(x.Read<float>().ok());
+}
+
+TEST_F(ClientTest, WhatTheServerFindsSticks) {
+  const Tensor big = Ones(second_, {17 << 20});
+  const Tensor later = Sum(Relu(big) + 1);
+  const Tensor well = Ones(second_, {3}) + 1;
+  EXPECT_TRUE(big.ok()) << "nobody has looked for memory yet, or nobody has been told";
+  const absl::Status root = later.Item<float>().status();
+  ExpectError(root, Code::kResourceExhausted, {"ones", "cpu:1", "67108864"});
+  EXPECT_EQ(big.Read<float>().status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(*well.Read<float>(), ElementsAre(2, 2, 2));
+  const Tensor never_read = Ones(second_, {18 << 20}) + 1;
+  ExpectError(client_.Synchronize(), Code::kResourceExhausted, {"ones", "75497472"});
+  EXPECT_TRUE(client_.Synchronize().ok()) << "told once";
+  EXPECT_TRUE((well + 1).Read<float>().ok());
+}
+
+TEST_F(ClientTest, ToTheSameDeviceIsTheTensorItself) {
+  const Tensor x = Ones(first_, {1000});
+  ASSERT_TRUE(x.Wait().ok());
+  const int64_t used = Used(first_);
+  const ClientStats before = client_.stats();
+  const Tensor same = x.To(first_);
+  EXPECT_EQ(same.handle(), x.handle());
+  EXPECT_TRUE(same.IsSameAs(x));
+  EXPECT_TRUE(x.To(DType::kFloat32).IsSameAs(x));
+  EXPECT_EQ(client_.stats().commands_sent, before.commands_sent);
+  EXPECT_EQ(Used(first_), used);
+  EXPECT_EQ(used, 4000);
+  const Tensor other = x.To(second_);
+  EXPECT_NE(other.handle(), x.handle());
+  EXPECT_EQ(other.device(), second_);
+  ASSERT_TRUE(other.Wait().ok());
+  EXPECT_EQ(Used(first_), 4000);
+  EXPECT_EQ(Used(second_), 4000);
+}
+
+TEST_F(ClientTest, WhatGoesOutOfScopeIsLetGo) {
+  {
+    Tensor x = Ones(first_, {1000});
+    for (int i = 0; i < 1000; ++i) x = x + 1;
+    EXPECT_EQ((*x.Read<float>())[0], 1001);
+  }
+  EXPECT_TRUE(Eventually([this] { return Used(first_) == 0; })) << Used(first_);
+  EXPECT_EQ(client_.ListTensors()->size(), 0u);
+  const auto memory = client_.memory(first_);
+  EXPECT_LT(memory->peak_bytes, 1 << 20) << "a long chain needs a few buffers, not a thousand";
+}
+
+TEST_F(ClientTest, LargeTensorsGoUpAndDown) {
+  std::vector<int32_t> values(3'000'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761u);
+  int64_t told = 0;
+  const Tensor x = FromVector<int32_t>(first_, {1000, 3000}, values,
+                                       {.progress = [&](int64_t done, int64_t) { told = done; }});
+  ASSERT_TRUE(x.ok()) << x.status();
+  EXPECT_EQ(told, 12'000'000);
+  const Tensor wrapped = x * 3;
+  const auto read = wrapped.Read<int32_t>();
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ((*read)[i], static_cast<int32_t>(static_cast<uint32_t>(values[i]) * 3u)) << i;
+  }
+  EXPECT_TRUE(*x.Read<int32_t>() == values);
+}
+
+TEST_F(ClientTest, ManyThreadsShareAClient) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      Tensor x = Full(first_, {16}, t);
+      for (int i = 0; i < 200; ++i) x = x + 1;
+      const auto values = x.Read<int64_t>();
+      EXPECT_TRUE(values.ok() && (*values)[15] == t + 200) << values.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {
+  if (client_.info().cuda_unavailable_reason.empty()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(client_.TryDevice(), first_);
+  EXPECT_EQ(client_.TryDevice(5), first_);
+  EXPECT_THAT(client_.TryAllDevices(), ElementsAre(first_));
+  ExpectError(client_.device("cuda"), Code::kNotFound, {"cuda:0", "cpu:0", "cpu:1"});
+  ExpectError(client_.device("nonsense"), Code::kInvalidArgument);
+}
+
+// The trained network, on the 597 digits that it was not trained on.
+TEST_F(ClientTest, TheDigitsNetworkGets556Right) {
+  auto digits = SafetensorsFile::Open(TENSORD_TEST_DATA "/digits.safetensors");
+  auto weights = SafetensorsFile::Open(TENSORD_TEST_DATA "/digits_mlp.safetensors");
+  ASSERT_TRUE(digits.ok()) << digits.status();
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 64), nn::ReLU(),
+                       nn::Linear(64, 10));
+  for (const Device& device : {first_, second_}) {
+    ASSERT_TRUE(model.To(device).ok());
+    const absl::Status loaded = model.LoadStateDict(*weights->LoadAll(device));
+    ASSERT_TRUE(loaded.ok()) << loaded;
+    const Tensor images = *digits->Load(device, "images");
+    const Tensor labels = *digits->Load(device, "labels");
+    const Tensor x = Slice(images, {1200}, {kToEnd}).To(DType::kFloat32) / 16;
+    const Tensor predicted = Argmax(model(x), {.axes = {1}});
+    const Tensor right = Eq(predicted, Slice(labels, {1200}, {kToEnd}).To(DType::kInt64));
+    EXPECT_EQ(right.num_elements(), 597);
+    EXPECT_EQ(*Sum(right).Item<int64_t>(), 556) << "on " << device.name();
+  }
+}
+
+TEST_F(ClientTest, ADeadServerIsAnError) {
+  const Tensor x = Ones(first_, {1000});
+  ASSERT_TRUE(x.Wait().ok());
+  daemon_->Signal(SIGKILL);
+  ASSERT_TRUE(daemon_->WaitForEnd().ok());
+  ExpectError((x + 1).Read<float>(), Code::kUnavailable);
+  ExpectError(x.Read<float>(), Code::kUnavailable);
+  ExpectError(client_.Synchronize(), Code::kUnavailable);
+  ExpectError(client_.ListDevices(), Code::kUnavailable);
+  EXPECT_TRUE(Eventually([&] { return client_.status().code() == Code::kUnavailable; }));
+  ExpectError(Ones(first_, {10}).status(), Code::kUnavailable);
+  ExpectError(FromVector<float>(first_, std::vector<float>(1 << 20)).status(), Code::kUnavailable);
+  client_.Close();
+}
+
+TEST_F(ClientTest, AServerThatDiesInTheMiddleIsAnError) {
+  std::thread killer;
+  {
+    Tensor x = Ones(first_, {512, 512});
+    for (int i = 0; i < 200; ++i) x = Matmul(x, x) / 512;
+    killer = std::thread([this] { daemon_->Signal(SIGKILL); });
+    const auto values = x.Read<float>();
+    if (!values.ok()) {
+      EXPECT_EQ(values.status().code(), Code::kUnavailable) << values.status();
+    }
+  }
+  killer.join();
+  ASSERT_TRUE(daemon_->WaitForEnd().ok());
+  EXPECT_TRUE(Eventually([&] { return !client_.status().ok(); }));
+}
+
+TEST_F(ClientTest, ADrainingServerIsAnErrorToo) {
+  const Tensor x = Ones(first_, {10}) + 1;
+  ASSERT_TRUE(x.Wait().ok());
+  const auto exit_code = daemon_->Terminate();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0);
+  ExpectError(x.Read<float>(), Code::kUnavailable);
+}
+
+TEST(ClientConnectTest, WhereNobodyAnswersIsAnErrorInTime) {
+  const auto client = Client::Connect("127.0.0.1:1", {.connect_timeout = absl::Milliseconds(500)});
+  ExpectError(client, Code::kUnavailable, {"127.0.0.1:1"});
+  EXPECT_FALSE(Client::Connect("", {.connect_timeout = absl::Milliseconds(500)}).ok());
+}
+
+TEST_F(ClientTest, AfterCloseEverythingIsAnError) {
+  const Tensor x = Ones(first_, {10});
+  ASSERT_TRUE(x.Wait().ok());
+  client_.Close();
+  ExpectError(x.Read<float>(), Code::kFailedPrecondition);
+  ExpectError((x + 1).status(), Code::kFailedPrecondition);
+  ExpectError(client_.Synchronize(), Code::kFailedPrecondition);
+  client_.Close();
+}
+
+}  // namespace
+}  // namespace tensord::integration

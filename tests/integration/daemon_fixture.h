@@ -1,0 +1,83 @@
+// A test with a daemon of its own, a connection and a session.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/integration/daemon_process.h"
+#include "tensord/tests/integration/rpc_helpers.h"
+
+namespace tensord::integration {
+
+class DaemonFixture : public testing::Test {
+ protected:
+  // cpu:0 may hold 1 GiB, cpu:1 64 MiB.
+  explicit DaemonFixture(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {
+    flags_.push_back("--devices=cpu=1GiB,cpu=64MiB");
+  }
+
+  void SetUp() override {
+    auto daemon = DaemonProcess::Start(flags_);
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    client_ = std::make_unique<RpcClient>(daemon_->address());
+    session_ = std::make_unique<RpcSession>(*client_);
+    ASSERT_FALSE(session_->id().empty());
+  }
+
+  // However it was treated, the daemon is alive and ends as it should.
+  void TearDown() override {
+    if (daemon_ == nullptr || !expect_alive_) return;
+    EXPECT_TRUE(daemon_->running()) << daemon_->Output();
+    session_.reset();
+    client_.reset();
+    const auto exit_code = daemon_->Terminate();
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  }
+
+  int64_t Used(int device) { return UsedBytes(*client_, device == 0 ? "cpu:0" : "cpu:1"); }
+
+  std::vector<std::string> flags_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<RpcClient> client_;
+  std::unique_ptr<RpcSession> session_;
+  bool expect_alive_ = true;
+};
+
+inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+
+// That a Status or StatusOr has this code, and its message all of these words.
+template <typename Result>
+void ExpectError(const Result& result, absl::StatusCode code,
+                 const std::vector<std::string>& words = {}) {
+  const absl::Status& status = StatusOf(result);
+  EXPECT_EQ(status.code(), code) << status;
+  for (const std::string& word : words) {
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(word));
+  }
+}
+
+// Asks until it is so. False where it isn't after a bounded time.
+inline bool Eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+}  // namespace tensord::integration

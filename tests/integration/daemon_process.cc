@@ -1,0 +1,153 @@
+#include "tensord/tests/integration/daemon_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::integration {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPollInterval = std::chrono::milliseconds(5);
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+absl::StatusOr<std::string> MakeFolder() {
+  std::string folder = std::filesystem::temp_directory_path() / "tensord_test.XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return absl::UnavailableError("mkdtemp failed");
+  return folder;
+}
+
+// The daemon's program, by the environment or as built.
+std::string Program() {
+  const char* named = std::getenv("TENSORD_DAEMON");
+  return named != nullptr ? named : TENSORD_DAEMON_PATH;
+}
+
+pid_t Spawn(const std::vector<std::string>& flags, const std::string& output_path) {
+  const std::string program = Program();
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  // From here to exec nothing that another thread may hold a lock of.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
+  const int out = open(output_path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+  dup2(out, 1);
+  dup2(out, 2);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
+    const std::vector<std::string>& flags) {
+  std::unique_ptr<DaemonProcess> daemon(new DaemonProcess);
+  absl::StatusOr<std::string> folder = MakeFolder();
+  if (!folder.ok()) return folder.status();
+  daemon->folder_ = *folder;
+  const std::string port_file = *folder + "/port";
+  std::vector<std::string> all{"--listen=127.0.0.1:0", "--port-file=" + port_file};
+  all.insert(all.end(), flags.begin(), flags.end());
+  daemon->pid_ = Spawn(all, *folder + "/output");
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (daemon->running() && std::chrono::steady_clock::now() < deadline) {
+    std::ifstream in(port_file);
+    if (in >> daemon->address_) return daemon;
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return absl::UnavailableError(
+      absl::StrCat("the daemon doesn't serve; it says: ", daemon->Output()));
+}
+
+DaemonProcess::~DaemonProcess() {
+  if (pid_ > 0 && !ended_) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+void DaemonProcess::Signal(int number) {
+  if (running()) kill(pid_, number);
+}
+
+bool DaemonProcess::running() {
+  if (pid_ <= 0 || ended_) return false;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return true;
+  ended_ = true;
+  exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return false;
+}
+
+absl::StatusOr<int> DaemonProcess::WaitForEnd() {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (running()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      kill(pid_, SIGKILL);
+      return absl::DeadlineExceededError(
+          absl::StrCat("the daemon doesn't end; it says: ", Output()));
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  return exit_code_;
+}
+
+absl::StatusOr<int> DaemonProcess::Terminate() {
+  Signal(SIGTERM);
+  return WaitForEnd();
+}
+
+int64_t DaemonProcess::MemoryBytes(const std::string& field) const {
+  std::ifstream in(absl::StrCat("/proc/", pid_, "/status"));
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.rfind(field + ":", 0) == 0) return std::atoll(line.c_str() + field.size() + 1) << 10;
+  }
+  return 0;
+}
+
+std::string DaemonProcess::Output() const { return ReadFile(folder_ + "/output"); }
+
+absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output) {
+  absl::StatusOr<std::string> folder = MakeFolder();
+  if (!folder.ok()) return folder.status();
+  const pid_t pid = Spawn(flags, *folder + "/output");
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) != pid) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+      break;
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  *output = ReadFile(*folder + "/output");
+  std::filesystem::remove_all(*folder);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace tensord::integration

@@ -1,0 +1,147 @@
+// Starting and ending the daemon: flags, addresses, draining.
+#include <signal.h>
+
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::HasSubstr;
+
+TEST(LifecycleTest, RefusesFlagsThatMakeNoSense) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--no-such-flag"}, "no-such-flag"},
+      {{"--listen=127.0.0.1:0", "--devices=gpu"}, "gpu"},
+      {{"--listen=127.0.0.1:0", "--devices=cpu=0"}, "cpu=0"},
+      {{"--listen=127.0.0.1:0", "--devices=cpu=lots"}, "lots"},
+      {{"--listen=127.0.0.1:0", "--devices=cuda:99"}, "cuda"},
+      {{"--listen=nonsense", "--devices=cpu"}, "nonsense"},
+      {{"--listen=127.0.0.1:99999", "--devices=cpu"}, "99999"},
+      {{"--listen=0.0.0.0:0", "--devices=cpu"}, "--allow-insecure-remote"},
+      {{"--listen=127.0.0.1:0", "--devices=cpu", "--port-file=/no/such/folder/port"}, "/no/such"}};
+  for (const auto& [flags, word] : cases) {
+    std::string output;
+    const auto exit_code = RunDaemon(flags, &output);
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_THAT(*exit_code, testing::AnyOf(1, 2)) << word << ": " << output;
+    EXPECT_THAT(output, HasSubstr(word));
+  }
+}
+
+TEST(LifecycleTest, HelpsAndTellsItsVersion) {
+  std::string output;
+  EXPECT_EQ(*RunDaemon({"--help"}, &output), 0);
+  for (const char* word : {"--listen", "--devices", "--port-file", "--reflection"}) {
+    EXPECT_THAT(output, HasSubstr(word));
+  }
+  EXPECT_EQ(*RunDaemon({"--version"}, &output), 0);
+  EXPECT_THAT(output, HasSubstr("tensord "));
+}
+
+TEST(LifecycleTest, TwoDaemonsNeverShareAPort) {
+  auto first = DaemonProcess::Start({"--devices=cpu"});
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::string output;
+  EXPECT_EQ(*RunDaemon({"--devices=cpu", "--listen=" + (*first)->address()}, &output), 1);
+  EXPECT_THAT(output, HasSubstr((*first)->address()));
+  EXPECT_EQ(*(*first)->Terminate(), 0);
+}
+
+TEST(LifecycleTest, EndsOnEitherSignal) {
+  for (int signal_number : {SIGTERM, SIGINT}) {
+    auto daemon = DaemonProcess::Start({"--devices=cpu,cpu"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    (*daemon)->Signal(signal_number);
+    const auto exit_code = (*daemon)->WaitForEnd();
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+  }
+}
+
+class DrainTest : public DaemonFixture {
+ protected:
+  DrainTest() : DaemonFixture({"--grace-seconds=120"}) { expect_alive_ = false; }
+};
+
+// What has been taken in is answered; then the stream ends with the reason, and the daemon with 0.
+TEST_F(DrainTest, FinishesWhatItHasTakenIn) {
+  const int64_t size = 2048;
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest message;
+  message.mutable_attach()->set_session(session_->id());
+  const auto add = [&](const std::string& name, const std::vector<uint64_t>& inputs,
+                       uint64_t output) -> v1::Op& {
+    v1::Op& op = *message.add_commands()->mutable_op();
+    op.set_name(name);
+    for (uint64_t input : inputs) op.add_inputs(input);
+    op.set_output(output);
+    return op;
+  };
+  v1::Op& ones = add("ones", {}, 1);
+  ones.set_device("cpu:0");
+  for (int i = 0; i < 2; ++i) (*ones.mutable_attrs())["shape"].mutable_ints()->add_values(size);
+  for (uint64_t handle = 2; handle < 12; ++handle) {
+    add("matmul", {1, 1}, handle);
+    if (handle > 2) message.add_commands()->mutable_drop()->add_handles(handle - 1);
+  }
+  add("max", {11}, 12);
+  message.add_commands()->mutable_fetch()->set_handle(12);
+  ASSERT_TRUE(stream->Send(message));
+  const auto acknowledged = stream->Next();
+  ASSERT_TRUE(acknowledged.has_value());
+  EXPECT_EQ(acknowledged->commands_received(), static_cast<uint64_t>(message.commands_size()));
+
+  daemon_->Signal(SIGTERM);
+  std::vector<v1::Fetched> fetched(acknowledged->fetched().begin(), acknowledged->fetched().end());
+  while (const auto answer = stream->Next()) {
+    fetched.insert(fetched.end(), answer->fetched().begin(), answer->fetched().end());
+  }
+  ASSERT_EQ(fetched.size(), 1u);
+  EXPECT_EQ(fetched[0].code(), 0) << fetched[0].message();
+  float largest = 0;
+  ASSERT_EQ(fetched[0].data().size(), sizeof(largest));
+  std::memcpy(&largest, fetched[0].data().data(), sizeof(largest));
+  EXPECT_EQ(largest, size);
+  ExpectError(stream->Finish(), Code::kUnavailable, {"shutting down"});
+  const auto exit_code = daemon_->WaitForEnd();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+}
+
+class GraceTest : public DaemonFixture {
+ protected:
+  GraceTest() : DaemonFixture({"--grace-seconds=0.5"}) { expect_alive_ = false; }
+};
+
+TEST_F(GraceTest, GivesUpOnWhatNeverEnds) {
+  RpcClient waiting(daemon_->address());
+  v1::GetTensorRequest never;
+  never.set_session(session_->id());
+  never.set_handle(5);
+  never.set_after_command(1000);
+  std::thread caller([&] { EXPECT_FALSE(waiting.Call<v1::Tensor>("GetTensor", never).ok()); });
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest message;
+  message.mutable_attach()->set_session(session_->id());
+  v1::Promise& promise = *message.add_commands()->mutable_promise();
+  promise.set_handle(1);
+  promise.mutable_spec()->set_dtype(v1::DTYPE_FLOAT32);
+  promise.set_device("cpu:0");
+  message.add_commands()->mutable_fetch()->set_handle(1);
+  ASSERT_TRUE(stream->Send(message));
+  ASSERT_TRUE(stream->Next().has_value());
+  auto write = client_->Write();
+  ASSERT_TRUE(write->Send(session_->FirstWrite(2, {DType::kFloat32, {1000}})));
+  const auto exit_code = daemon_->Terminate();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  while (stream->Next().has_value()) {
+  }
+  EXPECT_FALSE(stream->Finish().ok());
+  EXPECT_FALSE(write->Finish().ok());
+  caller.join();
+}
+
+}  // namespace
+}  // namespace tensord::integration

@@ -1,0 +1,62 @@
+// Messages made and tensors read in one line.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/tensor_spec.h"
+#include "tensord/tests/integration/rpc_client.h"
+
+namespace tensord::integration {
+
+v1::TensorSpec ToProto(const TensorSpec& spec);
+TensorSpec FromProto(const v1::TensorSpec& proto);
+v1::AttrValue ToProto(const AttrValue& value);
+
+// A session and its calls.
+class RpcSession {
+ public:
+  // Opens one; `client` outlives this.
+  explicit RpcSession(RpcClient& client, int64_t lease_seconds = 0);
+
+  const std::string& id() const { return id_; }
+  RpcClient& client() const { return client_; }
+
+  absl::StatusOr<v1::Tensor> Create(uint64_t handle, const TensorSpec& spec,
+                                    const std::string& bytes, const std::string& device = "cpu:0");
+  // float32 elements of shape (n).
+  absl::StatusOr<v1::Tensor> CreateFloats(uint64_t handle, const std::vector<float>& values,
+                                          const std::string& device = "cpu:0");
+  // A million ones take four million bytes.
+  absl::StatusOr<v1::Tensor> Ones(uint64_t handle, std::vector<int64_t> shape,
+                                  const std::string& device = "cpu:0");
+  absl::StatusOr<v1::Tensor> Run(const std::string& op, const std::vector<uint64_t>& inputs,
+                                 uint64_t output, const Attributes& attrs = {},
+                                 const std::string& device = "");
+  absl::StatusOr<v1::Tensor> Add(uint64_t a, uint64_t b, uint64_t output);
+  absl::StatusOr<v1::Tensor> Copy(uint64_t input, uint64_t output, const std::string& device);
+  absl::StatusOr<v1::Tensor> Get(uint64_t handle, uint64_t after_command = 0);
+  absl::StatusOr<v1::ReadTensorResponse> Read(uint64_t handle, uint64_t after_command = 0);
+  absl::StatusOr<std::vector<float>> ReadFloats(uint64_t handle);
+  absl::StatusOr<v1::ListTensorsResponse> List(int page_size = 0, const std::string& token = "");
+  absl::Status Delete(const std::vector<uint64_t>& handles);
+  absl::StatusOr<int64_t> Close();
+
+  // First message of a Write.
+  v1::WriteRequest FirstWrite(uint64_t handle, const TensorSpec& spec,
+                              const std::string& device = "cpu:0") const;
+  v1::ReadRequest ReadRequest(uint64_t handle) const;
+
+ private:
+  RpcClient& client_;
+  std::string id_;
+};
+
+absl::StatusOr<std::vector<v1::Device>> ListDevices(RpcClient& client);
+// Bytes in use on a device.
+int64_t UsedBytes(RpcClient& client, const std::string& device);
+
+}  // namespace tensord::integration

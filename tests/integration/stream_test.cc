@@ -1,0 +1,392 @@
+// The session stream: commands, answers, errors that stick, and misuse.
+#include <cstring>
+
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class StreamTest : public DaemonFixture {
+ protected:
+  // What a stream has answered so far.
+  struct Answers {
+    uint64_t commands_received = 0;
+    std::vector<v1::HandleError> errors;
+    std::vector<v1::Fetched> fetched;
+    std::vector<uint64_t> barriers;
+  };
+
+  v1::SessionStreamRequest AttachMessage() {
+    v1::SessionStreamRequest message;
+    message.mutable_attach()->set_session(session_->id());
+    return message;
+  }
+
+  static void AddOp(v1::SessionStreamRequest& message, const std::string& name,
+                    const std::vector<uint64_t>& inputs, uint64_t output) {
+    v1::Op& op = *message.add_commands()->mutable_op();
+    op.set_name(name);
+    for (uint64_t input : inputs) op.add_inputs(input);
+    op.set_output(output);
+  }
+
+  // `n` ones of float32.
+  static void AddOnes(v1::SessionStreamRequest& message, uint64_t output, int64_t n,
+                      const std::string& device = "cpu:0") {
+    AddOp(message, "ones", {}, output);
+    v1::Op& op = *message.mutable_commands(message.commands_size() - 1)->mutable_op();
+    (*op.mutable_attrs())["shape"].mutable_ints()->add_values(n);
+    op.set_device(device);
+  }
+
+  static void AddFetch(v1::SessionStreamRequest& message, uint64_t handle, uint64_t id) {
+    v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+    fetch.set_handle(handle);
+    fetch.set_fetch_id(id);
+  }
+
+  static void AddBarrier(v1::SessionStreamRequest& message, uint64_t id) {
+    message.add_commands()->mutable_barrier()->set_barrier_id(id);
+  }
+
+  static void AddPromise(v1::SessionStreamRequest& message, uint64_t handle,
+                         const TensorSpec& spec) {
+    v1::Promise& promise = *message.add_commands()->mutable_promise();
+    promise.set_handle(handle);
+    *promise.mutable_spec() = ToProto(spec);
+    promise.set_device("cpu:0");
+  }
+
+  static void Take(const v1::SessionStreamResponse& message, Answers& answers) {
+    EXPECT_GE(message.commands_received(), answers.commands_received);
+    answers.commands_received = message.commands_received();
+    answers.errors.insert(answers.errors.end(), message.errors().begin(), message.errors().end());
+    answers.fetched.insert(answers.fetched.end(), message.fetched().begin(),
+                           message.fetched().end());
+    for (const v1::BarrierDone& barrier : message.barriers()) {
+      answers.barriers.push_back(barrier.barrier_id());
+    }
+  }
+
+  // Reads until it is so, or the stream has ended.
+  static void ReadUntil(StreamCall& stream, Answers& answers,
+                        const std::function<bool()>& condition) {
+    while (!condition()) {
+      const auto message = stream.Next();
+      if (!message.has_value()) return;
+      Take(*message, answers);
+    }
+  }
+
+  // Sends the messages on a stream of their own and takes every answer.
+  Answers Run(const std::vector<v1::SessionStreamRequest>& messages) {
+    Answers answers;
+    auto stream = client_->SessionStream();
+    for (const v1::SessionStreamRequest& message : messages) stream->Send(message);
+    stream->HalfClose();
+    ReadUntil(*stream, answers, [] { return false; });
+    last_status_ = stream->Finish();
+    return answers;
+  }
+
+  static std::vector<float> Floats(const v1::Fetched& fetched) {
+    std::vector<float> values(fetched.data().size() / 4);
+    std::memcpy(values.data(), fetched.data().data(), fetched.data().size());
+    return values;
+  }
+
+  absl::Status last_status_;
+};
+
+TEST_F(StreamTest, AProgramInOneMessage) {
+  v1::SessionStreamRequest message = AttachMessage();
+  AddOnes(message, 1, 3);
+  AddOp(message, "add", {1, 1}, 2);
+  AddOp(message, "mul", {2, 2}, 3);
+  v1::Copy& copy = *message.add_commands()->mutable_copy();
+  copy.set_input(3);
+  copy.set_output(4);
+  copy.set_device("cpu:1");
+  message.add_commands()->mutable_drop()->add_handles(2);
+  message.mutable_commands(4)->mutable_drop()->add_handles(12345);
+  AddFetch(message, 4, 77);
+  AddBarrier(message, 88);
+  const Answers answers = Run({message});
+  EXPECT_TRUE(last_status_.ok()) << last_status_;
+  EXPECT_EQ(answers.commands_received, 7u);
+  EXPECT_EQ(answers.errors.size(), 0u);
+  ASSERT_EQ(answers.fetched.size(), 1u);
+  EXPECT_EQ(answers.fetched[0].fetch_id(), 77u);
+  EXPECT_THAT(Floats(answers.fetched[0]), ElementsAre(4, 4, 4));
+  EXPECT_THAT(answers.barriers, ElementsAre(88));
+  ExpectError(session_->Get(2), Code::kNotFound);
+  EXPECT_TRUE(session_->Get(3).ok()) << "the session outlives its stream";
+}
+
+TEST_F(StreamTest, CommandsAreCountedOverTheSession) {
+  v1::SessionStreamRequest first = AttachMessage();
+  AddOnes(first, 1, 3);
+  EXPECT_EQ(Run({first}).commands_received, 1u);
+  v1::SessionStreamRequest second = AttachMessage();
+  AddOp(second, "neg", {1}, 2);
+  AddOp(second, "neg", {2}, 3);
+  EXPECT_EQ(Run({second}).commands_received, 3u);
+  EXPECT_EQ(Run({AttachMessage()}).commands_received, 3u) << "told at once to who comes back";
+}
+
+TEST_F(StreamTest, ErrorsStickAndAreToldWithTheirCommand) {
+  v1::SessionStreamRequest message = AttachMessage();
+  AddOnes(message, 1, 3);
+  AddOp(message, "no_such_op", {1}, 2);
+  AddOp(message, "neg", {2}, 3);
+  AddOp(message, "add", {1, 3}, 4);
+  AddFetch(message, 4, 5);
+  AddOp(message, "neg", {1}, 6);
+  AddFetch(message, 6, 6);
+  const Answers answers = Run({message});
+  EXPECT_TRUE(last_status_.ok()) << "an op that fails doesn't end the stream: " << last_status_;
+  ASSERT_GE(answers.errors.size(), 1u);
+  EXPECT_EQ(answers.errors[0].handle(), 2u);
+  EXPECT_EQ(answers.errors[0].command(), 2u);
+  EXPECT_EQ(answers.errors[0].code(), static_cast<int>(Code::kNotFound));
+  EXPECT_THAT(answers.errors[0].message(), HasSubstr("no_such_op"));
+  ASSERT_EQ(answers.fetched.size(), 2u);
+  for (const v1::Fetched& fetched : answers.fetched) {
+    if (fetched.fetch_id() == 5) {
+      EXPECT_EQ(fetched.message(), answers.errors[0].message());
+    } else {
+      EXPECT_THAT(Floats(fetched), ElementsAre(-1, -1, -1));
+    }
+  }
+  ExpectError(session_->Get(3), Code::kNotFound, {"no_such_op"});
+  ExpectError(session_->Read(4), Code::kNotFound, {"no_such_op"});
+  EXPECT_TRUE(session_->List().ok()) << "failed handles can be listed";
+  EXPECT_TRUE(session_->Delete({2, 3, 4}).ok()) << "and let go";
+}
+
+TEST_F(StreamTest, OutOfMemorySticks) {
+  v1::SessionStreamRequest message = AttachMessage();
+  AddOnes(message, 1, 30 << 20, "cpu:1");
+  AddOp(message, "neg", {1}, 2);
+  AddOnes(message, 3, 4, "cpu:1");
+  AddFetch(message, 3, 3);
+  AddBarrier(message, 1);
+  const Answers answers = Run({message});
+  ASSERT_EQ(answers.fetched.size(), 1u);
+  EXPECT_EQ(answers.fetched[0].code(), 0);
+  ExpectError(session_->Get(1), Code::kResourceExhausted, {"ones (tensor 1)", "cpu:1"});
+  ExpectError(session_->Get(2), Code::kResourceExhausted, {"ones (tensor 1)"});
+  EXPECT_EQ(Used(1), 16);
+}
+
+TEST_F(StreamTest, CopiesToTheSameDeviceShare) {
+  v1::SessionStreamRequest message = AttachMessage();
+  AddOnes(message, 1, 4);
+  v1::Copy& copy = *message.add_commands()->mutable_copy();
+  copy.set_input(1);
+  copy.set_output(2);
+  copy.set_device("cpu:0");
+  AddFetch(message, 2, 1);
+  const Answers answers = Run({message});
+  ASSERT_EQ(answers.fetched.size(), 1u);
+  EXPECT_THAT(Floats(answers.fetched[0]), ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(Used(0), 16);
+}
+
+TEST_F(StreamTest, PromisesAreKeptByWrites) {
+  const TensorSpec spec{DType::kFloat32, {2}};
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest message = AttachMessage();
+  AddPromise(message, 1, spec);
+  AddOp(message, "neg", {1}, 2);
+  AddFetch(message, 2, 1);
+  AddOnes(message, 3, 2);
+  AddFetch(message, 3, 2);
+  ASSERT_TRUE(stream->Send(message));
+  Answers answers;
+  ReadUntil(*stream, answers, [&] { return answers.fetched.size() == 1; });
+  ASSERT_EQ(answers.fetched.size(), 1u);
+  EXPECT_EQ(answers.fetched[0].fetch_id(), 2u) << "what doesn't wait for the upload goes ahead";
+  v1::WriteRequest write = session_->FirstWrite(1, spec);
+  write.mutable_spec()->set_after_command(1);
+  const float values[] = {5, -6};
+  write.set_data(std::string(reinterpret_cast<const char*>(values), 8));
+  auto call = client_->Write();
+  call->Send(write);
+  const auto written = call->Finish();
+  ASSERT_TRUE(written.ok()) << written.status();
+  ReadUntil(*stream, answers, [&] { return answers.fetched.size() == 2; });
+  ASSERT_EQ(answers.fetched.size(), 2u);
+  EXPECT_THAT(Floats(answers.fetched[1]), ElementsAre(-5, 6));
+  stream->HalfClose();
+  EXPECT_FALSE(stream->Next().has_value());
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(StreamTest, CallsWaitForTheCommandsThatTheyName) {
+  auto stream = client_->SessionStream();
+  ASSERT_TRUE(stream->Send(AttachMessage()));
+  std::thread sender([&] {
+    v1::SessionStreamRequest message;
+    AddOnes(message, 1, 2);
+    AddOp(message, "neg", {1}, 2);
+    stream->Send(message);
+  });
+  const auto read = session_->Read(2, /*after_command=*/2);
+  sender.join();
+  ASSERT_TRUE(read.ok()) << read.status();
+  stream->HalfClose();
+  while (stream->Next().has_value()) {
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(StreamTest, LargeTensorsAreNotFetched) {
+  v1::SessionStreamRequest message = AttachMessage();
+  AddOnes(message, 1, (1 << 18) + 1);
+  AddFetch(message, 1, 1);
+  AddOnes(message, 2, 1 << 18);
+  AddFetch(message, 2, 2);
+  const Answers answers = Run({message});
+  ASSERT_EQ(answers.fetched.size(), 2u);
+  for (const v1::Fetched& fetched : answers.fetched) {
+    if (fetched.fetch_id() == 1) {
+      EXPECT_EQ(fetched.code(), static_cast<int>(Code::kOutOfRange));
+      EXPECT_THAT(fetched.message(), HasSubstr("Read"));
+    } else {
+      EXPECT_EQ(fetched.data().size(), 1u << 20);
+    }
+  }
+}
+
+TEST_F(StreamTest, ManyCommandsInManyMessages) {
+  std::vector<v1::SessionStreamRequest> messages(101);
+  messages[0] = AttachMessage();
+  AddOnes(messages[0], 1, 8);
+  uint64_t last = 1;
+  for (int m = 1; m <= 100; ++m) {
+    for (int i = 0; i < 200; ++i) {
+      AddOp(messages[m], "neg", {last}, last + 1);
+      messages[m].add_commands()->mutable_drop()->add_handles(last++);
+    }
+  }
+  AddFetch(messages[100], last, 1);
+  const Answers answers = Run(messages);
+  EXPECT_TRUE(last_status_.ok()) << last_status_;
+  EXPECT_EQ(answers.commands_received, 40002u);
+  EXPECT_EQ(answers.errors.size(), 0u);
+  ASSERT_EQ(answers.fetched.size(), 1u);
+  EXPECT_EQ(Floats(answers.fetched[0])[0], 1);
+  EXPECT_EQ(Used(0), 32);
+}
+
+TEST_F(StreamTest, MisuseEndsTheStreamAndNothingElse) {
+  v1::SessionStreamRequest nothing;
+  Run({nothing});
+  ExpectError(last_status_, Code::kInvalidArgument, {"attach"});
+  v1::SessionStreamRequest unattached;
+  AddOnes(unattached, 1, 1);
+  Run({unattached});
+  ExpectError(last_status_, Code::kInvalidArgument, {"attach"});
+  Run({AttachMessage(), AttachMessage()});
+  ExpectError(last_status_, Code::kInvalidArgument, {"attach"});
+  v1::SessionStreamRequest nowhere;
+  nowhere.mutable_attach()->set_session(std::string(32, 'c'));
+  Run({nowhere});
+  ExpectError(last_status_, Code::kNotFound, {"OpenSession"});
+  Run({});
+  ExpectError(last_status_, Code::kInvalidArgument, {"attach"});
+  ExpectError(session_->Get(1), Code::kNotFound);
+}
+
+TEST_F(StreamTest, OneStreamASession) {
+  auto first = client_->SessionStream();
+  ASSERT_TRUE(first->Send(AttachMessage()));
+  ASSERT_TRUE(first->Next().has_value());
+  Run({AttachMessage()});
+  ExpectError(last_status_, Code::kFailedPrecondition, {"stream"});
+  first->HalfClose();
+  EXPECT_FALSE(first->Next().has_value());
+  EXPECT_TRUE(first->Finish().ok());
+  EXPECT_TRUE(Eventually([this] {
+    Run({AttachMessage()});
+    return last_status_.ok();
+  }));
+}
+
+TEST_F(StreamTest, EmptyAndForeignCommandsAreErrorsOfTheirOwn) {
+  v1::SessionStreamRequest message = AttachMessage();
+  message.add_commands();
+  AddOnes(message, 0, 1);
+  AddOnes(message, 1, 1);
+  AddOnes(message, 1, 1);
+  AddFetch(message, 99, 1);
+  AddPromise(message, 2, {DType::kUnspecified, {1}});
+  AddPromise(message, 3, {DType::kFloat32, {-1}});
+  AddBarrier(message, 4);
+  const Answers answers = Run({message});
+  EXPECT_TRUE(last_status_.ok()) << last_status_;
+  EXPECT_EQ(answers.commands_received, 8u);
+  ASSERT_EQ(answers.errors.size(), 5u);
+  EXPECT_EQ(answers.errors[0].command(), 1u);
+  EXPECT_EQ(answers.errors[1].command(), 2u);
+  EXPECT_EQ(answers.errors[1].handle(), 0u);
+  EXPECT_EQ(answers.errors[2].code(), static_cast<int>(Code::kAlreadyExists));
+  ASSERT_EQ(answers.fetched.size(), 1u);
+  EXPECT_EQ(answers.fetched[0].code(), static_cast<int>(Code::kNotFound));
+  EXPECT_THAT(answers.barriers, ElementsAre(4));
+  EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1)) << "the first of the name stands";
+}
+
+TEST_F(StreamTest, AStreamThatIsCutLeavesItsSession) {
+  {
+    auto stream = client_->SessionStream();
+    v1::SessionStreamRequest message = AttachMessage();
+    AddOnes(message, 1, 2);
+    AddPromise(message, 2, {DType::kFloat32, {2}});
+    AddFetch(message, 2, 1);
+    ASSERT_TRUE(stream->Send(message));
+    ASSERT_TRUE(stream->Next().has_value());
+    stream->Cancel();
+    stream->Finish().IgnoreError();
+  }
+  EXPECT_TRUE(Eventually([this] {
+    Run({AttachMessage()});
+    return last_status_.ok();
+  }));
+  EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1, 1));
+}
+
+// A call that waits for what never comes doesn't keep its session alive once its client has gone.
+TEST_F(StreamTest, CallsGivenUpLetTheLeaseRun) {
+  RpcSession brief(*client_, 1);
+  ASSERT_TRUE(brief.CreateFloats(1, {1, 2}).ok());
+  {
+    RpcClient impatient(daemon_->address());
+    impatient.set_deadline_seconds(0.2);
+    v1::GetTensorRequest get;
+    get.set_session(brief.id());
+    get.set_handle(5);
+    get.set_after_command(1000);
+    ExpectError(impatient.Call<v1::Tensor>("GetTensor", get), Code::kDeadlineExceeded);
+    ExpectError(impatient.Call<v1::ReadTensorResponse>("ReadTensor", get), Code::kDeadlineExceeded);
+    v1::ReadRequest read = brief.ReadRequest(5);
+    read.set_after_command(1000);
+    auto reading = impatient.Read(read);
+    EXPECT_FALSE(reading->Next().has_value());
+    ExpectError(reading->Finish(), Code::kDeadlineExceeded);
+    v1::WriteRequest write = brief.FirstWrite(6, {DType::kFloat32, {2}});
+    write.mutable_spec()->set_after_command(1000);
+    auto writing = impatient.Write();
+    writing->Send(write);
+    ExpectError(writing->Finish(), Code::kDeadlineExceeded);
+  }
+  EXPECT_TRUE(Eventually([this] { return Used(0) == 0; })) << "the session is still there";
+}
+
+}  // namespace
+}  // namespace tensord::integration
