@@ -86,8 +86,8 @@ absl::Status SessionStreamReactor::Attach(const v1::SessionStreamRequest& reques
   }
   TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(request.attach().session()));
   TENSORD_RETURN_IF_ERROR(session_->AttachStream());
-  attached_ = true;
   MutexLock lock(&mu_);
+  attached_ = true;
   // The client hears at once where the session stands, also when it comes back to it.
   received_ = session_->commands_received();
   acked_ = ~uint64_t{0};
@@ -251,6 +251,14 @@ void SessionStreamReactor::ReadOn() {
   }
 }
 
+grpc::Status SessionStreamReactor::EndStatus() const {
+  if (draining_) return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
+  if (attached_) return grpc::Status::OK;
+  // Also where bytes came that are no message: gRPC then says no more than that nothing else comes.
+  return {grpc::StatusCode::INVALID_ARGUMENT,
+          "the stream ended before a message that carries attach"};
+}
+
 void SessionStreamReactor::MaybeWrite() {
   std::vector<ReadyFetch> fetches;
   {
@@ -265,9 +273,9 @@ void SessionStreamReactor::MaybeWrite() {
     if (!news) {
       const bool ending = half_closed_ || draining_;
       if (ending && unanswered_ == 0) {
-        FinishLocked(
-            draining_ ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down")
-                      : grpc::Status::OK);
+        // No later than the client hears of the end, so that it may attach anew at once.
+        if (attached_ && !std::exchange(detached_, true)) session_->DetachStream();
+        FinishLocked(EndStatus());
       }
       return;
     }
@@ -353,7 +361,7 @@ void SessionStreamReactor::OnDone() {
     MutexLock lock(&context_->mu);
     context_->streams.erase(this);
   }
-  if (attached_) session_->DetachStream();
+  if (attached_ && !detached_) session_->DetachStream();
   session_ = SessionUse();  // the lease runs from here
   self_.reset();
 }

@@ -59,6 +59,7 @@ class SessionStreamReactor final
   void ReadOn();
   bool MayReadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MaybeWrite();
+  grpc::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteFetches(std::vector<ReadyFetch> fetches);
   void FinishLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -67,7 +68,7 @@ class SessionStreamReactor final
   v1::SessionStreamRequest request_;            // owned by the read under way
   v1::SessionStreamResponse response_;          // owned by the write under way
   SessionUse session_;                          // set by the first message
-  bool attached_ = false;
+  bool attached_ = false;                       // written by the thread that reads, with mu_ held
   int64_t since_marker_ = 0;  // commands taken in since the lanes were last seen to have caught up
 
   Mutex mu_;
@@ -83,6 +84,7 @@ class SessionStreamReactor final
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool detached_ = false;  // the session may have another stream; OnDone() comes after everything
 };
 
 }  // namespace tensord::server
