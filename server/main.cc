@@ -25,6 +25,8 @@ void TuneMalloc() {
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_TOP_PAD, 4 << 20);
+  // One thread allocates a chunk and another frees it: each of several arenas would keep its own.
+  mallopt(M_ARENA_MAX, 1);
 }
 
 // Whole or not at all: whoever waits for the file never reads half of it.
