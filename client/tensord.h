@@ -1,6 +1,6 @@
 // The tensord client library: tensors on the devices of another machine.
 //
-//   auto client = tensord::Client::Connect("gpu-box:7070");
+//   auto client = tensord::Client::Connect("gpu-box:50051");
 //   if (!client.ok()) …
 //   tensord::Device device = client->TryDevice();  // cuda:0, or cpu:0 where there is no GPU
 //   tensord::Tensor x = tensord::Normal(device, {64, 64}, /*seed=*/1);
