@@ -59,4 +59,5 @@ function finish_entry(    failures) {
 }
 reason_follows { reason = plain($0); reason_follows = 0 }
 /: Skipped$/ && reason == "" { reason_follows = 1 }
+/(^|>)skipped: / && reason == "" { reason = plain($0); sub(/^.*skipped: /, "", reason); sub(/<.*/, "", reason) }
 END { finish_entry() }
