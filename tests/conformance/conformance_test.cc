@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -98,6 +99,7 @@ struct Param {
   std::string op;
   std::string device;
 };
+void PrintTo(const Param& param, std::ostream* out) { *out << param.op << " on " << param.device; }
 
 class ConformanceTest : public testing::TestWithParam<Param> {};
 

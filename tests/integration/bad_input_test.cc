@@ -1,4 +1,11 @@
 // What a client may send wrong: a clear Status each, nothing changed, the server alive.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::integration {
@@ -220,6 +227,24 @@ TEST_F(BadInputTest, BytesThatAreNoMessage) {
     }
   }
   ExpectError(client_->CallRaw("NoSuchMethod", ""), Code::kUnimplemented);
+}
+
+// Straight to the port: no HTTP/2 at all, and an HTTP/2 preface with garbage after it.
+TEST_F(BadInputTest, BytesThatAreNoRpc) {
+  const int port = std::stoi(daemon_->address().substr(daemon_->address().rfind(':') + 1));
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(65536, '\xff'), std::string(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(1000, '\x7f')}) {
+    const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    close(connection);
+  }
+  EXPECT_TRUE(session_->Get(1).ok());
 }
 
 TEST_F(BadInputTest, MessagesThatAreTooLarge) {
