@@ -13,6 +13,14 @@ absl::Status NoSuchTensor(Handle handle) {
       absl::StrCat("this session has no tensor ", handle, "; it was never made, or was deleted"));
 }
 
+// A tensor whose upload hasn't begun can't be named by one any more: what waits for it is told, and
+// lets go of what it holds.
+void GiveUpUpload(Tensor& tensor) {
+  if (!tensor.ClaimUpload()) return;
+  tensor.Finish(absl::FailedPreconditionError(absl::StrCat(
+      "tensor ", tensor.handle(), " was promised and let go before its upload began")));
+}
+
 }  // namespace
 
 Session::Session(std::string id, uint64_t number, std::string client_name,
@@ -71,29 +79,36 @@ void Session::Remove(const TensorRef& tensor) {
 }
 
 absl::Status Session::Delete(absl::Span<const Handle> handles) {
-  std::vector<TensorRef> freed;  // outlives the lock: freeing memory may take its time
-  MutexLock lock(&mu_);
-  for (Handle handle : handles) {
-    if (!tensors_.contains(handle)) return NoSuchTensor(handle);
+  std::vector<TensorRef> removed;  // outlives the lock: freeing memory may take its time
+  {
+    MutexLock lock(&mu_);
+    for (Handle handle : handles) {
+      if (!tensors_.contains(handle)) return NoSuchTensor(handle);
+    }
+    removed = TakeOut(handles);
   }
-  for (Handle handle : handles) {
-    auto it = tensors_.find(handle);
-    if (it == tensors_.end()) continue;  // named twice
-    freed.push_back(std::move(it->second));
-    tensors_.erase(it);
-  }
+  for (const TensorRef& tensor : removed) GiveUpUpload(*tensor);
   return absl::OkStatus();
 }
 
 void Session::Drop(absl::Span<const Handle> handles) {
-  std::vector<TensorRef> freed;
-  MutexLock lock(&mu_);
+  std::vector<TensorRef> removed;
+  {
+    MutexLock lock(&mu_);
+    removed = TakeOut(handles);
+  }
+  for (const TensorRef& tensor : removed) GiveUpUpload(*tensor);
+}
+
+std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
+  std::vector<TensorRef> removed;
   for (Handle handle : handles) {
     auto it = tensors_.find(handle);
     if (it == tensors_.end()) continue;
-    freed.push_back(std::move(it->second));
+    removed.push_back(std::move(it->second));
     tensors_.erase(it);
   }
+  return removed;
 }
 
 std::vector<TensorRef> Session::List(Handle after, size_t limit) const {

@@ -51,7 +51,8 @@ class Session {
   // Lets go of `handle` if it still is this tensor.
   void Remove(const TensorRef& tensor);
 
-  // All or none: NOT_FOUND names the first handle that isn't there.
+  // All or none: NOT_FOUND names the first handle that isn't there. Here and in Drop, a promised
+  // tensor whose upload hasn't begun fails for all that wait for it.
   absl::Status Delete(absl::Span<const Handle> handles);
 
   // Lets go of those that are there.
@@ -93,6 +94,8 @@ class Session {
   bool Expired(std::chrono::steady_clock::time_point now) const;
 
  private:
+  std::vector<TensorRef> TakeOut(absl::Span<const Handle> handles)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   struct Waiting {

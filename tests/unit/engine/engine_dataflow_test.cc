@@ -78,6 +78,16 @@ TEST_F(EngineDataflowTest, TwoUploadsToOneFreeHandleOneWins) {
   EXPECT_EQ(UsedBytes(0), 16);
 }
 
+TEST_F(EngineDataflowTest, APromiseLetGoFailsWhatWaitsForItAndFreesIt) {
+  ASSERT_TRUE(Full(1, 1000, 7).ok());
+  ASSERT_TRUE(engine_->Promise(*session_, 2, {DType::kInt64, {1000}}, "cpu:0").ok());
+  ASSERT_TRUE(Run("add", {1, 2}, 3).ok());
+  session_->Drop({1, 2});
+  ExpectError(Outcome(3), Code::kFailedPrecondition, {"tensor 2", "let go"});
+  Settle();
+  EXPECT_EQ(UsedBytes(0), 0);
+}
+
 TEST_F(EngineDataflowTest, AnUploadMustMeetItsPromise) {
   for (const auto& [spec, device] :
        {std::pair(TensorSpec{DType::kInt64, {3}}, "cpu:0"),
