@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<float>> RpcSession::ReadFloats(uint64_t handle) {
   const auto read = Read(handle);
   if (!read.ok()) return read.status();
   std::vector<float> values(read->data().size() / sizeof(float));
-  std::memcpy(values.data(), read->data().data(), read->data().size());
+  if (!values.empty()) std::memcpy(values.data(), read->data().data(), read->data().size());
   return values;
 }
 
