@@ -166,7 +166,7 @@ void Session::DetachStream() {
 
 uint64_t Session::NextCommand() {
   MutexLock lock(&mu_);
-  return ++commands_received_;
+  return ++commands_numbered_;
 }
 
 uint64_t Session::commands_received() const {
@@ -178,6 +178,7 @@ void Session::NotifyReceived() {
   std::vector<Waiting> due;
   {
     MutexLock lock(&mu_);
+    commands_received_ = commands_numbered_;
     auto later = std::partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
       return waiting.number > commands_received_;
     });

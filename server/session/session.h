@@ -73,10 +73,12 @@ class Session {
   absl::Status AttachStream();
   void DetachStream();
 
-  // Counts a command of the stream as taken in; returns its number, the first being 1.
+  // Numbers the next command of the stream, the first being 1. It counts as received once it has
+  // taken effect, which the next NotifyReceived says: what waits for it then finds its tensor.
   uint64_t NextCommand();
   uint64_t commands_received() const;
-  // Runs callers of WhenReceived whose command has come. Called after a batch.
+  // All commands numbered so far have taken effect: runs callers of WhenReceived that waited for
+  // them. Called after a batch.
   void NotifyReceived();
 
   // Calls back when command `number` has been taken in: at once where it has, otherwise from the
@@ -115,6 +117,7 @@ class Session {
   mutable Mutex mu_;
   absl::flat_hash_map<Handle, TensorRef> tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  uint64_t commands_numbered_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;

@@ -173,6 +173,23 @@ TEST_F(ClientTest, LargeTensorsGoUpAndDown) {
   EXPECT_TRUE(*x.Read<int32_t>() == values);
 }
 
+// Past kMaxInlineBytes data goes by a connection of its own, promised on the stream.
+TEST_F(ClientTest, UploadsNeverOvertakeTheirPromises) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([this] {
+      const std::vector<int32_t> values(20'000, 1);
+      for (int i = 0; i < 200; ++i) {
+        const Tensor x = FromVector<int32_t>(first_, {20'000}, values);
+        const auto sum = Sum(x).Item<int64_t>();
+        ASSERT_TRUE(sum.ok()) << sum.status();
+        EXPECT_EQ(*sum, 20'000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(ClientTest, ManyThreadsShareAClient) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
