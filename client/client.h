@@ -113,7 +113,7 @@ class Client {
   // Those of every session that the server lets us see.
   absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
   // Waits until everything sent so far has run. Returns the first error found by the server that no
-  // Synchronize has returned yet, if any.
+  // read, Wait or Synchronize has returned yet, if any.
   absl::Status Synchronize() const;
 
   // OK while the connection stands; UNAVAILABLE with the reason once it is lost,

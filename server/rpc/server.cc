@@ -1,7 +1,13 @@
 #include "tensord/server/rpc/server.h"
 
 #include <dlfcn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -29,6 +35,9 @@ constexpr int kLeastPingIntervalMs = 5000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
 
+// How often a server that drains looks whether its calls have ended.
+constexpr auto kDrainPollInterval = std::chrono::milliseconds(5);
+
 // Merely loading gRPC's reflection library registers its service with every server built
 // afterwards, so that it must not be linked: it is loaded where reflection was asked for.
 absl::Status LoadReflection() {
@@ -39,15 +48,35 @@ absl::Status LoadReflection() {
       "reflection was asked for, but gRPC's library for it can't be loaded: ", dlerror()));
 }
 
+// gRPC unlinks whatever socket it finds at the path, also one that another server listens on.
+absl::Status CheckUnixSocket(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"unix:", path, "\": a path of 1 to ", sizeof(address.sun_path) - 1, " bytes is needed"));
+  }
+  std::copy(path.begin(), path.end(), address.sun_path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return absl::ErrnoToStatus(errno, "no socket can be made");
+  const int connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  const bool somebody_answers = connected == 0 || errno == EAGAIN;
+  close(fd);
+  if (somebody_answers) {
+    return absl::UnavailableError(
+        absl::StrCat("can't listen on unix:", path, ": another server listens there"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote) {
-  if (!absl::StartsWith(address, "unix:")) {
-    const size_t colon = address.rfind(':');
-    uint32_t port = 0;
-    if (colon == std::string::npos || colon == 0 ||
-        !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "\"", address, "\" is no listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
-    }
+  if (absl::StartsWith(address, "unix:")) return CheckUnixSocket(address.substr(5));
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", address, "\" is no listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
   }
   if (IsLocalAddress(address) || allow_insecure_remote) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -125,9 +154,9 @@ absl::Status Server::Listen(const ServerOptions& options) {
   grpc_server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
     if (grpc_server_ == nullptr || ports[i] == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("can't listen on ", options.listen[i],
-                       ": the address is in use or isn't this machine's"));
+      return absl::UnavailableError(absl::StrCat(
+          "can't listen on ", options.listen[i],
+          ": the address is in use, isn't this machine's, or its folder doesn't exist"));
     }
     addresses_.push_back(WithPort(options.listen[i], ports[i]));
   }
@@ -145,25 +174,33 @@ void Server::SetServing(bool serving) {
   }
 }
 
+bool Server::HasCalls() const {
+  for (const SessionRef& session : sessions_.All()) {
+    if (session->HasCalls()) return true;
+  }
+  return false;
+}
+
 void Server::Shutdown(std::chrono::milliseconds grace) {
   if (grpc_server_ == nullptr) return;
   SetServing(false);
-  service_.Drain();
-  // Shutdown returns when the last handler has: calls that wait for something that may never come
-  // are let go by closing the sessions when the grace is over.
+  // gRPC's Shutdown takes no new calls and returns when the last handler has. Meanwhile: reads and
+  // uploads first, which a client gives up when its stream ends; then the streams; then, the grace
+  // being over, whoever still waits for something that may never come.
   Mutex mu;
   CondVar changed;
   bool done = false;
   std::thread closer([&] {
     const auto deadline = std::chrono::steady_clock::now() + grace;
-    {
+    const auto wait_while = [&](const std::function<bool()>& condition) {
       MutexLock lock(&mu);
-      while (!done) {
-        const auto left = deadline - std::chrono::steady_clock::now();
-        if (left <= left.zero()) break;
-        changed.WaitFor(&mu, left);
+      while (!done && condition() && std::chrono::steady_clock::now() < deadline) {
+        changed.WaitFor(&mu, kDrainPollInterval);
       }
-    }
+    };
+    wait_while([this] { return HasCalls(); });
+    service_.Drain();
+    wait_while([] { return true; });
     for (const SessionRef& session : sessions_.All()) session->Close();
   });
   grpc_server_->Shutdown(std::chrono::system_clock::now() + grace);

@@ -52,6 +52,7 @@ class Server {
   Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   void SetServing(bool serving);
+  bool HasCalls() const;
 
   // In order of construction: each outlives what follows it.
   Engine engine_;

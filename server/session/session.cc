@@ -9,6 +9,7 @@ namespace tensord::server {
 namespace {
 
 absl::Status NoSuchTensor(Handle handle) {
+  if (handle == 0) return absl::InvalidArgumentError("handle 0 is never a tensor's; name another");
   return absl::NotFoundError(
       absl::StrCat("this session has no tensor ", handle, "; it was never made, or was deleted"));
 }
@@ -233,6 +234,11 @@ void Session::EndUse() {
   MutexLock lock(&mu_);
   --uses_;
   last_used_ = std::chrono::steady_clock::now();
+}
+
+bool Session::HasCalls() const {
+  MutexLock lock(&mu_);
+  return uses_ > (stream_attached_ ? 1 : 0);
 }
 
 bool Session::Expired(std::chrono::steady_clock::time_point now) const {

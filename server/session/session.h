@@ -93,6 +93,8 @@ class Session {
   // While at least one call or stream uses the session its lease doesn't run.
   void BeginUse();
   void EndUse();
+  // Whether a call uses it now, besides its stream.
+  bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
 
  private:

@@ -115,17 +115,17 @@ TEST_F(BadInputTest, HandlesThatAreNotThereOrAre) {
   ExpectError(session_->CreateFloats(0, {1}), Code::kInvalidArgument, {"0"});
   ExpectError(session_->CreateFloats(1, {1}), Code::kAlreadyExists, {"1"});
   ExpectError(session_->Add(1, 99, 9), Code::kNotFound, {"99"});
-  ExpectError(session_->Add(0, 1, 9), Code::kNotFound);
+  ExpectError(session_->Add(0, 1, 9), Code::kInvalidArgument);
   ExpectError(session_->Add(1, 2, 0), Code::kInvalidArgument, {"0"});
   ExpectError(session_->Add(1, 2, 2), Code::kAlreadyExists, {"2"});
   ExpectError(session_->Get(99), Code::kNotFound, {"99"});
-  ExpectError(session_->Get(0), Code::kNotFound);
+  ExpectError(session_->Get(0), Code::kInvalidArgument);
   ExpectError(session_->Read(99), Code::kNotFound, {"99"});
   ExpectError(session_->Copy(99, 9, "cpu:1"), Code::kNotFound, {"99"});
   ExpectError(session_->Copy(1, 0, "cpu:1"), Code::kInvalidArgument, {"0"});
   ExpectError(session_->Copy(1, 2, "cpu:1"), Code::kAlreadyExists, {"2"});
   ExpectError(session_->Delete({99}), Code::kNotFound, {"99"});
-  ExpectError(session_->Delete({0}), Code::kNotFound);
+  ExpectError(session_->Delete({0}), Code::kInvalidArgument);
 }
 
 TEST_F(BadInputTest, DevicesThatAreNotThere) {

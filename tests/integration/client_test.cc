@@ -1,7 +1,9 @@
 // The C++ client against the real daemon.
 #include <signal.h>
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
@@ -272,6 +274,22 @@ TEST_F(ClientTest, ADrainingServerIsAnErrorToo) {
   ASSERT_TRUE(exit_code.ok()) << exit_code.status();
   EXPECT_EQ(*exit_code, 0);
   ExpectError(x.Read<float>(), Code::kUnavailable);
+}
+
+TEST_F(ClientTest, AReadUnderWayOutlivesADrain) {
+  const Tensor x = Ones(first_, {32 << 20});
+  std::vector<float> values(x.num_elements());
+  bool told = false;
+  const absl::Status read =
+      x.ReadInto<float>(absl::MakeSpan(values), {.progress = [&](int64_t, int64_t) {
+                          if (!std::exchange(told, true)) daemon_->Signal(SIGTERM);
+                        }});
+  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_TRUE(told);
+  EXPECT_EQ(std::count(values.begin(), values.end(), 1.0f), x.num_elements());
+  const auto exit_code = daemon_->WaitForEnd();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0);
 }
 
 TEST(ClientConnectTest, WhereNobodyAnswersIsAnErrorInTime) {

@@ -1,5 +1,6 @@
 // Starting and ending the daemon: flags, addresses, draining.
 #include <signal.h>
+#include <unistd.h>
 
 #include "tensord/tests/integration/daemon_fixture.h"
 
@@ -45,6 +46,17 @@ TEST(LifecycleTest, TwoDaemonsNeverShareAPort) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--devices=cpu", "--listen=" + (*first)->address()}, &output), 1);
   EXPECT_THAT(output, HasSubstr((*first)->address()));
+  EXPECT_EQ(*(*first)->Terminate(), 0);
+}
+
+TEST(LifecycleTest, TwoDaemonsNeverShareASocket) {
+  const std::string address =
+      "unix:" + testing::TempDir() + "/tensord_" + std::to_string(getpid()) + ".sock";
+  auto first = DaemonProcess::Start({"--devices=cpu", "--listen=" + address});
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::string output;
+  EXPECT_EQ(*RunDaemon({"--devices=cpu", "--listen=" + address}, &output), 1);
+  EXPECT_THAT(output, HasSubstr("another server"));
   EXPECT_EQ(*(*first)->Terminate(), 0);
 }
 

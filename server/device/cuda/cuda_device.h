@@ -17,7 +17,7 @@
 namespace tensord::server {
 
 // How many GPUs can be used. 0 where there is none, with the cause in `reason` (may be null):
-// "no driver: CUDA driver version is insufficient for CUDA runtime version". Thread-safe.
+// "no NVIDIA driver found". Thread-safe.
 int CudaDeviceCount(std::string* reason);
 
 // Memory of GPU `physical_index` in bytes. INVALID_ARGUMENT where there is no such GPU, UNAVAILABLE

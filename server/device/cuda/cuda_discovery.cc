@@ -21,7 +21,7 @@ std::string WhyNone(cudaError_t error) {
       return absl::StrCat("driver too old: it supports CUDA ", Version(driver),
                           ", and this program was built for CUDA ", Version(CUDART_VERSION));
     }
-    return absl::StrCat("no driver: ", cudaGetErrorString(error));
+    return "no NVIDIA driver found";
   }
   if (error == cudaSuccess || error == cudaErrorNoDevice) {
     return "no GPU: no CUDA-capable device is detected";
