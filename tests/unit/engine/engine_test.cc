@@ -122,7 +122,7 @@ TEST_F(EngineTest, WhatCanBeSeenAtOnceIsRefusedAtOnce) {
   ASSERT_TRUE(Full(1, 4, 9).ok());
   ASSERT_TRUE(Full(2, 3, 9).ok());
   ExpectError(Run("add", {1, 99}, 5), Code::kNotFound, {"add", "99"});
-  ExpectError(Run("add", {1, 0}, 5), Code::kNotFound, {"add"});
+  ExpectError(Run("add", {1, 0}, 5), Code::kInvalidArgument, {"add", "handle 0"});
   ExpectError(Run("add", {1, 2}, 5), Code::kInvalidArgument, {"add", "int64[4]", "int64[3]"});
   ExpectError(Run("add", {1}, 5), Code::kInvalidArgument, {"add"});
   ExpectError(Run("no_such_op", {1}, 5), Code::kNotFound, {"no_such_op"});
