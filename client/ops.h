@@ -45,7 +45,8 @@ class Operand {
   Scalar scalar_ = false;
 };
 
-// Any op of the server's registry (the RPC ListOps gives them all) by its name; all below are short for this.
+// Any op of the server's registry (the RPC ListOps gives them all) by its name; all below are short
+// for this.
 Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs = {});
 // An op without inputs.
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs = {});

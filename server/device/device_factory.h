@@ -30,7 +30,8 @@ absl::StatusOr<std::vector<DeviceRequest>> ParseDevices(absl::string_view text);
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
     const std::vector<DeviceRequest>& requests, int cpu_threads);
 
-// Why there is no GPU to serve: "built without CUDA", "no NVIDIA driver found"; empty where there is one.
+// Why there is no GPU to serve: "built without CUDA", "no NVIDIA driver found"; empty where there
+// is one.
 std::string CudaUnavailableReason();
 
 }  // namespace tensord::server
