@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/server/rpc/handover.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -19,20 +20,21 @@ class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
   ReadReactor(ServiceContext* context, const v1::ReadRequest* request) : context_(context) {
     absl::StatusOr<SessionUse> use = context->sessions->Use(request->session());
     if (!use.ok()) {
-      Finish(ToGrpc(use.status()));
+      End(ToGrpc(use.status()));
       return;
     }
     session_ = *std::move(use);
     offset_ = request->offset();
     limit_ = request->limit_bytes();
+    HandOver(this);
     if (!wait_.Begin()) {
-      Finish(grpc::Status::CANCELLED);
+      End(grpc::Status::CANCELLED);
       return;
     }
     WaitForTensor(session_.ref(), request->after_command(), request->handle(),
                   [this, context, wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
                     if (!tensor.ok()) {
-                      if (wait.End()) Finish(ToGrpc(tensor.status()));
+                      if (wait.End()) End(ToGrpc(tensor.status()));
                       return;
                     }
                     context->engine->WhenReadable(
@@ -43,32 +45,42 @@ class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
   }
 
   void OnCancel() override {
-    if (wait_.Cancel()) Finish(grpc::Status::CANCELLED);
+    TakeOver(this);
+    if (wait_.Cancel()) End(grpc::Status::CANCELLED);
   }
 
   void OnWriteDone(bool ok) override {
+    TakeOver(this);
     if (!ok) {
-      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
+      End(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
     } else if (offset_ == end_) {
-      Finish(grpc::Status::OK);
+      End(grpc::Status::OK);
     } else {
       message_.clear_spec();
       NextChunk();
     }
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    TakeOver(this);
+    delete this;
+  }
 
  private:
+  void End(const grpc::Status& status) {
+    HandOver(this);
+    Finish(status);
+  }
+
   void Begin(const TensorRef& tensor, const absl::Status& status) {
     if (!status.ok()) {
-      Finish(ToGrpc(status));
+      End(ToGrpc(status));
       return;
     }
     tensor_ = tensor;
     const int64_t size = tensor->spec().size_bytes();
     if (offset_ < 0 || limit_ < 0 || offset_ > size || limit_ > size - offset_) {
-      Finish(grpc::Status(grpc::StatusCode::OUT_OF_RANGE,
+      End(grpc::Status(grpc::StatusCode::OUT_OF_RANGE,
                           absl::StrCat("tensor ", tensor->handle(), " has ", size,
                                        " bytes; asked for ", limit_, " from offset ", offset_)));
       return;
@@ -91,11 +103,12 @@ class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
       absl::Status status = tensor_->device().Read(*tensor_->buffer(), offset_,
                                                    message_.mutable_data()->data(), bytes);
       if (!status.ok()) {
-        Finish(ToGrpc(status));
+        End(ToGrpc(status));
         return;
       }
     }
     offset_ += bytes;
+    HandOver(this);
     StartWrite(&message_);
   }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/handover.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
 
@@ -40,6 +41,7 @@ SessionStreamReactor* SessionStreamReactor::Start(ServiceContext* context) {
     draining = context->draining;
     context->streams.insert(reactor.get());
   }
+  HandOver(reactor.get());
   if (draining) {
     reactor->Drain();
   } else {
@@ -57,6 +59,7 @@ void SessionStreamReactor::Drain() {
 }
 
 void SessionStreamReactor::OnReadDone(bool ok) {
+  TakeOver(this);
   if (!ok) {
     {
       MutexLock lock(&mu_);
@@ -265,6 +268,7 @@ void SessionStreamReactor::MaybeWrite() {
     MutexLock lock(&mu_);
     if (MayReadLocked()) {
       want_read_ = false;
+      HandOver(this);
       StartRead(&request_);
     }
     if (writing_ || finished_) return;
@@ -322,7 +326,9 @@ void SessionStreamReactor::WriteFetches(std::vector<ReadyFetch> fetches) {
       }
     }
     MutexLock lock(&self->mu_);
-    if (!self->finished_) self->StartWrite(&self->response_);
+    if (self->finished_) return;
+    HandOver(self.get());
+    self->StartWrite(&self->response_);
   };
   bool may_block = false;
   for (const ReadyFetch& fetch : fetches) {
@@ -337,6 +343,7 @@ void SessionStreamReactor::WriteFetches(std::vector<ReadyFetch> fetches) {
 }
 
 void SessionStreamReactor::OnWriteDone(bool ok) {
+  TakeOver(this);
   {
     MutexLock lock(&mu_);
     writing_ = false;
@@ -346,6 +353,7 @@ void SessionStreamReactor::OnWriteDone(bool ok) {
 }
 
 void SessionStreamReactor::OnCancel() {
+  TakeOver(this);
   MutexLock lock(&mu_);
   FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
 }
@@ -353,10 +361,12 @@ void SessionStreamReactor::OnCancel() {
 void SessionStreamReactor::FinishLocked(const grpc::Status& status) {
   if (finished_) return;
   finished_ = true;
+  HandOver(this);
   Finish(status);
 }
 
 void SessionStreamReactor::OnDone() {
+  TakeOver(this);
   {
     MutexLock lock(&context_->mu);
     context_->streams.erase(this);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tensord/server/rpc/handover.h"
 #include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
@@ -39,12 +40,16 @@ void WaitingReactor::WaitThenFinish(
   }
   start([this, wait = wait_](const Finish& finish) {
     if (!wait.End()) return;  // cancelled: this call is gone
-    ServerUnaryReactor::Finish(ToGrpc(finish()));
+    const grpc::Status status = ToGrpc(finish());
+    HandOver(this);
+    ServerUnaryReactor::Finish(status);
   });
 }
 
 void WaitingReactor::OnCancel() {
-  if (wait_.Cancel()) ServerUnaryReactor::Finish(grpc::Status::CANCELLED);
+  if (!wait_.Cancel()) return;
+  HandOver(this);
+  ServerUnaryReactor::Finish(grpc::Status::CANCELLED);
 }
 
 }  // namespace tensord::server

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/server/rpc/cancellable_wait.h"
+#include "tensord/server/rpc/handover.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
@@ -32,7 +33,10 @@ class WaitingReactor final : public grpc::ServerUnaryReactor {
   void WaitThenFinish(const std::function<void(std::function<void(const Finish&)>)>& start);
 
   void OnCancel() override;
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    TakeOver(this);
+    delete this;
+  }
 
  private:
   SessionUse session_;

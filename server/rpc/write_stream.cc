@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/rpc/cancellable_wait.h"
+#include "tensord/server/rpc/handover.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -21,10 +22,12 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
  public:
   WriteReactor(ServiceContext* context, v1::Tensor* response)
       : context_(context), response_(response) {
+    HandOver(this);
     StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
+    TakeOver(this);
     if (!ok) {
       End();
     } else if (upload_.has_value()) {
@@ -35,10 +38,14 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
   }
 
   void OnCancel() override {
+    TakeOver(this);
     if (wait_.Cancel()) Fail(absl::CancelledError("the client has gone"));
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    TakeOver(this);
+    delete this;
+  }
 
  private:
   void Begin() {
@@ -88,6 +95,7 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
       Fail(status);
       return;
     }
+    HandOver(this);
     StartRead(&message_);
   }
 
@@ -132,6 +140,7 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
         context_->engine->FinishUpload(*session_, *std::move(upload_), absl::OkStatus());
     upload_.reset();
     if (status.ok()) ToProto(*tensor, response_);
+    HandOver(this);
     Finish(ToGrpc(status));
   }
 
@@ -140,6 +149,7 @@ class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
       context_->engine->FinishUpload(*session_, *std::move(upload_), status).IgnoreError();
       upload_.reset();
     }
+    HandOver(this);
     Finish(ToGrpc(status));
   }
 
