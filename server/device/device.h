@@ -8,8 +8,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -61,6 +64,54 @@ struct KernelCall {
   Operand output;
 };
 
+// A kernel made ready for given dtypes, shapes and attributes, to run any number of times: what can
+// be found out beforehand has been. Used by one thread at a time; its device outlives it.
+class PreparedKernel {
+ public:
+  virtual ~PreparedKernel() = default;
+
+  // Executor thread. Runs or enqueues it as Device::Launch does. Inputs in the order in which they
+  // were given to Prepare, with the sizes of the specs given there.
+  virtual absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) = 0;
+
+  // Done within a few microseconds when Launch() returns, and bound to no thread: it may run on any
+  // one thread at a time, where a hop to the executor's would take longer.
+  bool brief() const { return brief_; }
+
+  // Whether the output may be the very buffer of input `i`, where both have the same size.
+  bool in_place(int i) const { return (in_place_inputs_ >> i & 1) != 0; }
+
+ protected:
+  PreparedKernel() = default;
+  PreparedKernel(const PreparedKernel&) = delete;
+  PreparedKernel& operator=(const PreparedKernel&) = delete;
+
+  bool brief_ = false;
+  uint32_t in_place_inputs_ = 0;  // bit i: input i
+};
+
+// What a kernel is prepared for. The views are used during the call only.
+struct KernelSpec {
+  const OpSchema* schema;
+  const Attributes* attrs;  // in normal form
+  absl::Span<const TensorSpec> inputs;
+  const TensorSpec* output;
+};
+
+// Elementwise ops one after another, as one kernel. Each step computes elements of the output's
+// shape; what it reads broadcasts to that shape.
+struct FusedSpec {
+  struct Step {
+    const OpSchema* schema;
+    const Attributes* attrs;
+    absl::InlinedVector<int, 3> operands;  // i >= 0: input i; i < 0: the result of step -i - 1
+    DType dtype;                           // of the result
+  };
+  absl::Span<const TensorSpec> inputs;
+  absl::Span<const Step> steps;  // operands have the dtypes that the ops' plans ask for
+  const TensorSpec* output;      // what the last step gives
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -83,6 +134,13 @@ class Device {
   // the kernel is done; for stream-ordered backends releasing them after Launch() returned is
   // enough, because their memory is reused in stream order.
   virtual absl::Status Launch(const KernelCall& call) = 0;
+
+  // Thread-safe. A kernel for later use. The default launches by Launch().
+  virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec);
+
+  // Thread-safe. One kernel for several elementwise ops, which gives the same elements as they do
+  // one by one. UNIMPLEMENTED (the default) where the backend has none for these.
+  virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec);
 
   // Executor thread. dst[0, bytes) = src[0, bytes), where `src` may be of any device and is
   // complete (its device's Fence has called back since it was launched). Ordered like a kernel.

@@ -1,0 +1,43 @@
+#include "tensord/server/device/device.h"
+
+#include <utility>
+
+namespace tensord::server {
+namespace {
+
+class LaunchedKernel final : public PreparedKernel {
+ public:
+  LaunchedKernel(Device* device, const KernelSpec& spec)
+      : device_(device),
+        schema_(spec.schema),
+        attrs_(*spec.attrs),
+        inputs_(spec.inputs.begin(), spec.inputs.end()),
+        output_(*spec.output) {}
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+    absl::InlinedVector<Operand, 3> operands;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      operands.push_back({&inputs_[i], inputs[i]->data()});
+    }
+    return device_->Launch({schema_, &attrs_, operands, {&output_, output->data()}});
+  }
+
+ private:
+  Device* const device_;
+  const OpSchema* const schema_;
+  const Attributes attrs_;
+  const absl::InlinedVector<TensorSpec, 3> inputs_;
+  const TensorSpec output_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> Device::Prepare(const KernelSpec& spec) {
+  return std::make_unique<LaunchedKernel>(this, spec);
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> Device::PrepareFused(const FusedSpec& /*spec*/) {
+  return absl::UnimplementedError("this device fuses no ops");
+}
+
+}  // namespace tensord::server
