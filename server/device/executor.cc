@@ -36,10 +36,32 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
     if (!lane->queued) {
       lane->queued = true;
       wake = ready_.empty();
+      contended_.store(true, std::memory_order_relaxed);
       ready_.push_back(lane);
     }
   }
   if (wake) wake_.Signal();
+}
+
+bool Executor::TryEnter() {
+  MutexLock lock(&mu_);
+  while (entered_) left_.Wait(&mu_);  // not for long: that is what a Turn is for
+  if (running_ || !ready_.empty()) return false;
+  entered_ = running_ = true;
+  contended_.store(false, std::memory_order_relaxed);
+  return true;
+}
+
+void Executor::Leave() {
+  bool work = false;
+  {
+    MutexLock lock(&mu_);
+    entered_ = running_ = false;
+    work = !ready_.empty();
+    if (!work) idle_.SignalAll();
+  }
+  if (work) wake_.Signal();
+  left_.Signal();
 }
 
 bool Executor::Drain() {
@@ -77,7 +99,7 @@ void Executor::Run() {
     std::shared_ptr<Lane> lane;
     {
       MutexLock lock(&mu_);
-      while (ready_.empty() && !stopping_) wake_.Wait(&mu_);
+      while (entered_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (ready_.empty()) return;
       running_ = true;
       lane = std::move(ready_.front());

@@ -1,12 +1,14 @@
 // The thread that launches a device's work, fairly among those who bring it.
 #pragma once
 
+#include <atomic>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/device/device.h"
 
@@ -17,7 +19,7 @@ namespace tensord::server {
 // is thread-safe. Destroying the executor runs what was posted, then joins.
 class Executor {
  public:
-  using Task = std::function<void()>;
+  using Task = absl::AnyInvocable<void()>;
 
   class Lane;
 
@@ -32,18 +34,49 @@ class Executor {
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
   void Post(const std::shared_ptr<Lane>& lane, Task task);
 
+  // While it is held the executor's thread stands still, and the holder may launch brief kernels
+  // (PreparedKernel::brief) from its own: where nothing else waits, that spares a hop between
+  // threads. Hold it for microseconds, and let go when contended().
+  class Turn {
+   public:
+    Turn() = default;
+    explicit Turn(Executor* executor) : executor_(executor->TryEnter() ? executor : nullptr) {}
+    ~Turn() { Release(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(Turn&& other) noexcept {
+      Release();
+      executor_ = std::exchange(other.executor_, nullptr);
+      return *this;
+    }
+    // False where work is posted or running: then post, too.
+    bool held() const { return executor_ != nullptr; }
+    bool contended() const { return executor_->contended_.load(std::memory_order_relaxed); }
+
+   private:
+    void Release() {
+      if (executor_ != nullptr) executor_->Leave();
+      executor_ = nullptr;
+    }
+    Executor* executor_ = nullptr;
+  };
+
   // Blocks until nothing is posted or running and the device has finished what was launched.
   // Returns whether there was anything posted or running. Not from a task.
   bool Drain();
 
  private:
+  bool TryEnter();
+  void Leave();
   void Run();
 
   Device* const device_;
   Mutex mu_;
   CondVar wake_;
   std::deque<std::shared_ptr<Lane>> ready_ ABSL_GUARDED_BY(mu_);  // lanes with work, in turn order
-  bool running_ ABSL_GUARDED_BY(mu_) = false;
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // tasks, or whoever holds a Turn
+  bool entered_ ABSL_GUARDED_BY(mu_) = false;  // a Turn is held
+  CondVar left_;
+  std::atomic<bool> contended_{false};  // ready_ has something while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
   std::thread thread_;

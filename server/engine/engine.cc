@@ -57,9 +57,9 @@ absl::Status InOp(absl::string_view op, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(op, ": ", status.message()));
 }
 
-absl::StatusOr<OpNode::Inputs> FindInputs(const Session& session, absl::string_view op,
+absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view op,
                                           absl::Span<const Handle> handles) {
-  OpNode::Inputs inputs;
+  TensorRefs inputs;
   for (Handle handle : handles) {
     absl::StatusOr<TensorRef> input = session.Find(handle);
     if (!input.ok()) return InOp(op, input.status());
@@ -69,7 +69,7 @@ absl::StatusOr<OpNode::Inputs> FindInputs(const Session& session, absl::string_v
   return inputs;
 }
 
-absl::Status CheckInputDevices(absl::string_view op, const OpNode::Inputs& inputs) {
+absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<NamedInput, 3> named;
   for (const TensorRef& input : inputs) {
     named.push_back({input->handle(), &input->spec(), input->device().name()});
@@ -112,39 +112,58 @@ absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {
                    })));
 }
 
-absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, OpRequest request) {
-  TENSORD_ASSIGN_OR_RETURN(OpNode::Inputs inputs, FindInputs(*session, request.op, request.inputs));
+absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,
+                                             absl::Span<const TensorRef> inputs) const {
+  if (!inputs.empty() && request.device.empty()) return inputs[0]->slot();
+  absl::StatusOr<DeviceSlot*> named = FindDevice(request.device);
+  if (!named.ok()) return InOp(request.op, named.status());
+  if (inputs.empty() || inputs[0]->slot() == *named) return named;
+  return absl::InvalidArgumentError(
+      absl::StrCat(request.op, ": the result lies where the inputs are, on ",
+                   inputs[0]->device().name().ToString(), ", not on ",
+                   (*named)->device->name().ToString(),
+                   "; leave the device out, or copy the inputs first"));
+}
+
+absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
+                                             absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
-  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(request.op, specs, request.attrs));
+  const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
+  if (slot.ok()) return recipes_.Find(request.op, specs, request.attrs, *slot);
+  // What is wrong with the op itself comes first.
+  TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
+  return slot.status();
+}
 
-  DeviceSlot* slot = inputs.empty() ? nullptr : inputs[0]->slot();
-  if (slot == nullptr || !request.device.empty()) {
-    absl::StatusOr<DeviceSlot*> named = FindDevice(request.device);
-    if (!named.ok()) return InOp(request.op, named.status());
-    if (slot != nullptr && slot != *named) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          request.op, ": the result lies where the inputs are, on ",
-          slot->device->name().ToString(), ", not on ", (*named)->device->name().ToString(),
-          "; leave the device out, or copy the inputs first"));
+absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
+  TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
+  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, FindRecipe(request, inputs));
+  auto output = std::make_shared<Tensor>(request.output, recipe->output(), recipe->slot());
+  bool ready = recipe->brief();
+  for (const TensorRef& input : inputs) ready = ready && input->done();
+  if (ready) {
+    const Executor::Turn turn(recipe->slot()->executor.get());
+    if (turn.held()) {
+      TENSORD_RETURN_IF_ERROR(session->Insert(output));
+      RunBrief(*recipe, inputs, *output);
+      return output;
     }
-    slot = *named;
   }
-  auto output = std::make_shared<Tensor>(request.output, plan.output, slot);
   TENSORD_RETURN_IF_ERROR(session->BeginOp());
   if (absl::Status taken = session->Insert(output); !taken.ok()) {
     session->EndOp();
     return taken;
   }
-  std::make_shared<OpNode>(session, std::move(plan), std::move(inputs), output)->Schedule();
+  std::make_shared<OpNode>(session, std::move(recipe), std::move(inputs), output)->Schedule();
   return output;
 }
 
 absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, Handle output,
                                        absl::string_view device, bool share) {
   constexpr absl::string_view kName = "copy_to_device";
-  TENSORD_ASSIGN_OR_RETURN(OpNode::Inputs inputs,
+  TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs,
                            FindInputs(*session, kName, absl::MakeConstSpan(&input, 1)));
   const TensorRef& source = inputs[0];
   absl::StatusOr<DeviceSlot*> slot = FindDevice(device);

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
+#include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
@@ -45,7 +46,11 @@ class Engine {
   // Promises request.output and returns it; the work goes on behind. What can be seen at once
   // (handles, inference, devices) is returned as an error, and then nothing has changed; an input
   // that has failed already gives its root error. What happens later sticks to the tensor.
-  absl::StatusOr<TensorRef> Run(const SessionRef& session, OpRequest request);
+  absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
+
+  // What Run would do for these inputs: its errors, but for those of handles.
+  absl::StatusOr<RecipeRef> FindRecipe(const OpRequest& request,
+                                       absl::Span<const TensorRef> inputs);
 
   // Promises a copy on another device. Where the input already lies on `device` nothing is copied:
   // with `share` the output handle is made for the same memory, without it the input is returned
@@ -82,8 +87,12 @@ class Engine {
   absl::Status ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out);
 
  private:
+  absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
+                                       absl::Span<const TensorRef> inputs) const;
+
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;
+  RecipeCache recipes_;
 };
 
 }  // namespace tensord::server

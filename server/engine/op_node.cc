@@ -17,9 +17,9 @@ absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle ou
 
 }  // namespace
 
-OpNode::OpNode(SessionRef session, OpPlan plan, Inputs inputs, TensorRef output)
+OpNode::OpNode(SessionRef session, RecipeRef recipe, TensorRefs inputs, TensorRef output)
     : session_(std::move(session)),
-      plan_(std::move(plan)),
+      recipe_(std::move(recipe)),
       inputs_(std::move(inputs)),
       output_(std::move(output)) {}
 
@@ -55,48 +55,17 @@ absl::StatusOr<BufferRef> OpNode::Execute() {
     if (!input->status().ok()) return input->status();
   }
   if (session_->closed()) return Ended();
-  if (plan_.alias) return inputs_[0]->buffer();
-  absl::StatusOr<BufferRef> result =
-      plan_.schema->name == "constant" ? MakeConstant() : RunKernel();
-  if (!result.ok()) return Annotate(result.status(), plan_.schema->name, output_->handle());
-  return result;
+  absl::StatusOr<BufferRef> result = recipe_->Execute(inputs_);
+  if (result.ok()) return result;
+  return Annotate(result.status(), recipe_->plan().schema->name, output_->handle());
 }
 
-absl::StatusOr<BufferRef> OpNode::MakeConstant() {
-  const std::string& data = plan_.attrs.Data("data");
-  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, output_->device().Allocate(data.size()));
-  TENSORD_RETURN_IF_ERROR(output_->device().Write(*buffer, 0, data.data(), data.size()));
-  return buffer;
-}
-
-absl::StatusOr<BufferRef> OpNode::RunKernel() {
-  Device& device = output_->device();
-  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, device.Allocate(output_->spec().size_bytes()));
-  if (output_->spec().num_elements() == 0) return buffer;
-
-  absl::InlinedVector<TensorSpec, 3> cast_specs(inputs_.size());
-  absl::InlinedVector<BufferRef, 3> cast_buffers;
-  absl::InlinedVector<Operand, 3> operands;
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Tensor& input = *inputs_[i];
-    const Operand given{&input.spec(), input.buffer()->data()};
-    if (plan_.input_dtypes[i] == input.spec().dtype) {
-      operands.push_back(given);
-      continue;
-    }
-    static const OpSchema* const kCast = FindOp("cast");
-    cast_specs[i] = {plan_.input_dtypes[i], input.spec().shape};
-    TENSORD_ASSIGN_OR_RETURN(BufferRef cast, device.Allocate(cast_specs[i].size_bytes()));
-    operands.push_back({&cast_specs[i], cast->data()});
-    cast_buffers.push_back(std::move(cast));
-    if (cast_specs[i].num_elements() == 0) continue;
-    const Attributes attrs{{"dtype", cast_specs[i].dtype}};
-    TENSORD_RETURN_IF_ERROR(
-        device.Launch({kCast, &attrs, absl::MakeConstSpan(&given, 1), operands.back()}));
+void RunBrief(Recipe& recipe, absl::Span<const TensorRef> inputs, Tensor& output) {
+  absl::StatusOr<BufferRef> result = recipe.Execute(inputs);
+  if (!result.ok()) {
+    result = Annotate(result.status(), recipe.plan().schema->name, output.handle());
   }
-  TENSORD_RETURN_IF_ERROR(
-      device.Launch({plan_.schema, &plan_.attrs, operands, {&output_->spec(), buffer->data()}}));
-  return buffer;
+  output.Finish(std::move(result));
 }
 
 void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> callback) {

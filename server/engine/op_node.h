@@ -4,9 +4,8 @@
 #include <atomic>
 #include <memory>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
@@ -14,9 +13,7 @@ namespace tensord::server {
 
 class OpNode : public std::enable_shared_from_this<OpNode> {
  public:
-  using Inputs = absl::InlinedVector<TensorRef, 3>;
-
-  OpNode(SessionRef session, OpPlan plan, Inputs inputs, TensorRef output);
+  OpNode(SessionRef session, RecipeRef recipe, TensorRefs inputs, TensorRef output);
 
   // Posts the op once its inputs allow. Call once.
   void Schedule();
@@ -25,15 +22,17 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   void InputReady();
   void RunOnExecutor();
   absl::StatusOr<BufferRef> Execute();
-  absl::StatusOr<BufferRef> MakeConstant();
-  absl::StatusOr<BufferRef> RunKernel();
 
   SessionRef session_;
-  OpPlan plan_;
-  Inputs inputs_;
+  RecipeRef recipe_;
+  TensorRefs inputs_;
   TensorRef output_;
   std::atomic<int> pending_{1};
 };
+
+// Runs an op at once, on the calling thread, which holds the executor's turn: `output` is done
+// after it. All inputs are there.
+void RunBrief(Recipe& recipe, absl::Span<const TensorRef> inputs, Tensor& output);
 
 // Copies `input` to the device of `output` when it is complete, then keeps the promise.
 void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output);

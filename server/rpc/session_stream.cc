@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/rpc/handover.h"
+#include "tensord/common/handover.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
 
@@ -74,7 +74,12 @@ void SessionStreamReactor::OnReadDone(bool ok) {
     FinishLocked(ToGrpc(status));
     return;
   }
-  TakeIn(request_);
+  status = TakeIn(request_);
+  if (!status.ok()) {
+    MutexLock lock(&mu_);
+    FinishLocked(ToGrpc(status));
+    return;
+  }
   ReadOn();
   MaybeWrite();
 }
@@ -92,22 +97,52 @@ absl::Status SessionStreamReactor::Attach(const v1::SessionStreamRequest& reques
   MutexLock lock(&mu_);
   attached_ = true;
   // The client hears at once where the session stands, also when it comes back to it.
-  received_ = session_->commands_received();
+  received_ = taken_ = session_->commands_received();
   acked_ = ~uint64_t{0};
+  packed_ = std::make_unique<PackedOps>(context_->engine, session_.ref());
   return absl::OkStatus();
 }
 
-void SessionStreamReactor::TakeIn(const v1::SessionStreamRequest& request) {
-  for (const v1::Command& command : request.commands()) TakeCommand(command);
-  session_->NotifyReceived();
-  since_marker_ += request.commands_size();
+absl::Status SessionStreamReactor::TakeIn(const v1::SessionStreamRequest& request) {
+  absl::Status status;
+  for (const v1::Command& command : request.commands()) {
+    status = TakeCommand(command);
+    if (!status.ok()) break;
+  }
+  session_->NotifyReceived(taken_);
   MutexLock lock(&mu_);
-  received_ = session_->commands_received();
+  received_ = taken_;
+  return status;
 }
 
-void SessionStreamReactor::TakeCommand(const v1::Command& command) {
+absl::Status SessionStreamReactor::TakeCommand(const v1::Command& command) {
+  if (command.has_batch()) return TakeBatch(command.batch());
+  if (command.has_define()) {
+    ++taken_;
+    return TakeDefinition(command.define());
+  }
+  ++since_marker_;
+  TakeSingle(command, ++taken_);
+  return absl::OkStatus();
+}
+
+absl::Status SessionStreamReactor::TakeDefinition(const v1::Definition& definition) {
+  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(definition.attrs()));
+  return packed_->Define(definition.number(), definition.name(), std::move(attrs),
+                         definition.device(), definition.num_inputs());
+}
+
+absl::Status SessionStreamReactor::TakeBatch(const v1::Batch& batch) {
+  return packed_->Take(
+      absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
+      [this](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
+        ++since_marker_;
+        tensor.ok() ? Watch(*tensor, number) : Refuse(output, number, tensor.status());
+      });
+}
+
+void SessionStreamReactor::TakeSingle(const v1::Command& command, uint64_t number) {
   Engine& engine = *context_->engine;
-  const uint64_t number = session_->NextCommand();
   switch (command.command_case()) {
     case v1::Command::kOp: {
       absl::Status taken = TakeOp(command.op(), number);
@@ -136,7 +171,7 @@ void SessionStreamReactor::TakeCommand(const v1::Command& command) {
     case v1::Command::kBarrier:
       TakeBarrier(command.barrier());
       return;
-    case v1::Command::COMMAND_NOT_SET:
+    default:
       Refuse(0, number, absl::InvalidArgumentError("a command without content"));
       return;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensord/common/mutex.h"
+#include "tensord/server/engine/packed_ops.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/session.h"
 #include "tensord/v1/tensord.grpc.pb.h"
@@ -44,8 +45,12 @@ class SessionStreamReactor final
   explicit SessionStreamReactor(ServiceContext* context) : context_(context) {}
 
   absl::Status Attach(const v1::SessionStreamRequest& request);
-  void TakeIn(const v1::SessionStreamRequest& request);
-  void TakeCommand(const v1::Command& command);
+  // An error ends the stream.
+  absl::Status TakeIn(const v1::SessionStreamRequest& request);
+  absl::Status TakeCommand(const v1::Command& command);
+  absl::Status TakeDefinition(const v1::Definition& definition);
+  absl::Status TakeBatch(const v1::Batch& batch);
+  void TakeSingle(const v1::Command& command, uint64_t number);
   absl::Status TakeOp(const v1::Op& op, uint64_t number);
   absl::StatusOr<TensorRef> TakePromise(const v1::Promise& promise);
   void TakeFetch(const v1::Fetch& fetch);
@@ -69,7 +74,9 @@ class SessionStreamReactor final
   v1::SessionStreamResponse response_;          // owned by the write under way
   SessionUse session_;                          // set by the first message
   bool attached_ = false;                       // written by the thread that reads, with mu_ held
-  int64_t since_marker_ = 0;  // commands taken in since the lanes were last seen to have caught up
+  std::unique_ptr<PackedOps> packed_;           // likewise, as is what follows
+  uint64_t taken_ = 0;                          // commands that have taken effect
+  int64_t since_marker_ = 0;  // those that were posted since the lanes were last seen to catch up
 
   Mutex mu_;
   std::deque<v1::HandleError> errors_ ABSL_GUARDED_BY(mu_);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tensord/server/rpc/handover.h"
+#include "tensord/common/handover.h"
 #include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {

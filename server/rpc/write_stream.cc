@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/rpc/cancellable_wait.h"
-#include "tensord/server/rpc/handover.h"
+#include "tensord/common/handover.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/status_convert.h"

@@ -14,15 +14,30 @@ absl::Status NoSuchTensor(Handle handle) {
       absl::StrCat("this session has no tensor ", handle, "; it was never made, or was deleted"));
 }
 
-// A tensor whose upload hasn't begun can't be named by one any more: what waits for it is told, and
-// lets go of what it holds.
+}  // namespace
+
 void GiveUpUpload(Tensor& tensor) {
   if (!tensor.ClaimUpload()) return;
   tensor.Finish(absl::FailedPreconditionError(absl::StrCat(
       "tensor ", tensor.handle(), " was promised and let go before its upload began")));
 }
 
-}  // namespace
+TensorRef* Session::Table::Reserve(Handle handle) {
+  auto& tensors = session_->tensors_;
+  const bool full =
+      static_cast<int64_t>(tensors.size()) >= session_->limits_.max_handles_per_session;
+  if (handle == 0 || full || session_->closed()) return nullptr;
+  const auto [place, is_new] = tensors.try_emplace(handle);
+  return is_new ? &place->second : nullptr;
+}
+
+TensorRef Session::Table::TakeOut(Handle handle) {
+  const auto it = session_->tensors_.find(handle);
+  if (it == session_->tensors_.end()) return nullptr;
+  TensorRef tensor = std::move(it->second);
+  session_->tensors_.erase(it);
+  return tensor;
+}
 
 Session::Session(std::string id, uint64_t number, std::string client_name,
                  std::chrono::seconds lease, const Limits& limits,
@@ -165,21 +180,16 @@ void Session::DetachStream() {
   stream_attached_ = false;
 }
 
-uint64_t Session::NextCommand() {
-  MutexLock lock(&mu_);
-  return ++commands_numbered_;
-}
-
 uint64_t Session::commands_received() const {
   MutexLock lock(&mu_);
   return commands_received_;
 }
 
-void Session::NotifyReceived() {
+void Session::NotifyReceived(uint64_t number) {
   std::vector<Waiting> due;
   {
     MutexLock lock(&mu_);
-    commands_received_ = commands_numbered_;
+    commands_received_ = number;
     auto later = std::partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
       return waiting.number > commands_received_;
     });

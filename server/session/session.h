@@ -58,6 +58,10 @@ class Session {
   // Lets go of those that are there.
   void Drop(absl::Span<const Handle> handles);
 
+  // The handles, under one lock for many steps. Take an executor's Turn before it, never while it is
+  // held; and hold it for microseconds.
+  class Table;
+
   // Up to `limit` tensors with handles above `after`, in order of handle.
   std::vector<TensorRef> List(Handle after, size_t limit) const;
 
@@ -73,13 +77,12 @@ class Session {
   absl::Status AttachStream();
   void DetachStream();
 
-  // Numbers the next command of the stream, the first being 1. It counts as received once it has
-  // taken effect, which the next NotifyReceived says: what waits for it then finds its tensor.
-  uint64_t NextCommand();
+  // Commands of the stream, numbered from 1, that have taken effect: what waits for one finds its
+  // tensor.
   uint64_t commands_received() const;
-  // All commands numbered so far have taken effect: runs callers of WhenReceived that waited for
+  // The first `number` commands have taken effect: runs callers of WhenReceived that waited for
   // them. Called after a batch.
-  void NotifyReceived();
+  void NotifyReceived(uint64_t number);
 
   // Calls back when command `number` has been taken in: at once where it has, otherwise from the
   // thread that takes it in; with FAILED_PRECONDITION when the session ends before.
@@ -119,7 +122,6 @@ class Session {
   mutable Mutex mu_;
   absl::flat_hash_map<Handle, TensorRef> tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
-  uint64_t commands_numbered_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
@@ -127,6 +129,33 @@ class Session {
 };
 
 using SessionRef = std::shared_ptr<Session>;
+
+class ABSL_SCOPED_LOCKABLE Session::Table {
+ public:
+  explicit Table(Session* session) ABSL_EXCLUSIVE_LOCK_FUNCTION(session->mu_)
+      : session_(session), lock_(&session->mu_) {}
+  ~Table() ABSL_UNLOCK_FUNCTION() {}
+
+  // nullptr where there is no such handle. Good until the next Reserve or TakeOut.
+  const TensorRef* Find(Handle handle) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const auto it = session_->tensors_.find(handle);
+    return it == session_->tensors_.end() ? nullptr : &it->second;
+  }
+
+  // A place for a tensor to be put into before the lock goes; nullptr where Insert would refuse it.
+  TensorRef* Reserve(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+
+  // Lets go of the handle; null where there is none. Let go of the tensor after the lock.
+  TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+
+ private:
+  Session* const session_;
+  const MutexLock lock_;
+};
+
+// A promised tensor that was let go can't be named by an upload any more: what waits for it is
+// told. For tensors that came from Table::TakeOut.
+void GiveUpUpload(Tensor& tensor);
 
 // Keeps a session's lease from running while a call uses it.
 class SessionUse {

@@ -37,6 +37,14 @@ class Tensor {
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot)
       : handle_(handle), spec_(std::move(spec)), slot_(slot) {}
 
+  // Done from the start.
+  Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot, BufferRef buffer)
+      : handle_(handle),
+        spec_(std::move(spec)),
+        slot_(slot),
+        done_(true),
+        buffer_(std::move(buffer)) {}
+
   // A handle whose op was refused: done from the start, with that error and no spec.
   static TensorRef Failed(Handle handle, absl::Status error);
 

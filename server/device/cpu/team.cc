@@ -6,21 +6,16 @@
 #include <omp.h>
 #endif
 
-// ThreadSanitizer can't see into the OpenMP library: it is told here that what came before the
-// region happens before it, and what is in the region before what comes after.
-#ifdef __SANITIZE_THREAD__
-extern "C" {
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
-}
-#else
-namespace {
-void __tsan_acquire(void*) {}
-void __tsan_release(void*) {}
-}  // namespace
-#endif
+#include "tensord/common/handover.h"
 
 namespace tensord::server::cpu {
+namespace {
+
+// What every region is handed over by. Not on the stack: a thread would have to read the region's own
+// variables to find it.
+char region;
+
+}  // namespace
 
 void Team::Bind() const {
 #ifdef _OPENMP
@@ -45,19 +40,18 @@ void Team::For(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t
 #ifdef _OPENMP
   int64_t length = (n + ranges - 1) / ranges;
   length = (length + multiple_of - 1) / multiple_of * multiple_of;
-  char region = 0;
-  __tsan_release(&region);
+  HandOver(&region);
 #pragma omp parallel num_threads(threads_)
   {
-    __tsan_acquire(&region);
+    TakeOver(&region);
     // The team may come out smaller than asked for.
     for (int64_t i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads()) {
       const int64_t begin = std::min(n, i * length), end = std::min(n, begin + length);
       if (begin < end) fn(begin, end);
     }
-    __tsan_release(&region);
+    HandOver(&region);
   }
-  __tsan_acquire(&region);
+  TakeOver(&region);
 #else
   fn(0, n);
 #endif

@@ -1,14 +1,15 @@
-// Order that gRPC makes between our threads, shown to ThreadSanitizer.
+// Order that a library makes between our threads, shown to ThreadSanitizer.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 #endif
 
-namespace tensord::server {
+namespace tensord {
 
 // What a thread hands to gRPC (a reactor with StartWrite, StartRead, Finish) another gets back from it
-// (OnWriteDone, OnReadDone, OnDone). gRPC orders the two; the system's gRPC isn't instrumented, so that
+// (OnWriteDone, OnReadDone, OnDone); what comes before an OpenMP region the region's threads see. The
+// libraries order the two; as they come from the system they aren't instrumented, so that
 // ThreadSanitizer has to be told. Nothing in other builds.
 #ifdef __SANITIZE_THREAD__
 inline void HandOver(void* what) { __tsan_release(what); }
@@ -18,4 +19,4 @@ inline void HandOver(void* /*what*/) {}
 inline void TakeOver(void* /*what*/) {}
 #endif
 
-}  // namespace tensord::server
+}  // namespace tensord

@@ -1,0 +1,144 @@
+#include "tensord/server/engine/packed_ops.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/engine/op_node.h"
+
+namespace tensord::server {
+namespace {
+
+// Steps under one lock: enough to make it cheap, few enough that nobody waits for it.
+constexpr int kStepsPerSlice = 64;
+// Recipes that a definition remembers: one for each combination of shapes that it is used with.
+constexpr size_t kRecentRecipes = 4;
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
+}
+
+}  // namespace
+
+absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs,
+                               std::string device, uint32_t num_inputs) {
+  if (number != definitions_.size() + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("definition ", number, " where number ",
+                                                   definitions_.size() + 1, " is due"));
+  }
+  if (number > kMaxDefinitions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMaxDefinitions, " definitions on one stream; send ops unpacked"));
+  }
+  if (num_inputs > kMaxInputs) {
+    return absl::InvalidArgumentError(absl::StrCat("definition ", number, " has ", num_inputs,
+                                                   " inputs, more than ", kMaxInputs));
+  }
+  definitions_.push_back({std::move(op), std::move(attrs), std::move(device), num_inputs, {}, 0});
+  return absl::OkStatus();
+}
+
+absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command, Told told) {
+  last_handle_ = 0;
+  while (!words.empty()) {
+    Step stuck;
+    absl::StatusOr<bool> all_ran = RunSlice(&words, command, &stuck);
+    for (const TensorRef& tensor : dropped_) GiveUpUpload(*tensor);
+    dropped_.clear();
+    TENSORD_RETURN_IF_ERROR(all_ran.status());
+    if (*all_ran) continue;
+    const absl::StatusOr<TensorRef> promised = RunSlowly(stuck);
+    ++*command;
+    if (promised.ok()) likely_slot_ = (*promised)->slot();
+    told(*command, stuck.handle, promised);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
+  if (words->size() < 2) return Malformed("ends in the middle of a step");
+  const uint64_t number = (*words)[0];
+  if (number == 0) {
+    step->definition = nullptr;
+    step->handle = last_handle_ - (*words)[1];
+    words->remove_prefix(2);
+    return absl::OkStatus();
+  }
+  if (number > definitions_.size()) {
+    return Malformed(absl::StrCat("names definition ", number, " of ", definitions_.size()));
+  }
+  Definition& definition = definitions_[number - 1];
+  if (words->size() < 2 + definition.num_inputs) return Malformed("ends in the middle of a step");
+  step->definition = &definition;
+  step->handle = last_handle_ += (*words)[1];
+  step->inputs = words->subspan(2, definition.num_inputs);
+  words->remove_prefix(2 + definition.num_inputs);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PackedOps::RunSlice(absl::Span<const uint64_t>* words, uint64_t* command,
+                                         Step* stuck) {
+  Executor::Turn turn;
+  if (likely_slot_ != nullptr) turn = Executor::Turn(likely_slot_->executor.get());
+  Session::Table table(session_.get());
+  for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
+    Step step;
+    TENSORD_RETURN_IF_ERROR(Parse(words, &step));
+    if (step.definition == nullptr) {
+      TensorRef tensor = table.TakeOut(step.handle);
+      if (tensor != nullptr) dropped_.push_back(std::move(tensor));
+      ++*command;
+    } else if (turn.held() && TryRun(step, table)) {
+      ++*command;
+      if (turn.contended()) return true;
+    } else {
+      *stuck = step;
+      return false;
+    }
+  }
+  return true;
+}
+
+bool PackedOps::TryRun(const Step& step, Session::Table& table) {
+  TensorRefs inputs;
+  for (uint64_t distance : step.inputs) {
+    const TensorRef* input = table.Find(step.handle - distance);
+    if (input == nullptr || !(*input)->done() || !(*input)->status().ok()) return false;
+    inputs.push_back(*input);
+  }
+  Recipe* recipe = FindRecipe(*step.definition, inputs);
+  if (recipe == nullptr || recipe->slot() != likely_slot_ || !recipe->brief()) return false;
+  TensorRef* place = table.Reserve(step.handle);
+  if (place == nullptr) return false;
+  absl::StatusOr<BufferRef> result = recipe->Execute(inputs);
+  if (!result.ok()) {
+    table.TakeOut(step.handle);
+    return false;
+  }
+  *place = std::make_shared<Tensor>(step.handle, recipe->output(), likely_slot_, *std::move(result));
+  return true;
+}
+
+Recipe* PackedOps::FindRecipe(Definition& definition, absl::Span<const TensorRef> inputs) {
+  for (const RecipeRef& recipe : definition.recent) {
+    if (recipe->Fits(inputs)) return recipe.get();
+  }
+  absl::StatusOr<RecipeRef> recipe = engine_->FindRecipe(
+      {definition.op, {}, 0, definition.attrs, definition.device}, inputs);
+  if (!recipe.ok()) return nullptr;
+  if (definition.recent.size() < kRecentRecipes) definition.recent.emplace_back();
+  RecipeRef& place = definition.recent[definition.next++ % kRecentRecipes];
+  place = *std::move(recipe);
+  return place.get();
+}
+
+absl::StatusOr<TensorRef> PackedOps::RunSlowly(const Step& step) {
+  absl::InlinedVector<Handle, 3> inputs;
+  for (uint64_t distance : step.inputs) inputs.push_back(step.handle - distance);
+  const Definition& definition = *step.definition;
+  return engine_->Run(session_, {definition.op, inputs, step.handle, definition.attrs,
+                                 definition.device});
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,75 @@
+// Ops in the packed form of a session's stream: many of them, each a few words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/server/engine/engine.h"
+#include "tensord/server/engine/recipe.h"
+#include "tensord/server/session/session.h"
+
+namespace tensord::server {
+
+// What a stream has defined, and the steps that name it. What is brief and ready runs at once, on the
+// calling thread, many steps under one lock; everything else goes the way of Engine::Run.
+// Not thread-safe; one per stream.
+class PackedOps {
+ public:
+  static constexpr uint32_t kMaxDefinitions = 1 << 16;
+  static constexpr uint32_t kMaxInputs = 1024;
+
+  PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
+
+  // Gives an op and its attributes a number, for as long as this lives. INVALID_ARGUMENT where it isn't
+  // the one after the last; RESOURCE_EXHAUSTED past kMaxDefinitions; whether there is such an op shows where it is used.
+  absl::Status Define(uint32_t number, std::string op, Attributes attrs, std::string device,
+                      uint32_t num_inputs);
+
+  // What became of an op that didn't run at once: a promise, or the error with which it was refused.
+  using Told = absl::FunctionRef<void(uint64_t command, Handle output,
+                                      const absl::StatusOr<TensorRef>& tensor)>;
+
+  // Takes in the steps of a batch (v1::Batch says what the words are), of which the first is command
+  // number *command + 1, and counts them there. INVALID_ARGUMENT where the words make no sense: what
+  // came before has been taken in.
+  absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, Told told);
+
+ private:
+  struct Definition {
+    std::string op;
+    Attributes attrs;
+    std::string device;
+    uint32_t num_inputs = 0;
+    std::vector<RecipeRef> recent;  // the last few that fitted
+    size_t next = 0;
+  };
+  // One step; `definition` is null for a drop.
+  struct Step {
+    Definition* definition = nullptr;
+    Handle handle = 0;
+    absl::Span<const uint64_t> inputs;  // distances down from `handle`
+  };
+
+  absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
+  // Runs steps from the front of `words` while they are brief and ready; false with the step that
+  // isn't.
+  absl::StatusOr<bool> RunSlice(absl::Span<const uint64_t>* words, uint64_t* command, Step* stuck);
+  bool TryRun(const Step& step, Session::Table& table);
+  Recipe* FindRecipe(Definition& definition, absl::Span<const TensorRef> inputs);
+  absl::StatusOr<TensorRef> RunSlowly(const Step& step);
+
+  Engine* const engine_;
+  const SessionRef session_;
+  std::vector<Definition> definitions_;  // number i is at i - 1
+  Handle last_handle_ = 0;               // of the batch
+  DeviceSlot* likely_slot_ = nullptr;    // where the last op ran
+  std::vector<TensorRef> dropped_;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,185 @@
+#include "tensord/server/engine/recipe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+template <typename T>
+void AppendRaw(T value, std::string* key) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+void AppendText(absl::string_view text, std::string* key) {
+  AppendRaw(text.size(), key);
+  key->append(text.data(), text.size());
+}
+
+struct ValueAppender {
+  std::string* key;
+  template <typename T>
+  void operator()(const T& value) const {
+    AppendRaw(value, key);
+  }
+  void operator()(const std::string& value) const { AppendText(value, key); }
+  void operator()(const Bytes& value) const { AppendText(value.data, key); }
+  void operator()(const std::vector<int64_t>& values) const {
+    AppendRaw(values.size(), key);
+    for (int64_t value : values) AppendRaw(value, key);
+  }
+};
+
+std::string KeyOf(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                  const Attributes& attrs, const DeviceSlot* slot) {
+  std::string key;
+  AppendRaw(slot, &key);
+  AppendText(op, &key);
+  AppendRaw(inputs.size(), &key);
+  for (const TensorSpec& input : inputs) {
+    AppendRaw(input.dtype, &key);
+    AppendRaw(input.shape.rank(), &key);
+    for (int64_t dim : input.shape.dims()) AppendRaw(dim, &key);
+  }
+  for (const auto& [name, value] : attrs) {
+    AppendText(name, &key);
+    AppendRaw(value.index(), &key);
+    std::visit(ValueAppender{&key}, value);
+  }
+  return key;
+}
+
+}  // namespace
+
+absl::StatusOr<RecipeRef> Recipe::Make(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                                       const Attributes& attrs, DeviceSlot* slot) {
+  auto recipe = std::make_shared<Recipe>();
+  TENSORD_ASSIGN_OR_RETURN(recipe->plan_, PlanOp(op, inputs, attrs));
+  recipe->slot_ = slot;
+  recipe->inputs_.assign(inputs.begin(), inputs.end());
+  TENSORD_RETURN_IF_ERROR(recipe->Prepare());
+  return recipe;
+}
+
+absl::Status Recipe::Prepare() {
+  Device& device = *slot_->device;
+  output_bytes_ = plan_.output.size_bytes();
+  constant_ = plan_.schema->name == "constant";
+  brief_ = device.host_accessible();
+  if (constant_ || plan_.alias || plan_.output.num_elements() == 0) return absl::OkStatus();
+
+  static const OpSchema* const kCast = FindOp("cast");
+  absl::InlinedVector<TensorSpec, 3> read_as(inputs_.begin(), inputs_.end());
+  casts_.resize(inputs_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    read_as[i].dtype = plan_.input_dtypes[i];
+    if (read_as[i] == inputs_[i] || inputs_[i].num_elements() == 0) continue;
+    const Attributes attrs{{"dtype", read_as[i].dtype}};
+    TENSORD_ASSIGN_OR_RETURN(
+        casts_[i], device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1), &read_as[i]}));
+    brief_ = brief_ && casts_[i]->brief();
+    has_casts_ = true;
+  }
+  TENSORD_ASSIGN_OR_RETURN(
+      kernel_, device.Prepare({plan_.schema, &plan_.attrs, read_as, &plan_.output}));
+  brief_ = brief_ && kernel_->brief();
+  return absl::OkStatus();
+}
+
+bool Recipe::Fits(absl::Span<const TensorRef> inputs) const {
+  if (inputs.size() != inputs_.size()) return false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i]->slot() != slot_ || inputs[i]->spec() != inputs_[i]) return false;
+  }
+  return true;
+}
+
+BufferRef Recipe::ReusableInput(absl::Span<const TensorRef> inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool fits = kernel_->in_place(static_cast<int>(i)) && inputs[i].use_count() == 1;
+    if (!fits || inputs[i]->buffer()->size_bytes() != output_bytes_) continue;
+    if (inputs[i]->buffer().use_count() == 1) return inputs[i]->buffer();
+  }
+  return nullptr;
+}
+
+absl::StatusOr<BufferRef> Recipe::Execute(absl::Span<const TensorRef> inputs) {
+  if (plan_.alias) return inputs[0]->buffer();
+  if (constant_) return MakeConstant();
+  BufferRef output;
+  if (kernel_ != nullptr) output = ReusableInput(inputs);
+  if (output == nullptr) {
+    TENSORD_ASSIGN_OR_RETURN(output, slot_->device->Allocate(output_bytes_));
+  }
+  if (kernel_ == nullptr) return output;
+  absl::InlinedVector<const Buffer*, 3> operands;
+  for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
+  absl::InlinedVector<BufferRef, 3> cast_buffers;
+  for (size_t i = 0; has_casts_ && i < inputs.size(); ++i) {
+    if (casts_[i] == nullptr) continue;
+    TENSORD_ASSIGN_OR_RETURN(BufferRef cast, Cast(i, *operands[i]));
+    operands[i] = cast.get();
+    cast_buffers.push_back(std::move(cast));
+  }
+  TENSORD_RETURN_IF_ERROR(kernel_->Launch(operands, output.get()));
+  return output;
+}
+
+absl::StatusOr<BufferRef> Recipe::Cast(size_t input, const Buffer& from) {
+  const int64_t bytes = inputs_[input].num_elements() * SizeOf(plan_.input_dtypes[input]);
+  TENSORD_ASSIGN_OR_RETURN(BufferRef cast, slot_->device->Allocate(bytes));
+  const Buffer* source = &from;
+  TENSORD_RETURN_IF_ERROR(casts_[input]->Launch(absl::MakeConstSpan(&source, 1), cast.get()));
+  return cast;
+}
+
+absl::StatusOr<BufferRef> Recipe::MakeConstant() {
+  const std::string& data = plan_.attrs.Data("data");
+  const auto bytes = static_cast<int64_t>(data.size());
+  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, slot_->device->Allocate(bytes));
+  if (bytes > 0) {
+    TENSORD_RETURN_IF_ERROR(slot_->device->Write(*buffer, 0, data.data(), bytes));
+  }
+  return buffer;
+}
+
+absl::StatusOr<RecipeRef> RecipeCache::Find(absl::string_view op,
+                                            absl::Span<const TensorSpec> inputs,
+                                            const Attributes& attrs, DeviceSlot* slot) {
+  if (op == "constant") return Recipe::Make(op, inputs, attrs, slot);  // no two are the same
+  std::string key = KeyOf(op, inputs, attrs, slot);
+  {
+    MutexLock lock(&mu_);
+    auto it = entries_.find(key);
+    if (it != entries_.end()) {
+      it->second.last_used = ++clock_;
+      return it->second.recipe;
+    }
+  }
+  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, Recipe::Make(op, inputs, attrs, slot));
+  MutexLock lock(&mu_);
+  if (entries_.size() >= kMaxRecipes) MakeRoom();
+  return entries_.emplace(std::move(key), Entry{std::move(recipe), ++clock_}).first->second.recipe;
+}
+
+void RecipeCache::MakeRoom() {
+  std::vector<uint64_t> ages;
+  for (const auto& [key, entry] : entries_) ages.push_back(entry.last_used);
+  const auto oldest_quarter = ages.begin() + static_cast<int64_t>(ages.size() / 4);
+  std::nth_element(ages.begin(), oldest_quarter, ages.end());
+  const uint64_t oldest_kept = *oldest_quarter;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    if (it->second.last_used < oldest_kept) {
+      entries_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+}
+
+}  // namespace tensord::server

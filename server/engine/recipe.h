@@ -1,0 +1,81 @@
+// What an op over given inputs comes to on a device, found out once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/common/mutex.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/server/session/tensor.h"
+
+namespace tensord::server {
+
+using TensorRefs = absl::InlinedVector<TensorRef, 3>;
+
+// Shared by all ops that come to the same. Executed by whoever has the device's executor.
+class Recipe {
+ public:
+  static absl::StatusOr<std::shared_ptr<Recipe>> Make(absl::string_view op,
+                                                      absl::Span<const TensorSpec> inputs,
+                                                      const Attributes& attrs, DeviceSlot* slot);
+
+  const OpPlan& plan() const { return plan_; }
+  DeviceSlot* slot() const { return slot_; }
+  const TensorSpec& output() const { return plan_.output; }
+  bool Fits(absl::Span<const TensorRef> inputs) const;
+
+  // Over in microseconds, on whatever thread holds the executor.
+  bool brief() const { return brief_; }
+
+  // Computes from inputs that are there. Where nobody else holds an input its memory may become the
+  // output's.
+  absl::StatusOr<BufferRef> Execute(absl::Span<const TensorRef> inputs);
+
+ private:
+  absl::Status Prepare();
+  absl::StatusOr<BufferRef> MakeConstant();
+  absl::StatusOr<BufferRef> Cast(size_t input, const Buffer& from);
+  BufferRef ReusableInput(absl::Span<const TensorRef> inputs) const;
+
+  OpPlan plan_;
+  DeviceSlot* slot_ = nullptr;
+  absl::InlinedVector<TensorSpec, 3> inputs_;
+  std::unique_ptr<PreparedKernel> kernel_;                            // null: no kernel is needed
+  absl::InlinedVector<std::unique_ptr<PreparedKernel>, 3> casts_;     // null: none for that input
+  int64_t output_bytes_ = 0;
+  bool constant_ = false;
+  bool has_casts_ = false;
+  bool brief_ = false;
+};
+
+using RecipeRef = std::shared_ptr<Recipe>;
+
+// Recipes by what they are for; those used longest ago go first. Thread-safe.
+class RecipeCache {
+ public:
+  absl::StatusOr<RecipeRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                                 const Attributes& attrs, DeviceSlot* slot);
+
+ private:
+  static constexpr size_t kMaxRecipes = 4096;
+
+  struct Entry {
+    RecipeRef recipe;
+    uint64_t last_used;
+  };
+
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex mu_;
+  uint64_t clock_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::server
