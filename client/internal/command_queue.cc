@@ -1,109 +1,150 @@
 #include "tensord/client/internal/command_queue.h"
 
 #include <algorithm>
-#include <optional>
+
+#include "absl/container/inlined_vector.h"
+#include "tensord/client/internal/wire.h"
+#include "tensord/common/status_macros.h"
 
 namespace tensord::internal {
 
+void CommandQueue::Attach(const std::string& session) {
+  MutexLock lock(&mu_);
+  encoder_.Attach(session);
+}
+
 bool CommandQueue::FullLocked() const {
   return static_cast<int64_t>(pushed_ - acknowledged_) >= max_pending_commands_ ||
-         pending_bytes_ >= max_pending_bytes_;
+         sized_bytes_ + encoder_.size_bytes() >= max_pending_bytes_;
 }
 
-void CommandQueue::AppendLocked(v1::Command command, int64_t size_bytes) {
-  const bool fits = !messages_.empty() &&
-                    messages_.back().request.commands_size() < kMaxCommandsPerMessage &&
-                    messages_.back().size_bytes + size_bytes <= kMaxMessageBytes;
-  if (!fits) messages_.emplace_back();
-  // Also where a server has acknowledged what it can't have got yet.
-  if (!fits || sizes_.empty()) sizes_.emplace_back(pushed_, 0);
-  Message& message = messages_.back();
-  *message.request.add_commands() = std::move(command);
-  message.size_bytes += size_bytes;
-  ++pushed_;
-  sizes_.back().first = pushed_;
-  sizes_.back().second += size_bytes;
-  pending_bytes_ += size_bytes;
-  counters_->commands.fetch_add(1, std::memory_order_relaxed);
-}
-
-absl::Status CommandQueue::Push(v1::Command command) {
-  const auto size_bytes = static_cast<int64_t>(command.ByteSizeLong());
-  {
-    MutexLock lock(&mu_);
-    if (status_.ok() && FullLocked()) {
-      WaitTimer timer(counters_);
-      while (status_.ok() && FullLocked()) space_.Wait(&mu_);
-    }
-    if (!status_.ok()) return status_;
-    AppendLocked(std::move(command), size_bytes);
+absl::Status CommandQueue::WaitForRoom() {
+  if (!status_.ok() || !FullLocked()) return status_;
+  WaitTimer timer(counters_);
+  while (status_.ok() && FullLocked()) {
+    mu_.Unlock();
+    if (on_full_) on_full_();
+    mu_.Lock();
+    if (status_.ok() && FullLocked()) space_.Wait(&mu_);
   }
-  work_.Signal();
+  return status_;
+}
+
+void CommandQueue::CountLocked(int64_t commands) {
+  pushed_ += static_cast<uint64_t>(commands);
+  untaken_.fetch_add(commands, std::memory_order_relaxed);
+  counters_->commands.fetch_add(commands, std::memory_order_relaxed);
+  if (encoder_.size_bytes() < kMaxMessageBytes) return;
+  messages_.push_back(encoder_.Take());
+  sizes_.emplace_back(pushed_, static_cast<int64_t>(messages_.back().size()));
+  sized_bytes_ += sizes_.back().second;
+}
+
+absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
+  MutexLock lock(&mu_);
+  TENSORD_RETURN_IF_ERROR(WaitForRoom());
+  encoder_.Append(command);
+  CountLocked(1);
+  if (number != nullptr) *number = pushed_;
   return absl::OkStatus();
 }
 
-void CommandQueue::PushDrop(uint64_t handle) {
-  {
-    MutexLock lock(&mu_);
-    if (!status_.ok()) return;
-    if (!messages_.empty()) {
-      v1::SessionStreamRequest& request = messages_.back().request;
-      v1::Command* last = request.mutable_commands(request.commands_size() - 1);
-      if (last->has_drop() && last->drop().handles_size() < kMaxHandlesPerDrop) {
-        last->mutable_drop()->add_handles(handle);
-        return;
-      }
+absl::StatusOr<QueuedOp> CommandQueue::PushOp(absl::string_view op,
+                                              absl::Span<const QueuedInput> inputs,
+                                              const Attributes& attrs) {
+  absl::InlinedVector<const NumberedSpec*, 3> numbered;
+  absl::InlinedVector<const TensorSpec*, 3> specs;
+  absl::InlinedVector<uint64_t, 3> handles;
+  MutexLock lock(&mu_);
+  TENSORD_RETURN_IF_ERROR(WaitForRoom());
+  for (const QueuedInput& input : inputs) {
+    const NumberedSpec* number = input.numbered_spec->load(std::memory_order_relaxed);
+    if (number == nullptr) {
+      number = ops_.Number(*input.spec);
+      input.numbered_spec->store(number, std::memory_order_relaxed);
     }
-    v1::Command command;
-    command.mutable_drop()->add_handles(handle);
-    AppendLocked(std::move(command), 16);
+    numbered.push_back(number);
+    specs.push_back(input.spec);
+    handles.push_back(input.handle);
   }
-  work_.Signal();
+  TENSORD_ASSIGN_OR_RETURN(OpTable::Op found, ops_.Find(op, numbered, specs, attrs));
+  QueuedOp queued{NextHandle(), std::move(found.output), found.numbered_output};
+  if (found.is_new) AppendDefinitionLocked(found.definition, op, inputs.size(), attrs);
+  if (found.definition != 0) {
+    encoder_.AppendStep(found.definition, queued.output, handles);
+  } else {
+    AppendUnpackedLocked(op, inputs, attrs, queued.output);
+  }
+  CountLocked(1);
+  return queued;
 }
 
-bool CommandQueue::Take(v1::SessionStreamRequest* message) {
-  std::optional<Message> taken;
-  {
-    MutexLock lock(&mu_);
-    while (messages_.empty() && status_.ok() && !stopped_) work_.Wait(&mu_);
-    if (stopped_ || !status_.ok()) return false;
-    taken = std::move(messages_.front());
+void CommandQueue::AppendDefinitionLocked(uint32_t number, absl::string_view op, size_t num_inputs,
+                                          const Attributes& attrs) {
+  v1::Command command;
+  v1::Definition* define = command.mutable_define();
+  define->set_number(number);
+  define->set_name(op.data(), op.size());
+  define->set_num_inputs(static_cast<uint32_t>(num_inputs));
+  for (const auto& [name, value] : attrs) AttrToProto(value, &(*define->mutable_attrs())[name]);
+  encoder_.Append(command);
+  CountLocked(1);
+}
+
+void CommandQueue::AppendUnpackedLocked(absl::string_view op, absl::Span<const QueuedInput> inputs,
+                                        const Attributes& attrs, uint64_t output) {
+  v1::Command command;
+  v1::Op* proto = command.mutable_op();
+  proto->set_name(op.data(), op.size());
+  for (const QueuedInput& input : inputs) proto->add_inputs(input.handle);
+  proto->set_output(output);
+  for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
+  encoder_.Append(command);
+}
+
+void CommandQueue::PushDrop(uint64_t handle) {
+  MutexLock lock(&mu_);
+  if (!status_.ok()) return;
+  encoder_.AppendDrop(handle);
+  CountLocked(1);
+}
+
+bool CommandQueue::Take(std::string* message) {
+  MutexLock lock(&mu_);
+  if (!status_.ok()) return false;
+  if (!messages_.empty()) {
+    *message = std::move(messages_.front());
     messages_.pop_front();
+  } else {
+    if (encoder_.empty()) return false;
+    *message = encoder_.Take();
+    sizes_.emplace_back(pushed_, static_cast<int64_t>(message->size()));
+    sized_bytes_ += sizes_.back().second;
   }
+  if (messages_.empty() && encoder_.empty()) untaken_.store(0, std::memory_order_relaxed);
   counters_->messages.fetch_add(1, std::memory_order_relaxed);
-  message->Swap(&taken->request);
   return true;
 }
 
-void CommandQueue::StopTaking() {
-  {
-    MutexLock lock(&mu_);
-    stopped_ = true;
-  }
-  work_.SignalAll();
-}
-
 void CommandQueue::Acknowledge(uint64_t received) {
-  {
-    MutexLock lock(&mu_);
-    acknowledged_ = std::max(acknowledged_, std::min(received, pushed_));
-    while (!sizes_.empty() && sizes_.front().first <= acknowledged_) {
-      pending_bytes_ -= sizes_.front().second;
-      sizes_.pop_front();
-    }
+  MutexLock lock(&mu_);
+  acknowledged_ = std::max(acknowledged_, std::min(received, pushed_));
+  while (!sizes_.empty() && sizes_.front().first <= acknowledged_) {
+    sized_bytes_ -= sizes_.front().second;
+    sizes_.pop_front();
   }
   space_.SignalAll();
 }
 
 void CommandQueue::Close(absl::Status reason) {
-  std::deque<Message> dropped;
   {
     MutexLock lock(&mu_);
     if (!status_.ok()) return;
     status_ = std::move(reason);
-    dropped.swap(messages_);
+    messages_.clear();
+    encoder_.Take();
+    untaken_.store(0, std::memory_order_relaxed);
   }
-  work_.SignalAll();
   space_.SignalAll();
 }
 

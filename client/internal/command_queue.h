@@ -1,44 +1,71 @@
-// Commands between the threads that give them and the one that sends them.
+// Commands between the threads that give them and the wire.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tensord/client/internal/command_encoder.h"
 #include "tensord/client/internal/counters.h"
+#include "tensord/client/internal/op_table.h"
 #include "tensord/common/mutex.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::internal {
 
-// Packs what has queued into messages: the sender takes a message at a time, and what comes in
-// while it is busy is in the next one. Bounded: a command counts until the server has acknowledged
-// it, and whoever would go past a limit waits. Thread-safe.
+// One input of an op.
+struct QueuedInput {
+  uint64_t handle;
+  const TensorSpec* spec;
+  std::atomic<const NumberedSpec*>* numbered_spec;  // filled in where it is null
+};
+
+// An op that has been given.
+struct QueuedOp {
+  uint64_t output = 0;
+  TensorSpec spec;
+  const NumberedSpec* numbered_spec = nullptr;
+};
+
+// Packs what has queued into messages: what comes in while one is being sent is in the next one.
+// Bounded: a command counts until the server has acknowledged it, and whoever would go past a limit
+// waits. Thread-safe.
 class CommandQueue {
  public:
-  // Of one message.
-  static constexpr int kMaxCommandsPerMessage = 1024;
-  static constexpr int64_t kMaxMessageBytes = 1024 * 1024;
-  // Of one Drop.
-  static constexpr int kMaxHandlesPerDrop = 4096;
+  // What a message is cut at.
+  static constexpr int64_t kMaxMessageBytes = 256 * 1024;
 
   CommandQueue(int64_t max_pending_commands, int64_t max_pending_bytes, Counters* counters)
       : max_pending_commands_(max_pending_commands),
         max_pending_bytes_(max_pending_bytes),
         counters_(counters) {}
 
-  // The reason once closed.
-  absl::Status Push(v1::Command command);
+  // The message that attaches the stream goes first.
+  void Attach(const std::string& session);
+
+  // Each of these gives a command its place; the reason where the queue is closed.
+  absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
+  // Tells the command's number.
+  absl::Status Push(const v1::Command& command, uint64_t* number);
+  // An op with inputs. The error may also be inference's; nothing is sent then.
+  absl::StatusOr<QueuedOp> PushOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
+                                  const Attributes& attrs);
   // Lets go of a handle. Never waits (it runs in destructors); there are no more of these than
   // there were commands that made tensors. No effect once closed.
   void PushDrop(uint64_t handle);
 
-  // The next message, when there is one. False once stopped or closed.
-  bool Take(v1::SessionStreamRequest* message);
-  // Take returns false from now on; Push goes on as if nobody were sending.
-  void StopTaking();
+  uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
+
+  // What has queued, as a message; false where nothing has, or the queue is closed.
+  bool Take(std::string* message);
+  // Commands that wait to be taken; a glance.
+  int64_t untaken() const { return untaken_.load(std::memory_order_relaxed); }
 
   // The server has taken in the first `received` commands of the session.
   void Acknowledge(uint64_t received);
@@ -50,30 +77,38 @@ class CommandQueue {
   // Commands so far: the number of the last one.
   uint64_t pushed() const;
 
- private:
-  struct Message {
-    v1::SessionStreamRequest request;
-    int64_t size_bytes = 0;
-  };
+  // Called, without a lock held, when a thread begins to wait for room: somebody must see to it
+  // that messages go out and acknowledgements come in. Set before the first Push.
+  void set_on_full(std::function<void()> on_full) { on_full_ = std::move(on_full); }
 
+ private:
   bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AppendLocked(v1::Command command, int64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WaitForRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountLocked(int64_t commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AppendUnpackedLocked(absl::string_view op, absl::Span<const QueuedInput> inputs,
+                            const Attributes& attrs, uint64_t output)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AppendDefinitionLocked(uint32_t number, absl::string_view op, size_t num_inputs,
+                              const Attributes& attrs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t max_pending_commands_;
   const int64_t max_pending_bytes_;
   Counters* const counters_;
+  std::function<void()> on_full_;
+  std::atomic<uint64_t> next_handle_{1};
+  std::atomic<int64_t> untaken_{0};
 
   mutable Mutex mu_;
-  CondVar work_;   // something to take, or no more to come
-  CondVar space_;  // something acknowledged, or closed
+  CondVar space_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<Message> messages_ ABSL_GUARDED_BY(mu_);
+  OpTable ops_ ABSL_GUARDED_BY(mu_);
+  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);            // the message that is being put together
+  std::deque<std::string> messages_ ABSL_GUARDED_BY(mu_);  // those that were cut before it
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  // Command number and size of each sent or queued message: the last command in it.
+  // Of messages not acknowledged yet: number of the last command, and bytes.
   std::deque<std::pair<uint64_t, int64_t>> sizes_ ABSL_GUARDED_BY(mu_);
-  int64_t pending_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t sized_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // their sum
 };
 
 }  // namespace tensord::internal

@@ -51,6 +51,7 @@ Session::Connection::Connection(const std::string& address, const ConnectOptions
     : command_channel(MakeChannel(address, options)),
       bulk_channel(MakeChannel(address, options)),
       stub(v1::TensorService::NewStub(command_channel)),
+      command_stub(command_channel),
       bulk_stub(bulk_channel),
       queue(std::max<int64_t>(options.max_pending_commands, 1),
             std::max<int64_t>(options.max_pending_bytes, 1), &counters) {}

@@ -30,6 +30,7 @@ struct Session::Connection {
   const std::shared_ptr<grpc::Channel> command_channel;
   const std::shared_ptr<grpc::Channel> bulk_channel;
   const std::unique_ptr<v1::TensorService::Stub> stub;
+  grpc::GenericStub command_stub;
   grpc::GenericStub bulk_stub;
 
   Counters counters;

@@ -14,6 +14,7 @@ namespace {
 template <typename T>
 using PerInput = absl::InlinedVector<T, 3>;
 
+// What is wrong with inputs that aren't all well and of one session and device.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
   const TensorState& first = *inputs[0]->state();
@@ -31,21 +32,31 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
   return CheckSameDevice(op, named);
 }
 
+bool AllTogether(absl::Span<const Tensor* const> inputs) {
+  const TensorState* first = inputs[0]->state().get();
+  if (first == nullptr) return false;
+  for (const Tensor* input : inputs) {
+    const TensorState* state = input->state().get();
+    if (state == nullptr || !state->status.ok() || state->session != first->session ||
+        state->device != first->device) {
+      return false;
+    }
+  }
+  return true;
+}
+
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                   const Attributes& attrs) {
-  TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
-  PerInput<TensorSpec> specs;
-  PerInput<uint64_t> handles;
+  if (!AllTogether(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
+  PerInput<QueuedInput> queued;
   for (const Tensor* input : inputs) {
-    specs.push_back(input->state()->spec);
-    handles.push_back(input->state()->handle);
+    const TensorState& state = *input->state();
+    queued.push_back({state.handle, &state.spec, &state.numbered_spec});
   }
-  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op, specs, attrs));
   const TensorState& first = *inputs[0]->state();
-  const uint64_t output = first.session->NextHandle();
-  TENSORD_RETURN_IF_ERROR(first.session->SendOp(op, handles, output, attrs));
-  return Tensor(
-      std::make_shared<TensorState>(first.session, output, std::move(plan.output), first.device));
+  TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, first.session->SendOp(op, queued, attrs));
+  return Tensor(std::make_shared<TensorState>(first.session, sent.output, std::move(sent.spec),
+                                              first.device, sent.numbered_spec));
 }
 
 absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& device,

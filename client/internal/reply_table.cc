@@ -32,6 +32,17 @@ absl::StatusOr<v1::Fetched> ReplyTable::Await(uint64_t id) {
   return std::move(slot->fetched);
 }
 
+bool ReplyTable::Arrived(uint64_t id) const {
+  MutexLock lock(&mu_);
+  return slots_.at(id)->done || !failure_.ok();
+}
+
+bool ReplyTable::AnyAwaited() const {
+  MutexLock lock(&mu_);
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const auto& slot) { return !slot.second->done; });
+}
+
 void ReplyTable::FinishLocked(uint64_t id, v1::Fetched* fetched) {
   const auto it = slots_.find(id);
   if (it == slots_.end()) return;

@@ -31,6 +31,11 @@ class ReplyTable {
   // stream has ended.
   absl::StatusOr<v1::Fetched> Await(uint64_t id);
 
+  // Whether Await would return at once.
+  bool Arrived(uint64_t id) const;
+  // Whether anything is expected that hasn't come.
+  bool AnyAwaited() const;
+
   // A message from the server.
   void Deliver(v1::SessionStreamResponse* response);
   // The stream has ended: so do all waits, now and later. Only the first reason counts.
@@ -52,7 +57,7 @@ class ReplyTable {
   void FinishLocked(uint64_t id, v1::Fetched* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MarkToldLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  Mutex mu_;
+  mutable Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Slot>> slots_ ABSL_GUARDED_BY(mu_);

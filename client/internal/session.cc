@@ -57,8 +57,10 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
       new Session(address, std::make_unique<Connection>(address, options)));
   TENSORD_RETURN_IF_ERROR(session->Greet(options));
   Connection& c = *session->connection_;
-  c.stream = std::make_unique<Stream>(c.stub.get(), session->id_, address, &c.queue, &c.replies,
+  c.queue.Attach(session->id_);
+  c.stream = std::make_unique<Stream>(&c.command_stub, address, &c.queue, &c.replies, options.spin,
                                       [&c] { c.calls.CancelAll(); });
+  c.queue.set_on_full([&c] { c.stream->Help(); });
   return session;
 }
 
@@ -107,15 +109,19 @@ const DeviceInfo* Session::FindDevice(DeviceName name) const {
   return it == devices_.end() ? nullptr : &*it;
 }
 
-absl::Status Session::SendOp(absl::string_view op, absl::Span<const uint64_t> inputs,
-                             uint64_t output, const Attributes& attrs) {
-  v1::Command command;
-  v1::Op* proto = command.mutable_op();
-  proto->set_name(op.data(), op.size());
-  proto->mutable_inputs()->Assign(inputs.begin(), inputs.end());
-  proto->set_output(output);
-  for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
-  return connection_->queue.Push(std::move(command));
+uint64_t Session::NextHandle() { return connection_->queue.NextHandle(); }
+
+absl::Status Session::Push(const v1::Command& command) {
+  TENSORD_RETURN_IF_ERROR(connection_->queue.Push(command));
+  connection_->stream->Flush();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<QueuedOp> Session::SendOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
+                                         const Attributes& attrs) {
+  absl::StatusOr<QueuedOp> queued = connection_->queue.PushOp(op, inputs, attrs);
+  connection_->stream->Flush();
+  return queued;
 }
 
 absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint64_t output,
@@ -126,7 +132,7 @@ absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint
   proto->set_output(output);
   proto->set_device(device.ToString());
   for (const auto& [name, value] : attrs) AttrToProto(value, &(*proto->mutable_attrs())[name]);
-  return connection_->queue.Push(std::move(command));
+  return Push(command);
 }
 
 absl::Status Session::SendCopy(uint64_t input, uint64_t output, DeviceName device) {
@@ -135,10 +141,13 @@ absl::Status Session::SendCopy(uint64_t input, uint64_t output, DeviceName devic
   copy->set_input(input);
   copy->set_output(output);
   copy->set_device(device.ToString());
-  return connection_->queue.Push(std::move(command));
+  return Push(command);
 }
 
-void Session::Drop(uint64_t handle) { connection_->queue.PushDrop(handle); }
+void Session::Drop(uint64_t handle) {
+  connection_->queue.PushDrop(handle);
+  connection_->stream->FlushSoon();
+}
 
 absl::Status Session::Outcome(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
@@ -161,8 +170,9 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
   write.set_handle(handle);
   *write.mutable_spec() = promise->spec();
   write.set_device(promise->device());
-  TENSORD_RETURN_IF_ERROR(connection_->queue.Push(std::move(command)));
+  TENSORD_RETURN_IF_ERROR(Push(command));
 
+  connection_->stream->Help();
   write.set_after_command(connection_->queue.pushed());
   WaitTimer timer(&connection_->counters);
   CallRegistry::Call call(&connection_->calls);
@@ -188,6 +198,7 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   v1::ReadRequest request;
   request.set_session(id_);
   request.set_handle(handle);
+  connection_->stream->Help();
   request.set_after_command(connection_->queue.pushed());
   CallRegistry::Call call(&connection_->calls);
   const absl::Status status = Outcome(
@@ -205,12 +216,12 @@ absl::Status Session::Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<
   v1::Command command;
   command.mutable_fetch()->set_handle(handle);
   command.mutable_fetch()->set_fetch_id(id);
-  const absl::Status pushed = connection_->queue.Push(std::move(command));
+  const absl::Status pushed = connection_->queue.Push(command);
   if (!pushed.ok()) {
     connection_->replies.Forget(id);
     return pushed;
   }
-  TENSORD_ASSIGN_OR_RETURN(const v1::Fetched fetched, connection_->replies.Await(id));
+  TENSORD_ASSIGN_OR_RETURN(const v1::Fetched fetched, connection_->stream->Await(id));
   if (fetched.data().size() != out.size()) {
     return absl::InternalError(absl::StrCat("the server sent ", fetched.data().size(),
                                             " bytes for ", spec.ToString(), ", handle ", handle));
@@ -224,6 +235,7 @@ absl::Status Session::Await(uint64_t handle) {
   v1::GetTensorRequest request;
   request.set_session(id_);
   request.set_handle(handle);
+  connection_->stream->Help();
   request.set_after_command(connection_->queue.pushed());
   v1::Tensor tensor;
   WaitTimer timer(&connection_->counters);
@@ -240,13 +252,13 @@ absl::Status Session::Barrier() {
   const uint64_t id = connection_->replies.Expect();
   v1::Command command;
   command.mutable_barrier()->set_barrier_id(id);
-  const absl::Status pushed = connection_->queue.Push(std::move(command));
+  const absl::Status pushed = connection_->queue.Push(command);
   if (!pushed.ok()) {
     connection_->replies.Forget(id);
     return pushed;
   }
   WaitTimer timer(&connection_->counters);
-  TENSORD_RETURN_IF_ERROR(connection_->replies.Await(id).status());
+  TENSORD_RETURN_IF_ERROR(connection_->stream->Await(id).status());
   settled_commands_ = sent + 1;  // the barrier was a command too
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/client/client.h"
+#include "tensord/client/internal/command_queue.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/mutex.h"
@@ -42,12 +43,12 @@ class Session {
   uint64_t number() const { return number_; }
   absl::Duration lease() const { return lease_; }
 
-  uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t NextHandle();
 
   // Commands: these don't wait for the server unless too many are under way. The error is that the
-  // connection is gone.
-  absl::Status SendOp(absl::string_view op, absl::Span<const uint64_t> inputs, uint64_t output,
-                      const Attributes& attrs);
+  // connection is gone; SendOp's may also be inference's.
+  absl::StatusOr<QueuedOp> SendOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
+                                  const Attributes& attrs);
   absl::Status SendCreation(absl::string_view op, DeviceName device, uint64_t output,
                             const Attributes& attrs);
   absl::Status SendCopy(uint64_t input, uint64_t output, DeviceName device);
@@ -79,6 +80,7 @@ class Session {
  private:
   struct Connection;
 
+  absl::Status Push(const v1::Command& command);
   Session(std::string address, std::unique_ptr<Connection> connection);
   absl::Status Greet(const ConnectOptions& options);
   absl::Status Outcome(const grpc::Status& status) const;
@@ -91,7 +93,6 @@ class Session {
   std::string id_;
   uint64_t number_ = 0;
   absl::Duration lease_;
-  std::atomic<uint64_t> next_handle_{1};
   // Commands that the last finished Barrier covered.
   std::atomic<uint64_t> settled_commands_{0};
 

@@ -3,46 +3,209 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/bulk_codec.h"
 #include "tensord/client/internal/wire.h"
+#include "tensord/common/handover.h"
 
 namespace tensord::internal {
+namespace {
 
-Stream::Stream(v1::TensorService::Stub* stub, const std::string& session, std::string address,
-               CommandQueue* queue, ReplyTable* replies, std::function<void()> on_end)
+constexpr char kMethod[] = "/tensord.v1.TensorService/SessionStream";
+
+// A message that owns its bytes.
+grpc::ByteBuffer ToBuffer(std::string message) {
+  auto* owned = new std::string(std::move(message));
+  const auto destroy = [](void* string) {
+    TakeOver(string);
+    delete static_cast<std::string*>(string);
+  };
+  const grpc::Slice slice(owned->data(), owned->size(), destroy, owned);
+  HandOver(owned);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
+
+Stream::Stream(grpc::GenericStub* stub, std::string address, CommandQueue* queue,
+               ReplyTable* replies, absl::Duration spin, std::function<void()> on_end)
     : address_(std::move(address)),
       queue_(queue),
       replies_(replies),
+      spin_(absl::ToChronoNanoseconds(spin)),
       on_end_(std::move(on_end)),
-      call_(stub->SessionStream(&context_)),
-      sender_([this, session] { SendLoop(session); }),
-      receiver_([this] { ReceiveLoop(); }) {}
+      call_(stub->PrepareCall(&context_, kMethod, &events_)) {
+  call_->StartCall(reinterpret_cast<void*>(Event::kStarted));
+  thread_ = std::thread([this] { Run(); });
+}
 
 void Stream::Stop() {
-  if (!receiver_.joinable()) return;
+  if (!thread_.joinable()) return;
   context_.TryCancel();
-  receiver_.join();
-}
-
-void Stream::SendLoop(const std::string& session) {
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session);
-  do {
-    if (!call_->Write(message)) return;  // the receiver learns why
-  } while (queue_->Take(&message));
-}
-
-void Stream::ReceiveLoop() {
-  v1::SessionStreamResponse response;
-  while (call_->Read(&response)) {
-    queue_->Acknowledge(response.commands_received());
-    replies_->Deliver(&response);
+  Help();
+  thread_.join();
+  events_.Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (events_.Next(&tag, &ok)) {
   }
-  queue_->StopTaking();
-  sender_.join();
-  const absl::Status reason = EndOfStream(call_->Finish());
+}
+
+void Stream::Send() {
+  std::string message;
+  // Where another thread pushes after Take() found nothing, and before writing_ is false again,
+  // that thread doesn't send: so this one looks once more.
+  do {
+    if (over_.load(std::memory_order_acquire) || writing_.exchange(true)) return;
+    if (queue_->Take(&message)) {
+      call_->Write(ToBuffer(std::move(message)), reinterpret_cast<void*>(Event::kWritten));
+      return;
+    }
+    writing_.store(false);
+    FinishIfOver();
+  } while (queue_->untaken() > 0);
+}
+
+void Stream::Run() {
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      while (!ended_) {
+        const auto left = stand_back_until_ - Clock::now();
+        if (polled_) {
+          dozing_ = true;
+          changed_.Wait(&mu_);
+          dozing_ = false;
+        } else if (left > left.zero()) {
+          changed_.WaitFor(&mu_, left);
+        } else {
+          break;
+        }
+      }
+      if (ended_) return;
+      polled_ = true;
+      standing_back_.store(false, std::memory_order_relaxed);
+    }
+    if (queue_->untaken() > 0) Send();
+    Poll(/*spin=*/false);
+    MutexLock lock(&mu_);
+    polled_ = false;
+    // Whoever waited has its answer and is about to go on.
+    if (waiting_ > 0 && !replies_->AnyAwaited()) StandBackLocked();
+  }
+}
+
+void Stream::StandBackLocked() {
+  stand_back_until_ = Clock::now() + kStandBack;
+  standing_back_.store(true, std::memory_order_relaxed);
+}
+
+void Stream::Help() {
+  {
+    MutexLock lock(&mu_);
+    stand_back_until_ = Clock::time_point();
+    standing_back_.store(false, std::memory_order_relaxed);
+  }
+  changed_.Signal();
+}
+
+absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
+  Flush();
+  {
+    MutexLock lock(&mu_);
+    ++waiting_;
+    while (!polled_ && !ended_ && !replies_->Arrived(reply)) {
+      polled_ = true;
+      mu_.Unlock();
+      Poll(/*spin=*/true);
+      mu_.Lock();
+      polled_ = false;
+    }
+  }
+  absl::StatusOr<v1::Fetched> answer = replies_->Await(reply);
+  bool wake = false;
+  {
+    MutexLock lock(&mu_);
+    if (--waiting_ == 0) {
+      StandBackLocked();
+      wake = dozing_ && !polled_;
+    }
+  }
+  if (wake) changed_.Signal();
+  return answer;
+}
+
+void Stream::Poll(bool spin) {
+  void* tag = nullptr;
+  bool ok = false;
+  if (spin && spin_ > spin_.zero()) {
+    const auto until = Clock::now() + spin_;
+    do {
+      const auto next = events_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
+      if (next == grpc::CompletionQueue::GOT_EVENT) {
+        Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);
+        return;
+      }
+    } while (Clock::now() < until);
+  }
+  if (events_.Next(&tag, &ok)) Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);
+}
+
+void Stream::Handle(Event event, bool ok) {
+  switch (event) {
+    case Event::kStarted:
+      // Where the call couldn't be started the read says so.
+      call_->Read(&response_, reinterpret_cast<void*>(Event::kRead));
+      writing_.store(false);
+      Send();
+      return;
+    case Event::kWritten:
+      if (!ok) over_.store(true, std::memory_order_release);
+      writing_.store(false);
+      if (ok) Send();
+      FinishIfOver();
+      return;
+    case Event::kRead:
+      if (ok) {
+        Received();
+        call_->Read(&response_, reinterpret_cast<void*>(Event::kRead));
+        return;
+      }
+      over_.store(true, std::memory_order_release);
+      reading_over_.store(true);
+      FinishIfOver();
+      return;
+    case Event::kFinished:
+      End();
+      return;
+  }
+}
+
+void Stream::FinishIfOver() {
+  // A write under way ends, too, and comes back here. Taking writing_ for good keeps others out.
+  if (!reading_over_.load() || writing_.exchange(true)) return;
+  call_->Finish(&status_, reinterpret_cast<void*>(Event::kFinished));
+}
+
+void Stream::Received() {
+  v1::SessionStreamResponse response;
+  if (!DecodeMessage(&response_, &response)) {
+    context_.TryCancel();
+    return;
+  }
+  queue_->Acknowledge(response.commands_received());
+  replies_->Deliver(&response);
+}
+
+void Stream::End() {
+  const absl::Status reason = EndOfStream(status_);
   queue_->Close(reason);
+  {
+    MutexLock lock(&mu_);
+    ended_ = true;
+  }
   replies_->Fail(reason);
   on_end_();
+  changed_.Signal();
 }
 
 absl::Status Stream::EndOfStream(const grpc::Status& status) const {

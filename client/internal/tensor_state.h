@@ -1,6 +1,7 @@
 // What the copies of a Tensor share.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -15,8 +16,13 @@ namespace tensord::internal {
 // Never changes. A failed tensor has a status and nothing else.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
-  TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device)
-      : session(std::move(session)), handle(handle), spec(std::move(spec)), device(device) {}
+  TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device,
+              const NumberedSpec* numbered_spec = nullptr)
+      : session(std::move(session)),
+        handle(handle),
+        spec(std::move(spec)),
+        device(device),
+        numbered_spec(numbered_spec) {}
   ~TensorState() {
     if (session != nullptr) session->Drop(handle);
   }
@@ -28,6 +34,8 @@ struct TensorState {
   const uint64_t handle = 0;
   const TensorSpec spec;
   const DeviceName device;
+  // The session's number for the spec, where it has been looked up.
+  mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
 };
 
 }  // namespace tensord::internal

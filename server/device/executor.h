@@ -73,8 +73,8 @@ class Executor {
   Mutex mu_;
   CondVar wake_;
   std::deque<std::shared_ptr<Lane>> ready_ ABSL_GUARDED_BY(mu_);  // lanes with work, in turn order
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // tasks, or whoever holds a Turn
-  bool entered_ ABSL_GUARDED_BY(mu_) = false;  // a Turn is held
+  bool running_ ABSL_GUARDED_BY(mu_) = false;                     // tasks, or whoever holds a Turn
+  bool entered_ ABSL_GUARDED_BY(mu_) = false;                     // a Turn is held
   CondVar left_;
   std::atomic<bool> contended_{false};  // ready_ has something while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -58,7 +58,7 @@ absl::Status InOp(absl::string_view op, const absl::Status& status) {
 }
 
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view op,
-                                          absl::Span<const Handle> handles) {
+                                      absl::Span<const Handle> handles) {
   TensorRefs inputs;
   for (Handle handle : handles) {
     absl::StatusOr<TensorRef> input = session.Find(handle);
@@ -118,11 +118,10 @@ absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,
   absl::StatusOr<DeviceSlot*> named = FindDevice(request.device);
   if (!named.ok()) return InOp(request.op, named.status());
   if (inputs.empty() || inputs[0]->slot() == *named) return named;
-  return absl::InvalidArgumentError(
-      absl::StrCat(request.op, ": the result lies where the inputs are, on ",
-                   inputs[0]->device().name().ToString(), ", not on ",
-                   (*named)->device->name().ToString(),
-                   "; leave the device out, or copy the inputs first"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      request.op, ": the result lies where the inputs are, on ",
+      inputs[0]->device().name().ToString(), ", not on ", (*named)->device->name().ToString(),
+      "; leave the device out, or copy the inputs first"));
 }
 
 absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,

@@ -24,12 +24,12 @@ absl::Status Malformed(absl::string_view what) {
 absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs,
                                std::string device, uint32_t num_inputs) {
   if (number != definitions_.size() + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("definition ", number, " where number ",
-                                                   definitions_.size() + 1, " is due"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("definition ", number, " where number ", definitions_.size() + 1, " is due"));
   }
   if (number > kMaxDefinitions) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kMaxDefinitions, " definitions on one stream; send ops unpacked"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "more than ", kMaxDefinitions, " definitions on one stream; send ops unpacked"));
   }
   if (num_inputs > kMaxInputs) {
     return absl::InvalidArgumentError(absl::StrCat("definition ", number, " has ", num_inputs,
@@ -116,7 +116,8 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
     table.TakeOut(step.handle);
     return false;
   }
-  *place = std::make_shared<Tensor>(step.handle, recipe->output(), likely_slot_, *std::move(result));
+  *place =
+      std::make_shared<Tensor>(step.handle, recipe->output(), likely_slot_, *std::move(result));
   return true;
 }
 
@@ -124,8 +125,8 @@ Recipe* PackedOps::FindRecipe(Definition& definition, absl::Span<const TensorRef
   for (const RecipeRef& recipe : definition.recent) {
     if (recipe->Fits(inputs)) return recipe.get();
   }
-  absl::StatusOr<RecipeRef> recipe = engine_->FindRecipe(
-      {definition.op, {}, 0, definition.attrs, definition.device}, inputs);
+  absl::StatusOr<RecipeRef> recipe =
+      engine_->FindRecipe({definition.op, {}, 0, definition.attrs, definition.device}, inputs);
   if (!recipe.ok()) return nullptr;
   if (definition.recent.size() < kRecentRecipes) definition.recent.emplace_back();
   RecipeRef& place = definition.recent[definition.next++ % kRecentRecipes];
@@ -137,8 +138,8 @@ absl::StatusOr<TensorRef> PackedOps::RunSlowly(const Step& step) {
   absl::InlinedVector<Handle, 3> inputs;
   for (uint64_t distance : step.inputs) inputs.push_back(step.handle - distance);
   const Definition& definition = *step.definition;
-  return engine_->Run(session_, {definition.op, inputs, step.handle, definition.attrs,
-                                 definition.device});
+  return engine_->Run(session_,
+                      {definition.op, inputs, step.handle, definition.attrs, definition.device});
 }
 
 }  // namespace tensord::server

@@ -16,9 +16,9 @@
 
 namespace tensord::server {
 
-// What a stream has defined, and the steps that name it. What is brief and ready runs at once, on the
-// calling thread, many steps under one lock; everything else goes the way of Engine::Run.
-// Not thread-safe; one per stream.
+// What a stream has defined, and the steps that name it. What is brief and ready runs at once, on
+// the calling thread, many steps under one lock; everything else goes the way of Engine::Run. Not
+// thread-safe; one per stream.
 class PackedOps {
  public:
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
@@ -26,18 +26,20 @@ class PackedOps {
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
-  // Gives an op and its attributes a number, for as long as this lives. INVALID_ARGUMENT where it isn't
-  // the one after the last; RESOURCE_EXHAUSTED past kMaxDefinitions; whether there is such an op shows where it is used.
+  // Gives an op and its attributes a number, for as long as this lives. INVALID_ARGUMENT where it
+  // isn't the one after the last; RESOURCE_EXHAUSTED past kMaxDefinitions; whether there is such an
+  // op shows where it is used.
   absl::Status Define(uint32_t number, std::string op, Attributes attrs, std::string device,
                       uint32_t num_inputs);
 
-  // What became of an op that didn't run at once: a promise, or the error with which it was refused.
+  // What became of an op that didn't run at once: a promise, or the error with which it was
+  // refused.
   using Told = absl::FunctionRef<void(uint64_t command, Handle output,
                                       const absl::StatusOr<TensorRef>& tensor)>;
 
-  // Takes in the steps of a batch (v1::Batch says what the words are), of which the first is command
-  // number *command + 1, and counts them there. INVALID_ARGUMENT where the words make no sense: what
-  // came before has been taken in.
+  // Takes in the steps of a batch (v1::Batch says what the words are), of which the first is
+  // command number *command + 1, and counts them there. INVALID_ARGUMENT where the words make no
+  // sense: what came before has been taken in.
   absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, Told told);
 
  private:

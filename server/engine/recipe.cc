@@ -81,12 +81,13 @@ absl::Status Recipe::Prepare() {
     if (read_as[i] == inputs_[i] || inputs_[i].num_elements() == 0) continue;
     const Attributes attrs{{"dtype", read_as[i].dtype}};
     TENSORD_ASSIGN_OR_RETURN(
-        casts_[i], device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1), &read_as[i]}));
+        casts_[i],
+        device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1), &read_as[i]}));
     brief_ = brief_ && casts_[i]->brief();
     has_casts_ = true;
   }
-  TENSORD_ASSIGN_OR_RETURN(
-      kernel_, device.Prepare({plan_.schema, &plan_.attrs, read_as, &plan_.output}));
+  TENSORD_ASSIGN_OR_RETURN(kernel_,
+                           device.Prepare({plan_.schema, &plan_.attrs, read_as, &plan_.output}));
   brief_ = brief_ && kernel_->brief();
   return absl::OkStatus();
 }

@@ -47,8 +47,8 @@ class Recipe {
   OpPlan plan_;
   DeviceSlot* slot_ = nullptr;
   absl::InlinedVector<TensorSpec, 3> inputs_;
-  std::unique_ptr<PreparedKernel> kernel_;                            // null: no kernel is needed
-  absl::InlinedVector<std::unique_ptr<PreparedKernel>, 3> casts_;     // null: none for that input
+  std::unique_ptr<PreparedKernel> kernel_;                         // null: no kernel is needed
+  absl::InlinedVector<std::unique_ptr<PreparedKernel>, 3> casts_;  // null: none for that input
   int64_t output_bytes_ = 0;
   bool constant_ = false;
   bool has_casts_ = false;

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
 #include "tensord/common/handover.h"
+#include "tensord/common/status_macros.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
 

@@ -58,8 +58,8 @@ class Session {
   // Lets go of those that are there.
   void Drop(absl::Span<const Handle> handles);
 
-  // The handles, under one lock for many steps. Take an executor's Turn before it, never while it is
-  // held; and hold it for microseconds.
+  // The handles, under one lock for many steps. Take an executor's Turn before it, never while it
+  // is held; and hold it for microseconds.
   class Table;
 
   // Up to `limit` tensors with handles above `after`, in order of handle.

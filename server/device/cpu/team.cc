@@ -11,8 +11,8 @@
 namespace tensord::server::cpu {
 namespace {
 
-// What every region is handed over by. Not on the stack: a thread would have to read the region's own
-// variables to find it.
+// What every region is handed over by. Not on the stack: a thread would have to read the region's
+// own variables to find it.
 char region;
 
 }  // namespace

@@ -1,13 +1,18 @@
 #include "tensord/client/internal/command_queue.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace tensord::internal {
 namespace {
+
+using ::testing::ElementsAre;
 
 v1::Command Barrier(uint64_t id) {
   v1::Command command;
@@ -21,12 +26,23 @@ v1::Command Constant(size_t size_bytes) {
   return command;
 }
 
+// The next message, as the server would read it.
+bool Take(CommandQueue* queue, v1::SessionStreamRequest* message) {
+  std::string bytes;
+  return queue->Take(&bytes) && message->ParseFromString(bytes);
+}
+
+std::vector<int64_t> Words(const v1::SessionStreamRequest& message, int command) {
+  const auto& words = message.commands(command).batch().words();
+  return {words.begin(), words.end()};
+}
+
 TEST(CommandQueueTest, WhatQueuesTogetherIsSentTogetherInOrder) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(queue.Push(Barrier(i)).ok());
   v1::SessionStreamRequest message;
-  ASSERT_TRUE(queue.Take(&message));
+  ASSERT_TRUE(Take(&queue, &message));
   ASSERT_EQ(message.commands_size(), 3);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(message.commands(i).barrier().barrier_id(), i + 1u);
   EXPECT_EQ(queue.pushed(), 3u);
@@ -34,26 +50,22 @@ TEST(CommandQueueTest, WhatQueuesTogetherIsSentTogetherInOrder) {
   EXPECT_EQ(counters.messages, 1);
 }
 
-TEST(CommandQueueTest, AMessageIsBoundedInCommandsAndBytes) {
+TEST(CommandQueueTest, AMessageIsBoundedInBytes) {
   Counters counters;
   CommandQueue queue(10000, 1 << 30, &counters);
   v1::SessionStreamRequest message;
-  for (int i = 0; i < CommandQueue::kMaxCommandsPerMessage + 1; ++i) {
-    ASSERT_TRUE(queue.Push(Barrier(1)).ok());
-  }
-  ASSERT_TRUE(queue.Take(&message));
-  EXPECT_EQ(message.commands_size(), CommandQueue::kMaxCommandsPerMessage);
-  ASSERT_TRUE(queue.Take(&message));
-  EXPECT_EQ(message.commands_size(), 1);
-
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(queue.Push(Constant(600 * 1024)).ok());
+  ASSERT_TRUE(queue.Push(Barrier(1)).ok());
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(queue.Take(&message));
+    ASSERT_TRUE(Take(&queue, &message));
     EXPECT_EQ(message.commands_size(), 1);
   }
+  ASSERT_TRUE(Take(&queue, &message));
+  EXPECT_TRUE(message.commands(0).has_barrier());
+  EXPECT_FALSE(Take(&queue, &message));
 }
 
-TEST(CommandQueueTest, DropsInARowAreOneCommand) {
+TEST(CommandQueueTest, DropsInARowAreOneBatch) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.PushDrop(7);
@@ -61,12 +73,71 @@ TEST(CommandQueueTest, DropsInARowAreOneCommand) {
   ASSERT_TRUE(queue.Push(Barrier(1)).ok());
   queue.PushDrop(9);
   v1::SessionStreamRequest message;
-  ASSERT_TRUE(queue.Take(&message));
+  ASSERT_TRUE(Take(&queue, &message));
   ASSERT_EQ(message.commands_size(), 3);
-  EXPECT_EQ(message.commands(0).drop().handles_size(), 2);
+  EXPECT_THAT(Words(message, 0), ElementsAre(0, -7, 0, -8));
   EXPECT_TRUE(message.commands(1).has_barrier());
-  EXPECT_EQ(message.commands(2).drop().handles(0), 9u);
-  EXPECT_EQ(queue.pushed(), 3u);
+  EXPECT_THAT(Words(message, 2), ElementsAre(0, -9));
+  EXPECT_EQ(queue.pushed(), 4u);
+}
+
+// Inputs of one spec.
+class Tensors {
+ public:
+  explicit Tensors(TensorSpec spec) : spec_(std::move(spec)) {}
+  QueuedInput With(uint64_t handle) { return {handle, &spec_, &number_}; }
+
+ private:
+  const TensorSpec spec_;
+  std::atomic<const NumberedSpec*> number_{nullptr};
+};
+
+TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
+  Counters counters;
+  CommandQueue queue(100, 1 << 20, &counters);
+  Tensors rows({DType::kFloat32, Shape{2, 3}});
+  Tensors row({DType::kFloat32, Shape{3}});
+  for (int i = 0; i < 9; ++i) queue.NextHandle();
+  const auto first = queue.PushOp("add", {rows.With(4), row.With(9)}, {});
+  const auto second = queue.PushOp("add", {rows.With(10), row.With(9)}, {});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->output, 10u);
+  EXPECT_EQ(second->output, 11u);
+  EXPECT_EQ(second->spec, (TensorSpec{DType::kFloat32, Shape{2, 3}}));
+  queue.PushDrop(10);
+  v1::SessionStreamRequest message;
+  ASSERT_TRUE(Take(&queue, &message));
+  ASSERT_EQ(message.commands_size(), 2);
+  EXPECT_EQ(message.commands(0).define().number(), 1u);
+  EXPECT_EQ(message.commands(0).define().name(), "add");
+  EXPECT_EQ(message.commands(0).define().num_inputs(), 2u);
+  EXPECT_THAT(Words(message, 1), ElementsAre(1, 10, 6, 1, 1, 1, 1, 2, 0, 1));
+  EXPECT_EQ(queue.pushed(), 4u) << "a definition, two ops, a drop";
+}
+
+TEST(CommandQueueTest, WhatInferenceRefusesIsNotSent) {
+  Counters counters;
+  CommandQueue queue(100, 1 << 20, &counters);
+  Tensors a({DType::kFloat32, Shape{2}});
+  Tensors b({DType::kFloat32, Shape{3}});
+  EXPECT_EQ(queue.PushOp("add", {a.With(1), b.With(2)}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(queue.pushed(), 0u);
+}
+
+// Attributes that change from call to call would make ever new definitions.
+TEST(CommandQueueTest, AnOpWithAttributesIsDefinedWhenItComesAgain) {
+  Counters counters;
+  CommandQueue queue(100, 1 << 20, &counters);
+  Tensors x({DType::kFloat32, Shape{2, 3}});
+  const Attributes attrs{{"axis", int64_t{1}}};
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(queue.PushOp("softmax", {x.With(1)}, attrs).ok());
+  v1::SessionStreamRequest message;
+  ASSERT_TRUE(Take(&queue, &message));
+  ASSERT_EQ(message.commands_size(), 3);
+  EXPECT_EQ(message.commands(0).op().attrs().at("axis").i(), 1);
+  EXPECT_EQ(message.commands(1).define().attrs().at("axis").i(), 1);
+  EXPECT_EQ(message.commands(2).batch().words_size(), 6);
 }
 
 // Pushes from another thread, and tells whether that has returned.
@@ -96,7 +167,7 @@ TEST(CommandQueueTest, AFullQueueLetsTheCallerWaitForAnAcknowledgement) {
   ASSERT_TRUE(queue.Push(Barrier(2)).ok());
   Pusher pusher(&queue, Barrier(3));
   v1::SessionStreamRequest message;
-  ASSERT_TRUE(queue.Take(&message));
+  ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.commands_size(), 2);  // being sent makes no room
   queue.Acknowledge(1);
   EXPECT_TRUE(pusher.Join().ok());
@@ -109,7 +180,7 @@ TEST(CommandQueueTest, BytesCountUntilTheyAreAcknowledged) {
   ASSERT_TRUE(queue.Push(Constant(2000)).ok());  // the first always goes
   Pusher pusher(&queue, Barrier(2));
   v1::SessionStreamRequest message;
-  ASSERT_TRUE(queue.Take(&message));
+  ASSERT_TRUE(Take(&queue, &message));
   EXPECT_FALSE(pusher.done());
   queue.Acknowledge(1);
   EXPECT_TRUE(pusher.Join().ok());
@@ -135,19 +206,7 @@ TEST(CommandQueueTest, ClosingWakesWhoeverWaits) {
   EXPECT_EQ(queue.status(), absl::UnavailableError("gone"));
   queue.PushDrop(7);
   v1::SessionStreamRequest message;
-  EXPECT_FALSE(queue.Take(&message));
-}
-
-TEST(CommandQueueTest, StoppingWakesTheSender) {
-  Counters counters;
-  CommandQueue queue(1, 1 << 20, &counters);
-  std::thread sender([&] {
-    v1::SessionStreamRequest message;
-    EXPECT_FALSE(queue.Take(&message));
-  });
-  queue.StopTaking();
-  sender.join();
-  EXPECT_TRUE(queue.status().ok());
+  EXPECT_FALSE(Take(&queue, &message));
 }
 
 TEST(CommandQueueTest, AServerThatAcknowledgesTooMuchDoesNoHarm) {
@@ -159,7 +218,7 @@ TEST(CommandQueueTest, AServerThatAcknowledgesTooMuchDoesNoHarm) {
   ASSERT_TRUE(queue.Push(Barrier(3)).ok());
   queue.Acknowledge(0);
   v1::SessionStreamRequest message;
-  ASSERT_TRUE(queue.Take(&message));
+  ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.commands_size(), 3);
   EXPECT_EQ(queue.pushed(), 3u);
 }

@@ -1,0 +1,100 @@
+#include "tensord/client/internal/command_encoder.h"
+
+#include <google/protobuf/wire_format_lite.h>
+
+#include <utility>
+
+namespace tensord::internal {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+
+constexpr char DelimitedTag(int field) {
+  return static_cast<char>(field << 3 | WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+}
+constexpr char kCommandsTag = DelimitedTag(v1::SessionStreamRequest::kCommandsFieldNumber);
+constexpr char kBatchTag = DelimitedTag(v1::Command::kBatchFieldNumber);
+constexpr char kWordsTag = DelimitedTag(v1::Batch::kWordsFieldNumber);
+
+// Lengths that are filled in later take four bytes, however small they turn out.
+constexpr size_t kLengthBytes = 4;
+constexpr size_t kHeaderBytes = 3 * (1 + kLengthBytes);
+
+void AppendVarint(uint64_t value, std::string* out) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+void PatchLength(size_t length, char* at) {
+  for (size_t i = 0; i + 1 < kLengthBytes; ++i) {
+    at[i] = static_cast<char>((length >> (7 * i) & 0x7f) | 0x80);
+  }
+  at[kLengthBytes - 1] = static_cast<char>(length >> (7 * (kLengthBytes - 1)) & 0x7f);
+}
+
+}  // namespace
+
+void CommandEncoder::Attach(const std::string& session) {
+  v1::SessionStreamRequest request;
+  request.mutable_attach()->set_session(session);
+  request.AppendToString(&bytes_);
+}
+
+void CommandEncoder::Append(const v1::Command& command) {
+  CloseBatch();
+  bytes_.push_back(kCommandsTag);
+  AppendVarint(command.ByteSizeLong(), &bytes_);
+  command.AppendToString(&bytes_);
+}
+
+void CommandEncoder::OpenBatch() {
+  if (batch_begin_ != 0) return;
+  for (char tag : {kCommandsTag, kBatchTag, kWordsTag}) {
+    bytes_.push_back(tag);
+    bytes_.append(kLengthBytes, '\0');
+  }
+  batch_begin_ = bytes_.size();
+  last_output_ = 0;
+}
+
+void CommandEncoder::CloseBatch() {
+  if (batch_begin_ == 0) return;
+  size_t length = bytes_.size() - batch_begin_;
+  size_t at = batch_begin_;
+  for (int i = 0; i < 3; ++i) {
+    at -= kLengthBytes;
+    PatchLength(length, &bytes_[at]);
+    at -= 1;
+    length += 1 + kLengthBytes;
+  }
+  batch_begin_ = 0;
+}
+
+void CommandEncoder::AppendWord(uint64_t word) { AppendVarint(word, &bytes_); }
+
+void CommandEncoder::AppendStep(uint64_t definition, uint64_t output,
+                                absl::Span<const uint64_t> inputs) {
+  OpenBatch();
+  AppendWord(definition);
+  AppendWord(output - last_output_);
+  for (uint64_t input : inputs) AppendWord(output - input);
+  last_output_ = output;
+}
+
+void CommandEncoder::AppendDrop(uint64_t handle) {
+  OpenBatch();
+  AppendWord(0);
+  AppendWord(last_output_ - handle);
+}
+
+std::string CommandEncoder::Take() {
+  CloseBatch();
+  std::string taken = std::move(bytes_);
+  bytes_.clear();
+  return taken;
+}
+
+}  // namespace tensord::internal

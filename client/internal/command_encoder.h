@@ -1,0 +1,39 @@
+// Commands in their wire form, put together as they are given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::internal {
+
+// Builds SessionStreamRequests byte by byte (proto/tensord/v1/tensord.proto): a small op takes a
+// few nanoseconds here, as a message of its own it would take hundreds. Not thread-safe.
+class CommandEncoder {
+ public:
+  // The message that attaches the stream.
+  void Attach(const std::string& session);
+  void Append(const v1::Command& command);
+  // A step of a Batch: an op by the number of its definition, or letting go of a handle.
+  void AppendStep(uint64_t definition, uint64_t output, absl::Span<const uint64_t> inputs);
+  void AppendDrop(uint64_t handle);
+
+  bool empty() const { return bytes_.empty(); }
+  int64_t size_bytes() const { return static_cast<int64_t>(bytes_.size()); }
+
+  // All so far: a whole message. What comes after is the next.
+  std::string Take();
+
+ private:
+  void OpenBatch();
+  void CloseBatch();
+  void AppendWord(uint64_t word);
+
+  std::string bytes_;
+  size_t batch_begin_ = 0;  // of the open batch's lengths; 0: none is open
+  uint64_t last_output_ = 0;
+};
+
+}  // namespace tensord::internal

@@ -1,0 +1,140 @@
+#include "tensord/client/internal/op_table.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/hash/hash.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+namespace {
+
+// Attributes longer than this (a constant's elements) are not kept.
+constexpr size_t kMaxKeyBytes = 512;
+
+template <typename T>
+void AppendRaw(T value, std::string* key) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+void AppendText(absl::string_view text, std::string* key) {
+  AppendRaw(text.size(), key);
+  key->append(text.data(), text.size());
+}
+
+struct ValueAppender {
+  std::string* key;
+  template <typename T>
+  void operator()(const T& value) const {
+    AppendRaw(value, key);
+  }
+  void operator()(const std::string& value) const { AppendText(value, key); }
+  void operator()(const Bytes& value) const { AppendText(value.data, key); }
+  void operator()(const std::vector<int64_t>& values) const {
+    AppendRaw(values.size(), key);
+    for (int64_t value : values) AppendRaw(value, key);
+  }
+};
+
+std::string KeyOf(const TensorSpec& spec) {
+  std::string key;
+  AppendRaw(spec.dtype, &key);
+  for (int64_t dim : spec.shape.dims()) AppendRaw(dim, &key);
+  return key;
+}
+
+std::string KeyOf(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
+                  const Attributes& attrs) {
+  std::string key;
+  AppendText(op, &key);
+  AppendRaw(inputs.size(), &key);
+  for (const NumberedSpec* input : inputs) AppendRaw(input->number, &key);
+  for (const auto& [name, value] : attrs) {
+    AppendText(name, &key);
+    AppendRaw(value.index(), &key);
+    std::visit(ValueAppender{&key}, value);
+  }
+  return key;
+}
+
+absl::StatusOr<OpTable::Op> Plan(absl::string_view op, absl::Span<const TensorSpec* const> specs,
+                                 const Attributes& attrs) {
+  absl::InlinedVector<TensorSpec, 3> inputs;
+  for (const TensorSpec* spec : specs) inputs.push_back(*spec);
+  TENSORD_ASSIGN_OR_RETURN(OpPlan plan, PlanOp(op, inputs, attrs));
+  OpTable::Op planned;
+  planned.output = std::move(plan.output);
+  return planned;
+}
+
+}  // namespace
+
+const NumberedSpec* OpTable::Number(const TensorSpec& spec) {
+  std::string key = KeyOf(spec);
+  const auto found = specs_.find(key);
+  if (found != specs_.end()) return &found->second;
+  if (specs_.size() >= kMaxSpecs) return nullptr;
+  const auto number = static_cast<uint32_t>(specs_.size() + 1);
+  return &specs_.emplace(std::move(key), NumberedSpec{spec, number}).first->second;
+}
+
+OpTable::Recent& OpTable::RecentPlace(absl::string_view op,
+                                      absl::Span<const NumberedSpec* const> inputs) {
+  size_t hash = op.size() * 31 + static_cast<unsigned char>(op.back());
+  hash = hash * 31 + static_cast<unsigned char>(op.front());
+  for (const NumberedSpec* input : inputs) hash = hash * 31 + input->number;
+  return recent_[hash % kRecent];
+}
+
+absl::StatusOr<OpTable::Op> OpTable::Find(absl::string_view op,
+                                          absl::Span<const NumberedSpec* const> inputs,
+                                          absl::Span<const TensorSpec* const> specs,
+                                          const Attributes& attrs) {
+  bool numbered = !op.empty();
+  for (const NumberedSpec* input : inputs) numbered = numbered && input != nullptr;
+  if (!numbered) return Plan(op, specs, attrs);
+  if (!attrs.empty() || inputs.size() > kRecentInputs) return FindByKey(op, inputs, specs, attrs);
+
+  Recent& recent = RecentPlace(op, inputs);
+  bool same = recent.num_inputs == inputs.size() && recent.op == op;
+  for (size_t i = 0; same && i < inputs.size(); ++i) same = recent.inputs[i] == inputs[i]->number;
+  if (same) return Op{recent.known.output->spec, recent.known.output, recent.known.definition};
+
+  TENSORD_ASSIGN_OR_RETURN(Op found, FindByKey(op, inputs, specs, attrs));
+  if (found.definition == 0) return found;
+  recent.op = std::string(op);
+  recent.num_inputs = inputs.size();
+  for (size_t i = 0; i < inputs.size(); ++i) recent.inputs[i] = inputs[i]->number;
+  recent.known = {found.numbered_output, found.definition};
+  return found;
+}
+
+absl::StatusOr<OpTable::Op> OpTable::FindByKey(absl::string_view op,
+                                               absl::Span<const NumberedSpec* const> inputs,
+                                               absl::Span<const TensorSpec* const> specs,
+                                               const Attributes& attrs) {
+  std::string key = KeyOf(op, inputs, attrs);
+  const auto found = known_.find(key);
+  if (found != known_.end() && found->second.definition != 0) {
+    return Op{found->second.output->spec, found->second.output, found->second.definition};
+  }
+  TENSORD_ASSIGN_OR_RETURN(Op planned, Plan(op, specs, attrs));
+  planned.numbered_output = Number(planned.output);
+  const bool full = definitions_ == kMaxDefinitions || known_.size() >= 4 * kMaxDefinitions;
+  if (planned.numbered_output == nullptr || key.size() > kMaxKeyBytes || full) return planned;
+  Known& known = known_[std::move(key)];
+  const bool again = known.output != nullptr;
+  known.output = planned.numbered_output;
+  if (attrs.empty() || again) {
+    known.definition = planned.definition = ++definitions_;
+    planned.is_new = true;
+  }
+  return planned;
+}
+
+}  // namespace tensord::internal

@@ -1,0 +1,70 @@
+// What the client has found out about ops: each combination of op, shapes and attributes once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/container/node_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/tensor_spec.h"
+
+namespace tensord::internal {
+
+// A spec with a number of its own, from 1 on.
+struct NumberedSpec {
+  TensorSpec spec;
+  uint32_t number;
+};
+
+// Specs by number, ops by their inputs' numbers. Not thread-safe.
+class OpTable {
+ public:
+  struct Op {
+    TensorSpec output;
+    const NumberedSpec* numbered_output = nullptr;  // null where the table is full
+    uint32_t definition = 0;                        // on the stream; 0: none
+    bool is_new = false;                            // the definition has to be sent first
+  };
+
+  // Lasts as long as the table. Null where the table is full.
+  const NumberedSpec* Number(const TensorSpec& spec);
+
+  // The op's plan, with a definition where it pays: from the first use on for one without
+  // attributes, from the second on for others. The error is inference's. Inputs may be null, and
+  // `specs` has them all.
+  absl::StatusOr<Op> Find(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
+                          absl::Span<const TensorSpec* const> specs, const Attributes& attrs);
+
+ private:
+  // Both are kept for good: a program that makes ever new ones goes on without.
+  static constexpr uint32_t kMaxDefinitions = 1 << 16;
+  static constexpr size_t kMaxSpecs = 1 << 18;
+  static constexpr size_t kRecent = 256;
+  static constexpr size_t kRecentInputs = 3;
+
+  struct Known {
+    const NumberedSpec* output = nullptr;
+    uint32_t definition = 0;  // 0: seen once
+  };
+  // A small table in front, for ops without attributes.
+  struct Recent {
+    std::string op;
+    uint32_t inputs[kRecentInputs] = {};
+    size_t num_inputs = ~size_t{0};
+    Known known;
+  };
+
+  Recent& RecentPlace(absl::string_view op, absl::Span<const NumberedSpec* const> inputs);
+  absl::StatusOr<Op> FindByKey(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
+                               absl::Span<const TensorSpec* const> specs, const Attributes& attrs);
+
+  absl::node_hash_map<std::string, NumberedSpec> specs_;
+  absl::node_hash_map<std::string, Known> known_;
+  uint32_t definitions_ = 0;
+  Recent recent_[kRecent];
+};
+
+}  // namespace tensord::internal
