@@ -5,65 +5,23 @@
 namespace tensord::server::cpu {
 namespace {
 
-// Rows shorter than this are gathered into blocks.
-constexpr int64_t kShortRow = 64;
-
-// The output's dimensions with neighbours merged wherever every input walks them alike; [0] is the
-// innermost. Strides are in elements, 0 where an input is broadcast.
-struct Nest {
-  int rank = 0;
-  int64_t size[kMaxRank];
-  int64_t stride[kMaxBroadcastInputs][kMaxRank];
-};
-
-bool Merges(const Nest& nest, const int64_t (&stride)[kMaxBroadcastInputs], int inputs) {
+bool Merges(const BroadcastNest& nest, const int64_t (&stride)[kMaxElementwiseInputs]) {
   if (nest.rank == 0) return false;
   const int inner = nest.rank - 1;
-  for (int i = 0; i < inputs; ++i) {
+  for (int i = 0; i < nest.inputs; ++i) {
     if (stride[i] != nest.stride[i][inner] * nest.size[inner]) return false;
   }
   return true;
 }
 
-Nest MakeNest(const KernelCall& call) {
-  const Shape& out = call.output.spec->shape;
-  const int inputs = static_cast<int>(call.inputs.size());
-  Nest nest;
-  int64_t dense[kMaxBroadcastInputs] = {1, 1, 1};  // the stride of the next dimension not broadcast
-  for (int axis = out.rank() - 1; axis >= 0; --axis) {
-    if (out.dim(axis) == 1) continue;
-    int64_t stride[kMaxBroadcastInputs] = {};
-    for (int i = 0; i < inputs; ++i) {
-      const Shape& in = call.inputs[i].spec->shape;
-      const int in_axis = axis - out.rank() + in.rank();
-      if (in_axis < 0 || in.dim(in_axis) == 1) continue;
-      stride[i] = dense[i];
-      dense[i] *= in.dim(in_axis);
-    }
-    if (Merges(nest, stride, inputs)) {
-      nest.size[nest.rank - 1] *= out.dim(axis);
-      continue;
-    }
-    nest.size[nest.rank] = out.dim(axis);
-    for (int i = 0; i < inputs; ++i) nest.stride[i][nest.rank] = stride[i];
-    ++nest.rank;
-  }
-  if (nest.rank == 0) {  // one element
-    nest.rank = 1;
-    nest.size[0] = 1;
-    for (int i = 0; i < inputs; ++i) nest.stride[i][0] = 0;
-  }
-  return nest;
-}
-
 // Where in the nest an output element is, and the inputs' offsets there.
 class Position {
  public:
-  Position(const Nest& nest, int inputs, int64_t element) : nest_(nest), inputs_(inputs) {
+  Position(const BroadcastNest& nest, int64_t element) : nest_(nest) {
     for (int d = 0; d < nest.rank; ++d) {
       index_[d] = element % nest.size[d];
       element /= nest.size[d];
-      for (int i = 0; i < inputs; ++i) offset_[i] += index_[d] * nest.stride[i][d];
+      for (int i = 0; i < nest.inputs; ++i) offset_[i] += index_[d] * nest.stride[i][d];
     }
   }
 
@@ -73,12 +31,12 @@ class Position {
   // Goes on by n elements or to the next row's start, whichever is nearer; returns how many.
   int64_t AdvanceWithinRow(int64_t n) {
     n = std::min(n, left_in_row());
-    for (int i = 0; i < inputs_; ++i) offset_[i] += n * nest_.stride[i][0];
+    for (int i = 0; i < nest_.inputs; ++i) offset_[i] += n * nest_.stride[i][0];
     index_[0] += n;
     for (int d = 0; index_[d] == nest_.size[d] && d + 1 < nest_.rank; ++d) {
       index_[d] = 0;
       ++index_[d + 1];
-      for (int i = 0; i < inputs_; ++i) {
+      for (int i = 0; i < nest_.inputs; ++i) {
         offset_[i] += nest_.stride[i][d + 1] - nest_.size[d] * nest_.stride[i][d];
       }
     }
@@ -86,37 +44,41 @@ class Position {
   }
 
  private:
-  const Nest& nest_;
-  const int inputs_;
-  int64_t index_[kMaxRank] = {};
-  int64_t offset_[kMaxBroadcastInputs] = {};
+  const BroadcastNest& nest_;
+  int64_t index_[kMaxRank];  // [0, rank)
+  int64_t offset_[kMaxElementwiseInputs] = {};
 };
+
+// The n elements of an input from `position` on.
+void Gather(const Loops& loops, const BroadcastNest& nest, const void* data, Position position,
+            int input, int64_t n, void* block) {
+  const int64_t size = nest.input_bytes[input];
+  const GatherLoop gather = loops.gather[SizeIndex(size)];
+  for (int64_t filled = 0; filled < n;) {
+    const int64_t count = std::min(n - filled, position.left_in_row());
+    gather(cpu::Advance(data, position.offset(input) * size), nest.stride[input][0],
+           cpu::Advance(block, filled * size), count);
+    filled += position.AdvanceWithinRow(count);
+  }
+}
 
 // The share of one thread: output elements [begin, end).
 class Walk {
  public:
-  Walk(const Context& ctx, const KernelCall& call, const Nest& nest,
+  Walk(const Loops& loops, const BroadcastNest& nest, const void* const* data, void* output,
        absl::FunctionRef<void(const BroadcastRun&)> fn)
-      : ctx_(ctx),
-        call_(call),
-        nest_(nest),
-        inputs_(static_cast<int>(call.inputs.size())),
-        fn_(fn) {
-    for (int i = 0; i < inputs_; ++i) {
-      size_[i] = SizeOf(call.inputs[i].spec->dtype);
-      run_.step[i] = nest.stride[i][0] != 0 ? 1 : 0;
-    }
-    out_size_ = SizeOf(call.output.spec->dtype);
+      : loops_(loops), nest_(nest), data_(data), output_(output), fn_(fn) {
+    for (int i = 0; i < nest.inputs; ++i) run_.step[i] = nest.stride[i][0] != 0 ? 1 : 0;
   }
 
   void Rows(int64_t begin, int64_t end) {
-    Position position(nest_, inputs_, begin);
+    Position position(nest_, begin);
     for (int64_t at = begin; at < end; at += run_.n) {
       run_.n = std::min(end - at, position.left_in_row());
-      for (int i = 0; i < inputs_; ++i) {
-        run_.data[i] = cpu::Advance(call_.inputs[i].data, position.offset(i) * size_[i]);
+      for (int i = 0; i < nest_.inputs; ++i) {
+        run_.data[i] = AddressOf(i, position);
       }
-      run_.output = cpu::Advance(call_.output.data, at * out_size_);
+      run_.output = cpu::Advance(output_, at * nest_.output_bytes);
       fn_(run_);
       position.AdvanceWithinRow(run_.n);
     }
@@ -124,21 +86,23 @@ class Walk {
 
   // Blocks of whole rows, so that an input that is the same for all rows is gathered once.
   void GatheredBlocks(int64_t begin, int64_t end) {
-    alignas(64) char block[kMaxBroadcastInputs][kBlockElements * 8];
+    alignas(64) char block[kMaxElementwiseInputs][kBlockElements * 8];
     const int64_t block_rows = kBlockElements / nest_.size[0];
-    Position position(nest_, inputs_, begin);
+    Position position(nest_, begin);
     for (int64_t at = begin; at < end; at += run_.n) {
       run_.n = std::min(end - at, block_rows * nest_.size[0]);
-      for (int i = 0; i < inputs_; ++i) {
+      for (int i = 0; i < nest_.inputs; ++i) {
         run_.step[i] = IsScalar(i) ? 0 : 1;
         if (IsDense(i) || IsScalar(i)) {
-          run_.data[i] = cpu::Advance(call_.inputs[i].data, position.offset(i) * size_[i]);
+          run_.data[i] = AddressOf(i, position);
         } else {
           run_.data[i] = block[i];
-          if (at == begin || !IsPeriodic(i)) Gather(position, i, block[i]);
+          if (at == begin || !IsPeriodic(i)) {
+            Gather(loops_, nest_, data_[i], position, i, run_.n, block[i]);
+          }
         }
       }
-      run_.output = cpu::Advance(call_.output.data, at * out_size_);
+      run_.output = cpu::Advance(output_, at * nest_.output_bytes);
       fn_(run_);
       for (int64_t left = run_.n; left > 0;) left -= position.AdvanceWithinRow(left);
     }
@@ -160,47 +124,72 @@ class Walk {
   }
   bool IsScalar(int input) const { return nest_.stride[input][0] == 0 && IsPeriodic(input); }
 
-  // The next run_.n elements of an input.
-  void Gather(Position position, int input, char* block) const {
-    const GatherLoop gather = ctx_.loops.gather[SizeIndex(size_[input])];
-    for (int64_t filled = 0; filled < run_.n;) {
-      const void* from =
-          cpu::Advance(call_.inputs[input].data, position.offset(input) * size_[input]);
-      const int64_t n = std::min(run_.n - filled, position.left_in_row());
-      gather(from, nest_.stride[input][0], block + filled * size_[input], n);
-      filled += position.AdvanceWithinRow(n);
-    }
+  const void* AddressOf(int input, const Position& position) const {
+    return cpu::Advance(data_[input], position.offset(input) * nest_.input_bytes[input]);
   }
 
-  const Context& ctx_;
-  const KernelCall& call_;
-  const Nest& nest_;
-  const int inputs_;
+  const Loops& loops_;
+  const BroadcastNest& nest_;
+  const void* const* const data_;
+  void* const output_;
   const absl::FunctionRef<void(const BroadcastRun&)> fn_;
-  int64_t size_[kMaxBroadcastInputs] = {};
-  int64_t out_size_ = 0;
   BroadcastRun run_ = {};
 };
 
 }  // namespace
 
-void ForEachRun(const Context& ctx, const KernelCall& call, int64_t grain,
-                absl::FunctionRef<void(const BroadcastRun&)> fn) {
-  const int64_t elements = call.output.spec->num_elements();
-  if (elements == 0) return;
-  const Nest nest = MakeNest(call);
-  const bool gathered = nest.rank > 1 && nest.size[0] < kShortRow;
+BroadcastNest MakeNest(absl::Span<const TensorSpec* const> inputs, const TensorSpec& output) {
+  const Shape& out = output.shape;
+  BroadcastNest nest;
+  nest.inputs = static_cast<int>(inputs.size());
+  nest.elements = out.num_elements();
+  nest.output_bytes = SizeOf(output.dtype);
+  for (int i = 0; i < nest.inputs; ++i) nest.input_bytes[i] = SizeOf(inputs[i]->dtype);
+  int64_t dense[kMaxElementwiseInputs] = {1, 1, 1};  // the stride of the next own dimension
+  for (int axis = out.rank() - 1; axis >= 0; --axis) {
+    if (out.dim(axis) == 1) continue;
+    int64_t stride[kMaxElementwiseInputs] = {};
+    for (int i = 0; i < nest.inputs; ++i) {
+      const Shape& in = inputs[i]->shape;
+      const int in_axis = axis - out.rank() + in.rank();
+      if (in_axis < 0 || in.dim(in_axis) == 1) continue;
+      stride[i] = dense[i];
+      dense[i] *= in.dim(in_axis);
+    }
+    if (Merges(nest, stride)) {
+      nest.size[nest.rank - 1] *= out.dim(axis);
+      continue;
+    }
+    nest.size[nest.rank] = out.dim(axis);
+    for (int i = 0; i < nest.inputs; ++i) nest.stride[i][nest.rank] = stride[i];
+    ++nest.rank;
+  }
+  if (nest.rank == 0) {  // one element
+    nest.rank = 1;
+    nest.size[0] = 1;
+    for (int i = 0; i < nest.inputs; ++i) nest.stride[i][0] = 0;
+  }
+  return nest;
+}
+
+void ForEachRun(const Context& ctx, const BroadcastNest& nest, const void* const* data,
+                void* output, int64_t grain, absl::FunctionRef<void(const BroadcastRun&)> fn) {
   ctx.team.For(
-      elements, grain,
+      nest.elements, grain,
       [&](int64_t begin, int64_t end) {
-        Walk walk(ctx, call, nest, fn);
-        if (gathered) {
+        Walk walk(ctx.loops, nest, data, output, fn);
+        if (nest.HasShortRows()) {
           walk.GatheredBlocks(begin, end);
         } else {
           walk.Rows(begin, end);
         }
       },
       kBlockElements);
+}
+
+void GatherBroadcast(const Loops& loops, const BroadcastNest& nest, const void* data, int64_t begin,
+                     int64_t n, void* block) {
+  Gather(loops, nest, data, Position(nest, begin), 0, n, block);
 }
 
 }  // namespace tensord::server::cpu

@@ -8,9 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cpu/blas.h"
+#include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/host_info.h"
 #include "tensord/server/device/cpu/kernel.h"
 #include "tensord/server/device/cpu/onednn.h"
+#include "tensord/server/device/cpu/packed_weights.h"
+#include "tensord/server/device/cpu/prepare.h"
 #include "tensord/server/device/memory_accountant.h"
 
 namespace tensord::server {
@@ -18,13 +21,59 @@ namespace {
 
 constexpr int64_t kMaxIdleBytes = int64_t{1} << 30;
 
-class CpuDevice : public Device {
+// What a small buffer's memory starts with: the object that counts its holders. The elements
+// follow.
+constexpr int64_t kHeaderBytes = 128;
+
+// Gives the one block it was made with, which then goes back to the pool: the count of a buffer's
+// holders, the buffer and its elements are one allocation.
+template <typename T>
+class BlockAllocator {
+ public:
+  using value_type = T;
+
+  BlockAllocator(cpu::MemoryPool* pool, void* block, int64_t block_bytes)
+      : pool_(pool), block_(block), block_bytes_(block_bytes) {}
+  template <typename U>
+  explicit BlockAllocator(const BlockAllocator<U>& other)
+      : pool_(other.pool_), block_(other.block_), block_bytes_(other.block_bytes_) {}
+
+  T* allocate(size_t /*count*/) {
+    static_assert(sizeof(T) <= kHeaderBytes && alignof(T) <= 64);
+    return static_cast<T*>(block_);
+  }
+  void deallocate(T* /*block*/, size_t /*count*/) { pool_->Free(block_, block_bytes_); }
+
+  template <typename U>
+  bool operator==(const BlockAllocator<U>& other) const {
+    return block_ == other.block_;
+  }
+  template <typename U>
+  bool operator!=(const BlockAllocator<U>& other) const {
+    return block_ != other.block_;
+  }
+
+ private:
+  template <typename U>
+  friend class BlockAllocator;
+
+  cpu::MemoryPool* pool_;
+  void* block_;
+  int64_t block_bytes_;
+};
+
+}  // namespace
+
+class CpuDevice final : public Device {
  public:
   CpuDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
       : info_(std::move(info)),
         accountant_(info_.name, total_bytes, limit_bytes),
         pool_(std::min(kMaxIdleBytes, limit_bytes / 4)),
-        context_{cpu::Team(info_.threads), cpu::BestLoops(), pool_, onednn_} {}
+        onednn_(&pool_),
+        packed_weights_(&accountant_, &pool_, &onednn_),
+        context_{cpu::Team(info_.threads), cpu::BestLoops(), pool_, onednn_},
+        alone_{cpu::Team(1), cpu::BestLoops(), pool_, onednn_} {}
 
   const DeviceInfo& info() const override { return info_; }
   MemoryStats memory() const override { return accountant_.Snapshot(); }
@@ -32,8 +81,11 @@ class CpuDevice : public Device {
 
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec) override;
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
 
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override {
+    static_cast<CpuBuffer&>(dst).BeforeOverwrite();
     if (bytes == 0) return absl::OkStatus();
     if (!src.device().host_accessible()) {
       return const_cast<Device&>(src.device()).Read(src, 0, dst.data(), bytes);
@@ -49,6 +101,7 @@ class CpuDevice : public Device {
   }
 
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
+    static_cast<CpuBuffer&>(dst).BeforeOverwrite();
     TENSORD_RETURN_IF_ERROR(CheckRange("write", dst, offset, bytes));
     if (bytes > 0) memcpy(static_cast<char*>(dst.data()) + offset, src, bytes);
     return absl::OkStatus();
@@ -68,6 +121,10 @@ class CpuDevice : public Device {
   static constexpr int64_t kCopyGrainBytes = 256 << 10;
   static constexpr int64_t kPageBytes = 4096;
 
+  absl::Status Reserve(int64_t size_bytes);
+  BufferRef AllocateSmall(int64_t size_bytes);
+  BufferRef AllocateLarge(int64_t size_bytes);
+
   static absl::Status CheckRange(const char* what, const Buffer& buffer, int64_t offset,
                                  int64_t bytes) {
     if (offset >= 0 && bytes >= 0 && bytes <= buffer.size_bytes() - offset) {
@@ -81,33 +138,70 @@ class CpuDevice : public Device {
   MemoryAccountant accountant_;
   cpu::MemoryPool pool_;
   cpu::OneDnn onednn_;
+  cpu::PackedWeights packed_weights_;
   const cpu::Context context_;
+  const cpu::Context alone_;
 };
 
-class CpuBuffer : public Buffer {
- public:
-  CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes)
-      : Buffer(device, data, size_bytes), owner_(device) {}
-  ~CpuBuffer() override {
-    if (data() != nullptr) owner_->pool_.Free(data(), size_bytes());
-    owner_->accountant_.Release(size_bytes());
+CpuBuffer::CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes, bool owns_data)
+    : Buffer(device, data, size_bytes), owner_(device), owns_data_(owns_data) {}
+
+CpuBuffer::~CpuBuffer() {
+  if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
+  if (owns_data_) owner_->pool_.Free(data(), size_bytes());
+  owner_->accountant_.Release(size_bytes());
+}
+
+void CpuBuffer::ForgetPacked() {
+  owner_->packed_weights_.Forget(this);
+  packed_.store(false, std::memory_order_relaxed);
+}
+
+absl::Status CpuDevice::Reserve(int64_t size_bytes) {
+  absl::Status status = accountant_.Reserve(size_bytes);
+  while (!status.ok() && packed_weights_.Release(size_bytes)) {
+    status = accountant_.Reserve(size_bytes);
   }
+  return status;
+}
 
- private:
-  CpuDevice* const owner_;
-};
+BufferRef CpuDevice::AllocateSmall(int64_t size_bytes) {
+  const int64_t block_bytes = kHeaderBytes + size_bytes;
+  void* block = pool_.Allocate(block_bytes);
+  if (block == nullptr) return nullptr;
+  void* data = size_bytes > 0 ? static_cast<char*>(block) + kHeaderBytes : nullptr;
+  return std::allocate_shared<CpuBuffer>(BlockAllocator<CpuBuffer>(&pool_, block, block_bytes),
+                                         this, data, size_bytes, false);
+}
+
+BufferRef CpuDevice::AllocateLarge(int64_t size_bytes) {
+  void* data = pool_.Allocate(size_bytes);
+  if (data == nullptr && packed_weights_.Release(size_bytes)) data = pool_.Allocate(size_bytes);
+  if (data == nullptr) return nullptr;
+  return std::make_shared<CpuBuffer>(this, data, size_bytes, true);
+}
 
 absl::StatusOr<BufferRef> CpuDevice::Allocate(int64_t size_bytes) {
-  TENSORD_RETURN_IF_ERROR(accountant_.Reserve(size_bytes));
-  void* data = nullptr;
-  if (size_bytes > 0) {
-    data = pool_.Allocate(size_bytes);
-    if (data == nullptr) {
-      accountant_.Release(size_bytes);
-      return accountant_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());
-    }
+  TENSORD_RETURN_IF_ERROR(Reserve(size_bytes));
+  const bool small = size_bytes <= cpu::MemoryPool::kSmallBytes - kHeaderBytes;
+  BufferRef buffer = small ? AllocateSmall(size_bytes) : AllocateLarge(size_bytes);
+  if (buffer == nullptr) {
+    accountant_.Release(size_bytes);
+    return accountant_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());
   }
-  return std::make_shared<CpuBuffer>(this, data, size_bytes);
+  return buffer;
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> CpuDevice::Prepare(const KernelSpec& spec) {
+  const cpu::PrepareContext ctx = {context_, alone_, packed_weights_};
+  if (auto kernel = cpu::PrepareElementwise(ctx, spec)) return kernel;
+  if (auto kernel = cpu::PrepareProduct(ctx, spec)) return kernel;
+  if (auto kernel = cpu::PrepareAny(ctx, spec)) return kernel;
+  return Device::Prepare(spec);  // whose Launch() says what is missing
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> CpuDevice::PrepareFused(const FusedSpec& spec) {
+  return cpu::PrepareFusedElementwise({context_, alone_, packed_weights_}, spec);
 }
 
 absl::Status CpuDevice::Launch(const KernelCall& call) {
@@ -115,8 +209,6 @@ absl::Status CpuDevice::Launch(const KernelCall& call) {
   if (kernel == nullptr) return cpu::NoKernel(call);
   return kernel(context_, call);
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(DeviceName name, int64_t limit_bytes,
                                                       int threads) {

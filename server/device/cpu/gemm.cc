@@ -134,11 +134,11 @@ absl::Status RunBlas(const Context& ctx, const KernelCall& call, const BatchedGe
 }
 
 absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
-  const OneDnnMatmul matmul = {gemm.dtype,       gemm.m,           gemm.n, gemm.k,
-                               gemm.transpose_a, gemm.transpose_b, false,  Activation::kNone};
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product,
+                           ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, false, Activation::kNone)));
   const int64_t size = SizeOf(gemm.dtype);
   for (int64_t i = 0; i < gemm.items; ++i) {
-    TENSORD_RETURN_IF_ERROR(ctx.onednn.Run(matmul, Advance(gemm.a, gemm.a_offset(i) * size),
+    TENSORD_RETURN_IF_ERROR(ctx.onednn.Run(*product, Advance(gemm.a, gemm.a_offset(i) * size),
                                            Advance(gemm.b, gemm.b_offset(i) * size), nullptr,
                                            Advance(gemm.c, i * gemm.m * gemm.n * size)));
   }
@@ -211,6 +211,21 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
 }
 
 }  // namespace
+
+OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
+                              Activation activation) {
+  OneDnnMatmul matmul;
+  matmul.dtype = gemm.dtype;
+  matmul.m = gemm.m;
+  matmul.n = gemm.n;
+  matmul.k = gemm.k;
+  matmul.transpose_a = gemm.transpose_a;
+  matmul.transpose_b = gemm.transpose_b;
+  matmul.has_bias = has_bias;
+  matmul.activation = activation;
+  matmul.threads = ctx.team.threads();
+  return matmul;
+}
 
 bool PrefersOneDnn(const BatchedGemm& gemm) {
   return !IsMatvec(gemm) && Products(gemm) > kSmallProducts;

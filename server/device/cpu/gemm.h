@@ -32,15 +32,30 @@ struct BatchedGemm {
   }
 };
 
+// The product that a call of matmul or linear asks for, and its addresses. The output has elements.
+BatchedGemm MatmulGemm(const KernelCall& call);
+BatchedGemm LinearGemm(const KernelCall& call);
+
+// The activation of that name; kNone where there is none of that name.
+Activation ActivationOf(absl::string_view word);
+
 // The products, by the whole team. 16-bit operands accumulate in float32; integers wrap.
 absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm);
 
-// What follows a product of one item, in place: bias (N) or null is added to each row of (M,N),
-// then the activation is taken. float32 and float64.
+// A product of one item over a floating dtype and what follows it: the bias (N), or null, is added
+// to each row of (M,N), then the activation is taken; 16-bit results are rounded once.
+absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                       const void* bias, Activation activation);
+
+// What follows a product of one item, in place. float32 and float64.
 void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
                  Activation activation);
 
 // Whether oneDNN should take a float32 product of one item (it can fuse what follows).
 bool PrefersOneDnn(const BatchedGemm& gemm);
+
+// A product of one item as oneDNN knows it.
+OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
+                              Activation activation);
 
 }  // namespace tensord::server::cpu

@@ -1,62 +1,78 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/server/device/cpu/elementwise.h"
 #include "tensord/server/device/cpu/kernels.h"
 
 namespace tensord::server::cpu {
 namespace {
 
+using Kind = ElementwiseOp::Kind;
+
+struct Entry {
+  Kernel kernel;
+  ElementwiseOp elementwise;
+};
+
+Entry Elementwise(Kind kind) { return {ElementwiseKernel, {kind, 0}}; }
+Entry Elementwise(UnaryOp op) {
+  return {ElementwiseKernel, {Kind::kUnary, static_cast<uint8_t>(op)}};
+}
+Entry Elementwise(BinaryOp op) {
+  return {ElementwiseKernel, {Kind::kBinary, static_cast<uint8_t>(op)}};
+}
+
 // Only `constant` isn't here: its bytes are written by the engine.
-const absl::flat_hash_map<absl::string_view, Kernel>& Table() {
-  static const auto* const table = new absl::flat_hash_map<absl::string_view, Kernel>{
-      {"neg", UnaryKernel<UnaryOp::kNeg>},
-      {"abs", UnaryKernel<UnaryOp::kAbs>},
-      {"relu", UnaryKernel<UnaryOp::kRelu>},
-      {"exp", UnaryKernel<UnaryOp::kExp>},
-      {"log", UnaryKernel<UnaryOp::kLog>},
-      {"sqrt", UnaryKernel<UnaryOp::kSqrt>},
-      {"rsqrt", UnaryKernel<UnaryOp::kRsqrt>},
-      {"tanh", UnaryKernel<UnaryOp::kTanh>},
-      {"sigmoid", UnaryKernel<UnaryOp::kSigmoid>},
-      {"silu", UnaryKernel<UnaryOp::kSilu>},
-      {"gelu", GeluKernel},
-      {"cast", CastKernel},
-      {"add", BinaryKernel<BinaryOp::kAdd>},
-      {"sub", BinaryKernel<BinaryOp::kSub>},
-      {"mul", BinaryKernel<BinaryOp::kMul>},
-      {"div", BinaryKernel<BinaryOp::kDiv>},
-      {"pow", BinaryKernel<BinaryOp::kPow>},
-      {"maximum", BinaryKernel<BinaryOp::kMaximum>},
-      {"minimum", BinaryKernel<BinaryOp::kMinimum>},
-      {"eq", BinaryKernel<BinaryOp::kEq>},
-      {"ne", BinaryKernel<BinaryOp::kNe>},
-      {"lt", BinaryKernel<BinaryOp::kLt>},
-      {"le", BinaryKernel<BinaryOp::kLe>},
-      {"gt", BinaryKernel<BinaryOp::kGt>},
-      {"ge", BinaryKernel<BinaryOp::kGe>},
-      {"where", WhereKernel},
-      {"matmul", MatmulKernel},
-      {"linear", LinearKernel},
-      {"sum", SumKernel},
-      {"mean", MeanKernel},
-      {"max", MaxKernel},
-      {"min", MinKernel},
-      {"norm", NormKernel},
-      {"argmax", ArgmaxKernel},
-      {"argmin", ArgminKernel},
-      {"softmax", SoftmaxKernel},
-      {"log_softmax", LogSoftmaxKernel},
-      {"reshape", CopyKernel},
-      {"permute", PermuteKernel},
-      {"slice", SliceKernel},
-      {"concat", ConcatKernel},
-      {"broadcast_to", BroadcastToKernel},
-      {"zeros", ZerosKernel},
-      {"ones", OnesKernel},
-      {"full", FullKernel},
-      {"arange", ArangeKernel},
-      {"eye", EyeKernel},
-      {"uniform", UniformKernel},
-      {"normal", NormalKernel},
+const absl::flat_hash_map<absl::string_view, Entry>& Table() {
+  static const auto* const table = new absl::flat_hash_map<absl::string_view, Entry>{
+      {"neg", Elementwise(UnaryOp::kNeg)},
+      {"abs", Elementwise(UnaryOp::kAbs)},
+      {"relu", Elementwise(UnaryOp::kRelu)},
+      {"exp", Elementwise(UnaryOp::kExp)},
+      {"log", Elementwise(UnaryOp::kLog)},
+      {"sqrt", Elementwise(UnaryOp::kSqrt)},
+      {"rsqrt", Elementwise(UnaryOp::kRsqrt)},
+      {"tanh", Elementwise(UnaryOp::kTanh)},
+      {"sigmoid", Elementwise(UnaryOp::kSigmoid)},
+      {"silu", Elementwise(UnaryOp::kSilu)},
+      {"gelu", Elementwise(Kind::kGelu)},
+      {"cast", Elementwise(Kind::kCast)},
+      {"add", Elementwise(BinaryOp::kAdd)},
+      {"sub", Elementwise(BinaryOp::kSub)},
+      {"mul", Elementwise(BinaryOp::kMul)},
+      {"div", Elementwise(BinaryOp::kDiv)},
+      {"pow", Elementwise(BinaryOp::kPow)},
+      {"maximum", Elementwise(BinaryOp::kMaximum)},
+      {"minimum", Elementwise(BinaryOp::kMinimum)},
+      {"eq", Elementwise(BinaryOp::kEq)},
+      {"ne", Elementwise(BinaryOp::kNe)},
+      {"lt", Elementwise(BinaryOp::kLt)},
+      {"le", Elementwise(BinaryOp::kLe)},
+      {"gt", Elementwise(BinaryOp::kGt)},
+      {"ge", Elementwise(BinaryOp::kGe)},
+      {"where", Elementwise(Kind::kWhere)},
+      {"matmul", {MatmulKernel}},
+      {"linear", {LinearKernel}},
+      {"sum", {SumKernel}},
+      {"mean", {MeanKernel}},
+      {"max", {MaxKernel}},
+      {"min", {MinKernel}},
+      {"norm", {NormKernel}},
+      {"argmax", {ArgmaxKernel}},
+      {"argmin", {ArgminKernel}},
+      {"softmax", {SoftmaxKernel}},
+      {"log_softmax", {LogSoftmaxKernel}},
+      {"reshape", {CopyKernel}},
+      {"permute", {PermuteKernel}},
+      {"slice", {SliceKernel}},
+      {"concat", {ConcatKernel}},
+      {"broadcast_to", {BroadcastToKernel}},
+      {"zeros", {ZerosKernel}},
+      {"ones", {OnesKernel}},
+      {"full", {FullKernel}},
+      {"arange", {ArangeKernel}},
+      {"eye", {EyeKernel}},
+      {"uniform", {UniformKernel}},
+      {"normal", {NormalKernel}},
   };
   return *table;
 }
@@ -65,7 +81,12 @@ const absl::flat_hash_map<absl::string_view, Kernel>& Table() {
 
 Kernel FindKernel(absl::string_view op) {
   const auto it = Table().find(op);
-  return it == Table().end() ? nullptr : it->second;
+  return it == Table().end() ? nullptr : it->second.kernel;
+}
+
+ElementwiseOp FindElementwise(absl::string_view op) {
+  const auto it = Table().find(op);
+  return it == Table().end() ? ElementwiseOp() : it->second.elementwise;
 }
 
 absl::Status NoKernel(const KernelCall& call) {

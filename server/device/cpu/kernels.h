@@ -5,16 +5,8 @@
 
 namespace tensord::server::cpu {
 
-// unary.cc
-template <UnaryOp op>
-absl::Status UnaryKernel(const Context& ctx, const KernelCall& call);
-absl::Status GeluKernel(const Context& ctx, const KernelCall& call);
-absl::Status CastKernel(const Context& ctx, const KernelCall& call);
-
-// binary.cc
-template <BinaryOp op>
-absl::Status BinaryKernel(const Context& ctx, const KernelCall& call);
-absl::Status WhereKernel(const Context& ctx, const KernelCall& call);
+// elementwise_kernel.cc
+absl::Status ElementwiseKernel(const Context& ctx, const KernelCall& call);
 
 // matmul.cc, linear.cc
 absl::Status MatmulKernel(const Context& ctx, const KernelCall& call);

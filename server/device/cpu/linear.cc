@@ -6,42 +6,12 @@
 namespace tensord::server::cpu {
 namespace {
 
-Activation ActivationOf(absl::string_view word) {
-  if (word == "relu") return Activation::kRelu;
-  if (word == "gelu") return Activation::kGeluErf;
-  if (word == "gelu_tanh") return Activation::kGeluTanh;
-  if (word == "silu") return Activation::kSilu;
-  if (word == "sigmoid") return Activation::kSigmoid;
-  if (word == "tanh") return Activation::kTanh;
-  return Activation::kNone;
-}
-
-// (M,in)·(out,in)ᵀ -> (M,out), M being all leading dimensions together.
-BatchedGemm MakeGemm(const KernelCall& call) {
-  const Shape& w = call.inputs[1].spec->shape;
-  BatchedGemm gemm;
-  gemm.dtype = call.output.spec->dtype;
-  gemm.n = w.dim(0);
-  gemm.k = w.dim(1);
-  gemm.m = call.output.spec->num_elements() / gemm.n;
-  gemm.transpose_b = true;
-  gemm.a = call.inputs[0].data;
-  gemm.b = call.inputs[1].data;
-  gemm.c = call.output.data;
-  gemm.a_elements = gemm.m * gemm.k;
-  gemm.b_elements = gemm.k * gemm.n;
-  return gemm;
-}
-
-const void* BiasOf(const KernelCall& call) {
-  return call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
-}
-
 absl::Status RunFused(const Context& ctx, const BatchedGemm& gemm, const void* bias,
                       Activation activation) {
-  const OneDnnMatmul matmul = {gemm.dtype,       gemm.m,           gemm.n,          gemm.k,
-                               gemm.transpose_a, gemm.transpose_b, bias != nullptr, activation};
-  return ctx.onednn.Run(matmul, gemm.a, gemm.b, bias, gemm.c);
+  TENSORD_ASSIGN_OR_RETURN(
+      const std::shared_ptr<OneDnnProduct> product,
+      ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, bias != nullptr, activation)));
+  return ctx.onednn.Run(*product, gemm.a, gemm.b, bias, gemm.c);
 }
 
 // float32 and float64.
@@ -80,21 +50,52 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 
 }  // namespace
 
+Activation ActivationOf(absl::string_view word) {
+  if (word == "relu") return Activation::kRelu;
+  if (word == "gelu") return Activation::kGeluErf;
+  if (word == "gelu_tanh") return Activation::kGeluTanh;
+  if (word == "silu") return Activation::kSilu;
+  if (word == "sigmoid") return Activation::kSigmoid;
+  if (word == "tanh") return Activation::kTanh;
+  return Activation::kNone;
+}
+
+// (M,in)·(out,in)ᵀ -> (M,out), M being all leading dimensions together.
+BatchedGemm LinearGemm(const KernelCall& call) {
+  const Shape& w = call.inputs[1].spec->shape;
+  BatchedGemm gemm;
+  gemm.dtype = call.output.spec->dtype;
+  gemm.n = w.dim(0);
+  gemm.k = w.dim(1);
+  gemm.m = call.output.spec->num_elements() / gemm.n;
+  gemm.transpose_b = true;
+  gemm.a = call.inputs[0].data;
+  gemm.b = call.inputs[1].data;
+  gemm.c = call.output.data;
+  gemm.a_elements = gemm.m * gemm.k;
+  gemm.b_elements = gemm.k * gemm.n;
+  return gemm;
+}
+
+absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
+                       const void* bias, Activation activation) {
+  if (gemm.dtype == DType::kBFloat16 && PrefersOneDnn(gemm) && gemm.k > 0) {
+    const absl::Status status = RunFused(ctx, gemm, bias, activation);
+    if (!absl::IsUnimplemented(status)) return status;
+  }
+  if (Is16Bit(gemm.dtype)) return RunWidened(ctx, call, gemm, bias, activation);
+  return Run(ctx, call, gemm, bias, activation);
+}
+
 absl::Status LinearKernel(const Context& ctx, const KernelCall& call) {
   const DType dtype = call.output.spec->dtype;
   for (const Operand& input : call.inputs) {
     if (input.spec->dtype != dtype || !IsFloating(dtype)) return NoKernel(call);
   }
   if (call.output.spec->num_elements() == 0) return absl::OkStatus();
-  const BatchedGemm gemm = MakeGemm(call);
-  const void* bias = BiasOf(call);
-  const Activation activation = ActivationOf(call.attrs->String("activation"));
-  if (dtype == DType::kBFloat16 && PrefersOneDnn(gemm) && gemm.k > 0) {
-    const absl::Status status = RunFused(ctx, gemm, bias, activation);
-    if (!absl::IsUnimplemented(status)) return status;
-  }
-  if (Is16Bit(dtype)) return RunWidened(ctx, call, gemm, bias, activation);
-  return Run(ctx, call, gemm, bias, activation);
+  const void* bias = call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
+  return RunLinear(ctx, call, LinearGemm(call), bias,
+                   ActivationOf(call.attrs->String("activation")));
 }
 
 }  // namespace tensord::server::cpu

@@ -31,7 +31,9 @@ std::vector<int64_t> ItemOffsets(const Shape& batch, const Shape& out_batch, int
   return offsets;
 }
 
-BatchedGemm MakeGemm(const KernelCall& call) {
+}  // namespace
+
+BatchedGemm MatmulGemm(const KernelCall& call) {
   const Shape& a = call.inputs[0].spec->shape;
   const Shape& b = call.inputs[1].spec->shape;
   BatchedGemm gemm;
@@ -65,15 +67,13 @@ BatchedGemm MakeGemm(const KernelCall& call) {
   return gemm;
 }
 
-}  // namespace
-
 absl::Status MatmulKernel(const Context& ctx, const KernelCall& call) {
   const DType dtype = call.output.spec->dtype;
   if (call.inputs[0].spec->dtype != dtype || call.inputs[1].spec->dtype != dtype) {
     return NoKernel(call);
   }
   if (call.output.spec->num_elements() == 0) return absl::OkStatus();
-  return RunGemm(ctx, call, MakeGemm(call));
+  return RunGemm(ctx, call, MatmulGemm(call));
 }
 
 }  // namespace tensord::server::cpu

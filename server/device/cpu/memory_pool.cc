@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/numeric/bits.h"
 #include "tensord/server/device/cpu/host_info.h"
@@ -17,10 +19,28 @@ constexpr int64_t kMappedBytes = 2 << 20;
 // From here on a new block is checked against what the system has left: it hands out addresses
 // freely, and would end the process when they are used.
 constexpr int64_t kCheckedBytes = 16 << 20;
+// The most that is kept of each class of small blocks.
+constexpr int64_t kSmallIdleBytes = 512 << 10;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kKeepSmall = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kKeepSmall = false;
+#else
+constexpr bool kKeepSmall = true;
+#endif
+#else
+constexpr bool kKeepSmall = true;
+#endif
+
+int ShiftOf(int64_t size_bytes) {
+  return absl::bit_width(static_cast<uint64_t>(size_bytes - 1)) - 4;
+}
 
 int64_t ClassBytes(int64_t size_bytes) {
   if (size_bytes <= 8 * kAlignment) return (size_bytes + kAlignment - 1) & -kAlignment;
-  const int shift = absl::bit_width(static_cast<uint64_t>(size_bytes - 1)) - 4;
+  const int shift = ShiftOf(size_bytes);
   int64_t unit = int64_t{1} << shift;
   if (size_bytes >= kMappedBytes && unit < kPage) unit = kPage;
   return (size_bytes + unit - 1) & -unit;
@@ -46,7 +66,34 @@ void ReturnToSystem(void* data, int64_t class_bytes) {
 
 }  // namespace
 
+MemoryPool::MemoryPool(int64_t max_idle_bytes)
+    : max_idle_bytes_(max_idle_bytes), small_(std::make_unique<SmallList[]>(kSmallLists)) {
+  // Small blocks of all classes together have a quarter of what may be kept.
+  const int64_t class_idle_bytes = std::min(kSmallIdleBytes, max_idle_bytes / 4 / kSmallLists);
+  for (int64_t bytes = kAlignment; bytes <= kSmallBytes; bytes = ClassBytes(bytes + 1)) {
+    ListOf(bytes).room = class_idle_bytes / bytes;
+  }
+}
+
+MemoryPool::SmallList& MemoryPool::ListOf(int64_t class_bytes) const {
+  // 64, 128, … 512 are the first eight; then come eight to each power of two.
+  if (class_bytes <= 8 * kAlignment) return small_[class_bytes / kAlignment - 1];
+  const int shift = ShiftOf(class_bytes);
+  return small_[(shift - 6) * 8 + (class_bytes >> shift) - 1];
+}
+
 void* MemoryPool::TakeIdle(int64_t class_bytes) {
+  if (class_bytes <= kSmallBytes) {
+    SmallList& list = ListOf(class_bytes);
+    if (!kKeepSmall || list.busy.exchange(true, std::memory_order_acquire)) return nullptr;
+    void* data = list.first;
+    if (data != nullptr) {
+      list.first = *static_cast<void**>(data);
+      ++list.room;
+    }
+    list.busy.store(false, std::memory_order_release);
+    return data;
+  }
   MutexLock lock(&mu_);
   const auto it = idle_.find(class_bytes);
   if (it == idle_.end() || it->second.empty()) return nullptr;
@@ -66,18 +113,40 @@ void* MemoryPool::Allocate(int64_t size_bytes) {
 
 void MemoryPool::Free(void* data, int64_t size_bytes) {
   const int64_t class_bytes = ClassBytes(size_bytes);
-  {
+  if (class_bytes > kSmallBytes) {
     MutexLock lock(&mu_);
     if (idle_bytes_ + class_bytes <= max_idle_bytes_) {
       idle_[class_bytes].push_back(data);
       idle_bytes_ += class_bytes;
       return;
     }
+  } else if (SmallList& list = ListOf(class_bytes);
+             kKeepSmall && !list.busy.exchange(true, std::memory_order_acquire)) {
+    const bool keep = list.room > 0;
+    if (keep) {
+      *static_cast<void**>(data) = list.first;
+      list.first = data;
+      --list.room;
+    }
+    list.busy.store(false, std::memory_order_release);
+    if (keep) return;
   }
   ReturnToSystem(data, class_bytes);
 }
 
 void MemoryPool::ReleaseIdle() {
+  for (int i = 0; i < kSmallLists; ++i) {
+    // A list in use is left alone: its blocks are small.
+    if (small_[i].busy.exchange(true, std::memory_order_acquire)) continue;
+    void* block = std::exchange(small_[i].first, nullptr);
+    while (block != nullptr) {
+      void* next = *static_cast<void**>(block);
+      std::free(block);
+      ++small_[i].room;
+      block = next;
+    }
+    small_[i].busy.store(false, std::memory_order_release);
+  }
   std::map<int64_t, std::vector<void*>> released;
   {
     MutexLock lock(&mu_);

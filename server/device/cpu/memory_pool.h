@@ -14,11 +14,12 @@ namespace tensord::server::cpu {
 
 // Thread-safe. Blocks are aligned to 64 bytes (large ones to pages) and their sizes rounded up to
 // one of eight classes per power of two, so at most an eighth is wasted and a freed block fits the
-// next request of about its size.
+// next request of about its size. Under AddressSanitizer small blocks go back to the system at
+// once, so that it sees who uses them after that.
 class MemoryPool {
  public:
   // At most `max_idle_bytes` of freed blocks are kept; past that, blocks go back to the system.
-  explicit MemoryPool(int64_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
+  explicit MemoryPool(int64_t max_idle_bytes);
   ~MemoryPool() { ReleaseIdle(); }
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -33,10 +34,25 @@ class MemoryPool {
   void ReleaseIdle();
   int64_t idle_bytes() const;
 
+  // Requests up to here are served in a few nanoseconds from lists of their own.
+  static constexpr int64_t kSmallBytes = 64 << 10;
+
  private:
+  // Freed blocks of one class, linked through their first bytes. Whoever finds the list in use does
+  // without it, so that nobody waits. A cache line of its own: classes don't disturb each other.
+  struct alignas(64) SmallList {
+    std::atomic<bool> busy{false};
+    int64_t room = 0;  // blocks that may be added
+    void* first = nullptr;
+  };
+  static constexpr int kSmallLists = 64;
+
+  // The list of a class's bytes, which are at most kSmallBytes.
+  SmallList& ListOf(int64_t class_bytes) const;
   void* TakeIdle(int64_t class_bytes);
 
   const int64_t max_idle_bytes_;
+  const std::unique_ptr<SmallList[]> small_;
   mutable Mutex mu_;
   int64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<int64_t, std::vector<void*>> idle_ ABSL_GUARDED_BY(mu_);  // by size class

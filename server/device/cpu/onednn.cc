@@ -3,14 +3,16 @@
 #include <dnnl.hpp>
 #include <list>
 #include <new>
-#include <optional>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/mutex.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cpu/team.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -66,58 +68,79 @@ void AppendActivation(Activation activation, dnnl::post_ops& ops) {
   }
 }
 
+}  // namespace
+
 // A primitive and the memory objects that it is run on, which only change their addresses.
-struct Primitive {
-  dnnl::matmul matmul;
-  memory a, b, c, bias;
-  std::unordered_map<int, memory> args;
+class OneDnnProduct {
+ public:
+  OneDnnMatmul matmul;
+  dnnl::matmul primitive;
+  memory a, b, c, bias, scratch;
+  memory::desc plain_b;
+  int64_t scratch_bytes = 0;
+  std::vector<dnnl_exec_arg_t> args;  // the memory objects above
 };
 
-// None where only the library's reference code would do it.
-std::optional<Primitive> MakePrimitive(const dnnl::engine& engine, const OneDnnMatmul& key) {
+namespace {
+
+// Null where only the library's reference code would do it, or where packing b would change
+// nothing.
+std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const OneDnnMatmul& key) {
   const auto type =
       key.dtype == DType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
   const memory::desc a = Matrix(type, key.m, key.k, key.transpose_a);
-  const memory::desc b = Matrix(type, key.k, key.n, key.transpose_b);
+  const memory::desc plain_b = Matrix(type, key.k, key.n, key.transpose_b);
+  const memory::desc b =
+      key.packed_b ? memory::desc({key.k, key.n}, type, memory::format_tag::any) : plain_b;
   const memory::desc c = Matrix(type, key.m, key.n, false);
   const memory::desc bias = Matrix(type, 1, key.n, false);
   dnnl::primitive_attr attr;
+  // The library's own scratchpad belongs to the thread that made the primitive.
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops ops;
   AppendActivation(key.activation, ops);
   attr.set_post_ops(ops);
   const dnnl::matmul::desc desc =
       key.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
   const dnnl::matmul::primitive_desc primitive_desc(desc, attr, engine);
-  if (absl::StartsWith(primitive_desc.impl_info_str(), "ref")) return std::nullopt;
-  Primitive primitive;
-  primitive.matmul = dnnl::matmul(primitive_desc);
-  primitive.a = memory(a, engine, nullptr);
-  primitive.b = memory(b, engine, nullptr);
-  primitive.c = memory(c, engine, nullptr);
-  // These share the objects above.
-  primitive.args = {
-      {DNNL_ARG_SRC, primitive.a}, {DNNL_ARG_WEIGHTS, primitive.b}, {DNNL_ARG_DST, primitive.c}};
+  if (absl::StartsWith(primitive_desc.impl_info_str(), "ref")) return nullptr;
+  if (key.packed_b && primitive_desc.weights_desc() == plain_b) return nullptr;
+  auto product = std::make_shared<OneDnnProduct>();
+  product->matmul = key;
+  product->primitive = dnnl::matmul(primitive_desc);
+  product->plain_b = plain_b;
+  product->a = memory(a, engine, nullptr);
+  product->b = memory(primitive_desc.weights_desc(), engine, nullptr);
+  product->c = memory(c, engine, nullptr);
+  product->scratch = memory(primitive_desc.scratchpad_desc(), engine, nullptr);
+  product->scratch_bytes = static_cast<int64_t>(primitive_desc.scratchpad_desc().get_size());
+  product->args = {{DNNL_ARG_SRC, product->a.get()},
+                   {DNNL_ARG_WEIGHTS, product->b.get()},
+                   {DNNL_ARG_DST, product->c.get()},
+                   {DNNL_ARG_SCRATCHPAD, product->scratch.get()}};
   if (key.has_bias) {
-    primitive.bias = memory(bias, engine, nullptr);
-    primitive.args.emplace(DNNL_ARG_BIAS, primitive.bias);
+    product->bias = memory(bias, engine, nullptr);
+    product->args.push_back({DNNL_ARG_BIAS, product->bias.get()});
   }
-  return primitive;
+  return product;
 }
 
 }  // namespace
 
-// The most recently used primitives.
+// The most recently used products.
 class OneDnn::Cache {
  public:
   Cache() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
-  std::optional<Primitive>& Find(const OneDnnMatmul& key) {
+  std::shared_ptr<OneDnnProduct> Find(const OneDnnMatmul& key) {
+    MutexLock lock(&mu_);
     const auto found = index_.find(key);
     if (found != index_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);
       return entries_.front().second;
     }
-    std::optional<Primitive> made = MakePrimitive(engine_, key);
+    const ScopedThreads threads(key.threads);
+    std::shared_ptr<OneDnnProduct> made = MakeProduct(engine_, key);
     if (entries_.size() >= kMaxPrimitives) {
       index_.erase(entries_.back().first);
       entries_.pop_back();
@@ -127,35 +150,70 @@ class OneDnn::Cache {
     return entries_.front().second;
   }
 
+  const dnnl::engine& engine() { return engine_; }
   dnnl::stream& stream() { return stream_; }
 
  private:
-  using Entries = std::list<std::pair<OneDnnMatmul, std::optional<Primitive>>>;
+  using Entries = std::list<std::pair<OneDnnMatmul, std::shared_ptr<OneDnnProduct>>>;
 
   dnnl::engine engine_;
   dnnl::stream stream_;
-  Entries entries_;  // the last used first
-  absl::flat_hash_map<OneDnnMatmul, Entries::iterator> index_;
+  Mutex mu_;
+  Entries entries_ ABSL_GUARDED_BY(mu_);  // the last used first
+  absl::flat_hash_map<OneDnnMatmul, Entries::iterator> index_ ABSL_GUARDED_BY(mu_);
 };
 
-OneDnn::OneDnn() = default;
+OneDnn::OneDnn(MemoryPool* pool) : pool_(pool), cache_(std::make_unique<Cache>()) {}
 OneDnn::~OneDnn() = default;
 
-absl::Status OneDnn::Run(const OneDnnMatmul& matmul, const void* a, const void* b, const void* bias,
+absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Find(const OneDnnMatmul& matmul) {
+  std::shared_ptr<OneDnnProduct> product;
+  TENSORD_RETURN_IF_ERROR(Guarded([&] {
+    product = cache_->Find(matmul);
+    return absl::OkStatus();
+  }));
+  if (product != nullptr) return product;
+  return absl::UnimplementedError(
+      absl::StrCat("oneDNN: no fast product of ", DTypeName(matmul.dtype), " here"));
+}
+
+absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, const void* bias,
                          void* c) {
-  return Guarded([&]() -> absl::Status {
-    if (cache_ == nullptr) cache_ = std::make_unique<Cache>();
-    std::optional<Primitive>& primitive = cache_->Find(matmul);
-    if (!primitive.has_value()) {
-      return absl::UnimplementedError(
-          absl::StrCat("oneDNN: no fast product of ", DTypeName(matmul.dtype), " here"));
-    }
+  if (product.scratch_bytes > scratch_bytes_) {
+    scratch_ = Scratch(pool_, product.scratch_bytes);
+    scratch_bytes_ = scratch_.data() != nullptr ? product.scratch_bytes : 0;
+    if (scratch_bytes_ == 0) return absl::ResourceExhaustedError("oneDNN: out of host memory");
+  }
+  return Guarded([&] {
     // The library reads through these, though its interface has no const.
-    primitive->a.set_data_handle(const_cast<void*>(a));
-    primitive->b.set_data_handle(const_cast<void*>(b));
-    primitive->c.set_data_handle(c);
-    if (matmul.has_bias) primitive->bias.set_data_handle(const_cast<void*>(bias));
-    primitive->matmul.execute(cache_->stream(), primitive->args);
+    product.a.set_data_handle(const_cast<void*>(a));
+    product.b.set_data_handle(const_cast<void*>(b));
+    product.c.set_data_handle(c);
+    if (product.matmul.has_bias) product.bias.set_data_handle(const_cast<void*>(bias));
+    if (product.scratch_bytes > 0) product.scratch.set_data_handle(scratch_.data());
+    const ScopedThreads threads(product.matmul.threads);
+    dnnl::error::wrap_c_api(
+        dnnl_primitive_execute(product.primitive.get(), cache_->stream().get(),
+                               static_cast<int>(product.args.size()), product.args.data()),
+        "could not execute a product");
+    return absl::OkStatus();
+  });
+}
+
+int64_t OneDnn::PackedBytes(const OneDnnProduct& product) {
+  return static_cast<int64_t>(product.b.get_desc().get_size());
+}
+
+bool OneDnn::ReadSameLayout(const OneDnnProduct& product, const OneDnnProduct& other) {
+  return product.b.get_desc() == other.b.get_desc();
+}
+
+absl::Status OneDnn::Pack(OneDnnProduct& product, const void* b, void* packed) {
+  return Guarded([&] {
+    memory from(product.plain_b, cache_->engine(), const_cast<void*>(b));
+    memory to(product.b.get_desc(), cache_->engine(), packed);
+    const ScopedThreads threads(product.matmul.threads);
+    dnnl::reorder(from, to).execute(cache_->stream(), from, to);
     return absl::OkStatus();
   });
 }

@@ -24,6 +24,22 @@ void Team::Bind() const {
 #endif
 }
 
+#ifdef _OPENMP
+ScopedThreads::ScopedThreads(int threads) {
+  const int before = omp_get_max_threads();
+  if (before == threads) return;
+  before_ = before;
+  omp_set_num_threads(threads);
+}
+
+ScopedThreads::~ScopedThreads() {
+  if (before_ != 0) omp_set_num_threads(before_);
+}
+#else
+ScopedThreads::ScopedThreads(int /*threads*/) {}
+ScopedThreads::~ScopedThreads() = default;
+#endif
+
 int Team::Current() {
 #ifdef _OPENMP
   return omp_get_thread_num();

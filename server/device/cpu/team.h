@@ -34,4 +34,17 @@ class Team {
   const int threads_;
 };
 
+// While it lives, what the calling thread makes OpenMP do by way of a library is done by `threads`
+// threads. With one it is done by the caller alone, which may then be any thread.
+class ScopedThreads {
+ public:
+  explicit ScopedThreads(int threads);
+  ~ScopedThreads();
+  ScopedThreads(const ScopedThreads&) = delete;
+  ScopedThreads& operator=(const ScopedThreads&) = delete;
+
+ private:
+  int before_ = 0;  // 0: nothing to restore
+};
+
 }  // namespace tensord::server::cpu

@@ -55,28 +55,33 @@ void PowLibm(const void* a_data, int a_step, const void* b_data, int b_step, voi
 template <typename T>
 void Where(const void* cond_data, int cond_step, const void* a_data, int a_step, const void* b_data,
            int b_step, void* y_data, int64_t n) {
-  const uint8_t* __restrict cond = static_cast<const uint8_t*>(cond_data);
-  const T* __restrict a = static_cast<const T*>(a_data);
-  const T* __restrict b = static_cast<const T*>(b_data);
-  T* __restrict y = static_cast<T*>(y_data);
+  const uint8_t* cond = static_cast<const uint8_t*>(cond_data);
+  const T* a = static_cast<const T*>(a_data);
+  const T* b = static_cast<const T*>(b_data);
+  T* y = static_cast<T*>(y_data);
   if (cond_step == 0) {
     const T* from = *cond != 0 ? a : b;
     const int step = *cond != 0 ? a_step : b_step;
-    if (step != 0) {
+    if (step == 0) {
+      const T value = *from;
+      for (int64_t i = 0; i < n; ++i) y[i] = value;
+    } else if (from != y) {
       memcpy(y, from, n * sizeof(T));
-    } else {
-      for (int64_t i = 0; i < n; ++i) y[i] = *from;
     }
   } else if (a_step != 0 && b_step != 0) {
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a[i] : b[i];
   } else if (a_step != 0) {
     const T b0 = *b;
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a[i] : b0;
   } else if (b_step != 0) {
     const T a0 = *a;
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a0 : b[i];
   } else {
     const T a0 = *a, b0 = *b;
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = cond[i] != 0 ? a0 : b0;
   }
 }

@@ -1,4 +1,9 @@
+#include <string.h>
+
 #include "tensord/server/device/cpu/isa/fill.h"
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
@@ -48,6 +53,44 @@ void Gather(const void* src_data, int64_t src_stride, void* dst_data, int64_t n)
   }
 }
 
+#ifdef __SSE2__
+#if defined(__AVX512F__)
+using Vector = __m512i;
+void StoreVector(void* to, const void* from) {
+  _mm512_stream_si512(static_cast<Vector*>(to), _mm512_loadu_si512(from));
+}
+#elif defined(__AVX__)
+using Vector = __m256i;
+void StoreVector(void* to, const void* from) {
+  _mm256_stream_si256(static_cast<Vector*>(to),
+                      _mm256_loadu_si256(static_cast<const Vector*>(from)));
+}
+#else
+using Vector = __m128i;
+void StoreVector(void* to, const void* from) {
+  _mm_stream_si128(static_cast<Vector*>(to), _mm_loadu_si128(static_cast<const Vector*>(from)));
+}
+#endif
+
+// Whole cache lines past the caches, what is before the first and behind the last of them through.
+void Stream(const void* src_data, void* dst_data, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  const char* src = static_cast<const char*>(src_data);
+  char* dst = static_cast<char*>(dst_data);
+  const int64_t past_line = reinterpret_cast<intptr_t>(dst) & (kLine - 1);
+  int64_t i = past_line == 0 ? 0 : kLine - past_line;
+  if (i > bytes) i = bytes;
+  memcpy(dst, src, i);
+  for (; i + kLine <= bytes; i += kLine) {
+    for (int64_t j = 0; j < kLine; j += sizeof(Vector)) StoreVector(dst + i + j, src + i + j);
+  }
+  memcpy(dst + i, src + i, bytes - i);
+  _mm_sfence();
+}
+#else
+void Stream(const void* src, void* dst, int64_t bytes) { memcpy(dst, src, bytes); }
+#endif
+
 template <typename T>
 void Fill(Loops& loops) {
   loops.transpose[SizeIndex(sizeof(T))] = Transpose<T>;
@@ -61,6 +104,7 @@ void FillLayoutLoops(Loops& loops) {
   Fill<uint16_t>(loops);
   Fill<uint32_t>(loops);
   Fill<uint64_t>(loops);
+  loops.stream = Stream;
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -64,7 +64,8 @@ constexpr bool IsComparison(BinaryOp op) { return op >= BinaryOp::kEq; }
 using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step, void* y,
                             int64_t n);
 
-// y[i] = cond[i cond_step] ? a[i a_step] : b[i b_step], by element size.
+// y[i] = cond[i cond_step] ? a[i a_step] : b[i b_step], by element size. y may be a or b, or cond
+// where the elements are bytes.
 using WhereLoop = void (*)(const void* cond, int cond_step, const void* a, int a_step,
                            const void* b, int b_step, void* y, int64_t n);
 
@@ -137,6 +138,10 @@ using TransposeLoop = void (*)(const void* src, int64_t src_stride, void* dst, i
 // dst[i] = src[i src_stride], src_stride of any sign, by element size.
 using GatherLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t n);
 
+// dst[0, bytes) = src[0, bytes), written past the caches where the processor can. For results that
+// are far larger than those: what they hold stays, and memory isn't read before it is overwritten.
+using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
+
 // ---------------------------------------------------------------- integer matmul
 
 // (M,K)·(K,N) -> (M,N), dense in c with rows c_stride apart, wrapping; a and b have any strides.
@@ -173,6 +178,7 @@ struct Loops {
   RandomLoop normal[kDTypeCount] = {};
   TransposeLoop transpose[kSizeCount] = {};
   GatherLoop gather[kSizeCount] = {};
+  StreamLoop stream = nullptr;
   IntegerMatmulLoop integer_matmul[kDTypeCount] = {};
 };
 

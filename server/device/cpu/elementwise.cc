@@ -1,0 +1,187 @@
+#include "tensord/server/device/cpu/elementwise.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "tensord/server/device/cpu/kernel.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+constexpr int kF32 = Index(DType::kFloat32);
+
+// Ops that take a dozen nanoseconds an element by libm are worth a thread earlier.
+int64_t GrainOf(UnaryOp op) {
+  return op <= UnaryOp::kRelu || op == UnaryOp::kSqrt ? kGrainElements : kGrainElements / 4;
+}
+
+int64_t GrainOf(BinaryOp op, DType dtype) {
+  if (op != BinaryOp::kPow) return kGrainElements;
+  return IsFloating(dtype) ? kGrainElements / 8 : kGrainElements / 32;
+}
+
+}  // namespace
+
+bool ElementwiseLoop::SetUnary(const Loops& loops, UnaryOp op, DType dtype) {
+  form_ = Is16Bit(dtype) ? Form::kUnary16 : Form::kUnary;
+  unary_ = loops.unary[static_cast<int>(op)][Index(ComputeDType(dtype))];
+  overwritable_ = 1;
+  grain_ = GrainOf(op);
+  if (Is16Bit(dtype)) SetConversions(loops, dtype, dtype);
+  return unary_ != nullptr;
+}
+
+bool ElementwiseLoop::SetBinary(const Loops& loops, BinaryOp op, DType dtype) {
+  form_ = Is16Bit(dtype) ? Form::kBinary16 : Form::kBinary;
+  inputs_ = 2;
+  binary_ = loops.binary[static_cast<int>(op)][Index(ComputeDType(dtype))];
+  overwritable_ = IsComparison(op) && SizeOf(dtype) != 1 ? 0 : 3;
+  grain_ = GrainOf(op, dtype);
+  if (Is16Bit(dtype)) {
+    SetConversions(loops, dtype, dtype);
+    if (IsComparison(op)) narrow_ = nullptr;
+  }
+  return binary_ != nullptr;
+}
+
+void ElementwiseLoop::SetCast(const Loops& loops, DType from, DType to) {
+  cast_ = loops.cast[Index(from)][Index(to)];
+  form_ = from == to ? Form::kCopy : cast_ != nullptr ? Form::kCast : Form::kCast16;
+  from_size_ = static_cast<uint8_t>(SizeOf(from));
+  to_size_ = static_cast<uint8_t>(SizeOf(to));
+  grain_ = kGrainElements;
+  if (form_ == Form::kCast16) SetConversions(loops, from, to);
+}
+
+void ElementwiseLoop::SetConversions(const Loops& loops, DType from, DType to) {
+  widen_ = loops.cast[Index(from)][kF32];
+  narrow_ = loops.cast[kF32][Index(to)];
+}
+
+std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops, ElementwiseOp op,
+                                                     const Attributes& attrs,
+                                                     absl::Span<const DType> inputs, DType output) {
+  ElementwiseLoop loop;
+  for (const DType dtype : inputs) {
+    if (!IsValid(dtype)) return std::nullopt;
+  }
+  if (!IsValid(output)) return std::nullopt;
+  const auto all_are = [inputs](size_t count, DType dtype) {
+    return inputs.size() == count &&
+           std::all_of(inputs.begin(), inputs.end(), [dtype](DType d) { return d == dtype; });
+  };
+  switch (op.kind) {
+    case ElementwiseOp::Kind::kNone:
+      return std::nullopt;
+    case ElementwiseOp::Kind::kGelu:
+    case ElementwiseOp::Kind::kUnary: {
+      auto unary = static_cast<UnaryOp>(op.op);
+      if (op.kind == ElementwiseOp::Kind::kGelu) {
+        unary = attrs.String("approximate") == "tanh" ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf;
+      }
+      if (!all_are(1, output) || !loop.SetUnary(loops, unary, output)) return std::nullopt;
+      return loop;
+    }
+    case ElementwiseOp::Kind::kBinary: {
+      const auto binary = static_cast<BinaryOp>(op.op);
+      if (inputs.size() != 2 || !all_are(2, inputs[0])) return std::nullopt;
+      if (output != (IsComparison(binary) ? DType::kBool : inputs[0])) return std::nullopt;
+      if (!loop.SetBinary(loops, binary, inputs[0])) return std::nullopt;
+      return loop;
+    }
+    case ElementwiseOp::Kind::kWhere:
+      if (inputs.size() != 3 || inputs[0] != DType::kBool) return std::nullopt;
+      if (inputs[1] != output || inputs[2] != output) return std::nullopt;
+      loop.form_ = Form::kWhere;
+      loop.inputs_ = 3;
+      loop.where_ = loops.where[SizeIndex(SizeOf(output))];
+      loop.overwritable_ = SizeOf(output) == 1 ? 7 : 6;
+      loop.grain_ = kGrainElements;
+      return loop;
+    case ElementwiseOp::Kind::kCast:
+      if (inputs.size() != 1) return std::nullopt;
+      loop.SetCast(loops, inputs[0], output);
+      return loop;
+  }
+  return std::nullopt;
+}
+
+void ElementwiseLoop::RunOther(const void* const* x, const int* step, void* y, int64_t n) const {
+  switch (form_) {
+    case Form::kUnary:
+    case Form::kBinary:
+      break;  // in Run()
+    case Form::kWhere:
+      return where_(x[0], step[0], x[1], step[1], x[2], step[2], y, n);
+    case Form::kCast:
+      return cast_(x[0], y, n);
+    case Form::kCopy:
+      memcpy(y, x[0], n * to_size_);
+      return;
+    case Form::kUnary16:
+      return RunUnary16(x[0], y, n);
+    case Form::kBinary16:
+      return RunBinary16(x, step, y, n);
+    case Form::kCast16:
+      return RunCast16(x[0], y, n);
+  }
+}
+
+void ElementwiseLoop::RunUnary16(const void* x, void* y, int64_t n) const {
+  float block[kBlockElements];
+  for (int64_t i = 0; i < n; i += kBlockElements) {
+    const int64_t count = std::min<int64_t>(kBlockElements, n - i);
+    widen_(Advance(x, i * 2), block, count);
+    unary_(block, block, count);
+    narrow_(block, Advance(y, i * 2), count);
+  }
+}
+
+void ElementwiseLoop::RunBinary16(const void* const* x, const int* step, void* y, int64_t n) const {
+  float a[kBlockElements], b[kBlockElements], result[kBlockElements];
+  if (step[0] == 0) widen_(x[0], a, 1);
+  if (step[1] == 0) widen_(x[1], b, 1);
+  for (int64_t i = 0; i < n; i += kBlockElements) {
+    const int64_t count = std::min<int64_t>(kBlockElements, n - i);
+    if (step[0] != 0) widen_(Advance(x[0], i * 2), a, count);
+    if (step[1] != 0) widen_(Advance(x[1], i * 2), b, count);
+    if (narrow_ == nullptr) {
+      binary_(a, step[0], b, step[1], Advance(y, i), count);
+    } else {
+      binary_(a, step[0], b, step[1], result, count);
+      narrow_(result, Advance(y, i * 2), count);
+    }
+  }
+}
+
+// By way of float32: at least one of the two dtypes is of 16 bits.
+void ElementwiseLoop::RunCast16(const void* x, void* y, int64_t n) const {
+  float block[kBlockElements];
+  for (int64_t i = 0; i < n; i += kBlockElements) {
+    const int64_t count = std::min<int64_t>(kBlockElements, n - i);
+    widen_(Advance(x, i * from_size_), block, count);
+    narrow_(block, Advance(y, i * to_size_), count);
+  }
+}
+
+void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n) {
+  constexpr int kStep[] = {1};
+  if (n > 0) {
+    ElementwiseLoop::Find(loops, {ElementwiseOp::Kind::kCast, 0}, {}, {from}, to)
+        ->Run(&x, kStep, y, n);
+  }
+}
+
+void ConvertInParallel(const Context& ctx, DType from, const void* x, DType to, void* y,
+                       int64_t n) {
+  ctx.team.For(
+      n, kGrainElements,
+      [&](int64_t begin, int64_t end) {
+        Convert(ctx.loops, from, Advance(x, begin * SizeOf(from)), to,
+                Advance(y, begin * SizeOf(to)), end - begin);
+      },
+      kBlockElements);
+}
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,83 @@
+// Elementwise ops, found once and run over dense memory any number of times.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/server/device/cpu/isa/loops.h"
+
+namespace tensord::server::cpu {
+
+inline constexpr int kMaxElementwiseInputs = 3;
+
+// An elementwise op as the kernel table names it.
+struct ElementwiseOp {
+  enum class Kind : uint8_t { kNone, kUnary, kGelu, kBinary, kWhere, kCast };
+  Kind kind = Kind::kNone;
+  uint8_t op = 0;  // a UnaryOp or a BinaryOp
+};
+
+// The op of that name; of Kind::kNone where it isn't elementwise.
+ElementwiseOp FindElementwise(absl::string_view op);
+
+// An op over given dtypes, for the calling thread. Results don't depend on how a range is cut.
+class ElementwiseLoop {
+ public:
+  // None where there is no such op over these dtypes.
+  static std::optional<ElementwiseLoop> Find(const Loops& loops, ElementwiseOp op,
+                                             const Attributes& attrs,
+                                             absl::Span<const DType> inputs, DType output);
+
+  int inputs() const { return inputs_; }
+  // Elements that are worth a thread of their own.
+  int64_t grain() const { return grain_; }
+  // Whether y may be x[input] in Run(), where both are read and written element for element.
+  bool MayOverwrite(int input) const { return (overwritable_ >> input & 1) != 0; }
+
+  // y[i] = op(x[0][i step[0]], …) for i in [0, n). Steps are 0 (one element for all) or 1, not all
+  // of them 0 unless n is 1.
+  void Run(const void* const* x, const int* step, void* y, int64_t n) const {
+    switch (form_) {
+      case Form::kUnary:
+        return unary_(x[0], y, n);
+      case Form::kBinary:
+        return binary_(x[0], step[0], x[1], step[1], y, n);
+      default:
+        return RunOther(x, step, y, n);
+    }
+  }
+
+ private:
+  // The 16-bit forms go by way of float32, in blocks.
+  enum class Form : uint8_t { kUnary, kBinary, kWhere, kCast, kCopy, kUnary16, kBinary16, kCast16 };
+
+  ElementwiseLoop() = default;
+  bool SetUnary(const Loops& loops, UnaryOp op, DType dtype);
+  bool SetBinary(const Loops& loops, BinaryOp op, DType dtype);
+  void SetCast(const Loops& loops, DType from, DType to);
+  void SetConversions(const Loops& loops, DType from, DType to);
+
+  void RunOther(const void* const* x, const int* step, void* y, int64_t n) const;
+  void RunUnary16(const void* x, void* y, int64_t n) const;
+  void RunBinary16(const void* const* x, const int* step, void* y, int64_t n) const;
+  void RunCast16(const void* x, void* y, int64_t n) const;
+
+  Form form_ = Form::kCopy;
+  uint8_t inputs_ = 1;
+  uint8_t overwritable_ = 0;  // bit i: input i
+  uint8_t from_size_ = 0, to_size_ = 0;
+  union {
+    UnaryLoop unary_ = nullptr;
+    BinaryLoop binary_;
+    WhereLoop where_;
+    CastLoop cast_;
+  };
+  CastLoop widen_ = nullptr;
+  CastLoop narrow_ = nullptr;  // null for a comparison, whose result is bytes already
+  int64_t grain_ = 0;
+};
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,316 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/server/device/cpu/broadcast.h"
+#include "tensord/server/device/cpu/cpu_buffer.h"
+#include "tensord/server/device/cpu/elementwise.h"
+#include "tensord/server/device/cpu/prepare.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+constexpr int kMaxInputs = 32;
+constexpr int kMaxSteps = 64;
+// Blocks of intermediate elements that a thread holds at once.
+constexpr int kMaxSlots = 12;
+constexpr int64_t kSlotBytes = kBlockElements * 8;
+constexpr int kNoSlot = -1;
+
+// What a step reads: an input, or the result of an earlier step, by its place among all of them.
+using Source = int;
+
+struct Step {
+  explicit Step(const ElementwiseLoop& l) : loop(l) {}
+
+  ElementwiseLoop loop;
+  Source operands[kMaxElementwiseInputs] = {};
+  int64_t element_bytes = 0;  // of the result
+  // One element for all, because every operand is.
+  bool uniform = false;
+  int slot = kNoSlot;  // kNoSlot: the output's own memory
+};
+
+// An input that is neither of the output's shape nor a single element.
+struct BroadcastInput {
+  int input;
+  int slot;
+  BroadcastNest nest;
+};
+
+// What is done to each block, worked out beforehand.
+struct FusedPlan {
+  int inputs = 0;
+  int64_t elements = 0;
+  int64_t output_bytes = 0;          // of an element
+  int64_t advance[kMaxInputs] = {};  // bytes from element to element; 0: one for all
+  std::vector<char> uniform;         // by source: one element for all
+  std::vector<BroadcastInput> broadcasts;
+  std::vector<Step> steps;
+  int64_t grain = 0;
+  bool streams = false;  // the result goes past the caches
+  uint32_t in_place_inputs = 0;
+};
+
+// Results larger than the last-level cache aren't kept in it.
+int64_t CacheBytes() {
+  static const int64_t bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
+  return bytes;
+}
+
+class Planner {
+ public:
+  Planner(const Loops& loops, const FusedSpec& spec) : loops_(loops), spec_(spec) {}
+
+  absl::StatusOr<FusedPlan> Plan() {
+    const auto inputs = spec_.inputs.size();
+    if (inputs > kMaxInputs || spec_.steps.empty() || spec_.steps.size() > kMaxSteps) {
+      return absl::UnimplementedError(absl::StrCat("cpu: no fused kernel of ", inputs,
+                                                   " inputs and ", spec_.steps.size(), " steps"));
+    }
+    plan_.inputs = static_cast<int>(inputs);
+    plan_.elements = spec_.output->num_elements();
+    plan_.output_bytes = SizeOf(spec_.output->dtype);
+    for (int i = 0; i < plan_.inputs; ++i) {
+      dtypes_.push_back(spec_.inputs[i].dtype);
+    }
+    for (const FusedSpec::Step& step : spec_.steps) {
+      const absl::Status status = AddStep(step);
+      if (!status.ok()) return status;
+    }
+    SetGrain();
+    plan_.streams = plan_.elements * plan_.output_bytes > CacheBytes();
+    AddInputs();
+    if (!AssignSlots()) {
+      return absl::UnimplementedError("cpu: too many intermediate values for a fused kernel");
+    }
+    SetInPlaceInputs();
+    return std::move(plan_);
+  }
+
+ private:
+  absl::Status AddStep(const FusedSpec::Step& step) {
+    absl::InlinedVector<DType, kMaxElementwiseInputs> dtypes;
+    absl::InlinedVector<Source, kMaxElementwiseInputs> sources;
+    for (const int operand : step.operands) {
+      const Source source = operand >= 0 ? operand : plan_.inputs - operand - 1;
+      if (source >= static_cast<Source>(dtypes_.size()) ||
+          (operand >= 0 && operand >= plan_.inputs)) {
+        return absl::InternalError("cpu: a fused step reads what isn't there yet");
+      }
+      sources.push_back(source);
+      dtypes.push_back(dtypes_[source]);
+    }
+    const std::optional<ElementwiseLoop> loop = ElementwiseLoop::Find(
+        loops_, FindElementwise(step.schema->name), *step.attrs, dtypes, step.dtype);
+    if (!loop.has_value()) {
+      return absl::UnimplementedError(absl::StrCat("cpu: ", step.schema->name, " over ",
+                                                   DTypeName(step.dtype), " can't be fused"));
+    }
+    Step& added = plan_.steps.emplace_back(*loop);
+    std::copy(sources.begin(), sources.end(), added.operands);
+    added.element_bytes = SizeOf(step.dtype);
+    dtypes_.push_back(step.dtype);
+    return absl::OkStatus();
+  }
+
+  // As much work as its steps have together is worth a thread.
+  void SetGrain() {
+    double share = 0;
+    for (const Step& step : plan_.steps) share += 1.0 / static_cast<double>(step.loop.grain());
+    plan_.grain = std::max<int64_t>(1, static_cast<int64_t>(1 / share));
+  }
+
+  void AddInputs() {
+    for (int i = 0; i < plan_.inputs; ++i) {
+      const TensorSpec& input = spec_.inputs[i];
+      plan_.uniform.push_back(0);
+      if (input.num_elements() == plan_.elements) {
+        plan_.advance[i] = SizeOf(input.dtype);
+      } else if (input.num_elements() == 1) {
+        plan_.uniform[i] = 1;
+      } else {
+        const TensorSpec* const specs[] = {&input};
+        plan_.broadcasts.push_back({i, kNoSlot, MakeNest(specs, *spec_.output)});
+      }
+    }
+    for (Step& step : plan_.steps) {
+      step.uniform = true;
+      for (int i = 0; i < step.loop.inputs(); ++i) {
+        step.uniform = step.uniform && plan_.uniform[step.operands[i]] != 0;
+      }
+      plan_.uniform.push_back(step.uniform ? 1 : 0);
+    }
+  }
+
+  // Every value has a slot from the step that makes it to the last that reads it; a step writes
+  // over an operand that nobody reads after it, where its loop can. Uniform values, gathered inputs
+  // and what goes past the caches keep their slots for good.
+  bool AssignSlots() {
+    const int steps = static_cast<int>(plan_.steps.size());
+    std::vector<int> last_read(plan_.inputs + steps, kNoSlot);
+    for (int s = 0; s < steps; ++s) {
+      for (int i = 0; i < plan_.steps[s].loop.inputs(); ++i) {
+        last_read[plan_.steps[s].operands[i]] = s;
+      }
+    }
+    for (BroadcastInput& broadcast : plan_.broadcasts) {
+      if (!TakeSlot(broadcast.slot)) return false;
+    }
+    for (int s = 0; s < steps; ++s) {
+      Step& step = plan_.steps[s];
+      const bool to_output = s + 1 == steps && !plan_.streams && !step.uniform;
+      if (!to_output && !Reuse(step, s, last_read) && !TakeSlot(step.slot)) return false;
+      for (int i = 0; i < step.loop.inputs(); ++i) {
+        const Source source = step.operands[i];
+        if (source < plan_.inputs || last_read[source] != s) continue;
+        const Step& made = plan_.steps[source - plan_.inputs];
+        if (made.uniform || made.slot == step.slot) continue;
+        last_read[source] = kNoSlot;  // an operand may be named twice
+        free_.push_back(made.slot);
+      }
+    }
+    return true;
+  }
+
+  bool Reuse(Step& step, int s, const std::vector<int>& last_read) {
+    if (step.uniform) return false;
+    for (int i = 0; i < step.loop.inputs(); ++i) {
+      const Source source = step.operands[i];
+      if (source < plan_.inputs || last_read[source] != s || !step.loop.MayOverwrite(i)) continue;
+      const Step& made = plan_.steps[source - plan_.inputs];
+      if (made.uniform || made.element_bytes != step.element_bytes) continue;
+      step.slot = made.slot;
+      return true;
+    }
+    return false;
+  }
+
+  bool TakeSlot(int& slot) {
+    if (!free_.empty()) {
+      slot = free_.back();
+      free_.pop_back();
+      return true;
+    }
+    slot = slots_++;
+    return slots_ <= kMaxSlots;
+  }
+
+  // A block of the output is written when all steps before the last have read theirs.
+  void SetInPlaceInputs() {
+    const Step& last = plan_.steps.back();
+    for (int i = 0; i < plan_.inputs; ++i) {
+      bool may = HasElementsOf(spec_.inputs[i], *spec_.output);
+      for (int j = 0; j < last.loop.inputs() && !plan_.streams; ++j) {
+        may = may && (last.operands[j] != i || last.loop.MayOverwrite(j));
+      }
+      if (may) plan_.in_place_inputs |= 1u << i;
+    }
+  }
+
+  const Loops& loops_;
+  const FusedSpec& spec_;
+  FusedPlan plan_;
+  std::vector<DType> dtypes_;  // by source
+  std::vector<int> free_;
+  int slots_ = 0;
+};
+
+// One thread's share.
+class BlockRunner {
+ public:
+  BlockRunner(const Loops& loops, const FusedPlan& plan, const void* const* inputs, void* output)
+      : loops_(loops), plan_(plan), output_(output), inputs_(inputs) {
+    for (int i = 0; i < plan.inputs; ++i) at_[i] = inputs[i];
+    for (const Step& step : plan.steps) {
+      if (step.uniform) RunStep(step, slots_[step.slot], 1);
+    }
+  }
+
+  void Run(int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at += kBlockElements) {
+      Block(at, std::min<int64_t>(kBlockElements, end - at));
+    }
+  }
+
+ private:
+  void Block(int64_t at, int64_t n) {
+    for (int i = 0; i < plan_.inputs; ++i) at_[i] = Advance(inputs_[i], at * plan_.advance[i]);
+    for (const BroadcastInput& broadcast : plan_.broadcasts) {
+      char* slot = slots_[broadcast.slot];
+      GatherBroadcast(loops_, broadcast.nest, inputs_[broadcast.input], at, n, slot);
+      at_[broadcast.input] = slot;
+    }
+    char* to = Advance(output_, at * plan_.output_bytes);
+    for (const Step& step : plan_.steps) {
+      if (!step.uniform) RunStep(step, step.slot == kNoSlot ? to : slots_[step.slot], n);
+    }
+    const Step& last = plan_.steps.back();
+    if (last.uniform) {
+      loops_.gather[SizeIndex(plan_.output_bytes)](slots_[last.slot], 0, to, n);
+    } else if (last.slot != kNoSlot) {
+      loops_.stream(slots_[last.slot], to, n * plan_.output_bytes);
+    }
+  }
+
+  void RunStep(const Step& step, void* y, int64_t n) {
+    const void* x[kMaxElementwiseInputs];
+    int advance[kMaxElementwiseInputs];
+    for (int i = 0; i < step.loop.inputs(); ++i) {
+      x[i] = at_[step.operands[i]];
+      advance[i] = IsUniform(step.operands[i]) ? 0 : 1;
+    }
+    step.loop.Run(x, advance, y, n);
+    at_[plan_.inputs + (&step - plan_.steps.data())] = y;
+  }
+
+  bool IsUniform(Source source) const { return plan_.uniform[source] != 0; }
+
+  const Loops& loops_;
+  const FusedPlan& plan_;
+  void* const output_;
+  const void* const* const inputs_;
+  const void* at_[kMaxInputs + kMaxSteps];  // where each source's block is
+  alignas(64) char slots_[kMaxSlots][kSlotBytes];
+};
+
+class FusedElementwise final : public PreparedKernel {
+ public:
+  FusedElementwise(const PrepareContext& ctx, FusedPlan plan)
+      : plan_(std::move(plan)), ctx_(plan_.elements < 2 * plan_.grain ? ctx.alone : ctx.team) {
+    brief_ = &ctx_ == &ctx.alone;
+    in_place_inputs_ = plan_.in_place_inputs;
+  }
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+    const void* from[kMaxInputs];
+    for (int i = 0; i < plan_.inputs; ++i) from[i] = inputs[i]->data();
+    static_cast<CpuBuffer*>(output)->BeforeOverwrite();
+    void* const to = output->data();
+    ctx_.team.For(
+        plan_.elements, plan_.grain,
+        [&](int64_t begin, int64_t end) {
+          BlockRunner(ctx_.loops, plan_, from, to).Run(begin, end);
+        },
+        kBlockElements);
+    return absl::OkStatus();
+  }
+
+ private:
+  const FusedPlan plan_;
+  const Context& ctx_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const PrepareContext& ctx,
+                                                                        const FusedSpec& spec) {
+  absl::StatusOr<FusedPlan> plan = Planner(ctx.team.loops, spec).Plan();
+  if (!plan.ok()) return plan.status();
+  return std::make_unique<FusedElementwise>(ctx, *std::move(plan));
+}
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,100 @@
+#include "tensord/server/device/cpu/packed_weights.h"
+
+#include <utility>
+
+namespace tensord::server::cpu {
+namespace {
+
+// Packing costs about as much as a product: it is done for who has come this often.
+constexpr int kUsesBeforePacking = 3;
+// Uses after which it is tried again where there was no room.
+constexpr int kUsesBetweenTries = 64;
+
+}  // namespace
+
+// Memory of the pool that the accountant knows of.
+class PackedWeights::Copy {
+ public:
+  Copy(MemoryAccountant* accountant, std::shared_ptr<OneDnnProduct> layout, Scratch memory,
+       int64_t bytes)
+      : accountant_(accountant),
+        layout_(std::move(layout)),
+        memory_(std::move(memory)),
+        bytes_(bytes) {}
+  ~Copy() { accountant_->Release(bytes_); }
+
+  const OneDnnProduct& layout() const { return *layout_; }
+  const void* data() const { return memory_.data(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  MemoryAccountant* const accountant_;
+  const std::shared_ptr<OneDnnProduct> layout_;  // a product that reads it
+  const Scratch memory_;
+  const int64_t bytes_;
+};
+
+const void* PackedWeights::DataOf(const Copy& copy) { return copy.data(); }
+
+std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
+    const Buffer* weight, const std::shared_ptr<OneDnnProduct>& product) {
+  {
+    MutexLock lock(&mu_);
+    Entry& entry = entries_[weight];
+    if (entry.copy != nullptr) {
+      turns_.splice(turns_.begin(), turns_, entry.turn);
+      const bool fits = OneDnn::ReadSameLayout(*product, entry.copy->layout());
+      return fits ? entry.copy : nullptr;
+    }
+    if (++entry.uses < kUsesBeforePacking) return nullptr;
+  }
+  std::shared_ptr<const Copy> copy = MakeCopy(weight, product);
+  MutexLock lock(&mu_);
+  Entry& entry = entries_[weight];
+  if (copy == nullptr) {
+    entry.uses = kUsesBeforePacking - kUsesBetweenTries;
+    return nullptr;
+  }
+  entry.copy = copy;
+  turns_.push_front(weight);
+  entry.turn = turns_.begin();
+  return copy;
+}
+
+std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
+    const Buffer* weight, const std::shared_ptr<OneDnnProduct>& product) {
+  const int64_t bytes = OneDnn::PackedBytes(*product);
+  if (!accountant_->Reserve(bytes).ok()) return nullptr;
+  Scratch memory(pool_, bytes);
+  if (memory.data() == nullptr || !onednn_->Pack(*product, weight->data(), memory.data()).ok()) {
+    accountant_->Release(bytes);
+    return nullptr;
+  }
+  return std::make_shared<const Copy>(accountant_, product, std::move(memory), bytes);
+}
+
+void PackedWeights::Forget(const Buffer* weight) {
+  std::shared_ptr<const Copy> freed;  // outside the lock
+  MutexLock lock(&mu_);
+  const auto found = entries_.find(weight);
+  if (found == entries_.end()) return;
+  if (found->second.copy != nullptr) turns_.erase(found->second.turn);
+  freed = std::move(found->second.copy);
+  entries_.erase(found);
+}
+
+bool PackedWeights::Release(int64_t bytes) {
+  std::list<std::shared_ptr<const Copy>> freed;
+  MutexLock lock(&mu_);
+  while (bytes > 0 && !turns_.empty()) {
+    Entry& entry = entries_[turns_.back()];
+    turns_.pop_back();
+    bytes -= entry.copy->bytes();
+    entry.uses = kUsesBeforePacking - kUsesBetweenTries;
+    freed.push_back(std::move(entry.copy));
+    entry.copy = nullptr;
+  }
+  return !freed.empty();
+}
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,42 @@
+// Kernels made ready for a device's plans to run again and again (PreparedKernel in ../device.h).
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/server/device/cpu/kernel.h"
+
+namespace tensord::server::cpu {
+
+class PackedWeights;
+
+// What prepared kernels run in; outlives them.
+struct PrepareContext {
+  const Context& team;   // on the executor's thread, with the others to help
+  const Context& alone;  // on any thread, without them: for brief kernels
+  PackedWeights& packed_weights;
+};
+
+// All of these are thread-safe.
+
+// An elementwise op. Null where the op isn't one, or there is none over these dtypes.
+std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
+                                                   const KernelSpec& spec);
+
+// matmul and linear. Null for other ops, and where the operands are empty or ill-typed.
+std::unique_ptr<PreparedKernel> PrepareProduct(const PrepareContext& ctx, const KernelSpec& spec);
+
+// Any op that has a kernel; null otherwise.
+std::unique_ptr<PreparedKernel> PrepareAny(const PrepareContext& ctx, const KernelSpec& spec);
+
+// Elementwise ops in blocks that stay in the cache, in one pass over memory. UNIMPLEMENTED where
+// one of them isn't elementwise, or there are too many.
+absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const PrepareContext& ctx,
+                                                                        const FusedSpec& spec);
+
+// Which inputs the output of an elementwise kernel may overwrite, from what its loop allows: those
+// that have the output's elements, one for one.
+bool HasElementsOf(const TensorSpec& input, const TensorSpec& output);
+
+}  // namespace tensord::server::cpu

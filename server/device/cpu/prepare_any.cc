@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <utility>
+
+#include "tensord/server/device/cpu/prepare.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// Elements read and written by a kernel that any thread may run: about 20 µs at 5 ns each.
+constexpr int64_t kBriefElements = kGrainElements / 4;
+
+// A kernel of the table, with its operands' descriptions kept.
+class TableKernel final : public PreparedKernel {
+ public:
+  TableKernel(const PrepareContext& ctx, Kernel kernel, const KernelSpec& spec)
+      : kernel_(kernel),
+        schema_(spec.schema),
+        attrs_(*spec.attrs),
+        inputs_(spec.inputs.begin(), spec.inputs.end()),
+        output_(*spec.output),
+        ctx_(IsBrief(spec) ? ctx.alone : ctx.team) {
+    for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
+    brief_ = &ctx_ == &ctx.alone;
+  }
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+    for (size_t i = 0; i < inputs.size(); ++i) operands_[i].data = inputs[i]->data();
+    return kernel_(ctx_, {schema_, &attrs_, operands_, {&output_, output->data()}});
+  }
+
+ private:
+  static bool IsBrief(const KernelSpec& spec) {
+    int64_t elements = spec.output->num_elements();
+    for (const TensorSpec& input : spec.inputs) {
+      elements = std::max(elements, input.num_elements());
+    }
+    return elements <= kBriefElements && spec.inputs.size() <= 8;
+  }
+
+  const Kernel kernel_;
+  const OpSchema* const schema_;
+  const Attributes attrs_;
+  const absl::InlinedVector<TensorSpec, 3> inputs_;
+  const TensorSpec output_;
+  absl::InlinedVector<Operand, 3> operands_;
+  const Context& ctx_;
+};
+
+}  // namespace
+
+std::unique_ptr<PreparedKernel> PrepareAny(const PrepareContext& ctx, const KernelSpec& spec) {
+  const Kernel kernel = FindKernel(spec.schema->name);
+  if (kernel == nullptr) return nullptr;
+  return std::make_unique<TableKernel>(ctx, kernel, spec);
+}
+
+}  // namespace tensord::server::cpu

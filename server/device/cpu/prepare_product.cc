@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <utility>
+
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cpu/cpu_buffer.h"
+#include "tensord/server/device/cpu/gemm.h"
+#include "tensord/server/device/cpu/packed_weights.h"
+#include "tensord/server/device/cpu/prepare.h"
+
+namespace tensord::server::cpu {
+namespace {
+
+// What one thread does in a few microseconds: multiplications, and elements in memory.
+constexpr int64_t kBriefProducts = 64 * 64 * 64;
+constexpr int64_t kBriefElements = 64 * 1024;
+// Packing pays where the weight isn't small and the other operand's rows are few.
+constexpr int64_t kLeastPackedElements = 64 * 1024;
+constexpr int64_t kMostPackedRows = 512;
+
+class PreparedProduct final : public PreparedKernel {
+ public:
+  PreparedProduct(const PrepareContext& ctx, const KernelSpec& spec, bool linear);
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override;
+
+ private:
+  void FindLibraryProducts();
+  bool IsBrief() const;
+  KernelCall Call() { return {schema_, &attrs_, operands_, {&output_, nullptr}}; }
+  absl::StatusOr<bool> RunPacked(const Buffer& weight, const void* a, const void* bias, void* c);
+
+  const OpSchema* const schema_;
+  const Attributes attrs_;
+  const absl::InlinedVector<TensorSpec, 3> inputs_;
+  const TensorSpec output_;
+  const bool linear_;
+  absl::InlinedVector<Operand, 3> operands_;
+  BatchedGemm gemm_;
+  Activation activation_ = Activation::kNone;
+  PackedWeights& packed_weights_;
+  const Context* ctx_;
+  // Where the library does all of it; null otherwise. The other reads a packed weight.
+  std::shared_ptr<OneDnnProduct> product_, packed_product_;
+};
+
+PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& spec, bool linear)
+    : schema_(spec.schema),
+      attrs_(*spec.attrs),
+      inputs_(spec.inputs.begin(), spec.inputs.end()),
+      output_(*spec.output),
+      linear_(linear),
+      packed_weights_(ctx.packed_weights),
+      ctx_(&ctx.team) {
+  for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
+  gemm_ = linear ? LinearGemm(Call()) : MatmulGemm(Call());
+  if (linear) activation_ = ActivationOf(attrs_.String("activation"));
+  brief_ = IsBrief();
+  if (brief_) ctx_ = &ctx.alone;
+  FindLibraryProducts();
+}
+
+bool PreparedProduct::IsBrief() const {
+  const int64_t products = gemm_.items * gemm_.m * gemm_.n * gemm_.k;
+  const int64_t elements = gemm_.a_elements + gemm_.b_elements + output_.num_elements();
+  const bool by_library = gemm_.dtype == DType::kFloat32 || gemm_.dtype == DType::kFloat64;
+  return products <= (by_library ? kBriefProducts : kBriefProducts / 8) &&
+         elements <= kBriefElements;
+}
+
+void PreparedProduct::FindLibraryProducts() {
+  const bool float32 = gemm_.dtype == DType::kFloat32;
+  if (gemm_.items != 1 || gemm_.k == 0 || (!float32 && gemm_.dtype != DType::kBFloat16)) return;
+  if (!PrefersOneDnn(gemm_)) return;
+  OneDnnMatmul matmul = MakeOneDnnMatmul(*ctx_, gemm_, inputs_.size() == 3, activation_);
+  // What can't be had here is found out, and said, by the way without it.
+  auto product = ctx_->onednn.Find(matmul);
+  if (!product.ok()) return;
+  product_ = *std::move(product);
+  if (gemm_.m > kMostPackedRows || gemm_.b_elements < kLeastPackedElements) return;
+  matmul.packed_b = true;
+  auto packed = ctx_->onednn.Find(matmul);
+  if (packed.ok()) packed_product_ = *std::move(packed);
+}
+
+absl::StatusOr<bool> PreparedProduct::RunPacked(const Buffer& weight, const void* a,
+                                                const void* bias, void* c) {
+  static_cast<const CpuBuffer&>(weight).MarkPacked();
+  const auto copy = packed_weights_.Use(&weight, packed_product_);
+  if (copy == nullptr) return false;
+  TENSORD_RETURN_IF_ERROR(
+      ctx_->onednn.Run(*packed_product_, a, PackedWeights::DataOf(*copy), bias, c));
+  return true;
+}
+
+absl::Status PreparedProduct::Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
+  const void* a = inputs[0]->data();
+  const void* b = inputs[1]->data();
+  const void* bias = inputs.size() == 3 ? inputs[2]->data() : nullptr;
+  if (packed_product_ != nullptr) {
+    TENSORD_ASSIGN_OR_RETURN(const bool done, RunPacked(*inputs[1], a, bias, output->data()));
+    if (done) return absl::OkStatus();
+  }
+  if (product_ != nullptr) return ctx_->onednn.Run(*product_, a, b, bias, output->data());
+  gemm_.a = a;
+  gemm_.b = b;
+  gemm_.c = output->data();
+  if (linear_) return RunLinear(*ctx_, Call(), gemm_, bias, activation_);
+  return RunGemm(*ctx_, Call(), gemm_);
+}
+
+}  // namespace
+
+std::unique_ptr<PreparedKernel> PrepareProduct(const PrepareContext& ctx, const KernelSpec& spec) {
+  const bool linear = spec.schema->name == "linear";
+  if (!linear && spec.schema->name != "matmul") return nullptr;
+  const DType dtype = spec.output->dtype;
+  if (spec.output->num_elements() == 0 || (linear && !IsFloating(dtype))) return nullptr;
+  for (const TensorSpec& input : spec.inputs) {
+    if (input.dtype != dtype) return nullptr;
+  }
+  return std::make_unique<PreparedProduct>(ctx, spec, linear);
+}
+
+}  // namespace tensord::server::cpu
