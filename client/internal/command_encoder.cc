@@ -37,9 +37,9 @@ void PatchLength(size_t length, char* at) {
 
 }  // namespace
 
-void CommandEncoder::Attach(const std::string& session) {
+void CommandEncoder::Attach(const v1::Attach& attach) {
   v1::SessionStreamRequest request;
-  request.mutable_attach()->set_session(session);
+  *request.mutable_attach() = attach;
   request.AppendToString(&bytes_);
 }
 

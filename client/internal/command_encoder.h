@@ -14,7 +14,7 @@ namespace tensord::internal {
 class CommandEncoder {
  public:
   // The message that attaches the stream.
-  void Attach(const std::string& session);
+  void Attach(const v1::Attach& attach);
   void Append(const v1::Command& command);
   // A step of a Batch: an op by the number of its definition, or letting go of a handle.
   void AppendStep(uint64_t definition, uint64_t output, absl::Span<const uint64_t> inputs);

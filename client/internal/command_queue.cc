@@ -9,8 +9,17 @@
 namespace tensord::internal {
 
 void CommandQueue::Attach(const std::string& session) {
+  // Often enough that nobody waits for room while there is some.
+  constexpr int64_t kShare = 8;
+  constexpr int64_t kMost = 1 << 24;
+  v1::Attach attach;
+  attach.set_session(session);
+  attach.set_ack_commands(
+      static_cast<uint32_t>(std::clamp<int64_t>(max_pending_commands_ / kShare, 1, kMost)));
+  attach.set_ack_bytes(
+      static_cast<uint32_t>(std::clamp<int64_t>(max_pending_bytes_ / kShare, 1, kMost)));
   MutexLock lock(&mu_);
-  encoder_.Attach(session);
+  encoder_.Attach(attach);
 }
 
 bool CommandQueue::FullLocked() const {

@@ -1,5 +1,6 @@
 #include "tensord/client/internal/stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,8 +86,8 @@ void Stream::Run() {
       polled_ = true;
       standing_back_.store(false, std::memory_order_relaxed);
     }
-    if (queue_->untaken() > 0) Send();
-    Poll(/*spin=*/false);
+    if (!holding_.load(std::memory_order_relaxed)) SendHeld();
+    PollInBackground();
     MutexLock lock(&mu_);
     polled_ = false;
     // Whoever waited has its answer and is about to go on.
@@ -97,6 +98,7 @@ void Stream::Run() {
 void Stream::StandBackLocked() {
   stand_back_until_ = Clock::now() + kStandBack;
   standing_back_.store(true, std::memory_order_relaxed);
+  holding_.store(false, std::memory_order_relaxed);
 }
 
 void Stream::Help() {
@@ -109,14 +111,15 @@ void Stream::Help() {
 }
 
 absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
-  Flush();
+  if (!writing_.load()) Send();
   {
     MutexLock lock(&mu_);
     ++waiting_;
     while (!polled_ && !ended_ && !replies_->Arrived(reply)) {
       polled_ = true;
       mu_.Unlock();
-      Poll(/*spin=*/true);
+      holding_.store(false, std::memory_order_relaxed);
+      PollForWaiter();
       mu_.Lock();
       polled_ = false;
     }
@@ -134,10 +137,10 @@ absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
   return answer;
 }
 
-void Stream::Poll(bool spin) {
+void Stream::PollForWaiter() {
   void* tag = nullptr;
   bool ok = false;
-  if (spin && spin_ > spin_.zero()) {
+  if (spin_ > spin_.zero()) {
     const auto until = Clock::now() + spin_;
     do {
       const auto next = events_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
@@ -148,6 +151,33 @@ void Stream::Poll(bool spin) {
     } while (Clock::now() < until);
   }
   if (events_.Next(&tag, &ok)) Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);
+}
+
+void Stream::PollInBackground() {
+  void* tag = nullptr;
+  bool ok = false;
+  if (!holding_.load(std::memory_order_relaxed)) {
+    if (events_.Next(&tag, &ok)) Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);
+    return;
+  }
+  const auto left = std::max(held_until_ - Clock::now(), Clock::duration::zero());
+  const gpr_timespec deadline =
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                   gpr_time_from_nanos(std::chrono::nanoseconds(left).count(), GPR_TIMESPAN));
+  if (events_.AsyncNext(&tag, &ok, deadline) == grpc::CompletionQueue::GOT_EVENT) {
+    Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);
+  }
+  if (Clock::now() < held_until_) return;
+  holding_.store(false, std::memory_order_relaxed);
+  SendHeld();
+}
+
+void Stream::SendHeld() {
+  if (queue_->untaken() == 0 || writing_.load()) return;
+  Send();
+  // More is likely to come: it goes together.
+  held_until_ = Clock::now() + kHold;
+  holding_.store(true, std::memory_order_relaxed);
 }
 
 void Stream::Handle(Event event, bool ok) {
@@ -161,7 +191,11 @@ void Stream::Handle(Event event, bool ok) {
     case Event::kWritten:
       if (!ok) over_.store(true, std::memory_order_release);
       writing_.store(false);
-      if (ok) Send();
+      if (ok && AnyWaits()) {
+        Send();
+      } else if (ok && !holding_.load(std::memory_order_relaxed)) {
+        SendHeld();
+      }
       FinishIfOver();
       return;
     case Event::kRead:
@@ -178,6 +212,11 @@ void Stream::Handle(Event event, bool ok) {
       End();
       return;
   }
+}
+
+bool Stream::AnyWaits() {
+  MutexLock lock(&mu_);
+  return waiting_ > 0;
 }
 
 void Stream::FinishIfOver() {

@@ -39,6 +39,7 @@ class Stream {
   // Something has been pushed: sends it if the wire is idle.
   void Flush() {
     if (!writing_.load(std::memory_order_seq_cst)) {
+      if (holding_.load(std::memory_order_relaxed) && queue_->untaken() < kMostHeld) return;
       Send();
     } else if (standing_back_.load(std::memory_order_relaxed) &&
                queue_->untaken() >= kUntakenBeforeHelp) {
@@ -64,6 +65,10 @@ class Stream {
  private:
   // Commands that may pile up behind a write while nobody polls.
   static constexpr int64_t kUntakenBeforeHelp = 16;
+  // While a program goes on giving commands, messages go out at this distance, or when so many
+  // commands have come together: each costs both ends a thread's wake-up.
+  static constexpr auto kHold = std::chrono::microseconds(100);
+  static constexpr int64_t kMostHeld = 4096;
   static constexpr auto kStandBack = std::chrono::milliseconds(1);
 
   enum class Event : intptr_t { kStarted = 1, kWritten, kRead, kFinished };
@@ -72,8 +77,12 @@ class Stream {
   void Send();
   void Run();
   void StandBackLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Handles one event; waits for it. The caller has the token, and no lock.
-  void Poll(bool spin);
+  // Handles one event; waits for it, for a waiting thread or until what is held is due. The caller
+  // has the token, and no lock.
+  void PollForWaiter();
+  void PollInBackground();
+  void SendHeld();
+  bool AnyWaits();
   void Handle(Event event, bool ok);
   void Received();
   void FinishIfOver();
@@ -97,6 +106,8 @@ class Stream {
   std::atomic<bool> over_{false};    // no more writes
   std::atomic<bool> reading_over_{false};
   std::atomic<bool> standing_back_{false};
+  std::atomic<bool> holding_{false};  // until held_until_, which the polling thread keeps
+  Clock::time_point held_until_;
 
   Mutex mu_;
   CondVar changed_;                           // for the stream's own thread

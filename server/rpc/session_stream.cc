@@ -99,6 +99,8 @@ absl::Status SessionStreamReactor::Attach(const v1::SessionStreamRequest& reques
   // The client hears at once where the session stands, also when it comes back to it.
   received_ = taken_ = session_->commands_received();
   acked_ = ~uint64_t{0};
+  ack_commands_ = request.attach().ack_commands();
+  ack_bytes_ = request.attach().ack_bytes();
   packed_ = std::make_unique<PackedOps>(context_->engine, session_.ref());
   return absl::OkStatus();
 }
@@ -112,6 +114,7 @@ absl::Status SessionStreamReactor::TakeIn(const v1::SessionStreamRequest& reques
   session_->NotifyReceived(taken_);
   MutexLock lock(&mu_);
   received_ = taken_;
+  unacked_bytes_ += static_cast<int64_t>(request.ByteSizeLong());
   return status;
 }
 
@@ -289,6 +292,12 @@ void SessionStreamReactor::ReadOn() {
   }
 }
 
+bool SessionStreamReactor::MustAckLocked() const {
+  if (!attached_ || acked_ == received_) return false;
+  return acked_ > received_ || half_closed_ || draining_ || received_ - acked_ >= ack_commands_ ||
+         (ack_bytes_ != 0 && unacked_bytes_ >= ack_bytes_);
+}
+
 grpc::Status SessionStreamReactor::EndStatus() const {
   if (draining_) return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
   if (attached_) return grpc::Status::OK;
@@ -307,8 +316,8 @@ void SessionStreamReactor::MaybeWrite() {
       StartRead(&request_);
     }
     if (writing_ || finished_) return;
-    const bool news = !errors_.empty() || !fetches_.empty() || !barriers_.empty() ||
-                      (attached_ && acked_ != received_);
+    const bool news =
+        !errors_.empty() || !fetches_.empty() || !barriers_.empty() || MustAckLocked();
     if (!news) {
       const bool ending = half_closed_ || draining_;
       if (ending && unanswered_ == 0) {
@@ -322,6 +331,7 @@ void SessionStreamReactor::MaybeWrite() {
     response_.Clear();
     response_.set_commands_received(received_);
     acked_ = received_;
+    unacked_bytes_ = 0;
     for (size_t i = 0; i < kErrorsPerResponse && !errors_.empty(); ++i) {
       *response_.add_errors() = std::move(errors_.front());
       errors_.pop_front();

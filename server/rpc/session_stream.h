@@ -62,6 +62,7 @@ class SessionStreamReactor final
   void Watch(const TensorRef& tensor, uint64_t number);
 
   void ReadOn();
+  bool MustAckLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayReadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MaybeWrite();
   grpc::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -84,6 +85,9 @@ class SessionStreamReactor final
   std::deque<uint64_t> barriers_ ABSL_GUARDED_BY(mu_);
   uint64_t acked_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t unacked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t ack_commands_ ABSL_GUARDED_BY(mu_) = 0;  // as the client asked for them
+  uint32_t ack_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;  // fetches and barriers taken in and not answered
   bool catching_up_ ABSL_GUARDED_BY(mu_) = false;
   bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // a batch is done and the next is not asked for
