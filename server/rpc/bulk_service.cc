@@ -1,15 +1,27 @@
 #include "tensord/server/rpc/bulk_service.h"
 
+#include <algorithm>
+#include <thread>
+
 namespace tensord::server {
 namespace {
-// Transfers that are copied at the same time; more take turns.
-constexpr int kQueues = 2;
+
+// One thread keeps up with a connection of several GB/s, and more of them than are needed wake one
+// another: a second from eight cores on, and so on up to this many.
+constexpr int kMostQueues = 4;
+constexpr int kCoresPerQueue = 4;
+
+int NumQueues() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / kCoresPerQueue, 1, kMostQueues);
+}
+
 }  // namespace
 
 BulkService::BulkService(ServiceContext* context, TensorServiceBase* rpc,
                          grpc::ServerBuilder* builder)
     : context_{.service = context, .rpc = rpc, .lent = {}} {
-  for (int i = 0; i < kQueues; ++i) queues_.push_back(std::make_unique<BulkQueue>(builder));
+  for (int i = 0; i < NumQueues(); ++i) queues_.push_back(std::make_unique<BulkQueue>(builder));
 }
 
 void BulkService::Start() {
