@@ -3,6 +3,8 @@
 #include <grpcpp/completion_queue.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -12,6 +14,8 @@
 
 namespace tensord::internal {
 namespace {
+
+constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 // One call, driven step by step from one thread: each Begin… is followed by one Wait.
 class BulkCall {
@@ -34,6 +38,12 @@ class BulkCall {
     bool ok = false;
     return queue_.Next(&tag, &ok) && ok;
   }
+  // Lets gRPC do its work for a moment, once the call is finished.
+  void Poll() {
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval);
+  }
   void BeginWrite(const grpc::ByteBuffer& message) { call_->Write(message, this); }
   void BeginWritesDone() { call_->WritesDone(this); }
   void BeginRead(grpc::ByteBuffer* message) { call_->Read(message, this); }
@@ -49,25 +59,42 @@ class BulkCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
+// The caller's memory in gRPC's hands: each slice of it is counted until the transport has let go.
+class BorrowedMemory {
+ public:
+  explicit BorrowedMemory(absl::Span<const uint8_t> data) : data_(data) {}
+
+  grpc::Slice Lend(int64_t offset, int64_t size) {
+    lent_.fetch_add(1, std::memory_order_relaxed);
+    return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &Return, &lent_);
+  }
+  bool all_returned() const { return lent_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  static void Return(void* lent) {
+    static_cast<std::atomic<int>*>(lent)->fetch_sub(1, std::memory_order_release);
+  }
+
+  const absl::Span<const uint8_t> data_;
+  std::atomic<int> lent_{0};
+};
+
 // False where the call is over before everything has been sent.
-bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
-                const Progress& progress) {
+bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, BorrowedMemory* memory,
+                int64_t total_bytes, const Progress& progress) {
   v1::WriteRequest first;
   *first.mutable_spec() = spec;
-  grpc::ByteBuffer message = EncodeMessage(first);
-  const auto total_bytes = static_cast<int64_t>(data.size());
-  int64_t sent_bytes = 0;  // once `message` is
   if (!call->Wait()) return false;
-  while (true) {
-    call->BeginWrite(message);
+  call->BeginWrite(EncodeMessage(first));
+  if (!call->Wait()) return false;
+  for (int64_t sent_bytes = 0; sent_bytes < total_bytes;) {
     const int64_t size = std::min(kChunkBytes, total_bytes - sent_bytes);
-    // The next chunk is copied while this one is on its way.
-    if (size > 0) message = EncodeChunk(sent_bytes, data.subspan(sent_bytes, size));
+    call->BeginWrite(EncodeChunk(sent_bytes, memory->Lend(sent_bytes, size)));
     if (!call->Wait()) return false;
-    if (progress && sent_bytes > 0) progress(sent_bytes, total_bytes);
-    if (size == 0) return true;
     sent_bytes += size;
+    if (progress) progress(sent_bytes, total_bytes);
   }
+  return true;
 }
 
 grpc::Status Internal(absl::string_view what) {
@@ -79,15 +106,19 @@ grpc::Status Internal(absl::string_view what) {
 grpc::Status Upload(grpc::GenericStub* stub, grpc::ClientContext* context,
                     const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                     const Progress& progress) {
+  BorrowedMemory memory(data);
   BulkCall call(stub, context, "/tensord.v1.TensorService/Write");
-  if (SendChunks(&call, spec, data, progress)) {
+  if (SendChunks(&call, spec, &memory, static_cast<int64_t>(data.size()), progress)) {
     call.BeginWritesDone();
     call.Wait();
     grpc::ByteBuffer tensor;
     call.BeginRead(&tensor);
     call.Wait();
   }
-  return call.Finish();
+  const grpc::Status status = call.Finish();
+  // A call that was cut short may have slices in the connection's last write.
+  while (!memory.all_returned()) call.Poll();
+  return status;
 }
 
 grpc::Status Download(grpc::GenericStub* stub, grpc::ClientContext* context,

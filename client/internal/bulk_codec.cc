@@ -46,7 +46,7 @@ absl::Status ReadData(CodedInputStream* in, absl::Span<uint8_t> out, int64_t* fi
 
 }  // namespace
 
-grpc::ByteBuffer EncodeChunk(int64_t offset, absl::Span<const uint8_t> data) {
+grpc::ByteBuffer EncodeChunk(int64_t offset, const grpc::Slice& data) {
   uint8_t header[32];
   uint8_t* end = header;
   end = CodedOutputStream::WriteVarint32ToArray(Tag(v1::WriteRequest::kOffsetFieldNumber, kVarint),
@@ -55,8 +55,7 @@ grpc::ByteBuffer EncodeChunk(int64_t offset, absl::Span<const uint8_t> data) {
   end = CodedOutputStream::WriteVarint32ToArray(Tag(v1::WriteRequest::kDataFieldNumber, kDelimited),
                                                 end);
   end = CodedOutputStream::WriteVarint64ToArray(data.size(), end);
-  const grpc::Slice slices[] = {grpc::Slice(header, end - header),
-                                grpc::Slice(data.data(), data.size())};
+  const grpc::Slice slices[] = {grpc::Slice(header, end - header), data};
   return grpc::ByteBuffer(slices, 2);
 }
 

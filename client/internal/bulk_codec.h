@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -12,8 +13,8 @@
 
 namespace tensord::internal {
 
-// A WriteRequest with `offset` and `data`.
-grpc::ByteBuffer EncodeChunk(int64_t offset, absl::Span<const uint8_t> data);
+// A WriteRequest with `offset` and `data`, whose bytes the slice brings from wherever they lie.
+grpc::ByteBuffer EncodeChunk(int64_t offset, const grpc::Slice& data);
 
 // Any message, in one slice.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);

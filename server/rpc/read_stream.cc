@@ -1,132 +1,176 @@
 // Read: a tensor's memory to the wire, chunk by chunk.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/handover.h"
+#include "tensord/server/rpc/bulk_service.h"
+#include "tensord/server/rpc/cancellable_wait.h"
+#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
-#include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/status_convert.h"
 #include "tensord/server/rpc/wait_for_tensor.h"
 
 namespace tensord::server {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
+// Fits a core's cache on its way from one buffer to the next.
+constexpr int64_t kChunkBytes = 512 << 10;
 
-// One chunk is held at a time: the next is read from the device when the last is on the wire.
-class ReadReactor final : public grpc::ServerWriteReactor<v1::ReadResponse> {
+// One chunk is on its way while the next is read from the device: no more than two are held, and
+// none where the host can reach the tensor's memory.
+class ReadCall final : public BulkCall {
  public:
-  ReadReactor(ServiceContext* context, const v1::ReadRequest* request) : context_(context) {
-    absl::StatusOr<SessionUse> use = context->sessions->Use(request->session());
-    if (!use.ok()) {
-      End(ToGrpc(use.status()));
-      return;
+  ReadCall(BulkContext* bulk, BulkQueue* queue)
+      : BulkCall(queue), bulk_(bulk), writer_(&context()) {
+    bulk_->rpc->RequestRead(&context(), &request_bytes_, &writer_, queue->get(), queue->get(),
+                            Begin(kCalled));
+  }
+
+ private:
+  void AwaitNext() override { AwaitRead(bulk_, queue()); }
+
+  void On(Step step, bool ok) override {
+    switch (step) {
+      case kCalled:
+        return AwaitTensor();
+      case kWoken:
+        busy_ = false;
+        if (finished_) return;
+        if (!outcome_.ok()) return Fail(ToGrpc(outcome_));
+        return begun_ ? GoOn() : BeginRange();
+      case kWritten:
+        writing_ = false;
+        if (!ok) {
+          return Fail(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
+        }
+        return GoOn();
+      case kDone:
+        if (context().IsCancelled() && wait_.Cancel()) {
+          Abandon(kWoken);
+          Fail(grpc::Status::CANCELLED);
+        }
+        return;
+      default:
+        return;
     }
+  }
+
+  void AwaitTensor() {
+    v1::ReadRequest request;
+    const absl::Status decoded = DecodeMessage(&request_bytes_, &request);
+    if (!decoded.ok()) return Fail(ToGrpc(decoded));
+    absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(request.session());
+    if (!use.ok()) return Fail(ToGrpc(use.status()));
     session_ = *std::move(use);
-    offset_ = request->offset();
-    limit_ = request->limit_bytes();
-    HandOver(this);
-    if (!wait_.Begin()) {
-      End(grpc::Status::CANCELLED);
-      return;
-    }
-    WaitForTensor(session_.ref(), request->after_command(), request->handle(),
-                  [this, context, wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
+    offset_ = request.offset();
+    limit_ = request.limit_bytes();
+    if (!wait_.Begin()) return Fail(grpc::Status::CANCELLED);
+    busy_ = true;
+    Begin(kWoken);
+    WaitForTensor(session_.ref(), request.after_command(), request.handle(),
+                  [this, engine = bulk_->service->engine,
+                   wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
                     if (!tensor.ok()) {
-                      if (wait.End()) End(ToGrpc(tensor.status()));
+                      Found(wait, nullptr, tensor.status());
                       return;
                     }
-                    context->engine->WhenReadable(
+                    engine->WhenReadable(
                         *tensor, [this, wait, tensor = *tensor](const absl::Status& status) {
-                          if (wait.End()) Begin(tensor, status);
+                          Found(wait, tensor, status);
                         });
                   });
   }
 
-  void OnCancel() override {
-    TakeOver(this);
-    if (wait_.Cancel()) End(grpc::Status::CANCELLED);
-  }
-
-  void OnWriteDone(bool ok) override {
-    TakeOver(this);
-    if (!ok) {
-      End(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
-    } else if (offset_ == end_) {
-      End(grpc::Status::OK);
-    } else {
-      message_.clear_spec();
-      NextChunk();
-    }
-  }
-
-  void OnDone() override {
-    TakeOver(this);
-    delete this;
-  }
-
- private:
-  void End(const grpc::Status& status) {
-    HandOver(this);
-    Finish(status);
-  }
-
-  void Begin(const TensorRef& tensor, const absl::Status& status) {
-    if (!status.ok()) {
-      End(ToGrpc(status));
-      return;
-    }
+  // Any thread; this call may be gone, which `wait` knows.
+  void Found(const CancellableWait& wait, const TensorRef& tensor, const absl::Status& status) {
+    if (!wait.End()) return;
     tensor_ = tensor;
-    const int64_t size = tensor->spec().size_bytes();
+    outcome_ = status;
+    Wake();
+  }
+
+  void BeginRange() {
+    const int64_t size = tensor_->spec().size_bytes();
     if (offset_ < 0 || limit_ < 0 || offset_ > size || limit_ > size - offset_) {
-      End(grpc::Status(grpc::StatusCode::OUT_OF_RANGE,
-                          absl::StrCat("tensor ", tensor->handle(), " has ", size,
-                                       " bytes; asked for ", limit_, " from offset ", offset_)));
-      return;
+      return Fail(
+          grpc::Status(grpc::StatusCode::OUT_OF_RANGE,
+                       absl::StrCat("tensor ", tensor_->handle(), " has ", size,
+                                    " bytes; asked for ", limit_, " from offset ", offset_)));
     }
     end_ = limit_ == 0 ? size : offset_ + limit_;
-    ToProto(tensor->spec(), message_.mutable_spec());
-    NextChunk();
+    begun_ = true;
+    GoOn();
   }
 
-  // The device may be waited for, and who called may be its own thread.
-  void NextChunk() {
-    context_->workers->Post([this] { SendChunk(); });
-  }
-
-  void SendChunk() {
-    const int64_t bytes = std::min(kChunkBytes, end_ - offset_);
-    message_.set_offset(offset_);
-    message_.mutable_data()->resize(bytes);
-    if (bytes > 0) {
-      absl::Status status = tensor_->device().Read(*tensor_->buffer(), offset_,
-                                                   message_.mutable_data()->data(), bytes);
-      if (!status.ok()) {
-        End(ToGrpc(status));
-        return;
-      }
-    }
+  // Sends the chunk that is there and sees to the next.
+  void GoOn() {
+    if (finished_) return;
+    if (!busy_ && !chunk_.has_value()) Prepare();
+    if (writing_ || busy_ || !chunk_.has_value()) return;
+    v1::TensorSpec spec;
+    if (first_) ToProto(tensor_->spec(), &spec);
+    const int64_t bytes = static_cast<int64_t>(chunk_->size());
+    const grpc::ByteBuffer message = EncodeReadResponse(first_ ? &spec : nullptr, offset_, *chunk_);
+    first_ = false;
     offset_ += bytes;
-    HandOver(this);
-    StartWrite(&message_);
+    chunk_.reset();
+    if (offset_ == end_) {
+      finished_ = true;
+      writer_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, Begin(kFinished));
+      return;
+    }
+    writing_ = true;
+    writer_.Write(message, Begin(kWritten));
+    Prepare();
   }
 
-  ServiceContext* const context_;
+  // Has chunk_ made for offset_, now or when the device has given it.
+  void Prepare() {
+    const int64_t bytes = std::min(kChunkBytes, end_ - offset_);
+    if (bytes == 0) {
+      chunk_ = grpc::Slice();
+    } else if (tensor_->device().host_accessible()) {
+      chunk_ = bulk_->lent.Lend(tensor_->buffer(), offset_, bytes);
+    } else {
+      busy_ = true;
+      Begin(kWoken);
+      bulk_->service->workers->Post([this, bytes] {
+        grpc::Slice staging(bytes);
+        outcome_ = tensor_->device().Read(*tensor_->buffer(), offset_,
+                                          const_cast<uint8_t*>(staging.begin()), bytes);
+        chunk_ = std::move(staging);
+        Wake();
+      });
+    }
+  }
+
+  void Fail(const grpc::Status& status) {
+    if (finished_) return;
+    finished_ = true;
+    writer_.Finish(status, Begin(kFinished));
+  }
+
+  BulkContext* const bulk_;
+  grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_;
+  grpc::ByteBuffer request_bytes_;
   SessionUse session_;
   CancellableWait wait_;  // for the tensor; later a broken stream ends the call
   TensorRef tensor_;
-  v1::ReadResponse message_;
-  int64_t offset_ = 0;
+  absl::Status outcome_;              // of what the call was busy with
+  std::optional<grpc::Slice> chunk_;  // what goes out next
+  int64_t offset_ = 0;                // of that
   int64_t limit_ = 0;
   int64_t end_ = 0;
+  bool begun_ = false;
+  bool first_ = true;
+  bool busy_ = false;  // waits for kWoken
+  bool writing_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::ReadResponse>* TensorServiceImpl::Read(
-    Context*, const v1::ReadRequest* request) {
-  return new ReadReactor(context_, request);
-}
+void AwaitRead(BulkContext* context, BulkQueue* queue) { new ReadCall(context, queue); }
 
 }  // namespace tensord::server

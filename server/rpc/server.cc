@@ -151,6 +151,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
     builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
   }
   builder.RegisterService(&service_);
+  bulk_ = std::make_unique<BulkService>(&context_, &service_, &builder);
   grpc_server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
     if (grpc_server_ == nullptr || ports[i] == 0) {
@@ -160,6 +161,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
     }
     addresses_.push_back(WithPort(options.listen[i], ports[i]));
   }
+  bulk_->Start();
   SetServing(true);
   return absl::OkStatus();
 }
@@ -212,6 +214,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   closer.join();
   grpc_server_->Wait();
   grpc_server_.reset();
+  bulk_.reset();
 }
 
 Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
+#include "tensord/server/rpc/bulk_service.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/session_table.h"
@@ -60,6 +61,7 @@ class Server {
   WorkerPool workers_;
   ServiceContext context_;
   TensorServiceImpl service_;
+  std::unique_ptr<BulkService> bulk_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<std::string> addresses_;
 };

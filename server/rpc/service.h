@@ -32,8 +32,22 @@ struct ServiceContext {
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
 
+// Bulk data goes through completion queues (bulk_service.h), everything else through callbacks.
+using Rpc = v1::TensorService;
+using TensorServiceBulk = Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<Rpc::Service>>;
+using TensorServiceSessions = Rpc::WithCallbackMethod_GetServerInfo<
+    Rpc::WithCallbackMethod_ListDevices<Rpc::WithCallbackMethod_ListOps<
+        Rpc::WithCallbackMethod_OpenSession<Rpc::WithCallbackMethod_CloseSession<
+            Rpc::WithCallbackMethod_SessionStream<TensorServiceBulk>>>>>>;
+using TensorServiceOps = Rpc::WithCallbackMethod_CreateTensor<
+    Rpc::WithCallbackMethod_CopyToDevice<Rpc::WithCallbackMethod_Add<
+        Rpc::WithCallbackMethod_MatMul<Rpc::WithCallbackMethod_LinearForward<
+            Rpc::WithCallbackMethod_RunOp<TensorServiceSessions>>>>>>;
+using TensorServiceBase = Rpc::WithCallbackMethod_GetTensor<Rpc::WithCallbackMethod_ReadTensor<
+    Rpc::WithCallbackMethod_ListTensors<Rpc::WithCallbackMethod_DeleteTensors<TensorServiceOps>>>>;
+
 // Thread-safe, as gRPC calls it.
-class TensorServiceImpl final : public v1::TensorService::CallbackService {
+class TensorServiceImpl final : public TensorServiceBase {
  public:
   explicit TensorServiceImpl(ServiceContext* context);
 
@@ -63,8 +77,6 @@ class TensorServiceImpl final : public v1::TensorService::CallbackService {
   Reactor* DeleteTensors(Context*, const v1::DeleteTensorsRequest*,
                          v1::DeleteTensorsResponse*) override;
 
-  grpc::ServerReadReactor<v1::WriteRequest>* Write(Context*, v1::Tensor*) override;
-  grpc::ServerWriteReactor<v1::ReadResponse>* Read(Context*, const v1::ReadRequest*) override;
   grpc::ServerBidiReactor<v1::SessionStreamRequest, v1::SessionStreamResponse>* SessionStream(
       Context*) override;
 

@@ -1,172 +1,172 @@
 // Write: chunks from the wire into a tensor's memory.
-#include <algorithm>
-#include <memory>
-#include <optional>
+#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/bulk_service.h"
 #include "tensord/server/rpc/cancellable_wait.h"
-#include "tensord/common/handover.h"
+#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
-#include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/status_convert.h"
+#include "tensord/server/rpc/tensor_upload.h"
 
 namespace tensord::server {
 namespace {
 
-// One message is held at a time: the next is read when the last has landed. gRPC calls back one
-// event at a time, so that no lock is needed; after a wait for the session's stream the reactor
-// goes on from the thread that ended the wait, when no read is outstanding.
-class WriteReactor final : public grpc::ServerReadReactor<v1::WriteRequest> {
+// One message lands while gRPC brings in the next: no more than two are held.
+class WriteCall final : public BulkCall {
  public:
-  WriteReactor(ServiceContext* context, v1::Tensor* response)
-      : context_(context), response_(response) {
-    HandOver(this);
-    StartRead(&message_);
-  }
-
-  void OnReadDone(bool ok) override {
-    TakeOver(this);
-    if (!ok) {
-      End();
-    } else if (upload_.has_value()) {
-      Land();
-    } else {
-      Begin();
-    }
-  }
-
-  void OnCancel() override {
-    TakeOver(this);
-    if (wait_.Cancel()) Fail(absl::CancelledError("the client has gone"));
-  }
-
-  void OnDone() override {
-    TakeOver(this);
-    delete this;
+  WriteCall(BulkContext* bulk, BulkQueue* queue)
+      : BulkCall(queue), bulk_(bulk), reader_(&context()), upload_(bulk->service) {
+    bulk_->rpc->RequestWrite(&context(), &reader_, queue->get(), queue->get(), Begin(kCalled));
   }
 
  private:
-  void Begin() {
-    if (!message_.has_spec()) {
+  void AwaitNext() override { AwaitWrite(bulk_, queue()); }
+
+  void On(Step step, bool ok) override {
+    switch (step) {
+      case kCalled:
+        return StartRead();
+      case kRead:
+        has_incoming_ = true;
+        all_read_ = !ok;
+        return GoOn();
+      case kWoken:
+        busy_ = false;
+        return Woken();
+      case kDone:
+        if (context().IsCancelled() && wait_.Cancel()) {
+          Abandon(kWoken);
+          Fail(absl::CancelledError("the client has gone"));
+        }
+        return;
+      default:
+        return;
+    }
+  }
+
+  void StartRead() { reader_.Read(&incoming_, BulkCall::Begin(kRead)); }
+
+  // Takes up what has come in, where nothing is under way with what came before.
+  void GoOn() {
+    if (finished_ || busy_ || !has_incoming_) return;
+    has_incoming_ = false;
+    if (all_read_) {
+      End();
+      return;
+    }
+    message_.Swap(&incoming_);
+    incoming_.Clear();
+    StartRead();
+    absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(&message_);
+    if (!chunk.ok()) {
+      Fail(chunk.status());
+      return;
+    }
+    chunk_ = *std::move(chunk);
+    if (!upload_.begun()) {
+      AwaitSession();
+    } else if (chunk_.has_spec) {
+      Fail(absl::InvalidArgumentError("only the first message of a Write may carry a spec"));
+    } else {
+      Land();
+    }
+  }
+
+  void AwaitSession() {
+    if (!chunk_.has_spec) {
       Fail(absl::InvalidArgumentError("the first message of a Write must carry its spec"));
       return;
     }
-    absl::StatusOr<SessionUse> use = context_->sessions->Use(message_.spec().session());
-    if (!use.ok()) {
-      Fail(use.status());
-      return;
-    }
-    session_ = *std::move(use);
     if (!wait_.Begin()) {
       Fail(absl::CancelledError("the client has gone"));
       return;
     }
-    absl::Status waiting = session_->WhenReceived(
-        message_.spec().after_command(), [this, wait = wait_](const absl::Status& received) {
+    busy_ = true;
+    BulkCall::Begin(kWoken);
+    const absl::Status waiting =
+        upload_.Await(chunk_.spec, [this, wait = wait_](const absl::Status& received) {
           if (!wait.End()) return;
-          absl::Status begun = received.ok() ? Allocate() : received;
-          begun.ok() ? Land() : Fail(begun);
+          outcome_ = received;
+          Wake();
         });
-    if (!waiting.ok() && wait_.End()) Fail(waiting);
+    if (!waiting.ok() && wait_.End()) {
+      Abandon(kWoken);
+      Fail(waiting);
+    }
   }
 
-  absl::Status Allocate() {
-    const v1::WriteSpec& wanted = message_.spec();
-    TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
-    TENSORD_ASSIGN_OR_RETURN(
-        upload_, context_->engine->BeginUpload(*session_, wanted.handle(), spec, wanted.device()));
-    message_.clear_spec();
-    return absl::OkStatus();
+  // The session's stream is there, or a device has taken a chunk.
+  void Woken() {
+    if (finished_) return;
+    if (outcome_.ok() && !upload_.begun()) {
+      outcome_ = upload_.Begin(chunk_.spec);
+      if (outcome_.ok()) return Land();
+    }
+    if (!outcome_.ok()) return Fail(outcome_);
+    GoOn();
   }
 
   void Land() {
-    if (upload_->tensor->device().host_accessible() || message_.data().empty()) {
-      LandHere();  // a memcpy
-    } else {
-      context_->workers->Post([this] { LandHere(); });  // may wait for the device
+    const absl::Status status = upload_.Check(chunk_.offset, chunk_.data_bytes);
+    if (!status.ok()) return Fail(status);
+    if (upload_.host_accessible() || chunk_.data_bytes == 0) {
+      CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, upload_.destination());
+      upload_.Advance(chunk_.data_bytes);
+      message_.Clear();
+      return GoOn();
     }
-  }
-
-  void LandHere() {
-    absl::Status status = WriteChunk();
-    if (!status.ok()) {
-      Fail(status);
-      return;
-    }
-    HandOver(this);
-    StartRead(&message_);
-  }
-
-  absl::Status WriteChunk() {
-    if (message_.has_spec()) {
-      return absl::InvalidArgumentError("only the first message of a Write may carry a spec");
-    }
-    const std::string& data = message_.data();
-    if (message_.offset() != written_) {
-      return absl::InvalidArgumentError(absl::StrCat("a chunk says offset ", message_.offset(),
-                                                     ", but ", written_,
-                                                     " bytes have come so far"));
-    }
-    const TensorSpec& spec = upload_->tensor->spec();
-    if (static_cast<int64_t>(data.size()) > spec.size_bytes() - written_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a ", spec.ToString(), " takes ", spec.size_bytes(), " bytes, but at least ",
-                       written_ + static_cast<int64_t>(data.size()), " came"));
-    }
-    if (data.empty()) return absl::OkStatus();
-    TENSORD_RETURN_IF_ERROR(
-        upload_->tensor->device().Write(*upload_->buffer, written_, data.data(), data.size()));
-    written_ += static_cast<int64_t>(data.size());
-    return absl::OkStatus();
+    busy_ = true;
+    BulkCall::Begin(kWoken);
+    bulk_->service->workers->Post([this] {  // may wait for the device
+      staging_.resize(chunk_.data_bytes);
+      CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, staging_.data());
+      outcome_ = upload_.Write(staging_.data(), chunk_.data_bytes);
+      Wake();
+    });
   }
 
   // The client has said all, or has gone.
   void End() {
-    if (!upload_.has_value()) {
+    if (!upload_.begun()) {
       Fail(absl::InvalidArgumentError("a Write without messages; the first carries the spec"));
       return;
     }
-    const TensorSpec& spec = upload_->tensor->spec();
-    if (written_ != spec.size_bytes()) {
-      Fail(absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ",
-                                                   spec.size_bytes(), " bytes, but only ", written_,
-                                                   " came")));
+    const absl::StatusOr<TensorRef> tensor = upload_.Finish();
+    if (!tensor.ok()) {
+      Fail(tensor.status());
       return;
     }
-    const TensorRef tensor = upload_->tensor;
-    absl::Status status =
-        context_->engine->FinishUpload(*session_, *std::move(upload_), absl::OkStatus());
-    upload_.reset();
-    if (status.ok()) ToProto(*tensor, response_);
-    HandOver(this);
-    Finish(ToGrpc(status));
+    v1::Tensor response;
+    ToProto(**tensor, &response);
+    finished_ = true;
+    reader_.Finish(EncodeMessage(response), grpc::Status::OK, BulkCall::Begin(kFinished));
   }
 
   void Fail(const absl::Status& status) {
-    if (upload_.has_value()) {
-      context_->engine->FinishUpload(*session_, *std::move(upload_), status).IgnoreError();
-      upload_.reset();
-    }
-    HandOver(this);
-    Finish(ToGrpc(status));
+    upload_.Fail(status);
+    finished_ = true;
+    reader_.FinishWithError(ToGrpc(status), BulkCall::Begin(kFinished));
   }
 
-  ServiceContext* const context_;
-  v1::Tensor* const response_;
-  v1::WriteRequest message_;
-  SessionUse session_;
+  BulkContext* const bulk_;
+  grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer> reader_;
+  TensorUpload upload_;
   CancellableWait wait_;  // for the session's stream; else a broken stream ends the call
-  std::optional<Engine::Upload> upload_;
-  int64_t written_ = 0;
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer message_;  // what is being landed, and what it says
+  WriteChunk chunk_;
+  std::string staging_;   // for devices whose memory the host can't reach
+  absl::Status outcome_;  // of what the call was busy with
+  bool has_incoming_ = false;
+  bool all_read_ = false;
+  bool busy_ = false;  // waits for kWoken
+  bool finished_ = false;
 };
 
 }  // namespace
 
-grpc::ServerReadReactor<v1::WriteRequest>* TensorServiceImpl::Write(Context*,
-                                                                    v1::Tensor* response) {
-  return new WriteReactor(context_, response);
-}
+void AwaitWrite(BulkContext* context, BulkQueue* queue) { new WriteCall(context, queue); }
 
 }  // namespace tensord::server

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 TEST(BulkCodecTest, AChunkIsAWriteRequest) {
   const std::vector<uint8_t> data = {1, 2, 3};
-  grpc::ByteBuffer buffer = EncodeChunk(int64_t{1} << 40, data);
+  grpc::ByteBuffer buffer = EncodeChunk(int64_t{1} << 40, grpc::Slice(data.data(), data.size()));
   v1::WriteRequest request;
   ASSERT_TRUE(DecodeMessage(&buffer, &request));
   EXPECT_EQ(request.offset(), int64_t{1} << 40);
@@ -23,7 +23,7 @@ TEST(BulkCodecTest, AChunkIsAWriteRequest) {
 }
 
 TEST(BulkCodecTest, AnEmptyChunkIsAWriteRequestToo) {
-  grpc::ByteBuffer buffer = EncodeChunk(0, {});
+  grpc::ByteBuffer buffer = EncodeChunk(0, grpc::Slice());
   v1::WriteRequest request;
   ASSERT_TRUE(DecodeMessage(&buffer, &request));
   EXPECT_TRUE(request.data().empty());

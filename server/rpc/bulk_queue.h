@@ -1,0 +1,82 @@
+// Calls that move bulk data, on completion queues with threads of their own: a payload comes and
+// goes as the slices of gRPC's own buffers, and commands never queue behind it.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace tensord::server {
+
+class BulkQueue;
+
+// A call driven by the thread of one queue, on which all but Wake() runs. Made before its client
+// comes; deletes itself when the call has ended and nothing that was begun is outstanding.
+class BulkCall {
+ public:
+  // What may be outstanding, each at most once at a time.
+  enum Step { kCalled, kRead, kWritten, kWoken, kFinished, kDone, kNumSteps };
+
+  explicit BulkCall(BulkQueue* queue);
+  virtual ~BulkCall() = default;
+  BulkCall(const BulkCall&) = delete;
+  BulkCall& operator=(const BulkCall&) = delete;
+
+ protected:
+  // What was begun as `step` has ended. After kCalled comes kDone once, when the call has ended for
+  // gRPC, by us or by the client.
+  virtual void On(Step step, bool ok) = 0;
+  // The client has come; another of the same kind is to wait for the next one.
+  virtual void AwaitNext() = 0;
+
+  // The tag for an operation that begins now.
+  void* Begin(Step step);
+  // What was begun won't end by itself: no tag of it will come.
+  void Abandon(Step step);
+  // Ends kWoken, begun before; from any thread.
+  void Wake();
+
+  BulkQueue* queue() const { return queue_; }
+  grpc::ServerContext& context() { return context_; }
+
+ private:
+  friend class BulkQueue;
+  struct Tag {
+    BulkCall* call;
+    Step step;
+  };
+
+  // Runs On(), and deletes the call where that was the last.
+  void Proceed(Step step, bool ok);
+
+  BulkQueue* const queue_;
+  grpc::ServerContext context_;
+  grpc::Alarm alarm_;
+  Tag tags_[kNumSteps];
+  int outstanding_ = 0;
+};
+
+// A completion queue and its thread.
+class BulkQueue {
+ public:
+  // Before the server is built.
+  explicit BulkQueue(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQueue()) {}
+  // The server must have been shut down.
+  ~BulkQueue();
+
+  // Once the server is built and the calls to come have been asked for.
+  void Start();
+
+  grpc::ServerCompletionQueue* get() const { return queue_.get(); }
+
+ private:
+  void Run();
+
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::thread thread_;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,124 @@
+#include "tensord/server/rpc/chunk_codec.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::server {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
+constexpr uint32_t kVarint = WireFormatLite::WIRETYPE_VARINT;
+constexpr uint32_t kDelimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+constexpr uint32_t Tag(int field, uint32_t type) {
+  return static_cast<uint32_t>(field) << 3 | type;
+}
+
+absl::Status Malformed(const google::protobuf::MessageLite& message) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the bytes are no ", message.GetTypeName(), " message"));
+}
+
+bool ReadLength(CodedInputStream* in, int* length) {
+  uint32_t value = 0;
+  if (!in->ReadVarint32(&value) || value > INT32_MAX) return false;
+  *length = static_cast<int>(value);
+  return *length <= in->BytesUntilLimit();
+}
+
+bool ReadField(CodedInputStream* in, uint32_t tag, WriteChunk* chunk) {
+  int length = 0;
+  switch (tag) {
+    case Tag(v1::WriteRequest::kSpecFieldNumber, kDelimited): {
+      std::string bytes;
+      chunk->has_spec = true;
+      return ReadLength(in, &length) && in->ReadString(&bytes, length) &&
+             chunk->spec.MergeFromString(bytes);
+    }
+    case Tag(v1::WriteRequest::kOffsetFieldNumber, kVarint): {
+      uint64_t offset = 0;
+      if (!in->ReadVarint64(&offset)) return false;
+      chunk->offset = static_cast<int64_t>(offset);
+      return true;
+    }
+    case Tag(v1::WriteRequest::kDataFieldNumber, kDelimited):
+      if (!ReadLength(in, &length)) return false;
+      chunk->data_position = in->CurrentPosition();
+      chunk->data_bytes = length;
+      return in->Skip(length);
+    default:
+      return WireFormatLite::GetTagFieldNumber(tag) != 0 && WireFormatLite::SkipField(in, tag);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message) {
+  grpc::ProtoBufferReader reader(message);
+  CodedInputStream in(&reader);
+  in.PushLimit(static_cast<int>(message->Length()));
+  WriteChunk chunk;
+  while (const uint32_t tag = in.ReadTag()) {
+    if (!ReadField(&in, tag, &chunk)) return Malformed(v1::WriteRequest::default_instance());
+  }
+  if (!in.ConsumedEntireMessage()) return Malformed(v1::WriteRequest::default_instance());
+  return chunk;
+}
+
+void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out) {
+  if (bytes == 0) return;
+  grpc::ProtoBufferReader reader(message);
+  reader.Skip(static_cast<int>(position));
+  auto* to = static_cast<char*>(out);
+  const void* from = nullptr;
+  int size = 0;
+  while (bytes > 0 && reader.Next(&from, &size)) {
+    const int64_t taken = std::min<int64_t>(size, bytes);
+    std::memcpy(to, from, taken);
+    to += taken;
+    bytes -= taken;
+  }
+}
+
+grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
+                                    const grpc::Slice& data) {
+  std::string header;
+  if (spec != nullptr) {
+    v1::ReadResponse first;
+    *first.mutable_spec() = *spec;
+    header = first.SerializeAsString();
+  }
+  uint8_t fields[32];
+  uint8_t* end = fields;
+  end = CodedOutputStream::WriteVarint32ToArray(Tag(v1::ReadResponse::kOffsetFieldNumber, kVarint),
+                                                end);
+  end = CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(offset), end);
+  end = CodedOutputStream::WriteVarint32ToArray(Tag(v1::ReadResponse::kDataFieldNumber, kDelimited),
+                                                end);
+  end = CodedOutputStream::WriteVarint64ToArray(data.size(), end);
+  header.append(reinterpret_cast<const char*>(fields), end - fields);
+  const grpc::Slice slices[] = {grpc::Slice(header), data};
+  return grpc::ByteBuffer(slices, data.size() == 0 ? 1 : 2);
+}
+
+absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message) {
+  grpc::ProtoBufferReader reader(buffer);
+  if (!message->ParseFromZeroCopyStream(&reader)) return Malformed(*message);
+  return absl::OkStatus();
+}
+
+grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,41 @@
+// The messages of Write and Read by hand: a payload goes between gRPC's buffers and a tensor's
+// memory without a stop in a protobuf field.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::server {
+
+// A WriteRequest whose data still lies in the buffer that it came in.
+struct WriteChunk {
+  bool has_spec = false;
+  v1::WriteSpec spec;
+  int64_t offset = 0;
+  // Where the data lies in the message.
+  int64_t data_position = 0;
+  int64_t data_bytes = 0;
+};
+
+// What protobuf's own parser would find: a field that comes again replaces what came before (a spec
+// is merged), unknown fields are passed over. INVALID_ARGUMENT where it would refuse the message.
+absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message);
+
+// Copies the `bytes` that lie at `position` of the message to `out`. There must be as many.
+void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out);
+
+// A ReadResponse with `offset` and `data`, and with `spec` where it isn't null.
+grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
+                                    const grpc::Slice& data);
+
+// INVALID_ARGUMENT where the bytes are no such message.
+absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
+grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
+
+}  // namespace tensord::server

@@ -1,0 +1,76 @@
+#include "tensord/server/rpc/tensor_upload.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+
+namespace tensord::server {
+
+TensorUpload::~TensorUpload() { Fail(absl::CancelledError("the client has gone")); }
+
+absl::Status TensorUpload::Await(const v1::WriteSpec& spec,
+                                 std::function<void(absl::Status)> ready) {
+  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(spec.session()));
+  return session_->WhenReceived(spec.after_command(), std::move(ready));
+}
+
+absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted) {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
+  TENSORD_ASSIGN_OR_RETURN(
+      upload_, context_->engine->BeginUpload(*session_, wanted.handle(), spec, wanted.device()));
+  written_bytes_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
+  if (offset != written_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat("a chunk says offset ", offset, ", but ",
+                                                   written_bytes_, " bytes have come so far"));
+  }
+  const TensorSpec& spec = upload_->tensor->spec();
+  if (bytes > spec.size_bytes() - written_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ",
+                                                   spec.size_bytes(), " bytes, but at least ",
+                                                   written_bytes_ + bytes, " came"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TensorUpload::Write(const void* data, int64_t bytes) {
+  TENSORD_RETURN_IF_ERROR(
+      upload_->tensor->device().Write(*upload_->buffer, written_bytes_, data, bytes));
+  written_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorRef> TensorUpload::Finish() {
+  const TensorRef tensor = upload_->tensor;
+  const TensorSpec& spec = tensor->spec();
+  if (written_bytes_ != spec.size_bytes()) {
+    const absl::Status status =
+        absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ", spec.size_bytes(),
+                                                " bytes, but only ", written_bytes_, " came"));
+    Fail(status);
+    return status;
+  }
+  Engine::Upload upload = *std::move(upload_);
+  upload_.reset();
+  const absl::Status status =
+      context_->engine->FinishUpload(*session_, std::move(upload), absl::OkStatus());
+  session_ = SessionUse();
+  if (!status.ok()) return status;
+  return tensor;
+}
+
+void TensorUpload::Fail(const absl::Status& status) {
+  if (upload_.has_value()) {
+    Engine::Upload upload = *std::move(upload_);
+    upload_.reset();
+    context_->engine->FinishUpload(*session_, std::move(upload), status).IgnoreError();
+  }
+  session_ = SessionUse();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,55 @@
+// A tensor that is filled from its first byte to its last by what a client sends.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/server/rpc/service.h"
+
+namespace tensord::server {
+
+// Used by one thread at a time. Going away unfinished, it leaves nothing behind.
+class TensorUpload {
+ public:
+  explicit TensorUpload(ServiceContext* context) : context_(context) {}
+  ~TensorUpload();
+
+  // Finds the session and calls back, on any thread, when Begin() may be called: its stream has
+  // brought what the spec waits for. May call back before it returns. An error: it won't.
+  absl::Status Await(const v1::WriteSpec& spec, std::function<void(absl::Status)> ready);
+
+  // Takes the memory.
+  absl::Status Begin(const v1::WriteSpec& spec);
+  bool begun() const { return upload_.has_value(); }
+
+  // Whether `bytes` may come next, and at `offset` of the tensor.
+  absl::Status Check(int64_t offset, int64_t bytes) const;
+  int64_t written_bytes() const { return written_bytes_; }
+  int64_t size_bytes() const { return upload_->tensor->spec().size_bytes(); }
+
+  // Where the next byte goes; the host may write there only where this says so.
+  bool host_accessible() const { return upload_->tensor->device().host_accessible(); }
+  uint8_t* destination() const {
+    return static_cast<uint8_t*>(upload_->buffer->data()) + written_bytes_;
+  }
+  // `bytes` have been put at destination().
+  void Advance(int64_t bytes) { written_bytes_ += bytes; }
+  // Writes to any device; may wait for it.
+  absl::Status Write(const void* data, int64_t bytes);
+
+  // The client has said all: the tensor, or what is missing.
+  absl::StatusOr<TensorRef> Finish();
+  // A promise fails with `status`, another handle stays free.
+  void Fail(const absl::Status& status);
+
+ private:
+  ServiceContext* const context_;
+  SessionUse session_;
+  std::optional<Engine::Upload> upload_;
+  int64_t written_bytes_ = 0;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,132 @@
+// The hand-written codec of bulk messages against protobuf's own.
+#include "tensord/server/rpc/chunk_codec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tensord::server {
+namespace {
+
+// The bytes in slices of at most `slice_bytes`.
+grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
+    slices.emplace_back(bytes.substr(at, slice_bytes));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+// That we find what protobuf finds, or refuse what it refuses.
+void ExpectSameAsProtobuf(const std::string& bytes) {
+  v1::WriteRequest expected;
+  const bool good = expected.ParseFromString(bytes);
+  for (size_t slice_bytes : {1, 3, 7, 1000}) {
+    grpc::ByteBuffer buffer = Buffer(bytes, slice_bytes);
+    const absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(&buffer);
+    ASSERT_EQ(chunk.ok(), good) << testing::PrintToString(bytes);
+    if (!good) {
+      EXPECT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
+      continue;
+    }
+    EXPECT_EQ(chunk->has_spec, expected.has_spec());
+    EXPECT_EQ(chunk->spec.SerializeAsString(), expected.spec().SerializeAsString());
+    EXPECT_EQ(chunk->offset, expected.offset());
+    std::string data(chunk->data_bytes, '?');
+    CopyOut(&buffer, chunk->data_position, chunk->data_bytes, data.data());
+    EXPECT_EQ(data, expected.data());
+  }
+}
+
+std::string Sample() {
+  v1::WriteRequest request;
+  request.mutable_spec()->set_session("0123456789abcdef");
+  request.mutable_spec()->set_handle(77);
+  request.mutable_spec()->mutable_spec()->add_shape(3);
+  request.set_offset(300);
+  request.set_data("payload");
+  return request.SerializeAsString();
+}
+
+TEST(ChunkCodecTest, FindsWhatProtobufFinds) {
+  ExpectSameAsProtobuf(Sample());
+  ExpectSameAsProtobuf("");
+  v1::WriteRequest negative;
+  negative.set_offset(-1);
+  ExpectSameAsProtobuf(negative.SerializeAsString());
+}
+
+TEST(ChunkCodecTest, AFieldThatComesAgainReplacesTheFirstAndASpecIsMerged) {
+  v1::WriteRequest first;
+  first.mutable_spec()->set_handle(1);
+  first.mutable_spec()->set_device("cpu:0");
+  first.set_offset(1);
+  first.set_data("one");
+  v1::WriteRequest second;
+  second.mutable_spec()->set_handle(2);
+  second.set_offset(2);
+  second.set_data("second");
+  ExpectSameAsProtobuf(first.SerializeAsString() + second.SerializeAsString());
+  ExpectSameAsProtobuf(first.SerializeAsString() + std::string("\x1a\x00", 2));
+}
+
+TEST(ChunkCodecTest, UnknownFieldsArePassedOver) {
+  // Fields 9 (varint), 10 (bytes), 11 (32 bits), 12 (64 bits), a group, and known numbers of
+  // another wire type.
+  for (const std::string& extra :
+       {std::string("\x48\x05"), std::string("\x52\x03xyz"), std::string("\x5d\1\2\3\4"),
+        std::string("\x61\1\2\3\4\5\6\7\x08"), std::string("\x6b\x48\x05\x6c"),
+        std::string("\x08\x05"), std::string("\x12\x01x"), std::string("\x18\x05")}) {
+    ExpectSameAsProtobuf(extra + Sample());
+    ExpectSameAsProtobuf(Sample() + extra);
+  }
+}
+
+TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
+  for (const std::string& bytes :
+       {std::string("\x1a\x05ab"), std::string("\x1a\xff\xff\xff\xff\x0f"),
+        std::string("\x1a\xff\xff\xff\xff\x07"), std::string("\x0a\x7f"), std::string(10, '\x80'),
+        std::string("\x10\x80"), std::string("\x10") + std::string(11, '\xff'), std::string("\x1c"),
+        std::string("\x6b\x48\x05"), std::string(1, '\0'), std::string("\x02\x00", 2),
+        std::string("\x0a\x03\x0a\x01\xff")}) {
+    ExpectSameAsProtobuf(bytes);
+  }
+}
+
+TEST(ChunkCodecTest, AgreesOnCutAndDamagedMessages) {
+  const google::protobuf::LogSilencer silencer;  // each refusal would be logged
+  const std::string sample = Sample();
+  for (size_t size = 0; size < sample.size(); ++size) ExpectSameAsProtobuf(sample.substr(0, size));
+  std::mt19937 random(1);
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = sample;
+    for (int change = 0; change < 3; ++change) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    ExpectSameAsProtobuf(bytes);
+  }
+}
+
+TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
+  v1::TensorSpec spec;
+  spec.add_shape(7);
+  for (const std::string& data : {std::string(), std::string("0123456")}) {
+    for (const v1::TensorSpec* first :
+         {static_cast<const v1::TensorSpec*>(nullptr), &std::as_const(spec)}) {
+      grpc::ByteBuffer buffer = EncodeReadResponse(first, 1 << 20, grpc::Slice(data));
+      v1::ReadResponse response;
+      ASSERT_TRUE(DecodeMessage(&buffer, &response).ok());
+      EXPECT_EQ(response.offset(), 1 << 20);
+      EXPECT_EQ(response.data(), data);
+      EXPECT_EQ(response.has_spec(), first != nullptr);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server
