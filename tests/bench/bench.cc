@@ -1,0 +1,154 @@
+#include "tensord/tests/bench/bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::bench {
+namespace {
+
+using Command = std::vector<std::string>;
+
+const char* Python() {
+  const char* named = std::getenv("TENSORD_BENCH_PYTHON");
+  return named != nullptr ? named : "/usr/bin/python3";
+}
+
+// PyTorch from C++ where it was compiled, else from Python.
+Command CommandOf(const std::string& name) {
+  const std::string peers = TENSORD_BENCH_PEERS;
+  if (name == "echo") return {TENSORD_BENCH_ECHO};
+  if (name == "torch RPC") return {Python(), peers + "/torch_rpc.py"};
+  if (name == "Dask") return {Python(), peers + "/dask_peer.py"};
+#ifdef TENSORD_BENCH_TORCH
+  return {TENSORD_BENCH_TORCH};
+#else
+  return {Python(), peers + "/torch_eager.py"};
+#endif
+}
+
+}  // namespace
+
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "bench: %s\n", std::string(status.message()).c_str());
+  std::exit(1);
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double Quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  const auto at =
+      std::min(values.size() - 1, static_cast<size_t>(q * static_cast<double>(values.size())));
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+Bench::Bench(bool quick, bool plot, const std::string& filter)
+    : quick_(quick), plot_(plot), filter_(filter, std::regex::icase) {}
+
+bool Bench::Wants(const std::string& measure) const { return std::regex_search(measure, filter_); }
+
+bool Bench::WantsAny(const std::vector<std::string>& measures) const {
+  return std::any_of(measures.begin(), measures.end(),
+                     [this](const std::string& measure) { return Wants(measure); });
+}
+
+integration::DaemonProcess& Bench::daemon() {
+  if (daemon_ == nullptr) daemon_ = Check(integration::DaemonProcess::Start({}));
+  return *daemon_;
+}
+
+Client Bench::Connect(const ConnectOptions& options) {
+  return Check(Client::Connect(daemon().address(), options));
+}
+
+Peer* Bench::FindPeer(const std::string& name) {
+  const auto [at, is_new] = peers_.try_emplace(name);
+  if (!is_new) return at->second.get();
+  auto peer = Peer::Start(CommandOf(name));
+  if (peer.ok()) {
+    at->second = *std::move(peer);
+  } else {
+    Skip(name, std::string(peer.status().message()));
+  }
+  return at->second.get();
+}
+
+void Bench::StopPeer(const std::string& name) {
+  const auto at = peers_.find(name);
+  if (at != peers_.end() && at->second != nullptr) peers_.erase(at);
+}
+
+void Bench::Add(Row row) {
+  if (!Wants(row.measure)) return;
+  // Progress, for a run that takes minutes.
+  std::fprintf(stderr, "  %-58s %10.4g %s\n", row.measure.c_str(), row.ours, row.unit.c_str());
+  rows_.push_back(std::move(row));
+}
+
+void Bench::Skip(const std::string& what, const std::string& why) {
+  skipped_.emplace_back(what, why);
+}
+
+void Turns::Join(const std::string& name, Sample sample) {
+  contenders_.push_back({name, std::move(sample)});
+}
+
+void Turns::JoinOne(const std::string& name, std::function<double()> sample) {
+  Join(name, [sample = std::move(sample)] { return std::vector<double>{sample()}; });
+}
+
+void Turns::JoinPeer(const std::string& name, Peer* peer, const std::string& question) {
+  if (peer != nullptr) Join(name, [peer, question] { return Check(peer->Ask(question)); });
+}
+
+void Turns::Run(int rounds) {
+  if (bench_.quick()) rounds = (rounds + 1) / 2;
+  for (int round = -1; round < rounds; ++round) {
+    for (const Contender& contender : contenders_) {
+      std::vector<double> sample = contender.sample();
+      if (round >= 0) samples_[contender.name].push_back(std::move(sample));
+    }
+  }
+}
+
+double Turns::Value(const std::string& name, double quantile) const {
+  std::vector<double> all;
+  for (const auto& sample : samples_.at(name)) all.insert(all.end(), sample.begin(), sample.end());
+  return Quantile(std::move(all), quantile);
+}
+
+double Turns::Ratio(const std::string& ours, const std::string& reference, Better better,
+                    double quantile) const {
+  const auto divide = [&](double a, double b) { return better == Better::kHigher ? a / b : b / a; };
+  const auto& a = samples_.at(ours);
+  const auto& b = samples_.at(reference);
+  if (a.front().size() != 1 || b.front().size() != 1) {
+    return divide(Value(ours, quantile), Value(reference, quantile));
+  }
+  std::vector<double> ratios;
+  for (size_t i = 0; i < a.size(); ++i) ratios.push_back(divide(a[i][0], b[i][0]));
+  return Quantile(std::move(ratios), 0.5);
+}
+
+void Turns::AddRow(const RowSpec& spec) const {
+  if (!Has(spec.reference) || !Has(spec.ours)) return;
+  bench_.Add({.measure = spec.measure,
+              .unit = spec.unit,
+              .ours = Value(spec.ours, spec.quantile),
+              .reference = spec.reference,
+              .reference_value = Value(spec.reference, spec.quantile),
+              .ratio = Ratio(spec.ours, spec.reference, spec.better, spec.quantile),
+              .goal = spec.goal});
+}
+
+}  // namespace tensord::bench

@@ -1,0 +1,161 @@
+// The other end of the wire's limits: a raw echo server by TCP and by Unix socket, and a bare gRPC
+// one. A process of its own, since the daemon is one too. Ends when its standard input does.
+#include <arpa/inet.h>
+#include <grpcpp/generic/callback_generic_service.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tensord/tests/bench/wire.h"
+
+namespace tensord::bench {
+namespace {
+
+bool SendAll(int fd, const char* data, int64_t size) {
+  while (size > 0) {
+    const ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    data += n;
+    size -= n;
+  }
+  return true;
+}
+
+bool ReceiveAll(int fd, char* data, int64_t size) {
+  while (size > 0) {
+    const ssize_t n = recv(fd, data, size, 0);
+    if (n <= 0) return false;
+    data += n;
+    size -= n;
+  }
+  return true;
+}
+
+// Answers one connection until it ends. Payload lies in memory of its size, as a tensor would.
+void Serve(int fd) {
+  std::vector<char> payload;
+  char message[kRawMessageBytes];
+  while (ReceiveAll(fd, message, sizeof(message))) {
+    RawHeader header;
+    std::memcpy(&header, message, sizeof(header));
+    if (static_cast<int64_t>(payload.size()) < header.bytes) payload.resize(header.bytes, 'x');
+    const bool alive = header.kind == 'd' ? SendAll(fd, payload.data(), header.bytes)
+                                          : ReceiveAll(fd, payload.data(),
+                                                       header.kind == 'u' ? header.bytes : 0) &&
+                                                SendAll(fd, message, sizeof(message));
+    if (!alive) break;
+  }
+  close(fd);
+}
+
+void AcceptLoop(int listener, bool tcp) {
+  while (true) {
+    const int fd = accept(listener, nullptr, nullptr);
+    if (fd < 0) return;
+    const int on = 1;
+    if (tcp) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    std::thread(Serve, fd).detach();
+  }
+}
+
+void Require(bool ok, const char* what) {
+  if (ok) return;
+  std::printf("skip no echo server: %s: %s\n", what, std::strerror(errno));
+  std::exit(1);
+}
+
+std::string ListenTcp() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  auto* generic = reinterpret_cast<sockaddr*>(&at);
+  Require(bind(fd, generic, size) == 0 && listen(fd, 16) == 0, "listen");
+  Require(getsockname(fd, generic, &size) == 0, "getsockname");
+  std::thread(AcceptLoop, fd, true).detach();
+  return "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+}
+
+std::string ListenUnix(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un at = {};
+  at.sun_family = AF_UNIX;
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  Require(bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0 && listen(fd, 16) == 0,
+          "listen on a Unix socket");
+  std::thread(AcceptLoop, fd, false).detach();
+  return "unix:" + path;
+}
+
+// Sends back what comes: of a unary call the one message and the status together.
+class EchoReactor : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit EchoReactor(bool unary) : unary_(unary) { StartRead(&message_); }
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      Finish(grpc::Status::OK);
+    } else if (unary_) {
+      StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+    } else {
+      StartWrite(&message_);
+    }
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok && !unary_) StartRead(&message_);
+    if (!ok && !unary_) Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const bool unary_;
+  grpc::ByteBuffer message_;
+};
+
+class EchoService : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    return new EchoReactor(context->method() == "/bench.Echo/Unary");
+  }
+};
+
+int Main() {
+  std::string folder = std::filesystem::temp_directory_path() / "tensord_echo.XXXXXX";
+  Require(mkdtemp(folder.data()) != nullptr, "mkdtemp");
+  const std::string tcp = ListenTcp();
+  const std::string local = ListenUnix(folder + "/socket");
+  EchoService service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  Require(server != nullptr && port > 0, "gRPC");
+  std::printf("ready %s %s 127.0.0.1:%d\n", tcp.c_str(), local.c_str(), port);
+  std::fflush(stdout);
+  std::string line;
+  while (std::getline(std::cin, line)) {
+  }
+  std::filesystem::remove_all(folder);
+  std::_Exit(0);  // threads that wait in accept need no farewell
+}
+
+}  // namespace
+}  // namespace tensord::bench
+
+int main() { return tensord::bench::Main(); }

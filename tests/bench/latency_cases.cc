@@ -1,0 +1,239 @@
+// How long one thing takes: an op and its result, alone, beside an upload, and far away.
+#include <atomic>
+#include <thread>
+
+#include <grpcpp/create_channel.h>
+
+#include "tensord/tests/bench/bench.h"
+#include "tensord/tests/bench/wire.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+#include "tensord/v1/tensord.grpc.pb.h"
+
+namespace tensord::bench {
+namespace {
+
+constexpr int64_t kSmall = 64;
+
+double Microseconds(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+Device Cpu(const Client& client) { return Check(client.device("cpu:0")); }
+
+// Submits one op and reads its result: microseconds of each.
+std::vector<double> OpAndRead(const Tensor& x, const Tensor& y, int n) {
+  std::vector<float> result(kSmall);
+  std::vector<double> microseconds;
+  for (int i = 0; i < n; ++i) {
+    const auto start = Clock::now();
+    Check(Add(x, y).ReadInto(absl::MakeSpan(result)));
+    microseconds.push_back(Microseconds(start));
+  }
+  return microseconds;
+}
+
+void OneOp(Bench& bench) {
+  const std::string median = "one op and its result, p50";
+  const std::string tail = "one op and its result, p99";
+  if (!bench.WantsAny({median, tail})) return;
+  constexpr int kEach = 250;
+  const Client client = bench.Connect();
+  const Tensor x = Ones(Cpu(client), {kSmall});
+  const Tensor y = Ones(Cpu(client), {kSmall});
+  RawConnection tcp(RawTcpAddress(*bench.echo()));
+  RawConnection local(RawUnixAddress(*bench.echo()));
+  GrpcEcho grpc(GrpcAddress(*bench.echo()));
+
+  Turns turns(bench);
+  turns.Join(kOurs, [&] { return OpAndRead(x, y, kEach); });
+  turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
+  turns.Join("Unix-socket ping-pong", [&] { return local.PingPong(kEach); });
+  turns.Join("bare gRPC stream echo", [&] { return grpc.Stream(kEach); });
+  turns.Run(24);
+  const auto add = [&](const std::string& reference, std::optional<double> p50,
+                       std::optional<double> p99) {
+    RowSpec spec = {median, "us", reference, Better::kLower, 0.5, p50};
+    turns.AddRow(spec);
+    spec.measure = tail;
+    spec.quantile = 0.99;
+    spec.goal = p99;
+    turns.AddRow(spec);
+  };
+  add("TCP ping-pong", 1 / 1.2, 1 / 2.0);
+  add("Unix-socket ping-pong", {}, {});
+  add("bare gRPC stream echo", {}, {});
+}
+
+// These have threads of their own, which would disturb the others in between.
+void OneOpElsewhere(Bench& bench) {
+  const std::string measure = "one op and its result, p50";
+  if (!bench.Wants(measure)) return;
+  const Client client = bench.Connect();
+  const Tensor x = Ones(Cpu(client), {kSmall});
+  const Tensor y = Ones(Cpu(client), {kSmall});
+  for (const std::string peer : {"torch RPC", "Dask"}) {
+    Turns turns(bench);
+    turns.Join(kOurs, [&] { return OpAndRead(x, y, 50); });
+    turns.JoinPeer(peer, peer == "Dask" ? bench.dask() : bench.torch_rpc(), "op 50");
+    if (turns.size() > 1) turns.Run(6);
+    turns.AddRow({measure, "us", peer, Better::kLower});
+  }
+}
+
+// While a thread of the same program uploads 1 GiB, again and again until there are enough figures.
+void OneOpBesideAnUpload(Bench& bench) {
+  const std::string median = "one op and its result beside a 1 GiB upload, p50";
+  const std::string tail = "one op and its result beside a 1 GiB upload, p99";
+  if (!bench.WantsAny({median, tail})) return;
+  const Client client = bench.Connect();
+  const Device device = Cpu(client);
+  const Tensor x = Ones(device, {kSmall});
+  const Tensor y = Ones(device, {kSmall});
+  const std::vector<float> big(256 * kMiB, 1.0f);
+
+  Turns turns(bench);
+  turns.Join("idle", [&] { return OpAndRead(x, y, 250); });
+  turns.Join(kOurs, [&] {
+    std::atomic<bool> done{false};
+    std::thread upload([&] {
+      Check(FromSpan<float>(device, {256 * kMiB}, big).status());
+      done = true;
+    });
+    std::vector<double> all;
+    while (!done) {
+      for (const double one : OpAndRead(x, y, 4)) all.push_back(one);
+    }
+    upload.join();
+    return all;
+  });
+  turns.Run(5);
+  turns.AddRow({median, "us", "idle", Better::kLower, 0.5, 1 / 4.0});
+  const double p99 = turns.Value(kOurs, 0.99);
+  bench.Add({tail, "us", p99, "limit of 10 ms", 10000, 10000 / p99, 1.0});
+}
+
+// The unary way in, by the generated stubs.
+class UnarySession {
+ public:
+  explicit UnarySession(const std::string& address)
+      : stub_(v1::TensorService::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    grpc::ClientContext context;
+    v1::Session session;
+    Require(stub_->OpenSession(&context, v1::OpenSessionRequest(), &session));
+    id_ = session.session();
+    grpc::ClientContext create_context;
+    v1::CreateTensorRequest create;
+    create.set_session(id_);
+    create.set_handle(1);
+    create.set_device("cpu:0");
+    create.mutable_spec()->set_dtype(v1::DTYPE_FLOAT32);
+    create.mutable_spec()->add_shape(kSmall);
+    create.set_ones(true);
+    v1::Tensor tensor;
+    Require(stub_->CreateTensor(&create_context, create, &tensor));
+  }
+  ~UnarySession() {
+    grpc::ClientContext context;
+    v1::CloseSessionRequest request;
+    request.set_session(id_);
+    v1::CloseSessionResponse response;
+    stub_->CloseSession(&context, request, &response);
+  }
+
+  // Microseconds of each of `n` additions. The sums are let go of in one call, outside.
+  std::vector<double> Add(int n) {
+    v1::AddRequest request;
+    request.set_session(id_);
+    request.set_a(1);
+    request.set_b(1);
+    v1::DeleteTensorsRequest drop;
+    drop.set_session(id_);
+    std::vector<double> microseconds;
+    for (int i = 0; i < n; ++i) {
+      request.set_output(2 + i);
+      drop.add_handles(2 + i);
+      const auto start = Clock::now();
+      grpc::ClientContext context;
+      v1::Tensor sum;
+      Require(stub_->Add(&context, request, &sum));
+      microseconds.push_back(Microseconds(start));
+    }
+    grpc::ClientContext context;
+    v1::DeleteTensorsResponse dropped;
+    Require(stub_->DeleteTensors(&context, drop, &dropped));
+    return microseconds;
+  }
+
+ private:
+  static void Require(const grpc::Status& status) {
+    if (!status.ok()) Check(absl::UnknownError(status.error_message()));
+  }
+
+  const std::unique_ptr<v1::TensorService::Stub> stub_;
+  std::string id_;
+};
+
+void UnaryAdd(Bench& bench) {
+  const std::string measure = "unary Add RPC, p50";
+  if (!bench.Wants(measure)) return;
+  constexpr int kEach = 250;
+  UnarySession session(bench.daemon().address());
+  GrpcEcho grpc(GrpcAddress(*bench.echo()));
+  Turns turns(bench);
+  turns.Join(kOurs, [&] { return session.Add(kEach); });
+  turns.Join("bare gRPC unary echo", [&] { return grpc.Unary(kEach); });
+  turns.Run(20);
+  turns.AddRow({measure, "us", "bare gRPC unary echo", Better::kLower, 0.5, 1 / 1.15});
+}
+
+// Milliseconds of a program of 100 ops and one read.
+double HundredOps(const Tensor& x, const Tensor& y) {
+  std::vector<float> result(kSmall);
+  return 1e3 * SecondsOf([&] {
+           Tensor z = x;
+           for (int i = 0; i < 100; ++i) z = Add(z, y);
+           Check(z.ReadInto(absl::MakeSpan(result)));
+         });
+}
+
+// Through a proxy that adds 5 ms each way. The limit is a raw message there and back through such a
+// proxy, and besides what the program takes without it above a raw message there and back.
+void FarAway(Bench& bench) {
+  const std::string measure = "100 ops and a read, 10 ms away";
+  if (!bench.Wants(measure)) return;
+  using std::chrono::microseconds;
+  const auto far = [](const std::string& target) {
+    return Check(proxy::DelayProxy::Start({.target = target, .one_way_delay = microseconds(5000)}));
+  };
+  const auto to_daemon = far(bench.daemon().address());
+  const auto to_echo = far(RawTcpAddress(*bench.echo()));
+  const Client near_client = bench.Connect();
+  const Client far_client = Check(Client::Connect(to_daemon->address()));
+  const Tensor near = Ones(Cpu(near_client), {kSmall});
+  const Tensor there = Ones(Cpu(far_client), {kSmall});
+  RawConnection near_echo(RawTcpAddress(*bench.echo()));
+  RawConnection far_echo(to_echo->address());
+
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] { return HundredOps(there, there); });
+  turns.JoinOne("RTT + compute", [&] {
+    const double round_trip = 1e-3 * Quantile(far_echo.PingPong(3), 0.5);
+    const double compute = HundredOps(near, near) - 1e-3 * Quantile(near_echo.PingPong(10), 0.5);
+    return round_trip + std::max(compute, 0.0);
+  });
+  turns.Run(21);
+  turns.AddRow({measure, "ms", "RTT + compute", Better::kLower, 0.5, 1 / 1.1});
+}
+
+}  // namespace
+
+void LatencyCases(Bench& bench) {
+  OneOp(bench);
+  OneOpBesideAnUpload(bench);
+  UnaryAdd(bench);
+  FarAway(bench);
+  OneOpElsewhere(bench);
+}
+
+}  // namespace tensord::bench

@@ -1,0 +1,47 @@
+// tensord_bench: the goals and where we stand. See README.md.
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "tensord/tests/bench/bench.h"
+
+namespace tensord::bench {
+namespace {
+
+void WriteFile(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream out(path);
+  out << text;
+  if (!out.flush()) Check(absl::UnavailableError("can't write " + path));
+}
+
+int Main(int argc, char** argv) {
+  bool quick = false;
+  std::string json, plot, filter;
+  CLI::App app("Measures tensord against the machine's limits and against its peers",
+               "tests/bench/run");
+  app.add_flag("--quick", quick, "Fewer repetitions: under two minutes");
+  app.add_option("--json", json, "File for the figures");
+  app.add_option("--plot", plot, "File for curves over size and batch, SVG");
+  app.add_option("--filter", filter, "Only rows whose measure matches this regular expression");
+  CLI11_PARSE(app, argc, argv);
+  signal(SIGPIPE, SIG_IGN);  // a peer that has gone is an error, not our end
+
+  Bench bench(quick, !plot.empty(), filter);
+  OpCases(bench);
+  LatencyCases(bench);
+  TransferCases(bench);
+  ComputeCases(bench);
+  std::printf("%s", Table(bench).c_str());
+  WriteFile(json, Json(bench));
+  if (!plot.empty()) WriteFile(plot, Svg(bench.series()));
+  return 0;
+}
+
+}  // namespace
+}  // namespace tensord::bench
+
+int main(int argc, char** argv) { return tensord::bench::Main(argc, argv); }

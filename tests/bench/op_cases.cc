@@ -1,0 +1,160 @@
+// How many ops a second go through: called one by one, by one program and by many at once.
+#include <algorithm>
+#include <thread>
+
+#include "tensord/tests/bench/bench.h"
+
+namespace tensord::bench {
+namespace {
+
+constexpr int64_t kSmall = 64;
+
+// Published and measured elsewhere, not run here.
+constexpr double kGgmlRpcOpsPerSecond = 127000;
+
+// Op/s of a chain of `n` dependent additions, each a call, waited for at the end.
+double Chain(const Client& client, const Tensor& x, int n) {
+  const double seconds = SecondsOf([&] {
+    Tensor y = x;
+    for (int i = 0; i < n; ++i) y = Add(y, x);
+    Check(client.Synchronize());
+  });
+  return n / seconds;
+}
+
+void DependentChain(Bench& bench) {
+  const std::string measure = "dependent chain of 64-element adds, call by call";
+  if (!bench.Wants(measure)) return;
+  constexpr int kOps = 200000;
+  const Client client = bench.Connect();
+  const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
+  const auto ours = [&] { return Chain(client, x, kOps); };
+
+  Turns turns(bench);
+  turns.JoinOne(kOurs, ours);
+  turns.JoinPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", kOps));
+  turns.Run(11);
+  turns.AddRow({measure, "op/s", "PyTorch eager", Better::kHigher, 0.5, 1.5});
+  const double rate = turns.Value(kOurs);
+  bench.Add({measure, "op/s", rate, "ggml-rpc (published)", kGgmlRpcOpsPerSecond,
+             rate / kGgmlRpcOpsPerSecond, 20.0});
+  for (const std::string peer : {"torch RPC", "Dask"}) {
+    Turns slow(bench);
+    slow.JoinOne(kOurs, ours);
+    const bool dask = peer == "Dask";
+    slow.JoinPeer(peer, dask ? bench.dask() : bench.torch_rpc(), dask ? "chain 100" : "chain 500");
+    if (slow.size() > 1) slow.Run(4);
+    slow.AddRow({measure, "op/s", peer});
+  }
+}
+
+constexpr int kClients = 64;
+constexpr int kOpsEach = 1000;
+
+// A thousand ops and a read of the last result: whether it came right.
+bool OneShare(const Tensor& x) {
+  Tensor y = x;
+  for (int i = 0; i < kOpsEach; ++i) y = Add(y, x);
+  const auto values = y.Read<float>();
+  return values.ok() && values->front() == static_cast<float>(kOpsEach + 1);
+}
+
+struct Crowd {
+  int served = 0;
+  double slowest_seconds = 0;
+  double wall_seconds = 0;
+};
+
+// All at once, each with a connection of its own that stands already.
+Crowd RunCrowd(const std::vector<Tensor>& starts) {
+  std::vector<double> seconds(starts.size());
+  std::vector<int> served(starts.size());
+  Crowd crowd;
+  crowd.wall_seconds = SecondsOf([&] {
+    const auto begin = Clock::now();
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      threads.emplace_back([&, i] {
+        served[i] = OneShare(starts[i]) ? 1 : 0;
+        seconds[i] = std::chrono::duration<double>(Clock::now() - begin).count();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  crowd.served = static_cast<int>(std::count(served.begin(), served.end(), 1));
+  crowd.slowest_seconds = *std::max_element(seconds.begin(), seconds.end());
+  return crowd;
+}
+
+// The fair share of a client among 64 is a 64th of what the server does for one that is alone.
+// Served so, each would have its thousand ops and its read after the time in which one client alone
+// does all 64 such programs, one after another: that is the reference of all three rows.
+void ManyClients(Bench& bench) {
+  const std::string served = "64 clients, 1,000 ops and a read each: served";
+  const std::string slowest = "64 clients, 1,000 ops and a read each: the slowest";
+  const std::string together = "64 clients, 1,000 ops and a read each: together";
+  if (!bench.WantsAny({served, slowest, together})) return;
+  std::vector<Client> clients;
+  std::vector<Tensor> starts;
+  for (int i = 0; i < kClients; ++i) {
+    clients.push_back(bench.Connect());
+    starts.push_back(Ones(Check(clients.back().device("cpu:0")), {kSmall}));
+    Check(clients.back().Synchronize());
+  }
+  int least_served = kClients;
+  Crowd crowd;
+  Turns turns(bench);
+  turns.JoinOne("slowest", [&] {
+    crowd = RunCrowd(starts);
+    least_served = std::min(least_served, crowd.served);
+    return crowd.slowest_seconds;
+  });
+  turns.JoinOne("together", [&] { return kClients * (kOpsEach + 1) / crowd.wall_seconds; });
+  double alone_seconds = 0;
+  turns.JoinOne("fair share", [&] {
+    return alone_seconds = SecondsOf([&] {
+             for (int i = 0; i < kClients; ++i) OneShare(starts[0]);
+           });
+  });
+  turns.JoinOne("one client alone", [&] { return kClients * (kOpsEach + 1) / alone_seconds; });
+  turns.Run(9);
+  bench.Add({served, "clients", static_cast<double>(least_served), "all", kClients,
+             static_cast<double>(least_served) / kClients, 1.0});
+  turns.AddRow({slowest, "s", "fair share", Better::kLower, 0.5, 0.5, "slowest"});
+  turns.AddRow({together, "op/s", "one client alone", Better::kHigher, 0.5, 1.0, "together"});
+}
+
+// Op/s over how many ops go between two waits.
+void OpsOverBatch(Bench& bench) {
+  if (!bench.plot()) return;
+  const Client client = bench.Connect();
+  const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
+  Series ours = {
+      "ops a second over ops between waits", "ops between two waits", "op/s", "tensord", {}};
+  Series local = ours;
+  local.name = "PyTorch eager, local";
+  for (int n = 1; n <= 100000; n *= 10) {
+    const int repeats = std::clamp(10000 / n, 3, 200);
+    std::vector<double> rates;
+    for (int i = 0; i < repeats; ++i) rates.push_back(Chain(client, x, n));
+    ours.points.emplace_back(n, Quantile(rates, 0.5));
+    if (bench.torch() == nullptr) continue;
+    rates.clear();
+    for (int i = 0; i < repeats; ++i) {
+      rates.push_back(Check(bench.torch()->Ask(absl::StrCat("chain ", n))).front());
+    }
+    local.points.emplace_back(n, Quantile(rates, 0.5));
+  }
+  bench.Add(ours);
+  if (!local.points.empty()) bench.Add(local);
+}
+
+}  // namespace
+
+void OpCases(Bench& bench) {
+  DependentChain(bench);
+  ManyClients(bench);
+  OpsOverBatch(bench);
+}
+
+}  // namespace tensord::bench

@@ -1,0 +1,138 @@
+// How fast bytes come and go, and what the server's memory has to bear.
+#include <algorithm>
+#include <cstring>
+
+#include "tensord/tests/bench/bench.h"
+#include "tensord/tests/bench/wire.h"
+
+namespace tensord::bench {
+namespace {
+
+// Published and measured elsewhere, not run here; GiB/s.
+constexpr double kGgmlRpcUpload = 0.36;
+constexpr double kGgmlRpcDownload = 1.03;
+
+// A tensor of bytes on the server and memory of the same size here.
+class Transfer {
+ public:
+  Transfer(Client client, int64_t size)
+      : client_(std::move(client)),
+        device_(Check(client_.device("cpu:0"))),
+        here_(size, 1),
+        there_(FromSpan<uint8_t>(device_, {size}, here_)) {
+    Check(there_.status());
+  }
+
+  absl::Span<uint8_t> here() { return absl::MakeSpan(here_); }
+  // GiB/s until the server has it.
+  double Upload() {
+    const double seconds = SecondsOf([&] {
+      const Tensor tensor = FromSpan<uint8_t>(device_, there_.shape(), here_);
+      Check(tensor.status());
+      Check(tensor.Wait());
+    });
+    return Rate(seconds);
+  }
+  double Download() {
+    return Rate(SecondsOf([&] { Check(there_.ReadInto(absl::MakeSpan(here_))); }));
+  }
+
+ private:
+  double Rate(double seconds) const { return static_cast<double>(here_.size()) / kGiB / seconds; }
+
+  Client client_;
+  Device device_;
+  std::vector<uint8_t> here_;
+  Tensor there_;
+};
+
+void Direction(Bench& bench, bool up) {
+  const std::string measure = up ? "upload, 256 MiB, TCP" : "download, 256 MiB, TCP";
+  if (!bench.Wants(measure)) return;
+  constexpr int64_t kBytes = 256 * kMiB;
+  Transfer transfer(bench.Connect(), kBytes);
+  RawConnection tcp(RawTcpAddress(*bench.echo()));
+  RawConnection local(RawUnixAddress(*bench.echo()));
+  std::vector<uint8_t> copy(kBytes, 1);
+  const auto ours = [&] { return up ? transfer.Upload() : transfer.Download(); };
+  const auto raw = [&](RawConnection& connection) {
+    return up ? connection.Upload(transfer.here()) : connection.Download(transfer.here());
+  };
+
+  Turns turns(bench);
+  turns.JoinOne(kOurs, ours);
+  turns.JoinOne("raw TCP", [&] { return raw(tcp); });
+  turns.JoinOne("raw Unix socket", [&] { return raw(local); });
+  turns.JoinOne("memcpy", [&] {
+    return kBytes / kGiB /
+           SecondsOf([&] { std::memcpy(copy.data(), transfer.here().data(), kBytes); });
+  });
+  turns.Run(11);
+  turns.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.9});
+  turns.AddRow({measure, "GiB/s", "raw Unix socket"});
+  turns.AddRow({measure, "GiB/s", "memcpy"});
+  const double rate = turns.Value(kOurs);
+  const double published = up ? kGgmlRpcUpload : kGgmlRpcDownload;
+  bench.Add({measure, "GiB/s", rate, "ggml-rpc (published)", published, rate / published, 1.0});
+  const std::string question = absl::StrCat(up ? "upload " : "download ", kBytes);
+  for (const std::string peer : {"torch RPC", "Dask"}) {
+    Turns slow(bench);
+    slow.JoinOne(kOurs, ours);
+    slow.JoinPeer(peer, peer == "Dask" ? bench.dask() : bench.torch_rpc(), question);
+    if (slow.size() > 1) slow.Run(4);
+    slow.AddRow({measure, "GiB/s", peer, Better::kHigher, 0.5, 1.0});
+  }
+}
+
+// The server's high-water mark over a transfer both ways, above what it held before and the tensor.
+void ServerMemory(Bench& bench) {
+  const std::string measure = "server memory above a 1 GiB tensor, both ways";
+  if (!bench.Wants(measure)) return;
+  constexpr int64_t kBytes = 1024 * kMiB;
+  const auto daemon = Check(integration::DaemonProcess::Start({"--devices=cpu"}));
+  const Client client = Check(Client::Connect(daemon->address()));
+  std::vector<uint8_t> data(kBytes, 1);
+  const int64_t before = daemon->MemoryBytes("VmRSS");
+  const Tensor tensor =
+      FromSpan<uint8_t>(Check(client.device("cpu:0")), {kBytes}, absl::MakeConstSpan(data));
+  Check(tensor.ReadInto(absl::MakeSpan(data)));
+  const double above = static_cast<double>(daemon->MemoryBytes("VmHWM") - before - kBytes) / kMiB;
+  constexpr double kLimit = 64;
+  bench.Add({measure, "MiB", above, "limit", kLimit, kLimit / std::max(above, 1.0), 1.0});
+}
+
+void BandwidthOverSize(Bench& bench) {
+  if (!bench.plot()) return;
+  const std::string title = "bandwidth over size";
+  std::vector<Series> series;
+  for (const char* name : {"upload", "download", "raw TCP upload", "raw TCP download"}) {
+    series.push_back({title, "bytes", "GiB/s", name, {}});
+  }
+  RawConnection tcp(RawTcpAddress(*bench.echo()));
+  for (int64_t size = 4096; size <= 256 * kMiB; size *= 4) {
+    Transfer transfer(bench.Connect(), size);
+    const int repeats = static_cast<int>(std::clamp<int64_t>(16 * kMiB / size, 3, 100));
+    std::vector<std::vector<double>> rates(series.size());
+    for (int i = 0; i < repeats; ++i) {
+      rates[0].push_back(transfer.Upload());
+      rates[1].push_back(transfer.Download());
+      rates[2].push_back(tcp.Upload(transfer.here()));
+      rates[3].push_back(tcp.Download(transfer.here()));
+    }
+    for (size_t i = 0; i < series.size(); ++i) {
+      series[i].points.emplace_back(size, Quantile(rates[i], 0.5));
+    }
+  }
+  for (Series& one : series) bench.Add(std::move(one));
+}
+
+}  // namespace
+
+void TransferCases(Bench& bench) {
+  Direction(bench, /*up=*/true);
+  Direction(bench, /*up=*/false);
+  ServerMemory(bench);
+  BandwidthOverSize(bench);
+}
+
+}  // namespace tensord::bench

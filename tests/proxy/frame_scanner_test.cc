@@ -1,0 +1,66 @@
+#include "tensord/tests/proxy/frame_scanner.h"
+
+#include <gtest/gtest.h>
+
+namespace tensord::proxy {
+namespace {
+
+const char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+enum FrameType : char {
+  kData = 0,
+  kHeaders = 1,
+  kReset = 3,
+  kSettings = 4,
+  kPing = 6,
+  kWindow = 8
+};
+
+std::string Frame(FrameType type, size_t length) {
+  std::string frame;
+  for (const int shift : {16, 8, 0}) frame.push_back(static_cast<char>(length >> shift & 0xff));
+  frame.push_back(type);
+  frame.append(5, '\0');  // flags and stream
+  return frame + std::string(length, 'x');
+}
+
+TEST(FrameScannerTest, CountsCallsAndNotTheTransport) {
+  FrameScanner scanner(FrameScanner::From::kClient);
+  EXPECT_FALSE(scanner.Scan(kPreface + Frame(kSettings, 30)));
+  EXPECT_FALSE(scanner.Scan(Frame(kPing, 8) + Frame(kWindow, 4) + Frame(kReset, 4)));
+  EXPECT_TRUE(scanner.Scan(Frame(kHeaders, 100)));
+  EXPECT_TRUE(scanner.Scan(Frame(kWindow, 4) + Frame(kData, 70000) + Frame(kPing, 8)));
+  EXPECT_FALSE(scanner.Scan(Frame(kData, 0))) << "the end of a call's requests says nothing";
+  EXPECT_TRUE(scanner.is_http2());
+}
+
+TEST(FrameScannerTest, TellsFramesApartHoweverTheyAreCut) {
+  const std::string all =
+      kPreface + Frame(kSettings, 12) + Frame(kData, 40) + Frame(kPing, 8) + Frame(kHeaders, 5);
+  FrameScanner scanner(FrameScanner::From::kClient);
+  int64_t counted = 0;
+  for (const char byte : all) counted += scanner.Scan(absl::string_view(&byte, 1)) ? 1 : 0;
+  EXPECT_EQ(counted, 40 + 5);  // the bodies; a header alone doesn't say yet that there is something
+}
+
+TEST(FrameScannerTest, EveryByteOfOtherProtocolsCounts) {
+  FrameScanner client(FrameScanner::From::kClient);
+  EXPECT_TRUE(client.Scan("PRI x"));
+  EXPECT_TRUE(client.Scan(Frame(kSettings, 4)));
+  EXPECT_TRUE(client.is_raw());
+  FrameScanner server(FrameScanner::From::kServer);
+  server.SetIsHttp2(false);
+  EXPECT_TRUE(server.Scan(Frame(kSettings, 4)));
+}
+
+TEST(FrameScannerTest, AServersSettingsMayComeFirst) {
+  FrameScanner server(FrameScanner::From::kServer);
+  const std::string early = Frame(kSettings, 20) + Frame(kWindow, 4);
+  EXPECT_FALSE(server.Scan(early.substr(0, 31)));
+  server.SetIsHttp2(true);
+  EXPECT_FALSE(server.Scan(early.substr(31)));
+  EXPECT_TRUE(server.Scan(Frame(kHeaders, 3)));
+}
+
+}  // namespace
+}  // namespace tensord::proxy

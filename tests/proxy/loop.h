@@ -1,0 +1,77 @@
+// The proxy's thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensord/common/mutex.h"
+#include "tensord/tests/proxy/connection.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::proxy {
+
+class DelayProxy::Loop {
+ public:
+  static absl::StatusOr<std::unique_ptr<Loop>> Start(const DelayProxyOptions& options);
+  ~Loop();
+
+  const std::string& address() const { return address_; }
+
+  // Thread-safe, not from the loop's thread: runs this on it and waits until it has.
+  void Run(std::function<void(Loop&)> task);
+  ProxyStats stats() const;
+  bool Await(const std::function<bool(const ProxyStats&)>& condition,
+             std::chrono::milliseconds timeout) const;
+
+  // On the loop's thread.
+  Treatment& treatment(Direction direction) {
+    return treatments_[direction == Direction::kToServer ? 0 : 1];
+  }
+  void SetAccepting(bool accepting);
+  void CutAll();
+
+ private:
+  Loop() = default;
+  absl::Status Open(const DelayProxyOptions& options);
+  void Main();
+  // How many there were.
+  size_t RunTasks();
+  void Accept();
+  void Watch(int fd, uint32_t events);
+  void PumpAll();
+  void SetTimer();
+  // The figures, and that so many more tasks are done.
+  void Publish(size_t tasks_done);
+
+  std::string address_;
+  std::string target_;
+  int64_t max_buffered_bytes_ = 0;
+  int epoll_ = -1;
+  int listener_ = -1;
+  int wake_ = -1;
+  int timer_ = -1;
+
+  // Of the loop's thread alone, once that runs.
+  Treatment treatments_[2];
+  Tally tally_;
+  int64_t accepted_ = 0;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::map<int, Connection*> by_fd_;
+
+  mutable Mutex mu_;
+  mutable CondVar changed_;
+  std::vector<std::function<void(Loop&)>> tasks_ ABSL_GUARDED_BY(mu_);
+  uint64_t tasks_given_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t tasks_done_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  ProxyStats stats_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+}  // namespace tensord::proxy
