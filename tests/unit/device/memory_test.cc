@@ -89,6 +89,19 @@ TEST(CpuMemoryTest, CopiesBetweenDevices) {
   EXPECT_EQ(std::memcmp(src->data(), dst->data(), size), 0);
 }
 
+TEST(CpuMemoryTest, BuffersThatAreFreedElsewhereLeaveNothingBehind) {
+  const auto device = MakeDevice(64 << 20);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<BufferRef> buffers;
+    for (int64_t size = 1; size < 70000; size += 997) {
+      buffers.push_back(*device->Allocate(size));
+      std::memset(buffers.back()->data(), round, size);
+    }
+    std::thread([&buffers] { buffers.clear(); }).join();
+    EXPECT_EQ(device->memory().used_bytes, 0);
+  }
+}
+
 TEST(CpuMemoryTest, IsSafeFromManyThreads) {
   const auto device = MakeDevice(1 << 20);
   std::vector<std::thread> threads;
@@ -114,6 +127,25 @@ TEST(MemoryPoolTest, ReusesAFreedBlockForTheNextOfItsSize) {
   EXPECT_EQ(again, block);
   EXPECT_EQ(pool.idle_bytes(), 0);
   pool.Free(again, (10 << 20) - 1000);
+}
+
+TEST(MemoryPoolTest, SmallBlocksOfEverySizeAreTheirOwn) {
+  cpu::MemoryPool pool(64 << 20);
+  std::vector<std::pair<char*, int64_t>> blocks;
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t size = 1; size <= 70000; size += size / 5 + 1) {
+      auto* block = static_cast<char*>(pool.Allocate(size));
+      std::memset(block, static_cast<int>(blocks.size() % 251), size);
+      blocks.emplace_back(block, size);
+    }
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const auto [block, size] = blocks[i];
+      EXPECT_EQ(block[0], static_cast<char>(i % 251));
+      EXPECT_EQ(block[size - 1], static_cast<char>(i % 251));
+      pool.Free(block, size);
+    }
+    blocks.clear();
+  }
 }
 
 TEST(MemoryPoolTest, KeepsNoMoreIdleThanItsBound) {

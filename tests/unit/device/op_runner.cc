@@ -106,6 +106,13 @@ absl::StatusOr<BufferRef> OpRunner::Upload(const HostTensor& tensor) {
   return buffer;
 }
 
+HostTensor OpRunner::Download(const Buffer& buffer, const TensorSpec& spec) {
+  HostTensor result{spec, std::string(spec.size_bytes(), '\0')};
+  const absl::Status status = device_->Read(buffer, 0, result.bytes.data(), spec.size_bytes());
+  if (!status.ok()) result.bytes = std::string(status.message());
+  return result;
+}
+
 absl::StatusOr<HostTensor> OpRunner::Run(absl::string_view op,
                                          const std::vector<HostTensor>& inputs,
                                          const Attributes& attrs) {

@@ -37,9 +37,10 @@ class OpRunner {
   absl::StatusOr<HostTensor> Run(absl::string_view op, const std::vector<HostTensor>& inputs,
                                  const Attributes& attrs = {});
 
- private:
   absl::StatusOr<BufferRef> Upload(const HostTensor& tensor);
+  HostTensor Download(const Buffer& buffer, const TensorSpec& spec);
 
+ private:
   std::unique_ptr<Device> device_;
 };
 

@@ -1,0 +1,224 @@
+// Prepared kernels give the very bits that Launch() gives, as often as they are run, and in place.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tensord/common/op_schema.h"
+#include "tensord/tests/unit/device/op_runner.h"
+
+namespace tensord::server {
+namespace {
+
+class PreparedTest : public ::testing::Test {
+ protected:
+  // An op made ready, and buffers to run it on.
+  struct Case {
+    OpPlan plan;
+    std::vector<HostTensor> inputs;
+    std::unique_ptr<PreparedKernel> kernel;
+    std::vector<BufferRef> buffers;
+
+    std::vector<const Buffer*> Inputs() const {
+      std::vector<const Buffer*> pointers;
+      for (const BufferRef& buffer : buffers) pointers.push_back(buffer.get());
+      return pointers;
+    }
+  };
+
+  Case Prepare(const char* op, std::vector<HostTensor> inputs, const Attributes& attrs) {
+    Case c;
+    std::vector<TensorSpec> specs;
+    for (const HostTensor& input : inputs) specs.push_back(input.spec);
+    c.plan = *PlanOp(op, specs, attrs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (specs[i].dtype != c.plan.input_dtypes[i]) {
+        inputs[i] = *runner_.Run("cast", {inputs[i]}, {{"dtype", c.plan.input_dtypes[i]}});
+        specs[i] = inputs[i].spec;
+      }
+      c.buffers.push_back(*runner_.Upload(inputs[i]));
+    }
+    c.inputs = std::move(inputs);
+    c.kernel = *runner_.device().Prepare({c.plan.schema, &c.plan.attrs, specs, &c.plan.output});
+    return c;
+  }
+
+  HostTensor Run(Case& c) {
+    const BufferRef output = *runner_.device().Allocate(c.plan.output.size_bytes());
+    if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
+    EXPECT_TRUE(c.kernel->Launch(c.Inputs(), output.get()).ok());
+    return runner_.Download(*output, c.plan.output);
+  }
+
+  // Twice out of place, then over each input that allows it, all against Launch().
+  void Check(const char* op, const std::vector<HostTensor>& inputs, const Attributes& attrs = {}) {
+    std::string what = op;
+    for (const HostTensor& input : inputs) what += " " + input.spec.ToString();
+    const HostTensor expected = *runner_.Run(op, inputs, attrs);
+    Case c = Prepare(op, inputs, attrs);
+    EXPECT_EQ(Run(c).bytes, expected.bytes) << what;
+    EXPECT_EQ(Run(c).bytes, expected.bytes) << what << " again";
+    for (size_t i = 0; i < c.buffers.size(); ++i) {
+      if (!c.kernel->in_place(static_cast<int>(i))) continue;
+      if (c.buffers[i]->size_bytes() != expected.spec.size_bytes()) continue;
+      ++in_place_runs_;
+      ASSERT_TRUE(c.kernel->Launch(c.Inputs(), c.buffers[i].get()).ok());
+      EXPECT_EQ(runner_.Download(*c.buffers[i], expected.spec).bytes, expected.bytes)
+          << what << " over input " << i;
+      c.buffers[i] = *runner_.Upload(c.inputs[i]);
+    }
+  }
+
+  OpRunner runner_{2};
+  int in_place_runs_ = 0;
+};
+
+const Shape kShapes[] = {{}, {1}, {64}, {1003}, {2, 3, 5}, {70000}, {0, 4}};
+
+TEST_F(PreparedTest, UnaryOps) {
+  for (const char* op : {"neg", "abs", "relu", "exp", "sqrt", "tanh", "sigmoid", "silu", "gelu"}) {
+    for (const DType dtype :
+         {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+      for (const Shape& shape : kShapes) Check(op, {Spread(dtype, shape, 0.25, 3)});
+    }
+  }
+  Check("gelu", {Spread(DType::kFloat32, {100}, -3, 3)}, {{"approximate", std::string("tanh")}});
+  for (const DType dtype : {DType::kInt8, DType::kInt32, DType::kInt64, DType::kUInt8}) {
+    Check("abs", {Spread(dtype, {1003}, 0, 100)});
+  }
+  EXPECT_GT(in_place_runs_, 100);
+}
+
+TEST_F(PreparedTest, BinaryOpsOverShapesThatMatchOrBroadcast) {
+  const std::pair<Shape, Shape> kPairs[] = {{{64}, {64}},
+                                            {{1003}, {}},
+                                            {{}, {1003}},
+                                            {{1, 1}, {1, 1}},
+                                            {{70000}, {70000}},
+                                            {{300, 300}, {300}},
+                                            {{300, 300}, {300, 1}},
+                                            {{7, 1, 5}, {1, 6, 5}},
+                                            {{4, 1}, {1, 9}},
+                                            {{0, 4}, {4}},
+                                            {{0}, {1}},
+                                            {{1}, {1, 1, 1}}};
+  for (const char* op : {"add", "div", "pow", "maximum", "lt", "eq"}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt32, DType::kInt8}) {
+      for (const auto& [a, b] : kPairs) {
+        Check(op, {Spread(dtype, a, 1, 4, 1), Spread(dtype, b, 1, 4, 2)});
+      }
+    }
+  }
+  Check("mul", {Spread(DType::kBool, {99}, 0, 1, 1), Spread(DType::kBool, {99}, 0, 1, 2)});
+  EXPECT_GT(in_place_runs_, 50);
+}
+
+TEST_F(PreparedTest, Where) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kBool}) {
+    for (const Shape& shape : kShapes) {
+      const HostTensor cond = Spread(DType::kBool, shape, 0, 1, 3);
+      const HostTensor a = Spread(dtype, shape, 0, 9, 1), b = Spread(dtype, shape, 0, 9, 2);
+      Check("where", {cond, a, b});
+      Check("where", {cond, a, Spread(dtype, {}, 0, 9, 2)});
+      Check("where", {Spread(DType::kBool, {1}, 1, 1), a, b});
+      Check("where", {Spread(DType::kBool, {1}, 0, 0), a, b});
+    }
+  }
+}
+
+TEST_F(PreparedTest, Casts) {
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
+      if (from != to) Check("cast", {Spread(from, {1003}, 0, 100)}, {{"dtype", to}});
+    }
+  }
+}
+
+TEST_F(PreparedTest, Products) {
+  struct Sizes {
+    int64_t m, k, n;
+  };
+  for (const Sizes s : {Sizes{1, 8, 1},
+                        {2, 3, 4},
+                        {32, 32, 32},
+                        {64, 64, 64},
+                        {1, 300, 200},
+                        {100, 120, 140},
+                        {3, 0, 4},
+                        {300, 1, 1}}) {
+    for (const DType dtype :
+         {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kFloat16, DType::kInt32}) {
+      const HostTensor a = Spread(dtype, {s.m, s.k}, -2, 2, 1);
+      Check("matmul", {a, Spread(dtype, {s.k, s.n}, -2, 2, 2)});
+      Check("matmul", {a, Spread(dtype, {s.n, s.k}, -2, 2, 2)}, {{"transpose_b", true}});
+      if (!IsFloating(dtype)) continue;
+      const HostTensor weight = Spread(dtype, {s.n, s.k}, -1, 1, 3);
+      const HostTensor bias = Spread(dtype, {s.n}, -1, 1, 4);
+      Check("linear", {a, weight});
+      Check("linear", {a, weight, bias}, {{"activation", std::string("gelu")}});
+    }
+  }
+  const HostTensor stack = Spread(DType::kFloat32, {5, 6, 7}, -1, 1);
+  Check("matmul", {stack, Spread(DType::kFloat32, {5, 7, 8}, -1, 1)});
+  Check("matmul", {stack, Spread(DType::kFloat32, {7, 8}, -1, 1)});
+  Check("matmul", {stack, Spread(DType::kFloat32, {7}, -1, 1)});
+}
+
+TEST_F(PreparedTest, EverythingElse) {
+  for (const Shape& shape : {Shape{6, 10}, Shape{300, 400}}) {
+    const HostTensor x = Spread(DType::kFloat32, shape, -1, 1);
+    for (const char* op : {"sum", "mean", "max", "min", "norm", "argmax", "argmin"}) {
+      Check(op, {x}, {{"axes", std::vector<int64_t>{1}}});
+    }
+    Check("softmax", {x}, {{"axis", int64_t{0}}});
+    Check("permute", {x}, {{"axes", std::vector<int64_t>{1, 0}}});
+    Check("concat", {x, x}, {{"axis", int64_t{1}}});
+    Check("broadcast_to", {x}, {{"shape", std::vector<int64_t>{2, shape.dim(0), shape.dim(1)}}});
+  }
+  Check("full", {}, {{"shape", std::vector<int64_t>{5}}, {"value", 2.5}});
+  Check("uniform", {}, {{"shape", std::vector<int64_t>{50}}, {"seed", int64_t{7}}});
+}
+
+TEST_F(PreparedTest, WhatTakesLongIsLeftToTheDevicesOwnThread) {
+  const auto brief = [this](const char* op, const std::vector<HostTensor>& inputs) {
+    return Prepare(op, inputs, {}).kernel->brief();
+  };
+  const HostTensor small = Spread(DType::kFloat32, {32, 32}, 0, 1);
+  const HostTensor large = Spread(DType::kFloat32, {512, 512}, 0, 1);
+  EXPECT_TRUE(brief("add", {small, small}));
+  EXPECT_TRUE(brief("matmul", {small, small}));
+  EXPECT_TRUE(brief("sum", {small}));
+  EXPECT_FALSE(brief("add", {large, large}));
+  EXPECT_FALSE(brief("matmul", {large, large}));
+  EXPECT_FALSE(brief("sum", {large}));
+}
+
+TEST_F(PreparedTest, BriefKernelsRunOnThreadsThatTheDeviceDoesNotKnow) {
+  const HostTensor x = Spread(DType::kFloat32, {64, 64}, -1, 1);
+  const Attributes axis = {{"axis", int64_t{1}}};
+  Case product = Prepare("matmul", {x, x}, {}), softmax = Prepare("softmax", {x}, axis);
+  const HostTensor expected_product = Run(product), expected_softmax = Run(softmax);
+  ASSERT_TRUE(product.kernel->brief() && softmax.kernel->brief());
+  for (int i = 0; i < 3; ++i) {
+    std::thread([&] {
+      EXPECT_EQ(Run(product).bytes, expected_product.bytes);
+      EXPECT_EQ(Run(softmax).bytes, expected_softmax.bytes);
+    }).join();
+  }
+}
+
+TEST_F(PreparedTest, SaysWhatHasNoKernel) {
+  const TensorSpec spec = {DType::kBool, {4}};
+  const std::vector<TensorSpec> specs = {spec, spec};
+  const Attributes attrs;
+  const auto kernel = runner_.device().Prepare({FindOp("sub"), &attrs, specs, &spec});
+  if (!kernel.ok()) return;
+  const BufferRef in = *runner_.device().Allocate(4), out = *runner_.device().Allocate(4);
+  const Buffer* const inputs[] = {in.get(), in.get()};
+  EXPECT_EQ((*kernel)->Launch(inputs, out.get()).code(), absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace tensord::server
