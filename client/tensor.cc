@@ -47,6 +47,14 @@ absl::StatusOr<std::vector<T>> MakeVector(int64_t num_elements) {
   }
 }
 
+absl::Status RequireValue(const Tensor& tensor, absl::string_view what) {
+  if (tensor.state()->recorder == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, ": ", tensor.Describe(),
+      " stands for a value of a program that is being recorded; return it from there, and "
+      "take what Run gives"));
+}
+
 absl::Status AskFirst(const Tensor& tensor, int64_t size_bytes) {
   TENSORD_RETURN_IF_ERROR(tensor.status());
   return size_bytes > kAskFirstBytes ? tensor.Wait() : absl::OkStatus();
@@ -86,6 +94,7 @@ Tensor Tensor::To(const Device& device) const {
                      "; read the tensor and make it anew there")));
   }
   if (device.id() == state_->device) return *this;
+  if (absl::Status here = RequireValue(*this, "copy"); !here.ok()) return Failed(here);
   const uint64_t output = session->NextHandle();
   const absl::Status sent = session->SendCopy(state_->handle, output, device.id());
   if (!sent.ok()) return Failed(sent);
@@ -99,12 +108,14 @@ Tensor Tensor::To(DType dtype) const {
 
 absl::Status Tensor::Wait() const {
   TENSORD_RETURN_IF_ERROR(status());
+  TENSORD_RETURN_IF_ERROR(RequireValue(*this, "wait"));
   return state_->session->Await(state_->handle);
 }
 
 absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
                                    const TransferOptions& options) const {
   TENSORD_RETURN_IF_ERROR(status());
+  TENSORD_RETURN_IF_ERROR(RequireValue(*this, "read"));
   const TensorSpec& spec = state_->spec;
   if (dtype != spec.dtype) {
     return absl::InvalidArgumentError(

@@ -15,6 +15,7 @@
 #include "tensord/client/nn.h"           // IWYU pragma: export
 #include "tensord/client/ops.h"          // IWYU pragma: export
 #include "tensord/client/print.h"        // IWYU pragma: export
+#include "tensord/client/program.h"      // IWYU pragma: export
 #include "tensord/client/safetensors.h"  // IWYU pragma: export
 #include "tensord/client/scalar.h"       // IWYU pragma: export
 #include "tensord/client/tensor.h"       // IWYU pragma: export

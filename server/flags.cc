@@ -45,6 +45,15 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->capture_default_str();
 }
 
+void AddTuning(CLI::App& app, DaemonFlags* flags) {
+  app.add_option("--spin-us", flags->server.spin_microseconds,
+                 "How long threads that serve session streams look for the next message before they "
+                 "sleep, in microseconds: saves waking up, and takes a core each meanwhile")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str()
+      ->group("Tuning");
+}
+
 void AddLimits(CLI::App& app, Limits* limits) {
   const std::string group = "Limits";
   app.add_option("--max-message-bytes", limits->max_message_bytes,
@@ -76,6 +85,7 @@ bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
   app.footer(kExamples);
   app.set_version_flag("--version", "tensord " TENSORD_VERSION, "Print the version and exit");
   AddServing(app, flags);
+  AddTuning(app, flags);
   AddLimits(app, &flags->server.limits);
   try {
     app.parse(argc, argv);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_macros.h"
 
@@ -98,6 +99,32 @@ void CommandQueue::AppendDefinitionLocked(uint32_t number, absl::string_view op,
   for (const auto& [name, value] : attrs) AttrToProto(value, &(*define->mutable_attrs())[name]);
   encoder_.Append(command);
   CountLocked(1);
+}
+
+absl::StatusOr<uint32_t> CommandQueue::Define(absl::string_view op, size_t num_inputs,
+                                              const Attributes& attrs) {
+  MutexLock lock(&mu_);
+  TENSORD_RETURN_IF_ERROR(WaitForRoom());
+  TENSORD_ASSIGN_OR_RETURN(const OpTable::Definition definition,
+                           ops_.Define(op, num_inputs, attrs));
+  if (definition.is_new) AppendDefinitionLocked(definition.number, op, num_inputs, attrs);
+  return definition.number;
+}
+
+absl::StatusOr<uint32_t> CommandQueue::PushProgram(v1::Program program) {
+  constexpr uint32_t kMaxPrograms = 4096;
+  MutexLock lock(&mu_);
+  TENSORD_RETURN_IF_ERROR(WaitForRoom());
+  if (programs_ == kMaxPrograms) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this connection has ", kMaxPrograms, " programs, its limit; connect anew"));
+  }
+  program.set_number(++programs_);
+  v1::Command command;
+  *command.mutable_program() = std::move(program);
+  encoder_.Append(command);
+  CountLocked(1);
+  return programs_;
 }
 
 void CommandQueue::AppendUnpackedLocked(absl::string_view op, absl::Span<const QueuedInput> inputs,

@@ -4,6 +4,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/recorder.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/op_schema.h"
 #include "tensord/common/status_macros.h"
@@ -48,6 +49,11 @@ bool AllTogether(absl::Span<const Tensor* const> inputs) {
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                   const Attributes& attrs) {
   if (!AllTogether(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
+  for (const Tensor* input : inputs) {
+    if (input->state()->recorder != nullptr) {
+      return input->state()->recorder->Record(op, inputs, attrs);
+    }
+  }
   PerInput<QueuedInput> queued;
   for (const Tensor* input : inputs) {
     const TensorState& state = *input->state();

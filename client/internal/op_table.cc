@@ -83,6 +83,20 @@ const NumberedSpec* OpTable::Number(const TensorSpec& spec) {
   return &specs_.emplace(std::move(key), NumberedSpec{spec, number}).first->second;
 }
 
+absl::StatusOr<OpTable::Definition> OpTable::Define(absl::string_view op, size_t num_inputs,
+                                                    const Attributes& attrs) {
+  std::string key = KeyOf(op, {}, attrs);
+  AppendRaw(num_inputs, &key);
+  const auto found = for_programs_.find(key);
+  if (found != for_programs_.end()) return Definition{found->second, false};
+  if (definitions_ == kMaxDefinitions) {
+    return absl::ResourceExhaustedError(
+        "this connection has used too many different ops to record more; connect anew");
+  }
+  for_programs_.emplace(std::move(key), ++definitions_);
+  return Definition{definitions_, true};
+}
+
 OpTable::Recent& OpTable::RecentPlace(absl::string_view op,
                                       absl::Span<const NumberedSpec* const> inputs) {
   size_t hash = op.size() * 31 + static_cast<unsigned char>(op.back());

@@ -29,6 +29,14 @@ class OpTable {
     bool is_new = false;                            // the definition has to be sent first
   };
 
+  struct Definition {
+    uint32_t number;
+    bool is_new;  // has to be sent first
+  };
+  // For use in programs: for inputs of any specs. RESOURCE_EXHAUSTED where there is no room.
+  absl::StatusOr<Definition> Define(absl::string_view op, size_t num_inputs,
+                                    const Attributes& attrs);
+
   // Lasts as long as the table. Null where the table is full.
   const NumberedSpec* Number(const TensorSpec& spec);
 
@@ -63,6 +71,7 @@ class OpTable {
 
   absl::node_hash_map<std::string, NumberedSpec> specs_;
   absl::node_hash_map<std::string, Known> known_;
+  absl::node_hash_map<std::string, uint32_t> for_programs_;
   uint32_t definitions_ = 0;
   Recent recent_[kRecent];
 };

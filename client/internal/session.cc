@@ -124,6 +124,36 @@ absl::StatusOr<QueuedOp> Session::SendOp(absl::string_view op, absl::Span<const 
   return queued;
 }
 
+absl::StatusOr<uint32_t> Session::DefineOp(absl::string_view op, size_t num_inputs,
+                                           const Attributes& attrs) {
+  return connection_->queue.Define(op, num_inputs, attrs);
+}
+
+absl::StatusOr<uint32_t> Session::SendProgram(DeviceName device,
+                                              absl::Span<const TensorSpec> inputs,
+                                              absl::Span<const uint32_t> ops,
+                                              absl::Span<const uint32_t> outputs) {
+  v1::Program program;
+  program.set_device(device.ToString());
+  for (const TensorSpec& input : inputs) SpecToProto(input, program.add_inputs());
+  program.mutable_ops()->Assign(ops.begin(), ops.end());
+  program.mutable_outputs()->Assign(outputs.begin(), outputs.end());
+  absl::StatusOr<uint32_t> number = connection_->queue.PushProgram(std::move(program));
+  connection_->stream->Flush();
+  return number;
+}
+
+absl::Status Session::SendRun(uint32_t program, absl::Span<const uint64_t> inputs,
+                              size_t num_outputs, std::vector<uint64_t>* outputs) {
+  v1::Command command;
+  v1::ProgramRun* run = command.mutable_run();
+  run->set_number(program);
+  run->mutable_inputs()->Assign(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < num_outputs; ++i) run->add_outputs(NextHandle());
+  outputs->assign(run->outputs().begin(), run->outputs().end());
+  return Push(command);
+}
+
 absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint64_t output,
                                    const Attributes& attrs) {
   v1::Command command;

@@ -51,6 +51,16 @@ class Session {
                                   const Attributes& attrs);
   absl::Status SendCreation(absl::string_view op, DeviceName device, uint64_t output,
                             const Attributes& attrs);
+  // The number of an op's definition on the stream; RESOURCE_EXHAUSTED where there are too many.
+  absl::StatusOr<uint32_t> DefineOp(absl::string_view op, size_t num_inputs,
+                                    const Attributes& attrs);
+  // Keeps a program, v1::Program, and tells its number.
+  absl::StatusOr<uint32_t> SendProgram(DeviceName device, absl::Span<const TensorSpec> inputs,
+                                       absl::Span<const uint32_t> ops,
+                                       absl::Span<const uint32_t> outputs);
+  // Runs it into new handles.
+  absl::Status SendRun(uint32_t program, absl::Span<const uint64_t> inputs, size_t num_outputs,
+                       std::vector<uint64_t>* outputs);
   absl::Status SendCopy(uint64_t input, uint64_t output, DeviceName device);
   void Drop(uint64_t handle);
 

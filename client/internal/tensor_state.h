@@ -13,6 +13,8 @@
 
 namespace tensord::internal {
 
+class Recorder;
+
 // Never changes. A failed tensor has a status and nothing else.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
@@ -23,8 +25,16 @@ struct TensorState {
         spec(std::move(spec)),
         device(device),
         numbered_spec(numbered_spec) {}
+  // Stands for a value of a program that is being recorded: it has no handle.
+  TensorState(std::shared_ptr<Recorder> recorder, uint32_t value, std::shared_ptr<Session> session,
+              TensorSpec spec, DeviceName device)
+      : session(std::move(session)),
+        spec(std::move(spec)),
+        device(device),
+        recorder(std::move(recorder)),
+        value(value) {}
   ~TensorState() {
-    if (session != nullptr) session->Drop(handle);
+    if (handle != 0) session->Drop(handle);
   }
   TensorState(const TensorState&) = delete;
   TensorState& operator=(const TensorState&) = delete;
@@ -34,6 +44,8 @@ struct TensorState {
   const uint64_t handle = 0;
   const TensorSpec spec;
   const DeviceName device;
+  const std::shared_ptr<Recorder> recorder;
+  const uint32_t value = 0;
   // The session's number for the spec, where it has been looked up.
   mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
 };

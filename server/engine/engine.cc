@@ -140,23 +140,73 @@ absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
   TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, FindRecipe(request, inputs));
   auto output = std::make_shared<Tensor>(request.output, recipe->output(), recipe->slot());
-  bool ready = recipe->brief();
+  TENSORD_RETURN_IF_ERROR(
+      Start(session, std::move(recipe), std::move(inputs), TensorRefs(1, output)));
+  return output;
+}
+
+absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable> executable,
+                           TensorRefs inputs, const TensorRefs& outputs) {
+  const auto insert_all = [&session, &outputs] {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const absl::Status taken = session->Insert(outputs[i]);
+      if (taken.ok()) continue;
+      for (size_t j = 0; j < i; ++j) session->Remove(outputs[j]);
+      return taken;
+    }
+    return absl::OkStatus();
+  };
+  bool ready = executable->brief();
   for (const TensorRef& input : inputs) ready = ready && input->done();
   if (ready) {
-    const Executor::Turn turn(recipe->slot()->executor.get());
+    const Executor::Turn turn(executable->slot()->executor.get());
     if (turn.held()) {
-      TENSORD_RETURN_IF_ERROR(session->Insert(output));
-      RunBrief(*recipe, inputs, *output);
-      return output;
+      TENSORD_RETURN_IF_ERROR(insert_all());
+      RunBrief(*executable, inputs, outputs);
+      return absl::OkStatus();
     }
   }
   TENSORD_RETURN_IF_ERROR(session->BeginOp());
-  if (absl::Status taken = session->Insert(output); !taken.ok()) {
+  if (absl::Status taken = insert_all(); !taken.ok()) {
     session->EndOp();
     return taken;
   }
-  std::make_shared<OpNode>(session, std::move(recipe), std::move(inputs), output)->Schedule();
-  return output;
+  std::make_shared<OpNode>(session, std::move(executable), std::move(inputs), outputs)->Schedule();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(const ProgramSpec& spec,
+                                                         absl::string_view device) {
+  TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
+  return Program::Make(spec, slot, &recipes_);
+}
+
+absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
+                                       const std::shared_ptr<Program>& program,
+                                       absl::Span<const Handle> input_handles,
+                                       absl::Span<const Handle> output_handles) {
+  if (input_handles.size() != program->inputs().size() ||
+      output_handles.size() != program->num_outputs()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "program: ", input_handles.size(), " inputs and ", output_handles.size(),
+        " outputs are named; it has ", program->inputs().size(), " and ", program->num_outputs()));
+  }
+  TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, "program", input_handles));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorSpec& wanted = program->inputs()[i];
+    if (inputs[i]->slot() == program->slot() && inputs[i]->spec() == wanted) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("program: input ", i, " is ", inputs[i]->spec().ToString(), " on ",
+                     inputs[i]->device().name().ToString(), "; it was recorded for ",
+                     wanted.ToString(), " on ", program->slot()->device->name().ToString()));
+  }
+  TensorRefs outputs;
+  for (size_t i = 0; i < output_handles.size(); ++i) {
+    outputs.push_back(
+        std::make_shared<Tensor>(output_handles[i], program->output(i), program->slot()));
+  }
+  TENSORD_RETURN_IF_ERROR(Start(session, program, std::move(inputs), outputs));
+  return outputs;
 }
 
 absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, Handle output,

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
+#include "tensord/server/engine/program.h"
 #include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
@@ -47,6 +48,15 @@ class Engine {
   // (handles, inference, devices) is returned as an error, and then nothing has changed; an input
   // that has failed already gives its root error. What happens later sticks to the tensor.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
+
+  // Makes a program ready to run.
+  absl::StatusOr<std::shared_ptr<Program>> Prepare(const ProgramSpec& spec,
+                                                   absl::string_view device);
+
+  // As Run: promises the outputs, and returns them. INVALID_ARGUMENT where inputs or outputs don't
+  // fit the program.
+  absl::StatusOr<TensorRefs> Run(const SessionRef& session, const std::shared_ptr<Program>& program,
+                                 absl::Span<const Handle> inputs, absl::Span<const Handle> outputs);
 
   // What Run would do for these inputs: its errors, but for those of handles.
   absl::StatusOr<RecipeRef> FindRecipe(const OpRequest& request,
@@ -89,6 +99,10 @@ class Engine {
  private:
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;
+
+  // Runs it now, or when its inputs are there, into the handles of `outputs`: all or none of them.
+  absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
+                     TensorRefs inputs, const TensorRefs& outputs);
 
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;

@@ -15,16 +15,27 @@ absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle ou
   return absl::Status(error.code(), absl::StrCat(op, " (tensor ", output, "): ", error.message()));
 }
 
+void FinishAll(absl::StatusOr<BufferRefs> results, absl::Span<const TensorRef> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (results.ok()) {
+      outputs[i]->Finish(std::move((*results)[i]));
+    } else {
+      outputs[i]->Finish(results.status());
+    }
+  }
+}
+
 }  // namespace
 
-OpNode::OpNode(SessionRef session, RecipeRef recipe, TensorRefs inputs, TensorRef output)
+OpNode::OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
+               TensorRefs outputs)
     : session_(std::move(session)),
-      recipe_(std::move(recipe)),
+      executable_(std::move(executable)),
       inputs_(std::move(inputs)),
-      output_(std::move(output)) {}
+      outputs_(std::move(outputs)) {}
 
 void OpNode::Schedule() {
-  const Executor::Lane* lane = session_->lane(*output_->slot()).get();
+  const Executor::Lane* lane = session_->lane(*executable_->slot()).get();
   for (const TensorRef& input : inputs_) {
     if (input->done() || input->PostedTo(lane)) continue;
     pending_.fetch_add(1, std::memory_order_relaxed);
@@ -35,37 +46,38 @@ void OpNode::Schedule() {
 
 void OpNode::InputReady() {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  DeviceSlot& slot = *output_->slot();
+  DeviceSlot& slot = *executable_->slot();
   const std::shared_ptr<Executor::Lane> lane = session_->lane(slot);
-  const TensorRef output = output_;  // the node may be gone once it is posted
+  const TensorRefs outputs = outputs_;  // the node may be gone once it is posted
   slot.executor->Post(lane, [self = shared_from_this()] { self->RunOnExecutor(); });
-  output->SetPosted(lane.get());
+  for (const TensorRef& output : outputs) output->SetPosted(lane.get());
 }
 
 void OpNode::RunOnExecutor() {
-  absl::StatusOr<BufferRef> result = Execute();
+  absl::StatusOr<BufferRefs> results = Execute();
   inputs_.clear();  // their memory may go before anyone hears of the result
   session_->EndOp();
   session_.reset();
-  output_->Finish(std::move(result));
+  FinishAll(std::move(results), outputs_);
 }
 
-absl::StatusOr<BufferRef> OpNode::Execute() {
+absl::StatusOr<BufferRefs> OpNode::Execute() {
   for (const TensorRef& input : inputs_) {
     if (!input->status().ok()) return input->status();
   }
   if (session_->closed()) return Ended();
-  absl::StatusOr<BufferRef> result = recipe_->Execute(inputs_);
-  if (result.ok()) return result;
-  return Annotate(result.status(), recipe_->plan().schema->name, output_->handle());
+  absl::StatusOr<BufferRefs> results = executable_->Run(inputs_);
+  if (results.ok()) return results;
+  return Annotate(results.status(), executable_->name(), outputs_[0]->handle());
 }
 
-void RunBrief(Recipe& recipe, absl::Span<const TensorRef> inputs, Tensor& output) {
-  absl::StatusOr<BufferRef> result = recipe.Execute(inputs);
-  if (!result.ok()) {
-    result = Annotate(result.status(), recipe.plan().schema->name, output.handle());
+void RunBrief(Executable& executable, absl::Span<const TensorRef> inputs,
+              absl::Span<const TensorRef> outputs) {
+  absl::StatusOr<BufferRefs> results = executable.Run(inputs);
+  if (!results.ok()) {
+    results = Annotate(results.status(), executable.name(), outputs[0]->handle());
   }
-  output.Finish(std::move(result));
+  FinishAll(std::move(results), outputs);
 }
 
 void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> callback) {

@@ -13,7 +13,8 @@ namespace tensord::server {
 
 class OpNode : public std::enable_shared_from_this<OpNode> {
  public:
-  OpNode(SessionRef session, RecipeRef recipe, TensorRefs inputs, TensorRef output);
+  OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
+         TensorRefs outputs);
 
   // Posts the op once its inputs allow. Call once.
   void Schedule();
@@ -21,18 +22,19 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
  private:
   void InputReady();
   void RunOnExecutor();
-  absl::StatusOr<BufferRef> Execute();
+  absl::StatusOr<BufferRefs> Execute();
 
   SessionRef session_;
-  RecipeRef recipe_;
+  std::shared_ptr<Executable> executable_;
   TensorRefs inputs_;
-  TensorRef output_;
+  TensorRefs outputs_;
   std::atomic<int> pending_{1};
 };
 
-// Runs an op at once, on the calling thread, which holds the executor's turn: `output` is done
+// Runs an op at once, on the calling thread, which holds the executor's turn: the outputs are done
 // after it. All inputs are there.
-void RunBrief(Recipe& recipe, absl::Span<const TensorRef> inputs, Tensor& output);
+void RunBrief(Executable& executable, absl::Span<const TensorRef> inputs,
+              absl::Span<const TensorRef> outputs);
 
 // Copies `input` to the device of `output` when it is complete, then keeps the promise.
 void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output);

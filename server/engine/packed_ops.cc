@@ -39,6 +39,57 @@ absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs
   return absl::OkStatus();
 }
 
+absl::StatusOr<ProgramSpec> PackedOps::ToSpec(std::vector<TensorSpec> inputs,
+                                              absl::Span<const uint32_t> ops,
+                                              std::vector<uint32_t> outputs) const {
+  ProgramSpec spec;
+  spec.inputs = std::move(inputs);
+  spec.outputs = std::move(outputs);
+  while (!ops.empty()) {
+    if (ops[0] == 0 || ops[0] > definitions_.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a program names definition ", ops[0], " of ", definitions_.size()));
+    }
+    const Definition& definition = definitions_[ops[0] - 1];
+    if (ops.size() < 1 + definition.num_inputs) {
+      return absl::InvalidArgumentError("a program ends in the middle of an op");
+    }
+    const absl::Span<const uint32_t> operands = ops.subspan(1, definition.num_inputs);
+    spec.steps.push_back({definition.op, &definition.attrs, {operands.begin(), operands.end()}});
+    ops.remove_prefix(1 + definition.num_inputs);
+  }
+  return spec;
+}
+
+absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
+                                   std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
+                                   std::vector<uint32_t> outputs) {
+  if (number != programs_.size() + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("program ", number, " where number ", programs_.size() + 1, " is due"));
+  }
+  if (number > kMaxPrograms) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMaxPrograms, " programs on one stream"));
+  }
+  absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
+  if (spec.ok()) {
+    programs_.push_back(engine_->Prepare(*spec, device));
+  } else {
+    programs_.push_back(spec.status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorRefs> PackedOps::RunProgram(uint32_t number, absl::Span<const Handle> inputs,
+                                                 absl::Span<const Handle> outputs) {
+  if (number == 0 || number > programs_.size()) {
+    return absl::NotFoundError(absl::StrCat("this stream has no program ", number));
+  }
+  TENSORD_RETURN_IF_ERROR(programs_[number - 1].status());
+  return engine_->Run(session_, *programs_[number - 1], inputs, outputs);
+}
+
 absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command, Told told) {
   last_handle_ = 0;
   while (!words.empty()) {

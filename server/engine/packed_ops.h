@@ -23,6 +23,7 @@ class PackedOps {
  public:
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr uint32_t kMaxInputs = 1024;
+  static constexpr uint32_t kMaxPrograms = 4096;
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
@@ -31,6 +32,15 @@ class PackedOps {
   // op shows where it is used.
   absl::Status Define(uint32_t number, std::string op, Attributes attrs, std::string device,
                       uint32_t num_inputs);
+
+  // Keeps a program under a number, likewise: INVALID_ARGUMENT for another than the next. `ops` as
+  // in v1::Program. What is wrong with the program itself shows where it is run.
+  absl::Status AddProgram(uint32_t number, absl::string_view device, std::vector<TensorSpec> inputs,
+                          absl::Span<const uint32_t> ops, std::vector<uint32_t> outputs);
+
+  // NOT_FOUND where there is no such program; the error of making it ready.
+  absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
+                                        absl::Span<const Handle> outputs);
 
   // What became of an op that didn't run at once: a promise, or the error with which it was
   // refused.
@@ -58,6 +68,8 @@ class PackedOps {
     absl::Span<const uint64_t> inputs;  // distances down from `handle`
   };
 
+  absl::StatusOr<ProgramSpec> ToSpec(std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
+                                     std::vector<uint32_t> outputs) const;
   absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
   // Runs steps from the front of `words` while they are brief and ready; false with the step that
   // isn't.
@@ -68,9 +80,10 @@ class PackedOps {
 
   Engine* const engine_;
   const SessionRef session_;
-  std::vector<Definition> definitions_;  // number i is at i - 1
-  Handle last_handle_ = 0;               // of the batch
-  DeviceSlot* likely_slot_ = nullptr;    // where the last op ran
+  std::vector<Definition> definitions_;                             // number i is at i - 1
+  std::vector<absl::StatusOr<std::shared_ptr<Program>>> programs_;  // likewise
+  Handle last_handle_ = 0;                                          // of the batch
+  DeviceSlot* likely_slot_ = nullptr;                               // where the last op ran
   std::vector<TensorRef> dropped_;
 };
 

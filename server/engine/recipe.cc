@@ -120,15 +120,27 @@ absl::StatusOr<BufferRef> Recipe::Execute(absl::Span<const TensorRef> inputs) {
   if (kernel_ == nullptr) return output;
   absl::InlinedVector<const Buffer*, 3> operands;
   for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
+  TENSORD_RETURN_IF_ERROR(Launch(operands, output.get()));
+  return output;
+}
+
+absl::StatusOr<BufferRefs> Recipe::Run(absl::Span<const TensorRef> inputs) {
+  TENSORD_ASSIGN_OR_RETURN(BufferRef output, Execute(inputs));
+  return BufferRefs(1, std::move(output));
+}
+
+absl::Status Recipe::Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
+  if (kernel_ == nullptr) return absl::OkStatus();
+  if (!has_casts_) return kernel_->Launch(inputs, output);
+  absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
   absl::InlinedVector<BufferRef, 3> cast_buffers;
-  for (size_t i = 0; has_casts_ && i < inputs.size(); ++i) {
+  for (size_t i = 0; i < operands.size(); ++i) {
     if (casts_[i] == nullptr) continue;
     TENSORD_ASSIGN_OR_RETURN(BufferRef cast, Cast(i, *operands[i]));
     operands[i] = cast.get();
     cast_buffers.push_back(std::move(cast));
   }
-  TENSORD_RETURN_IF_ERROR(kernel_->Launch(operands, output.get()));
-  return output;
+  return kernel_->Launch(operands, output);
 }
 
 absl::StatusOr<BufferRef> Recipe::Cast(size_t input, const Buffer& from) {

@@ -19,28 +19,59 @@ namespace tensord::server {
 
 using TensorRefs = absl::InlinedVector<TensorRef, 3>;
 
-// Shared by all ops that come to the same. Executed by whoever has the device's executor.
-class Recipe {
+using BufferRefs = absl::InlinedVector<BufferRef, 1>;
+
+// What runs on a device, over and over: by whoever has its executor.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+
+  // For messages: "add".
+  virtual absl::string_view name() const = 0;
+  virtual DeviceSlot* slot() const = 0;
+
+  // Over in microseconds, on whatever thread holds the executor.
+  virtual bool brief() const = 0;
+
+  // Computes from inputs that are there; gives as many buffers as there are outputs. Where nobody
+  // else holds an input its memory may become an output's.
+  virtual absl::StatusOr<BufferRefs> Run(absl::Span<const TensorRef> inputs) = 0;
+
+ protected:
+  Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+};
+
+// Shared by all ops that come to the same.
+class Recipe final : public Executable {
  public:
   static absl::StatusOr<std::shared_ptr<Recipe>> Make(absl::string_view op,
                                                       absl::Span<const TensorSpec> inputs,
                                                       const Attributes& attrs, DeviceSlot* slot);
 
   const OpPlan& plan() const { return plan_; }
-  DeviceSlot* slot() const { return slot_; }
+  absl::string_view name() const override { return plan_.schema->name; }
+  DeviceSlot* slot() const override { return slot_; }
   const TensorSpec& output() const { return plan_.output; }
   bool Fits(absl::Span<const TensorRef> inputs) const;
 
-  // Over in microseconds, on whatever thread holds the executor.
-  bool brief() const { return brief_; }
+  bool brief() const override { return brief_; }
+  absl::StatusOr<BufferRefs> Run(absl::Span<const TensorRef> inputs) override;
 
-  // Computes from inputs that are there. Where nobody else holds an input its memory may become the
-  // output's.
+  // Run for an op's one output.
   absl::StatusOr<BufferRef> Execute(absl::Span<const TensorRef> inputs);
+
+  // The result is input 0's own memory, or the same every time: there is nothing to launch.
+  bool is_alias() const { return plan_.alias; }
+  bool is_constant() const { return constant_; }
+  absl::StatusOr<BufferRef> MakeConstant();
+  bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
+  // Computes into `output`, of the output's size.
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output);
 
  private:
   absl::Status Prepare();
-  absl::StatusOr<BufferRef> MakeConstant();
   absl::StatusOr<BufferRef> Cast(size_t input, const Buffer& from);
   BufferRef ReusableInput(absl::Span<const TensorRef> inputs) const;
 

@@ -1,27 +1,32 @@
 #include "tensord/server/rpc/bulk_queue.h"
 
 #include <chrono>
+#include <future>
 
 #include "tensord/common/handover.h"
 
 namespace tensord::server {
 
 BulkCall::BulkCall(BulkQueue* queue) : queue_(queue) {
-  for (int step = 0; step < kNumSteps; ++step) tags_[step] = {this, static_cast<Step>(step)};
-  context_.AsyncNotifyWhenDone(&tags_[kDone]);
+  for (int step = 0; step < kNumSteps; ++step) {
+    tags_[step].call = this;
+    tags_[step].step = static_cast<Step>(step);
+  }
+  context_.AsyncNotifyWhenDone(static_cast<QueueEvent*>(&tags_[kDone]));
 }
 
 void* BulkCall::Begin(Step step) {
   ++outstanding_;
   HandOver(this);
-  return &tags_[step];
+  return static_cast<QueueEvent*>(&tags_[step]);
 }
 
 void BulkCall::Abandon(Step /*step*/) { --outstanding_; }
 
 void BulkCall::Wake() {
   HandOver(this);
-  alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(), &tags_[kWoken]);
+  alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
+             static_cast<QueueEvent*>(&tags_[kWoken]));
 }
 
 void BulkCall::Proceed(Step step, bool ok) {
@@ -40,6 +45,22 @@ void BulkCall::Proceed(Step step, bool ok) {
   }
 }
 
+void BulkQueue::Settle() {
+  class Marker final : public QueueEvent {
+   public:
+    void Happened(bool /*ok*/) override { reached_.set_value(); }
+    void Await() { reached_.get_future().wait(); }
+
+   private:
+    std::promise<void> reached_;
+  };
+  Marker marker;
+  grpc::Alarm alarm;
+  alarm.Set(queue_.get(), std::chrono::system_clock::time_point(),
+            static_cast<QueueEvent*>(&marker));
+  marker.Await();
+}
+
 void BulkQueue::Start() {
   thread_ = std::thread([this] { Run(); });
 }
@@ -56,10 +77,19 @@ BulkQueue::~BulkQueue() {
 void BulkQueue::Run() {
   void* tag = nullptr;
   bool ok = false;
-  while (queue_->Next(&tag, &ok)) {
-    const auto* event = static_cast<BulkCall::Tag*>(tag);
-    event->call->Proceed(event->step, ok);
+  while (Next(&tag, &ok)) static_cast<QueueEvent*>(tag)->Happened(ok);
+}
+
+bool BulkQueue::Next(void** tag, bool* ok) {
+  if (spin_.count() > 0) {
+    const auto until = std::chrono::steady_clock::now() + spin_;
+    do {
+      const auto next = queue_->AsyncNext(tag, ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
+      if (next == grpc::CompletionQueue::GOT_EVENT) return true;
+      if (next == grpc::CompletionQueue::SHUTDOWN) return false;
+    } while (std::chrono::steady_clock::now() < until);
   }
+  return queue_->Next(tag, ok);
 }
 
 }  // namespace tensord::server

@@ -5,6 +5,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -12,6 +13,16 @@
 namespace tensord::server {
 
 class BulkQueue;
+
+// What a queue's tags are.
+class QueueEvent {
+ public:
+  // On the queue's thread: what was begun with this tag has ended.
+  virtual void Happened(bool ok) = 0;
+
+ protected:
+  ~QueueEvent() = default;
+};
 
 // A call driven by the thread of one queue, on which all but Wake() runs. Made before its client
 // comes; deletes itself when the call has ended and nothing that was begun is outstanding.
@@ -44,7 +55,8 @@ class BulkCall {
 
  private:
   friend class BulkQueue;
-  struct Tag {
+  struct Tag final : QueueEvent {
+    void Happened(bool ok) override { call->Proceed(step, ok); }
     BulkCall* call;
     Step step;
   };
@@ -62,19 +74,27 @@ class BulkCall {
 // A completion queue and its thread.
 class BulkQueue {
  public:
-  // Before the server is built.
-  explicit BulkQueue(grpc::ServerBuilder* builder) : queue_(builder->AddCompletionQueue()) {}
+  // Before the server is built. `spin`: how long the thread looks for what comes next before it
+  // sleeps.
+  explicit BulkQueue(grpc::ServerBuilder* builder,
+                     std::chrono::microseconds spin = std::chrono::microseconds(0))
+      : spin_(spin), queue_(builder->AddCompletionQueue()) {}
   // The server must have been shut down.
   ~BulkQueue();
 
   // Once the server is built and the calls to come have been asked for.
   void Start();
 
+  // Waits until everything that has happened so far has been handled. Not on the queue's thread.
+  void Settle();
+
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
 
  private:
   void Run();
+  bool Next(void** tag, bool* ok);
 
+  const std::chrono::microseconds spin_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::thread thread_;
 };

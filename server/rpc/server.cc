@@ -18,6 +18,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
+#include "tensord/server/rpc/session_stream.h"
 
 namespace tensord::server {
 namespace {
@@ -34,6 +35,15 @@ constexpr int kKeepaliveTimeoutMs = 20000;
 constexpr int kLeastPingIntervalMs = 5000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
+
+// After gRPC's own end of a call its last events come at once.
+constexpr auto kStreamsEndTimeout = std::chrono::seconds(5);
+
+// Threads that serve session streams, and run what is brief.
+int NumStreamQueues() {
+  constexpr int kMost = 8;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMost);
+}
 
 // How often a server that drains looks whether its calls have ended.
 constexpr auto kDrainPollInterval = std::chrono::milliseconds(5);
@@ -152,6 +162,10 @@ absl::Status Server::Listen(const ServerOptions& options) {
   }
   builder.RegisterService(&service_);
   bulk_ = std::make_unique<BulkService>(&context_, &service_, &builder);
+  const auto spin = std::chrono::microseconds(options.spin_microseconds);
+  for (int i = 0; i < NumStreamQueues(); ++i) {
+    stream_queues_.push_back(std::make_unique<BulkQueue>(&builder, spin));
+  }
   grpc_server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
     if (grpc_server_ == nullptr || ports[i] == 0) {
@@ -162,6 +176,10 @@ absl::Status Server::Listen(const ServerOptions& options) {
     addresses_.push_back(WithPort(options.listen[i], ports[i]));
   }
   bulk_->Start();
+  for (const auto& queue : stream_queues_) {
+    SessionStream::Await(&context_, &service_, queue.get());
+    queue->Start();
+  }
   SetServing(true);
   return absl::OkStatus();
 }
@@ -213,8 +231,25 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   }
   closer.join();
   grpc_server_->Wait();
+  EndStreamQueues();
   grpc_server_.reset();
   bulk_.reset();
+}
+
+void Server::EndStreamQueues() {
+  // gRPC is done with every call. Nothing may be begun on a queue that has been shut down: so
+  // streams that have news of it on the way get it first.
+  for (const auto& queue : stream_queues_) queue->Settle();
+  const auto any_stream = [this] {
+    MutexLock lock(&context_.mu);
+    return !context_.streams.empty();
+  };
+  const auto deadline = std::chrono::steady_clock::now() + kStreamsEndTimeout;
+  while (any_stream() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kDrainPollInterval);
+  }
+  for (const auto& queue : stream_queues_) queue->Settle();
+  stream_queues_.clear();
 }
 
 Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }

@@ -26,6 +26,8 @@ struct ServerOptions {
   bool allow_insecure_remote = false;
   bool reflection = false;
   Limits limits;
+  // How long threads that serve session streams look for the next message before they sleep.
+  int spin_microseconds = 0;
 };
 
 // Whether only this machine can reach the address.
@@ -54,6 +56,7 @@ class Server {
   absl::Status Listen(const ServerOptions& options);
   void SetServing(bool serving);
   bool HasCalls() const;
+  void EndStreamQueues();
 
   // In order of construction: each outlives what follows it.
   Engine engine_;
@@ -62,6 +65,7 @@ class Server {
   ServiceContext context_;
   TensorServiceImpl service_;
   std::unique_ptr<BulkService> bulk_;
+  std::vector<std::unique_ptr<BulkQueue>> stream_queues_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<std::string> addresses_;
 };

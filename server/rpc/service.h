@@ -16,7 +16,7 @@
 
 namespace tensord::server {
 
-class SessionStreamReactor;
+class SessionStream;
 
 // What every handler works with. Outlives the calls.
 struct ServiceContext {
@@ -28,17 +28,18 @@ struct ServiceContext {
 
   // The open session streams, told when the server drains.
   Mutex mu;
-  std::set<SessionStreamReactor*> streams ABSL_GUARDED_BY(mu);
+  std::set<SessionStream*> streams ABSL_GUARDED_BY(mu);
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
 
-// Bulk data goes through completion queues (bulk_service.h), everything else through callbacks.
+// Bulk data and session streams go through completion queues (bulk_service.h, session_stream.h),
+// everything else through callbacks.
 using Rpc = v1::TensorService;
 using TensorServiceBulk = Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<Rpc::Service>>;
 using TensorServiceSessions = Rpc::WithCallbackMethod_GetServerInfo<
     Rpc::WithCallbackMethod_ListDevices<Rpc::WithCallbackMethod_ListOps<
         Rpc::WithCallbackMethod_OpenSession<Rpc::WithCallbackMethod_CloseSession<
-            Rpc::WithCallbackMethod_SessionStream<TensorServiceBulk>>>>>>;
+            Rpc::WithRawMethod_SessionStream<TensorServiceBulk>>>>>>;
 using TensorServiceOps = Rpc::WithCallbackMethod_CreateTensor<
     Rpc::WithCallbackMethod_CopyToDevice<Rpc::WithCallbackMethod_Add<
         Rpc::WithCallbackMethod_MatMul<Rpc::WithCallbackMethod_LinearForward<
@@ -76,9 +77,6 @@ class TensorServiceImpl final : public TensorServiceBase {
   Reactor* ListTensors(Context*, const v1::ListTensorsRequest*, v1::ListTensorsResponse*) override;
   Reactor* DeleteTensors(Context*, const v1::DeleteTensorsRequest*,
                          v1::DeleteTensorsResponse*) override;
-
-  grpc::ServerBidiReactor<v1::SessionStreamRequest, v1::SessionStreamResponse>* SessionStream(
-      Context*) override;
 
  private:
   ServiceContext* const context_;

@@ -31,7 +31,7 @@ TensorServiceImpl::TensorServiceImpl(ServiceContext* context)
 void TensorServiceImpl::Drain() {
   MutexLock lock(&context_->mu);
   context_->draining = true;
-  for (SessionStreamReactor* stream : context_->streams) stream->Drain();
+  for (auto* stream : context_->streams) stream->Drain();
 }
 
 TensorServiceImpl::Reactor* TensorServiceImpl::GetServerInfo(Context* call,

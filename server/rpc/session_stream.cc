@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/handover.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
 
@@ -32,25 +33,57 @@ absl::Status CheckFetchable(const Tensor& tensor) {
 
 }  // namespace
 
-SessionStreamReactor* SessionStreamReactor::Start(ServiceContext* context) {
-  std::shared_ptr<SessionStreamReactor> reactor(new SessionStreamReactor(context));
-  reactor->self_ = reactor;
-  bool draining = false;
-  {
-    MutexLock lock(&context->mu);
-    draining = context->draining;
-    context->streams.insert(reactor.get());
-  }
-  HandOver(reactor.get());
-  if (draining) {
-    reactor->Drain();
-  } else {
-    reactor->StartRead(&reactor->request_);
-  }
-  return reactor.get();
+void* SessionStream::Event::Begin(std::shared_ptr<SessionStream> stream) {
+  stream_ = std::move(stream);
+  HandOver(this);
+  return static_cast<QueueEvent*>(this);
 }
 
-void SessionStreamReactor::Drain() {
+void SessionStream::Event::Happened(bool ok) {
+  TakeOver(this);
+  const std::shared_ptr<SessionStream> stream = std::move(stream_);
+  ((*stream).*handler_)(ok);
+  stream->LetGoIfOver();
+}
+
+SessionStream::SessionStream(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue)
+    : context_(context), rpc_(rpc), queue_(queue), wire_(&call_) {}
+
+void SessionStream::Await(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue) {
+  const std::shared_ptr<SessionStream> stream(new SessionStream(context, rpc, queue));
+  stream->call_.AsyncNotifyWhenDone(stream->done_.Begin(nullptr));
+  rpc->RequestSessionStream(&stream->call_, &stream->wire_, queue->get(), queue->get(),
+                            stream->called_.Begin(stream));
+}
+
+void SessionStream::OnCalled(bool ok) {
+  if (!ok) return;  // the server shuts down; there is no call
+  done_.Begin(shared_from_this());
+  Await(context_, rpc_, queue_);
+  bool draining = false;
+  {
+    MutexLock lock(&context_->mu);
+    draining = context_->draining;
+    context_->streams.insert(this);
+  }
+  if (draining) {
+    Drain();
+  } else {
+    MutexLock lock(&mu_);
+    StartReadLocked();
+  }
+}
+
+void SessionStream::StartReadLocked() {
+  reading_ = true;
+  wire_.Read(&incoming_, read_.Begin(shared_from_this()));
+}
+
+void SessionStream::StartWriteLocked() {
+  wire_.Write(EncodeMessage(response_), written_.Begin(shared_from_this()));
+}
+
+void SessionStream::Drain() {
   {
     MutexLock lock(&mu_);
     draining_ = true;
@@ -58,23 +91,20 @@ void SessionStreamReactor::Drain() {
   MaybeWrite();
 }
 
-void SessionStreamReactor::OnReadDone(bool ok) {
-  TakeOver(this);
+void SessionStream::OnRead(bool ok) {
+  {
+    MutexLock lock(&mu_);
+    reading_ = false;
+    half_closed_ = half_closed_ || !ok;
+  }
   if (!ok) {
-    {
-      MutexLock lock(&mu_);
-      half_closed_ = true;
-    }
     MaybeWrite();
     return;
   }
-  absl::Status status = Attach(request_);
-  if (!status.ok()) {
-    MutexLock lock(&mu_);
-    FinishLocked(ToGrpc(status));
-    return;
-  }
-  status = TakeIn(request_);
+  const auto message_bytes = static_cast<int64_t>(incoming_.Length());
+  absl::Status status = DecodeMessage(&incoming_, &request_);
+  if (status.ok()) status = Attach(request_);
+  if (status.ok()) status = TakeIn(request_, message_bytes);
   if (!status.ok()) {
     MutexLock lock(&mu_);
     FinishLocked(ToGrpc(status));
@@ -84,7 +114,7 @@ void SessionStreamReactor::OnReadDone(bool ok) {
   MaybeWrite();
 }
 
-absl::Status SessionStreamReactor::Attach(const v1::SessionStreamRequest& request) {
+absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   if (attached_) {
     if (!request.has_attach()) return absl::OkStatus();
     return absl::InvalidArgumentError("only the first message of a stream may carry attach");
@@ -105,7 +135,7 @@ absl::Status SessionStreamReactor::Attach(const v1::SessionStreamRequest& reques
   return absl::OkStatus();
 }
 
-absl::Status SessionStreamReactor::TakeIn(const v1::SessionStreamRequest& request) {
+absl::Status SessionStream::TakeIn(const v1::SessionStreamRequest& request, int64_t message_bytes) {
   absl::Status status;
   for (const v1::Command& command : request.commands()) {
     status = TakeCommand(command);
@@ -114,28 +144,57 @@ absl::Status SessionStreamReactor::TakeIn(const v1::SessionStreamRequest& reques
   session_->NotifyReceived(taken_);
   MutexLock lock(&mu_);
   received_ = taken_;
-  unacked_bytes_ += static_cast<int64_t>(request.ByteSizeLong());
+  unacked_bytes_ += message_bytes;
   return status;
 }
 
-absl::Status SessionStreamReactor::TakeCommand(const v1::Command& command) {
+absl::Status SessionStream::TakeCommand(const v1::Command& command) {
   if (command.has_batch()) return TakeBatch(command.batch());
   if (command.has_define()) {
     ++taken_;
     return TakeDefinition(command.define());
   }
+  if (command.has_program()) {
+    ++taken_;
+    return TakeProgram(command.program());
+  }
   ++since_marker_;
-  TakeSingle(command, ++taken_);
+  ++taken_;
+  if (command.has_run()) {
+    TakeRun(command.run(), taken_);
+  } else {
+    TakeSingle(command, taken_);
+  }
   return absl::OkStatus();
 }
 
-absl::Status SessionStreamReactor::TakeDefinition(const v1::Definition& definition) {
+absl::Status SessionStream::TakeDefinition(const v1::Definition& definition) {
   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(definition.attrs()));
   return packed_->Define(definition.number(), definition.name(), std::move(attrs),
                          definition.device(), definition.num_inputs());
 }
 
-absl::Status SessionStreamReactor::TakeBatch(const v1::Batch& batch) {
+absl::Status SessionStream::TakeProgram(const v1::Program& program) {
+  std::vector<TensorSpec> inputs;
+  for (const v1::TensorSpec& input : program.inputs()) {
+    TENSORD_ASSIGN_OR_RETURN(TensorSpec spec, FromProto(input));
+    inputs.push_back(std::move(spec));
+  }
+  return packed_->AddProgram(program.number(), program.device(), std::move(inputs), program.ops(),
+                             {program.outputs().begin(), program.outputs().end()});
+}
+
+void SessionStream::TakeRun(const v1::ProgramRun& run, uint64_t number) {
+  const absl::StatusOr<TensorRefs> outputs =
+      packed_->RunProgram(run.number(), run.inputs(), run.outputs());
+  if (outputs.ok()) {
+    for (const TensorRef& output : *outputs) Watch(output, number);
+  } else {
+    for (Handle output : run.outputs()) Refuse(output, number, outputs.status());
+  }
+}
+
+absl::Status SessionStream::TakeBatch(const v1::Batch& batch) {
   return packed_->Take(
       absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
       [this](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
@@ -144,7 +203,7 @@ absl::Status SessionStreamReactor::TakeBatch(const v1::Batch& batch) {
       });
 }
 
-void SessionStreamReactor::TakeSingle(const v1::Command& command, uint64_t number) {
+void SessionStream::TakeSingle(const v1::Command& command, uint64_t number) {
   Engine& engine = *context_->engine;
   switch (command.command_case()) {
     case v1::Command::kOp: {
@@ -180,12 +239,12 @@ void SessionStreamReactor::TakeSingle(const v1::Command& command, uint64_t numbe
   }
 }
 
-absl::StatusOr<TensorRef> SessionStreamReactor::TakePromise(const v1::Promise& promise) {
+absl::StatusOr<TensorRef> SessionStream::TakePromise(const v1::Promise& promise) {
   TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(promise.spec()));
   return context_->engine->Promise(*session_, promise.handle(), spec, promise.device());
 }
 
-absl::Status SessionStreamReactor::TakeOp(const v1::Op& op, uint64_t number) {
+absl::Status SessionStream::TakeOp(const v1::Op& op, uint64_t number) {
   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
   TENSORD_ASSIGN_OR_RETURN(
       const TensorRef tensor,
@@ -195,7 +254,7 @@ absl::Status SessionStreamReactor::TakeOp(const v1::Op& op, uint64_t number) {
   return absl::OkStatus();
 }
 
-void SessionStreamReactor::TakeFetch(const v1::Fetch& fetch) {
+void SessionStream::TakeFetch(const v1::Fetch& fetch) {
   {
     MutexLock lock(&mu_);
     ++unanswered_;
@@ -220,7 +279,7 @@ void SessionStreamReactor::TakeFetch(const v1::Fetch& fetch) {
   });
 }
 
-void SessionStreamReactor::TakeBarrier(const v1::Barrier& barrier) {
+void SessionStream::TakeBarrier(const v1::Barrier& barrier) {
   {
     MutexLock lock(&mu_);
     ++unanswered_;
@@ -235,7 +294,7 @@ void SessionStreamReactor::TakeBarrier(const v1::Barrier& barrier) {
                              });
 }
 
-void SessionStreamReactor::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
+void SessionStream::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
   // Taken or 0: then there is nothing that the error could stick to, and only the client is told.
   session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
   MutexLock lock(&mu_);
@@ -246,12 +305,12 @@ void SessionStreamReactor::Refuse(Handle handle, uint64_t number, const absl::St
   out.set_message(WireMessage(error));
 }
 
-void SessionStreamReactor::Watch(const TensorRef& tensor, uint64_t number) {
+void SessionStream::Watch(const TensorRef& tensor, uint64_t number) {
   // A weak reference: the tensor holds this call back, and the stream doesn't outlive its call for
   // it.
   tensor->WhenDone([weak = weak_from_this(), raw = tensor.get(), number] {
     if (raw->status().ok()) return;
-    std::shared_ptr<SessionStreamReactor> self = weak.lock();
+    std::shared_ptr<SessionStream> self = weak.lock();
     if (self == nullptr) return;
     {
       MutexLock lock(&self->mu_);
@@ -265,12 +324,12 @@ void SessionStreamReactor::Watch(const TensorRef& tensor, uint64_t number) {
   });
 }
 
-bool SessionStreamReactor::MayReadLocked() const {
+bool SessionStream::MayReadLocked() const {
   return want_read_ && !catching_up_ && !finished_ && !draining_ && unanswered_ < kMaxUnanswered &&
          errors_.size() < kErrorsPerResponse * 16;
 }
 
-void SessionStreamReactor::ReadOn() {
+void SessionStream::ReadOn() {
   const bool catch_up = since_marker_ >= kCommandsInFlight;
   {
     MutexLock lock(&mu_);
@@ -292,28 +351,26 @@ void SessionStreamReactor::ReadOn() {
   }
 }
 
-bool SessionStreamReactor::MustAckLocked() const {
+bool SessionStream::MustAckLocked() const {
   if (!attached_ || acked_ == received_) return false;
   return acked_ > received_ || half_closed_ || draining_ || received_ - acked_ >= ack_commands_ ||
          (ack_bytes_ != 0 && unacked_bytes_ >= ack_bytes_);
 }
 
-grpc::Status SessionStreamReactor::EndStatus() const {
+grpc::Status SessionStream::EndStatus() const {
   if (draining_) return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
   if (attached_) return grpc::Status::OK;
-  // Also where bytes came that are no message: gRPC then says no more than that nothing else comes.
   return {grpc::StatusCode::INVALID_ARGUMENT,
           "the stream ended before a message that carries attach"};
 }
 
-void SessionStreamReactor::MaybeWrite() {
+void SessionStream::MaybeWrite() {
   std::vector<ReadyFetch> fetches;
   {
     MutexLock lock(&mu_);
     if (MayReadLocked()) {
       want_read_ = false;
-      HandOver(this);
-      StartRead(&request_);
+      StartReadLocked();
     }
     if (writing_ || finished_) return;
     const bool news =
@@ -350,7 +407,7 @@ void SessionStreamReactor::MaybeWrite() {
   WriteFetches(std::move(fetches));
 }
 
-void SessionStreamReactor::WriteFetches(std::vector<ReadyFetch> fetches) {
+void SessionStream::WriteFetches(std::vector<ReadyFetch> fetches) {
   const auto fill_and_send = [self = shared_from_this()](std::vector<ReadyFetch>& ready) {
     for (ReadyFetch& fetch : ready) {
       v1::Fetched* out = self->response_.add_fetched();
@@ -371,9 +428,12 @@ void SessionStreamReactor::WriteFetches(std::vector<ReadyFetch> fetches) {
       }
     }
     MutexLock lock(&self->mu_);
-    if (self->finished_) return;
-    HandOver(self.get());
-    self->StartWrite(&self->response_);
+    if (!self->finished_) {
+      self->StartWriteLocked();
+      return;
+    }
+    self->writing_ = false;
+    self->BeginFinishLocked();
   };
   bool may_block = false;
   for (const ReadyFetch& fetch : fetches) {
@@ -387,43 +447,50 @@ void SessionStreamReactor::WriteFetches(std::vector<ReadyFetch> fetches) {
       [fill_and_send, fetches = std::move(fetches)]() mutable { fill_and_send(fetches); });
 }
 
-void SessionStreamReactor::OnWriteDone(bool ok) {
-  TakeOver(this);
+void SessionStream::OnWritten(bool ok) {
   {
     MutexLock lock(&mu_);
     writing_ = false;
     if (!ok) FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
+    BeginFinishLocked();
   }
   MaybeWrite();
 }
 
-void SessionStreamReactor::OnCancel() {
-  TakeOver(this);
+void SessionStream::OnFinished(bool /*ok*/) {}
+
+void SessionStream::OnDone(bool /*ok*/) {
   MutexLock lock(&mu_);
+  over_ = true;
+  // Does nothing where we have ended the call; gRPC wants to hear it where the client has.
   FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
 }
 
-void SessionStreamReactor::FinishLocked(const grpc::Status& status) {
+void SessionStream::FinishLocked(const grpc::Status& status) {
   if (finished_) return;
   finished_ = true;
-  HandOver(this);
-  Finish(status);
+  outcome_ = status;
+  BeginFinishLocked();
 }
 
-void SessionStreamReactor::OnDone() {
-  TakeOver(this);
+void SessionStream::BeginFinishLocked() {
+  if (!finished_ || writing_ || finish_begun_) return;
+  finish_begun_ = true;
+  wire_.Finish(outcome_, finish_.Begin(shared_from_this()));
+}
+
+void SessionStream::LetGoIfOver() {
+  {
+    MutexLock lock(&mu_);
+    if (!over_ || reading_ || writing_ || let_go_) return;
+    let_go_ = true;
+  }
   {
     MutexLock lock(&context_->mu);
     context_->streams.erase(this);
   }
   if (attached_ && !detached_) session_->DetachStream();
   session_ = SessionUse();  // the lease runs from here
-  self_.reset();
-}
-
-grpc::ServerBidiReactor<v1::SessionStreamRequest, v1::SessionStreamResponse>*
-TensorServiceImpl::SessionStream(Context*) {
-  return SessionStreamReactor::Start(context_);
 }
 
 }  // namespace tensord::server

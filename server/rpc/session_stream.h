@@ -9,30 +9,25 @@
 
 #include "tensord/common/mutex.h"
 #include "tensord/server/engine/packed_ops.h"
+#include "tensord/server/rpc/bulk_queue.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/session.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::server {
 
-// One per call. Reads a batch, takes its commands in, reads the next; answers gather meanwhile and
-// go out together when the last write is done. Reading pauses while too much waits to run or to be
-// sent, so that the client feels it as waiting and the server doesn't grow.
+// One per call. Reads a batch, takes its commands in on the queue's thread, reads the next; answers
+// gather meanwhile and go out together when the last write is done. Reading pauses while too much
+// waits to run or to be sent, so that the client feels it as waiting and the server doesn't grow.
 //
-// Kept alive by itself until gRPC is done with it and by each call back that is still to come.
-class SessionStreamReactor final
-    : public grpc::ServerBidiReactor<v1::SessionStreamRequest, v1::SessionStreamResponse>,
-      public std::enable_shared_from_this<SessionStreamReactor> {
+// Kept alive by what it has begun with gRPC, and by each call back that is still to come.
+class SessionStream final : public std::enable_shared_from_this<SessionStream> {
  public:
-  static SessionStreamReactor* Start(ServiceContext* context);
+  // Has `queue` wait for a client's stream, and then for the next one.
+  static void Await(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue);
 
-  // Takes no more in, answers what has been taken in, ends with UNAVAILABLE.
+  // Takes no more in, answers what has been taken in, ends with UNAVAILABLE. Thread-safe.
   void Drain();
-
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
 
  private:
   // A Fetch whose tensor is ready, or has failed.
@@ -42,14 +37,40 @@ class SessionStreamReactor final
     absl::Status status;
   };
 
-  explicit SessionStreamReactor(ServiceContext* context) : context_(context) {}
+  // Something begun with gRPC, which keeps the stream alive until it has ended.
+  class Event final : public QueueEvent {
+   public:
+    using Handler = void (SessionStream::*)(bool ok);
+    explicit Event(Handler handler) : handler_(handler) {}
+    // The tag for an operation that begins now.
+    void* Begin(std::shared_ptr<SessionStream> stream);
+    void Happened(bool ok) override;
+
+   private:
+    const Handler handler_;
+    std::shared_ptr<SessionStream> stream_;
+  };
+
+  SessionStream(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue);
+
+  void OnCalled(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnDone(bool ok);
+  void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartWriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // After the last event: the session may go, or have another stream.
+  void LetGoIfOver();
 
   absl::Status Attach(const v1::SessionStreamRequest& request);
   // An error ends the stream.
-  absl::Status TakeIn(const v1::SessionStreamRequest& request);
+  absl::Status TakeIn(const v1::SessionStreamRequest& request, int64_t message_bytes);
   absl::Status TakeCommand(const v1::Command& command);
   absl::Status TakeDefinition(const v1::Definition& definition);
   absl::Status TakeBatch(const v1::Batch& batch);
+  absl::Status TakeProgram(const v1::Program& program);
+  void TakeRun(const v1::ProgramRun& run, uint64_t number);
   void TakeSingle(const v1::Command& command, uint64_t number);
   absl::Status TakeOp(const v1::Op& op, uint64_t number);
   absl::StatusOr<TensorRef> TakePromise(const v1::Promise& promise);
@@ -68,15 +89,25 @@ class SessionStreamReactor final
   grpc::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteFetches(std::vector<ReadyFetch> fetches);
   void FinishLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BeginFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ServiceContext* const context_;
-  std::shared_ptr<SessionStreamReactor> self_;  // until OnDone
-  v1::SessionStreamRequest request_;            // owned by the read under way
-  v1::SessionStreamResponse response_;          // owned by the write under way
-  SessionUse session_;                          // set by the first message
-  bool attached_ = false;                       // written by the thread that reads, with mu_ held
-  std::unique_ptr<PackedOps> packed_;           // likewise, as is what follows
-  uint64_t taken_ = 0;                          // commands that have taken effect
+  TensorServiceBase* const rpc_;
+  BulkQueue* const queue_;
+  grpc::ServerContext call_;
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> wire_;
+  Event called_{&SessionStream::OnCalled};
+  Event read_{&SessionStream::OnRead};
+  Event written_{&SessionStream::OnWritten};
+  Event finish_{&SessionStream::OnFinished};
+  Event done_{&SessionStream::OnDone};
+  grpc::ByteBuffer incoming_;           // owned by the read under way
+  v1::SessionStreamRequest request_;    // owned by who reads
+  v1::SessionStreamResponse response_;  // owned by the write under way
+  SessionUse session_;                  // set by the first message
+  bool attached_ = false;               // written by the thread that reads, with mu_ held
+  std::unique_ptr<PackedOps> packed_;   // likewise, as is what follows
+  uint64_t taken_ = 0;                  // commands that have taken effect
   int64_t since_marker_ = 0;  // those that were posted since the lanes were last seen to catch up
 
   Mutex mu_;
@@ -94,8 +125,13 @@ class SessionStreamReactor final
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  bool detached_ = false;  // the session may have another stream; OnDone() comes after everything
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // the outcome is known
+  bool finish_begun_ ABSL_GUARDED_BY(mu_) = false;
+  bool let_go_ ABSL_GUARDED_BY(mu_) = false;
+  bool over_ ABSL_GUARDED_BY(mu_) = false;  // gRPC is done with the call
+  grpc::Status outcome_ ABSL_GUARDED_BY(mu_);
+  bool detached_ = false;  // the session may have another stream
 };
 
 }  // namespace tensord::server

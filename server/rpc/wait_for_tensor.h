@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensord/server/rpc/cancellable_wait.h"
 #include "tensord/common/handover.h"
+#include "tensord/server/rpc/cancellable_wait.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {

@@ -1,0 +1,99 @@
+#include "tensord/client/internal/recorder.h"
+
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/tensor_state.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+
+Tensor Recorder::Standing(uint32_t value, const TensorSpec& spec) {
+  return Tensor(std::make_shared<TensorState>(shared_from_this(), value, device_.session(), spec,
+                                              device_.id()));
+}
+
+Tensor Recorder::AddInput(const TensorSpec& spec) {
+  uint32_t value = 0;
+  {
+    MutexLock lock(&mu_);
+    value = num_inputs_++;
+  }
+  return Standing(value, spec);
+}
+
+absl::StatusOr<uint32_t> Recorder::ValueOf(const Tensor& tensor) {
+  TENSORD_RETURN_IF_ERROR(tensor.status());
+  const TensorState& state = *tensor.state();
+  if (state.recorder.get() == this) return state.value;
+  if (state.recorder != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        tensor.Describe(), " stands for a value of another program; use it in that one"));
+  }
+  const auto [number, is_new] =
+      captured_numbers_.try_emplace(state.handle, kCaptured + captured_.size());
+  if (is_new) captured_.push_back(tensor);
+  return number->second;
+}
+
+absl::StatusOr<Tensor> Recorder::Record(absl::string_view op,
+                                        absl::Span<const Tensor* const> inputs,
+                                        const Attributes& attrs) {
+  absl::InlinedVector<TensorSpec, 3> specs;
+  for (const Tensor* input : inputs) specs.push_back(input->spec());
+  TENSORD_ASSIGN_OR_RETURN(const OpPlan plan, PlanOp(op, specs, attrs));
+  TENSORD_ASSIGN_OR_RETURN(const uint32_t definition,
+                           device_.session()->DefineOp(op, inputs.size(), attrs));
+  uint32_t value = 0;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op, ": the program that its inputs stand for has been recorded; run it"));
+    }
+    ops_.push_back(definition);
+    ops_.push_back(static_cast<uint32_t>(inputs.size()));
+    for (const Tensor* input : inputs) {
+      TENSORD_ASSIGN_OR_RETURN(const uint32_t operand, ValueOf(*input));
+      ops_.push_back(operand);
+    }
+    value = num_inputs_ + num_ops_++;
+  }
+  return Standing(value, plan.output);
+}
+
+void Recorder::Close() {
+  MutexLock lock(&mu_);
+  closed_ = true;
+}
+
+uint32_t Recorder::Renumber(uint32_t value) const {
+  if (value >= kCaptured) return num_inputs_ + (value - kCaptured);
+  if (value < num_inputs_) return value;
+  return value + static_cast<uint32_t>(captured_.size());
+}
+
+absl::StatusOr<Recorder::Recorded> Recorder::Finish(absl::Span<const Tensor> outputs) {
+  MutexLock lock(&mu_);
+  Recorded recorded;
+  std::vector<uint32_t> values;
+  for (const Tensor& output : outputs) {
+    TENSORD_ASSIGN_OR_RETURN(const uint32_t value, ValueOf(output));
+    values.push_back(value);
+  }
+  for (uint32_t value : values) recorded.outputs.push_back(Renumber(value));
+  for (size_t i = 0; i < ops_.size();) {
+    recorded.ops.push_back(ops_[i]);
+    const uint32_t operands = ops_[i + 1];
+    for (uint32_t j = 0; j < operands; ++j) recorded.ops.push_back(Renumber(ops_[i + 2 + j]));
+    i += 2 + operands;
+  }
+  recorded.captured = captured_;
+  recorded.num_ops = num_ops_;
+  return recorded;
+}
+
+}  // namespace tensord::internal

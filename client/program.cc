@@ -1,0 +1,127 @@
+#include "tensord/client/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/recorder.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/tensor_state.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord {
+
+namespace internal {
+
+struct ProgramState {
+  Device device;
+  uint32_t number = 0;  // on the stream
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::vector<Tensor> captured;
+  int64_t num_ops = 0;
+};
+
+}  // namespace internal
+
+namespace {
+
+const internal::ProgramState& NoProgram() {
+  static const auto* const none = new internal::ProgramState;
+  return *none;
+}
+
+absl::Status CheckCaptured(absl::Span<const Tensor> captured, const Device& device) {
+  for (const Tensor& tensor : captured) {
+    if (tensor.device() == device) continue;
+    return absl::InvalidArgumentError(absl::StrCat("program: it runs on ", device.name(),
+                                                   " and uses ", tensor.Describe(),
+                                                   "; copy that there first"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInputs(const internal::ProgramState& program, absl::Span<const Tensor> inputs) {
+  if (!program.device.valid()) return absl::FailedPreconditionError("an empty Program");
+  if (inputs.size() != program.inputs.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("program: ", inputs.size(), " inputs for ",
+                                                   program.inputs.size(), " recorded"));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TENSORD_RETURN_IF_ERROR(inputs[i].status());
+    if (inputs[i].spec() != program.inputs[i] || inputs[i].device() != program.device) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("program: input ", i, " is ", inputs[i].Describe(), "; it was recorded for ",
+                       program.inputs[i].ToString(), " on ", program.device.name()));
+    }
+    if (inputs[i].state()->recorder != nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "program: input ", i, " stands for a value of a program that is being recorded"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Program> Program::Record(const Device& device, std::vector<TensorSpec> inputs,
+                                        const Body& body) {
+  if (!device.valid()) {
+    return absl::FailedPreconditionError("program: no device: get one from a connected client");
+  }
+  const auto recorder = std::make_shared<internal::Recorder>(device);
+  std::vector<Tensor> standing;
+  for (const TensorSpec& input : inputs) {
+    TENSORD_RETURN_IF_ERROR(input.Validate());
+    standing.push_back(recorder->AddInput(input));
+  }
+  const std::vector<Tensor> outputs = body(standing);
+  recorder->Close();
+  if (outputs.empty()) return absl::InvalidArgumentError("program: it gives nothing");
+  TENSORD_ASSIGN_OR_RETURN(internal::Recorder::Recorded recorded, recorder->Finish(outputs));
+  TENSORD_RETURN_IF_ERROR(CheckCaptured(recorded.captured, device));
+
+  auto state = std::make_shared<internal::ProgramState>();
+  state->device = device;
+  state->inputs = std::move(inputs);
+  for (const Tensor& output : outputs) state->outputs.push_back(output.spec());
+  std::vector<TensorSpec> all_inputs = state->inputs;
+  for (const Tensor& tensor : recorded.captured) all_inputs.push_back(tensor.spec());
+  TENSORD_ASSIGN_OR_RETURN(
+      state->number,
+      device.session()->SendProgram(device.id(), all_inputs, recorded.ops, recorded.outputs));
+  state->captured = std::move(recorded.captured);
+  state->num_ops = recorded.num_ops;
+  return Program(std::move(state));
+}
+
+std::vector<Tensor> Program::Run(absl::Span<const Tensor> inputs) const {
+  const internal::ProgramState& program = state_ == nullptr ? NoProgram() : *state_;
+  const size_t num_outputs = std::max<size_t>(1, program.outputs.size());
+  absl::Status status = CheckInputs(program, inputs);
+  std::vector<uint64_t> handles;
+  if (status.ok()) {
+    std::vector<uint64_t> input_handles;
+    for (const Tensor& input : inputs) input_handles.push_back(input.handle());
+    for (const Tensor& tensor : program.captured) input_handles.push_back(tensor.handle());
+    status =
+        program.device.session()->SendRun(program.number, input_handles, num_outputs, &handles);
+  }
+  if (!status.ok()) return std::vector<Tensor>(num_outputs, Tensor::Failed(status));
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < num_outputs; ++i) {
+    outputs.push_back(Tensor(std::make_shared<internal::TensorState>(
+        program.device.session(), handles[i], program.outputs[i], program.device.id())));
+  }
+  return outputs;
+}
+
+const std::vector<TensorSpec>& Program::inputs() const {
+  return (state_ == nullptr ? NoProgram() : *state_).inputs;
+}
+const std::vector<TensorSpec>& Program::outputs() const {
+  return (state_ == nullptr ? NoProgram() : *state_).outputs;
+}
+int64_t Program::num_ops() const { return state_ == nullptr ? 0 : state_->num_ops; }
+
+}  // namespace tensord

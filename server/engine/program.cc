@@ -1,0 +1,185 @@
+#include "tensord/server/engine/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/op_schema.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+// Values up to this size are kept from run to run.
+constexpr int64_t kMostKeptBytes = 16 << 10;
+// What a program may touch in all to count as brief.
+constexpr int64_t kMostBriefBytes = 1 << 20;
+constexpr size_t kMostBriefSteps = 2048;
+
+constexpr uint32_t kNever = ~uint32_t{0};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
+                                                       RecipeCache* recipes) {
+  auto program = std::make_shared<Program>();
+  program->slot_ = slot;
+  for (const TensorSpec& input : spec.inputs) TENSORD_RETURN_IF_ERROR(input.Validate());
+  program->inputs_ = program->specs_ = spec.inputs;
+  if (spec.steps.size() > ProgramSpec::kMaxSteps) {
+    return absl::InvalidArgumentError(absl::StrCat("a program of ", spec.steps.size(),
+                                                   " ops; at most ", ProgramSpec::kMaxSteps,
+                                                   " fit, split it"));
+  }
+  for (const ProgramSpec::Step& step : spec.steps) {
+    const absl::Status added = program->AddStep(step, recipes);
+    if (!added.ok()) {
+      return absl::Status(added.code(), absl::StrCat("op ", program->steps_.size(),
+                                                     " of a program: ", added.message()));
+    }
+  }
+  TENSORD_RETURN_IF_ERROR(program->CheckOutputs(spec.outputs));
+  TENSORD_RETURN_IF_ERROR(program->PlanMemory());
+  program->EstimateCost();
+  return program;
+}
+
+absl::Status Program::AddStep(const ProgramSpec::Step& step, RecipeCache* recipes) {
+  absl::InlinedVector<TensorSpec, 3> operands;
+  for (uint32_t value : step.operands) {
+    if (value >= specs_.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(step.op, " reads value ", value, " of ", specs_.size(), " so far"));
+    }
+    operands.push_back(specs_[value]);
+  }
+  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, recipes->Find(step.op, operands, *step.attrs, slot_));
+  const auto result = static_cast<uint32_t>(specs_.size());
+  specs_.push_back(recipe->output());
+  steps_.push_back({std::move(recipe), result, step.operands, {}});
+  return absl::OkStatus();
+}
+
+absl::Status Program::CheckOutputs(const std::vector<uint32_t>& outputs) {
+  for (uint32_t output : outputs) {
+    if (output < specs_.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a program's output is value ", output, ", of which it has ", specs_.size()));
+  }
+  if (outputs.empty()) return absl::InvalidArgumentError("a program without outputs");
+  outputs_ = outputs;
+  return absl::OkStatus();
+}
+
+absl::Status Program::PlanMemory() {
+  // The step after which a value is read no more. An alias is its operand under another name.
+  std::vector<uint32_t> root(specs_.size());
+  for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
+  std::vector<uint32_t> last_use(specs_.size(), kNever);
+  std::vector<bool> escapes(specs_.size(), false);
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
+    if (steps_[i].recipe->is_alias()) root[steps_[i].result] = root[steps_[i].operands[0]];
+    last_use[root[steps_[i].result]] = i;
+    for (uint32_t operand : steps_[i].operands) last_use[root[operand]] = i;
+  }
+  for (uint32_t output : outputs_) escapes[root[output]] = true;
+
+  places_.assign(specs_.size(), Place::kInput);
+  values_.assign(specs_.size(), nullptr);
+  held_.assign(specs_.size(), nullptr);
+  absl::flat_hash_map<int64_t, std::vector<Buffer*>> free;  // kept memory by size
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
+    const uint32_t result = steps_[i].result;
+    const int64_t bytes = specs_[result].size_bytes();
+    const bool makes = root[result] == result;
+    if (makes) {
+      const bool kept =
+          !escapes[result] && bytes <= kMostKeptBytes && !steps_[i].recipe->is_constant();
+      places_[result] = kept ? Place::kKept : Place::kAllocated;
+      if (kept && free[bytes].empty()) {
+        TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(bytes));
+        free[bytes].push_back(memory);
+      }
+      if (kept) {
+        values_[result] = free[bytes].back();
+        free[bytes].pop_back();
+      }
+    }
+    absl::InlinedVector<uint32_t, 4> read{root[result]};
+    for (uint32_t operand : steps_[i].operands) read.push_back(root[operand]);
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (uint32_t value : read) {
+      if (last_use[value] != i || escapes[value]) continue;
+      if (places_[value] == Place::kKept) {
+        free[specs_[value].size_bytes()].push_back(values_[value]);
+      } else if (places_[value] == Place::kAllocated) {
+        steps_[i].last_uses.push_back(value);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Buffer*> Program::KeepMemory(int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(BufferRef memory, slot_->device->Allocate(bytes));
+  kept_.push_back(std::move(memory));
+  return kept_.back().get();
+}
+
+void Program::EstimateCost() {
+  int64_t bytes = 0;
+  brief_ = steps_.size() <= kMostBriefSteps && slot_->device->host_accessible();
+  for (const Step& step : steps_) {
+    brief_ = brief_ && step.recipe->brief();
+    for (uint32_t operand : step.operands) bytes += specs_[operand].size_bytes();
+    bytes += specs_[step.result].size_bytes();
+  }
+  brief_ = brief_ && bytes <= kMostBriefBytes;
+}
+
+absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
+  absl::Status status;
+  for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
+  for (const Step& step : steps_) {
+    status = RunStep(step, inputs);
+    if (!status.ok()) break;
+  }
+  BufferRefs results;
+  for (size_t i = 0; status.ok() && i < outputs_.size(); ++i) {
+    const BufferRef& held = held_[outputs_[i]];
+    results.push_back(held != nullptr ? held : inputs[outputs_[i]]->buffer());
+  }
+  for (BufferRef& held : held_) held = nullptr;
+  if (!status.ok()) return status;
+  return results;
+}
+
+absl::Status Program::RunStep(const Step& step, absl::Span<const TensorRef> inputs) {
+  Recipe& recipe = *step.recipe;
+  Buffer*& result = values_[step.result];
+  if (recipe.is_alias()) {
+    const uint32_t source = step.operands[0];
+    result = values_[source];
+    held_[step.result] = source < inputs.size() ? inputs[source]->buffer() : held_[source];
+    return absl::OkStatus();
+  }
+  if (places_[step.result] == Place::kAllocated) {
+    absl::StatusOr<BufferRef> memory = recipe.is_constant()
+                                           ? recipe.MakeConstant()
+                                           : slot_->device->Allocate(recipe.output().size_bytes());
+    if (!memory.ok()) return memory.status();
+    held_[step.result] = *std::move(memory);
+    result = held_[step.result].get();
+  }
+  if (!recipe.is_constant()) {
+    absl::InlinedVector<const Buffer*, 3> operands;
+    for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
+    TENSORD_RETURN_IF_ERROR(recipe.Launch(operands, result));
+  }
+  for (uint32_t value : step.last_uses) held_[value] = nullptr;
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server

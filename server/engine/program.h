@@ -1,0 +1,83 @@
+// A sequence of ops with fixed shapes on one device, made ready once and run as one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "tensord/common/attributes.h"
+#include "tensord/common/tensor_spec.h"
+#include "tensord/server/engine/recipe.h"
+
+namespace tensord::server {
+
+// Values are numbered: the inputs from 0 on, then each step's result.
+struct ProgramSpec {
+  static constexpr size_t kMaxSteps = 1 << 16;
+
+  struct Step {
+    absl::string_view op;
+    const Attributes* attrs;
+    absl::InlinedVector<uint32_t, 3> operands;
+  };
+  std::vector<TensorSpec> inputs;
+  std::vector<Step> steps;
+  std::vector<uint32_t> outputs;
+};
+
+// Small intermediate values live in memory that the program keeps and uses again, which counts as
+// the device's used memory while the program lives; large ones are allocated by each run, and given
+// back at their last use.
+class Program final : public Executable {
+ public:
+  // INVALID_ARGUMENT, naming the step, where one reads a value that isn't there yet, or inference
+  // refuses it; RESOURCE_EXHAUSTED where there is no memory for what the program keeps.
+  static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
+                                                       RecipeCache* recipes);
+
+  absl::string_view name() const override { return "program"; }
+  DeviceSlot* slot() const override { return slot_; }
+  bool brief() const override { return brief_; }
+  absl::StatusOr<BufferRefs> Run(absl::Span<const TensorRef> inputs) override;
+
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  size_t num_outputs() const { return outputs_.size(); }
+  const TensorSpec& output(size_t i) const { return specs_[outputs_[i]]; }
+
+ private:
+  struct Step {
+    RecipeRef recipe;
+    uint32_t result;
+    absl::InlinedVector<uint32_t, 3> operands;
+    absl::InlinedVector<uint32_t, 2> last_uses;  // values to let go of after it
+  };
+  // Where a value's memory comes from.
+  enum class Place : uint8_t { kInput, kKept, kAllocated };
+
+  absl::Status AddStep(const ProgramSpec::Step& step, RecipeCache* recipes);
+  absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
+  // Finds out how long each value lives, and which share memory.
+  absl::Status PlanMemory();
+  absl::StatusOr<Buffer*> KeepMemory(int64_t bytes);
+  absl::Status RunStep(const Step& step, absl::Span<const TensorRef> inputs);
+  void EstimateCost();
+
+  DeviceSlot* slot_ = nullptr;
+  std::vector<TensorSpec> inputs_;
+  std::vector<TensorSpec> specs_;  // of every value
+  std::vector<Step> steps_;
+  std::vector<uint32_t> outputs_;
+  std::vector<Place> places_;  // of every value
+  std::vector<BufferRef> kept_;
+  bool brief_ = false;
+
+  // Of the run under way: every value's buffer, and what holds those that were allocated.
+  std::vector<Buffer*> values_;
+  std::vector<BufferRef> held_;
+};
+
+}  // namespace tensord::server
