@@ -32,8 +32,10 @@ void BulkService::Start() {
   }
 }
 
+void BulkService::Stop() { queues_.clear(); }
+
 BulkService::~BulkService() {
-  queues_.clear();
+  Stop();
   context_.lent.AwaitAll();
 }
 

@@ -27,11 +27,13 @@ class BulkService {
  public:
   // Before the server is built. Both outlive this.
   BulkService(ServiceContext* context, TensorServiceBase* rpc, grpc::ServerBuilder* builder);
-  // The server must have been shut down: waits until gRPC has let go of tensor memory.
+  // The server must have been shut down and be gone: waits until gRPC has let go of tensor memory.
   ~BulkService();
 
   // Once the server is built.
   void Start();
+  // Ends the queues, which still use the server, once that has been shut down.
+  void Stop();
 
  private:
   BulkContext context_;

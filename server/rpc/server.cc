@@ -213,6 +213,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   }
   closer.join();
   grpc_server_->Wait();
+  bulk_->Stop();
   grpc_server_.reset();
   bulk_.reset();
 }
