@@ -58,7 +58,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
   TENSORD_RETURN_IF_ERROR(session->Greet(options));
   Connection& c = *session->connection_;
   c.stream = std::make_unique<Stream>(c.stub.get(), session->id_, address, &c.queue, &c.replies,
-                                      [&c] { c.calls.CancelAll(); });
+                                      [&c] { c.calls.CancelWaiting(); });
   return session;
 }
 
@@ -191,7 +191,7 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   request.set_after_command(connection_->queue.pushed());
   CallRegistry::Call call(&connection_->calls);
   const absl::Status status = Outcome(
-      internal::Download(&connection_->bulk_stub, call.context(), request, out, options.progress));
+      internal::Download(&connection_->bulk_stub, &call, request, out, options.progress));
   if (status.ok()) {
     connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
   } else {
