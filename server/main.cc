@@ -1,4 +1,5 @@
 // tensord: the daemon. Devices, server, signals.
+#include <grpc/grpc.h>
 #include <malloc.h>
 #include <signal.h>
 
@@ -82,6 +83,8 @@ int Main(const DaemonFlags& flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
+  // Never undone: the last grpc_shutdown may wait ten seconds for a poller that nothing wakes.
+  grpc_init();
 
   absl::StatusOr<std::unique_ptr<Server>> server = StartServer(flags);
   if (!server.ok()) {

@@ -121,10 +121,10 @@ grpc::Status Upload(grpc::GenericStub* stub, grpc::ClientContext* context,
   return status;
 }
 
-grpc::Status Download(grpc::GenericStub* stub, grpc::ClientContext* context,
+grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
                       const v1::ReadRequest& request, absl::Span<uint8_t> out,
                       const Progress& progress) {
-  BulkCall call(stub, context, "/tensord.v1.TensorService/Read");
+  BulkCall call(stub, registered->context(), "/tensord.v1.TensorService/Read");
   if (!call.Wait()) return call.Finish();
   call.BeginWrite(EncodeMessage(request));
   if (!call.Wait()) return call.Finish();
@@ -138,11 +138,12 @@ grpc::Status Download(grpc::GenericStub* stub, grpc::ClientContext* context,
   grpc::ByteBuffer next;
   call.BeginRead(&next);
   while (call.Wait()) {
+    if (filled == 0) registered->SetUnderWay();
     message.Swap(&next);
     call.BeginRead(&next);  // comes in while this one is copied
     if (!decoded.ok()) continue;
     decoded = DecodeChunk(&message, out, &filled, &spec);
-    if (!decoded.ok()) context->TryCancel();
+    if (!decoded.ok()) registered->context()->TryCancel();
     if (decoded.ok() && progress) progress(filled, static_cast<int64_t>(out.size()));
   }
   const grpc::Status status = call.Finish();

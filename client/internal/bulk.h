@@ -8,6 +8,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include "absl/types/span.h"
+#include "tensord/client/internal/call_registry.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::internal {
@@ -25,7 +26,7 @@ grpc::Status Upload(grpc::GenericStub* stub, grpc::ClientContext* context,
                     const Progress& progress);
 
 // Runs a Read, which must bring exactly out.size() bytes.
-grpc::Status Download(grpc::GenericStub* stub, grpc::ClientContext* context,
+grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
                       const v1::ReadRequest& request, absl::Span<uint8_t> out,
                       const Progress& progress);
 

@@ -3,7 +3,7 @@
 
 #include <grpcpp/client_context.h>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "tensord/common/mutex.h"
 
 namespace tensord::internal {
@@ -20,32 +20,49 @@ class CallRegistry {
     Call& operator=(const Call&) = delete;
     grpc::ClientContext* context() { return &context_; }
 
+    // From now on the call needs nothing that the session's stream has yet to bring: CancelWaiting
+    // leaves it alone.
+    void SetUnderWay() { registry_->SetUnderWay(&context_); }
+
    private:
     CallRegistry* registry_;
     grpc::ClientContext context_;
   };
 
-  // Cancels what is under way, and from now on whatever begins.
+  // Cancels every call, and from now on whatever begins.
   void CancelAll() {
     MutexLock lock(&mu_);
     cancelled_ = true;
-    for (grpc::ClientContext* context : contexts_) context->TryCancel();
+    for (const auto& [context, under_way] : contexts_) context->TryCancel();
+  }
+  // The same, but for calls that have been set under way: a server that shuts down lets them end.
+  void CancelWaiting() {
+    MutexLock lock(&mu_);
+    cancelled_ = true;
+    for (const auto& [context, under_way] : contexts_) {
+      if (!under_way) context->TryCancel();
+    }
   }
 
  private:
   void Add(grpc::ClientContext* context) {
     MutexLock lock(&mu_);
-    contexts_.insert(context);
+    contexts_.emplace(context, false);
     if (cancelled_) context->TryCancel();
   }
   void Remove(grpc::ClientContext* context) {
     MutexLock lock(&mu_);
     contexts_.erase(context);
   }
+  void SetUnderWay(grpc::ClientContext* context) {
+    MutexLock lock(&mu_);
+    contexts_[context] = true;
+  }
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mu_);
+  // The calls, and whether each is under way.
+  absl::flat_hash_map<grpc::ClientContext*, bool> contexts_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tensord::internal

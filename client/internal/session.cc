@@ -59,7 +59,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
   Connection& c = *session->connection_;
   c.queue.Attach(session->id_);
   c.stream = std::make_unique<Stream>(&c.command_stub, address, &c.queue, &c.replies, options.spin,
-                                      [&c] { c.calls.CancelAll(); });
+                                      [&c] { c.calls.CancelWaiting(); });
   c.queue.set_on_full([&c] { c.stream->Help(); });
   return session;
 }
@@ -232,7 +232,7 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   request.set_after_command(connection_->queue.pushed());
   CallRegistry::Call call(&connection_->calls);
   const absl::Status status = Outcome(
-      internal::Download(&connection_->bulk_stub, call.context(), request, out, options.progress));
+      internal::Download(&connection_->bulk_stub, &call, request, out, options.progress));
   if (status.ok()) {
     connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
   } else {

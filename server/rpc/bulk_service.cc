@@ -20,7 +20,7 @@ int NumQueues() {
 
 BulkService::BulkService(ServiceContext* context, TensorServiceBase* rpc,
                          grpc::ServerBuilder* builder)
-    : context_{.service = context, .rpc = rpc, .lent = {}} {
+    : context_{.service = context, .rpc = rpc} {
   for (int i = 0; i < NumQueues(); ++i) queues_.push_back(std::make_unique<BulkQueue>(builder));
 }
 
@@ -32,9 +32,19 @@ void BulkService::Start() {
   }
 }
 
-BulkService::~BulkService() {
+void BulkService::DrainReads(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(&context_.mu);
+  context_.draining = true;
+  while (context_.reads > 0) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return;
+    context_.reads_ended.WaitFor(&context_.mu, left);
+  }
+}
+
+void BulkService::Stop(std::chrono::steady_clock::time_point deadline) {
+  context_.lent.Close(deadline);
   queues_.clear();
-  context_.lent.AwaitAll();
 }
 
 }  // namespace tensord::server

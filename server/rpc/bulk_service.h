@@ -3,9 +3,11 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
+#include "tensord/common/mutex.h"
 #include "tensord/server/rpc/bulk_queue.h"
 #include "tensord/server/rpc/lent_memory.h"
 #include "tensord/server/rpc/service.h"
@@ -17,6 +19,11 @@ struct BulkContext {
   ServiceContext* service;
   TensorServiceBase* rpc;
   LentMemory lent;
+
+  Mutex mu;
+  CondVar reads_ended;
+  int reads ABSL_GUARDED_BY(mu) = 0;  // that have begun
+  bool draining ABSL_GUARDED_BY(mu) = false;
 };
 
 // Have `queue` wait for a client's call, and then for the next one.
@@ -27,11 +34,17 @@ class BulkService {
  public:
   // Before the server is built. Both outlive this.
   BulkService(ServiceContext* context, TensorServiceBase* rpc, grpc::ServerBuilder* builder);
-  // The server must have been shut down: waits until gRPC has let go of tensor memory.
-  ~BulkService();
 
   // Once the server is built.
   void Start();
+  // Refuses further reads and waits, until the deadline, for those that have begun to end. To be
+  // called before the server is shut down: a connection that has been told so before the end of a
+  // read is closed with its last bytes still on the way.
+  void DrainReads(std::chrono::steady_clock::time_point deadline);
+
+  // Once the server has been shut down, and before it goes: waits, until the deadline, for gRPC to
+  // have sent the tensor memory that it still holds, and ends the queues.
+  void Stop(std::chrono::steady_clock::time_point deadline);
 
  private:
   BulkContext context_;

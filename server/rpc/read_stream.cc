@@ -27,6 +27,12 @@ class ReadCall final : public BulkCall {
                             Begin(kCalled));
   }
 
+  ~ReadCall() override {
+    if (!counted_) return;
+    MutexLock lock(&bulk_->mu);
+    if (--bulk_->reads == 0) bulk_->reads_ended.SignalAll();
+  }
+
  private:
   void AwaitNext() override { AwaitRead(bulk_, queue()); }
 
@@ -56,7 +62,19 @@ class ReadCall final : public BulkCall {
     }
   }
 
+  // False where the server is shutting down.
+  bool Enter() {
+    MutexLock lock(&bulk_->mu);
+    if (bulk_->draining) return false;
+    ++bulk_->reads;
+    counted_ = true;
+    return true;
+  }
+
   void AwaitTensor() {
+    if (!Enter()) {
+      return Fail(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down"));
+    }
     v1::ReadRequest request;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request);
     if (!decoded.ok()) return Fail(ToGrpc(decoded));
@@ -162,6 +180,7 @@ class ReadCall final : public BulkCall {
   int64_t offset_ = 0;                // of that
   int64_t limit_ = 0;
   int64_t end_ = 0;
+  bool counted_ = false;
   bool begun_ = false;
   bool first_ = true;
   bool busy_ = false;  // waits for kWoken

@@ -204,17 +204,18 @@ bool Server::HasCalls() const {
 void Server::Shutdown(std::chrono::milliseconds grace) {
   if (grpc_server_ == nullptr) return;
   SetServing(false);
-  // gRPC's Shutdown takes no new calls and returns when the last handler has. Meanwhile: reads and
+  const auto end = std::chrono::steady_clock::now() + grace;
+  bulk_->DrainReads(end);
+  // gRPC's Shutdown takes no new calls and returns when the last handler has. Meanwhile: calls and
   // uploads first, which a client gives up when its stream ends; then the streams; then, the grace
   // being over, whoever still waits for something that may never come.
   Mutex mu;
   CondVar changed;
   bool done = false;
   std::thread closer([&] {
-    const auto deadline = std::chrono::steady_clock::now() + grace;
     const auto wait_while = [&](const std::function<bool()>& condition) {
       MutexLock lock(&mu);
-      while (!done && condition() && std::chrono::steady_clock::now() < deadline) {
+      while (!done && condition() && std::chrono::steady_clock::now() < end) {
         changed.WaitFor(&mu, kDrainPollInterval);
       }
     };
@@ -223,7 +224,8 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
     wait_while([] { return true; });
     for (const SessionRef& session : sessions_.All()) session->Close();
   });
-  grpc_server_->Shutdown(std::chrono::system_clock::now() + grace);
+  grpc_server_->Shutdown(std::chrono::system_clock::now() +
+                         std::max(end - std::chrono::steady_clock::now(), end - end));
   {
     MutexLock lock(&mu);
     done = true;
@@ -232,8 +234,8 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   closer.join();
   grpc_server_->Wait();
   EndStreamQueues();
+  bulk_->Stop(end);
   grpc_server_.reset();
-  bulk_.reset();
 }
 
 void Server::EndStreamQueues() {
