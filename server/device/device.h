@@ -36,7 +36,9 @@ struct DeviceInfo {
 struct MemoryStats {
   int64_t total_bytes = 0;  // of the physical device
   int64_t limit_bytes = 0;  // what this logical device may hold at once
-  int64_t used_bytes = 0;   // held by buffers now: the sum of their size_bytes()
+  // Held by buffers now: the sum of their size_bytes(), and of what a backend keeps beside them to
+  // be faster and gives up when somebody needs the room.
+  int64_t used_bytes = 0;
   int64_t peak_bytes = 0;   // the most that used_bytes has been
 };
 

@@ -55,12 +55,6 @@ struct FusedPlan {
   uint32_t in_place_inputs = 0;
 };
 
-// Results larger than the last-level cache aren't kept in it.
-int64_t CacheBytes() {
-  static const int64_t bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
-  return bytes;
-}
-
 class Planner {
  public:
   Planner(const Loops& loops, const FusedSpec& spec) : loops_(loops), spec_(spec) {}
@@ -82,7 +76,7 @@ class Planner {
       if (!status.ok()) return status;
     }
     SetGrain();
-    plan_.streams = plan_.elements * plan_.output_bytes > CacheBytes();
+    plan_.streams = IsPastCaches(plan_.elements * plan_.output_bytes);
     AddInputs();
     if (!AssignSlots()) {
       return absl::UnimplementedError("cpu: too many intermediate values for a fused kernel");
@@ -117,11 +111,16 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // As much work as its steps have together is worth a thread.
+  // As much work as its steps have together is worth a thread. A cheap step takes a fraction of
+  // what the op takes by itself, from and to memory.
   void SetGrain() {
+    constexpr double kCheapSpeedup = 6;
     double share = 0;
-    for (const Step& step : plan_.steps) share += 1.0 / static_cast<double>(step.loop.grain());
-    plan_.grain = std::max<int64_t>(1, static_cast<int64_t>(1 / share));
+    for (const Step& step : plan_.steps) {
+      const bool cheap = step.loop.grain() == kGrainElements;
+      share += 1.0 / static_cast<double>(step.loop.grain()) / (cheap ? kCheapSpeedup : 1.0);
+    }
+    plan_.grain = std::clamp<int64_t>(static_cast<int64_t>(1 / share), 1, kGrainElements);
   }
 
   void AddInputs() {
@@ -305,6 +304,11 @@ class FusedElementwise final : public PreparedKernel {
 };
 
 }  // namespace
+
+bool IsPastCaches(int64_t size_bytes) {
+  static const int64_t cache_bytes = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
+  return size_bytes > cache_bytes;
+}
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const PrepareContext& ctx,
                                                                         const FusedSpec& spec) {

@@ -170,7 +170,9 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 }
 
 absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
-  if (gemm.items >= 4 * ctx.team.threads() || IsMatvec(gemm)) return RunWidened(ctx, call, gemm);
+  if (gemm.items >= 4 * ctx.team.threads() || !PrefersOneDnn(gemm)) {
+    return RunWidened(ctx, call, gemm);
+  }
   const absl::Status status = OneDnnItems(ctx, gemm);
   return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
 }
@@ -228,7 +230,9 @@ OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool 
 }
 
 bool PrefersOneDnn(const BatchedGemm& gemm) {
-  return !IsMatvec(gemm) && Products(gemm) > kSmallProducts;
+  // OpenBLAS is faster with a float32 vector, and has no bfloat16.
+  const bool vector = gemm.dtype == DType::kBFloat16 ? gemm.n == 1 : IsMatvec(gemm);
+  return !vector && Products(gemm) > kSmallProducts;
 }
 
 absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {

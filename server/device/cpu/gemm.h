@@ -51,7 +51,7 @@ absl::Status RunLinear(const Context& ctx, const KernelCall& call, const Batched
 void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
                  Activation activation);
 
-// Whether oneDNN should take a float32 product of one item (it can fuse what follows).
+// Whether oneDNN should take a float32 or bfloat16 product (it can fuse what follows).
 bool PrefersOneDnn(const BatchedGemm& gemm);
 
 // A product of one item as oneDNN knows it.

@@ -35,8 +35,11 @@ std::unique_ptr<PreparedKernel> PrepareAny(const PrepareContext& ctx, const Kern
 absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const PrepareContext& ctx,
                                                                         const FusedSpec& spec);
 
-// Which inputs the output of an elementwise kernel may overwrite, from what its loop allows: those
-// that have the output's elements, one for one.
+// Whether a result is so large that it is written past the caches, which wouldn't hold it anyway.
+bool IsPastCaches(int64_t size_bytes);
+
+// Whether the output of an elementwise kernel might overwrite an input: both have as many elements
+// of one size.
 bool HasElementsOf(const TensorSpec& input, const TensorSpec& output);
 
 }  // namespace tensord::server::cpu

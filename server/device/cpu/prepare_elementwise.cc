@@ -92,6 +92,13 @@ class BroadcastElementwise final : public PreparedKernel {
   const Context& ctx_;
 };
 
+// A fused kernel of one step, which writes past the caches.
+std::unique_ptr<PreparedKernel> PrepareLarge(const PrepareContext& ctx, const KernelSpec& spec) {
+  FusedSpec::Step step = {spec.schema, spec.attrs, {}, spec.output->dtype};
+  for (size_t i = 0; i < spec.inputs.size(); ++i) step.operands.push_back(static_cast<int>(i));
+  return *PrepareFusedElementwise(ctx, {spec.inputs, absl::MakeConstSpan(&step, 1), spec.output});
+}
+
 }  // namespace
 
 bool HasElementsOf(const TensorSpec& input, const TensorSpec& output) {
@@ -110,6 +117,7 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
   const std::optional<ElementwiseLoop> loop = ElementwiseLoop::Find(
       ctx.team.loops, FindElementwise(spec.schema->name), *spec.attrs, dtypes, spec.output->dtype);
   if (!loop.has_value()) return nullptr;
+  if (IsPastCaches(spec.output->size_bytes())) return PrepareLarge(ctx, spec);
   const int64_t n = spec.output->num_elements();
   for (const TensorSpec& input : spec.inputs) {
     if (input.num_elements() != n && (input.num_elements() != 1 || n == 0)) {

@@ -20,6 +20,12 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
   TENSORD_ASSIGN_OR_RETURN(uploads_, UploadRing::Create());
   TENSORD_ASSIGN_OR_RETURN(downloads_, DownloadRing::Create());
   TENSORD_ASSIGN_OR_RETURN(blas_, Blas::Create(compute_.get()));
+  int major = 0, minor = 0;
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, info_.physical_index));
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, info_.physical_index));
+  fused_kernels_ = std::make_unique<FusedKernels>(major, minor);
   context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get()};
   fences_ = std::make_unique<FenceThread>(info_.physical_index, &events_);
   return absl::OkStatus();
@@ -31,6 +37,7 @@ CudaDevice::~CudaDevice() {
   for (const Stream* stream : {&compute_, &retire_}) {
     if (stream->get() != nullptr) cudaStreamSynchronize(stream->get());
   }
+  fused_kernels_.reset();
   blas_.reset();
   downloads_.reset();
   uploads_.reset();

@@ -14,6 +14,7 @@
 #include "tensord/server/device/cuda/blas.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/cuda/fence_thread.h"
+#include "tensord/server/device/cuda/fused_kernels.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/cuda/staging.h"
@@ -65,11 +66,16 @@ class CudaDevice final : public Device {
   bool host_accessible() const override { return false; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
+
+  // Executor thread. Enqueues a kernel of fused_kernels_ behind the uploads into its inputs.
+  absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                              absl::Span<const Buffer* const> inputs);
 
   // Takes back what `buffer` holds. From its destructor.
   void Release(CudaBuffer& buffer);
@@ -91,6 +97,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<UploadRing> uploads_;
   std::unique_ptr<DownloadRing> downloads_;
   std::unique_ptr<Blas> blas_;
+  std::unique_ptr<FusedKernels> fused_kernels_;
   KernelContext context_;  // executor thread
   std::unique_ptr<FenceThread>
       fences_;  // last: it calls back into what is above until it is joined

@@ -16,6 +16,16 @@ void Cast(const void* x_data, void* y_data, int64_t n) {
 }
 
 #if defined(__F16C__)
+#if defined(__AVX512F__)
+constexpr int kWidth = 16;
+void WidenHalves(const uint16_t* x, float* y) {
+  _mm512_storeu_ps(y, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
+}
+void NarrowToHalves(const float* x, uint16_t* y) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(y),
+                      _mm512_cvtps_ph(_mm512_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
+}
+#else
 constexpr int kWidth = 8;
 void WidenHalves(const uint16_t* x, float* y) {
   _mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
@@ -24,6 +34,7 @@ void NarrowToHalves(const float* x, uint16_t* y) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(y),
                    _mm256_cvtps_ph(_mm256_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
 }
+#endif
 
 // Applies `convert` to kWidth elements at a time, the last of them in a padded copy.
 template <typename X, typename Y, void (*convert)(const X*, Y*)>

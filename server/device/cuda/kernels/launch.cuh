@@ -1,13 +1,12 @@
-// What every kernel file needs: grid sizes, 16-byte packs, and 16-bit floats to and from float.
+// What every kernel file needs: grid sizes, 16-byte packs, and storage.cuh.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
-#include "tensord/server/device/elementwise_math.h"
+#include "tensord/server/device/cuda/kernels/storage.cuh"
 
 namespace tensord::server::cuda {
 
@@ -27,11 +26,6 @@ __device__ inline int64_t FirstIndex() {
 }
 __device__ inline int64_t IndexStep() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// Elements that are loaded and stored by one instruction.
-template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Pack {
-  T value[kWidth];
-};
 // The width at which the largest of the types fills 16 bytes.
 template <typename... T>
 inline constexpr int kPackWidth = 16 / std::max({sizeof(T)...});
@@ -39,36 +33,6 @@ inline constexpr int kPackWidth = 16 / std::max({sizeof(T)...});
 template <typename... T>
 bool AlignedForPacks(const T*... pointer) {
   return ((reinterpret_cast<uintptr_t>(pointer) % 16 == 0) && ...);
-}
-
-// Widen() and Narrow() of elementwise_math.h with the GPU's own conversions, which give the same
-// values (a NaN may come out with other bits).
-template <typename Storage>
-__device__ inline MathOf<Storage> Load(Storage value) {
-  if constexpr (std::is_same_v<Storage, Half>) {
-    float result;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
-    return result;
-  } else {
-    return Widen(value);
-  }
-}
-
-template <typename Storage>
-__device__ inline Storage Store(MathOf<Storage> value) {
-  if constexpr (std::is_same_v<Storage, Half>) {
-    Half result;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-    return result;
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  } else if constexpr (std::is_same_v<Storage, BFloat16>) {
-    BFloat16 result;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-    return result;
-#endif
-  } else {
-    return Narrow<Storage>(value);
-  }
 }
 
 }  // namespace tensord::server::cuda

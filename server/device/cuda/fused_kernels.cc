@@ -1,0 +1,143 @@
+#include "tensord/server/device/cuda/fused_kernels.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/cuda/cuda_device_internal.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/fused_source.h"
+#include "tensord/server/device/cuda/nvrtc.h"
+
+namespace tensord::server::cuda {
+namespace {
+
+constexpr int64_t kThreads = 256;
+constexpr int64_t kMaxBlocks = 1 << 20;
+
+// CUDA 12.8 and later load code by the runtime.
+#if CUDART_VERSION >= 12080
+absl::Status Load(const std::string& code, const char* name, cudaLibrary_t* library,
+                  cudaKernel_t* kernel) {
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaLibraryLoadData(library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaLibraryGetKernel(kernel, *library, name));
+  return absl::OkStatus();
+}
+
+void Unload(cudaLibrary_t library) { cudaLibraryUnload(library); }
+#else
+absl::Status Load(const std::string& /*code*/, const char* /*name*/, cudaLibrary_t* /*library*/,
+                  cudaKernel_t* /*kernel*/) {
+  return absl::UnimplementedError("built with a CUDA toolkit older than 12.8");
+}
+
+void Unload(cudaLibrary_t /*library*/) {}
+#endif
+
+class FusedElementwise final : public PreparedKernel {
+ public:
+  FusedElementwise(CudaDevice* device, cudaKernel_t kernel, int pack_width,
+                   std::vector<bool> single, int64_t size)
+      : device_(device),
+        kernel_(kernel),
+        pack_width_(pack_width),
+        single_(std::move(single)),
+        size_(size) {}
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+    if (size_ == 0) return absl::OkStatus();
+    bool aligned = IsAligned(output->data());
+    absl::InlinedVector<const void*, 8> addresses;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      addresses.push_back(inputs[i]->data());
+      aligned = aligned && (single_[i] || IsAligned(inputs[i]->data()));
+    }
+    void* out = output->data();
+    int64_t size = size_, packs = aligned ? size_ / pack_width_ : 0;
+    absl::InlinedVector<void*, 12> arguments;
+    for (const void*& address : addresses) arguments.push_back(&address);
+    arguments.insert(arguments.end(), {&out, &size, &packs});
+    const int64_t items = std::max(packs, size - packs * pack_width_);
+    const int64_t blocks = std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks);
+    return device_->LaunchCompiled(kernel_, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
+                                   arguments.data(), inputs);
+  }
+
+ private:
+  static bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+  CudaDevice* const device_;
+  const cudaKernel_t kernel_;
+  const int pack_width_;
+  const std::vector<bool> single_;
+  const int64_t size_;
+};
+
+}  // namespace
+
+FusedKernels::~FusedKernels() {
+  MutexLock lock(&mu_);
+  for (const auto& [source, entry] : entries_) {
+    if (entry.library != nullptr) Unload(entry.library);
+  }
+}
+
+FusedKernels::Entry FusedKernels::Make(const std::string& source, const char* name) const {
+  Entry entry{absl::UnknownError("not compiled")};
+  const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
+  if (!code.ok()) {
+    entry.kernel = code.status();
+    return entry;
+  }
+  cudaKernel_t kernel = nullptr;
+  const absl::Status status = Load(*code, name, &entry.library, &kernel);
+  if (status.ok()) {
+    entry.kernel = kernel;
+  } else {
+    entry.kernel = status;
+  }
+  return entry;
+}
+
+absl::StatusOr<cudaKernel_t> FusedKernels::Find(const std::string& source, const char* name) {
+  {
+    MutexLock lock(&mu_);
+    const auto found = entries_.find(source);
+    if (found != entries_.end()) return found->second.kernel;
+    if (entries_.size() >= kMaxKernels) {
+      return absl::UnimplementedError("cuda: too many different fused kernels");
+    }
+  }
+  // Without the lock, as it takes long; where two do the same, the first one's is kept.
+  Entry made = Make(source, name);
+  MutexLock lock(&mu_);
+  const auto [kept, inserted] = entries_.try_emplace(source, made);
+  if (!inserted && made.library != nullptr) Unload(made.library);
+  return kept->second.kernel;
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const FusedSpec& spec) {
+  TENSORD_ASSIGN_OR_RETURN(FusedSource source, MakeFusedSource(spec));
+  const DeviceGuard guard(info_.physical_index);
+  TENSORD_ASSIGN_OR_RETURN(const cudaKernel_t kernel,
+                           fused_kernels_->Find(source.text, kFusedName));
+  return std::make_unique<FusedElementwise>(this, kernel, source.pack_width,
+                                            std::move(source.single), spec.output->num_elements());
+}
+
+absl::Status CudaDevice::LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block,
+                                        void** arguments, absl::Span<const Buffer* const> inputs) {
+  const DeviceGuard guard(info_.physical_index);
+  for (const Buffer* input : inputs) {
+    if (input->data() == nullptr) continue;
+    TENSORD_RETURN_IF_ERROR(
+        uploads_->OrderAfterUploads(input->data(), input->size_bytes(), compute_.get()));
+  }
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block,
+                                                arguments, 0, compute_.get()));
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server::cuda

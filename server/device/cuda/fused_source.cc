@@ -1,0 +1,180 @@
+#include "tensord/server/device/cuda/fused_source.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server::cuda {
+namespace {
+
+constexpr int kMaxInputs = 32;
+constexpr int kMaxSteps = 64;
+
+// The storage type's name in device code.
+const char* StorageName(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "Bool";
+    case DType::kUInt8:
+      return "uint8_t";
+    case DType::kInt8:
+      return "int8_t";
+    case DType::kInt32:
+      return "int32_t";
+    case DType::kInt64:
+      return "int64_t";
+    case DType::kFloat16:
+      return "Half";
+    case DType::kBFloat16:
+      return "BFloat16";
+    case DType::kFloat32:
+      return "float";
+    default:
+      return "double";
+  }
+}
+
+// The functor of elementwise_math.h for a step; empty where there is none, or it isn't as simple.
+std::string FunctorName(const FusedSpec::Step& step) {
+  static const auto* const names = new absl::flat_hash_map<std::string, const char*>{
+      {"neg", "Neg"},         {"abs", "Abs"},   {"relu", "Relu"},   {"exp", "Exp"},
+      {"log", "Log"},         {"sqrt", "Sqrt"}, {"rsqrt", "Rsqrt"}, {"tanh", "Tanh"},
+      {"sigmoid", "Sigmoid"}, {"silu", "Silu"}, {"add", "Add"},     {"sub", "Sub"},
+      {"mul", "Mul"},         {"div", "Div"},   {"pow", "Pow"},     {"maximum", "Maximum"},
+      {"minimum", "Minimum"}, {"eq", "Eq"},     {"ne", "Ne"},       {"lt", "Lt"},
+      {"le", "Le"},           {"gt", "Gt"},     {"ge", "Ge"}};
+  const std::string& op = step.schema->name;
+  if (op == "gelu") {
+    return step.attrs->String("approximate") == "tanh" ? "GeluTanh" : "GeluErf";
+  }
+  if (op == "cast") return absl::StrCat("CastTo<MathOf<", StorageName(step.dtype), ">>");
+  const auto found = names->find(op);
+  return found == names->end() ? "" : found->second;
+}
+
+// Values are named by what they are: x0 the input's element, s0 the result of the first step.
+std::string ValueName(int operand) {
+  return operand >= 0 ? absl::StrCat("x", operand) : absl::StrCat("s", -operand - 1);
+}
+
+absl::StatusOr<std::string> StepText(const FusedSpec::Step& step, int number) {
+  const char* type = StorageName(step.dtype);
+  std::string result = absl::StrCat("  const ", type, " s", number, " = ");
+  if (step.schema->name == "where" && step.operands.size() == 3) {
+    absl::StrAppend(&result, "Load(", ValueName(step.operands[0]), ") ? ",
+                    ValueName(step.operands[1]), " : ", ValueName(step.operands[2]), ";\n");
+    return result;
+  }
+  const std::string functor = FunctorName(step);
+  if (functor.empty()) {
+    return absl::UnimplementedError(absl::StrCat("cuda: ", step.schema->name, " can't be fused"));
+  }
+  absl::StrAppend(&result, "Store<", type, ">(", functor, "()(");
+  for (size_t i = 0; i < step.operands.size(); ++i) {
+    absl::StrAppend(&result, i == 0 ? "" : ", ", "Load(", ValueName(step.operands[i]), ")");
+  }
+  absl::StrAppend(&result, "));\n");
+  return result;
+}
+
+// What is spelled once per input, joined.
+template <typename Spell>
+std::string ForInputs(size_t count, const char* separator, Spell spell) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : separator, spell(static_cast<int>(i)));
+  }
+  return text;
+}
+
+// $0 parameters, $1 the element function's parameters, $2 its steps, $3 its result, $4 the output's
+// type, $5 the pack's width, $6 single elements, $7 packs' loads, $8 a pack's element, $9 an
+// element.
+constexpr char kKernel[] = R"(#include "tensord/server/device/cuda/kernels/storage.cuh"
+
+using namespace tensord;
+using namespace tensord::server;
+using namespace tensord::server::cuda;
+
+using Out = $4;
+constexpr int kWidth = $5;
+
+__device__ inline Out Element($1) {
+$2  return $3;
+}
+
+extern "C" __global__ void tensord_fused($0, Out* out, int64_t size, int64_t packs) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+$6  for (int64_t i = first; i < packs; i += step) {
+$7    Pack<Out, kWidth> y;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) y.value[j] = Element($8);
+    reinterpret_cast<Pack<Out, kWidth>*>(out)[i] = y;
+  }
+  for (int64_t i = packs * kWidth + first; i < size; i += step) out[i] = Element($9);
+}
+)";
+
+absl::Status Check(const FusedSpec& spec) {
+  if (spec.inputs.empty() || spec.inputs.size() > kMaxInputs || spec.steps.empty() ||
+      spec.steps.size() > kMaxSteps) {
+    return absl::UnimplementedError(absl::StrCat("cuda: no fused kernel of ", spec.inputs.size(),
+                                                 " inputs and ", spec.steps.size(), " steps"));
+  }
+  for (const TensorSpec& input : spec.inputs) {
+    if (input.num_elements() != spec.output->num_elements() && input.num_elements() != 1) {
+      return absl::UnimplementedError("cuda: a fused kernel's inputs don't broadcast by axes");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FusedSource> MakeFusedSource(const FusedSpec& spec) {
+  TENSORD_RETURN_IF_ERROR(Check(spec));
+  const size_t inputs = spec.inputs.size();
+  FusedSource source;
+  std::string singles, loads, steps;
+  int64_t widest = SizeOf(spec.output->dtype);
+  for (size_t i = 0; i < inputs; ++i) {
+    const bool single = spec.inputs[i].num_elements() != spec.output->num_elements();
+    const char* type = StorageName(spec.inputs[i].dtype);
+    source.single.push_back(single);
+    if (single) {
+      absl::StrAppend(&singles, "  const ", type, " u", i, " = *i", i, ";\n");
+    } else {
+      widest = std::max(widest, SizeOf(spec.inputs[i].dtype));
+      absl::StrAppend(&loads, "    const auto p", i, " = reinterpret_cast<const Pack<", type,
+                      ", kWidth>*>(i", i, ")[i];\n");
+    }
+  }
+  for (size_t i = 0; i < spec.steps.size(); ++i) {
+    TENSORD_ASSIGN_OR_RETURN(const std::string step, StepText(spec.steps[i], static_cast<int>(i)));
+    absl::StrAppend(&steps, step);
+  }
+  const auto typed = [&spec](const char* form) {
+    return [&spec, form](int i) {
+      return absl::Substitute(form, StorageName(spec.inputs[i].dtype), i);
+    };
+  };
+  const auto element = [&source](const char* of_many) {
+    return [&source, of_many](int i) {
+      return absl::Substitute(source.single[i] ? "u$0" : of_many, i);
+    };
+  };
+  source.pack_width = static_cast<int>(16 / widest);
+  source.text = absl::Substitute(
+      kKernel, ForInputs(inputs, ", ", typed("const $0* i$1")),
+      ForInputs(inputs, ", ", typed("$0 x$1")), steps, absl::StrCat("s", spec.steps.size() - 1),
+      StorageName(spec.output->dtype), source.pack_width, singles, loads,
+      ForInputs(inputs, ", ", element("p$0.value[j]")), ForInputs(inputs, ", ", element("i$0[i]")));
+  return source;
+}
+
+}  // namespace tensord::server::cuda
