@@ -1,17 +1,17 @@
 // How often a program has to wait for a server that is far away.
 //
 // What is counted. Everything passes a proxy, which tells the messages of calls from what the
-// transport says by itself (settings, pings, window updates: tests/proxy/frame_scanner.h). A turn is
-// a message of the server that reaches the client after one of the client's; what comes after it
-// unasked, such as the acknowledgement of commands, belongs to the same turn until the client speaks
-// again.
+// transport says by itself (settings, pings, window updates: tests/proxy/frame_scanner.h). A turn
+// is a message of the server that reaches the client after one of the client's; what comes after it
+// unasked, such as the acknowledgement of commands, belongs to the same turn until the client
+// speaks again.
 //
 // How it is counted without a look at the clock. While a program runs, the proxy holds everything
 // that the server says. So whatever reaches the server was sent by a program that has heard nothing
-// since it began, and when the server's answer to the program's last question is at the proxy, every
-// command is through. Then all of it is let go, and the program must come to its end without saying
-// another word: that is one round trip. A program that waited anywhere before would never have sent
-// its question.
+// since it began, and when the server's answer to the program's last question is at the proxy,
+// every command is through. Then all of it is let go, and the program must come to its end without
+// saying another word: that is one round trip. A program that waited anywhere before would never
+// have sent its question.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,8 +31,8 @@ using proxy::Direction;
 using proxy::ProxyStats;
 using std::chrono::milliseconds;
 
-// What Connect needs: what the server is, what devices it has, a session. TCP and HTTP/2 shake hands
-// before that.
+// What Connect needs: what the server is, what devices it has, a session. TCP and HTTP/2 shake
+// hands before that.
 constexpr int kTurnsToConnect = 3;
 
 constexpr auto kOneWay = milliseconds(25);
