@@ -58,16 +58,29 @@ struct TensorInfo {
   uint64_t session_number = 0;  // set by ListAllTensors: which session it belongs to
 };
 
+// How often calls waited, and for how long in all.
+struct WaitStats {
+  int64_t count = 0;
+  absl::Duration time;
+};
+
 // What a connection has done so far.
 struct ClientStats {
   int64_t commands_sent = 0;
   int64_t messages_sent = 0;   // on the command stream; the others rode along
   int64_t bytes_uploaded = 0;  // besides the command stream
   int64_t bytes_downloaded = 0;
-  // Times a call waited for the server: reads, uploads, Synchronize, questions such as ListDevices,
-  // and a full pipe. Making and computing tensors doesn't count here: it doesn't wait.
+  // Times a call waited for the server, and for how long: the sum of those below. Making and
+  // computing tensors doesn't wait, and so doesn't count. With TENSORD_TRACE=1 in the environment
+  // each wait is also told on standard error: what for, how long, how many bytes.
   int64_t waits = 0;
   absl::Duration waited;
+  WaitStats reads;         // for a tensor's elements
+  WaitStats uploads;       // for more than kMaxInlineBytes to be taken in
+  WaitStats tensor_waits;  // Tensor::Wait, and a large read that asks first
+  WaitStats synchronizes;  // Synchronize, and questions that must not overtake what was sent
+  WaitStats questions;     // ListDevices and the like
+  WaitStats full_pipes;    // for room: as much as may be was under way
 };
 
 // A handle on a connection and its session; copies share them. Usable from any number of threads.

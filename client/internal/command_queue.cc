@@ -30,7 +30,7 @@ bool CommandQueue::FullLocked() const {
 
 absl::Status CommandQueue::WaitForRoom() {
   if (!status_.ok() || !FullLocked()) return status_;
-  WaitTimer timer(counters_);
+  WaitTimer timer(counters_, WaitKind::kFullPipe, {"room among the commands under way"});
   while (status_.ok() && FullLocked()) {
     mu_.Unlock();
     if (on_full_) on_full_();

@@ -1,38 +1,60 @@
 // What a connection has done so far, counted from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 
+#include "absl/strings/string_view.h"
+#include "tensord/client/client.h"
+
 namespace tensord::internal {
+
+// Why a call waited; ClientStats has a field for each.
+enum class WaitKind { kRead, kUpload, kTensor, kSynchronize, kQuestion, kFullPipe };
+inline constexpr int kNumWaitKinds = 6;
 
 struct Counters {
   std::atomic<int64_t> commands{0};
   std::atomic<int64_t> messages{0};
   std::atomic<int64_t> bytes_uploaded{0};
   std::atomic<int64_t> bytes_downloaded{0};
-  std::atomic<int64_t> waits{0};
-  std::atomic<int64_t> waited_nanoseconds{0};
+
+  struct Waits {
+    std::atomic<int64_t> count{0};
+    std::atomic<int64_t> nanoseconds{0};
+  };
+  std::array<Waits, kNumWaitKinds> waits;  // by WaitKind
 };
 
-// Counts one wait for the server, from its making to its end.
+ClientStats StatsFromCounters(const Counters& counters);
+
+// What is waited for, as TENSORD_TRACE tells it.
+struct WaitSubject {
+  absl::string_view what;            // "read", "ListDevices"; must outlive the wait
+  uint64_t handle = 0;               // 0: no tensor
+  const TensorSpec* spec = nullptr;  // of that tensor, where it is known; must outlive the wait
+};
+
+// Counts one wait for the server, from its making to its end. Where the environment has
+// TENSORD_TRACE=1 it then prints a line to standard error that says what took how long.
 class WaitTimer {
  public:
-  explicit WaitTimer(Counters* counters)
-      : counters_(counters), start_(std::chrono::steady_clock::now()) {}
-  ~WaitTimer() {
-    const auto waited = std::chrono::steady_clock::now() - start_;
-    counters_->waits.fetch_add(1, std::memory_order_relaxed);
-    counters_->waited_nanoseconds.fetch_add(std::chrono::nanoseconds(waited).count(),
-                                            std::memory_order_relaxed);
-  }
+  WaitTimer(Counters* counters, WaitKind kind, const WaitSubject& subject)
+      : counters_(counters),
+        kind_(kind),
+        subject_(subject),
+        start_(std::chrono::steady_clock::now()) {}
+  ~WaitTimer();
   WaitTimer(const WaitTimer&) = delete;
   WaitTimer& operator=(const WaitTimer&) = delete;
 
  private:
-  Counters* counters_;
-  std::chrono::steady_clock::time_point start_;
+  Counters* const counters_;
+  const WaitKind kind_;
+  const WaitSubject subject_;
+  const std::chrono::steady_clock::time_point start_;
 };
 
 }  // namespace tensord::internal

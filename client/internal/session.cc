@@ -204,7 +204,7 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
 
   connection_->stream->Help();
   write.set_after_command(connection_->queue.pushed());
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kUpload, {"upload", handle, &spec});
   CallRegistry::Call call(&connection_->calls);
   const absl::Status status = Outcome(
       internal::Upload(&connection_->bulk_stub, call.context(), write, data, options.progress));
@@ -218,7 +218,7 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
 
 absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
                                const TransferOptions& options) {
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kRead, {"read", handle, &spec});
   if (spec.size_bytes() <= kMaxFetchBytes) {
     TENSORD_RETURN_IF_ERROR(Fetch(handle, spec, out));
     if (options.progress) options.progress(spec.size_bytes(), spec.size_bytes());
@@ -268,7 +268,7 @@ absl::Status Session::Await(uint64_t handle) {
   connection_->stream->Help();
   request.set_after_command(connection_->queue.pushed());
   v1::Tensor tensor;
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
   CallRegistry::Call call(&connection_->calls);
   const absl::Status status =
       Outcome(connection_->stub->GetTensor(call.context(), request, &tensor));
@@ -287,7 +287,7 @@ absl::Status Session::Barrier() {
     connection_->replies.Forget(id);
     return pushed;
   }
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kSynchronize, {"everything sent so far"});
   TENSORD_RETURN_IF_ERROR(connection_->stream->Await(id).status());
   settled_commands_ = sent + 1;  // the barrier was a command too
   return absl::OkStatus();
@@ -301,7 +301,7 @@ absl::Status Session::Synchronize() {
 absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   TENSORD_RETURN_IF_ERROR(status());
   v1::ServerInfo info;
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"GetServerInfo"});
   CallRegistry::Call call(&connection_->calls);
   call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
   TENSORD_RETURN_IF_ERROR(
@@ -312,7 +312,7 @@ absl::StatusOr<ServerInfo> Session::GetServerInfo() {
 absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListDevicesResponse response;
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListDevices"});
   CallRegistry::Call call(&connection_->calls);
   call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
   TENSORD_RETURN_IF_ERROR(
@@ -331,7 +331,7 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
   request.set_session(all_sessions ? "-" : id_);
   request.set_page_size(kListPageSize);
   std::vector<TensorInfo> tensors;
-  WaitTimer timer(&connection_->counters);
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListTensors"});
   do {
     v1::ListTensorsResponse response;
     CallRegistry::Call call(&connection_->calls);
@@ -349,15 +349,7 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
 
 absl::Status Session::status() const { return connection_->queue.status(); }
 
-ClientStats Session::stats() const {
-  const Counters& counters = connection_->counters;
-  return {.commands_sent = counters.commands,
-          .messages_sent = counters.messages,
-          .bytes_uploaded = counters.bytes_uploaded,
-          .bytes_downloaded = counters.bytes_downloaded,
-          .waits = counters.waits,
-          .waited = absl::Nanoseconds(counters.waited_nanoseconds.load())};
-}
+ClientStats Session::stats() const { return StatsFromCounters(connection_->counters); }
 
 void Session::Close() {
   MutexLock lock(&close_mu_);

@@ -44,6 +44,10 @@ double SecondsOf(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
 double Quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   const auto at =
@@ -81,11 +85,6 @@ Peer* Bench::FindPeer(const std::string& name) {
     Skip(name, std::string(peer.status().message()));
   }
   return at->second.get();
-}
-
-void Bench::StopPeer(const std::string& name) {
-  const auto at = peers_.find(name);
-  if (at != peers_.end() && at->second != nullptr) peers_.erase(at);
 }
 
 void Bench::Add(Row row) {

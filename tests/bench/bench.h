@@ -42,6 +42,7 @@ T Check(absl::StatusOr<T> result) {
 }
 
 double SecondsOf(const std::function<void()>& work);
+double MicrosecondsSince(Clock::time_point start);
 double Quantile(std::vector<double> values, double q);
 
 enum class Better { kHigher, kLower };
@@ -88,10 +89,8 @@ class Bench {
   // said once.
   Peer* echo() { return FindPeer("echo"); }
   Peer* torch() { return FindPeer("PyTorch eager"); }
-  Peer* torch_rpc() { return FindPeer("torch RPC"); }
-  Peer* dask() { return FindPeer("Dask"); }
-  // Ends one, so that its threads and memory are out of the way.
-  void StopPeer(const std::string& name);
+  // Any of them, by name.
+  Peer* FindPeer(const std::string& name);
 
   void Add(Row row);
   void Add(Series series) { series_.push_back(std::move(series)); }
@@ -102,8 +101,6 @@ class Bench {
   const std::vector<std::pair<std::string, std::string>>& skipped() const { return skipped_; }
 
  private:
-  Peer* FindPeer(const std::string& name);
-
   const bool quick_;
   const bool plot_;
   const std::regex filter_;
@@ -161,12 +158,38 @@ class Turns {
   std::map<std::string, std::vector<std::vector<double>>> samples_;  // by round
 };
 
+// What several families do, on resident tensors of 64 elements or of bytes.
+
+inline constexpr int64_t kSmall = 64;
+
+// Submits one op and reads its result: microseconds of each.
+std::vector<double> OpAndRead(const Tensor& x, int n);
+// Op/s of a chain of `n` dependent additions, each a call, waited for at the end.
+double Chain(const Client& client, const Tensor& x, int n);
+
+// A tensor of bytes on the server, and memory of the same size here.
+class Transfer {
+ public:
+  Transfer(Client client, int64_t size);
+  absl::Span<uint8_t> here() { return absl::MakeSpan(here_); }
+  // GiB/s until the server has it, or until it is here.
+  double Upload();
+  double Download();
+
+ private:
+  Client client_;
+  Device device_;
+  std::vector<uint8_t> here_;
+  Tensor there_;
+};
+
 // The cases, by family.
 void LatencyCases(Bench& bench);
 void OpCases(Bench& bench);
 void TransferCases(Bench& bench);
 void ComputeCases(Bench& bench);
-void CudaCases(Bench& bench);
+void CudaCases(Bench& bench);  // compiled with CUDA only
+void PeerCases(Bench& bench);
 
 // The table, as text.
 std::string Table(const Bench& bench);

@@ -1,7 +1,7 @@
 // The other end of the wire's limits: a raw echo server by TCP and by Unix socket, and a bare gRPC
 // one. A process of its own, since the daemon is one too. Ends when its standard input does.
 #include <arpa/inet.h>
-#include <grpcpp/generic/callback_generic_service.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <netinet/in.h>

@@ -12,25 +12,7 @@
 namespace tensord::bench {
 namespace {
 
-constexpr int64_t kSmall = 64;
-
-double Microseconds(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 Device Cpu(const Client& client) { return Check(client.device("cpu:0")); }
-
-// Submits one op and reads its result: microseconds of each.
-std::vector<double> OpAndRead(const Tensor& x, const Tensor& y, int n) {
-  std::vector<float> result(kSmall);
-  std::vector<double> microseconds;
-  for (int i = 0; i < n; ++i) {
-    const auto start = Clock::now();
-    Check(Add(x, y).ReadInto(absl::MakeSpan(result)));
-    microseconds.push_back(Microseconds(start));
-  }
-  return microseconds;
-}
 
 void OneOp(Bench& bench) {
   const std::string median = "one op and its result, p50";
@@ -39,13 +21,12 @@ void OneOp(Bench& bench) {
   constexpr int kEach = 250;
   const Client client = bench.Connect();
   const Tensor x = Ones(Cpu(client), {kSmall});
-  const Tensor y = Ones(Cpu(client), {kSmall});
   RawConnection tcp(RawTcpAddress(*bench.echo()));
   RawConnection local(RawUnixAddress(*bench.echo()));
   GrpcEcho grpc(GrpcAddress(*bench.echo()));
 
   Turns turns(bench);
-  turns.Join(kOurs, [&] { return OpAndRead(x, y, kEach); });
+  turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
   turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
   turns.Join("Unix-socket ping-pong", [&] { return local.PingPong(kEach); });
   turns.Join("bare gRPC stream echo", [&] { return grpc.Stream(kEach); });
@@ -64,20 +45,19 @@ void OneOp(Bench& bench) {
   add("bare gRPC stream echo", {}, {});
 }
 
-// These have threads of their own, which would disturb the others in between.
-void OneOpElsewhere(Bench& bench) {
-  const std::string measure = "one op and its result, p50";
-  if (!bench.Wants(measure)) return;
-  const Client client = bench.Connect();
+// The same with a client that looks for its answer for a while before it goes to sleep.
+void OneOpSpinning(Bench& bench) {
+  const std::string median = "one op and its result, spinning, p50";
+  if (!bench.Wants(median)) return;
+  constexpr int kEach = 250;
+  const Client client = bench.Connect({.spin = absl::Milliseconds(1)});
   const Tensor x = Ones(Cpu(client), {kSmall});
-  const Tensor y = Ones(Cpu(client), {kSmall});
-  for (const std::string peer : {"torch RPC", "Dask"}) {
-    Turns turns(bench);
-    turns.Join(kOurs, [&] { return OpAndRead(x, y, 50); });
-    turns.JoinPeer(peer, peer == "Dask" ? bench.dask() : bench.torch_rpc(), "op 50");
-    if (turns.size() > 1) turns.Run(6);
-    turns.AddRow({measure, "us", peer, Better::kLower});
-  }
+  RawConnection tcp(RawTcpAddress(*bench.echo()));
+  Turns turns(bench);
+  turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
+  turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
+  turns.Run(16);
+  turns.AddRow({median, "us", "TCP ping-pong", Better::kLower, 0.5, 1 / 0.6});
 }
 
 // While a thread of the same program uploads 1 GiB, again and again until there are enough figures.
@@ -88,11 +68,10 @@ void OneOpBesideAnUpload(Bench& bench) {
   const Client client = bench.Connect();
   const Device device = Cpu(client);
   const Tensor x = Ones(device, {kSmall});
-  const Tensor y = Ones(device, {kSmall});
   const std::vector<float> big(256 * kMiB, 1.0f);
 
   Turns turns(bench);
-  turns.Join("idle", [&] { return OpAndRead(x, y, 250); });
+  turns.Join("idle", [&] { return OpAndRead(x, 250); });
   turns.Join(kOurs, [&] {
     std::atomic<bool> done{false};
     std::thread upload([&] {
@@ -101,7 +80,7 @@ void OneOpBesideAnUpload(Bench& bench) {
     });
     std::vector<double> all;
     while (!done) {
-      for (const double one : OpAndRead(x, y, 4)) all.push_back(one);
+      for (const double one : OpAndRead(x, 4)) all.push_back(one);
     }
     upload.join();
     return all;
@@ -157,7 +136,7 @@ class UnarySession {
       grpc::ClientContext context;
       v1::Tensor sum;
       Require(stub_->Add(&context, request, &sum));
-      microseconds.push_back(Microseconds(start));
+      microseconds.push_back(MicrosecondsSince(start));
     }
     grpc::ClientContext context;
     v1::DeleteTensorsResponse dropped;
@@ -230,10 +209,10 @@ void FarAway(Bench& bench) {
 
 void LatencyCases(Bench& bench) {
   OneOp(bench);
+  OneOpSpinning(bench);
   OneOpBesideAnUpload(bench);
   UnaryAdd(bench);
   FarAway(bench);
-  OneOpElsewhere(bench);
 }
 
 }  // namespace tensord::bench

@@ -35,6 +35,12 @@ int Main(int argc, char** argv) {
   LatencyCases(bench);
   TransferCases(bench);
   ComputeCases(bench);
+#ifdef TENSORD_BENCH_CUDA
+  CudaCases(bench);
+#else
+  bench.Skip("GPU rows", "built without CUDA");
+#endif
+  PeerCases(bench);
   std::printf("%s", Table(bench).c_str());
   WriteFile(json, Json(bench));
   if (!plot.empty()) WriteFile(plot, Svg(bench.series()));

@@ -7,20 +7,8 @@
 namespace tensord::bench {
 namespace {
 
-constexpr int64_t kSmall = 64;
-
 // Published and measured elsewhere, not run here.
 constexpr double kGgmlRpcOpsPerSecond = 127000;
-
-// Op/s of a chain of `n` dependent additions, each a call, waited for at the end.
-double Chain(const Client& client, const Tensor& x, int n) {
-  const double seconds = SecondsOf([&] {
-    Tensor y = x;
-    for (int i = 0; i < n; ++i) y = Add(y, x);
-    Check(client.Synchronize());
-  });
-  return n / seconds;
-}
 
 void DependentChain(Bench& bench) {
   const std::string measure = "dependent chain of 64-element adds, call by call";
@@ -28,24 +16,14 @@ void DependentChain(Bench& bench) {
   constexpr int kOps = 200000;
   const Client client = bench.Connect();
   const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
-  const auto ours = [&] { return Chain(client, x, kOps); };
-
   Turns turns(bench);
-  turns.JoinOne(kOurs, ours);
+  turns.JoinOne(kOurs, [&] { return Chain(client, x, kOps); });
   turns.JoinPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", kOps));
   turns.Run(11);
   turns.AddRow({measure, "op/s", "PyTorch eager", Better::kHigher, 0.5, 1.5});
   const double rate = turns.Value(kOurs);
   bench.Add({measure, "op/s", rate, "ggml-rpc (published)", kGgmlRpcOpsPerSecond,
              rate / kGgmlRpcOpsPerSecond, 20.0});
-  for (const std::string peer : {"torch RPC", "Dask"}) {
-    Turns slow(bench);
-    slow.JoinOne(kOurs, ours);
-    const bool dask = peer == "Dask";
-    slow.JoinPeer(peer, dask ? bench.dask() : bench.torch_rpc(), dask ? "chain 100" : "chain 500");
-    if (slow.size() > 1) slow.Run(4);
-    slow.AddRow({measure, "op/s", peer});
-  }
 }
 
 constexpr int kClients = 64;

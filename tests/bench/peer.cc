@@ -23,6 +23,7 @@ constexpr auto kEndPatience = std::chrono::seconds(5);
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
 [[noreturn]] void RunChild(pid_t parent, const std::vector<char*>& argv, int in, int out) {
+  setpgid(0, 0);  // a group of its own, to be stopped and ended as one
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
   dup2(in, 0);
@@ -49,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) RunChild(parent, argv, in[0], out[1]);
+  setpgid(pid, pid);  // whichever of the two comes first
   close(in[0]);
   close(out[1]);
   std::unique_ptr<Peer> peer(new Peer(pid, in[1], out[0]));
@@ -64,17 +66,20 @@ absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>
 }
 
 Peer::~Peer() {
+  kill(-pid_, SIGCONT);
   close(in_);
   close(out_);
+  // Looked at without being reaped, so that the group's number can't be another's yet.
+  const auto running = [this] {
+    siginfo_t info = {};
+    return waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+  };
   const auto deadline = std::chrono::steady_clock::now() + kEndPatience;
-  while (waitpid(pid_, nullptr, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      kill(pid_, SIGKILL);
-      waitpid(pid_, nullptr, 0);
-      return;
-    }
+  while (running() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kPollInterval);
   }
+  kill(-pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
 }
 
 absl::StatusOr<std::string> Peer::ReadLine() {
@@ -95,11 +100,13 @@ absl::StatusOr<std::string> Peer::ReadLine() {
 }
 
 absl::StatusOr<std::vector<double>> Peer::Ask(const std::string& question) {
+  kill(-pid_, SIGCONT);
   const std::string line = question + "\n";
   if (write(in_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     return absl::UnavailableError(absl::StrCat("can't ask a peer for ", question));
   }
   auto answer = ReadLine();
+  kill(-pid_, SIGSTOP);
   if (!answer.ok()) {
     return absl::UnavailableError(
         absl::StrCat("asked a peer for ", question, ": ", answer.status().message()));

@@ -13,12 +13,13 @@ namespace tensord::bench {
 
 // A child process that is asked by lines on its standard input and answers by lines on its standard
 // output: first "ready …" or "skip WHY"; then, to each question, "ok FIGURE…" or "error WHY". It
-// ends with its input. Used by one thread.
+// ends with its input. Once asked, it is stopped between questions together with the processes that
+// it has started, because some peers spin while they are idle. Used by one thread.
 class Peer {
  public:
   // UNAVAILABLE with the reason where it can't be had.
   static absl::StatusOr<std::unique_ptr<Peer>> Start(const std::vector<std::string>& command);
-  // Ends it, and kills it where it doesn't.
+  // Ends it, kills it where it doesn't, and in any case what it has started.
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;

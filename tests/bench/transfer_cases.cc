@@ -12,40 +12,6 @@ namespace {
 constexpr double kGgmlRpcUpload = 0.36;
 constexpr double kGgmlRpcDownload = 1.03;
 
-// A tensor of bytes on the server and memory of the same size here.
-class Transfer {
- public:
-  Transfer(Client client, int64_t size)
-      : client_(std::move(client)),
-        device_(Check(client_.device("cpu:0"))),
-        here_(size, 1),
-        there_(FromSpan<uint8_t>(device_, {size}, here_)) {
-    Check(there_.status());
-  }
-
-  absl::Span<uint8_t> here() { return absl::MakeSpan(here_); }
-  // GiB/s until the server has it.
-  double Upload() {
-    const double seconds = SecondsOf([&] {
-      const Tensor tensor = FromSpan<uint8_t>(device_, there_.shape(), here_);
-      Check(tensor.status());
-      Check(tensor.Wait());
-    });
-    return Rate(seconds);
-  }
-  double Download() {
-    return Rate(SecondsOf([&] { Check(there_.ReadInto(absl::MakeSpan(here_))); }));
-  }
-
- private:
-  double Rate(double seconds) const { return static_cast<double>(here_.size()) / kGiB / seconds; }
-
-  Client client_;
-  Device device_;
-  std::vector<uint8_t> here_;
-  Tensor there_;
-};
-
 void Direction(Bench& bench, bool up) {
   const std::string measure = up ? "upload, 256 MiB, TCP" : "download, 256 MiB, TCP";
   if (!bench.Wants(measure)) return;
@@ -74,14 +40,6 @@ void Direction(Bench& bench, bool up) {
   const double rate = turns.Value(kOurs);
   const double published = up ? kGgmlRpcUpload : kGgmlRpcDownload;
   bench.Add({measure, "GiB/s", rate, "ggml-rpc (published)", published, rate / published, 1.0});
-  const std::string question = absl::StrCat(up ? "upload " : "download ", kBytes);
-  for (const std::string peer : {"torch RPC", "Dask"}) {
-    Turns slow(bench);
-    slow.JoinOne(kOurs, ours);
-    slow.JoinPeer(peer, peer == "Dask" ? bench.dask() : bench.torch_rpc(), question);
-    if (slow.size() > 1) slow.Run(4);
-    slow.AddRow({measure, "GiB/s", peer, Better::kHigher, 0.5, 1.0});
-  }
 }
 
 // The server's high-water mark over a transfer both ways, above what it held before and the tensor.

@@ -1,0 +1,64 @@
+#include "tensord/client/internal/counters.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace tensord::internal {
+namespace {
+
+bool Tracing() {
+  static const bool tracing = [] {
+    const char* value = std::getenv("TENSORD_TRACE");
+    return value != nullptr && absl::string_view(value) == "1";
+  }();
+  return tracing;
+}
+
+// "tensord: waited 0.061 ms for read of float32[64], handle 7, 256 bytes"
+void Trace(const WaitSubject& subject, std::chrono::nanoseconds waited) {
+  std::string line = absl::StrFormat("tensord: waited %.3f ms for ", 1e-6 * waited.count());
+  line.append(subject.what.data(), subject.what.size());
+  if (subject.spec != nullptr) absl::StrAppend(&line, " of ", subject.spec->ToString());
+  if (subject.handle != 0) absl::StrAppend(&line, ", handle ", subject.handle);
+  if (subject.spec != nullptr) absl::StrAppend(&line, ", ", subject.spec->size_bytes(), " bytes");
+  line += "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+ClientStats StatsFromCounters(const Counters& counters) {
+  ClientStats stats;
+  stats.commands_sent = counters.commands;
+  stats.messages_sent = counters.messages;
+  stats.bytes_uploaded = counters.bytes_uploaded;
+  stats.bytes_downloaded = counters.bytes_downloaded;
+  const auto take = [&](WaitKind kind, WaitStats* field) {
+    const Counters::Waits& waits = counters.waits[static_cast<size_t>(kind)];
+    field->count = waits.count;
+    field->time = absl::Nanoseconds(waits.nanoseconds.load());
+    stats.waits += field->count;
+    stats.waited += field->time;
+  };
+  take(WaitKind::kRead, &stats.reads);
+  take(WaitKind::kUpload, &stats.uploads);
+  take(WaitKind::kTensor, &stats.tensor_waits);
+  take(WaitKind::kSynchronize, &stats.synchronizes);
+  take(WaitKind::kQuestion, &stats.questions);
+  take(WaitKind::kFullPipe, &stats.full_pipes);
+  return stats;
+}
+
+WaitTimer::~WaitTimer() {
+  const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start_;
+  Counters::Waits& waits = counters_->waits[static_cast<size_t>(kind_)];
+  waits.count.fetch_add(1, std::memory_order_relaxed);
+  waits.nanoseconds.fetch_add(waited.count(), std::memory_order_relaxed);
+  if (Tracing()) Trace(subject_, waited);
+}
+
+}  // namespace tensord::internal

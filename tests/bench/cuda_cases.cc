@@ -1,0 +1,164 @@
+// A GPU through the server, against the same libraries called directly in this process.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "tensord/tests/bench/bench.h"
+
+namespace tensord::bench {
+namespace {
+
+constexpr int64_t kSize = 8192;
+constexpr int kProducts = 4;  // in a row
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr char kDirect[] = "cuBLASLt in process";
+
+void CheckCuda(cudaError_t status) {
+  if (status != cudaSuccess) Check(absl::InternalError(cudaGetErrorString(status)));
+}
+void CheckBlas(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    Check(absl::InternalError(absl::StrCat("cuBLASLt: status ", static_cast<int>(status))));
+  }
+}
+
+// Memory of the GPU, or of the host that the GPU reaches at its best speed.
+class CudaMemory {
+ public:
+  enum class Where { kDevice, kPinnedHost };
+  CudaMemory(size_t bytes, Where where) : where_(where) {
+    CheckCuda(where == Where::kDevice ? cudaMalloc(&data_, bytes) : cudaMallocHost(&data_, bytes));
+  }
+  ~CudaMemory() { where_ == Where::kDevice ? cudaFree(data_) : cudaFreeHost(data_); }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  void* get() const { return data_; }
+
+ private:
+  const Where where_;
+  void* data_ = nullptr;
+};
+
+// (n,n)·(n,n), made once, run many times.
+class DirectMatmul {
+ public:
+  DirectMatmul(cudaDataType_t type, size_t element_bytes, cublasComputeType_t compute)
+      : a_(kSize * kSize * element_bytes, CudaMemory::Where::kDevice),
+        b_(kSize * kSize * element_bytes, CudaMemory::Where::kDevice),
+        c_(kSize * kSize * element_bytes, CudaMemory::Where::kDevice),
+        workspace_(kWorkspaceBytes, CudaMemory::Where::kDevice) {
+    // Zeros would cost the GPU less power than numbers do, and run faster.
+    CheckCuda(cudaMemset(a_.get(), 0x3c, kSize * kSize * element_bytes));
+    CheckCuda(cudaMemset(b_.get(), 0x3d, kSize * kSize * element_bytes));
+    CheckBlas(cublasLtCreate(&handle_));
+    CheckBlas(cublasLtMatmulDescCreate(&matmul_, compute, CUDA_R_32F));
+    CheckBlas(cublasLtMatrixLayoutCreate(&layout_, type, kSize, kSize, kSize));
+    cublasLtMatmulPreference_t preference = nullptr;
+    CheckBlas(cublasLtMatmulPreferenceCreate(&preference));
+    CheckBlas(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                   &kWorkspaceBytes, sizeof(kWorkspaceBytes)));
+    cublasLtMatmulHeuristicResult_t best = {};
+    int found = 0;
+    CheckBlas(cublasLtMatmulAlgoGetHeuristic(handle_, matmul_, layout_, layout_, layout_, layout_,
+                                             preference, 1, &best, &found));
+    if (found == 0) Check(absl::InternalError("cuBLASLt knows no algorithm"));
+    algorithm_ = best.algo;
+    cublasLtMatmulPreferenceDestroy(preference);
+  }
+  ~DirectMatmul() {
+    cublasLtMatrixLayoutDestroy(layout_);
+    cublasLtMatmulDescDestroy(matmul_);
+    cublasLtDestroy(handle_);
+  }
+
+  void Run(int count) {
+    const float one = 1, zero = 0;
+    for (int i = 0; i < count; ++i) {
+      CheckBlas(cublasLtMatmul(handle_, matmul_, &one, a_.get(), layout_, b_.get(), layout_, &zero,
+                               c_.get(), layout_, c_.get(), layout_, &algorithm_, workspace_.get(),
+                               kWorkspaceBytes, nullptr));
+    }
+    CheckCuda(cudaDeviceSynchronize());
+  }
+
+ private:
+  CudaMemory a_, b_, c_, workspace_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t matmul_ = nullptr;
+  cublasLtMatrixLayout_t layout_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_ = {};
+};
+
+void Product(Bench& bench, const Client& client, const Device& gpu, const std::string& name,
+             DType dtype, bool tf32) {
+  const std::string measure = absl::StrCat("GPU matmul 8192^3 ", name, ", resident");
+  if (!bench.Wants(measure)) return;
+  const Tensor a = Uniform(gpu, {kSize, kSize}, /*seed=*/1, {.dtype = dtype});
+  const Tensor b = Uniform(gpu, {kSize, kSize}, /*seed=*/2, {.dtype = dtype});
+  const bool narrow = dtype == DType::kBFloat16;
+  DirectMatmul direct(narrow ? CUDA_R_16BF : CUDA_R_32F, narrow ? 2 : 4,
+                      tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+  const double tera_flop = 2e-12 * kSize * kSize * kSize * kProducts;
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] {
+    return tera_flop / SecondsOf([&] {
+             for (int i = 0; i < kProducts; ++i) {
+               Check(Matmul(a, b, {.allow_tf32 = tf32}).status());
+             }
+             Check(client.Synchronize());
+           });
+  });
+  turns.JoinOne(kDirect, [&] { return tera_flop / SecondsOf([&] { direct.Run(kProducts); }); });
+  turns.Run(9);
+  turns.AddRow({measure, "TFLOP/s", kDirect, Better::kHigher, 0.5, 0.97});
+}
+
+void HostTransfers(Bench& bench, const Device& gpu) {
+  const std::string up = "GPU upload, 256 MiB", down = "GPU download, 256 MiB";
+  if (!bench.WantsAny({up, down})) return;
+  constexpr int64_t kBytes = 256 * kMiB;
+  std::vector<uint8_t> here(kBytes, 1);
+  const Tensor there = FromSpan<uint8_t>(gpu, {kBytes}, absl::MakeConstSpan(here));
+  const CudaMemory pinned(kBytes, CudaMemory::Where::kPinnedHost);
+  const CudaMemory device(kBytes, CudaMemory::Where::kDevice);
+  const auto rate = [](const std::function<void()>& work) {
+    return kBytes / kGiB / SecondsOf(work);
+  };
+  const auto copy = [&](void* to, const void* from, cudaMemcpyKind kind) {
+    return rate([&] { CheckCuda(cudaMemcpy(to, from, kBytes, kind)); });
+  };
+  const std::string reference = "cudaMemcpy, pinned";
+  Turns uploads(bench);
+  uploads.JoinOne(kOurs, [&] {
+    return rate([&] { Check(FromSpan<uint8_t>(gpu, {kBytes}, absl::MakeConstSpan(here)).Wait()); });
+  });
+  uploads.JoinOne(reference,
+                  [&] { return copy(device.get(), pinned.get(), cudaMemcpyHostToDevice); });
+  uploads.Run(9);
+  uploads.AddRow({up, "GiB/s", reference});
+  Turns downloads(bench);
+  downloads.JoinOne(kOurs,
+                    [&] { return rate([&] { Check(there.ReadInto(absl::MakeSpan(here))); }); });
+  downloads.JoinOne(reference,
+                    [&] { return copy(pinned.get(), device.get(), cudaMemcpyDeviceToHost); });
+  downloads.Run(9);
+  downloads.AddRow({down, "GiB/s", reference});
+}
+
+}  // namespace
+
+void CudaCases(Bench& bench) {
+  const Client client = bench.Connect();
+  const Device gpu = client.TryDevice();
+  if (gpu.kind() != DeviceKind::kCuda) {
+    return bench.Skip("GPU rows", "no GPU: " + client.info().cuda_unavailable_reason);
+  }
+  Product(bench, client, gpu, "bfloat16", DType::kBFloat16, /*tf32=*/false);
+  Product(bench, client, gpu, "TF32", DType::kFloat32, /*tf32=*/true);
+  Product(bench, client, gpu, "float32", DType::kFloat32, /*tf32=*/false);
+  HostTransfers(bench, gpu);
+}
+
+}  // namespace tensord::bench

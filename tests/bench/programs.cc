@@ -1,0 +1,51 @@
+// The programs that several families measure.
+#include <utility>
+
+#include "tensord/tests/bench/bench.h"
+
+namespace tensord::bench {
+
+std::vector<double> OpAndRead(const Tensor& x, int n) {
+  std::vector<float> result(kSmall);
+  std::vector<double> microseconds;
+  for (int i = 0; i < n; ++i) {
+    const auto start = Clock::now();
+    Check(Add(x, x).ReadInto(absl::MakeSpan(result)));
+    microseconds.push_back(MicrosecondsSince(start));
+  }
+  return microseconds;
+}
+
+double Chain(const Client& client, const Tensor& x, int n) {
+  const double seconds = SecondsOf([&] {
+    Tensor y = x;
+    for (int i = 0; i < n; ++i) y = Add(y, x);
+    Check(client.Synchronize());
+  });
+  return n / seconds;
+}
+
+Transfer::Transfer(Client client, int64_t size)
+    : client_(std::move(client)),
+      device_(Check(client_.device("cpu:0"))),
+      here_(size, 1),
+      there_(FromSpan<uint8_t>(device_, {size}, here_)) {
+  Check(there_.status());
+}
+
+double Transfer::Upload() {
+  const double seconds = SecondsOf([&] {
+    const Tensor tensor = FromSpan<uint8_t>(device_, there_.shape(), here_);
+    Check(tensor.status());
+    // What is small rides with the commands, and the call doesn't wait.
+    if (here_.size() <= kMaxInlineBytes) Check(tensor.Wait());
+  });
+  return static_cast<double>(here_.size()) / kGiB / seconds;
+}
+
+double Transfer::Download() {
+  const double seconds = SecondsOf([&] { Check(there_.ReadInto(absl::MakeSpan(here_))); });
+  return static_cast<double>(here_.size()) / kGiB / seconds;
+}
+
+}  // namespace tensord::bench

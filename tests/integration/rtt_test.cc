@@ -1,0 +1,213 @@
+// How often a program has to wait for a server that is far away.
+//
+// What is counted. Everything passes a proxy, which tells the messages of calls from what the
+// transport says by itself (settings, pings, window updates: tests/proxy/frame_scanner.h). A turn
+// is a message of the server that reaches the client after one of the client's; what comes after it
+// unasked, such as the acknowledgement of commands, belongs to the same turn until the client
+// speaks again.
+//
+// How it is counted without a look at the clock. While a program runs, the proxy holds everything
+// that the server says. So whatever reaches the server was sent by a program that has heard nothing
+// since it began, and when the server's answer to the program's last question is at the proxy,
+// every command is through. Then all of it is let go, and the program must come to its end without
+// saying another word: that is one round trip. A program that waited anywhere before would never
+// have sent its question.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/daemon_process.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::integration {
+namespace {
+
+using proxy::DelayProxy;
+using proxy::Direction;
+using proxy::ProxyStats;
+using std::chrono::milliseconds;
+
+// What Connect needs: what the server is, what devices it has, a session. TCP and HTTP/2 shake
+// hands before that.
+constexpr int kTurnsToConnect = 3;
+
+constexpr auto kOneWay = milliseconds(25);
+// So far away that the answer to anything that Connect sends last, without waiting, isn't back when
+// the figures are looked at.
+constexpr auto kVeryFar = milliseconds(150);
+
+class RttTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    auto proxy = DelayProxy::Start({.target = daemon_->address(), .one_way_delay = kOneWay});
+    ASSERT_TRUE(proxy.ok()) << proxy.status();
+    proxy_ = *std::move(proxy);
+  }
+
+  void Connect() {
+    auto client = Client::Connect(proxy_->address());
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+    cpu0_ = *client_.device("cpu:0");
+    cpu1_ = *client_.device("cpu:1");
+  }
+
+  // What a program read, and what it made on the way: nothing is let go of while turns are counted,
+  // since that is said to the server too.
+  struct Outcome {
+    absl::StatusOr<std::vector<float>> values;
+    std::vector<Tensor> made;
+  };
+
+  // Runs `program`, whose last act is a read of `answer_bytes` or more, and expects it to take one
+  // round trip.
+  std::vector<float> ExpectOneRoundTrip(const std::function<Outcome()>& program,
+                                        int64_t answer_bytes) {
+    EXPECT_TRUE(client_.Synchronize().ok());
+    proxy_->SetHeld(Direction::kToClient, true);
+    const ProxyStats before = proxy_->stats();
+    const ClientStats waits_before = client_.stats();
+    std::future<Outcome> running = std::async(std::launch::async, program);
+    const bool answered = proxy_->Await([&](const ProxyStats& stats) {
+      return stats.pending_to_client_bytes - before.pending_to_client_bytes >= answer_bytes;
+    });
+    EXPECT_TRUE(answered) << "the program waits for something before its read";
+    const ProxyStats asked = proxy_->stats();
+    EXPECT_EQ(asked.turns, before.turns) << "nothing has been passed on";
+    proxy_->SetHeld(Direction::kToClient, false);
+    if (!answered || running.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+      ADD_FAILURE() << "the program doesn't end";
+      proxy_->CutAll();
+    }
+    const Outcome outcome = running.get();
+    EXPECT_TRUE(outcome.values.ok()) << outcome.values.status();
+    const ProxyStats after = proxy_->stats();
+    EXPECT_EQ(after.turns - before.turns, 1);
+    EXPECT_EQ(after.client_bursts, asked.client_bursts) << "it spoke again after the answer";
+    EXPECT_EQ(client_.stats().waits - waits_before.waits, 1);
+    EXPECT_EQ(client_.stats().reads.count - waits_before.reads.count, 1);
+    return outcome.values.value_or(std::vector<float>());
+  }
+
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<DelayProxy> proxy_;
+  Client client_;
+  Device cpu0_;
+  Device cpu1_;
+};
+
+TEST_F(RttTest, ConnectingTakesThreeRoundTrips) {
+  proxy_->SetDelay(kVeryFar);
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  EXPECT_EQ(proxy_->stats().turns, kTurnsToConnect);
+  EXPECT_EQ(client_.stats().waits, 0) << "those of Connect itself aren't the program's";
+}
+
+TEST_F(RttTest, AHundredOpsAndAReadAreOneRoundTrip) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const Tensor one = Ones(cpu0_, {1000});
+  const auto program = [&]() -> Outcome {
+    std::vector<Tensor> made{one};
+    for (int i = 0; i < 100; ++i) made.push_back(Add(made.back(), one));
+    return {made.back().Read<float>(), made};
+  };
+  EXPECT_EQ(ExpectOneRoundTrip(program, 4000), std::vector<float>(1000, 101.0f));
+}
+
+TEST_F(RttTest, AModelOnResidentWeightsIsOneRoundTrip) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 64), nn::ReLU(),
+                       nn::Linear(64, 10));
+  ASSERT_TRUE(model.To(cpu0_).ok());
+  const Tensor ones = Ones(cpu0_, {100, 64});
+  const auto here = model.Forward(ones).Read<float>();
+  ASSERT_TRUE(here.ok()) << here.status();
+
+  std::vector<Tensor> steps;  // the modules' own intermediates
+  const auto program = [&]() -> Outcome {
+    steps.push_back(ones);
+    for (int i = 0; i < model.size(); ++i) steps.push_back(model[i].Forward(steps.back()));
+    return {steps.back().Read<float>(), steps};
+  };
+  EXPECT_EQ(ExpectOneRoundTrip(program, 4000), *here);
+}
+
+TEST_F(RttTest, AModelCalledAsAWholeWaitsOnce) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 64), nn::ReLU(),
+                       nn::Linear(64, 10));
+  ASSERT_TRUE(model.To(cpu0_).ok());
+  ASSERT_TRUE(client_.Synchronize().ok());
+  const ClientStats before = client_.stats();
+  ASSERT_TRUE(model.Forward(Ones(cpu0_, {100, 64})).Read<float>().ok());
+  EXPECT_EQ(client_.stats().waits - before.waits, 1);
+}
+
+TEST_F(RttTest, SmallConstantsAndCopiesToOtherDevicesCostNone) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const Tensor x = Ones(cpu0_, {1000});
+  const auto program = [&]() -> Outcome {
+    std::vector<Tensor> made;
+    made.push_back(FromVector(cpu0_, std::vector<float>(1000, 2.0f)));
+    made.push_back(x + made[0]);
+    made.push_back(made[1].To(cpu1_));
+    made.push_back(Full(cpu1_, {}, 4.0, {.dtype = DType::kFloat32}));
+    made.push_back(made[2] * made[3]);
+    made.push_back(made[4].To(cpu0_));
+    made.push_back(made[5].To(cpu0_));  // lies there already
+    return {made.back().Read<float>(), made};
+  };
+  EXPECT_EQ(ExpectOneRoundTrip(program, 4000), std::vector<float>(1000, 12.0f));
+}
+
+TEST_F(RttTest, WhatFailsOnTheWayIsToldWithTheRead) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  ASSERT_TRUE(client_.Synchronize().ok());
+  const ClientStats before = client_.stats();
+  const Tensor big = Ones(cpu1_, {32 << 20});  // 128 MiB, and the device has 64
+  const auto sum = Sum(big + big).Item<float>();
+  EXPECT_EQ(sum.status().code(), absl::StatusCode::kResourceExhausted) << sum.status();
+  EXPECT_EQ(client_.stats().waits - before.waits, 1);
+}
+
+TEST_F(RttTest, EveryWaitIsCountedWithItsKind) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  EXPECT_EQ(client_.stats().waits, 0);
+  const Tensor x = FromVector(cpu0_, std::vector<float>(100000, 1.0f));
+  EXPECT_EQ(client_.stats().uploads.count, 1) << "too large to ride along";
+  ASSERT_TRUE(x.Wait().ok());
+  EXPECT_EQ(client_.stats().tensor_waits.count, 1);
+  ASSERT_TRUE(x.Read<float>().ok());
+  EXPECT_EQ(client_.stats().reads.count, 1);
+  ASSERT_TRUE(Add(x, x).status().ok());
+  ASSERT_TRUE(client_.Synchronize().ok());
+  EXPECT_EQ(client_.stats().synchronizes.count, 1);
+  ASSERT_TRUE(client_.GetServerInfo().ok());
+  EXPECT_EQ(client_.stats().questions.count, 1);
+  const ClientStats stats = client_.stats();
+  EXPECT_EQ(stats.full_pipes.count, 0);
+  EXPECT_EQ(stats.waits, 5);
+  EXPECT_GE(stats.questions.time, 2 * absl::FromChrono(kOneWay));
+  EXPECT_EQ(stats.waited, stats.reads.time + stats.uploads.time + stats.tensor_waits.time +
+                              stats.synchronizes.time + stats.questions.time);
+}
+
+TEST_F(RttTest, AFullPipeIsAWaitOfItsOwnKind) {
+  auto client = Client::Connect(proxy_->address(), {.max_pending_commands = 4});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const Tensor one = Ones(*client->device("cpu:0"), {1});
+  std::vector<Tensor> kept;
+  for (int i = 0; i < 10; ++i) kept.push_back(Add(one, one));
+  EXPECT_GE(client->stats().full_pipes.count, 1);
+  EXPECT_EQ(client->stats().waits, client->stats().full_pipes.count);
+}
+
+}  // namespace
+}  // namespace tensord::integration
