@@ -14,8 +14,15 @@ namespace tensord {
 namespace internal {
 
 struct ProgramState {
+  ProgramState() = default;
+  ~ProgramState() {
+    if (number != 0) device.session()->DropProgram(number);
+  }
+  ProgramState(const ProgramState&) = delete;
+  ProgramState& operator=(const ProgramState&) = delete;
+
   Device device;
-  uint32_t number = 0;  // on the stream
+  uint32_t number = 0;  // on the stream; 0: not there
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<Tensor> captured;

@@ -20,8 +20,8 @@ struct ProgramState;
 }
 
 // A recorded sequence of ops, kept by the server: running it takes one small message however many
-// ops it has, and the server runs them as one. A value, cheap to copy, usable from any thread. It
-// lasts as long as the connection.
+// ops it has, and the server runs them as one. A value, cheap to copy, usable from any thread:
+// copies name the same program, and when the last one goes the server is told to forget it.
 //
 //   auto step = Program::Record(device, {x.spec()}, [&](absl::Span<const Tensor> in) {
 //     return std::vector<Tensor>{Relu(Linear(in[0], weight, bias))};

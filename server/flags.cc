@@ -46,10 +46,16 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
 }
 
 void AddTuning(CLI::App& app, DaemonFlags* flags) {
-  app.add_option("--spin-us", flags->server.spin_microseconds,
-                 "How long threads that serve session streams look for the next message before they "
-                 "sleep, in microseconds: saves waking up, and takes a core each meanwhile")
+  app.add_option(
+         "--spin-us", flags->server.spin_microseconds,
+         "How long threads that serve session streams look for the next message before they "
+         "sleep, in microseconds: saves waking up, and takes a core each meanwhile")
       ->check(CLI::Range(0, 1000000))
+      ->capture_default_str()
+      ->group("Tuning");
+  app.add_flag(
+         "--fusion,!--no-fusion", flags->server.fusion,
+         "Run elementwise ops that follow one another as one kernel; the results are the same")
       ->capture_default_str()
       ->group("Tuning");
 }

@@ -115,16 +115,27 @@ absl::StatusOr<uint32_t> CommandQueue::PushProgram(v1::Program program) {
   constexpr uint32_t kMaxPrograms = 4096;
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
-  if (programs_ == kMaxPrograms) {
+  if (live_programs_ == kMaxPrograms) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("this connection has ", kMaxPrograms, " programs, its limit; connect anew"));
+        absl::StrCat("this connection has ", kMaxPrograms, " programs, its limit; let go of some"));
   }
+  ++live_programs_;
   program.set_number(++programs_);
   v1::Command command;
   *command.mutable_program() = std::move(program);
   encoder_.Append(command);
   CountLocked(1);
   return programs_;
+}
+
+void CommandQueue::PushDropProgram(uint32_t number) {
+  v1::Command command;
+  command.mutable_drop()->add_programs(number);
+  MutexLock lock(&mu_);
+  if (!status_.ok()) return;
+  --live_programs_;
+  encoder_.Append(command);
+  CountLocked(1);
 }
 
 void CommandQueue::AppendUnpackedLocked(absl::string_view op, absl::Span<const QueuedInput> inputs,

@@ -61,6 +61,7 @@ class CommandQueue {
   absl::StatusOr<uint32_t> Define(absl::string_view op, size_t num_inputs, const Attributes& attrs);
   // Sends a program under the next number, and tells it.
   absl::StatusOr<uint32_t> PushProgram(v1::Program program);
+  void PushDropProgram(uint32_t number);
   // Lets go of a handle. Never waits (it runs in destructors); there are no more of these than
   // there were commands that made tensors. No effect once closed.
   void PushDrop(uint64_t handle);
@@ -109,7 +110,8 @@ class CommandQueue {
   OpTable ops_ ABSL_GUARDED_BY(mu_);
   CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);            // the message that is being put together
   std::deque<std::string> messages_ ABSL_GUARDED_BY(mu_);  // those that were cut before it
-  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;             // the last one's number
+  uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   // Of messages not acknowledged yet: number of the last command, and bytes.

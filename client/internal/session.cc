@@ -154,6 +154,11 @@ absl::Status Session::SendRun(uint32_t program, absl::Span<const uint64_t> input
   return Push(command);
 }
 
+void Session::DropProgram(uint32_t number) {
+  connection_->queue.PushDropProgram(number);
+  connection_->stream->FlushSoon();
+}
+
 absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint64_t output,
                                    const Attributes& attrs) {
   v1::Command command;
@@ -231,8 +236,8 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   connection_->stream->Help();
   request.set_after_command(connection_->queue.pushed());
   CallRegistry::Call call(&connection_->calls);
-  const absl::Status status = Outcome(
-      internal::Download(&connection_->bulk_stub, &call, request, out, options.progress));
+  const absl::Status status =
+      Outcome(internal::Download(&connection_->bulk_stub, &call, request, out, options.progress));
   if (status.ok()) {
     connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
   } else {

@@ -61,6 +61,7 @@ class Session {
   // Runs it into new handles.
   absl::Status SendRun(uint32_t program, absl::Span<const uint64_t> inputs, size_t num_outputs,
                        std::vector<uint64_t>* outputs);
+  void DropProgram(uint32_t number);
   absl::Status SendCopy(uint64_t input, uint64_t output, DeviceName device);
   void Drop(uint64_t handle);
 

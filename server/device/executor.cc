@@ -45,7 +45,8 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
 
 bool Executor::TryEnter() {
   MutexLock lock(&mu_);
-  while (entered_) left_.Wait(&mu_);  // not for long: that is what a Turn is for
+  // Somebody else's turn isn't long: that is what it is for.
+  while (entered_ && ready_.empty()) left_.Wait(&mu_);
   if (running_ || !ready_.empty()) return false;
   entered_ = running_ = true;
   contended_.store(false, std::memory_order_relaxed);

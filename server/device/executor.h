@@ -43,6 +43,7 @@ class Executor {
     explicit Turn(Executor* executor) : executor_(executor->TryEnter() ? executor : nullptr) {}
     ~Turn() { Release(); }
     Turn(const Turn&) = delete;
+    Turn(Turn&& other) noexcept : executor_(std::exchange(other.executor_, nullptr)) {}
     Turn& operator=(Turn&& other) noexcept {
       Release();
       executor_ = std::exchange(other.executor_, nullptr);

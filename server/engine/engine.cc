@@ -79,7 +79,7 @@ absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef>
 
 }  // namespace
 
-Engine::Engine(std::vector<std::unique_ptr<Device>> devices) {
+Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion) : fusion_(fusion) {
   for (std::unique_ptr<Device>& device : devices) {
     auto slot = std::make_unique<DeviceSlot>();
     slot->index = static_cast<int>(owned_.size());
@@ -171,7 +171,9 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     session->EndOp();
     return taken;
   }
-  std::make_shared<OpNode>(session, std::move(executable), std::move(inputs), outputs)->Schedule();
+  std::make_shared<OpNode>(session, std::move(executable), std::move(inputs), outputs,
+                           fusion_ ? &chains_ : nullptr)
+      ->Schedule();
   return absl::OkStatus();
 }
 

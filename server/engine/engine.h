@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
+#include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/program.h"
 #include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
@@ -35,7 +36,9 @@ struct OpRequest {
 // Thread-safe. Owns the devices and their executors; outlives every session and tensor.
 class Engine {
  public:
-  explicit Engine(std::vector<std::unique_ptr<Device>> devices);
+  // `fusion`: whether elementwise ops that follow one another may run as one kernel. Their results
+  // are the same.
+  explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true);
   ~Engine();
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
@@ -107,6 +110,8 @@ class Engine {
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;
   RecipeCache recipes_;
+  const bool fusion_;
+  ChainKernels chains_{&recipes_};
 };
 
 }  // namespace tensord::server

@@ -28,11 +28,13 @@ void FinishAll(absl::StatusOr<BufferRefs> results, absl::Span<const TensorRef> o
 }  // namespace
 
 OpNode::OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
-               TensorRefs outputs)
+               TensorRefs outputs, ChainKernels* chains)
     : session_(std::move(session)),
       executable_(std::move(executable)),
       inputs_(std::move(inputs)),
-      outputs_(std::move(outputs)) {}
+      outputs_(std::move(outputs)),
+      chains_(chains),
+      recipe_(std::dynamic_pointer_cast<Recipe>(executable_)) {}
 
 void OpNode::Schedule() {
   const Executor::Lane* lane = session_->lane(*executable_->slot()).get();
@@ -49,16 +51,90 @@ void OpNode::InputReady() {
   DeviceSlot& slot = *executable_->slot();
   const std::shared_ptr<Executor::Lane> lane = session_->lane(slot);
   const TensorRefs outputs = outputs_;  // the node may be gone once it is posted
-  slot.executor->Post(lane, [self = shared_from_this()] { self->RunOnExecutor(); });
+  const std::shared_ptr<OpNode> self = shared_from_this();
+  // From here on the op that makes the one input to come may run this one along with itself.
+  Tensor* to_come = nullptr;
+  bool one_to_come = true;
+  for (const TensorRef& input : inputs_) {
+    if (input->done() || input.get() == to_come) continue;
+    one_to_come = one_to_come && to_come == nullptr;
+    to_come = input.get();
+  }
+  if (to_come != nullptr && one_to_come) to_come->SetReader(this);
+  slot.executor->Post(lane, [self] { self->RunOnExecutor(); });
   for (const TensorRef& output : outputs) output->SetPosted(lane.get());
 }
 
 void OpNode::RunOnExecutor() {
-  absl::StatusOr<BufferRefs> results = Execute();
-  inputs_.clear();  // their memory may go before anyone hears of the result
+  if (!has_run_ && !RunChain()) {
+    absl::StatusOr<BufferRefs> results = Execute();
+    inputs_.clear();  // their memory may go before anyone hears of the result
+    FinishAll(std::move(results), outputs_);
+  }
   session_->EndOp();
   session_.reset();
-  FinishAll(std::move(results), outputs_);
+}
+
+bool OpNode::BeginsChain() const {
+  return recipe_ != nullptr &&
+         (ChainKernels::MayFuse(*recipe_) || ChainKernels::IsBareLinear(*recipe_));
+}
+
+OpNode* OpNode::FindNext() {
+  const TensorRef& output = outputs_[0];
+  OpNode* next = output->reader();
+  if (next == nullptr || next->recipe_ == nullptr) return nullptr;
+  const bool fits = ChainKernels::IsBareLinear(*recipe_)
+                        ? ChainKernels::IsActivation(*next->recipe_)
+                        : ChainKernels::MayFuse(*next->recipe_);
+  if (!fits) return nullptr;
+  if (next->recipe_->output().shape != output->spec().shape) return nullptr;
+  int64_t readings = 0;
+  for (const TensorRef& input : next->inputs_) {
+    if (input == output) {
+      ++readings;
+    } else if (!input->done() || !input->status().ok()) {
+      return nullptr;
+    }
+  }
+  // Held by this op and by the next, and by nobody who might still want to read it.
+  return output.use_count() == 1 + readings ? next : nullptr;
+}
+
+std::vector<OpNode*> OpNode::FindChain() {
+  constexpr size_t kMostOps = 32;
+  std::vector<OpNode*> chain = {this};
+  const size_t most_ops = ChainKernels::IsBareLinear(*recipe_) ? 2 : kMostOps;
+  while (chain.size() < most_ops) {
+    OpNode* next = chain.back()->FindNext();
+    if (next == nullptr) break;
+    chain.push_back(next);
+  }
+  return chain;
+}
+
+bool OpNode::RunChain() {
+  if (chains_ == nullptr || !BeginsChain() || session_->closed()) return false;
+  for (const TensorRef& input : inputs_) {
+    if (!input->status().ok()) return false;
+  }
+  const std::vector<OpNode*> chain = FindChain();
+  if (chain.size() == 1) return false;
+  absl::InlinedVector<ChainLink, 8> links;
+  for (OpNode* node : chain) {
+    links.push_back({&node->recipe_, node->inputs_, node->outputs_[0].get()});
+  }
+  absl::StatusOr<BufferRef> result = chains_->Run(links);
+  if (result.ok() && *result == nullptr) return false;
+  const TensorRef& output = chain.back()->outputs_[0];
+  if (!result.ok())
+    result = Annotate(result.status(), chain.back()->executable_->name(), output->handle());
+  for (OpNode* node : chain) {
+    node->has_run_ = true;
+    node->inputs_.clear();
+  }
+  output->Finish(std::move(result));
+  return true;
 }
 
 absl::StatusOr<BufferRefs> OpNode::Execute() {

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
@@ -13,8 +15,9 @@ namespace tensord::server {
 
 class OpNode : public std::enable_shared_from_this<OpNode> {
  public:
+  // `chains` is null where ops aren't to be fused.
   OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
-         TensorRefs outputs);
+         TensorRefs outputs, ChainKernels* chains);
 
   // Posts the op once its inputs allow. Call once.
   void Schedule();
@@ -23,11 +26,20 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   void InputReady();
   void RunOnExecutor();
   absl::StatusOr<BufferRefs> Execute();
+  // Runs this op and those that follow on from it (elementwise ones, or a linear's activation),
+  // where nobody else reads what lies between them. False where there is nothing to fuse.
+  bool RunChain();
+  std::vector<OpNode*> FindChain();
+  OpNode* FindNext();
+  bool BeginsChain() const;
 
   SessionRef session_;
   std::shared_ptr<Executable> executable_;
   TensorRefs inputs_;
   TensorRefs outputs_;
+  ChainKernels* const chains_;
+  RecipeRef recipe_;      // the executable, where that is one op
+  bool has_run_ = false;  // as part of a chain that began before it
   std::atomic<int> pending_{1};
 };
 

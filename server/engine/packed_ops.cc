@@ -64,30 +64,32 @@ absl::StatusOr<ProgramSpec> PackedOps::ToSpec(std::vector<TensorSpec> inputs,
 absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
                                    std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
                                    std::vector<uint32_t> outputs) {
-  if (number != programs_.size() + 1) {
+  if (number != last_program_ + 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("program ", number, " where number ", programs_.size() + 1, " is due"));
+        absl::StrCat("program ", number, " where number ", last_program_ + 1, " is due"));
   }
-  if (number > kMaxPrograms) {
+  if (programs_.size() >= kMaxPrograms) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kMaxPrograms, " programs on one stream"));
+        absl::StrCat("more than ", kMaxPrograms, " programs at once on one stream; drop some"));
   }
+  ++last_program_;
   absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
   if (spec.ok()) {
-    programs_.push_back(engine_->Prepare(*spec, device));
+    programs_.emplace(number, engine_->Prepare(*spec, device));
   } else {
-    programs_.push_back(spec.status());
+    programs_.emplace(number, spec.status());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<TensorRefs> PackedOps::RunProgram(uint32_t number, absl::Span<const Handle> inputs,
                                                  absl::Span<const Handle> outputs) {
-  if (number == 0 || number > programs_.size()) {
+  const auto found = programs_.find(number);
+  if (found == programs_.end()) {
     return absl::NotFoundError(absl::StrCat("this stream has no program ", number));
   }
-  TENSORD_RETURN_IF_ERROR(programs_[number - 1].status());
-  return engine_->Run(session_, *programs_[number - 1], inputs, outputs);
+  TENSORD_RETURN_IF_ERROR(found->second.status());
+  return engine_->Run(session_, *found->second, inputs, outputs);
 }
 
 absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command, Told told) {

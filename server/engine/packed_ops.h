@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ class PackedOps {
   // in v1::Program. What is wrong with the program itself shows where it is run.
   absl::Status AddProgram(uint32_t number, absl::string_view device, std::vector<TensorSpec> inputs,
                           absl::Span<const uint32_t> ops, std::vector<uint32_t> outputs);
+
+  // Forgets it, where there is one.
+  void DropProgram(uint32_t number) { programs_.erase(number); }
 
   // NOT_FOUND where there is no such program; the error of making it ready.
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
@@ -80,10 +84,11 @@ class PackedOps {
 
   Engine* const engine_;
   const SessionRef session_;
-  std::vector<Definition> definitions_;                             // number i is at i - 1
-  std::vector<absl::StatusOr<std::shared_ptr<Program>>> programs_;  // likewise
-  Handle last_handle_ = 0;                                          // of the batch
-  DeviceSlot* likely_slot_ = nullptr;                               // where the last op ran
+  std::vector<Definition> definitions_;  // number i is at i - 1
+  absl::flat_hash_map<uint32_t, absl::StatusOr<std::shared_ptr<Program>>> programs_;
+  uint32_t last_program_ = 0;
+  Handle last_handle_ = 0;             // of the batch
+  DeviceSlot* likely_slot_ = nullptr;  // where the last op ran
   std::vector<TensorRef> dropped_;
 };
 

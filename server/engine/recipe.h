@@ -65,6 +65,7 @@ class Recipe final : public Executable {
   // The result is input 0's own memory, or the same every time: there is nothing to launch.
   bool is_alias() const { return plan_.alias; }
   bool is_constant() const { return constant_; }
+  bool has_casts() const { return has_casts_; }
   absl::StatusOr<BufferRef> MakeConstant();
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
   // Computes into `output`, of the output's size.

@@ -119,7 +119,7 @@ bool IsLocalAddress(absl::string_view address) {
 }
 
 Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices)
-    : engine_(std::move(devices)),
+    : engine_(std::move(devices), options.fusion),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
       context_{.engine = &engine_,

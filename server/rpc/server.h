@@ -28,6 +28,8 @@ struct ServerOptions {
   Limits limits;
   // How long threads that serve session streams look for the next message before they sleep.
   int spin_microseconds = 0;
+  // Whether elementwise ops that follow one another may run as one kernel.
+  bool fusion = true;
 };
 
 // Whether only this machine can reach the address.

@@ -226,6 +226,7 @@ void SessionStream::TakeSingle(const v1::Command& command, uint64_t number) {
     }
     case v1::Command::kDrop:
       session_->Drop(command.drop().handles());
+      for (uint32_t program : command.drop().programs()) packed_->DropProgram(program);
       return;
     case v1::Command::kFetch:
       TakeFetch(command.fetch());

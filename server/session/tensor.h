@@ -26,6 +26,7 @@ struct DeviceSlot {
   std::unique_ptr<Executor> executor;
 };
 
+class OpNode;
 class Tensor;
 using TensorRef = std::shared_ptr<Tensor>;
 
@@ -69,6 +70,11 @@ class Tensor {
     return posted_.load(std::memory_order_acquire) == lane;
   }
 
+  // An op that waits to run and reads the tensor: the last one that said so. It is there at least
+  // until the tensor is done.
+  void SetReader(OpNode* reader) { reader_.store(reader, std::memory_order_release); }
+  OpNode* reader() const { return reader_.load(std::memory_order_acquire); }
+
   // An upload will bring the tensor, and whoever claims it first is to do it. False where no upload
   // was announced or it has been claimed.
   void AnnounceUpload() { announced_.store(true, std::memory_order_release); }
@@ -86,6 +92,7 @@ class Tensor {
   DeviceSlot* const slot_;
   std::atomic<const Executor::Lane*> posted_{nullptr};
   std::atomic<bool> announced_{false};
+  std::atomic<OpNode*> reader_{nullptr};
 
   std::atomic<bool> done_{false};
   absl::Status status_;  // written before done_ is set, read after

@@ -1,0 +1,186 @@
+// Chains of elementwise ops on the CPU device: fused, they give what they give one by one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/engine/engine.h"
+#include "tensord/server/session/session_table.h"
+
+namespace tensord::server {
+namespace {
+
+struct Link {
+  std::string op;
+  std::vector<Handle> inputs;  // 1 and 2 are given, further ones are the links' results from 3 on
+  Attributes attrs = {};
+};
+
+// The executor's thread may be on its way out of its last task.
+Executor::Turn TakeTurn(Executor& executor) {
+  executor.Drain();
+  Executor::Turn turn;
+  for (int i = 0; i < 100000 && !turn.held(); ++i) turn = Executor::Turn(&executor);
+  return turn;
+}
+
+class FusionTest : public testing::TestWithParam<DType> {
+ protected:
+  struct Result {
+    std::vector<uint8_t> bytes;
+    int ran_alone = 0;  // links whose own result was made
+  };
+
+  // Runs the links while the executor stands still, and lets go of every handle but the last and
+  // those in `kept`, so that all is there to be fused when it goes on.
+  Result Run(bool fusion, int64_t n, const std::vector<Link>& links,
+             const std::vector<Handle>& kept = {}) {
+    return Run(fusion, {{n}, {n}}, links, kept);
+  }
+  Result Run(bool fusion, const std::vector<std::vector<int64_t>>& shapes,
+             const std::vector<Link>& links, const std::vector<Handle>& kept = {}) {
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
+    Engine engine(std::move(devices), fusion);
+    SessionTable sessions({}, engine.slots());
+    SessionRef session = *sessions.Open(0, "test");
+    for (Handle handle : {1, 2}) {
+      const Attributes attrs{{"shape", shapes[handle - 1]},
+                             {"low", -1.0},
+                             {"seed", static_cast<int64_t>(handle)},
+                             {"dtype", GetParam()}};
+      EXPECT_TRUE(engine.Run(session, {"uniform", {}, handle, attrs, "cpu:0"}).ok());
+    }
+    Result result;
+    auto ran = std::make_shared<std::atomic<int>>(0);
+    const Handle last = 2 + links.size();
+    {
+      Executor& executor = *engine.slots()[0]->executor;
+      const Executor::Turn turn = TakeTurn(executor);
+      EXPECT_TRUE(turn.held());
+      Handle output = 3;
+      for (const Link& link : links) {
+        // Nothing is inline while another thread holds the executor's turn.
+        executor.Post(session->lane(*engine.slots()[0]), [] {});
+        const auto tensor = engine.Run(session, {link.op, link.inputs, output, link.attrs, ""});
+        EXPECT_TRUE(tensor.ok()) << tensor.status();
+        (*tensor)->WhenDone([ran] { ++*ran; });
+        ++output;
+      }
+      for (Handle handle = 1; handle < last; ++handle) {
+        if (std::find(kept.begin(), kept.end(), handle) == kept.end()) session->Drop({handle});
+      }
+    }
+    const TensorRef tensor = *session->Find(last);
+    result.bytes.resize(tensor->spec().size_bytes());
+    EXPECT_TRUE(engine.ReadBlocking(tensor, absl::MakeSpan(result.bytes)).ok());
+    engine.slots()[0]->executor->Drain();
+    result.ran_alone = *ran;
+    for (Handle handle : kept) {
+      const TensorRef also = *session->Find(handle);
+      std::vector<uint8_t> bytes(also->spec().size_bytes());
+      EXPECT_TRUE(engine.ReadBlocking(also, absl::MakeSpan(bytes)).ok());
+      result.bytes.insert(result.bytes.end(), bytes.begin(), bytes.end());
+    }
+    return result;
+  }
+};
+
+const std::vector<Link>& Chain() {
+  static const auto* const chain =
+      new std::vector<Link>{{"mul", {1, 2}}, {"add", {3, 2}},     {"abs", {4}},  {"sqrt", {5}},
+                            {"sub", {6, 1}}, {"maximum", {2, 7}}, {"relu", {8}}, {"neg", {9}}};
+  return *chain;
+}
+
+TEST_P(FusionTest, AChainIsOneKernelWithTheSameBits) {
+  for (int64_t n : {1, 7, 64, 5000, 300000}) {
+    const Result fused = Run(true, n, Chain());
+    const Result one_by_one = Run(false, n, Chain());
+    EXPECT_EQ(fused.bytes, one_by_one.bytes) << n << " elements";
+    EXPECT_EQ(fused.ran_alone, 1) << "the last one's result alone";
+    EXPECT_EQ(one_by_one.ran_alone, 8);
+  }
+}
+
+TEST_P(FusionTest, WhatSomebodyHoldsIsMade) {
+  const Result fused = Run(true, 1000, Chain(), {2, 5});
+  const Result one_by_one = Run(false, 1000, Chain(), {2, 5});
+  EXPECT_EQ(fused.bytes, one_by_one.bytes);
+  EXPECT_EQ(fused.ran_alone, 2);
+}
+
+TEST_P(FusionTest, WhatIsReadTwiceIsMade) {
+  const std::vector<Link> links = {
+      {"exp", {1}}, {"neg", {3}}, {"add", {3, 4}}, {"mul", {5, 5}}, {"exp", {6}}};
+  const Result fused = Run(true, 1000, links);
+  EXPECT_EQ(fused.bytes, Run(false, 1000, links).bytes);
+}
+
+TEST_P(FusionTest, ComparisonsAndChoicesFuseToo) {
+  const std::vector<Link> links = {{"lt", {1, 2}}, {"where", {3, 1, 2}}, {"exp", {4}}};
+  const Result fused = Run(true, 1000, links);
+  EXPECT_EQ(fused.bytes, Run(false, 1000, links).bytes);
+}
+
+TEST_P(FusionTest, ALinearTakesItsActivationAlong) {
+  for (const char* activation : {"relu", "tanh"}) {
+    const std::vector<Link> links = {{"linear", {1, 2}}, {activation, {3}}};
+    const Result fused = Run(true, {{8, 16}, {4, 16}}, links);
+    const Result one_by_one = Run(false, {{8, 16}, {4, 16}}, links);
+    EXPECT_EQ(fused.ran_alone, 1);
+    EXPECT_EQ(fused.bytes.size(), one_by_one.bytes.size());
+    // relu rounds nothing; the others may differ in the last place, as the fused op does.
+    if (std::string(activation) == "relu") EXPECT_EQ(fused.bytes, one_by_one.bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, FusionTest,
+                         testing::Values(DType::kFloat32, DType::kFloat64, DType::kFloat16,
+                                         DType::kBFloat16),
+                         [](const auto& info) { return std::string(DTypeName(info.param)); });
+
+// A reader that is posted later, and one whose other input is still to come, wait for their turn.
+TEST(FusionOrderTest, AReaderThatWaitsForAnUploadIsLeftAlone) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
+  Engine engine(std::move(devices));
+  SessionTable sessions({}, engine.slots());
+  SessionRef session = *sessions.Open(0, "test");
+  const TensorSpec spec{DType::kFloat32, {4}};
+  ASSERT_TRUE(
+      engine
+          .Run(session,
+               {"full", {}, 1, {{"shape", std::vector<int64_t>{4}}, {"value", 2.0}}, "cpu:0"})
+          .ok());
+  ASSERT_TRUE(engine.Promise(*session, 2, spec, "cpu:0").ok());
+  {
+    Executor& executor = *engine.slots()[0]->executor;
+    const Executor::Turn turn = TakeTurn(executor);
+    executor.Post(session->lane(*engine.slots()[0]), [] {});
+    ASSERT_TRUE(engine.Run(session, {"neg", {1}, 3, {}, ""}).ok());
+    ASSERT_TRUE(engine.Run(session, {"mul", {3, 2}, 4, {}, ""}).ok());
+    session->Drop({3});
+  }
+  engine.slots()[0]->executor->Drain();
+  EXPECT_FALSE((*session->Find(4))->done());
+  auto upload = engine.BeginUpload(*session, 2, spec, "cpu:0");
+  ASSERT_TRUE(upload.ok());
+  const std::vector<float> values = {1, 2, 3, 4};
+  ASSERT_TRUE(upload->tensor->device().Write(*upload->buffer, 0, values.data(), 16).ok());
+  ASSERT_TRUE(engine.FinishUpload(*session, *std::move(upload), absl::OkStatus()).ok());
+  std::vector<float> out(4);
+  ASSERT_TRUE(engine
+                  .ReadBlocking(*session->Find(4),
+                                absl::MakeSpan(reinterpret_cast<uint8_t*>(out.data()), 16))
+                  .ok());
+  EXPECT_THAT(out, testing::ElementsAre(-2, -4, -6, -8));
+}
+
+}  // namespace
+}  // namespace tensord::server

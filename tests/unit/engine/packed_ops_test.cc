@@ -1,0 +1,142 @@
+// Batches of packed ops, as a stream's words.
+#include "tensord/server/engine/packed_ops.h"
+
+#include "tensord/tests/unit/engine/engine_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using testing::ElementsAre;
+
+class PackedOpsTest : public EngineFixture {
+ protected:
+  // The code of Take; what it tells is in told_.
+  absl::Status Take(const std::vector<uint64_t>& words) {
+    return packed_.Take(
+        words, &command_,
+        [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
+          told_.push_back({command, output, t.status().code()});
+        });
+  }
+
+  struct Told {
+    uint64_t command;
+    Handle output;
+    absl::StatusCode code;
+    friend bool operator==(const Told& a, const Told& b) {
+      return a.command == b.command && a.output == b.output && a.code == b.code;
+    }
+  };
+
+  PackedOps packed_{engine_.get(), session_};
+  uint64_t command_ = 0;
+  std::vector<Told> told_;
+};
+
+TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
+  ASSERT_TRUE(Upload(7, {1, 2}).ok());
+  ASSERT_TRUE(Upload(~Handle{0}, {10, 20}).ok());
+  ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
+  // 9 = 7 + ~0, 10 = 9 + 7, and 9 goes.
+  ASSERT_TRUE(Take({1, 9, 2, 10, 1, 1, 1, 3, 0, 1}).ok());
+  EXPECT_EQ(command_, 3u);
+  EXPECT_THAT(*Read(10), ElementsAre(12, 24));
+  ExpectError(Read(9), absl::StatusCode::kNotFound, {"9"});
+}
+
+TEST_F(PackedOpsTest, AStepThatIsRefusedHarmsNoOther) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  ASSERT_TRUE(Upload(2, {1, 2, 3}).ok());
+  ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
+  ASSERT_TRUE(packed_.Define(2, "no_such_op", {}, "", 1).ok());
+  ASSERT_TRUE(Take({1, 5, 4, 3,  // shapes that don't fit
+                    1, 1, 5, 3,  // 6 = 1 + 3, which isn't there
+                    2, 1, 6,     // 7
+                    1, 1, 7, 7})
+                  .ok());  // 8 = 1 + 1
+  EXPECT_EQ(command_, 4u);
+  using Code = absl::StatusCode;
+  ASSERT_GE(told_.size(), 3u);
+  EXPECT_EQ(told_[0], (Told{1, 5, Code::kInvalidArgument}));
+  EXPECT_EQ(told_[1], (Told{2, 6, Code::kNotFound}));
+  EXPECT_EQ(told_[2].code, Code::kNotFound);
+  EXPECT_THAT(*Read(8), ElementsAre(2, 4));
+}
+
+TEST_F(PackedOpsTest, WordsThatMakeNoSenseAreRefusedWhereTheyBegin) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  for (const std::vector<uint64_t>& words :
+       std::vector<std::vector<uint64_t>>{{1}, {1, 5}, {0}, {2, 5, 4}, {~uint64_t{0}, 1, 1}}) {
+    ExpectError(Take(words), absl::StatusCode::kInvalidArgument, {"packed"});
+  }
+  ExpectError(Take({1, 5, 4, 1}), absl::StatusCode::kInvalidArgument, {"middle"});
+  EXPECT_THAT(*Read(5), ElementsAre(-1, -2)) << "what came before has been taken in";
+}
+
+TEST_F(PackedOpsTest, DefinitionsComeInOrder) {
+  using Code = absl::StatusCode;
+  ExpectError(packed_.Define(0, "neg", {}, "", 1), Code::kInvalidArgument, {"1"});
+  ExpectError(packed_.Define(2, "neg", {}, "", 1), Code::kInvalidArgument, {"1"});
+  ExpectError(packed_.Define(1, "neg", {}, "", 5000), Code::kInvalidArgument, {"5000"});
+  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  ExpectError(packed_.Define(1, "neg", {}, "", 1), Code::kInvalidArgument, {"2"});
+}
+
+TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
+  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  for (int round = 0; round < 2; ++round) {
+    for (Handle i = 1; i <= 10; ++i) {
+      const Handle handle = round * 100 + i;
+      ASSERT_TRUE(Upload(handle, std::vector<int64_t>(i, static_cast<int64_t>(i))).ok());
+      ASSERT_TRUE(Take({1, handle + 50, 50}).ok());
+      EXPECT_EQ(*Read(handle + 50), std::vector<int64_t>(i, -static_cast<int64_t>(i)));
+    }
+  }
+}
+
+// Programs whose words lie.
+TEST_F(PackedOpsTest, AProgramThatMakesNoSenseIsRefusedWhereItIsRun) {
+  using Code = absl::StatusCode;
+  ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  const TensorSpec two{DType::kInt64, {2}};
+  struct Case {
+    std::vector<TensorSpec> inputs;
+    std::vector<uint32_t> ops;
+    std::vector<uint32_t> outputs;
+    std::string device = "cpu:0";
+  };
+  const std::vector<Case> cases = {
+      {{two}, {1, 0}, {1}},                           // cut off
+      {{two}, {2, 0, 0}, {1}},                        // no such definition
+      {{two}, {0, 0, 0}, {1}},                        //
+      {{two}, {1, 0, 1}, {1}},                        // reads its own result
+      {{two}, {1, 0, 0}, {2}},                        // no such value
+      {{two}, {1, 0, 0}, {}},                         // gives nothing
+      {{two, {DType::kInt64, {3}}}, {1, 0, 1}, {2}},  // shapes
+      {{{DType::kInt64, {-1}}}, {1, 0, 0}, {1}},      // no shape
+      {{two}, {1, 0, 0}, {1}, "cpu:9"},               // no such device
+  };
+  uint32_t number = 0;
+  for (const Case& c : cases) {
+    ASSERT_TRUE(packed_.AddProgram(++number, c.device, c.inputs, c.ops, c.outputs).ok());
+    EXPECT_FALSE(packed_.RunProgram(number, {1}, {50 + number}).ok()) << number;
+  }
+  ExpectError(packed_.AddProgram(number, "cpu:0", {two}, {1, 0, 0}, {1}), Code::kInvalidArgument,
+              {"program"});
+  ASSERT_TRUE(packed_.AddProgram(++number, "cpu:0", {two}, {1, 0, 0, 1, 1, 0}, {2, 1}).ok());
+  ASSERT_TRUE(packed_.RunProgram(number, {1}, {10, 11}).ok());
+  EXPECT_THAT(*Read(10), ElementsAre(3, 6));
+  EXPECT_THAT(*Read(11), ElementsAre(2, 4));
+  ExpectError(packed_.RunProgram(number, {1}, {12}), Code::kInvalidArgument, {"outputs"});
+  ExpectError(packed_.RunProgram(number, {1, 1}, {12, 13}), Code::kInvalidArgument, {"inputs"});
+  ExpectError(packed_.RunProgram(number, {99}, {12, 13}), Code::kNotFound, {"99"});
+  ExpectError(packed_.RunProgram(number, {1}, {12, 11}), Code::kAlreadyExists, {"11"});
+  ExpectError(Read(12), Code::kNotFound, {"12"});  // all or none
+  packed_.DropProgram(number);
+  ExpectError(packed_.RunProgram(number, {1}, {12, 13}), Code::kNotFound, {"program"});
+}
+
+}  // namespace
+}  // namespace tensord::server
