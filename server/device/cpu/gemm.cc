@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kGrainProducts = 64 * 1024;
 // Below this many, OpenBLAS on one thread is done before oneDNN has started.
 constexpr int64_t kSmallProducts = 48 * 48 * 48;
+// The same for many products of one thread each, with b as it is stored.
+constexpr int64_t kSmallProductsInARow = 112 * 112 * 112;
 // Matrix elements that are worth a thread in a product with a vector.
 constexpr int64_t kGrainMatvecElements = 32 * 1024;
 
@@ -183,7 +185,9 @@ bool OneThreadEach(const Context& ctx, const BatchedGemm& gemm) {
 
 absl::Status RunFloat32(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   if (!PrefersOneDnn(gemm)) return RunBlas<float>(ctx, call, gemm);
-  return OneThreadEach(ctx, gemm) ? OneDnnItemsByThreads(ctx, gemm) : OneDnnItems(ctx, gemm);
+  if (!OneThreadEach(ctx, gemm)) return OneDnnItems(ctx, gemm);
+  const bool by_blas = Products(gemm) < kSmallProductsInARow && !gemm.transpose_b;
+  return by_blas ? RunBlas<float>(ctx, call, gemm) : OneDnnItemsByThreads(ctx, gemm);
 }
 
 // Widens both operands, multiplies in float32 and rounds the result.
