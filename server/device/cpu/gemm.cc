@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/mutex.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cpu/blas.h"
 
@@ -15,6 +16,8 @@ namespace {
 constexpr int64_t kGrainProducts = 64 * 1024;
 // Below this many, OpenBLAS on one thread is done before oneDNN has started.
 constexpr int64_t kSmallProducts = 48 * 48 * 48;
+// The same for many products of one thread each, with b as it is stored.
+constexpr int64_t kSmallProductsInARow = 112 * 112 * 112;
 // Matrix elements that are worth a thread in a product with a vector.
 constexpr int64_t kGrainMatvecElements = 32 * 1024;
 
@@ -133,22 +136,58 @@ absl::Status RunBlas(const Context& ctx, const KernelCall& call, const BatchedGe
   return absl::OkStatus();
 }
 
-absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
-  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product,
-                           ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, false, Activation::kNone)));
+absl::Status RunItem(const Context& ctx, const BatchedGemm& gemm, OneDnnProduct& product,
+                     int64_t item) {
   const int64_t size = SizeOf(gemm.dtype);
-  for (int64_t i = 0; i < gemm.items; ++i) {
-    TENSORD_RETURN_IF_ERROR(ctx.onednn.Run(*product, Advance(gemm.a, gemm.a_offset(i) * size),
-                                           Advance(gemm.b, gemm.b_offset(i) * size), nullptr,
-                                           Advance(gemm.c, i * gemm.m * gemm.n * size)));
+  return ctx.onednn.Run(product, Advance(gemm.a, gemm.a_offset(item) * size),
+                        Advance(gemm.b, gemm.b_offset(item) * size), nullptr,
+                        Advance(gemm.c, item * gemm.m * gemm.n * size));
+}
+
+// Items one after the other, while other threads do others.
+absl::Status OneDnnRange(const Context& ctx, const BatchedGemm& gemm, const OneDnnProduct& product,
+                         int64_t begin, int64_t end) {
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> own, ctx.onednn.Clone(product));
+  for (int64_t i = begin; i < end; ++i) {
+    TENSORD_RETURN_IF_ERROR(RunItem(ctx, gemm, *own, i));
   }
   return absl::OkStatus();
 }
 
+absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product,
+                           ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, false, Activation::kNone)));
+  for (int64_t i = 0; i < gemm.items; ++i) {
+    TENSORD_RETURN_IF_ERROR(RunItem(ctx, gemm, *product, i));
+  }
+  return absl::OkStatus();
+}
+
+// The items are shared out, each to one thread.
+absl::Status OneDnnItemsByThreads(const Context& ctx, const BatchedGemm& gemm) {
+  OneDnnMatmul matmul = MakeOneDnnMatmul(ctx, gemm, false, Activation::kNone);
+  matmul.threads = 1;
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product, ctx.onednn.Find(matmul));
+  Mutex mu;
+  absl::Status first_error;  // guarded by mu
+  const int64_t grain = std::max<int64_t>(1, kGrainProducts / Products(gemm));
+  ctx.team.For(gemm.items, grain, [&](int64_t begin, int64_t end) {
+    const absl::Status status = OneDnnRange(ctx, gemm, *product, begin, end);
+    MutexLock lock(&mu);
+    first_error.Update(status);
+  });
+  return first_error;
+}
+
+bool OneThreadEach(const Context& ctx, const BatchedGemm& gemm) {
+  return gemm.items >= 4 * ctx.team.threads() && gemm.items > 1;
+}
+
 absl::Status RunFloat32(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
-  const bool one_thread_each = gemm.items >= 4 * ctx.team.threads();
-  if (one_thread_each || !PrefersOneDnn(gemm)) return RunBlas<float>(ctx, call, gemm);
-  return OneDnnItems(ctx, gemm);
+  if (!PrefersOneDnn(gemm)) return RunBlas<float>(ctx, call, gemm);
+  if (!OneThreadEach(ctx, gemm)) return OneDnnItems(ctx, gemm);
+  const bool by_blas = Products(gemm) < kSmallProductsInARow && !gemm.transpose_b;
+  return by_blas ? RunBlas<float>(ctx, call, gemm) : OneDnnItemsByThreads(ctx, gemm);
 }
 
 // Widens both operands, multiplies in float32 and rounds the result.
@@ -170,10 +209,9 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 }
 
 absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
-  if (gemm.items >= 4 * ctx.team.threads() || !PrefersOneDnn(gemm)) {
-    return RunWidened(ctx, call, gemm);
-  }
-  const absl::Status status = OneDnnItems(ctx, gemm);
+  if (!PrefersOneDnn(gemm)) return RunWidened(ctx, call, gemm);
+  const absl::Status status =
+      OneThreadEach(ctx, gemm) ? OneDnnItemsByThreads(ctx, gemm) : OneDnnItems(ctx, gemm);
   return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
 }
 

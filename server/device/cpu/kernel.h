@@ -30,6 +30,9 @@ using Kernel = absl::Status (*)(const Context& ctx, const KernelCall& call);
 // The kernel of an op; null where there is none.
 Kernel FindKernel(absl::string_view op);
 
+// With how many elements, read or written, one thread is done with the op in about 20 µs.
+int64_t BriefElements(absl::string_view op);
+
 // INTERNAL: "cpu: no kernel for add over bool".
 absl::Status NoKernel(const KernelCall& call);
 

@@ -21,6 +21,8 @@ using dnnl::memory;
 
 constexpr size_t kMaxPrimitives = 512;
 
+absl::Status OutOfMemory() { return absl::ResourceExhaustedError("oneDNN: out of host memory"); }
+
 // The one place where the library's exceptions become a Status.
 absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
   try {
@@ -37,7 +39,7 @@ absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
         return absl::InternalError(text);
     }
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("oneDNN: out of host memory");
+    return OutOfMemory();
   }
 }
 
@@ -78,10 +80,22 @@ class OneDnnProduct {
   memory a, b, c, bias, scratch;
   memory::desc plain_b;
   int64_t scratch_bytes = 0;
+  // A clone's own; the others share those of OneDnn.
+  bool is_clone = false;
+  Scratch own_scratch;
+  dnnl::stream own_stream;
   std::vector<dnnl_exec_arg_t> args;  // the memory objects above
 };
 
 namespace {
+
+void SetArguments(OneDnnProduct& product) {
+  product.args = {{DNNL_ARG_SRC, product.a.get()},
+                  {DNNL_ARG_WEIGHTS, product.b.get()},
+                  {DNNL_ARG_DST, product.c.get()},
+                  {DNNL_ARG_SCRATCHPAD, product.scratch.get()}};
+  if (product.matmul.has_bias) product.args.push_back({DNNL_ARG_BIAS, product.bias.get()});
+}
 
 // Null where only the library's reference code would do it, or where packing b would change
 // nothing.
@@ -114,14 +128,8 @@ std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const One
   product->c = memory(c, engine, nullptr);
   product->scratch = memory(primitive_desc.scratchpad_desc(), engine, nullptr);
   product->scratch_bytes = static_cast<int64_t>(primitive_desc.scratchpad_desc().get_size());
-  product->args = {{DNNL_ARG_SRC, product->a.get()},
-                   {DNNL_ARG_WEIGHTS, product->b.get()},
-                   {DNNL_ARG_DST, product->c.get()},
-                   {DNNL_ARG_SCRATCHPAD, product->scratch.get()}};
-  if (key.has_bias) {
-    product->bias = memory(bias, engine, nullptr);
-    product->args.push_back({DNNL_ARG_BIAS, product->bias.get()});
-  }
+  if (key.has_bias) product->bias = memory(bias, engine, nullptr);
+  SetArguments(*product);
   return product;
 }
 
@@ -177,12 +185,37 @@ absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Find(const OneDnnMatmul& 
       absl::StrCat("oneDNN: no fast product of ", DTypeName(matmul.dtype), " here"));
 }
 
+absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Clone(const OneDnnProduct& product) {
+  auto clone = std::make_shared<OneDnnProduct>();
+  TENSORD_RETURN_IF_ERROR(Guarded([&] {
+    const auto again = [this](const memory& m) {
+      return memory(m.get_desc(), cache_->engine(), nullptr);
+    };
+    clone->matmul = product.matmul;
+    clone->primitive = product.primitive;
+    clone->plain_b = product.plain_b;
+    clone->a = again(product.a);
+    clone->b = again(product.b);
+    clone->c = again(product.c);
+    clone->scratch = again(product.scratch);
+    clone->scratch_bytes = product.scratch_bytes;
+    if (product.matmul.has_bias) clone->bias = again(product.bias);
+    SetArguments(*clone);
+    clone->is_clone = true;
+    clone->own_stream = dnnl::stream(cache_->engine());
+    return absl::OkStatus();
+  }));
+  if (clone->scratch_bytes > 0) clone->own_scratch = Scratch(pool_, clone->scratch_bytes);
+  if (clone->scratch_bytes > 0 && clone->own_scratch.data() == nullptr) return OutOfMemory();
+  return clone;
+}
+
 absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, const void* bias,
                          void* c) {
-  if (product.scratch_bytes > scratch_bytes_) {
+  if (!product.is_clone && product.scratch_bytes > scratch_bytes_) {
     scratch_ = Scratch(pool_, product.scratch_bytes);
     scratch_bytes_ = scratch_.data() != nullptr ? product.scratch_bytes : 0;
-    if (scratch_bytes_ == 0) return absl::ResourceExhaustedError("oneDNN: out of host memory");
+    if (scratch_bytes_ == 0) return OutOfMemory();
   }
   return Guarded([&] {
     // The library reads through these, though its interface has no const.
@@ -190,10 +223,13 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
     product.b.set_data_handle(const_cast<void*>(b));
     product.c.set_data_handle(c);
     if (product.matmul.has_bias) product.bias.set_data_handle(const_cast<void*>(bias));
-    if (product.scratch_bytes > 0) product.scratch.set_data_handle(scratch_.data());
+    if (product.scratch_bytes > 0) {
+      product.scratch.set_data_handle((product.is_clone ? product.own_scratch : scratch_).data());
+    }
+    dnnl::stream& stream = product.is_clone ? product.own_stream : cache_->stream();
     const ScopedThreads threads(product.matmul.threads);
     dnnl::error::wrap_c_api(
-        dnnl_primitive_execute(product.primitive.get(), cache_->stream().get(),
+        dnnl_primitive_execute(product.primitive.get(), stream.get(),
                                static_cast<int>(product.args.size()), product.args.data()),
         "could not execute a product");
     return absl::OkStatus();

@@ -51,9 +51,13 @@ class OneDnn {
   // suits the library better. RESOURCE_EXHAUSTED or INTERNAL where the library fails.
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Find(const OneDnnMatmul& matmul);
 
-  // c = activation(a·b + bias). One thread at a time, which may be any if the product's number of
-  // threads is one, and is the leader of the device's team otherwise.
+  // c = activation(a·b + bias). One thread at a time (clones aside), which may be any if the
+  // product's number of threads is one, and is the leader of the device's team otherwise.
   absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c);
+
+  // The same product of one thread, to be run by any one thread while others run the original.
+  // Thread-safe.
+  absl::StatusOr<std::shared_ptr<OneDnnProduct>> Clone(const OneDnnProduct& product);
 
   // Of a product with packed_b: the bytes of b as it reads it; whether it reads what was packed for
   // the other; and packing, under the same rules as Run().

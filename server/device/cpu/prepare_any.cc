@@ -6,8 +6,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-// Elements read and written by a kernel that any thread may run: about 20 µs at 5 ns each.
-constexpr int64_t kBriefElements = kGrainElements / 4;
+constexpr size_t kMostBriefInputs = 8;
 
 // A kernel of the table, with its operands' descriptions kept.
 class TableKernel final : public PreparedKernel {
@@ -34,7 +33,7 @@ class TableKernel final : public PreparedKernel {
     for (const TensorSpec& input : spec.inputs) {
       elements = std::max(elements, input.num_elements());
     }
-    return elements <= kBriefElements && spec.inputs.size() <= 8;
+    return elements <= BriefElements(spec.schema->name) && spec.inputs.size() <= kMostBriefInputs;
   }
 
   const Kernel kernel_;

@@ -160,6 +160,11 @@ TEST_F(PreparedTest, Products) {
       Check("linear", {a, weight, bias}, {{"activation", std::string("gelu")}});
     }
   }
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {  // a thread for each item
+    const HostTensor items = Spread(dtype, {20, 50, 60}, -1, 1);
+    Check("matmul", {items, Spread(dtype, {20, 60, 70}, -1, 1)});
+    Check("matmul", {items, Spread(dtype, {20, 70, 60}, -1, 1)}, {{"transpose_b", true}});
+  }
   const HostTensor stack = Spread(DType::kFloat32, {5, 6, 7}, -1, 1);
   Check("matmul", {stack, Spread(DType::kFloat32, {5, 7, 8}, -1, 1)});
   Check("matmul", {stack, Spread(DType::kFloat32, {7, 8}, -1, 1)});

@@ -14,6 +14,17 @@ void ExpBlock(const T* __restrict x, T offset, T* __restrict y, T (&lane)[kVecto
   for (int j = 0; j < kVectorLibmBlock; ++j) lane[j] += y[j];
 }
 
+// The sum of the lanes, pairwise.
+template <typename T>
+double SumOfLanes(const T (&lane)[kVectorLibmBlock]) {
+  double sum[kVectorLibmBlock];
+  for (int j = 0; j < kVectorLibmBlock; ++j) sum[j] = lane[j];
+  for (int half = kVectorLibmBlock / 2; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
+  }
+  return sum[0];
+}
+
 // y[0, n) = exp(x[0, n) - offset); returns the sum, over runs of kBlockElements in double.
 template <typename T>
 double ExpOfDifference(const T* x, T offset, T* y, int64_t n) {
@@ -24,7 +35,7 @@ double ExpOfDifference(const T* x, T offset, T* y, int64_t n) {
     T lane[kBlock] = {};
     const int64_t end = n - i < kBlockElements ? n : i + kBlockElements;
     for (; i + kBlock <= end; i += kBlock) ExpBlock(x + i, offset, y + i, lane);
-    for (const T part : lane) sum += part;
+    sum += SumOfLanes(lane);
   }
   if (i == n) return sum;
   T in[kBlock], out[kBlock], unused[kBlock] = {};
