@@ -78,7 +78,7 @@ Client Bench::Connect(const ConnectOptions& options) {
 Peer* Bench::FindPeer(const std::string& name) {
   const auto [at, is_new] = peers_.try_emplace(name);
   if (!is_new) return at->second.get();
-  auto peer = Peer::Start(CommandOf(name));
+  auto peer = Peer::Start(CommandOf(name), /*spins=*/name == "torch RPC");
   if (peer.ok()) {
     at->second = *std::move(peer);
   } else {
@@ -107,15 +107,27 @@ void Turns::JoinOne(const std::string& name, std::function<double()> sample) {
 }
 
 void Turns::JoinPeer(const std::string& name, Peer* peer, const std::string& question) {
-  if (peer != nullptr) Join(name, [peer, question] { return Check(peer->Ask(question)); });
+  if (peer == nullptr) return;
+  Join(name, [this, name, peer, question] {
+    auto answer = peer->Ask(question);
+    if (answer.ok()) return *std::move(answer);
+    bench_.Skip(name, std::string(answer.status().message()));
+    return std::vector<double>();
+  });
 }
 
 void Turns::Run(int rounds) {
   if (bench_.quick()) rounds = (rounds + 1) / 2;
   for (int round = -1; round < rounds; ++round) {
-    for (const Contender& contender : contenders_) {
-      std::vector<double> sample = contender.sample();
-      if (round >= 0) samples_[contender.name].push_back(std::move(sample));
+    for (size_t i = 0; i < contenders_.size();) {
+      std::vector<double> sample = contenders_[i].sample();
+      if (sample.empty()) {  // it has given up
+        samples_.erase(contenders_[i].name);
+        contenders_.erase(contenders_.begin() + static_cast<ptrdiff_t>(i));
+        continue;
+      }
+      if (round >= 0) samples_[contenders_[i].name].push_back(std::move(sample));
+      ++i;
     }
   }
 }

@@ -125,7 +125,7 @@ struct RowSpec {
 // Some who do the same, in turns.
 class Turns {
  public:
-  // Gives one figure, or many (latencies): each time as many.
+  // Gives one figure, or many (latencies). None: it can't go on, and is left out.
   using Sample = std::function<std::vector<double>()>;
   struct Contender {
     std::string name;

@@ -115,6 +115,31 @@ void Product(Bench& bench, const Client& client, const Device& gpu, const std::s
   turns.AddRow({measure, "TFLOP/s", kDirect, Better::kHigher, 0.5, 0.97});
 }
 
+// A hundred small ops recorded and rerun, against the same called one by one.
+void Replay(Bench& bench, const Client& client, const Device& gpu) {
+  const std::string measure = "GPU program of 100 64-element adds, rerun";
+  if (!bench.Wants(measure)) return;
+  constexpr int kOps = 100, kRuns = 500;
+  const Tensor one = Ones(gpu, {kSmall});
+  const auto body = [&](absl::Span<const Tensor> inputs) {
+    Tensor y = inputs[0];
+    for (int i = 0; i < kOps; ++i) y = Add(y, one);
+    return std::vector<Tensor>{y};
+  };
+  const Program program = Check(Program::Record(gpu, {one.spec()}, body));
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] {
+    return kOps * kRuns / SecondsOf([&] {
+             Tensor y = one;
+             for (int i = 0; i < kRuns; ++i) y = program.Run({y})[0];
+             Check(client.Synchronize());
+           });
+  });
+  turns.JoinOne("call by call", [&] { return Chain(client, one, kOps * kRuns); });
+  turns.Run(9);
+  turns.AddRow({measure, "op/s", "call by call"});
+}
+
 void HostTransfers(Bench& bench, const Device& gpu) {
   const std::string up = "GPU upload, 256 MiB", down = "GPU download, 256 MiB";
   if (!bench.WantsAny({up, down})) return;
@@ -158,6 +183,7 @@ void CudaCases(Bench& bench) {
   Product(bench, client, gpu, "bfloat16", DType::kBFloat16, /*tf32=*/false);
   Product(bench, client, gpu, "TF32", DType::kFloat32, /*tf32=*/true);
   Product(bench, client, gpu, "float32", DType::kFloat32, /*tf32=*/false);
+  Replay(bench, client, gpu);
   HostTransfers(bench, gpu);
 }
 

@@ -45,12 +45,14 @@ void OneOp(Bench& bench) {
   add("bare gRPC stream echo", {}, {});
 }
 
-// The same with a client that looks for its answer for a while before it goes to sleep.
+// The same where both ends look for what comes for a while before they go to sleep.
 void OneOpSpinning(Bench& bench) {
   const std::string median = "one op and its result, spinning, p50";
   if (!bench.Wants(median)) return;
   constexpr int kEach = 250;
-  const Client client = bench.Connect({.spin = absl::Milliseconds(1)});
+  const auto daemon =
+      Check(integration::DaemonProcess::Start({"--devices=cpu=64MiB", "--spin-us=1000"}));
+  const Client client = Check(Client::Connect(daemon->address(), {.spin = absl::Milliseconds(1)}));
   const Tensor x = Ones(Cpu(client), {kSmall});
   RawConnection tcp(RawTcpAddress(*bench.echo()));
   Turns turns(bench);

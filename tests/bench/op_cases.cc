@@ -9,6 +9,7 @@ namespace {
 
 // Published and measured elsewhere, not run here.
 constexpr double kGgmlRpcOpsPerSecond = 127000;
+constexpr double kGgmlStoredGraphOpsPerSecond = 2.86e6;
 
 void DependentChain(Bench& bench) {
   const std::string measure = "dependent chain of 64-element adds, call by call";
@@ -24,6 +25,46 @@ void DependentChain(Bench& bench) {
   const double rate = turns.Value(kOurs);
   bench.Add({measure, "op/s", rate, "ggml-rpc (published)", kGgmlRpcOpsPerSecond,
              rate / kGgmlRpcOpsPerSecond, 20.0});
+}
+
+// A program of `n` dependent additions: (x) -> x + n·step.
+Program RecordChain(const Device& device, const Tensor& step, int n) {
+  return Check(Program::Record(device, {step.spec()}, [&](absl::Span<const Tensor> inputs) {
+    Tensor y = inputs[0];
+    for (int i = 0; i < n; ++i) y = Add(y, step);
+    return std::vector<Tensor>{y};
+  }));
+}
+
+void RecordedChain(Bench& bench) {
+  const std::string measure = "dependent chain, a program of 1,000 adds, rerun";
+  if (!bench.Wants(measure)) return;
+  constexpr int kOps = 1000, kRuns = 1000;
+  const Client client = bench.Connect();
+  const Device device = Check(client.device("cpu:0"));
+  const Tensor one = Ones(device, {kSmall});
+  const Program program = RecordChain(device, one, kOps);
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] {
+    return kOps * kRuns / SecondsOf([&] {
+             Tensor y = one;
+             for (int i = 0; i < kRuns; ++i) y = program.Run({y})[0];
+             Check(client.Synchronize());
+           });
+  });
+  turns.JoinPeer("PyTorch eager", bench.torch(), absl::StrCat("chain ", 200000));
+  turns.Run(11);
+  const double rate = turns.Value(kOurs);
+  constexpr double kWanted = 10e6;
+  bench.Add({measure, "op/s", rate, "limit of 10 M", kWanted, rate / kWanted, 1.0});
+  bench.Add({measure,
+             "op/s",
+             rate,
+             "ggml stored graph (published)",
+             kGgmlStoredGraphOpsPerSecond,
+             rate / kGgmlStoredGraphOpsPerSecond,
+             {}});
+  turns.AddRow({measure, "op/s", "PyTorch eager"});
 }
 
 constexpr int kClients = 64;
@@ -131,6 +172,7 @@ void OpsOverBatch(Bench& bench) {
 
 void OpCases(Bench& bench) {
   DependentChain(bench);
+  RecordedChain(bench);
   ManyClients(bench);
   OpsOverBatch(bench);
 }

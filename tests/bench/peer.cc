@@ -18,7 +18,7 @@
 namespace tensord::bench {
 namespace {
 
-constexpr int kPatienceMs = 120000;
+constexpr int kPatienceMs = 60000;
 constexpr auto kEndPatience = std::chrono::seconds(5);
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
@@ -38,7 +38,8 @@ std::vector<std::string> Words(absl::string_view line) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>& command) {
+absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>& command,
+                                                  bool spins) {
   int in[2];
   int out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) {
@@ -53,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>
   setpgid(pid, pid);  // whichever of the two comes first
   close(in[0]);
   close(out[1]);
-  std::unique_ptr<Peer> peer(new Peer(pid, in[1], out[0]));
+  std::unique_ptr<Peer> peer(new Peer(pid, spins, in[1], out[0]));
   auto line = peer->ReadLine();
   if (!line.ok()) return absl::UnavailableError(absl::StrCat(command.back(), " doesn't start"));
   std::vector<std::string> words = Words(*line);
@@ -100,13 +101,13 @@ absl::StatusOr<std::string> Peer::ReadLine() {
 }
 
 absl::StatusOr<std::vector<double>> Peer::Ask(const std::string& question) {
-  kill(-pid_, SIGCONT);
+  if (spins_) kill(-pid_, SIGCONT);
   const std::string line = question + "\n";
   if (write(in_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     return absl::UnavailableError(absl::StrCat("can't ask a peer for ", question));
   }
   auto answer = ReadLine();
-  kill(-pid_, SIGSTOP);
+  if (spins_) kill(-pid_, SIGSTOP);
   if (!answer.ok()) {
     return absl::UnavailableError(
         absl::StrCat("asked a peer for ", question, ": ", answer.status().message()));

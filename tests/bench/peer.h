@@ -13,12 +13,13 @@ namespace tensord::bench {
 
 // A child process that is asked by lines on its standard input and answers by lines on its standard
 // output: first "ready …" or "skip WHY"; then, to each question, "ok FIGURE…" or "error WHY". It
-// ends with its input. Once asked, it is stopped between questions together with the processes that
-// it has started, because some peers spin while they are idle. Used by one thread.
+// ends with its input. One that spins while it is idle is stopped between questions, together with
+// the processes that it has started. Used by one thread.
 class Peer {
  public:
   // UNAVAILABLE with the reason where it can't be had.
-  static absl::StatusOr<std::unique_ptr<Peer>> Start(const std::vector<std::string>& command);
+  static absl::StatusOr<std::unique_ptr<Peer>> Start(const std::vector<std::string>& command,
+                                                     bool spins);
   // Ends it, kills it where it doesn't, and in any case what it has started.
   ~Peer();
   Peer(const Peer&) = delete;
@@ -30,10 +31,11 @@ class Peer {
   absl::StatusOr<std::vector<double>> Ask(const std::string& question);
 
  private:
-  Peer(pid_t pid, int in, int out) : pid_(pid), in_(in), out_(out) {}
+  Peer(pid_t pid, bool spins, int in, int out) : pid_(pid), spins_(spins), in_(in), out_(out) {}
   absl::StatusOr<std::string> ReadLine();
 
   const pid_t pid_;
+  const bool spins_;
   const int in_;   // its standard input
   const int out_;  // its standard output
   std::string unread_;

@@ -101,6 +101,7 @@ class RttTest : public testing::Test {
   Client client_;
   Device cpu0_;
   Device cpu1_;
+  std::vector<Program> programs_;  // letting go of one is said to the server
 };
 
 TEST_F(RttTest, ConnectingTakesThreeRoundTrips) {
@@ -137,6 +138,24 @@ TEST_F(RttTest, AModelOnResidentWeightsIsOneRoundTrip) {
     return {steps.back().Read<float>(), steps};
   };
   EXPECT_EQ(ExpectOneRoundTrip(program, 4000), *here);
+}
+
+TEST_F(RttTest, RecordingAProgramRunningItAndReadingAreOneRoundTrip) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const Tensor one = Ones(cpu0_, {1000});
+  const auto record_and_run = [&]() -> Outcome {
+    const auto step = Program::Record(cpu0_, {one.spec()}, [&](absl::Span<const Tensor> inputs) {
+      Tensor y = inputs[0];
+      for (int i = 0; i < 100; ++i) y = Add(y, one);
+      return std::vector<Tensor>{y};
+    });
+    if (!step.ok()) return {step.status(), {}};
+    std::vector<Tensor> made{one};
+    for (int run = 0; run < 3; ++run) made.push_back(step->Run({made.back()})[0]);
+    programs_.push_back(*step);
+    return {made.back().Read<float>(), made};
+  };
+  EXPECT_EQ(ExpectOneRoundTrip(record_and_run, 4000), std::vector<float>(1000, 301.0f));
 }
 
 TEST_F(RttTest, AModelCalledAsAWholeWaitsOnce) {
