@@ -156,7 +156,7 @@ absl::Status Session::SendRun(uint32_t program, absl::Span<const uint64_t> input
 
 void Session::DropProgram(uint32_t number) {
   connection_->queue.PushDropProgram(number);
-  connection_->stream->FlushSoon();
+  connection_->stream->Flush();
 }
 
 absl::Status Session::SendCreation(absl::string_view op, DeviceName device, uint64_t output,
@@ -181,7 +181,7 @@ absl::Status Session::SendCopy(uint64_t input, uint64_t output, DeviceName devic
 
 void Session::Drop(uint64_t handle) {
   connection_->queue.PushDrop(handle);
-  connection_->stream->FlushSoon();
+  connection_->stream->Flush();
 }
 
 absl::Status Session::Outcome(const grpc::Status& status) const {

@@ -119,6 +119,7 @@ absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
       polled_ = true;
       mu_.Unlock();
       holding_.store(false, std::memory_order_relaxed);
+      standing_back_.store(false, std::memory_order_relaxed);
       PollForWaiter();
       mu_.Lock();
       polled_ = false;

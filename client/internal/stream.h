@@ -36,20 +36,16 @@ class Stream {
          absl::Duration spin, std::function<void()> on_end);
   ~Stream() { Stop(); }
 
-  // Something has been pushed: sends it if the wire is idle.
+  // Something has been pushed: sends it if the wire is idle. A program that has just waited for an
+  // answer is likely to do so again at once: then what it gives goes together with its next
+  // question, or a moment later.
   void Flush() {
-    if (!writing_.load(std::memory_order_seq_cst)) {
+    if (standing_back_.load(std::memory_order_relaxed)) {
+      if (queue_->untaken() >= kUntakenBeforeHelp) Help();
+    } else if (!writing_.load(std::memory_order_seq_cst)) {
       if (holding_.load(std::memory_order_relaxed) && queue_->untaken() < kMostHeld) return;
       Send();
-    } else if (standing_back_.load(std::memory_order_relaxed) &&
-               queue_->untaken() >= kUntakenBeforeHelp) {
-      Help();
     }
-  }
-
-  // Something has been pushed that nobody waits for.
-  void FlushSoon() {
-    if (!standing_back_.load(std::memory_order_relaxed)) Flush();
   }
 
   // The stream's own thread is to poll now: for who waits for something else than an answer on it.
@@ -69,7 +65,7 @@ class Stream {
   // commands have come together: each costs both ends a thread's wake-up.
   static constexpr auto kHold = std::chrono::microseconds(100);
   static constexpr int64_t kMostHeld = 4096;
-  static constexpr auto kStandBack = std::chrono::milliseconds(1);
+  static constexpr auto kStandBack = std::chrono::microseconds(200);
 
   enum class Event : intptr_t { kStarted = 1, kWritten, kRead, kFinished };
   using Clock = std::chrono::steady_clock;

@@ -1,80 +1,14 @@
-// In process: the engine and a session, with no wire in between.
+// In process: the engine and a session, op by op.
 #include <utility>
 
-#include "tensord/common/status_macros.h"
-#include "tensord/server/device/device_factory.h"
-#include "tensord/server/engine/engine.h"
-#include "tensord/server/session/session_table.h"
-#include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/conformance/engine_way_in.h"
 
 namespace tensord::conformance {
-namespace {
-
-class EngineWayIn : public WayIn {
- public:
-  explicit EngineWayIn(std::vector<std::unique_ptr<server::Device>> devices)
-      : engine_(std::move(devices)), sessions_({}, engine_.slots()) {}
-
-  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
-                                 absl::Span<const HostTensor> inputs,
-                                 const std::string& device) override {
-    TENSORD_ASSIGN_OR_RETURN(server::SessionRef session, sessions_.Open(0, "conformance"));
-    absl::StatusOr<HostTensor> result = RunIn(session, op, attrs, inputs, device);
-    TENSORD_RETURN_IF_ERROR(sessions_.Close(session->id()).status());
-    return result;
-  }
-
-  std::vector<std::string> devices() const override {
-    std::vector<std::string> names;
-    for (const server::DeviceSlot* slot : engine_.slots()) {
-      names.push_back(slot->device->name().ToString());
-    }
-    return names;
-  }
-
-  std::string cuda_unavailable_reason() const override { return server::CudaUnavailableReason(); }
-
- private:
-  absl::StatusOr<HostTensor> RunIn(const server::SessionRef& session, absl::string_view op,
-                                   const Attributes& attrs, absl::Span<const HostTensor> inputs,
-                                   const std::string& device) {
-    server::OpRequest request{
-        .op = op, .output = 1 + inputs.size(), .attrs = attrs, .device = device};
-    std::vector<server::Handle> handles;
-    for (const HostTensor& input : inputs) {
-      handles.push_back(1 + handles.size());
-      TENSORD_RETURN_IF_ERROR(Upload(*session, handles.back(), input, device));
-    }
-    request.inputs = handles;
-    TENSORD_ASSIGN_OR_RETURN(server::TensorRef output, engine_.Run(session, request));
-    HostTensor result{output->spec(), std::vector<uint8_t>(output->spec().size_bytes())};
-    TENSORD_RETURN_IF_ERROR(engine_.ReadBlocking(output, absl::MakeSpan(result.bytes)));
-    return result;
-  }
-
-  absl::Status Upload(server::Session& session, server::Handle handle, const HostTensor& input,
-                      const std::string& device) {
-    TENSORD_ASSIGN_OR_RETURN(server::Engine::Upload upload,
-                             engine_.BeginUpload(session, handle, input.spec, device));
-    if (!input.bytes.empty()) {
-      TENSORD_RETURN_IF_ERROR(upload.tensor->device().Write(*upload.buffer, 0, input.bytes.data(),
-                                                            input.spec.size_bytes()));
-    }
-    return engine_.FinishUpload(session, std::move(upload), absl::OkStatus());
-  }
-
-  server::Engine engine_;
-  server::SessionTable sessions_;
-};
-
-}  // namespace
 
 const char* WayInName() { return "in_process"; }
 
 absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
-  std::vector<server::DeviceRequest> requests(2, {.kind = DeviceKind::kCpu});
-  if (server::CudaUnavailableReason().empty()) requests.push_back({.kind = DeviceKind::kCuda});
-  TENSORD_ASSIGN_OR_RETURN(auto devices, server::MakeDevices(requests, 0));
+  TENSORD_ASSIGN_OR_RETURN(auto devices, MakeTwoCpusAndAGpu());
   return std::make_unique<EngineWayIn>(std::move(devices));
 }
 

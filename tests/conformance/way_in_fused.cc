@@ -1,0 +1,46 @@
+// In process, each op followed by one that changes nothing, both given before either may run: where
+// the op can be part of a chain, it runs fused.
+#include <utility>
+
+#include "tensord/tests/conformance/engine_way_in.h"
+
+namespace tensord::conformance {
+namespace {
+
+class FusedWayIn : public EngineWayIn {
+ public:
+  using EngineWayIn::EngineWayIn;
+
+ private:
+  absl::StatusOr<server::TensorRef> Compute(const server::SessionRef& session,
+                                            const server::OpRequest& request) override {
+    const server::Handle condition = request.output + 1, last = request.output + 2;
+    const Attributes yes{{"shape", std::vector<int64_t>{}}, {"value", true}};
+    TENSORD_RETURN_IF_ERROR(
+        engine().Run(session, {"full", {}, condition, yes, request.device}).status());
+    TENSORD_ASSIGN_OR_RETURN(server::DeviceSlot * slot, engine().FindDevice(request.device));
+    server::Executor& executor = *slot->executor;
+    executor.Drain();
+    // The executor's thread may be on its way out of its last task.
+    server::Executor::Turn turn;
+    for (int i = 0; i < 100000 && !turn.held(); ++i) turn = server::Executor::Turn(&executor);
+    executor.Post(session->lane(*slot), [] {});  // what comes now waits behind it
+    TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
+    const server::Handle inputs[] = {condition, request.output, request.output};
+    absl::StatusOr<server::TensorRef> result =
+        engine().Run(session, {"where", inputs, last, {}, ""});
+    session->Drop({request.output});
+    return result;
+  }
+};
+
+}  // namespace
+
+const char* WayInName() { return "fused"; }
+
+absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
+  TENSORD_ASSIGN_OR_RETURN(auto devices, MakeTwoCpusAndAGpu());
+  return std::make_unique<FusedWayIn>(std::move(devices));
+}
+
+}  // namespace tensord::conformance
