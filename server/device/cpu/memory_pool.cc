@@ -66,10 +66,15 @@ void ReturnToSystem(void* data, int64_t class_bytes) {
 
 }  // namespace
 
+// Of each class of small blocks, which together have at most a quarter of what may be kept.
+int64_t MemoryPool::SmallIdleBytes(int64_t max_idle_bytes) {
+  return std::min(kSmallIdleBytes, max_idle_bytes / 4 / kSmallLists);
+}
+
 MemoryPool::MemoryPool(int64_t max_idle_bytes)
-    : max_idle_bytes_(max_idle_bytes), small_(std::make_unique<SmallList[]>(kSmallLists)) {
-  // Small blocks of all classes together have a quarter of what may be kept.
-  const int64_t class_idle_bytes = std::min(kSmallIdleBytes, max_idle_bytes / 4 / kSmallLists);
+    : max_large_idle_bytes_(max_idle_bytes - kSmallLists * SmallIdleBytes(max_idle_bytes)),
+      small_(std::make_unique<SmallList[]>(kSmallLists)) {
+  const int64_t class_idle_bytes = SmallIdleBytes(max_idle_bytes);
   for (int64_t bytes = kAlignment; bytes <= kSmallBytes; bytes = ClassBytes(bytes + 1)) {
     ListOf(bytes).room = class_idle_bytes / bytes;
   }
@@ -115,7 +120,7 @@ void MemoryPool::Free(void* data, int64_t size_bytes) {
   const int64_t class_bytes = ClassBytes(size_bytes);
   if (class_bytes > kSmallBytes) {
     MutexLock lock(&mu_);
-    if (idle_bytes_ + class_bytes <= max_idle_bytes_) {
+    if (idle_bytes_ + class_bytes <= max_large_idle_bytes_) {
       idle_[class_bytes].push_back(data);
       idle_bytes_ += class_bytes;
       return;

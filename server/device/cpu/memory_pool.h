@@ -32,7 +32,7 @@ class MemoryPool {
   void Free(void* data, int64_t size_bytes);
 
   void ReleaseIdle();
-  int64_t idle_bytes() const;
+  int64_t idle_bytes() const;  // of blocks past kSmallBytes
 
   // Requests up to here are served in a few nanoseconds from lists of their own.
   static constexpr int64_t kSmallBytes = 64 << 10;
@@ -51,7 +51,9 @@ class MemoryPool {
   SmallList& ListOf(int64_t class_bytes) const;
   void* TakeIdle(int64_t class_bytes);
 
-  const int64_t max_idle_bytes_;
+  static int64_t SmallIdleBytes(int64_t max_idle_bytes);
+
+  const int64_t max_large_idle_bytes_;
   const std::unique_ptr<SmallList[]> small_;
   mutable Mutex mu_;
   int64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;

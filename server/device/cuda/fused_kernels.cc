@@ -85,20 +85,13 @@ FusedKernels::~FusedKernels() {
 }
 
 FusedKernels::Entry FusedKernels::Make(const std::string& source, const char* name) const {
-  Entry entry{absl::UnknownError("not compiled")};
-  const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
-  if (!code.ok()) {
-    entry.kernel = code.status();
-    return entry;
-  }
+  cudaLibrary_t library = nullptr;
   cudaKernel_t kernel = nullptr;
-  const absl::Status status = Load(*code, name, &entry.library, &kernel);
-  if (status.ok()) {
-    entry.kernel = kernel;
-  } else {
-    entry.kernel = status;
-  }
-  return entry;
+  const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
+  const absl::Status status = code.ok() ? Load(*code, name, &library, &kernel) : code.status();
+  if (status.ok()) return {kernel, library};
+  // Whatever it is, the ops can still be run one by one.
+  return {absl::UnimplementedError(status.message()), library};
 }
 
 absl::StatusOr<cudaKernel_t> FusedKernels::Find(const std::string& source, const char* name) {

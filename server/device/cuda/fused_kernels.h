@@ -20,8 +20,8 @@ class FusedKernels {
   FusedKernels& operator=(const FusedKernels&) = delete;
 
   // The kernel `name` of `source`, by which it is known from its first compilation on; what failed
-  // then fails again at once. UNIMPLEMENTED where it can't be compiled here, or where there are
-  // too many already.
+  // then fails again at once. UNIMPLEMENTED where it can't be compiled or loaded here, or where
+  // there are too many already.
   absl::StatusOr<cudaKernel_t> Find(const std::string& source, const char* name);
 
  private:
