@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,9 @@ namespace tensord::bench {
 namespace {
 
 using Command = std::vector<std::string>;
+
+// Before each sample, so that threads of the one before have stopped looking for work.
+constexpr auto kSettle = std::chrono::milliseconds(5);
 
 const char* Python() {
   const char* named = std::getenv("TENSORD_BENCH_PYTHON");
@@ -75,6 +79,12 @@ Client Bench::Connect(const ConnectOptions& options) {
   return Check(Client::Connect(daemon().address(), options));
 }
 
+Peer& Bench::echo() {
+  Peer* const echo = FindPeer("echo");
+  if (echo == nullptr) Check(absl::UnavailableError("no echo server: " + skipped_.back().second));
+  return *echo;
+}
+
 Peer* Bench::FindPeer(const std::string& name) {
   const auto [at, is_new] = peers_.try_emplace(name);
   if (!is_new) return at->second.get();
@@ -120,6 +130,7 @@ void Turns::Run(int rounds) {
   if (bench_.quick()) rounds = (rounds + 1) / 2;
   for (int round = -1; round < rounds; ++round) {
     for (size_t i = 0; i < contenders_.size();) {
+      std::this_thread::sleep_for(kSettle);
       std::vector<double> sample = contenders_[i].sample();
       if (sample.empty()) {  // it has given up
         samples_.erase(contenders_[i].name);

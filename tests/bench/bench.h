@@ -85,9 +85,10 @@ class Bench {
   // The server that most cases use, started with the first call.
   integration::DaemonProcess& daemon();
   Client Connect(const ConnectOptions& options = {});
+  // The echo server of wire.h, which has to be there.
+  Peer& echo();
   // The programs measured against, started with the first call; null where they can't be, which is
   // said once.
-  Peer* echo() { return FindPeer("echo"); }
   Peer* torch() { return FindPeer("PyTorch eager"); }
   // Any of them, by name.
   Peer* FindPeer(const std::string& name);

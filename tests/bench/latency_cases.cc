@@ -21,9 +21,9 @@ void OneOp(Bench& bench) {
   constexpr int kEach = 250;
   const Client client = bench.Connect();
   const Tensor x = Ones(Cpu(client), {kSmall});
-  RawConnection tcp(RawTcpAddress(*bench.echo()));
-  RawConnection local(RawUnixAddress(*bench.echo()));
-  GrpcEcho grpc(GrpcAddress(*bench.echo()));
+  RawConnection tcp(RawTcpAddress(bench.echo()));
+  RawConnection local(RawUnixAddress(bench.echo()));
+  GrpcEcho grpc(GrpcAddress(bench.echo()));
 
   Turns turns(bench);
   turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
@@ -54,7 +54,7 @@ void OneOpSpinning(Bench& bench) {
       Check(integration::DaemonProcess::Start({"--devices=cpu=64MiB", "--spin-us=1000"}));
   const Client client = Check(Client::Connect(daemon->address(), {.spin = absl::Milliseconds(1)}));
   const Tensor x = Ones(Cpu(client), {kSmall});
-  RawConnection tcp(RawTcpAddress(*bench.echo()));
+  RawConnection tcp(RawTcpAddress(bench.echo()));
   Turns turns(bench);
   turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
   turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
@@ -160,7 +160,7 @@ void UnaryAdd(Bench& bench) {
   if (!bench.Wants(measure)) return;
   constexpr int kEach = 250;
   UnarySession session(bench.daemon().address());
-  GrpcEcho grpc(GrpcAddress(*bench.echo()));
+  GrpcEcho grpc(GrpcAddress(bench.echo()));
   Turns turns(bench);
   turns.Join(kOurs, [&] { return session.Add(kEach); });
   turns.Join("bare gRPC unary echo", [&] { return grpc.Unary(kEach); });
@@ -188,12 +188,12 @@ void FarAway(Bench& bench) {
     return Check(proxy::DelayProxy::Start({.target = target, .one_way_delay = microseconds(5000)}));
   };
   const auto to_daemon = far(bench.daemon().address());
-  const auto to_echo = far(RawTcpAddress(*bench.echo()));
+  const auto to_echo = far(RawTcpAddress(bench.echo()));
   const Client near_client = bench.Connect();
   const Client far_client = Check(Client::Connect(to_daemon->address()));
   const Tensor near = Ones(Cpu(near_client), {kSmall});
   const Tensor there = Ones(Cpu(far_client), {kSmall});
-  RawConnection near_echo(RawTcpAddress(*bench.echo()));
+  RawConnection near_echo(RawTcpAddress(bench.echo()));
   RawConnection far_echo(to_echo->address());
 
   Turns turns(bench);

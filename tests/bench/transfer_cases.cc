@@ -17,8 +17,8 @@ void Direction(Bench& bench, bool up) {
   if (!bench.Wants(measure)) return;
   constexpr int64_t kBytes = 256 * kMiB;
   Transfer transfer(bench.Connect(), kBytes);
-  RawConnection tcp(RawTcpAddress(*bench.echo()));
-  RawConnection local(RawUnixAddress(*bench.echo()));
+  RawConnection tcp(RawTcpAddress(bench.echo()));
+  RawConnection local(RawUnixAddress(bench.echo()));
   std::vector<uint8_t> copy(kBytes, 1);
   const auto ours = [&] { return up ? transfer.Upload() : transfer.Download(); };
   const auto raw = [&](RawConnection& connection) {
@@ -66,7 +66,7 @@ void BandwidthOverSize(Bench& bench) {
   for (const char* name : {"upload", "download", "raw TCP upload", "raw TCP download"}) {
     series.push_back({title, "bytes", "GiB/s", name, {}});
   }
-  RawConnection tcp(RawTcpAddress(*bench.echo()));
+  RawConnection tcp(RawTcpAddress(bench.echo()));
   for (int64_t size = 4096; size <= 256 * kMiB; size *= 4) {
     Transfer transfer(bench.Connect(), size);
     const int repeats = static_cast<int>(std::clamp<int64_t>(16 * kMiB / size, 3, 100));

@@ -14,6 +14,7 @@
 // have sent its question.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -216,6 +217,17 @@ TEST_F(RttTest, EveryWaitIsCountedWithItsKind) {
   EXPECT_GE(stats.questions.time, 2 * absl::FromChrono(kOneWay));
   EXPECT_EQ(stats.waited, stats.reads.time + stats.uploads.time + stats.tensor_waits.time +
                               stats.synchronizes.time + stats.questions.time);
+}
+
+TEST_F(RttTest, ATracedWaitIsToldOnStandardError) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";  // a process of its own
+  const auto traced_read = [this] {
+    setenv("TENSORD_TRACE", "1", /*overwrite=*/1);
+    Connect();
+    std::_Exit(Ones(cpu0_, {64}).Read<float>().ok() ? 0 : 1);
+  };
+  EXPECT_EXIT(traced_read(), testing::ExitedWithCode(0),
+              "tensord: waited [0-9.]+ ms for read of float32\\[64\\], handle [0-9]+, 256 bytes");
 }
 
 TEST_F(RttTest, AFullPipeIsAWaitOfItsOwnKind) {
