@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,8 @@ class ServerContext;
 
 namespace tensord::server {
 
-inline constexpr int64_t kSharedSlotBytes = 4 << 20;
-inline constexpr int kSharedSlots = 3;
+inline const int64_t kSharedSlotBytes = getenv("X_SB") ? atoi(getenv("X_SB")) : 4 << 20;
+inline const int kSharedSlots = getenv("X_SN") ? atoi(getenv("X_SN")) : 3;
 
 // Thread-safe.
 class SharedRings {
