@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -19,8 +18,9 @@ class ServerContext;
 
 namespace tensord::server {
 
-inline const int64_t kSharedSlotBytes = getenv("X_SB") ? atoi(getenv("X_SB")) : 4 << 20;
-inline const int kSharedSlots = getenv("X_SN") ? atoi(getenv("X_SN")) : 3;
+// Few messages, and a ring that the caches hold.
+inline constexpr int64_t kSharedSlotBytes = 4 << 20;
+inline constexpr int kSharedSlots = 3;
 
 // Thread-safe.
 class SharedRings {
