@@ -34,6 +34,9 @@ struct ConnectOptions {
   // What may be under way before a call waits for the server to take something in.
   int64_t max_pending_commands = 64 * 1024;
   int64_t max_pending_bytes = 64 * 1024 * 1024;
+  // Large transfers to and from a server on the same host go through memory that it shares with this
+  // program, where both can; otherwise, or where TENSORD_SHARED_MEMORY=0 is set, over the connection.
+  bool shared_memory = true;
 };
 
 // What a server says of itself.
@@ -70,6 +73,7 @@ struct ClientStats {
   int64_t messages_sent = 0;   // on the command stream; the others rode along
   int64_t bytes_uploaded = 0;  // besides the command stream
   int64_t bytes_downloaded = 0;
+  int64_t bytes_shared = 0;  // of both: what went through memory shared with the server
   // Times a call waited for the server, and for how long: the sum of those below. Making and
   // computing tensors doesn't wait, and so doesn't count. With TENSORD_TRACE=1 in the environment
   // each wait is also told on standard error: what for, how long, how many bytes.

@@ -138,7 +138,7 @@ grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
   grpc::ByteBuffer next;
   call.BeginRead(&next);
   while (call.Wait()) {
-    if (filled == 0) registered->SetUnderWay();
+    if (filled == 0) registered->SetUnderWay(true);
     message.Swap(&next);
     call.BeginRead(&next);  // comes in while this one is copied
     if (!decoded.ok()) continue;

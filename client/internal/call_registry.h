@@ -20,9 +20,9 @@ class CallRegistry {
     Call& operator=(const Call&) = delete;
     grpc::ClientContext* context() { return &context_; }
 
-    // From now on the call needs nothing that the session's stream has yet to bring: CancelWaiting
-    // leaves it alone.
-    void SetUnderWay() { registry_->SetUnderWay(&context_); }
+    // While it is under way, the call needs nothing that the session's stream has yet to bring:
+    // CancelWaiting leaves it alone.
+    void SetUnderWay(bool under_way) { registry_->SetUnderWay(&context_, under_way); }
 
    private:
     CallRegistry* registry_;
@@ -54,9 +54,9 @@ class CallRegistry {
     MutexLock lock(&mu_);
     contexts_.erase(context);
   }
-  void SetUnderWay(grpc::ClientContext* context) {
+  void SetUnderWay(grpc::ClientContext* context, bool under_way) {
     MutexLock lock(&mu_);
-    contexts_[context] = true;
+    contexts_[context] = under_way;
   }
 
   Mutex mu_;

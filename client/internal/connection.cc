@@ -54,6 +54,7 @@ Session::Connection::Connection(const std::string& address, const ConnectOptions
       command_stub(command_channel),
       bulk_stub(bulk_channel),
       queue(std::max<int64_t>(options.max_pending_commands, 1),
-            std::max<int64_t>(options.max_pending_bytes, 1), &counters) {}
+            std::max<int64_t>(options.max_pending_bytes, 1), &counters),
+      shared_memory(bulk_channel, &calls) {}
 
 }  // namespace tensord::internal

@@ -15,6 +15,7 @@
 #include "tensord/client/internal/counters.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/client/internal/session.h"
+#include "tensord/client/internal/shared_memory.h"
 #include "tensord/client/internal/stream.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
@@ -37,6 +38,7 @@ struct Session::Connection {
   CommandQueue queue;
   ReplyTable replies;
   CallRegistry calls;
+  SharedMemory shared_memory;
   // Last: its threads use the others.
   std::unique_ptr<Stream> stream;
 };

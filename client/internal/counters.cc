@@ -37,6 +37,7 @@ ClientStats StatsFromCounters(const Counters& counters) {
   stats.messages_sent = counters.messages;
   stats.bytes_uploaded = counters.bytes_uploaded;
   stats.bytes_downloaded = counters.bytes_downloaded;
+  stats.bytes_shared = counters.bytes_shared;
   const auto take = [&](WaitKind kind, WaitStats* field) {
     const Counters::Waits& waits = counters.waits[static_cast<size_t>(kind)];
     field->count = waits.count;

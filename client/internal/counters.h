@@ -20,6 +20,7 @@ struct Counters {
   std::atomic<int64_t> messages{0};
   std::atomic<int64_t> bytes_uploaded{0};
   std::atomic<int64_t> bytes_downloaded{0};
+  std::atomic<int64_t> bytes_shared{0};  // of both, by shared memory
 
   struct Waits {
     std::atomic<int64_t> count{0};

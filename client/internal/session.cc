@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -83,6 +84,7 @@ absl::Status Session::Greet(const ConnectOptions& options) {
   v1::ServerInfo info;
   TENSORD_RETURN_IF_ERROR(call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info));
   info_ = ServerInfoFromProto(info);
+  if (options.shared_memory) connection_->shared_memory.Enable(info.boot_id());
   TENSORD_RETURN_IF_ERROR(CheckVersion(info_, address_));
 
   v1::ListDevicesResponse devices;
@@ -211,9 +213,14 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
   write.set_after_command(connection_->queue.pushed());
   WaitTimer timer(&connection_->counters, WaitKind::kUpload, {"upload", handle, &spec});
   CallRegistry::Call call(&connection_->calls);
-  const absl::Status status = Outcome(
-      internal::Upload(&connection_->bulk_stub, call.context(), write, data, options.progress));
+  const std::optional<grpc::Status> shared =
+      connection_->shared_memory.Upload(write, data, options.progress);
+  const absl::Status status =
+      Outcome(shared.has_value() ? *shared
+                                 : internal::Upload(&connection_->bulk_stub, call.context(), write,
+                                                    data, options.progress));
   if (status.ok()) {
+    if (shared.has_value()) connection_->counters.bytes_shared += data.size();
     connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
   } else {
     Drop(handle);
@@ -236,9 +243,14 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   connection_->stream->Help();
   request.set_after_command(connection_->queue.pushed());
   CallRegistry::Call call(&connection_->calls);
+  const std::optional<grpc::Status> shared =
+      connection_->shared_memory.Download(request, out, options.progress);
   const absl::Status status =
-      Outcome(internal::Download(&connection_->bulk_stub, &call, request, out, options.progress));
+      Outcome(shared.has_value() ? *shared
+                                 : internal::Download(&connection_->bulk_stub, &call, request, out,
+                                                      options.progress));
   if (status.ok()) {
+    if (shared.has_value()) connection_->counters.bytes_shared += out.size();
     connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
   } else {
     connection_->replies.MarkTold(status);
@@ -365,6 +377,7 @@ void Session::Close() {
   connection_->queue.Close(reason);
   connection_->replies.Fail(reason);
   connection_->calls.CancelAll();
+  connection_->shared_memory.Close();
   if (connection_->stream != nullptr) connection_->stream->Stop();
   if (id_.empty()) return;
 

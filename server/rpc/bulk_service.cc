@@ -28,6 +28,7 @@ void BulkService::Start() {
   for (const auto& queue : queues_) {
     AwaitWrite(&context_, queue.get());
     AwaitRead(&context_, queue.get());
+    AwaitSharedMemory(&context_, queue.get());
     queue->Start();
   }
 }

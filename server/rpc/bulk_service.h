@@ -1,4 +1,4 @@
-// The handlers of Write and Read, and the queues that they run on.
+// The handlers of Write, Read and SharedMemory, and the queues that they run on.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -11,6 +11,7 @@
 #include "tensord/server/rpc/bulk_queue.h"
 #include "tensord/server/rpc/lent_memory.h"
 #include "tensord/server/rpc/service.h"
+#include "tensord/server/rpc/shared_rings.h"
 
 namespace tensord::server {
 
@@ -19,6 +20,7 @@ struct BulkContext {
   ServiceContext* service;
   TensorServiceBase* rpc;
   LentMemory lent;
+  SharedRings rings;
 
   Mutex mu;
   CondVar reads_ended;
@@ -29,6 +31,7 @@ struct BulkContext {
 // Have `queue` wait for a client's call, and then for the next one.
 void AwaitWrite(BulkContext* context, BulkQueue* queue);
 void AwaitRead(BulkContext* context, BulkQueue* queue);
+void AwaitSharedMemory(BulkContext* context, BulkQueue* queue);
 
 class BulkService {
  public:
@@ -37,10 +40,15 @@ class BulkService {
 
   // Once the server is built.
   void Start();
+
+  bool shares_memory() const { return context_.rings.available(); }
   // Refuses further reads and waits, until the deadline, for those that have begun to end. To be
   // called before the server is shut down: a connection that has been told so before the end of a
   // read is closed with its last bytes still on the way.
   void DrainReads(std::chrono::steady_clock::time_point deadline);
+
+  // Ends the calls of SharedMemory, which would otherwise stay for as long as their clients do.
+  void DrainSharedMemory() { context_.rings.Drain(); }
 
   // Once the server has been shut down, and before it goes: waits, until the deadline, for gRPC to
   // have sent the tensor memory that it still holds, and ends the queues.

@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/server/rpc/bulk_service.h"
 #include "tensord/server/rpc/cancellable_wait.h"
 #include "tensord/server/rpc/chunk_codec.h"
@@ -86,37 +85,20 @@ class ReadCall final : public BulkCall {
     if (!wait_.Begin()) return Fail(grpc::Status::CANCELLED);
     busy_ = true;
     Begin(kWoken);
-    WaitForTensor(session_.ref(), request.after_command(), request.handle(),
-                  [this, engine = bulk_->service->engine,
-                   wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
-                    if (!tensor.ok()) {
-                      Found(wait, nullptr, tensor.status());
-                      return;
-                    }
-                    engine->WhenReadable(
-                        *tensor, [this, wait, tensor = *tensor](const absl::Status& status) {
-                          Found(wait, tensor, status);
-                        });
-                  });
-  }
-
-  // Any thread; this call may be gone, which `wait` knows.
-  void Found(const CancellableWait& wait, const TensorRef& tensor, const absl::Status& status) {
-    if (!wait.End()) return;
-    tensor_ = tensor;
-    outcome_ = status;
-    Wake();
+    WaitUntilReadable(bulk_->service->engine, session_.ref(), request.after_command(),
+                      request.handle(),
+                      [this, wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
+                        if (!wait.End()) return;  // this call may be gone
+                        outcome_ = tensor.status();
+                        if (tensor.ok()) tensor_ = *tensor;
+                        Wake();
+                      });
   }
 
   void BeginRange() {
-    const int64_t size = tensor_->spec().size_bytes();
-    if (offset_ < 0 || limit_ < 0 || offset_ > size || limit_ > size - offset_) {
-      return Fail(
-          grpc::Status(grpc::StatusCode::OUT_OF_RANGE,
-                       absl::StrCat("tensor ", tensor_->handle(), " has ", size,
-                                    " bytes; asked for ", limit_, " from offset ", offset_)));
-    }
-    end_ = limit_ == 0 ? size : offset_ + limit_;
+    const absl::StatusOr<int64_t> end = ReadEnd(*tensor_, offset_, limit_);
+    if (!end.ok()) return Fail(ToGrpc(end.status()));
+    end_ = *end;
     begun_ = true;
     GoOn();
   }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "tensord/common/boot_id.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/rpc/session_stream.h"
@@ -166,6 +167,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   for (int i = 0; i < NumStreamQueues(); ++i) {
     stream_queues_.push_back(std::make_unique<BulkQueue>(&builder, spin));
   }
+  if (bulk_->shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
     if (grpc_server_ == nullptr || ports[i] == 0) {
@@ -221,6 +223,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
     };
     wait_while([this] { return HasCalls(); });
     service_.Drain();
+    bulk_->DrainSharedMemory();
     wait_while([] { return true; });
     for (const SessionRef& session : sessions_.All()) session->Close();
   });

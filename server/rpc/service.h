@@ -25,6 +25,7 @@ struct ServiceContext {
   WorkerPool* workers;
   Limits limits;
   std::string cuda_unavailable_reason;
+  std::string boot_id;  // empty where no memory is shared with clients
 
   // The open session streams, told when the server drains.
   Mutex mu;
@@ -35,7 +36,8 @@ struct ServiceContext {
 // Bulk data and session streams go through completion queues (bulk_service.h, session_stream.h),
 // everything else through callbacks.
 using Rpc = v1::TensorService;
-using TensorServiceBulk = Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<Rpc::Service>>;
+using TensorServiceBulk = Rpc::WithRawMethod_Write<
+    Rpc::WithRawMethod_Read<Rpc::WithAsyncMethod_SharedMemory<Rpc::Service>>>;
 using TensorServiceSessions = Rpc::WithCallbackMethod_GetServerInfo<
     Rpc::WithCallbackMethod_ListDevices<Rpc::WithCallbackMethod_ListOps<
         Rpc::WithCallbackMethod_OpenSession<Rpc::WithCallbackMethod_CloseSession<

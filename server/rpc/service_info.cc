@@ -50,6 +50,7 @@ TensorServiceImpl::Reactor* TensorServiceImpl::GetServerInfo(Context* call,
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_)
           .count());
   response->set_cuda_unavailable_reason(context_->cuda_unavailable_reason);
+  response->set_boot_id(context_->boot_id);
   return Finished(call, absl::OkStatus());
 }
 

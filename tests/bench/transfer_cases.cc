@@ -12,11 +12,12 @@ namespace {
 constexpr double kGgmlRpcUpload = 0.36;
 constexpr double kGgmlRpcDownload = 1.03;
 
-void Direction(Bench& bench, bool up) {
-  const std::string measure = up ? "upload, 256 MiB, TCP" : "download, 256 MiB, TCP";
+void Direction(Bench& bench, bool up, bool shared) {
+  const std::string measure =
+      std::string(up ? "upload" : "download") + ", 256 MiB, " + (shared ? "shared memory" : "TCP");
   if (!bench.Wants(measure)) return;
   constexpr int64_t kBytes = 256 * kMiB;
-  Transfer transfer(bench.Connect(), kBytes);
+  Transfer transfer(bench.Connect({.shared_memory = shared}), kBytes);
   RawConnection tcp(RawTcpAddress(bench.echo()));
   RawConnection local(RawUnixAddress(bench.echo()));
   std::vector<uint8_t> copy(kBytes, 1);
@@ -34,6 +35,11 @@ void Direction(Bench& bench, bool up) {
            SecondsOf([&] { std::memcpy(copy.data(), transfer.here().data(), kBytes); });
   });
   turns.Run(11);
+  if (shared) {
+    turns.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.85});
+    turns.AddRow({measure, "GiB/s", "raw TCP"});
+    return;
+  }
   turns.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.9});
   turns.AddRow({measure, "GiB/s", "raw Unix socket"});
   turns.AddRow({measure, "GiB/s", "memcpy"});
@@ -48,7 +54,7 @@ void ServerMemory(Bench& bench) {
   if (!bench.Wants(measure)) return;
   constexpr int64_t kBytes = 1024 * kMiB;
   const auto daemon = Check(integration::DaemonProcess::Start({"--devices=cpu"}));
-  const Client client = Check(Client::Connect(daemon->address()));
+  const Client client = Check(Client::Connect(daemon->address(), {.shared_memory = false}));
   std::vector<uint8_t> data(kBytes, 1);
   const int64_t before = daemon->MemoryBytes("VmRSS");
   const Tensor tensor =
@@ -68,7 +74,7 @@ void BandwidthOverSize(Bench& bench) {
   }
   RawConnection tcp(RawTcpAddress(bench.echo()));
   for (int64_t size = 4096; size <= 256 * kMiB; size *= 4) {
-    Transfer transfer(bench.Connect(), size);
+    Transfer transfer(bench.Connect({.shared_memory = false}), size);
     const int repeats = static_cast<int>(std::clamp<int64_t>(16 * kMiB / size, 3, 100));
     std::vector<std::vector<double>> rates(series.size());
     for (int i = 0; i < repeats; ++i) {
@@ -87,8 +93,10 @@ void BandwidthOverSize(Bench& bench) {
 }  // namespace
 
 void TransferCases(Bench& bench) {
-  Direction(bench, /*up=*/true);
-  Direction(bench, /*up=*/false);
+  for (bool shared : {false, true}) {
+    Direction(bench, /*up=*/true, shared);
+    Direction(bench, /*up=*/false, shared);
+  }
   ServerMemory(bench);
   BandwidthOverSize(bench);
 }

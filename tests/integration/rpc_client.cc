@@ -64,16 +64,20 @@ class ReadCallImpl : public ReadCall {
   std::unique_ptr<grpc::ClientReader<v1::ReadResponse>> reader_;
 };
 
-class StreamCallImpl : public StreamCall {
+// Any bidirectional stream.
+template <typename Call, typename Request, typename Response>
+class StreamCallImpl : public Call {
  public:
-  StreamCallImpl(v1::TensorService::Stub& stub, double deadline_seconds) {
+  template <typename Start>
+  StreamCallImpl(const Start& start, double deadline_seconds) {
     SetDeadline(context_, deadline_seconds);
-    stream_ = stub.SessionStream(&context_);
+    stream_ = start(&context_);
   }
-  bool Send(const v1::SessionStreamRequest& message) override { return stream_->Write(message); }
+  ~StreamCallImpl() override { context_.TryCancel(); }
+  bool Send(const Request& message) override { return stream_->Write(message); }
   void HalfClose() override { stream_->WritesDone(); }
-  std::optional<v1::SessionStreamResponse> Next() override {
-    v1::SessionStreamResponse message;
+  std::optional<Response> Next() override {
+    Response message;
     if (!stream_->Read(&message)) return std::nullopt;
     return message;
   }
@@ -82,8 +86,7 @@ class StreamCallImpl : public StreamCall {
 
  private:
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::SessionStreamRequest, v1::SessionStreamResponse>>
-      stream_;
+  std::unique_ptr<grpc::ClientReaderWriter<Request, Response>> stream_;
 };
 
 grpc::ByteBuffer ToByteBuffer(const std::string& bytes) {
@@ -166,7 +169,17 @@ std::unique_ptr<ReadCall> RpcClient::Read(const v1::ReadRequest& request) {
 }
 
 std::unique_ptr<StreamCall> RpcClient::SessionStream() {
-  return std::make_unique<StreamCallImpl>(*connection_->stub, deadline_seconds_);
+  return std::make_unique<
+      StreamCallImpl<StreamCall, v1::SessionStreamRequest, v1::SessionStreamResponse>>(
+      [this](grpc::ClientContext* context) { return connection_->stub->SessionStream(context); },
+      deadline_seconds_);
+}
+
+std::unique_ptr<SharedMemoryCall> RpcClient::SharedMemory() {
+  return std::make_unique<
+      StreamCallImpl<SharedMemoryCall, v1::SharedMemoryRequest, v1::SharedMemoryResponse>>(
+      [this](grpc::ClientContext* context) { return connection_->stub->SharedMemory(context); },
+      deadline_seconds_);
 }
 
 absl::StatusOr<std::string> RpcClient::Health(const std::string& service) {

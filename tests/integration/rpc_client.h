@@ -50,6 +50,18 @@ class StreamCall {
   virtual void Cancel() = 0;
 };
 
+// A ring of shared memory.
+class SharedMemoryCall {
+ public:
+  virtual ~SharedMemoryCall() = default;
+  virtual bool Send(const v1::SharedMemoryRequest& message) = 0;
+  virtual void HalfClose() = 0;
+  // The next message; none at the end.
+  virtual std::optional<v1::SharedMemoryResponse> Next() = 0;
+  virtual absl::Status Finish() = 0;
+  virtual void Cancel() = 0;
+};
+
 class RpcClient {
  public:
   explicit RpcClient(const std::string& address);
@@ -74,6 +86,7 @@ class RpcClient {
   std::unique_ptr<WriteCall> Write();
   std::unique_ptr<ReadCall> Read(const v1::ReadRequest& request);
   std::unique_ptr<StreamCall> SessionStream();
+  std::unique_ptr<SharedMemoryCall> SharedMemory();
 
   // The health service's word for a service: "SERVING", "NOT_SERVING"; NOT_FOUND as it comes.
   absl::StatusOr<std::string> Health(const std::string& service);

@@ -1,0 +1,93 @@
+#include "tensord/client/internal/shared_memory.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "tensord/common/boot_id.h"
+
+namespace tensord::internal {
+namespace {
+
+// Smaller transfers gain nothing over the connection, and aren't worth opening a ring for.
+constexpr size_t kLeastBytes = 512 * 1024;
+constexpr size_t kLeastBytesToOpen = 4 * 1024 * 1024;
+// What the server grants a session; more threads than that take the connection.
+constexpr int kMaxRings = 2;
+
+bool SwitchedOff() {
+  const char* value = std::getenv("TENSORD_SHARED_MEMORY");
+  return value != nullptr && std::string(value) == "0";
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(std::shared_ptr<grpc::Channel> channel, CallRegistry* calls)
+    : stub_(v1::TensorService::NewStub(std::move(channel))), calls_(calls) {}
+
+void SharedMemory::Enable(const std::string& boot_id) {
+  const bool same_host = !boot_id.empty() && boot_id == BootId() && !SwitchedOff();
+  MutexLock lock(&mu_);
+  enabled_ = same_host;
+}
+
+std::optional<grpc::Status> SharedMemory::Upload(const v1::WriteSpec& spec,
+                                                 absl::Span<const uint8_t> data,
+                                                 const Progress& progress) {
+  std::unique_ptr<SharedRing> ring = Take(spec.session(), data.size());
+  if (ring == nullptr) return std::nullopt;
+  const grpc::Status status = ring->Upload(spec, data, progress);
+  if (!status.ok()) ring.reset();
+  GiveBack(std::move(ring));
+  return status;
+}
+
+std::optional<grpc::Status> SharedMemory::Download(const v1::ReadRequest& request,
+                                                   absl::Span<uint8_t> out,
+                                                   const Progress& progress) {
+  std::unique_ptr<SharedRing> ring = Take(request.session(), out.size());
+  if (ring == nullptr) return std::nullopt;
+  const grpc::Status status = ring->Download(request, out, progress);
+  if (!status.ok()) ring.reset();
+  GiveBack(std::move(ring));
+  return status;
+}
+
+std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_t bytes) {
+  if (bytes < kLeastBytes) return nullptr;
+  {
+    MutexLock lock(&mu_);
+    if (!enabled_ || closed_) return nullptr;
+    if (!idle_.empty()) {
+      std::unique_ptr<SharedRing> ring = std::move(idle_.back());
+      idle_.pop_back();
+      return ring;
+    }
+    if (bytes < kLeastBytesToOpen || rings_ == kMaxRings) return nullptr;
+    ++rings_;
+  }
+  absl::StatusOr<std::unique_ptr<SharedRing>> ring = SharedRing::Open(stub_.get(), session, calls_);
+  if (ring.ok()) return *std::move(ring);
+  GiveBack(nullptr);
+  MutexLock lock(&mu_);
+  // Too many rings now may be fewer later; everything else stays as it is.
+  if (!absl::IsResourceExhausted(ring.status())) enabled_ = false;
+  return nullptr;
+}
+
+void SharedMemory::GiveBack(std::unique_ptr<SharedRing> ring) {
+  MutexLock lock(&mu_);
+  if (ring != nullptr && !closed_) {
+    idle_.push_back(std::move(ring));
+  } else {
+    --rings_;
+  }
+}
+
+void SharedMemory::Close() {
+  std::vector<std::unique_ptr<SharedRing>> closed;
+  MutexLock lock(&mu_);
+  closed_ = true;
+  closed.swap(idle_);
+}
+
+}  // namespace tensord::internal
