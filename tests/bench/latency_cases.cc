@@ -67,7 +67,7 @@ void OneOpBesideAnUpload(Bench& bench) {
   const std::string median = "one op and its result beside a 1 GiB upload, p50";
   const std::string tail = "one op and its result beside a 1 GiB upload, p99";
   if (!bench.WantsAny({median, tail})) return;
-  const Client client = bench.Connect();
+  const Client client = bench.Connect({.shared_memory = false});
   const Device device = Cpu(client);
   const Tensor x = Ones(device, {kSmall});
   const std::vector<float> big(256 * kMiB, 1.0f);

@@ -1,7 +1,6 @@
 """Dask with one worker process on this machine. Protocol: peer.h."""
 
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -67,7 +66,6 @@ def main():
     client.close()
     cluster.close()
     folder.cleanup()
-    os._exit(0)
 
 
 if __name__ == "__main__":
