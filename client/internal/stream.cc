@@ -107,6 +107,8 @@ void Stream::Help() {
     stand_back_until_ = Clock::time_point();
     standing_back_.store(false, std::memory_order_relaxed);
   }
+  // What was put off while nobody polled, or behind a thread that polls for itself, goes now.
+  if (!writing_.load()) Send();
   changed_.Signal();
 }
 
@@ -129,9 +131,11 @@ absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
   bool wake = false;
   {
     MutexLock lock(&mu_);
-    if (--waiting_ == 0) {
+    // Where the stream's own thread polls, it is asleep there: it can't take care of what is put
+    // off.
+    if (--waiting_ == 0 && !polled_) {
       StandBackLocked();
-      wake = dozing_ && !polled_;
+      wake = dozing_;
     }
   }
   if (wake) changed_.Signal();

@@ -1,5 +1,6 @@
 #include "tensord/server/device/executor.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tensord::server {
@@ -45,9 +46,20 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
 
 bool Executor::TryEnter() {
   MutexLock lock(&mu_);
-  // Somebody else's turn isn't long: that is what it is for.
-  while (entered_ && ready_.empty()) left_.Wait(&mu_);
-  if (running_ || !ready_.empty()) return false;
+  if (!ready_.empty()) return false;
+  if (entered_) {
+    // Somebody else's turn isn't long: that is what it is for. First come, first served, or whoever
+    // has much to do would come back before the others wake up.
+    bool mine = false;
+    turns_.push_back(&mine);
+    while (!mine && ready_.empty()) left_.Wait(&mu_);
+    if (!mine) {
+      turns_.erase(std::find(turns_.begin(), turns_.end(), &mine));
+      return false;
+    }
+  } else if (running_) {
+    return false;
+  }
   entered_ = running_ = true;
   contended_.store(false, std::memory_order_relaxed);
   return true;
@@ -57,12 +69,17 @@ void Executor::Leave() {
   bool work = false;
   {
     MutexLock lock(&mu_);
-    entered_ = running_ = false;
     work = !ready_.empty();
-    if (!work) idle_.SignalAll();
+    if (!work && !turns_.empty()) {
+      *turns_.front() = true;  // entered_ stays, on behalf of the next
+      turns_.pop_front();
+    } else {
+      entered_ = running_ = false;
+      if (!work) idle_.SignalAll();
+    }
   }
   if (work) wake_.Signal();
-  left_.Signal();
+  left_.SignalAll();
 }
 
 bool Executor::Drain() {

@@ -77,7 +77,8 @@ class Executor {
   bool running_ ABSL_GUARDED_BY(mu_) = false;                     // tasks, or whoever holds a Turn
   bool entered_ ABSL_GUARDED_BY(mu_) = false;                     // a Turn is held
   CondVar left_;
-  std::atomic<bool> contended_{false};  // ready_ has something while a Turn is held
+  std::deque<bool*> turns_ ABSL_GUARDED_BY(mu_);  // who waits for a Turn, to be set for the next
+  std::atomic<bool> contended_{false};            // ready_ has something while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
   std::thread thread_;

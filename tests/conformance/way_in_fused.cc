@@ -1,5 +1,6 @@
 // In process, each op followed by one that changes nothing, both given before either may run: where
 // the op can be part of a chain, it runs fused.
+#include <thread>
 #include <utility>
 
 #include "tensord/tests/conformance/engine_way_in.h"
@@ -23,7 +24,10 @@ class FusedWayIn : public EngineWayIn {
     executor.Drain();
     // The executor's thread may be on its way out of its last task.
     server::Executor::Turn turn;
-    for (int i = 0; i < 100000 && !turn.held(); ++i) turn = server::Executor::Turn(&executor);
+    for (int i = 0; i < 100000 && !turn.held(); ++i) {
+      std::this_thread::yield();
+      turn = server::Executor::Turn(&executor);
+    }
     executor.Post(session->lane(*slot), [] {});  // what comes now waits behind it
     TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
     const server::Handle inputs[] = {condition, request.output, request.output};

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tensord/server/device/cpu/cpu_device.h"
@@ -25,7 +26,10 @@ struct Link {
 Executor::Turn TakeTurn(Executor& executor) {
   executor.Drain();
   Executor::Turn turn;
-  for (int i = 0; i < 100000 && !turn.held(); ++i) turn = Executor::Turn(&executor);
+  for (int i = 0; i < 100000 && !turn.held(); ++i) {
+    std::this_thread::yield();
+    turn = Executor::Turn(&executor);
+  }
   return turn;
 }
 
