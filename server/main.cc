@@ -25,7 +25,7 @@ namespace {
 // mapping each anew, which costs a third of the bandwidth.
 void TuneMalloc() {
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_TOP_PAD, 4 << 20);
   // One thread allocates a chunk and another frees it: each of several arenas would keep its own.
   mallopt(M_ARENA_MAX, 1);

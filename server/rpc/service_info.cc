@@ -43,6 +43,7 @@ TensorServiceImpl::Reactor* TensorServiceImpl::GetServerInfo(Context* call,
   response->add_features("session-stream");
   response->add_features("bulk-streams");
   if (context_->cuda_unavailable_reason.empty()) response->add_features("cuda");
+  if (!context_->boot_id.empty()) response->add_features("shared-memory");
   response->set_epoch(epoch_);
   response->set_max_message_bytes(context_->limits.max_message_bytes);
   response->set_host_name(host_name_);
