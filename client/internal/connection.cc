@@ -48,9 +48,10 @@ absl::Status CheckAddress(absl::string_view address) {
 }
 
 Session::Connection::Connection(const std::string& address, const ConnectOptions& options)
-    : command_channel(MakeChannel(address, options)),
+    : question_channel(MakeChannel(address, options)),
+      command_channel(MakeChannel(address, options)),
       bulk_channel(MakeChannel(address, options)),
-      stub(v1::TensorService::NewStub(command_channel)),
+      stub(v1::TensorService::NewStub(question_channel)),
       command_stub(command_channel),
       bulk_stub(bulk_channel),
       queue(std::max<int64_t>(options.max_pending_commands, 1),

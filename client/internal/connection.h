@@ -27,7 +27,9 @@ absl::Status CheckAddress(absl::string_view address);
 struct Session::Connection {
   Connection(const std::string& address, const ConnectOptions& options);
 
-  // Bulk data has a connection of its own, so that commands don't queue behind it.
+  // Bulk data has a connection of its own, so that commands don't queue behind it, and so have
+  // questions: on the server, a connection wakes up every thread that has served a call on it.
+  const std::shared_ptr<grpc::Channel> question_channel;
   const std::shared_ptr<grpc::Channel> command_channel;
   const std::shared_ptr<grpc::Channel> bulk_channel;
   const std::unique_ptr<v1::TensorService::Stub> stub;

@@ -65,7 +65,7 @@ class Stream {
   // commands have come together: each costs both ends a thread's wake-up.
   static constexpr auto kHold = std::chrono::microseconds(100);
   static constexpr int64_t kMostHeld = 4096;
-  static constexpr auto kStandBack = std::chrono::microseconds(200);
+  static constexpr auto kStandBack = std::chrono::milliseconds(1);
 
   enum class Event : intptr_t { kStarted = 1, kWritten, kRead, kFinished };
   using Clock = std::chrono::steady_clock;

@@ -40,10 +40,13 @@ constexpr int kMaxConcurrentCalls = 1024;
 // After gRPC's own end of a call its last events come at once.
 constexpr auto kStreamsEndTimeout = std::chrono::seconds(5);
 
-// Threads that serve session streams, and run what is brief.
+// Threads that serve session streams, and run what is brief. More of them than are needed wake one
+// another: gRPC has them watch each other's connections.
 int NumStreamQueues() {
   constexpr int kMost = 8;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMost);
+  constexpr int kCoresPerQueue = 4;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / kCoresPerQueue, 1,
+                    kMost);
 }
 
 // How often a server that drains looks whether its calls have ended.
