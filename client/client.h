@@ -34,8 +34,9 @@ struct ConnectOptions {
   // What may be under way before a call waits for the server to take something in.
   int64_t max_pending_commands = 64 * 1024;
   int64_t max_pending_bytes = 64 * 1024 * 1024;
-  // Large transfers to and from a server on the same host go through memory that it shares with this
-  // program, where both can; otherwise, or where TENSORD_SHARED_MEMORY=0 is set, over the connection.
+  // Large transfers to and from a server on the same host go through memory that it shares with
+  // this program, where both can; otherwise, or where TENSORD_SHARED_MEMORY=0 is set, over the
+  // connection.
   bool shared_memory = true;
 };
 

@@ -39,7 +39,7 @@ struct MemoryStats {
   // Held by buffers now: the sum of their size_bytes(), and of what a backend keeps beside them to
   // be faster and gives up when somebody needs the room.
   int64_t used_bytes = 0;
-  int64_t peak_bytes = 0;   // the most that used_bytes has been
+  int64_t peak_bytes = 0;  // the most that used_bytes has been
 };
 
 // A dense row-major operand of a kernel.

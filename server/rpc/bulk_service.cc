@@ -21,7 +21,7 @@ int NumQueues() {
 BulkService::BulkService(ServiceContext* context, TensorServiceBase* rpc,
                          grpc::ServerBuilder* builder)
     : context_{.service = context, .rpc = rpc} {
-  for (int i = 0; i < NumQueues(); ++i) queues_.push_back(std::make_unique<BulkQueue>(builder));
+  for (int i = 0; i < NumQueues(); ++i) queues_.push_back(std::make_unique<CallQueue>(builder));
 }
 
 void BulkService::Start() {

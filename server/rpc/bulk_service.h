@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tensord/common/mutex.h"
-#include "tensord/server/rpc/bulk_queue.h"
+#include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/lent_memory.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/shared_rings.h"
@@ -29,9 +29,9 @@ struct BulkContext {
 };
 
 // Have `queue` wait for a client's call, and then for the next one.
-void AwaitWrite(BulkContext* context, BulkQueue* queue);
-void AwaitRead(BulkContext* context, BulkQueue* queue);
-void AwaitSharedMemory(BulkContext* context, BulkQueue* queue);
+void AwaitWrite(BulkContext* context, CallQueue* queue);
+void AwaitRead(BulkContext* context, CallQueue* queue);
+void AwaitSharedMemory(BulkContext* context, CallQueue* queue);
 
 class BulkService {
  public:
@@ -56,7 +56,7 @@ class BulkService {
 
  private:
   BulkContext context_;
-  std::vector<std::unique_ptr<BulkQueue>> queues_;
+  std::vector<std::unique_ptr<CallQueue>> queues_;
 };
 
 }  // namespace tensord::server

@@ -18,10 +18,10 @@ constexpr int64_t kChunkBytes = 512 << 10;
 
 // One chunk is on its way while the next is read from the device: no more than two are held, and
 // none where the host can reach the tensor's memory.
-class ReadCall final : public BulkCall {
+class ReadCall final : public QueuedCall {
  public:
-  ReadCall(BulkContext* bulk, BulkQueue* queue)
-      : BulkCall(queue), bulk_(bulk), writer_(&context()) {
+  ReadCall(BulkContext* bulk, CallQueue* queue)
+      : QueuedCall(queue), bulk_(bulk), writer_(&context()) {
     bulk_->rpc->RequestRead(&context(), &request_bytes_, &writer_, queue->get(), queue->get(),
                             Begin(kCalled));
   }
@@ -172,6 +172,6 @@ class ReadCall final : public BulkCall {
 
 }  // namespace
 
-void AwaitRead(BulkContext* context, BulkQueue* queue) { new ReadCall(context, queue); }
+void AwaitRead(BulkContext* context, CallQueue* queue) { new ReadCall(context, queue); }
 
 }  // namespace tensord::server

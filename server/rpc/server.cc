@@ -168,7 +168,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   bulk_ = std::make_unique<BulkService>(&context_, &service_, &builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumStreamQueues(); ++i) {
-    stream_queues_.push_back(std::make_unique<BulkQueue>(&builder, spin));
+    stream_queues_.push_back(std::make_unique<CallQueue>(&builder, spin));
   }
   if (bulk_->shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();

@@ -67,7 +67,7 @@ class Server {
   ServiceContext context_;
   TensorServiceImpl service_;
   std::unique_ptr<BulkService> bulk_;
-  std::vector<std::unique_ptr<BulkQueue>> stream_queues_;
+  std::vector<std::unique_ptr<CallQueue>> stream_queues_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<std::string> addresses_;
 };

@@ -46,10 +46,10 @@ void SessionStream::Event::Happened(bool ok) {
   stream->LetGoIfOver();
 }
 
-SessionStream::SessionStream(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue)
+SessionStream::SessionStream(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue)
     : context_(context), rpc_(rpc), queue_(queue), wire_(&call_) {}
 
-void SessionStream::Await(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue) {
+void SessionStream::Await(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue) {
   const std::shared_ptr<SessionStream> stream(new SessionStream(context, rpc, queue));
   stream->call_.AsyncNotifyWhenDone(stream->done_.Begin(nullptr));
   rpc->RequestSessionStream(&stream->call_, &stream->wire_, queue->get(), queue->get(),

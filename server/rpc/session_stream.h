@@ -9,7 +9,7 @@
 
 #include "tensord/common/mutex.h"
 #include "tensord/server/engine/packed_ops.h"
-#include "tensord/server/rpc/bulk_queue.h"
+#include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/session.h"
 #include "tensord/v1/tensord.grpc.pb.h"
@@ -24,7 +24,7 @@ namespace tensord::server {
 class SessionStream final : public std::enable_shared_from_this<SessionStream> {
  public:
   // Has `queue` wait for a client's stream, and then for the next one.
-  static void Await(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue);
+  static void Await(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue);
 
   // Takes no more in, answers what has been taken in, ends with UNAVAILABLE. Thread-safe.
   void Drain();
@@ -51,7 +51,7 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
     std::shared_ptr<SessionStream> stream_;
   };
 
-  SessionStream(ServiceContext* context, TensorServiceBase* rpc, BulkQueue* queue);
+  SessionStream(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue);
 
   void OnCalled(bool ok);
   void OnRead(bool ok);
@@ -93,7 +93,7 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
 
   ServiceContext* const context_;
   TensorServiceBase* const rpc_;
-  BulkQueue* const queue_;
+  CallQueue* const queue_;
   grpc::ServerContext call_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> wire_;
   Event called_{&SessionStream::OnCalled};

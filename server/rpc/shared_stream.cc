@@ -22,9 +22,10 @@ namespace {
 using Request = v1::SharedMemoryRequest;
 using Response = v1::SharedMemoryResponse;
 
-class SharedCall final : public BulkCall {
+class SharedCall final : public QueuedCall {
  public:
-  SharedCall(BulkContext* bulk, BulkQueue* queue) : BulkCall(queue), bulk_(bulk), rpc_(&context()) {
+  SharedCall(BulkContext* bulk, CallQueue* queue)
+      : QueuedCall(queue), bulk_(bulk), rpc_(&context()) {
     bulk_->rpc->RequestSharedMemory(&context(), &rpc_, queue->get(), queue->get(), Begin(kCalled));
   }
 
@@ -324,6 +325,6 @@ class SharedCall final : public BulkCall {
 
 }  // namespace
 
-void AwaitSharedMemory(BulkContext* context, BulkQueue* queue) { new SharedCall(context, queue); }
+void AwaitSharedMemory(BulkContext* context, CallQueue* queue) { new SharedCall(context, queue); }
 
 }  // namespace tensord::server

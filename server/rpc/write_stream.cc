@@ -14,10 +14,10 @@ namespace tensord::server {
 namespace {
 
 // One message lands while gRPC brings in the next: no more than two are held.
-class WriteCall final : public BulkCall {
+class WriteCall final : public QueuedCall {
  public:
-  WriteCall(BulkContext* bulk, BulkQueue* queue)
-      : BulkCall(queue), bulk_(bulk), reader_(&context()), upload_(bulk->service) {
+  WriteCall(BulkContext* bulk, CallQueue* queue)
+      : QueuedCall(queue), bulk_(bulk), reader_(&context()), upload_(bulk->service) {
     bulk_->rpc->RequestWrite(&context(), &reader_, queue->get(), queue->get(), Begin(kCalled));
   }
 
@@ -46,7 +46,7 @@ class WriteCall final : public BulkCall {
     }
   }
 
-  void StartRead() { reader_.Read(&incoming_, BulkCall::Begin(kRead)); }
+  void StartRead() { reader_.Read(&incoming_, QueuedCall::Begin(kRead)); }
 
   // Takes up what has come in, where nothing is under way with what came before.
   void GoOn() {
@@ -84,7 +84,7 @@ class WriteCall final : public BulkCall {
       return;
     }
     busy_ = true;
-    BulkCall::Begin(kWoken);
+    QueuedCall::Begin(kWoken);
     const absl::Status waiting =
         upload_.Await(chunk_.spec, [this, wait = wait_](const absl::Status& received) {
           if (!wait.End()) return;
@@ -118,7 +118,7 @@ class WriteCall final : public BulkCall {
       return GoOn();
     }
     busy_ = true;
-    BulkCall::Begin(kWoken);
+    QueuedCall::Begin(kWoken);
     bulk_->service->workers->Post([this] {  // may wait for the device
       staging_.resize(chunk_.data_bytes);
       CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, staging_.data());
@@ -141,13 +141,13 @@ class WriteCall final : public BulkCall {
     v1::Tensor response;
     ToProto(**tensor, &response);
     finished_ = true;
-    reader_.Finish(EncodeMessage(response), grpc::Status::OK, BulkCall::Begin(kFinished));
+    reader_.Finish(EncodeMessage(response), grpc::Status::OK, QueuedCall::Begin(kFinished));
   }
 
   void Fail(const absl::Status& status) {
     upload_.Fail(status);
     finished_ = true;
-    reader_.FinishWithError(ToGrpc(status), BulkCall::Begin(kFinished));
+    reader_.FinishWithError(ToGrpc(status), QueuedCall::Begin(kFinished));
   }
 
   BulkContext* const bulk_;
@@ -167,6 +167,6 @@ class WriteCall final : public BulkCall {
 
 }  // namespace
 
-void AwaitWrite(BulkContext* context, BulkQueue* queue) { new WriteCall(context, queue); }
+void AwaitWrite(BulkContext* context, CallQueue* queue) { new WriteCall(context, queue); }
 
 }  // namespace tensord::server

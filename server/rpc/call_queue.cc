@@ -1,4 +1,4 @@
-#include "tensord/server/rpc/bulk_queue.h"
+#include "tensord/server/rpc/call_queue.h"
 
 #include <chrono>
 #include <future>
@@ -7,7 +7,7 @@
 
 namespace tensord::server {
 
-BulkCall::BulkCall(BulkQueue* queue) : queue_(queue) {
+QueuedCall::QueuedCall(CallQueue* queue) : queue_(queue) {
   for (int step = 0; step < kNumSteps; ++step) {
     tags_[step].call = this;
     tags_[step].step = static_cast<Step>(step);
@@ -15,21 +15,21 @@ BulkCall::BulkCall(BulkQueue* queue) : queue_(queue) {
   context_.AsyncNotifyWhenDone(static_cast<QueueEvent*>(&tags_[kDone]));
 }
 
-void* BulkCall::Begin(Step step) {
+void* QueuedCall::Begin(Step step) {
   ++outstanding_;
   HandOver(this);
   return static_cast<QueueEvent*>(&tags_[step]);
 }
 
-void BulkCall::Abandon(Step /*step*/) { --outstanding_; }
+void QueuedCall::Abandon(Step /*step*/) { --outstanding_; }
 
-void BulkCall::Wake() {
+void QueuedCall::Wake() {
   HandOver(this);
   alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
              static_cast<QueueEvent*>(&tags_[kWoken]));
 }
 
-void BulkCall::Proceed(Step step, bool ok) {
+void QueuedCall::Proceed(Step step, bool ok) {
   TakeOver(this);
   --outstanding_;
   if (step == kCalled && ok) {
@@ -45,7 +45,7 @@ void BulkCall::Proceed(Step step, bool ok) {
   }
 }
 
-void BulkQueue::Settle() {
+void CallQueue::Settle() {
   class Marker final : public QueueEvent {
    public:
     void Happened(bool /*ok*/) override { reached_.set_value(); }
@@ -61,11 +61,11 @@ void BulkQueue::Settle() {
   marker.Await();
 }
 
-void BulkQueue::Start() {
+void CallQueue::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
-BulkQueue::~BulkQueue() {
+CallQueue::~CallQueue() {
   queue_->Shutdown();
   if (thread_.joinable()) {
     thread_.join();
@@ -74,13 +74,13 @@ BulkQueue::~BulkQueue() {
   }
 }
 
-void BulkQueue::Run() {
+void CallQueue::Run() {
   void* tag = nullptr;
   bool ok = false;
   while (Next(&tag, &ok)) static_cast<QueueEvent*>(tag)->Happened(ok);
 }
 
-bool BulkQueue::Next(void** tag, bool* ok) {
+bool CallQueue::Next(void** tag, bool* ok) {
   if (spin_.count() > 0) {
     const auto until = std::chrono::steady_clock::now() + spin_;
     do {

@@ -1,5 +1,5 @@
-// Calls that move bulk data, on completion queues with threads of their own: a payload comes and
-// goes as the slices of gRPC's own buffers, and commands never queue behind it.
+// Calls on completion queues with threads of their own: a payload comes and goes as the slices of
+// gRPC's own buffers, and what a queue serves never waits behind what another does.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -12,7 +12,7 @@
 
 namespace tensord::server {
 
-class BulkQueue;
+class CallQueue;
 
 // What a queue's tags are.
 class QueueEvent {
@@ -26,15 +26,15 @@ class QueueEvent {
 
 // A call driven by the thread of one queue, on which all but Wake() runs. Made before its client
 // comes; deletes itself when the call has ended and nothing that was begun is outstanding.
-class BulkCall {
+class QueuedCall {
  public:
   // What may be outstanding, each at most once at a time.
   enum Step { kCalled, kRead, kWritten, kWoken, kFinished, kDone, kNumSteps };
 
-  explicit BulkCall(BulkQueue* queue);
-  virtual ~BulkCall() = default;
-  BulkCall(const BulkCall&) = delete;
-  BulkCall& operator=(const BulkCall&) = delete;
+  explicit QueuedCall(CallQueue* queue);
+  virtual ~QueuedCall() = default;
+  QueuedCall(const QueuedCall&) = delete;
+  QueuedCall& operator=(const QueuedCall&) = delete;
 
  protected:
   // What was begun as `step` has ended. After kCalled comes kDone once, when the call has ended for
@@ -50,21 +50,21 @@ class BulkCall {
   // Ends kWoken, begun before; from any thread.
   void Wake();
 
-  BulkQueue* queue() const { return queue_; }
+  CallQueue* queue() const { return queue_; }
   grpc::ServerContext& context() { return context_; }
 
  private:
-  friend class BulkQueue;
+  friend class CallQueue;
   struct Tag final : QueueEvent {
     void Happened(bool ok) override { call->Proceed(step, ok); }
-    BulkCall* call;
+    QueuedCall* call;
     Step step;
   };
 
   // Runs On(), and deletes the call where that was the last.
   void Proceed(Step step, bool ok);
 
-  BulkQueue* const queue_;
+  CallQueue* const queue_;
   grpc::ServerContext context_;
   grpc::Alarm alarm_;
   Tag tags_[kNumSteps];
@@ -72,15 +72,15 @@ class BulkCall {
 };
 
 // A completion queue and its thread.
-class BulkQueue {
+class CallQueue {
  public:
   // Before the server is built. `spin`: how long the thread looks for what comes next before it
   // sleeps.
-  explicit BulkQueue(grpc::ServerBuilder* builder,
+  explicit CallQueue(grpc::ServerBuilder* builder,
                      std::chrono::microseconds spin = std::chrono::microseconds(0))
       : spin_(spin), queue_(builder->AddCompletionQueue()) {}
   // The server must have been shut down.
-  ~BulkQueue();
+  ~CallQueue();
 
   // Once the server is built and the calls to come have been asked for.
   void Start();
