@@ -18,6 +18,7 @@ QueuedCall::QueuedCall(CallQueue* queue) : queue_(queue) {
 void* QueuedCall::Begin(Step step) {
   ++outstanding_;
   HandOver(this);
+  HandOver(static_cast<QueueEvent*>(&tags_[step]));
   return static_cast<QueueEvent*>(&tags_[step]);
 }
 
@@ -25,6 +26,7 @@ void QueuedCall::Abandon(Step /*step*/) { --outstanding_; }
 
 void QueuedCall::Wake() {
   HandOver(this);
+  HandOver(static_cast<QueueEvent*>(&tags_[kWoken]));
   alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
              static_cast<QueueEvent*>(&tags_[kWoken]));
 }
@@ -56,6 +58,7 @@ void CallQueue::Settle() {
   };
   Marker marker;
   grpc::Alarm alarm;
+  HandOver(static_cast<QueueEvent*>(&marker));
   alarm.Set(queue_.get(), std::chrono::system_clock::time_point(),
             static_cast<QueueEvent*>(&marker));
   marker.Await();
@@ -77,7 +80,10 @@ CallQueue::~CallQueue() {
 void CallQueue::Run() {
   void* tag = nullptr;
   bool ok = false;
-  while (Next(&tag, &ok)) static_cast<QueueEvent*>(tag)->Happened(ok);
+  while (Next(&tag, &ok)) {
+    TakeOver(tag);
+    static_cast<QueueEvent*>(tag)->Happened(ok);
+  }
 }
 
 bool CallQueue::Next(void** tag, bool* ok) {

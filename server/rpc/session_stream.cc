@@ -35,12 +35,11 @@ absl::Status CheckFetchable(const Tensor& tensor) {
 
 void* SessionStream::Event::Begin(std::shared_ptr<SessionStream> stream) {
   stream_ = std::move(stream);
-  HandOver(this);
+  HandOver(static_cast<QueueEvent*>(this));
   return static_cast<QueueEvent*>(this);
 }
 
 void SessionStream::Event::Happened(bool ok) {
-  TakeOver(this);
   const std::shared_ptr<SessionStream> stream = std::move(stream_);
   ((*stream).*handler_)(ok);
   stream->LetGoIfOver();
