@@ -19,6 +19,22 @@ absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
 }
 
+struct SizeOfValue {
+  template <typename T>
+  size_t operator()(const T& value) const {
+    return sizeof(value);
+  }
+  size_t operator()(const std::string& value) const { return value.size(); }
+  size_t operator()(const Bytes& value) const { return value.data.size(); }
+  size_t operator()(const std::vector<int64_t>& values) const { return values.size() * 8; }
+};
+
+size_t SizeOfDefinition(const std::string& op, const Attributes& attrs) {
+  size_t bytes = op.size();
+  for (const auto& [name, value] : attrs) bytes += name.size() + std::visit(SizeOfValue(), value);
+  return bytes;
+}
+
 }  // namespace
 
 absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs,
@@ -34,6 +50,12 @@ absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs
   if (num_inputs > kMaxInputs) {
     return absl::InvalidArgumentError(absl::StrCat("definition ", number, " has ", num_inputs,
                                                    " inputs, more than ", kMaxInputs));
+  }
+  definition_bytes_ += SizeOfDefinition(op, attrs);
+  if (definition_bytes_ > kMaxDefinitionBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the definitions of one stream have more than ", kMaxDefinitionBytes,
+                     " bytes; send large attributes unpacked"));
   }
   definitions_.push_back({std::move(op), std::move(attrs), std::move(device), num_inputs, {}, 0});
   return absl::OkStatus();
@@ -72,12 +94,18 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxPrograms, " programs at once on one stream; drop some"));
   }
+  if (program_ops_ + ops.size() > kMaxProgramOps) {
+    return absl::ResourceExhaustedError(absl::StrCat("the programs of one stream take more than ",
+                                                     kMaxProgramOps, " words; drop some"));
+  }
   ++last_program_;
+  const size_t ops_words = ops.size();
   absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
+  program_ops_ += ops_words;
   if (spec.ok()) {
-    programs_.emplace(number, engine_->Prepare(*spec, device));
+    programs_.emplace(number, Kept{engine_->Prepare(*spec, device), ops_words});
   } else {
-    programs_.emplace(number, spec.status());
+    programs_.emplace(number, Kept{spec.status(), ops_words});
   }
   return absl::OkStatus();
 }
@@ -88,8 +116,15 @@ absl::StatusOr<TensorRefs> PackedOps::RunProgram(uint32_t number, absl::Span<con
   if (found == programs_.end()) {
     return absl::NotFoundError(absl::StrCat("this stream has no program ", number));
   }
-  TENSORD_RETURN_IF_ERROR(found->second.status());
-  return engine_->Run(session_, *found->second, inputs, outputs);
+  TENSORD_RETURN_IF_ERROR(found->second.program.status());
+  return engine_->Run(session_, *found->second.program, inputs, outputs);
+}
+
+void PackedOps::DropProgram(uint32_t number) {
+  const auto found = programs_.find(number);
+  if (found == programs_.end()) return;
+  program_ops_ -= found->second.words;
+  programs_.erase(found);
 }
 
 absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command, Told told) {

@@ -25,6 +25,9 @@ class PackedOps {
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr uint32_t kMaxInputs = 1024;
   static constexpr uint32_t kMaxPrograms = 4096;
+  // Of all that a stream keeps: names and attributes of definitions, ops of programs.
+  static constexpr size_t kMaxDefinitionBytes = 16 << 20;
+  static constexpr size_t kMaxProgramOps = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
@@ -40,7 +43,7 @@ class PackedOps {
                           absl::Span<const uint32_t> ops, std::vector<uint32_t> outputs);
 
   // Forgets it, where there is one.
-  void DropProgram(uint32_t number) { programs_.erase(number); }
+  void DropProgram(uint32_t number);
 
   // NOT_FOUND where there is no such program; the error of making it ready.
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
@@ -65,6 +68,10 @@ class PackedOps {
     std::vector<RecipeRef> recent;  // the last few that fitted
     size_t next = 0;
   };
+  struct Kept {
+    absl::StatusOr<std::shared_ptr<Program>> program;
+    size_t words;
+  };
   // One step; `definition` is null for a drop.
   struct Step {
     Definition* definition = nullptr;
@@ -85,8 +92,10 @@ class PackedOps {
   Engine* const engine_;
   const SessionRef session_;
   std::vector<Definition> definitions_;  // number i is at i - 1
-  absl::flat_hash_map<uint32_t, absl::StatusOr<std::shared_ptr<Program>>> programs_;
+  absl::flat_hash_map<uint32_t, Kept> programs_;
   uint32_t last_program_ = 0;
+  size_t definition_bytes_ = 0;
+  size_t program_ops_ = 0;
   Handle last_handle_ = 0;             // of the batch
   DeviceSlot* likely_slot_ = nullptr;  // where the last op ran
   std::vector<TensorRef> dropped_;

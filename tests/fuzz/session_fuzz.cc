@@ -8,6 +8,7 @@
 
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/engine/engine.h"
+#include "tensord/server/engine/packed_ops.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/v1/tensord.pb.h"
@@ -31,7 +32,30 @@ struct World {
   SessionTable sessions;
 };
 
-void Take(World& world, const SessionRef& session, const v1::Command& command) {
+void TakeDefinition(PackedOps& packed, const v1::Definition& definition) {
+  absl::StatusOr<Attributes> attrs = FromProto(definition.attrs());
+  if (!attrs.ok()) return;
+  packed
+      .Define(definition.number(), definition.name(), *std::move(attrs), definition.device(),
+              definition.num_inputs())
+      .IgnoreError();
+}
+
+void TakeProgram(PackedOps& packed, const v1::Program& program) {
+  std::vector<TensorSpec> inputs;
+  for (const v1::TensorSpec& input : program.inputs()) {
+    absl::StatusOr<TensorSpec> spec = FromProto(input);
+    if (!spec.ok()) return;
+    inputs.push_back(*std::move(spec));
+  }
+  packed
+      .AddProgram(program.number(), program.device(), std::move(inputs), program.ops(),
+                  {program.outputs().begin(), program.outputs().end()})
+      .IgnoreError();
+}
+
+void Take(World& world, const SessionRef& session, PackedOps& packed, uint64_t* number,
+          const v1::Command& command) {
   switch (command.command_case()) {
     case v1::Command::kOp: {
       const v1::Op& op = command.op();
@@ -57,6 +81,23 @@ void Take(World& world, const SessionRef& session, const v1::Command& command) {
     }
     case v1::Command::kDrop:
       session->Drop(command.drop().handles());
+      for (uint32_t program : command.drop().programs()) packed.DropProgram(program);
+      return;
+    case v1::Command::kDefine:
+      TakeDefinition(packed, command.define());
+      return;
+    case v1::Command::kBatch:
+      packed
+          .Take(absl::MakeConstSpan(command.batch().words().data(), command.batch().words_size()),
+                number, [](uint64_t, Handle, const absl::StatusOr<TensorRef>&) {})
+          .IgnoreError();
+      return;
+    case v1::Command::kProgram:
+      TakeProgram(packed, command.program());
+      return;
+    case v1::Command::kRun:
+      packed.RunProgram(command.run().number(), command.run().inputs(), command.run().outputs())
+          .IgnoreError();
       return;
     default:
       return;
@@ -67,7 +108,13 @@ void RunOne(const v1::SessionStreamRequest& request) {
   static World* const world = new World();
   absl::StatusOr<SessionRef> session = world->sessions.Open(0, "fuzz");
   if (!session.ok()) std::abort();
-  for (const v1::Command& command : request.commands()) Take(*world, *session, command);
+  {
+    PackedOps packed(&world->engine, *session);  // programs go with their stream
+    uint64_t number = 0;
+    for (const v1::Command& command : request.commands()) {
+      Take(*world, *session, packed, &number, command);
+    }
+  }
   for (DeviceSlot* slot : world->engine.slots()) slot->executor->Drain();
   if (!world->sessions.Close((*session)->id()).ok()) std::abort();
   session->reset();

@@ -83,6 +83,26 @@ TEST_F(PackedOpsTest, DefinitionsComeInOrder) {
   ExpectError(packed_.Define(1, "neg", {}, "", 1), Code::kInvalidArgument, {"2"});
 }
 
+TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
+  using Code = absl::StatusCode;
+  const Attributes large{{"data", Bytes{std::string(1 << 20, 'x')}}};
+  uint32_t number = 0;
+  absl::Status status;
+  while (status.ok() && number < 100) status = packed_.Define(++number, "neg", large, "", 1);
+  ExpectError(status, Code::kResourceExhausted, {"definitions"});
+  EXPECT_LE(number, 17u);
+
+  const std::vector<uint32_t> ops(1 << 18, 1);
+  status = absl::OkStatus();
+  for (number = 0; status.ok() && number < 100;) {
+    status = packed_.AddProgram(++number, "cpu:0", {}, ops, {0});
+  }
+  ExpectError(status, Code::kResourceExhausted, {"programs"});
+  EXPECT_EQ(number, 5u);
+  packed_.DropProgram(1);
+  EXPECT_TRUE(packed_.AddProgram(number, "cpu:0", {}, ops, {0}).ok());
+}
+
 TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
   ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
   for (int round = 0; round < 2; ++round) {
