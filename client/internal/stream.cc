@@ -136,6 +136,9 @@ absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
     if (--waiting_ == 0 && !polled_) {
       StandBackLocked();
       wake = dozing_;
+    } else if (!polled_) {
+      stand_back_until_ = Clock::time_point();  // others still wait for theirs
+      wake = true;
     }
   }
   if (wake) changed_.Signal();

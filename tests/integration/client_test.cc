@@ -205,6 +205,22 @@ TEST_F(ClientTest, ManyThreadsShareAClient) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// One of those that wait looks out for all; when it has its answer another must.
+TEST_F(ClientTest, ManyThreadsWaitAtOnce) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([this, t] {
+      Tensor x = Full(first_, {16}, t);
+      for (int i = 1; i <= 100; ++i) {
+        x = x + 1;
+        const auto values = x.Read<int64_t>();
+        ASSERT_TRUE(values.ok() && (*values)[0] == t + i) << values.status();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {
   if (client_.info().cuda_unavailable_reason.empty()) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(client_.TryDevice(), first_);
