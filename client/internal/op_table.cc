@@ -7,6 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/hash/hash.h"
+#include "tensord/common/key.h"
 #include "tensord/common/op_schema.h"
 #include "tensord/common/status_macros.h"
 
@@ -16,49 +17,20 @@ namespace {
 // Attributes longer than this (a constant's elements) are not kept.
 constexpr size_t kMaxKeyBytes = 512;
 
-template <typename T>
-void AppendRaw(T value, std::string* key) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-void AppendText(absl::string_view text, std::string* key) {
-  AppendRaw(text.size(), key);
-  key->append(text.data(), text.size());
-}
-
-struct ValueAppender {
-  std::string* key;
-  template <typename T>
-  void operator()(const T& value) const {
-    AppendRaw(value, key);
-  }
-  void operator()(const std::string& value) const { AppendText(value, key); }
-  void operator()(const Bytes& value) const { AppendText(value.data, key); }
-  void operator()(const std::vector<int64_t>& values) const {
-    AppendRaw(values.size(), key);
-    for (int64_t value : values) AppendRaw(value, key);
-  }
-};
-
 std::string KeyOf(const TensorSpec& spec) {
   std::string key;
-  AppendRaw(spec.dtype, &key);
-  for (int64_t dim : spec.shape.dims()) AppendRaw(dim, &key);
+  AppendKey(spec.dtype, &key);
+  for (int64_t dim : spec.shape.dims()) AppendKey(dim, &key);
   return key;
 }
 
 std::string KeyOf(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
                   const Attributes& attrs) {
   std::string key;
-  AppendText(op, &key);
-  AppendRaw(inputs.size(), &key);
-  for (const NumberedSpec* input : inputs) AppendRaw(input->number, &key);
-  for (const auto& [name, value] : attrs) {
-    AppendText(name, &key);
-    AppendRaw(value.index(), &key);
-    std::visit(ValueAppender{&key}, value);
-  }
+  AppendKeyText(op, &key);
+  AppendKey(inputs.size(), &key);
+  for (const NumberedSpec* input : inputs) AppendKey(input->number, &key);
+  AppendKey(attrs, &key);
   return key;
 }
 
@@ -86,7 +58,7 @@ const NumberedSpec* OpTable::Number(const TensorSpec& spec) {
 absl::StatusOr<OpTable::Definition> OpTable::Define(absl::string_view op, size_t num_inputs,
                                                     const Attributes& attrs) {
   std::string key = KeyOf(op, {}, attrs);
-  AppendRaw(num_inputs, &key);
+  AppendKey(num_inputs, &key);
   const auto found = for_programs_.find(key);
   if (found != for_programs_.end()) return Definition{found->second, false};
   if (definitions_ == kMaxDefinitions) {

@@ -5,52 +5,24 @@
 #include <type_traits>
 #include <utility>
 
+#include "tensord/common/key.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::server {
 namespace {
 
-template <typename T>
-void AppendRaw(T value, std::string* key) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-void AppendText(absl::string_view text, std::string* key) {
-  AppendRaw(text.size(), key);
-  key->append(text.data(), text.size());
-}
-
-struct ValueAppender {
-  std::string* key;
-  template <typename T>
-  void operator()(const T& value) const {
-    AppendRaw(value, key);
-  }
-  void operator()(const std::string& value) const { AppendText(value, key); }
-  void operator()(const Bytes& value) const { AppendText(value.data, key); }
-  void operator()(const std::vector<int64_t>& values) const {
-    AppendRaw(values.size(), key);
-    for (int64_t value : values) AppendRaw(value, key);
-  }
-};
-
 std::string KeyOf(absl::string_view op, absl::Span<const TensorSpec> inputs,
                   const Attributes& attrs, const DeviceSlot* slot) {
   std::string key;
-  AppendRaw(slot, &key);
-  AppendText(op, &key);
-  AppendRaw(inputs.size(), &key);
+  AppendKey(slot, &key);
+  AppendKeyText(op, &key);
+  AppendKey(inputs.size(), &key);
   for (const TensorSpec& input : inputs) {
-    AppendRaw(input.dtype, &key);
-    AppendRaw(input.shape.rank(), &key);
-    for (int64_t dim : input.shape.dims()) AppendRaw(dim, &key);
+    AppendKey(input.dtype, &key);
+    AppendKey(input.shape.rank(), &key);
+    for (int64_t dim : input.shape.dims()) AppendKey(dim, &key);
   }
-  for (const auto& [name, value] : attrs) {
-    AppendText(name, &key);
-    AppendRaw(value.index(), &key);
-    std::visit(ValueAppender{&key}, value);
-  }
+  AppendKey(attrs, &key);
   return key;
 }
 
