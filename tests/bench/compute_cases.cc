@@ -78,7 +78,7 @@ struct ProductCase {
   std::string measure;
   double flop;  // of one
   int count;    // in a row
-  Library library;
+  Library reference;
   std::function<Tensor()> op;
   std::string question;  // to PyTorch
 };
@@ -93,7 +93,7 @@ void RunProduct(Bench& bench, const Client& client, ProductCase product) {
     }));
   });
   turns.JoinOne(kLibrary,
-                [&] { return rate(SecondsOf([&] { product.library.Run(product.count); })); });
+                [&] { return rate(SecondsOf([&] { product.reference.Run(product.count); })); });
   turns.JoinPeer(kTorch, bench.torch(), product.question);
   turns.Run(13);
   turns.AddRow({product.measure, "GFLOP/s", kLibrary, Better::kHigher, 0.5, 0.97});

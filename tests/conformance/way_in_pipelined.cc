@@ -1,65 +1,25 @@
-// The C++ client, over the session stream, to the real daemon.
-#include <utility>
-
-#include "tensord/client/tensord.h"
-#include "tensord/common/status_macros.h"
-#include "tensord/tests/conformance/way_in.h"
-#include "tensord/tests/integration/daemon_process.h"
+// The C++ client, op by op over the session stream.
+#include "tensord/tests/conformance/client_way_in.h"
 
 namespace tensord::conformance {
 namespace {
 
-using integration::DaemonProcess;
-
-class PipelinedWayIn : public WayIn {
+class PipelinedWayIn : public ClientWayIn {
  public:
-  PipelinedWayIn(std::unique_ptr<DaemonProcess> daemon, Client client)
-      : daemon_(std::move(daemon)), client_(std::move(client)) {}
-
-  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
-                                 absl::Span<const HostTensor> inputs,
-                                 const std::string& device_name) override {
-    TENSORD_ASSIGN_OR_RETURN(const Device device, client_.device(device_name));
-    std::vector<Tensor> tensors;
-    for (const HostTensor& input : inputs) {
-      tensors.push_back(FromBytes(device, input.spec, input.bytes));
-    }
-    const Tensor result =
-        inputs.empty() ? RunOp(device, op, attrs) : RunOp(op, absl::MakeConstSpan(tensors), attrs);
-    TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, result.ReadBytes());
-    if (result.device() != device) {
-      return absl::InternalError(result.device().name() + " is not " + device_name);
-    }
-    return HostTensor{result.spec(), std::move(bytes)};
-  }
-
-  std::vector<std::string> devices() const override {
-    std::vector<std::string> names;
-    for (const Device& device : client_.devices()) names.push_back(device.name());
-    return names;
-  }
-
-  std::string cuda_unavailable_reason() const override {
-    return client_.info().cuda_unavailable_reason;
-  }
+  using ClientWayIn::ClientWayIn;
 
  private:
-  std::unique_ptr<DaemonProcess> daemon_;
-  Client client_;
+  absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
+                                 const Attributes& attrs,
+                                 const std::vector<Tensor>& inputs) override {
+    return inputs.empty() ? RunOp(device, op, attrs) : RunOp(op, inputs, attrs);
+  }
 };
 
 }  // namespace
 
 const char* WayInName() { return "pipelined"; }
 
-absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
-  TENSORD_ASSIGN_OR_RETURN(auto daemon, DaemonProcess::Start({"--devices=cpu,cpu"}));
-  TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(daemon->address()));
-  if (client.info().cuda_unavailable_reason.empty()) {
-    TENSORD_ASSIGN_OR_RETURN(daemon, DaemonProcess::Start({"--devices=cpu,cpu,cuda:0"}));
-    TENSORD_ASSIGN_OR_RETURN(client, Client::Connect(daemon->address()));
-  }
-  return std::make_unique<PipelinedWayIn>(std::move(daemon), std::move(client));
-}
+absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() { return StartDaemonFor<PipelinedWayIn>(); }
 
 }  // namespace tensord::conformance

@@ -1,8 +1,7 @@
 // Programs, recorded by the C++ client and run by the real daemon.
 #include <utility>
 
-#include "tensord/client/tensord.h"
-#include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/client_fixture.h"
 
 namespace tensord::integration {
 namespace {
@@ -11,26 +10,9 @@ using Code = absl::StatusCode;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class ProgramTest : public testing::Test {
+class ProgramTest : public ClientFixture {
  protected:
-  void SetUp() override {
-    auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
-    ASSERT_TRUE(daemon.ok()) << daemon.status();
-    daemon_ = *std::move(daemon);
-    auto client = Client::Connect(daemon_->address());
-    ASSERT_TRUE(client.ok()) << client.status();
-    client_ = *std::move(client);
-    device_ = *client_.device("cpu:0");
-  }
-
-  int64_t Used() {
-    const auto memory = client_.memory(device_);
-    return memory.ok() ? memory->used_bytes : -1;
-  }
-
-  std::unique_ptr<DaemonProcess> daemon_;
-  Client client_;
-  Device device_;
+  Device& device_ = first_;
 };
 
 const TensorSpec kThree{DType::kFloat32, {3}};
@@ -104,24 +86,24 @@ TEST_F(ProgramTest, WhatARunLeavesIsItsOutputs) {
   ASSERT_TRUE(program.ok()) << program.status();
   const Tensor x = Ones(device_, {1 << 20});
   ASSERT_TRUE(client_.Synchronize().ok());
-  const int64_t before = Used();
+  const int64_t before = Used(device_);
   {
     const std::vector<Tensor> out = program->Run({x});
     ASSERT_TRUE(out[0].Wait().ok());
-    EXPECT_EQ(Used(), before + big.size_bytes());
+    EXPECT_EQ(Used(device_), before + big.size_bytes());
   }
-  EXPECT_EQ(Used(), before);
+  EXPECT_EQ(Used(device_), before);
 }
 
 TEST_F(ProgramTest, AProgramThatNobodyHoldsIsForgotten) {
-  const int64_t before = Used();
+  const int64_t before = Used(device_);
   for (int i = 0; i < 5000; ++i) {  // more than the server keeps at once
     const auto program = Program::Record(device_, {kThree}, [](absl::Span<const Tensor> in) {
       return std::vector<Tensor>{Exp(in[0] + in[0])};
     });
     ASSERT_TRUE(program.ok()) << program.status();
   }
-  EXPECT_EQ(Used(), before);
+  EXPECT_EQ(Used(device_), before);
 }
 
 TEST_F(ProgramTest, WhatStandsForAValueHasNone) {

@@ -80,7 +80,7 @@ class FusedElementwise final : public PreparedKernel {
 FusedKernels::~FusedKernels() {
   MutexLock lock(&mu_);
   for (const auto& [source, entry] : entries_) {
-    if (entry.library != nullptr) Unload(entry.library);
+    if (entry.code != nullptr) Unload(entry.code);
   }
 }
 
@@ -107,7 +107,7 @@ absl::StatusOr<cudaKernel_t> FusedKernels::Find(const std::string& source, const
   Entry made = Make(source, name);
   MutexLock lock(&mu_);
   const auto [kept, inserted] = entries_.try_emplace(source, made);
-  if (!inserted && made.library != nullptr) Unload(made.library);
+  if (!inserted && made.code != nullptr) Unload(made.code);
   return kept->second.kernel;
 }
 

@@ -30,7 +30,7 @@ class FusedKernels {
 
   struct Entry {
     absl::StatusOr<cudaKernel_t> kernel;
-    cudaLibrary_t library = nullptr;
+    cudaLibrary_t code = nullptr;
   };
 
   Entry Make(const std::string& source, const char* name) const;

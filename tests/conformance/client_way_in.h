@@ -1,0 +1,71 @@
+// The C++ client, over the session stream, to the real daemon.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensord/client/tensord.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/integration/daemon_process.h"
+
+namespace tensord::conformance {
+
+class ClientWayIn : public WayIn {
+ public:
+  ClientWayIn(std::unique_ptr<integration::DaemonProcess> daemon, Client client)
+      : daemon_(std::move(daemon)), client_(std::move(client)) {}
+
+  absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
+                                 absl::Span<const HostTensor> inputs,
+                                 const std::string& device_name) override {
+    TENSORD_ASSIGN_OR_RETURN(const Device device, client_.device(device_name));
+    std::vector<Tensor> tensors;
+    for (const HostTensor& input : inputs) {
+      tensors.push_back(FromBytes(device, input.spec, input.bytes));
+    }
+    TENSORD_ASSIGN_OR_RETURN(const Tensor result, Compute(device, op, attrs, tensors));
+    TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, result.ReadBytes());
+    if (result.device() != device) {
+      return absl::InternalError(result.device().name() + " is not " + device_name);
+    }
+    return HostTensor{result.spec(), std::move(bytes)};
+  }
+
+  std::vector<std::string> devices() const override {
+    std::vector<std::string> names;
+    for (const Device& device : client_.devices()) names.push_back(device.name());
+    return names;
+  }
+
+  std::string cuda_unavailable_reason() const override {
+    return client_.info().cuda_unavailable_reason;
+  }
+
+ protected:
+  // The op's result, or the error of asking for it.
+  virtual absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
+                                         const Attributes& attrs,
+                                         const std::vector<Tensor>& inputs) = 0;
+
+ private:
+  std::unique_ptr<integration::DaemonProcess> daemon_;
+  Client client_;
+};
+
+// A daemon with two CPU devices, and cuda:0 where there is a GPU, and a way in to it.
+template <typename Way>
+absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor() {
+  TENSORD_ASSIGN_OR_RETURN(auto daemon, integration::DaemonProcess::Start({"--devices=cpu,cpu"}));
+  TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(daemon->address()));
+  if (client.info().cuda_unavailable_reason.empty()) {
+    TENSORD_ASSIGN_OR_RETURN(daemon,
+                             integration::DaemonProcess::Start({"--devices=cpu,cpu,cuda:0"}));
+    TENSORD_ASSIGN_OR_RETURN(client, Client::Connect(daemon->address()));
+  }
+  return std::make_unique<Way>(std::move(daemon), std::move(client));
+}
+
+}  // namespace tensord::conformance

@@ -1,0 +1,39 @@
+// The C++ client and a daemon of its own with two CPU devices, of 1 GiB and of 64 MiB.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+
+class ClientFixture : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    auto client = Client::Connect(daemon_->address());
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+    first_ = *client_.device("cpu:0");
+    second_ = *client_.device("cpu:1");
+  }
+
+  int64_t Used(const Device& device) {
+    const auto memory = client_.memory(device);
+    return memory.ok() ? memory->used_bytes : -1;
+  }
+
+  Tensor Floats(const std::vector<float>& values) { return FromVector(first_, values); }
+
+  std::unique_ptr<DaemonProcess> daemon_;
+  Client client_;
+  Device first_;
+  Device second_;
+};
+
+}  // namespace tensord::integration
