@@ -94,11 +94,15 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", kMaxPrograms, " programs at once on one stream; drop some"));
   }
-  if (program_ops_ + ops.size() > kMaxProgramOps) {
-    return absl::ResourceExhaustedError(absl::StrCat("the programs of one stream take more than ",
-                                                     kMaxProgramOps, " words; drop some"));
-  }
   ++last_program_;
+  if (program_ops_ + ops.size() > kMaxProgramOps) {
+    programs_.emplace(
+        number,
+        Kept{absl::ResourceExhaustedError(absl::StrCat("the programs of one stream take more than ",
+                                                       kMaxProgramOps, " words; let go of some")),
+             0});
+    return absl::OkStatus();
+  }
   const size_t ops_words = ops.size();
   absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
   program_ops_ += ops_words;

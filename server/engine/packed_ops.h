@@ -26,7 +26,7 @@ class PackedOps {
   static constexpr uint32_t kMaxInputs = 1024;
   static constexpr uint32_t kMaxPrograms = 4096;
   // Of all that a stream keeps: names and attributes of definitions, ops of programs.
-  static constexpr size_t kMaxDefinitionBytes = 16 << 20;
+  static constexpr size_t kMaxDefinitionBytes = 32 << 20;
   static constexpr size_t kMaxProgramOps = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}

@@ -90,17 +90,18 @@ TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
   absl::Status status;
   while (status.ok() && number < 100) status = packed_.Define(++number, "neg", large, "", 1);
   ExpectError(status, Code::kResourceExhausted, {"definitions"});
-  EXPECT_LE(number, 17u);
+  EXPECT_LE(number, 33u);
 
+  // One program too many is refused where it is run, and harms no other.
   const std::vector<uint32_t> ops(1 << 18, 1);
-  status = absl::OkStatus();
-  for (number = 0; status.ok() && number < 100;) {
-    status = packed_.AddProgram(++number, "cpu:0", {}, ops, {0});
+  for (uint32_t program = 1; program <= 5; ++program) {
+    ASSERT_TRUE(packed_.AddProgram(program, "cpu:0", {}, ops, {0}).ok());
   }
-  ExpectError(status, Code::kResourceExhausted, {"programs"});
-  EXPECT_EQ(number, 5u);
+  ExpectError(packed_.RunProgram(4, {}, {1}), Code::kInvalidArgument);
+  ExpectError(packed_.RunProgram(5, {}, {1}), Code::kResourceExhausted, {"programs"});
   packed_.DropProgram(1);
-  EXPECT_TRUE(packed_.AddProgram(number, "cpu:0", {}, ops, {0}).ok());
+  ASSERT_TRUE(packed_.AddProgram(6, "cpu:0", {}, ops, {0}).ok());
+  ExpectError(packed_.RunProgram(6, {}, {1}), Code::kInvalidArgument);
 }
 
 TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
