@@ -18,10 +18,11 @@ int NumQueues() {
 
 }  // namespace
 
-BulkService::BulkService(ServiceContext* context, TensorServiceBase* rpc,
-                         grpc::ServerBuilder* builder)
+BulkService::BulkService(ServiceContext* context, TensorRpc* rpc, grpc::ServerBuilder* builder,
+                         CallQueue* door)
     : context_{.service = context, .rpc = rpc} {
-  for (int i = 0; i < NumQueues(); ++i) queues_.push_back(std::make_unique<CallQueue>(builder));
+  for (int i = 0; i < NumQueues(); ++i)
+    queues_.push_back(std::make_unique<CallQueue>(builder, door));
 }
 
 void BulkService::Start() {
@@ -41,6 +42,10 @@ void BulkService::DrainReads(std::chrono::steady_clock::time_point deadline) {
     if (left <= left.zero()) return;
     context_.reads_ended.WaitFor(&context_.mu, left);
   }
+}
+
+void BulkService::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
+  for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
 }
 
 void BulkService::Stop(std::chrono::steady_clock::time_point deadline) {

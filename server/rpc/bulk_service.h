@@ -18,7 +18,7 @@ namespace tensord::server {
 // What every bulk call works with. Outlives the calls.
 struct BulkContext {
   ServiceContext* service;
-  TensorServiceBase* rpc;
+  TensorRpc* rpc;
   LentMemory lent;
   SharedRings rings;
 
@@ -35,8 +35,9 @@ void AwaitSharedMemory(BulkContext* context, CallQueue* queue);
 
 class BulkService {
  public:
-  // Before the server is built. Both outlive this.
-  BulkService(ServiceContext* context, TensorServiceBase* rpc, grpc::ServerBuilder* builder);
+  // Before the server is built. Clients come in through `door`. All outlive this.
+  BulkService(ServiceContext* context, TensorRpc* rpc, grpc::ServerBuilder* builder,
+              CallQueue* door);
 
   // Once the server is built.
   void Start();
@@ -50,7 +51,9 @@ class BulkService {
   // Ends the calls of SharedMemory, which would otherwise stay for as long as their clients do.
   void DrainSharedMemory() { context_.rings.Drain(); }
 
-  // Once the server has been shut down, and before it goes: waits, until the deadline, for gRPC to
+  // Once the server has been shut down: waits, until the deadline, for the calls to end.
+  void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
+  // After that, and before the server goes: waits, until the deadline, for gRPC to
   // have sent the tensor memory that it still holds, and ends the queues.
   void Stop(std::chrono::steady_clock::time_point deadline);
 

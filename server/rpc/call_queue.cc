@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <future>
+#include <utility>
 
 #include "tensord/common/handover.h"
 
@@ -12,7 +13,7 @@ QueuedCall::QueuedCall(CallQueue* queue) : queue_(queue) {
     tags_[step].call = this;
     tags_[step].step = static_cast<Step>(step);
   }
-  context_.AsyncNotifyWhenDone(static_cast<QueueEvent*>(&tags_[kDone]));
+  context_.AsyncNotifyWhenDone(Begin(kDone));  // comes only where a client has
 }
 
 void* QueuedCall::Begin(Step step) {
@@ -31,17 +32,46 @@ void QueuedCall::Wake() {
              static_cast<QueueEvent*>(&tags_[kWoken]));
 }
 
+void QueuedCall::Tag::Happened(bool ok) {
+  if (step == kCalled && !call->arrived_) {
+    call->Arrive(ok);
+  } else {
+    call->Proceed(step, ok);
+  }
+}
+
+void QueuedCall::Arrive(bool ok) {
+  if (!ok) {
+    delete this;  // the server shuts down; there is no call
+    return;
+  }
+  arrived_ = true;
+  queue_->CallBegan();
+  AwaitNext();
+  if (queue_->arrivals() == queue_->get()) {
+    Proceed(kCalled, ok);
+    return;
+  }
+  // On to the queue's own thread, where news of the call may come in meanwhile.
+  HandOver(static_cast<QueueEvent*>(&tags_[kCalled]));
+  alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
+             static_cast<QueueEvent*>(&tags_[kCalled]));
+}
+
 void QueuedCall::Proceed(Step step, bool ok) {
   TakeOver(this);
   --outstanding_;
-  if (step == kCalled && ok) {
-    ++outstanding_;  // kDone, which comes only where a call has begun
-    AwaitNext();
+  called_ = called_ || step == kCalled;
+  if (called_) {
+    On(step, ok);
+    if (std::exchange(done_early_, false)) On(kDone, true);
+  } else {
+    done_early_ = true;
   }
-  // Where the server shuts down before a client came there is no call.
-  if (step != kCalled || ok) On(step, ok);
   if (outstanding_ == 0) {
+    CallQueue* queue = queue_;
     delete this;
+    queue->CallEnded();
   } else {
     HandOver(this);
   }
@@ -58,10 +88,33 @@ void CallQueue::Settle() {
   };
   Marker marker;
   grpc::Alarm alarm;
+  CallBegan();
   HandOver(static_cast<QueueEvent*>(&marker));
   alarm.Set(queue_.get(), std::chrono::system_clock::time_point(),
             static_cast<QueueEvent*>(&marker));
   marker.Await();
+  CallEnded();
+}
+
+void CallQueue::CallBegan() {
+  MutexLock lock(&mu_);
+  ++calls_;
+  changed_.SignalAll();
+}
+
+void CallQueue::CallEnded() {
+  MutexLock lock(&mu_);
+  --calls_;
+  changed_.SignalAll();
+}
+
+void CallQueue::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(&mu_);
+  while (calls_ > 0) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return;
+    changed_.WaitFor(&mu_, left);
+  }
 }
 
 void CallQueue::Start() {
@@ -70,6 +123,11 @@ void CallQueue::Start() {
 
 CallQueue::~CallQueue() {
   queue_->Shutdown();
+  {
+    MutexLock lock(&mu_);
+    ending_ = true;
+  }
+  changed_.SignalAll();
   if (thread_.joinable()) {
     thread_.join();
   } else {
@@ -80,10 +138,17 @@ CallQueue::~CallQueue() {
 void CallQueue::Run() {
   void* tag = nullptr;
   bool ok = false;
-  while (Next(&tag, &ok)) {
+  while (true) {
+    if (door_ != nullptr) AwaitCall();
+    if (!Next(&tag, &ok)) return;
     TakeOver(tag);
     static_cast<QueueEvent*>(tag)->Happened(ok);
   }
+}
+
+void CallQueue::AwaitCall() {
+  MutexLock lock(&mu_);
+  while (calls_ == 0 && !ending_) changed_.Wait(&mu_);
 }
 
 bool CallQueue::Next(void** tag, bool* ok) {

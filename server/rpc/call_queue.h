@@ -8,7 +8,11 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "tensord/common/handover.h"
+#include "tensord/common/mutex.h"
 
 namespace tensord::server {
 
@@ -22,6 +26,32 @@ class QueueEvent {
 
  protected:
   ~QueueEvent() = default;
+};
+
+// Something begun with gRPC for an object, which it keeps alive until it has ended: then `handler`
+// runs on the queue's thread, and AfterEvent() after it. One operation at a time.
+template <typename Object>
+class CallEvent final : public QueueEvent {
+ public:
+  using Handler = void (Object::*)(bool ok);
+  explicit CallEvent(Handler handler) : handler_(handler) {}
+
+  // The tag for an operation that begins now.
+  void* Begin(std::shared_ptr<Object> object) {
+    object_ = std::move(object);
+    HandOver(static_cast<QueueEvent*>(this));
+    return static_cast<QueueEvent*>(this);
+  }
+
+  void Happened(bool ok) override {
+    const std::shared_ptr<Object> object = std::move(object_);
+    ((*object).*handler_)(ok);
+    object->AfterEvent();
+  }
+
+ private:
+  const Handler handler_;
+  std::shared_ptr<Object> object_;
 };
 
 // A call driven by the thread of one queue, on which all but Wake() runs. Made before its client
@@ -40,7 +70,8 @@ class QueuedCall {
   // What was begun as `step` has ended. After kCalled comes kDone once, when the call has ended for
   // gRPC, by us or by the client.
   virtual void On(Step step, bool ok) = 0;
-  // The client has come; another of the same kind is to wait for the next one.
+  // The client has come; another of the same kind is to wait for the next one. On the thread of the
+  // queue's door.
   virtual void AwaitNext() = 0;
 
   // The tag for an operation that begins now.
@@ -56,11 +87,13 @@ class QueuedCall {
  private:
   friend class CallQueue;
   struct Tag final : QueueEvent {
-    void Happened(bool ok) override { call->Proceed(step, ok); }
+    void Happened(bool ok) override;
     QueuedCall* call;
     Step step;
   };
 
+  // On the door's thread: the client has come, or none ever will.
+  void Arrive(bool ok);
   // Runs On(), and deletes the call where that was the last.
   void Proceed(Step step, bool ok);
 
@@ -69,9 +102,14 @@ class QueuedCall {
   grpc::Alarm alarm_;
   Tag tags_[kNumSteps];
   int outstanding_ = 0;
+  bool arrived_ = false;     // the client has come, and the door has said so
+  bool called_ = false;      // On(kCalled) has run
+  bool done_early_ = false;  // gRPC was done with the call before that
 };
 
-// A completion queue and its thread.
+// A completion queue and its thread. gRPC has every thread that waits at a queue take part in
+// watching all connections, at the price of a wake-up or two for each message: so there should be
+// as few of them as keep up with the work.
 class CallQueue {
  public:
   // Before the server is built. `spin`: how long the thread looks for what comes next before it
@@ -79,6 +117,12 @@ class CallQueue {
   explicit CallQueue(grpc::ServerBuilder* builder,
                      std::chrono::microseconds spin = std::chrono::microseconds(0))
       : spin_(spin), queue_(builder->AddCompletionQueue()) {}
+  // A queue for calls that are seldom: clients come in through `door`, which outlives this, and
+  // while there is none the thread doesn't watch anything.
+  CallQueue(grpc::ServerBuilder* builder, CallQueue* door)
+      : spin_(0),
+        door_(door),
+        queue_(builder->AddCompletionQueue(/*is_frequently_polled=*/false)) {}
   // The server must have been shut down.
   ~CallQueue();
 
@@ -88,15 +132,31 @@ class CallQueue {
   // Waits until everything that has happened so far has been handled. Not on the queue's thread.
   void Settle();
 
+  // Counts calls whose clients have come, until gRPC is done with them. Thread-safe.
+  void CallBegan();
+  void CallEnded();
+  // Waits, until the deadline, for all of them to end.
+  void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
+
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
+  // The queue that clients come in at.
+  grpc::ServerCompletionQueue* arrivals() const { return door_ ? door_->get() : get(); }
 
  private:
   void Run();
+  // Where there is a door: returns once there is a call, or the end has come.
+  void AwaitCall();
   bool Next(void** tag, bool* ok);
 
   const std::chrono::microseconds spin_;
+  CallQueue* const door_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::thread thread_;
+
+  Mutex mu_;
+  CondVar changed_;
+  int calls_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tensord::server

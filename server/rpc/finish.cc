@@ -2,35 +2,39 @@
 
 #include <utility>
 
-#include "tensord/server/rpc/proto_convert.h"
-#include "tensord/server/rpc/status_convert.h"
-#include "tensord/server/rpc/wait_for_tensor.h"
-
 namespace tensord::server {
+namespace {
 
-grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* call, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
+void Finish(UnaryCallBase& call, Session& session, const TensorRef& tensor,
+            const std::function<void(const Tensor&)>& describe) {
+  if (tensor->status().ok()) {
+    describe(*tensor);
+  } else {
+    session.Remove(tensor);
+  }
+  call.Finish(tensor->status());
 }
 
-grpc::ServerUnaryReactor* FinishWhenDone(grpc::CallbackServerContext* call, SessionUse session,
-                                         absl::StatusOr<TensorRef> tensor, v1::Tensor* response) {
-  if (!tensor.ok()) return Finished(call, tensor.status());
-  auto* reactor = new WaitingReactor(std::move(session));
-  reactor->WaitThenFinish([&](const std::function<void(const WaitingReactor::Finish&)>& finish) {
-    (*tensor)->WhenDone([reactor, finish, response, tensor = *tensor] {
-      finish([&] {
-        if (tensor->status().ok()) {
-          ToProto(*tensor, response);
-        } else {
-          reactor->session().Remove(tensor);
-        }
-        return tensor->status();
+}  // namespace
+
+void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
+                    const absl::StatusOr<TensorRef>& tensor,
+                    std::function<void(const Tensor&)> describe) {
+  if (!tensor.ok()) {
+    call->Finish(tensor.status());
+    return;
+  }
+  if ((*tensor)->done()) {
+    Finish(*call, *session, *tensor, describe);
+    return;
+  }
+  const SessionRef owner = session.ref();
+  call->Use(std::move(session));
+  (*tensor)->WhenDone(
+      [weak = call->weak_from_this(), owner, tensor = *tensor, describe = std::move(describe)] {
+        const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+        if (waiting != nullptr) Finish(*waiting, *owner, tensor, describe);
       });
-    });
-  });
-  return reactor;
 }
 
 }  // namespace tensord::server

@@ -22,7 +22,7 @@ class ReadCall final : public QueuedCall {
  public:
   ReadCall(BulkContext* bulk, CallQueue* queue)
       : QueuedCall(queue), bulk_(bulk), writer_(&context()) {
-    bulk_->rpc->RequestRead(&context(), &request_bytes_, &writer_, queue->get(), queue->get(),
+    bulk_->rpc->RequestRead(&context(), &request_bytes_, &writer_, queue->get(), queue->arrivals(),
                             Begin(kCalled));
   }
 

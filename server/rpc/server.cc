@@ -15,7 +15,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "tensord/common/boot_id.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
@@ -37,12 +36,13 @@ constexpr int kLeastPingIntervalMs = 5000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
 
-// After gRPC's own end of a call its last events come at once.
-constexpr auto kStreamsEndTimeout = std::chrono::seconds(5);
+// After gRPC's own end of a call its last events come at once; a worker may have to finish its
+// part.
+constexpr auto kCallsEndTimeout = std::chrono::seconds(5);
 
-// Threads that serve session streams, and run what is brief. More of them than are needed wake one
-// another: gRPC has them watch each other's connections.
-int NumStreamQueues() {
+// Threads that serve streams and unary calls, and run what is brief. More of them than are needed
+// wake one another: gRPC has them watch each other's connections.
+int NumQueues() {
   constexpr int kMost = 8;
   constexpr int kCoresPerQueue = 4;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / kCoresPerQueue, 1,
@@ -131,7 +131,7 @@ Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>
                .workers = &workers_,
                .limits = options.limits,
                .cuda_unavailable_reason = CudaUnavailableReason()},
-      service_(&context_) {}
+      methods_(&context_, &rpc_) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
@@ -145,7 +145,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   // Two servers on one port would share its connections without a word.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -164,12 +163,13 @@ absl::Status Server::Listen(const ServerOptions& options) {
   for (size_t i = 0; i < ports.size(); ++i) {
     builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
   }
-  builder.RegisterService(&service_);
-  bulk_ = std::make_unique<BulkService>(&context_, &service_, &builder);
+  builder.RegisterService(&rpc_);
+  health_ = std::make_unique<HealthService>(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
-  for (int i = 0; i < NumStreamQueues(); ++i) {
-    stream_queues_.push_back(std::make_unique<CallQueue>(&builder, spin));
+  for (int i = 0; i < NumQueues(); ++i) {
+    queues_.push_back(std::make_unique<CallQueue>(&builder, spin));
   }
+  bulk_ = std::make_unique<BulkService>(&context_, &rpc_, &builder, queues_.front().get());
   if (bulk_->shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
@@ -180,22 +180,22 @@ absl::Status Server::Listen(const ServerOptions& options) {
     }
     addresses_.push_back(WithPort(options.listen[i], ports[i]));
   }
-  bulk_->Start();
-  for (const auto& queue : stream_queues_) {
-    SessionStream::Await(&context_, &service_, queue.get());
-    queue->Start();
-  }
   SetServing(true);
+  bulk_->Start();
+  for (const auto& queue : queues_) {
+    methods_.Await(queue.get());
+    health_->Await(queue.get());
+    SessionStream::Await(&context_, &rpc_, queue.get());
+  }
+  for (const auto& queue : queues_) queue->Start();
   return absl::OkStatus();
 }
 
 void Server::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-  health->SetServingStatus(serving);
-  health->SetServingStatus("", serving);
-  health->SetServingStatus(v1::TensorService::service_full_name(), serving);
+  health_->Set("", serving);
+  health_->Set(v1::TensorService::service_full_name(), serving);
   for (const DeviceSlot* slot : engine_.slots()) {
-    health->SetServingStatus(slot->device->name().ToString(), serving);
+    health_->Set(slot->device->name().ToString(), serving);
   }
 }
 
@@ -225,8 +225,9 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
       }
     };
     wait_while([this] { return HasCalls(); });
-    service_.Drain();
+    methods_.DrainStreams();
     bulk_->DrainSharedMemory();
+    health_->EndWatches();
     wait_while([] { return true; });
     for (const SessionRef& session : sessions_.All()) session->Close();
   });
@@ -239,25 +240,19 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   }
   closer.join();
   grpc_server_->Wait();
-  EndStreamQueues();
-  bulk_->Stop(end);
+  EndQueues(end);
   grpc_server_.reset();
 }
 
-void Server::EndStreamQueues() {
+void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   // gRPC is done with every call. Nothing may be begun on a queue that has been shut down: so
-  // streams that have news of it on the way get it first.
-  for (const auto& queue : stream_queues_) queue->Settle();
-  const auto any_stream = [this] {
-    MutexLock lock(&context_.mu);
-    return !context_.streams.empty();
-  };
-  const auto deadline = std::chrono::steady_clock::now() + kStreamsEndTimeout;
-  while (any_stream() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(kDrainPollInterval);
-  }
-  for (const auto& queue : stream_queues_) queue->Settle();
-  stream_queues_.clear();
+  // calls that have news of it on the way get it first.
+  for (const auto& queue : queues_) queue->Settle();
+  const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
+  bulk_->AwaitNoCalls(deadline);
+  for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
+  bulk_->Stop(grace_end);
+  queues_.clear();
 }
 
 Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }

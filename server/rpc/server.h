@@ -12,6 +12,7 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/bulk_service.h"
+#include "tensord/server/rpc/health_service.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/session_table.h"
@@ -58,16 +59,18 @@ class Server {
   absl::Status Listen(const ServerOptions& options);
   void SetServing(bool serving);
   bool HasCalls() const;
-  void EndStreamQueues();
+  void EndQueues(std::chrono::steady_clock::time_point grace_end);
 
   // In order of construction: each outlives what follows it.
   Engine engine_;
   SessionTable sessions_;
   WorkerPool workers_;
   ServiceContext context_;
-  TensorServiceImpl service_;
+  TensorRpc rpc_;
+  UnaryMethods methods_;
+  std::unique_ptr<HealthService> health_;
+  std::vector<std::unique_ptr<CallQueue>> queues_;
   std::unique_ptr<BulkService> bulk_;
-  std::vector<std::unique_ptr<CallQueue>> stream_queues_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::vector<std::string> addresses_;
 };

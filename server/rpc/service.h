@@ -1,14 +1,18 @@
-// The handlers of tensord.v1.TensorService: validate, start the work, answer when it is done.
+// The unary methods of tensord.v1.TensorService: validate, start the work, answer when it is done.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "tensord/common/mutex.h"
 #include "tensord/server/engine/engine.h"
+#include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/unary_call.h"
 #include "tensord/server/rpc/worker_pool.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/session_table.h"
@@ -33,55 +37,60 @@ struct ServiceContext {
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
 
-// Bulk data and session streams go through completion queues (bulk_service.h, session_stream.h),
-// everything else through callbacks.
+// Everything goes through completion queues. Bulk data (bulk_service.h), session streams
+// (session_stream.h) and what may be large come as the bytes of gRPC's own buffers.
 using Rpc = v1::TensorService;
-using TensorServiceBulk = Rpc::WithRawMethod_Write<
-    Rpc::WithRawMethod_Read<Rpc::WithAsyncMethod_SharedMemory<Rpc::Service>>>;
-using TensorServiceSessions = Rpc::WithCallbackMethod_GetServerInfo<
-    Rpc::WithCallbackMethod_ListDevices<Rpc::WithCallbackMethod_ListOps<
-        Rpc::WithCallbackMethod_OpenSession<Rpc::WithCallbackMethod_CloseSession<
-            Rpc::WithRawMethod_SessionStream<TensorServiceBulk>>>>>>;
-using TensorServiceOps = Rpc::WithCallbackMethod_CreateTensor<
-    Rpc::WithCallbackMethod_CopyToDevice<Rpc::WithCallbackMethod_Add<
-        Rpc::WithCallbackMethod_MatMul<Rpc::WithCallbackMethod_LinearForward<
-            Rpc::WithCallbackMethod_RunOp<TensorServiceSessions>>>>>>;
-using TensorServiceBase = Rpc::WithCallbackMethod_GetTensor<Rpc::WithCallbackMethod_ReadTensor<
-    Rpc::WithCallbackMethod_ListTensors<Rpc::WithCallbackMethod_DeleteTensors<TensorServiceOps>>>>;
+using TensorRpc = Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<
+    Rpc::WithRawMethod_SessionStream<Rpc::WithRawMethod_CreateTensor<Rpc::AsyncService>>>>;
 
-// Thread-safe, as gRPC calls it.
-class TensorServiceImpl final : public TensorServiceBase {
+// The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
+// long goes to the workers. Thread-safe.
+class UnaryMethods {
  public:
-  explicit TensorServiceImpl(ServiceContext* context);
+  // Both outlive this.
+  UnaryMethods(ServiceContext* context, TensorRpc* rpc);
+
+  // Has `queue` wait for calls of each method. Once the server is built.
+  void Await(CallQueue* queue);
 
   // Lets session streams answer what they have taken in, then ends them with UNAVAILABLE.
-  void Drain();
+  void DrainStreams();
 
-  using Context = grpc::CallbackServerContext;
-  using Reactor = grpc::ServerUnaryReactor;
+ private:
+  template <typename Request, typename Response, typename Ask>
+  void Serve(CallQueue* queue, Ask ask,
+             void (UnaryMethods::*handler)(const UnaryRef<Request, Response>&)) {
+    auto method = std::make_shared<typename UnaryCall<Request, Response>::Method>();
+    method->request = std::move(ask);
+    method->handle = [this, handler](const auto& call) { (this->*handler)(call); };
+    UnaryCall<Request, Response>::Await(std::move(method), queue);
+  }
 
-  Reactor* GetServerInfo(Context*, const v1::GetServerInfoRequest*, v1::ServerInfo*) override;
-  Reactor* ListDevices(Context*, const v1::ListDevicesRequest*, v1::ListDevicesResponse*) override;
-  Reactor* ListOps(Context*, const v1::ListOpsRequest*, v1::ListOpsResponse*) override;
-  Reactor* OpenSession(Context*, const v1::OpenSessionRequest*, v1::Session*) override;
-  Reactor* CloseSession(Context*, const v1::CloseSessionRequest*,
-                        v1::CloseSessionResponse*) override;
+  // Runs `start` in the call's session, and answers when the tensor that it promises is done.
+  template <typename Call, typename Start>
+  void Compute(const Call& call, Start start);
 
-  Reactor* CreateTensor(Context*, const v1::CreateTensorRequest*, v1::Tensor*) override;
-  Reactor* CopyToDevice(Context*, const v1::CopyToDeviceRequest*, v1::Tensor*) override;
-  Reactor* Add(Context*, const v1::AddRequest*, v1::Tensor*) override;
-  Reactor* MatMul(Context*, const v1::MatMulRequest*, v1::Tensor*) override;
-  Reactor* LinearForward(Context*, const v1::LinearForwardRequest*, v1::Tensor*) override;
-  Reactor* RunOp(Context*, const v1::RunOpRequest*, v1::Tensor*) override;
+  void GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call);
+  void ListDevices(const UnaryRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call);
+  void ListOps(const UnaryRef<v1::ListOpsRequest, v1::ListOpsResponse>& call);
+  void OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call);
+  void CloseSession(const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call);
 
-  Reactor* GetTensor(Context*, const v1::GetTensorRequest*, v1::Tensor*) override;
-  Reactor* ReadTensor(Context*, const v1::ReadTensorRequest*, v1::ReadTensorResponse*) override;
-  Reactor* ListTensors(Context*, const v1::ListTensorsRequest*, v1::ListTensorsResponse*) override;
-  Reactor* DeleteTensors(Context*, const v1::DeleteTensorsRequest*,
-                         v1::DeleteTensorsResponse*) override;
+  void CreateTensor(const UnaryRef<grpc::ByteBuffer, grpc::ByteBuffer>& call);
+  void CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call);
+  void Add(const UnaryRef<v1::AddRequest, v1::Tensor>& call);
+  void MatMul(const UnaryRef<v1::MatMulRequest, v1::Tensor>& call);
+  void LinearForward(const UnaryRef<v1::LinearForwardRequest, v1::Tensor>& call);
+  void RunOp(const UnaryRef<v1::RunOpRequest, v1::Tensor>& call);
+
+  void GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call);
+  void ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call);
+  void ListTensors(const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call);
+  void DeleteTensors(const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call);
 
  private:
   ServiceContext* const context_;
+  TensorRpc* const rpc_;
   const std::string epoch_;
   const std::string host_name_;
   const std::chrono::steady_clock::time_point started_;

@@ -3,11 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/op_schema.h"
-#include "tensord/server/rpc/finish.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/session_stream.h"
-#include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
 namespace {
@@ -22,21 +20,45 @@ std::string HostName() {
 
 }  // namespace
 
-TensorServiceImpl::TensorServiceImpl(ServiceContext* context)
+UnaryMethods::UnaryMethods(ServiceContext* context, TensorRpc* rpc)
     : context_(context),
+      rpc_(rpc),
       epoch_(RandomId()),
       host_name_(HostName()),
       started_(std::chrono::steady_clock::now()) {}
 
-void TensorServiceImpl::Drain() {
+// The generated request for a method: asks gRPC for the next call of it.
+#define TENSORD_METHOD(name) \
+  [rpc = rpc_](auto... arguments) { rpc->Request##name(arguments...); }, &UnaryMethods::name
+
+void UnaryMethods::Await(CallQueue* queue) {
+  Serve(queue, TENSORD_METHOD(GetServerInfo));
+  Serve(queue, TENSORD_METHOD(ListDevices));
+  Serve(queue, TENSORD_METHOD(ListOps));
+  Serve(queue, TENSORD_METHOD(OpenSession));
+  Serve(queue, TENSORD_METHOD(CloseSession));
+  Serve(queue, TENSORD_METHOD(CreateTensor));
+  Serve(queue, TENSORD_METHOD(CopyToDevice));
+  Serve(queue, TENSORD_METHOD(Add));
+  Serve(queue, TENSORD_METHOD(MatMul));
+  Serve(queue, TENSORD_METHOD(LinearForward));
+  Serve(queue, TENSORD_METHOD(RunOp));
+  Serve(queue, TENSORD_METHOD(GetTensor));
+  Serve(queue, TENSORD_METHOD(ReadTensor));
+  Serve(queue, TENSORD_METHOD(ListTensors));
+  Serve(queue, TENSORD_METHOD(DeleteTensors));
+}
+
+#undef TENSORD_METHOD
+
+void UnaryMethods::DrainStreams() {
   MutexLock lock(&context_->mu);
   context_->draining = true;
   for (auto* stream : context_->streams) stream->Drain();
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::GetServerInfo(Context* call,
-                                                             const v1::GetServerInfoRequest*,
-                                                             v1::ServerInfo* response) {
+void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call) {
+  v1::ServerInfo* response = call->response();
   response->set_version(TENSORD_VERSION);
   response->set_min_protocol_version(kProtocolVersion);
   response->set_max_protocol_version(kProtocolVersion);
@@ -52,43 +74,41 @@ TensorServiceImpl::Reactor* TensorServiceImpl::GetServerInfo(Context* call,
           .count());
   response->set_cuda_unavailable_reason(context_->cuda_unavailable_reason);
   response->set_boot_id(context_->boot_id);
-  return Finished(call, absl::OkStatus());
+  call->Finish(absl::OkStatus());
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::ListDevices(Context* call,
-                                                           const v1::ListDevicesRequest*,
-                                                           v1::ListDevicesResponse* response) {
+void UnaryMethods::ListDevices(
+    const UnaryRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call) {
   for (const DeviceSlot* slot : context_->engine->slots()) {
-    ToProto(*slot->device, response->add_devices());
+    ToProto(*slot->device, call->response()->add_devices());
   }
-  return Finished(call, absl::OkStatus());
+  call->Finish(absl::OkStatus());
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::ListOps(Context* call, const v1::ListOpsRequest*,
-                                                       v1::ListOpsResponse* response) {
-  for (const OpSchema* schema : AllOps()) ToProto(*schema, response->add_ops());
-  return Finished(call, absl::OkStatus());
+void UnaryMethods::ListOps(const UnaryRef<v1::ListOpsRequest, v1::ListOpsResponse>& call) {
+  for (const OpSchema* schema : AllOps()) ToProto(*schema, call->response()->add_ops());
+  call->Finish(absl::OkStatus());
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::OpenSession(Context* call,
-                                                           const v1::OpenSessionRequest* request,
-                                                           v1::Session* response) {
+void UnaryMethods::OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call) {
   absl::StatusOr<SessionRef> session =
-      context_->sessions->Open(request->lease_seconds(), request->client_name());
+      context_->sessions->Open(call->request().lease_seconds(), call->request().client_name());
   if (session.ok()) {
-    response->set_session((*session)->id());
-    response->set_lease_seconds((*session)->lease().count());
-    response->set_session_number((*session)->number());
+    call->response()->set_session((*session)->id());
+    call->response()->set_lease_seconds((*session)->lease().count());
+    call->response()->set_session_number((*session)->number());
   }
-  return Finished(call, session.status());
+  call->Finish(session.status());
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::CloseSession(Context* call,
-                                                            const v1::CloseSessionRequest* request,
-                                                            v1::CloseSessionResponse* response) {
-  absl::StatusOr<int64_t> freed = context_->sessions->Close(request->session());
-  if (freed.ok()) response->set_tensors_freed(*freed);
-  return Finished(call, freed.status());
+void UnaryMethods::CloseSession(
+    const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call) {
+  // All its memory goes back to the system.
+  context_->workers->Post([this, call] {
+    const absl::StatusOr<int64_t> freed = context_->sessions->Close(call->request().session());
+    if (freed.ok()) call->response()->set_tensors_freed(*freed);
+    call->Finish(freed.status());
+  });
 }
 
 }  // namespace tensord::server

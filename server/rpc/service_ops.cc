@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/finish.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
@@ -10,18 +11,8 @@
 namespace tensord::server {
 namespace {
 
-using Reactor = grpc::ServerUnaryReactor;
-using Context = grpc::CallbackServerContext;
-
-// Uses the session, runs `start` in it, and answers when the tensor that it promises is done.
-template <typename Start>
-Reactor* Compute(ServiceContext& context, Context* call, const std::string& session,
-                 v1::Tensor* response, Start start) {
-  absl::StatusOr<SessionUse> use = context.sessions->Use(session);
-  if (!use.ok()) return Finished(call, use.status());
-  absl::StatusOr<TensorRef> tensor = start(use->ref());
-  return FinishWhenDone(call, *std::move(use), std::move(tensor), response);
-}
+// What is larger than this is decoded and copied by a worker.
+constexpr size_t kDecodeAtOnceBytes = 64 << 10;
 
 absl::StatusOr<TensorRef> CreateFromData(Engine& engine, Session& session,
                                          const v1::CreateTensorRequest& request,
@@ -116,65 +107,88 @@ absl::StatusOr<TensorRef> Create(Engine& engine, const SessionRef& session,
 
 }  // namespace
 
-Reactor* TensorServiceImpl::CreateTensor(Context* call, const v1::CreateTensorRequest* request,
-                                         v1::Tensor* response) {
-  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
-    return Create(*context_->engine, session, *request);
-  });
+template <typename Call, typename Start>
+void UnaryMethods::Compute(const Call& call, Start start) {
+  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  if (!use.ok()) {
+    call->Finish(use.status());
+    return;
+  }
+  const absl::StatusOr<TensorRef> tensor = start(use->ref(), call->request());
+  FinishWhenDone(call, *std::move(use), tensor,
+                 [response = call->response()](const Tensor& made) { ToProto(made, response); });
 }
 
-Reactor* TensorServiceImpl::CopyToDevice(Context* call, const v1::CopyToDeviceRequest* request,
-                                         v1::Tensor* response) {
-  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
-    return context_->engine->Copy(session, request->input(), request->output(), request->device(),
+void UnaryMethods::CreateTensor(const UnaryRef<grpc::ByteBuffer, grpc::ByteBuffer>& call) {
+  const auto create = [this, call] {
+    v1::CreateTensorRequest request;
+    const absl::Status decoded = DecodeMessage(call->mutable_request(), &request);
+    if (!decoded.ok()) return call->Finish(decoded);
+    absl::StatusOr<SessionUse> use = context_->sessions->Use(request.session());
+    if (!use.ok()) return call->Finish(use.status());
+    const absl::StatusOr<TensorRef> tensor = Create(*context_->engine, use->ref(), request);
+    FinishWhenDone(call, *std::move(use), tensor,
+                   [response = call->response()](const Tensor& made) {
+                     v1::Tensor message;
+                     ToProto(made, &message);
+                     *response = EncodeMessage(message);
+                   });
+  };
+  if (call->request().Length() <= kDecodeAtOnceBytes) {
+    create();
+  } else {
+    context_->workers->Post(create);
+  }
+}
+
+void UnaryMethods::CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call) {
+  Compute(call, [this](const SessionRef& session, const v1::CopyToDeviceRequest& request) {
+    return context_->engine->Copy(session, request.input(), request.output(), request.device(),
                                   /*share=*/false);
   });
 }
 
-Reactor* TensorServiceImpl::Add(Context* call, const v1::AddRequest* request,
-                                v1::Tensor* response) {
-  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
-    const Handle inputs[] = {request->a(), request->b()};
-    return context_->engine->Run(session, {"add", inputs, request->output(), {}, ""});
+void UnaryMethods::Add(const UnaryRef<v1::AddRequest, v1::Tensor>& call) {
+  Compute(call, [this](const SessionRef& session, const v1::AddRequest& request) {
+    const Handle inputs[] = {request.a(), request.b()};
+    return context_->engine->Run(session, {"add", inputs, request.output(), {}, ""});
   });
 }
 
-Reactor* TensorServiceImpl::MatMul(Context* call, const v1::MatMulRequest* request,
-                                   v1::Tensor* response) {
-  return Compute(*context_, call, request->session(), response, [&](const SessionRef& session) {
-    const Handle inputs[] = {request->a(), request->b()};
-    Attributes attrs{{"transpose_a", request->transpose_a()},
-                     {"transpose_b", request->transpose_b()},
-                     {"allow_tf32", request->allow_tf32()}};
+void UnaryMethods::MatMul(const UnaryRef<v1::MatMulRequest, v1::Tensor>& call) {
+  Compute(call, [this](const SessionRef& session, const v1::MatMulRequest& request) {
+    const Handle inputs[] = {request.a(), request.b()};
+    Attributes attrs{{"transpose_a", request.transpose_a()},
+                     {"transpose_b", request.transpose_b()},
+                     {"allow_tf32", request.allow_tf32()}};
     return context_->engine->Run(session,
-                                 {"matmul", inputs, request->output(), std::move(attrs), ""});
+                                 {"matmul", inputs, request.output(), std::move(attrs), ""});
   });
 }
 
-Reactor* TensorServiceImpl::LinearForward(Context* call, const v1::LinearForwardRequest* request,
-                                          v1::Tensor* response) {
-  return Compute(
-      *context_, call, request->session(), response,
-      [&](const SessionRef& session) -> absl::StatusOr<TensorRef> {
-        TENSORD_ASSIGN_OR_RETURN(std::string activation, ActivationName(request->activation()));
-        const Handle inputs[] = {request->input(), request->weight(), request->bias()};
-        const size_t count = request->bias() == 0 ? 2 : 3;
-        Attributes attrs{{"activation", std::move(activation)},
-                         {"allow_tf32", request->allow_tf32()}};
-        return context_->engine->Run(session, {"linear", absl::MakeConstSpan(inputs, count),
-                                               request->output(), std::move(attrs), ""});
-      });
+void UnaryMethods::LinearForward(const UnaryRef<v1::LinearForwardRequest, v1::Tensor>& call) {
+  Compute(call,
+          [this](const SessionRef& session,
+                 const v1::LinearForwardRequest& request) -> absl::StatusOr<TensorRef> {
+            TENSORD_ASSIGN_OR_RETURN(std::string activation, ActivationName(request.activation()));
+            const Handle inputs[] = {request.input(), request.weight(), request.bias()};
+            const size_t count = request.bias() == 0 ? 2 : 3;
+            Attributes attrs{{"activation", std::move(activation)},
+                             {"allow_tf32", request.allow_tf32()}};
+            return context_->engine->Run(session, {"linear", absl::MakeConstSpan(inputs, count),
+                                                   request.output(), std::move(attrs), ""});
+          });
 }
 
-Reactor* TensorServiceImpl::RunOp(Context* call, const v1::RunOpRequest* request,
-                                  v1::Tensor* response) {
-  return Compute(*context_, call, request->session(), response,
-                 [&](const SessionRef& session) -> absl::StatusOr<TensorRef> {
-                   const v1::Op& op = request->op();
-                   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
-                   return context_->engine->Run(session, {op.name(), op.inputs(), op.output(),
-                                                          std::move(attrs), op.device()});
-                 });
+void UnaryMethods::RunOp(const UnaryRef<v1::RunOpRequest, v1::Tensor>& call) {
+  Compute(call,
+          [this](const SessionRef& session,
+                 const v1::RunOpRequest& request) -> absl::StatusOr<TensorRef> {
+            const v1::Op& op = request.op();
+            TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
+            return context_->engine->Run(
+                session, {op.name(), op.inputs(), op.output(), std::move(attrs), op.device()});
+          });
 }
 
 }  // namespace tensord::server

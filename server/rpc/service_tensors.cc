@@ -8,10 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/rpc/finish.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
-#include "tensord/server/rpc/status_convert.h"
 #include "tensord/server/rpc/wait_for_tensor.h"
 
 namespace tensord::server {
@@ -21,6 +19,8 @@ constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10000;
 // Room that a message needs beside the elements.
 constexpr int64_t kMessageOverheadBytes = 1024;
+// What is larger, or has to be waited for, is read by a worker.
+constexpr int64_t kReadAtOnceBytes = 64 << 10;
 
 absl::Status CheckFitsMessage(const Tensor& tensor, int64_t max_message_bytes) {
   const int64_t bytes = tensor.spec().size_bytes();
@@ -38,23 +38,26 @@ absl::Status FillResponse(const Tensor& tensor, v1::ReadTensorResponse* response
   return tensor.device().Read(*tensor.buffer(), 0, data->data(), data->size());
 }
 
-using FinishCall = std::function<void(const WaitingReactor::Finish&)>;
+using ReadCall = UnaryCall<v1::ReadTensorRequest, v1::ReadTensorResponse>;
 
-// Reads the tensor on a thread that may wait for its device, and finishes the call.
-void ReadInto(ServiceContext& context, const absl::StatusOr<TensorRef>& tensor,
-              v1::ReadTensorResponse* response, const FinishCall& finish) {
+// Reads the tensor once its bytes can be, and finishes the call.
+void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
+              const absl::StatusOr<TensorRef>& tensor) {
+  const auto call = std::static_pointer_cast<ReadCall>(weak.lock());
+  if (call == nullptr || call->over()) return;
   absl::Status readable = tensor.status();
   if (readable.ok()) readable = CheckFitsMessage(**tensor, context.limits.max_message_bytes);
-  if (!readable.ok()) {
-    finish([&] { return readable; });
-    return;
+  if (!readable.ok()) return call->Finish(readable);
+  const auto read = [call, tensor = *tensor] {
+    call->Finish(FillResponse(*tensor, call->response()));
+  };
+  const bool at_once =
+      (*tensor)->device().host_accessible() && (*tensor)->spec().size_bytes() <= kReadAtOnceBytes;
+  if (at_once) {
+    read();
+  } else {
+    context.workers->Post(read);
   }
-  context.engine->WhenReadable(
-      *tensor, [&context, finish, response, tensor = *tensor](const absl::Status& status) {
-        context.workers->Post([finish, response, tensor, status] {
-          finish([&] { return status.ok() ? FillResponse(*tensor, response) : status; });
-        });
-      });
 }
 
 // Where a listing goes on: after this handle of this session.
@@ -114,50 +117,44 @@ absl::Status List(SessionTable& sessions, const v1::ListTensorsRequest& request,
 
 }  // namespace
 
-TensorServiceImpl::Reactor* TensorServiceImpl::GetTensor(Context* call,
-                                                         const v1::GetTensorRequest* request,
-                                                         v1::Tensor* response) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(request->session());
-  if (!use.ok()) return Finished(call, use.status());
-  auto* reactor = new WaitingReactor(*std::move(use));
-  reactor->WaitThenFinish([&](const FinishCall& finish) {
-    WaitForTensor(reactor->session_ref(), request->after_command(), request->handle(),
-                  [finish, response](const absl::StatusOr<TensorRef>& tensor) {
-                    finish([&] {
-                      if (tensor.ok()) ToProto(**tensor, response);
-                      return tensor.status();
+void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call) {
+  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  const SessionRef session = use->ref();
+  call->Use(*std::move(use));
+  WaitForTensor(session, call->request().after_command(), call->request().handle(),
+                [weak = call->weak_from_this(),
+                 response = call->response()](const absl::StatusOr<TensorRef>& tensor) {
+                  const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+                  if (waiting == nullptr) return;
+                  if (tensor.ok()) ToProto(**tensor, response);
+                  waiting->Finish(tensor.status());
+                });
+}
+
+void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call) {
+  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  const SessionRef session = use->ref();
+  call->Use(*std::move(use));
+  WaitUntilReadable(context_->engine, session, call->request().after_command(),
+                    call->request().handle(),
+                    [this, weak = call->weak_from_this()](const absl::StatusOr<TensorRef>& tensor) {
+                      ReadInto(*context_, weak, tensor);
                     });
-                  });
-  });
-  return reactor;
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::ReadTensor(Context* call,
-                                                          const v1::ReadTensorRequest* request,
-                                                          v1::ReadTensorResponse* response) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(request->session());
-  if (!use.ok()) return Finished(call, use.status());
-  auto* reactor = new WaitingReactor(*std::move(use));
-  reactor->WaitThenFinish([&](const FinishCall& finish) {
-    WaitForTensor(reactor->session_ref(), request->after_command(), request->handle(),
-                  [this, finish, response](const absl::StatusOr<TensorRef>& tensor) {
-                    ReadInto(*context_, tensor, response, finish);
-                  });
-  });
-  return reactor;
+void UnaryMethods::ListTensors(
+    const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call) {
+  context_->workers->Post(
+      [this, call] { call->Finish(List(*context_->sessions, call->request(), call->response())); });
 }
 
-TensorServiceImpl::Reactor* TensorServiceImpl::ListTensors(Context* call,
-                                                           const v1::ListTensorsRequest* request,
-                                                           v1::ListTensorsResponse* response) {
-  return Finished(call, List(*context_->sessions, *request, response));
-}
-
-TensorServiceImpl::Reactor* TensorServiceImpl::DeleteTensors(
-    Context* call, const v1::DeleteTensorsRequest* request, v1::DeleteTensorsResponse*) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(request->session());
-  if (!use.ok()) return Finished(call, use.status());
-  return Finished(call, (*use)->Delete(request->handles()));
+void UnaryMethods::DeleteTensors(
+    const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call) {
+  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  call->Finish((*use)->Delete(call->request().handles()));
 }
 
 }  // namespace tensord::server

@@ -33,22 +33,10 @@ absl::Status CheckFetchable(const Tensor& tensor) {
 
 }  // namespace
 
-void* SessionStream::Event::Begin(std::shared_ptr<SessionStream> stream) {
-  stream_ = std::move(stream);
-  HandOver(static_cast<QueueEvent*>(this));
-  return static_cast<QueueEvent*>(this);
-}
-
-void SessionStream::Event::Happened(bool ok) {
-  const std::shared_ptr<SessionStream> stream = std::move(stream_);
-  ((*stream).*handler_)(ok);
-  stream->LetGoIfOver();
-}
-
-SessionStream::SessionStream(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue)
+SessionStream::SessionStream(ServiceContext* context, TensorRpc* rpc, CallQueue* queue)
     : context_(context), rpc_(rpc), queue_(queue), wire_(&call_) {}
 
-void SessionStream::Await(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue) {
+void SessionStream::Await(ServiceContext* context, TensorRpc* rpc, CallQueue* queue) {
   const std::shared_ptr<SessionStream> stream(new SessionStream(context, rpc, queue));
   stream->call_.AsyncNotifyWhenDone(stream->done_.Begin(nullptr));
   rpc->RequestSessionStream(&stream->call_, &stream->wire_, queue->get(), queue->get(),
@@ -57,6 +45,7 @@ void SessionStream::Await(ServiceContext* context, TensorServiceBase* rpc, CallQ
 
 void SessionStream::OnCalled(bool ok) {
   if (!ok) return;  // the server shuts down; there is no call
+  queue_->CallBegan();
   done_.Begin(shared_from_this());
   Await(context_, rpc_, queue_);
   bool draining = false;
@@ -479,7 +468,7 @@ void SessionStream::BeginFinishLocked() {
   wire_.Finish(outcome_, finish_.Begin(shared_from_this()));
 }
 
-void SessionStream::LetGoIfOver() {
+void SessionStream::AfterEvent() {
   {
     MutexLock lock(&mu_);
     if (!over_ || reading_ || writing_ || let_go_) return;
@@ -491,6 +480,7 @@ void SessionStream::LetGoIfOver() {
   }
   if (attached_ && !detached_) session_->DetachStream();
   session_ = SessionUse();  // the lease runs from here
+  queue_->CallEnded();
 }
 
 }  // namespace tensord::server

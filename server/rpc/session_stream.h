@@ -24,7 +24,7 @@ namespace tensord::server {
 class SessionStream final : public std::enable_shared_from_this<SessionStream> {
  public:
   // Has `queue` wait for a client's stream, and then for the next one.
-  static void Await(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue);
+  static void Await(ServiceContext* context, TensorRpc* rpc, CallQueue* queue);
 
   // Takes no more in, answers what has been taken in, ends with UNAVAILABLE. Thread-safe.
   void Drain();
@@ -37,21 +37,10 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
     absl::Status status;
   };
 
-  // Something begun with gRPC, which keeps the stream alive until it has ended.
-  class Event final : public QueueEvent {
-   public:
-    using Handler = void (SessionStream::*)(bool ok);
-    explicit Event(Handler handler) : handler_(handler) {}
-    // The tag for an operation that begins now.
-    void* Begin(std::shared_ptr<SessionStream> stream);
-    void Happened(bool ok) override;
+  friend class CallEvent<SessionStream>;
+  using Event = CallEvent<SessionStream>;
 
-   private:
-    const Handler handler_;
-    std::shared_ptr<SessionStream> stream_;
-  };
-
-  SessionStream(ServiceContext* context, TensorServiceBase* rpc, CallQueue* queue);
+  SessionStream(ServiceContext* context, TensorRpc* rpc, CallQueue* queue);
 
   void OnCalled(bool ok);
   void OnRead(bool ok);
@@ -61,7 +50,7 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
   void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartWriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After the last event: the session may go, or have another stream.
-  void LetGoIfOver();
+  void AfterEvent();
 
   absl::Status Attach(const v1::SessionStreamRequest& request);
   // An error ends the stream.
@@ -92,7 +81,7 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
   void BeginFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ServiceContext* const context_;
-  TensorServiceBase* const rpc_;
+  TensorRpc* const rpc_;
   CallQueue* const queue_;
   grpc::ServerContext call_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> wire_;

@@ -26,7 +26,8 @@ class SharedCall final : public QueuedCall {
  public:
   SharedCall(BulkContext* bulk, CallQueue* queue)
       : QueuedCall(queue), bulk_(bulk), rpc_(&context()) {
-    bulk_->rpc->RequestSharedMemory(&context(), &rpc_, queue->get(), queue->get(), Begin(kCalled));
+    bulk_->rpc->RequestSharedMemory(&context(), &rpc_, queue->get(), queue->arrivals(),
+                                    Begin(kCalled));
   }
 
  private:

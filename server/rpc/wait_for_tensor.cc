@@ -3,8 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/handover.h"
-#include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
 
@@ -60,26 +58,6 @@ absl::StatusOr<int64_t> ReadEnd(const Tensor& tensor, int64_t offset, int64_t li
                                               offset));
   }
   return limit == 0 ? size : offset + limit;
-}
-
-void WaitingReactor::WaitThenFinish(
-    const std::function<void(std::function<void(const Finish&)>)>& start) {
-  if (!wait_.Begin()) {
-    ServerUnaryReactor::Finish(grpc::Status::CANCELLED);
-    return;
-  }
-  start([this, wait = wait_](const Finish& finish) {
-    if (!wait.End()) return;  // cancelled: this call is gone
-    const grpc::Status status = ToGrpc(finish());
-    HandOver(this);
-    ServerUnaryReactor::Finish(status);
-  });
-}
-
-void WaitingReactor::OnCancel() {
-  if (!wait_.Cancel()) return;
-  HandOver(this);
-  ServerUnaryReactor::Finish(grpc::Status::CANCELLED);
 }
 
 }  // namespace tensord::server

@@ -18,7 +18,7 @@ class WriteCall final : public QueuedCall {
  public:
   WriteCall(BulkContext* bulk, CallQueue* queue)
       : QueuedCall(queue), bulk_(bulk), reader_(&context()), upload_(bulk->service) {
-    bulk_->rpc->RequestWrite(&context(), &reader_, queue->get(), queue->get(), Begin(kCalled));
+    bulk_->rpc->RequestWrite(&context(), &reader_, queue->get(), queue->arrivals(), Begin(kCalled));
   }
 
  private:

@@ -102,50 +102,72 @@ std::string ListenUnix(const std::string& path) {
   return "unix:" + path;
 }
 
-// Sends back what comes: of a unary call the one message and the status together.
-class EchoReactor : public grpc::ServerGenericBidiReactor {
+// Sends back what comes: of a unary call the one message and the status together. One thread polls
+// one completion queue, which is what answers soonest.
+class EchoCall {
  public:
-  explicit EchoReactor(bool unary) : unary_(unary) { StartRead(&message_); }
-  void OnReadDone(bool ok) override {
+  static void Await(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue) {
+    auto* call = new EchoCall(service, queue);
+    service->RequestCall(&call->context_, &call->wire_, queue, queue, call);
+  }
+
+  void Proceed(bool ok) {
+    if (state_ == State::kEnding || (state_ == State::kAwaited && !ok)) {
+      delete this;
+      return;
+    }
+    if (state_ == State::kAwaited) Await(service_, queue_);
+    const bool come = state_ == State::kReading;
     if (!ok) {
-      Finish(grpc::Status::OK);
-    } else if (unary_) {
-      StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+      state_ = State::kEnding;
+      wire_.Finish(grpc::Status::OK, this);
+    } else if (come && context_.method() == "/bench.Echo/Unary") {
+      state_ = State::kEnding;
+      wire_.WriteAndFinish(message_, grpc::WriteOptions(), grpc::Status::OK, this);
+    } else if (come) {
+      state_ = State::kWriting;
+      wire_.Write(message_, this);
     } else {
-      StartWrite(&message_);
+      state_ = State::kReading;
+      wire_.Read(&message_, this);
     }
   }
-  void OnWriteDone(bool ok) override {
-    if (ok && !unary_) StartRead(&message_);
-    if (!ok && !unary_) Finish(grpc::Status::CANCELLED);
-  }
-  void OnDone() override { delete this; }
 
  private:
-  const bool unary_;
+  enum class State { kAwaited, kReading, kWriting, kEnding };
+
+  EchoCall(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue)
+      : service_(service), queue_(queue), wire_(&context_) {}
+
+  grpc::AsyncGenericService* const service_;
+  grpc::ServerCompletionQueue* const queue_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter wire_;
   grpc::ByteBuffer message_;
+  State state_ = State::kAwaited;
 };
 
-class EchoService : public grpc::CallbackGenericService {
- public:
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    return new EchoReactor(context->method() == "/bench.Echo/Unary");
-  }
-};
+void ServeGrpc(grpc::ServerCompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) static_cast<EchoCall*>(tag)->Proceed(ok);
+}
 
 int Main() {
   std::string folder = std::filesystem::temp_directory_path() / "tensord_echo.XXXXXX";
   Require(mkdtemp(folder.data()) != nullptr, "mkdtemp");
   const std::string tcp = ListenTcp();
   const std::string local = ListenUnix(folder + "/socket");
-  EchoService service;
+  grpc::AsyncGenericService service;
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterCallbackGenericService(&service);
+  builder.RegisterAsyncGenericService(&service);
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   Require(server != nullptr && port > 0, "gRPC");
+  EchoCall::Await(&service, queue.get());
+  std::thread(ServeGrpc, queue.get()).detach();
   std::printf("ready %s %s 127.0.0.1:%d\n", tcp.c_str(), local.c_str(), port);
   std::fflush(stdout);
   std::string line;

@@ -1,0 +1,52 @@
+#include "tensord/server/rpc/unary_call.h"
+
+#include "tensord/common/handover.h"
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::server {
+
+UnaryCallBase::UnaryCallBase(CallQueue* queue) : queue_(queue) {
+  context_.AsyncNotifyWhenDone(done_.Begin(nullptr));
+}
+
+UnaryCallBase::~UnaryCallBase() {
+  if (begun_) queue_->CallEnded();
+}
+
+void UnaryCallBase::OnCalled(bool ok) {
+  if (!ok) return;  // the server shuts down; there is no call
+  begun_ = true;
+  queue_->CallBegan();
+  done_.Begin(shared_from_this());
+  AwaitNext();
+  Handle();
+}
+
+void UnaryCallBase::OnDone(bool /*ok*/) {
+  // gRPC wants to hear the end of a call also where the client has ended it.
+  Finish(absl::CancelledError("the client has gone"));
+  SessionUse session;
+  MutexLock lock(&mu_);
+  session = std::move(session_);
+}
+
+void UnaryCallBase::Finish(const absl::Status& status) {
+  const grpc::Status converted = ToGrpc(status);
+  MutexLock lock(&mu_);
+  if (over_) return;
+  over_ = true;
+  // With the lock: once gRPC has said that the call is done nothing may be begun.
+  Respond(converted, finish_.Begin(shared_from_this()));
+}
+
+bool UnaryCallBase::over() const {
+  MutexLock lock(&mu_);
+  return over_;
+}
+
+void UnaryCallBase::Use(SessionUse session) {
+  MutexLock lock(&mu_);
+  session_ = std::move(session);
+}
+
+}  // namespace tensord::server
