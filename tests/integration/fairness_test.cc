@@ -1,0 +1,98 @@
+// Clients beside one another on one device: who is slow, silent or gone holds nobody up.
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "tensord/tests/integration/client_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using testing::Each;
+
+class FairnessTest : public ClientFixture {
+ protected:
+  // An op and its result, by a client of its own.
+  void ExpectServed(const Client& client, int times) {
+    const Device device = *client.device("cpu:0");
+    for (int i = 0; i < times; ++i) {
+      const auto sum = (Ones(device, {64}) + Ones(device, {64})).Read<float>();
+      ASSERT_TRUE(sum.ok()) << sum.status();
+      ASSERT_THAT(*sum, Each(2.0f));
+    }
+  }
+
+  Client Another() {
+    auto client = Client::Connect(daemon_->address());
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+};
+
+// About ten milliseconds each: far more of them than the other client, whose turn comes after any of
+// them, has to wait for.
+TEST_F(FairnessTest, AQueueOfLargeOpsLetsOthersInBetween) {
+  const Client other = Another();
+  ExpectServed(other, 1);
+  const Tensor x = Full(first_, {1024, 1024}, 1e-3);
+  ASSERT_TRUE(client_.Synchronize().ok());
+  std::atomic<bool> done{false};
+  std::thread busy([&] {
+    Tensor y = x;
+    for (int i = 0; i < 200; ++i) y = Matmul(y, x);
+    EXPECT_TRUE(y.Read<float>().ok());
+    done = true;
+  });
+  // Once its queue stands.
+  EXPECT_TRUE(Eventually([&] { return Used(first_) >= (8 << 20) || done; }));
+  ExpectServed(other, 10);
+  EXPECT_FALSE(done) << "the other client had to wait for all of the queue";
+  busy.join();
+}
+
+// Asks for answers and takes none in: the server holds a bounded number of them.
+TEST_F(FairnessTest, AClientThatReadsNothingIsLeftToItself) {
+  RpcClient rpc(daemon_->address());
+  RpcSession session(rpc);
+  ASSERT_TRUE(session.Ones(1, {256 * 1024}).ok());
+  auto silent = rpc.SessionStream();
+  v1::SessionStreamRequest message;
+  message.mutable_attach()->set_session(session.id());
+  for (int i = 0; i < 1000; ++i) {
+    v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+    fetch.set_handle(1);
+    fetch.set_fetch_id(i + 1);
+  }
+  const int64_t before = daemon_->MemoryBytes("VmHWM");
+  ASSERT_TRUE(silent->Send(message));
+  ExpectServed(client_, 100);
+  EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before, 64 << 20);
+  silent->Cancel();
+  ExpectServed(client_, 1);
+}
+
+// Clients that are gone in the middle of a program, without a word, one after another.
+TEST_F(FairnessTest, ClientsThatGoInTheMiddleTakeTheirMemoryAlong) {
+  const int64_t before = Used(first_);
+  for (int i = 0; i < 10; ++i) {
+    RpcClient rpc(daemon_->address());
+    RpcSession session(rpc, /*lease_seconds=*/1);
+    auto stream = rpc.SessionStream();
+    v1::SessionStreamRequest message;
+    message.mutable_attach()->set_session(session.id());
+    for (uint64_t handle = 1; handle <= 20; ++handle) {
+      v1::Op& op = *message.add_commands()->mutable_op();
+      op.set_name("ones");
+      op.set_output(handle);
+      op.set_device("cpu:0");
+      (*op.mutable_attrs())["shape"].mutable_ints()->add_values(256 * 1024);
+    }
+    ASSERT_TRUE(stream->Send(message));
+    stream->Cancel();
+    ExpectServed(client_, 5);
+  }
+  EXPECT_TRUE(Eventually([&] { return Used(first_) <= before; }));
+}
+
+}  // namespace
+}  // namespace tensord::integration
