@@ -53,8 +53,9 @@ void QueuedCall::Arrive(bool ok) {
     return;
   }
   // On to the queue's own thread, where news of the call may come in meanwhile.
+  grpc::ServerCompletionQueue* const own = queue_->get();
   HandOver(static_cast<QueueEvent*>(&tags_[kCalled]));
-  alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
+  alarm_.Set(own, std::chrono::system_clock::time_point(),
              static_cast<QueueEvent*>(&tags_[kCalled]));
 }
 
