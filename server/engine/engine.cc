@@ -180,7 +180,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
 absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(const ProgramSpec& spec,
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
-  return Program::Make(spec, slot, &recipes_);
+  return Program::Make(spec, slot, &recipes_, fusion_ ? &chains_ : nullptr);
 }
 
 absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,

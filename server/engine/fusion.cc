@@ -1,9 +1,10 @@
 #include "tensord/server/engine/fusion.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/container/inlined_vector.h"
+#include "tensord/common/key.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::server {
@@ -19,31 +20,49 @@ const absl::flat_hash_set<absl::string_view>& ElementwiseOps() {
   return *ops;
 }
 
-// The operand of a step: the place of the tensor among the chain's inputs, which it is added to, or
-// the step before.
-int OperandOf(const TensorRef& tensor, absl::Span<const ChainLink> before, Inputs* inputs) {
-  if (!before.empty() && tensor.get() == before.back().output) {
-    return -static_cast<int>(before.size());
-  }
-  for (size_t i = 0; i < inputs->size(); ++i) {
-    if (*(*inputs)[i] == tensor) return static_cast<int>(i);
-  }
-  inputs->push_back(&tensor);
-  return static_cast<int>(inputs->size()) - 1;
-}
+using ChainOps = absl::InlinedVector<ChainOp, 8>;
 
-std::string KeyOf(absl::Span<const ChainLink> chain) {
-  std::string key;
-  Inputs inputs;
-  for (size_t i = 0; i < chain.size(); ++i) {
-    const Recipe* recipe = chain[i].recipe->get();
-    key.append(reinterpret_cast<const char*>(&recipe), sizeof(recipe));
-    for (const TensorRef& input : chain[i].inputs) {
-      const int operand = OperandOf(input, chain.first(i), &inputs);
-      key.append(reinterpret_cast<const char*>(&operand), sizeof(operand));
+// What a chain's ops read, as operands; `inputs` becomes those from outside it.
+ChainOps ToOps(absl::Span<const ChainLink> chain, Inputs* inputs) {
+  ChainOps ops;
+  for (const ChainLink& link : chain) {
+    ChainOp& op = ops.emplace_back(ChainOp{link.recipe, {}});
+    const auto before = static_cast<int>(ops.size()) - 1;
+    for (const TensorRef& tensor : link.inputs) {
+      if (before > 0 && tensor.get() == chain[before - 1].output) {
+        op.operands.push_back(-before);
+        continue;
+      }
+      const auto known = std::find_if(inputs->begin(), inputs->end(),
+                                      [&](const TensorRef* input) { return *input == tensor; });
+      op.operands.push_back(static_cast<int>(known - inputs->begin()));
+      if (known == inputs->end()) inputs->push_back(&tensor);
     }
   }
+  return ops;
+}
+
+std::string KeyOf(absl::Span<const ChainOp> chain) {
+  std::string key;
+  for (const ChainOp& op : chain) {
+    AppendKey(op.recipe->get(), &key);
+    for (const int operand : op.operands) AppendKey(operand, &key);
+  }
   return key;
+}
+
+// Of the chain's inputs.
+std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
+  std::vector<TensorSpec> specs;
+  for (const ChainOp& op : chain) {
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      const int operand = op.operands[i];
+      if (operand < 0) continue;
+      if (specs.size() <= static_cast<size_t>(operand)) specs.resize(operand + 1);
+      specs[operand] = (*op.recipe)->inputs()[i];
+    }
+  }
+  return specs;
 }
 
 BufferRef ReusableInput(const PreparedKernel& kernel, const Inputs& inputs, int64_t bytes) {
@@ -65,6 +84,11 @@ std::string ActivationOf(const Recipe& recipe) {
   return "";
 }
 
+bool IsElementwise(const Recipe& recipe) {
+  return !recipe.is_alias() && !recipe.has_casts() && recipe.output().num_elements() > 0 &&
+         ElementwiseOps().contains(recipe.name());
+}
+
 }  // namespace
 
 bool ChainKernels::IsBareLinear(const Recipe& recipe) {
@@ -72,51 +96,46 @@ bool ChainKernels::IsBareLinear(const Recipe& recipe) {
          recipe.plan().attrs.String("activation") == "none";
 }
 
-bool ChainKernels::IsActivation(const Recipe& recipe) {
-  return MayFuse(recipe) && !ActivationOf(recipe).empty();
+size_t ChainKernels::MostOps(const Recipe& first) {
+  constexpr size_t kMostElementwise = 32;
+  if (IsBareLinear(first)) return 2;
+  return IsElementwise(first) ? kMostElementwise : 1;
 }
 
-absl::StatusOr<BufferRef> ChainKernels::RunLinear(const ChainLink& linear,
-                                                  const Recipe& activation) {
-  absl::InlinedVector<TensorSpec, 3> specs;
-  for (const TensorRef& input : linear.inputs) specs.push_back(input->spec());
-  const Recipe& bare = **linear.recipe;
-  Attributes attrs = bare.plan().attrs;
+bool ChainKernels::MayFollow(const Recipe& op, const Recipe& next) {
+  if (!IsElementwise(next) || next.output().shape != op.output().shape) return false;
+  return IsElementwise(op) || (IsBareLinear(op) && !ActivationOf(next).empty());
+}
+
+absl::StatusOr<RecipeRef> ChainKernels::FindLinear(const Recipe& linear, const Recipe& activation) {
+  Attributes attrs = linear.plan().attrs;
   attrs.Set("activation", ActivationOf(activation));
-  TENSORD_ASSIGN_OR_RETURN(const RecipeRef both,
-                           recipes_->Find("linear", specs, attrs, bare.slot()));
-  return both->Execute(linear.inputs);
+  return recipes_->Find("linear", linear.inputs(), attrs, linear.slot());
 }
 
-bool ChainKernels::MayFuse(const Recipe& recipe) {
-  return !recipe.is_alias() && !recipe.has_casts() && recipe.output().num_elements() > 0 &&
-         ElementwiseOps().contains(recipe.name());
+std::shared_ptr<PreparedKernel> ChainKernels::Find(absl::Span<const ChainOp> chain) {
+  std::shared_ptr<Kernel> found = FindKernel(chain);
+  PreparedKernel* const kernel = found->kernel.get();
+  if (kernel == nullptr) return nullptr;
+  return std::shared_ptr<PreparedKernel>(std::move(found), kernel);
 }
 
-std::shared_ptr<ChainKernels::Kernel> ChainKernels::Find(
-    absl::Span<const ChainLink> chain, absl::Span<const TensorRef* const> inputs) {
+std::shared_ptr<ChainKernels::Kernel> ChainKernels::FindKernel(absl::Span<const ChainOp> chain) {
   std::string key = KeyOf(chain);
   {
     MutexLock lock(&mu_);
     const auto found = kernels_.find(key);
     if (found != kernels_.end()) return found->second;
   }
-  std::vector<TensorSpec> specs;
-  for (const TensorRef* input : inputs) specs.push_back((*input)->spec());
   std::vector<FusedSpec::Step> steps;
-  Inputs seen;
   auto kernel = std::make_shared<Kernel>();
-  for (size_t i = 0; i < chain.size(); ++i) {
-    const OpPlan& plan = (*chain[i].recipe)->plan();
-    FusedSpec::Step step{plan.schema, &plan.attrs, {}, plan.output.dtype};
-    for (const TensorRef& input : chain[i].inputs) {
-      step.operands.push_back(OperandOf(input, chain.first(i), &seen));
-    }
-    steps.push_back(std::move(step));
-    kernel->recipes.push_back(*chain[i].recipe);
+  for (const ChainOp& op : chain) {
+    const OpPlan& plan = (*op.recipe)->plan();
+    steps.push_back({plan.schema, &plan.attrs, op.operands, plan.output.dtype});
+    kernel->recipes.push_back(*op.recipe);
   }
   const Recipe& last = **chain.back().recipe;
-  auto prepared = last.slot()->device->PrepareFused({specs, steps, &last.output()});
+  auto prepared = last.slot()->device->PrepareFused({InputSpecs(chain), steps, &last.output()});
   if (prepared.ok()) kernel->kernel = *std::move(prepared);
   MutexLock lock(&mu_);
   if (kernels_.size() >= kMaxKernels) kernels_.clear();
@@ -124,21 +143,22 @@ std::shared_ptr<ChainKernels::Kernel> ChainKernels::Find(
 }
 
 absl::StatusOr<BufferRef> ChainKernels::Run(absl::Span<const ChainLink> chain) {
-  if (IsBareLinear(**chain[0].recipe)) return RunLinear(chain[0], **chain[1].recipe);
-  Inputs inputs;
-  for (size_t i = 0; i < chain.size(); ++i) {
-    for (const TensorRef& input : chain[i].inputs) OperandOf(input, chain.first(i), &inputs);
-  }
-  const std::shared_ptr<Kernel> found = Find(chain, inputs);
-  if (found->kernel == nullptr) return BufferRef();
+  const Recipe& first = **chain.front().recipe;
   const Recipe& last = **chain.back().recipe;
-  BufferRef output = ReusableInput(*found->kernel, inputs, last.output().size_bytes());
+  if (IsBareLinear(first)) {
+    TENSORD_ASSIGN_OR_RETURN(const RecipeRef both, FindLinear(first, last));
+    return both->Execute(chain.front().inputs);
+  }
+  Inputs inputs;
+  const std::shared_ptr<PreparedKernel> kernel = Find(ToOps(chain, &inputs));
+  if (kernel == nullptr) return BufferRef();
+  BufferRef output = ReusableInput(*kernel, inputs, last.output().size_bytes());
   if (output == nullptr) {
     TENSORD_ASSIGN_OR_RETURN(output, last.slot()->device->Allocate(last.output().size_bytes()));
   }
   absl::InlinedVector<const Buffer*, 6> operands;
   for (const TensorRef* input : inputs) operands.push_back((*input)->buffer().get());
-  TENSORD_RETURN_IF_ERROR(found->kernel->Launch(operands, output.get()));
+  TENSORD_RETURN_IF_ERROR(kernel->Launch(operands, output.get()));
   return output;
 }
 

@@ -1,12 +1,14 @@
 // Chains of elementwise ops, run as one kernel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/engine/recipe.h"
@@ -21,23 +23,35 @@ struct ChainLink {
   const Tensor* output;
 };
 
+// The same by what it reads: i >= 0 is input i of the chain, i < 0 the result of op -i - 1.
+struct ChainOp {
+  const RecipeRef* recipe;
+  absl::InlinedVector<int, 3> operands;
+};
+
 // Kernels for chains, by their ops and by what these read. Thread-safe.
 class ChainKernels {
  public:
   // `recipes` outlives this.
   explicit ChainKernels(RecipeCache* recipes) : recipes_(recipes) {}
 
-  // Whether the op may be part of a chain.
-  static bool MayFuse(const Recipe& recipe);
-
-  // A linear without an activation, and one that could be its: a chain of these two is a linear
-  // with it.
+  // Whether the op may begin a chain, and of how many ops at most: 1 where it may not.
+  static size_t MostOps(const Recipe& first);
+  // Whether `next`, which reads what `op` gives, may be the op after it in a chain: both are
+  // elementwise and give the same shape, or `op` is a linear without an activation and `next` one
+  // that could be its.
+  static bool MayFollow(const Recipe& op, const Recipe& next);
+  // A chain that begins with it is a linear with its activation.
   static bool IsBareLinear(const Recipe& recipe);
-  static bool IsActivation(const Recipe& recipe);
 
-  // The last op's result, computed in one go: of elementwise ops, or of a linear and its
-  // activation; null where the device has no kernel for this chain. All inputs from outside the
-  // chain are there. By whoever has the device's executor.
+  // The one kernel of a chain of elementwise ops; null where the device has none for it.
+  std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
+
+  // The linear with this activation.
+  absl::StatusOr<RecipeRef> FindLinear(const Recipe& linear, const Recipe& activation);
+
+  // The last op's result, computed in one go; null where the device has no kernel for this chain.
+  // All inputs from outside the chain are there. By whoever has the device's executor.
   absl::StatusOr<BufferRef> Run(absl::Span<const ChainLink> chain);
 
  private:
@@ -48,9 +62,7 @@ class ChainKernels {
     std::unique_ptr<PreparedKernel> kernel;  // null: the device has none
   };
 
-  absl::StatusOr<BufferRef> RunLinear(const ChainLink& linear, const Recipe& activation);
-  std::shared_ptr<Kernel> Find(absl::Span<const ChainLink> chain,
-                               absl::Span<const TensorRef* const> inputs);
+  std::shared_ptr<Kernel> FindKernel(absl::Span<const ChainOp> chain);
 
   RecipeCache* const recipes_;
   Mutex mu_;

@@ -75,20 +75,11 @@ void OpNode::RunOnExecutor() {
   session_.reset();
 }
 
-bool OpNode::BeginsChain() const {
-  return recipe_ != nullptr &&
-         (ChainKernels::MayFuse(*recipe_) || ChainKernels::IsBareLinear(*recipe_));
-}
-
 OpNode* OpNode::FindNext() {
   const TensorRef& output = outputs_[0];
   OpNode* next = output->reader();
   if (next == nullptr || next->recipe_ == nullptr) return nullptr;
-  const bool fits = ChainKernels::IsBareLinear(*recipe_)
-                        ? ChainKernels::IsActivation(*next->recipe_)
-                        : ChainKernels::MayFuse(*next->recipe_);
-  if (!fits) return nullptr;
-  if (next->recipe_->output().shape != output->spec().shape) return nullptr;
+  if (!ChainKernels::MayFollow(*recipe_, *next->recipe_)) return nullptr;
   int64_t readings = 0;
   for (const TensorRef& input : next->inputs_) {
     if (input == output) {
@@ -102,9 +93,8 @@ OpNode* OpNode::FindNext() {
 }
 
 std::vector<OpNode*> OpNode::FindChain() {
-  constexpr size_t kMostOps = 32;
   std::vector<OpNode*> chain = {this};
-  const size_t most_ops = ChainKernels::IsBareLinear(*recipe_) ? 2 : kMostOps;
+  const size_t most_ops = ChainKernels::MostOps(*recipe_);
   while (chain.size() < most_ops) {
     OpNode* next = chain.back()->FindNext();
     if (next == nullptr) break;
@@ -114,7 +104,8 @@ std::vector<OpNode*> OpNode::FindChain() {
 }
 
 bool OpNode::RunChain() {
-  if (chains_ == nullptr || !BeginsChain() || session_->closed()) return false;
+  if (chains_ == nullptr || recipe_ == nullptr || session_->closed()) return false;
+  if (ChainKernels::MostOps(*recipe_) == 1) return false;
   for (const TensorRef& input : inputs_) {
     if (!input->status().ok()) return false;
   }

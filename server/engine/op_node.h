@@ -31,7 +31,6 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   bool RunChain();
   std::vector<OpNode*> FindChain();
   OpNode* FindNext();
-  bool BeginsChain() const;
 
   SessionRef session_;
   std::shared_ptr<Executable> executable_;

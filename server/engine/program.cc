@@ -22,7 +22,7 @@ constexpr uint32_t kNever = ~uint32_t{0};
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       RecipeCache* recipes) {
+                                                       RecipeCache* recipes, ChainKernels* chains) {
   auto program = std::make_shared<Program>();
   program->slot_ = slot;
   for (const TensorSpec& input : spec.inputs) TENSORD_RETURN_IF_ERROR(input.Validate());
@@ -40,8 +40,13 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
     }
   }
   TENSORD_RETURN_IF_ERROR(program->CheckOutputs(spec.outputs));
+  program->brief_ = program->IsSmall() && slot->device->host_accessible();
+  if (chains != nullptr) {
+    program->steps_ =
+        FuseSteps(std::move(program->steps_), spec.inputs.size(), spec.outputs, chains);
+  }
+  for (const ProgramStep& step : program->steps_) program->brief_ &= step.brief();
   TENSORD_RETURN_IF_ERROR(program->PlanMemory());
-  program->EstimateCost();
   return program;
 }
 
@@ -57,7 +62,7 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, RecipeCache* recipe
   TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, recipes->Find(step.op, operands, *step.attrs, slot_));
   const auto result = static_cast<uint32_t>(specs_.size());
   specs_.push_back(recipe->output());
-  steps_.push_back({std::move(recipe), result, step.operands, {}});
+  steps_.push_back({std::move(recipe), nullptr, result, step.operands, {}});
   return absl::OkStatus();
 }
 
@@ -128,21 +133,19 @@ absl::StatusOr<Buffer*> Program::KeepMemory(int64_t bytes) {
   return kept_.back().get();
 }
 
-void Program::EstimateCost() {
+bool Program::IsSmall() const {
   int64_t bytes = 0;
-  brief_ = steps_.size() <= kMostBriefSteps && slot_->device->host_accessible();
-  for (const Step& step : steps_) {
-    brief_ = brief_ && step.recipe->brief();
+  for (const ProgramStep& step : steps_) {
     for (uint32_t operand : step.operands) bytes += specs_[operand].size_bytes();
     bytes += specs_[step.result].size_bytes();
   }
-  brief_ = brief_ && bytes <= kMostBriefBytes;
+  return steps_.size() <= kMostBriefSteps && bytes <= kMostBriefBytes;
 }
 
 absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
   absl::Status status;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
-  for (const Step& step : steps_) {
+  for (const ProgramStep& step : steps_) {
     status = RunStep(step, inputs);
     if (!status.ok()) break;
   }
@@ -156,7 +159,7 @@ absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
   return results;
 }
 
-absl::Status Program::RunStep(const Step& step, absl::Span<const TensorRef> inputs) {
+absl::Status Program::RunStep(const ProgramStep& step, absl::Span<const TensorRef> inputs) {
   Recipe& recipe = *step.recipe;
   Buffer*& result = values_[step.result];
   if (recipe.is_alias()) {
@@ -176,7 +179,8 @@ absl::Status Program::RunStep(const Step& step, absl::Span<const TensorRef> inpu
   if (!recipe.is_constant()) {
     absl::InlinedVector<const Buffer*, 3> operands;
     for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
-    TENSORD_RETURN_IF_ERROR(recipe.Launch(operands, result));
+    TENSORD_RETURN_IF_ERROR(step.chain != nullptr ? step.chain->Launch(operands, result)
+                                                  : recipe.Launch(operands, result));
   }
   for (uint32_t value : step.last_uses) held_[value] = nullptr;
   return absl::OkStatus();

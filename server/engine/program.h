@@ -11,6 +11,8 @@
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/tensor_spec.h"
+#include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/program_fusion.h"
 #include "tensord/server/engine/recipe.h"
 
 namespace tensord::server {
@@ -31,13 +33,14 @@ struct ProgramSpec {
 
 // Small intermediate values live in memory that the program keeps and uses again, which counts as
 // the device's used memory while the program lives; large ones are allocated by each run, and given
-// back at their last use.
+// back at their last use. What lies within a chain that runs as one (program_fusion.h) has none.
 class Program final : public Executable {
  public:
   // INVALID_ARGUMENT, naming the step, where one reads a value that isn't there yet, or inference
-  // refuses it; RESOURCE_EXHAUSTED where there is no memory for what the program keeps.
+  // refuses it; RESOURCE_EXHAUSTED where there is no memory for what the program keeps. `chains` is
+  // null where ops aren't to be fused.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       RecipeCache* recipes);
+                                                       RecipeCache* recipes, ChainKernels* chains);
 
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
@@ -49,12 +52,6 @@ class Program final : public Executable {
   const TensorSpec& output(size_t i) const { return specs_[outputs_[i]]; }
 
  private:
-  struct Step {
-    RecipeRef recipe;
-    uint32_t result;
-    absl::InlinedVector<uint32_t, 3> operands;
-    absl::InlinedVector<uint32_t, 2> last_uses;  // values to let go of after it
-  };
   // Where a value's memory comes from.
   enum class Place : uint8_t { kInput, kKept, kAllocated };
 
@@ -63,13 +60,14 @@ class Program final : public Executable {
   // Finds out how long each value lives, and which share memory.
   absl::Status PlanMemory();
   absl::StatusOr<Buffer*> KeepMemory(int64_t bytes);
-  absl::Status RunStep(const Step& step, absl::Span<const TensorRef> inputs);
-  void EstimateCost();
+  absl::Status RunStep(const ProgramStep& step, absl::Span<const TensorRef> inputs);
+  // Whether the ops, one by one, touch little enough.
+  bool IsSmall() const;
 
   DeviceSlot* slot_ = nullptr;
   std::vector<TensorSpec> inputs_;
   std::vector<TensorSpec> specs_;  // of every value
-  std::vector<Step> steps_;
+  std::vector<ProgramStep> steps_;
   std::vector<uint32_t> outputs_;
   std::vector<Place> places_;  // of every value
   std::vector<BufferRef> kept_;

@@ -53,6 +53,7 @@ class Recipe final : public Executable {
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
   DeviceSlot* slot() const override { return slot_; }
+  absl::Span<const TensorSpec> inputs() const { return inputs_; }
   const TensorSpec& output() const { return plan_.output; }
   bool Fits(absl::Span<const TensorRef> inputs) const;
 

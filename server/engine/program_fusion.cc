@@ -1,0 +1,119 @@
+#include "tensord/server/engine/program_fusion.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tensord::server {
+namespace {
+
+constexpr uint32_t kNobody = ~uint32_t{0};
+constexpr uint32_t kSeveral = kNobody - 1;  // or somebody outside the program
+
+class Fuser {
+ public:
+  Fuser(std::vector<ProgramStep> ops, uint32_t num_inputs, absl::Span<const uint32_t> outputs,
+        ChainKernels* chains)
+      : ops_(std::move(ops)), num_inputs_(num_inputs), chains_(chains) {
+    reader_.assign(num_inputs + ops_.size(), kNobody);
+    made_at_.assign(num_inputs, kNobody);
+    for (uint32_t i = 0; i < ops_.size(); ++i) {
+      made_at_.push_back(i);
+      for (uint32_t value : ops_[i].operands) {
+        uint32_t& reader = reader_[value];
+        reader = reader == kNobody || reader == i ? i : kSeveral;
+      }
+    }
+    for (uint32_t value : outputs) reader_[value] = kSeveral;
+  }
+
+  std::vector<ProgramStep> Fuse() {
+    std::vector<bool> fused(ops_.size(), false);
+    std::vector<ProgramStep> steps;
+    for (uint32_t i = 0; i < ops_.size(); ++i) {
+      if (fused[i]) continue;
+      std::vector<uint32_t> chain = FindChain(i);
+      ProgramStep step;
+      // A device may have a kernel for a part of it.
+      while (chain.size() > 1 && !Join(chain, &step)) chain.resize(chain.size() / 2);
+      if (chain.size() == 1) {
+        steps.push_back(std::move(ops_[i]));
+        continue;
+      }
+      for (uint32_t op : chain) fused[op] = true;
+      made_at_[step.result] = i;
+      steps.push_back(std::move(step));
+    }
+    return steps;
+  }
+
+ private:
+  // The ops from `first` on that may run in its place.
+  std::vector<uint32_t> FindChain(uint32_t first) const {
+    std::vector<uint32_t> chain = {first};
+    const size_t most_ops = ChainKernels::MostOps(*ops_[first].recipe);
+    while (chain.size() < most_ops) {
+      const ProgramStep& last = ops_[chain.back()];
+      const uint32_t next = reader_[last.result];
+      if (next >= kSeveral || !ChainKernels::MayFollow(*last.recipe, *ops_[next].recipe)) break;
+      if (!IsThere(ops_[next].operands, last.result, first)) break;
+      chain.push_back(next);
+    }
+    return chain;
+  }
+
+  // Whether all that is read but `but` has been made before the step at `place`.
+  bool IsThere(absl::Span<const uint32_t> values, uint32_t but, uint32_t place) const {
+    return std::all_of(values.begin(), values.end(), [&](uint32_t value) {
+      return value == but || value < num_inputs_ || made_at_[value] < place;
+    });
+  }
+
+  // False where there is nothing that computes the chain in one go.
+  bool Join(absl::Span<const uint32_t> chain, ProgramStep* step) const {
+    const ProgramStep& first = ops_[chain.front()];
+    const ProgramStep& last = ops_[chain.back()];
+    if (ChainKernels::IsBareLinear(*first.recipe)) {
+      absl::StatusOr<RecipeRef> both = chains_->FindLinear(*first.recipe, *last.recipe);
+      if (!both.ok()) return false;
+      *step = {*std::move(both), nullptr, last.result, first.operands, {}};
+      return true;
+    }
+    *step = {last.recipe, nullptr, last.result, {}, {}};
+    step->chain = chains_->Find(ToOps(chain, &step->operands));
+    return step->chain != nullptr;
+  }
+
+  absl::InlinedVector<ChainOp, 8> ToOps(absl::Span<const uint32_t> chain,
+                                        absl::InlinedVector<uint32_t, 3>* inputs) const {
+    absl::InlinedVector<ChainOp, 8> ops;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const ProgramStep& op = ops_[chain[i]];
+      ChainOp& added = ops.emplace_back(ChainOp{&op.recipe, {}});
+      for (uint32_t value : op.operands) {
+        if (i > 0 && value == ops_[chain[i - 1]].result) {
+          added.operands.push_back(-static_cast<int>(i));
+          continue;
+        }
+        const auto known = std::find(inputs->begin(), inputs->end(), value);
+        added.operands.push_back(static_cast<int>(known - inputs->begin()));
+        if (known == inputs->end()) inputs->push_back(value);
+      }
+    }
+    return ops;
+  }
+
+  std::vector<ProgramStep> ops_;
+  const uint32_t num_inputs_;
+  ChainKernels* const chains_;
+  std::vector<uint32_t> reader_;   // of every value: the one op that reads it
+  std::vector<uint32_t> made_at_;  // of every op's result: the op in whose place it is made
+};
+
+}  // namespace
+
+std::vector<ProgramStep> FuseSteps(std::vector<ProgramStep> ops, uint32_t num_inputs,
+                                   absl::Span<const uint32_t> outputs, ChainKernels* chains) {
+  return Fuser(std::move(ops), num_inputs, outputs, chains).Fuse();
+}
+
+}  // namespace tensord::server
