@@ -9,6 +9,14 @@ namespace {
 constexpr uint32_t kNobody = ~uint32_t{0};
 constexpr uint32_t kSeveral = kNobody - 1;  // or somebody outside the program
 
+// Two ops over what stays in a core's nearest cache take no longer one by one, where a launch costs
+// a few nanoseconds; from three ops on, or with larger results, one kernel is faster.
+bool IsWorthAKernel(size_t num_ops, const Recipe& last) {
+  constexpr int64_t kLittleBytes = 8 << 10;
+  return num_ops > 2 || last.output().size_bytes() > kLittleBytes ||
+         !last.slot()->device->host_accessible();
+}
+
 class Fuser {
  public:
   Fuser(std::vector<ProgramStep> ops, uint32_t num_inputs, absl::Span<const uint32_t> outputs,
@@ -78,6 +86,7 @@ class Fuser {
       *step = {*std::move(both), nullptr, last.result, first.operands, {}};
       return true;
     }
+    if (!IsWorthAKernel(chain.size(), *last.recipe)) return false;
     *step = {last.recipe, nullptr, last.result, {}, {}};
     step->chain = chains_->Find(ToOps(chain, &step->operands));
     return step->chain != nullptr;

@@ -24,10 +24,10 @@ struct ProgramStep {
   bool brief() const { return chain != nullptr ? chain->brief() : recipe->brief(); }
 };
 
-// `ops` with every chain of elementwise ops as one step, where the device has a kernel for it, and
-// every linear as one with the activation that follows it. Only what one op alone reads, and what
-// is no output of the program, is left out thereby. A chain takes the place of its first op: what
-// it reads is there already, so that no value lives longer for it.
+// `ops` with every chain of elementwise ops as one step, where the device has a kernel for it and
+// gains by it, and every linear as one with the activation that follows it. Only what one op alone
+// reads, and what is no output of the program, is left out thereby. A chain takes the place of its
+// first op: what it reads is there already, so that no value lives longer for it.
 std::vector<ProgramStep> FuseSteps(std::vector<ProgramStep> ops, uint32_t num_inputs,
                                    absl::Span<const uint32_t> outputs, ChainKernels* chains);
 
