@@ -57,12 +57,13 @@ class ClientWayIn : public WayIn {
 
 // A daemon with two CPU devices, and cuda:0 where there is a GPU, and a way in to it.
 template <typename Way>
-absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor() {
-  TENSORD_ASSIGN_OR_RETURN(auto daemon, integration::DaemonProcess::Start({"--devices=cpu,cpu"}));
+absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor(std::vector<std::string> flags = {}) {
+  flags.push_back("--devices=cpu,cpu");
+  TENSORD_ASSIGN_OR_RETURN(auto daemon, integration::DaemonProcess::Start(flags));
   TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(daemon->address()));
   if (client.info().cuda_unavailable_reason.empty()) {
-    TENSORD_ASSIGN_OR_RETURN(daemon,
-                             integration::DaemonProcess::Start({"--devices=cpu,cpu,cuda:0"}));
+    flags.back() += ",cuda:0";
+    TENSORD_ASSIGN_OR_RETURN(daemon, integration::DaemonProcess::Start(flags));
     TENSORD_ASSIGN_OR_RETURN(client, Client::Connect(daemon->address()));
   }
   return std::make_unique<Way>(std::move(daemon), std::move(client));

@@ -1,0 +1,33 @@
+// The C++ client, each op as a recorded program, followed by two that change nothing: where the op
+// can be part of a chain, it runs fused unless the daemon doesn't.
+#pragma once
+
+#include <vector>
+
+#include "tensord/tests/conformance/client_way_in.h"
+
+namespace tensord::conformance {
+
+class ProgramWayIn : public ClientWayIn {
+ public:
+  using ClientWayIn::ClientWayIn;
+
+ private:
+  absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
+                                 const Attributes& attrs,
+                                 const std::vector<Tensor>& inputs) override {
+    std::vector<TensorSpec> specs;
+    for (const Tensor& input : inputs) specs.push_back(input.spec());
+    // What has no inputs is taken in as it is.
+    const Tensor yes = Full(device, {}, true);
+    TENSORD_ASSIGN_OR_RETURN(
+        const Program program, Program::Record(device, specs, [&](absl::Span<const Tensor> in) {
+          Tensor result = in.empty() ? RunOp(device, op, attrs) : RunOp(op, in, attrs);
+          for (int i = 0; i < 2; ++i) result = Where(yes, result, result);
+          return std::vector<Tensor>{result};
+        }));
+    return program.Run(inputs)[0];
+  }
+};
+
+}  // namespace tensord::conformance
