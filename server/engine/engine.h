@@ -36,8 +36,8 @@ struct OpRequest {
 // Thread-safe. Owns the devices and their executors; outlives every session and tensor.
 class Engine {
  public:
-  // `fusion`: whether elementwise ops that follow one another may run as one kernel, alone and in
-  // programs. Their results are the same.
+  // `fusion`: whether elementwise ops that follow one another may run as one kernel, with the same
+  // results, and a linear with its activation; in programs, too.
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true);
   ~Engine();
 
