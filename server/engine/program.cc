@@ -111,6 +111,7 @@ absl::Status Program::PlanMemory() {
         free[bytes].pop_back();
       }
     }
+    if (places_[result] != Place::kKept) holding_.push_back(result);
     absl::InlinedVector<uint32_t, 4> read{root[result]};
     for (uint32_t operand : steps_[i].operands) read.push_back(root[operand]);
     std::sort(read.begin(), read.end());
@@ -154,7 +155,7 @@ absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
     const BufferRef& held = held_[outputs_[i]];
     results.push_back(held != nullptr ? held : inputs[outputs_[i]]->buffer());
   }
-  for (BufferRef& held : held_) held = nullptr;
+  for (uint32_t value : holding_) held_[value] = nullptr;
   if (!status.ok()) return status;
   return results;
 }
