@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,7 +17,6 @@ namespace tensord::server {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 using Bytes = std::vector<uint8_t>;
 
 struct Op {
@@ -50,8 +47,8 @@ class Runner {
         sessions_({}, engine_.slots()),
         session_(*sessions_.Open(0, "test")) {}
 
-  // The outputs' bytes. What the program and its run take of the device's memory above its inputs
-  // is in `held_bytes` as long as it is there but not run, in `peak_bytes` as the most.
+  // The outputs' bytes. Of the device's memory the program takes `held_bytes` for itself, and at
+  // most `peak_bytes` while it runs, above its inputs.
   std::vector<Bytes> Run(const Recorded& recorded) {
     std::vector<Handle> inputs;
     for (const TensorSpec& spec : recorded.inputs) inputs.push_back(Uniform(spec));
@@ -159,7 +156,9 @@ TEST_P(ProgramFusionTest, OutputsWithinAChainAreThere) {
 
 TEST_P(ProgramFusionTest, WhatTwoReadIsThere) {
   const TensorSpec spec{GetParam(), {5000}};
-  // exp is read by two, its square twice by one.
+  // exp is read by two, either of which could follow it.
+  ExpectTheSameBits({{spec}, {{"exp", {0}}, {"neg", {1}}, {"mul", {1, 0}}}, {2, 3}});
+  // The square reads its one operand twice.
   ExpectTheSameBits({{spec},
                      {{"exp", {0}},
                       {"neg", {1}},
@@ -254,6 +253,22 @@ TEST(ProgramMemoryTest, SmallValuesWithinAChainAreNotKept) {
   // More than one kernel computes: each reads what the one before it made.
   EXPECT_EQ(fused.Run(many), one_by_one.Run(many));
   EXPECT_LE(fused.held_bytes, 2 * 64 * 4);
+}
+
+// Two chains, recorded in turns: the one's result is all that is kept for the other.
+TEST(ProgramMemoryTest, ChainsThatAreInterleaved) {
+  const TensorSpec spec{DType::kFloat32, {64}};
+  const Recorded recorded{{spec, spec},
+                          {{"neg", {0}},     // 2
+                           {"abs", {1}},     //   3
+                           {"exp", {2}},     // 4
+                           {"mul", {4, 0}},  // 5
+                           {"add", {3, 5}},  //   6
+                           {"relu", {6}}},   //   7
+                          {7}};
+  Runner fused(true), one_by_one(false);
+  EXPECT_EQ(fused.Run(recorded), one_by_one.Run(recorded));
+  EXPECT_EQ(fused.held_bytes, 64 * 4);
 }
 
 TEST(ProgramErrorTest, FusedOrNotTheOpIsNamed) {
