@@ -45,7 +45,7 @@ ChainOps ToOps(absl::Span<const ChainLink> chain, Inputs* inputs) {
 std::string KeyOf(absl::Span<const ChainOp> chain) {
   std::string key;
   for (const ChainOp& op : chain) {
-    AppendKey(op.recipe->get(), &key);
+    AppendKey(static_cast<const void*>(op.recipe->get()), &key);
     for (const int operand : op.operands) AppendKey(operand, &key);
   }
   return key;

@@ -71,8 +71,7 @@ class Program final : public Executable {
   std::vector<uint32_t> outputs_;
   std::vector<Place> places_;  // of every value
   std::vector<BufferRef> kept_;
-  std::vector<uint32_t>
-      holding_;  // the steps' results that a run allocates, or other names of some
+  std::vector<uint32_t> holding_;  // results that a run allocates, and other names of values
   bool brief_ = false;
 
   // Of the run under way: every value's buffer, and what holds those that were allocated.
