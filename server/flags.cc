@@ -53,9 +53,9 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str()
       ->group("Tuning");
-  app.add_flag(
-         "--fusion,!--no-fusion", flags->server.fusion,
-         "Run elementwise ops that follow one another as one kernel; the results are the same")
+  app.add_flag("--fusion,!--no-fusion", flags->server.fusion,
+               "Run elementwise ops that follow one another, or a linear and its activation, as "
+               "one kernel")
       ->capture_default_str()
       ->group("Tuning");
 }
