@@ -29,10 +29,11 @@ class FairnessTest : public ClientFixture {
   }
 };
 
-// About ten milliseconds each: far more of them than the other client, whose turn comes after any of
-// them, has to wait for.
+// About ten milliseconds each: far more of them than the other client, whose turn comes after any
+// of them, has to wait for.
 TEST_F(FairnessTest, AQueueOfLargeOpsLetsOthersInBetween) {
   const Client other = Another();
+  RpcClient rpc(daemon_->address());
   ExpectServed(other, 1);
   const Tensor x = Full(first_, {1024, 1024}, 1e-3);
   ASSERT_TRUE(client_.Synchronize().ok());
@@ -44,7 +45,7 @@ TEST_F(FairnessTest, AQueueOfLargeOpsLetsOthersInBetween) {
     done = true;
   });
   // Once its queue stands.
-  EXPECT_TRUE(Eventually([&] { return Used(first_) >= (8 << 20) || done; }));
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(rpc, "cpu:0") >= (8 << 20) || done; }));
   ExpectServed(other, 10);
   EXPECT_FALSE(done) << "the other client had to wait for all of the queue";
   busy.join();

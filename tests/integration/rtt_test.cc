@@ -89,6 +89,8 @@ class RttTest : public testing::Test {
     }
     const Outcome outcome = running.get();
     EXPECT_TRUE(outcome.values.ok()) << outcome.values.status();
+    // The answer may have come before the proxy has counted it.
+    proxy_->Await([&](const ProxyStats& stats) { return stats.turns > before.turns; });
     const ProxyStats after = proxy_->stats();
     EXPECT_EQ(after.turns - before.turns, 1);
     EXPECT_EQ(after.client_bursts, asked.client_bursts) << "it spoke again after the answer";
