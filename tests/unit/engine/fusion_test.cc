@@ -140,7 +140,9 @@ TEST_P(FusionTest, ALinearTakesItsActivationAlong) {
     EXPECT_EQ(fused.ran_alone, 1);
     EXPECT_EQ(fused.bytes.size(), one_by_one.bytes.size());
     // relu rounds nothing; the others may differ in the last place, as the fused op does.
-    if (std::string(activation) == "relu") EXPECT_EQ(fused.bytes, one_by_one.bytes);
+    if (std::string(activation) == "relu") {
+      EXPECT_EQ(fused.bytes, one_by_one.bytes);
+    }
   }
 }
 
