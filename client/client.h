@@ -24,6 +24,9 @@ struct ConnectOptions {
   // How long the server keeps the session after this program is gone without a word. Zero: the
   // server's default. The server may grant less.
   absl::Duration lease = absl::ZeroDuration();
+  // How long to try to come back to a server that can't be reached any more. Zero: as long as the
+  // session's lease; negative: not at all.
+  absl::Duration reconnect_timeout = absl::ZeroDuration();
   // How often an idle connection is probed, and how long an answer may take before the server
   // counts as gone.
   absl::Duration keepalive_interval = absl::Seconds(20);
@@ -72,6 +75,7 @@ struct WaitStats {
 struct ClientStats {
   int64_t commands_sent = 0;
   int64_t messages_sent = 0;   // on the command stream; the others rode along
+  int64_t reconnects = 0;      // times the connection was lost, and made anew
   int64_t bytes_uploaded = 0;  // besides the command stream
   int64_t bytes_downloaded = 0;
   int64_t bytes_shared = 0;  // of both: what went through memory shared with the server
@@ -91,8 +95,11 @@ struct ClientStats {
 // A handle on a connection and its session; copies share them. Usable from any number of threads.
 //
 // The session is closed, and all its tensors freed, by Close() or when the last Client, Device and
-// Tensor of it is gone. When the server dies or the network breaks, everything under way and
-// everything later returns UNAVAILABLE.
+// Tensor of it is gone. When the network breaks, the client comes back by itself and goes on where
+// it was, each op applied once: what waits for the server waits longer, for at most
+// ConnectOptions::reconnect_timeout. After that, and when the server shuts down, everything under
+// way and everything later returns UNAVAILABLE; where the server has started anew, or has given the
+// session up, DATA_LOSS.
 class Client {
  public:
   // No connection: every call fails with FAILED_PRECONDITION.

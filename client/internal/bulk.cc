@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -20,29 +21,17 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 // One call, driven step by step from one thread: each Begin… is followed by one Wait.
 class BulkCall {
  public:
-  BulkCall(grpc::GenericStub* stub, grpc::ClientContext* context, const std::string& method)
-      : call_(stub->PrepareCall(context, method, &queue_)) {
+  BulkCall(grpc::GenericStub* stub, grpc::ClientContext* context, const std::string& method,
+           grpc::CompletionQueue* queue)
+      : queue_(queue), call_(stub->PrepareCall(context, method, queue)) {
     call_->StartCall(this);
-  }
-  ~BulkCall() {
-    queue_.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
   }
 
   // False where the call is over.
   bool Wait() {
     void* tag = nullptr;
     bool ok = false;
-    return queue_.Next(&tag, &ok) && ok;
-  }
-  // Lets gRPC do its work for a moment, once the call is finished.
-  void Poll() {
-    void* tag = nullptr;
-    bool ok = false;
-    queue_.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval);
+    return queue_->Next(&tag, &ok) && ok;
   }
   void BeginWrite(const grpc::ByteBuffer& message) { call_->Write(message, this); }
   void BeginWritesDone() { call_->WritesDone(this); }
@@ -55,7 +44,7 @@ class BulkCall {
   }
 
  private:
-  grpc::CompletionQueue queue_;
+  grpc::CompletionQueue* const queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
@@ -68,7 +57,16 @@ class BorrowedMemory {
     lent_.fetch_add(1, std::memory_order_relaxed);
     return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &Return, &lent_);
   }
-  bool all_returned() const { return lent_.load(std::memory_order_acquire) == 0; }
+
+  // Lets gRPC do its work until it has let go of all. No call may be left that could hold some: a
+  // connection keeps what it was about to send for as long as it has calls.
+  void AwaitReturn(grpc::CompletionQueue* queue) const {
+    while (lent_.load(std::memory_order_acquire) > 0) {
+      void* tag = nullptr;
+      bool ok = false;
+      queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval);
+    }
+  }
 
  private:
   static void Return(void* lent) {
@@ -80,14 +78,14 @@ class BorrowedMemory {
 };
 
 // False where the call is over before everything has been sent.
-bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, BorrowedMemory* memory,
+bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, BorrowedMemory* memory, int64_t offset,
                 int64_t total_bytes, const Progress& progress) {
   v1::WriteRequest first;
   *first.mutable_spec() = spec;
   if (!call->Wait()) return false;
   call->BeginWrite(EncodeMessage(first));
   if (!call->Wait()) return false;
-  for (int64_t sent_bytes = 0; sent_bytes < total_bytes;) {
+  for (int64_t sent_bytes = offset; sent_bytes < total_bytes;) {
     const int64_t size = std::min(kChunkBytes, total_bytes - sent_bytes);
     call->BeginWrite(EncodeChunk(sent_bytes, memory->Lend(sent_bytes, size)));
     if (!call->Wait()) return false;
@@ -103,28 +101,34 @@ grpc::Status Internal(absl::string_view what) {
 
 }  // namespace
 
-grpc::Status Upload(grpc::GenericStub* stub, grpc::ClientContext* context,
-                    const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
+grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_ready,
+                    const v1::WriteSpec& spec, absl::Span<const uint8_t> data, int64_t offset,
                     const Progress& progress) {
+  grpc::CompletionQueue queue;
   BorrowedMemory memory(data);
-  BulkCall call(stub, context, "/tensord.v1.TensorService/Write");
-  if (SendChunks(&call, spec, &memory, static_cast<int64_t>(data.size()), progress)) {
-    call.BeginWritesDone();
-    call.Wait();
-    grpc::ByteBuffer tensor;
-    call.BeginRead(&tensor);
-    call.Wait();
+  grpc::Status status;
+  {
+    CallRegistry::Call registered(calls);
+    registered.context()->set_wait_for_ready(wait_for_ready);
+    BulkCall call(stub, registered.context(), "/tensord.v1.TensorService/Write", &queue);
+    if (SendChunks(&call, spec, &memory, offset, static_cast<int64_t>(data.size()), progress)) {
+      call.BeginWritesDone();
+      call.Wait();
+      grpc::ByteBuffer tensor;
+      call.BeginRead(&tensor);
+      call.Wait();
+    }
+    status = call.Finish();
   }
-  const grpc::Status status = call.Finish();
-  // A call that was cut short may have slices in the connection's last write.
-  while (!memory.all_returned()) call.Poll();
+  memory.AwaitReturn(&queue);
   return status;
 }
 
 grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
-                      const v1::ReadRequest& request, absl::Span<uint8_t> out,
+                      const v1::ReadRequest& request, absl::Span<uint8_t> out, int64_t* filled,
                       const Progress& progress) {
-  BulkCall call(stub, registered->context(), "/tensord.v1.TensorService/Read");
+  grpc::CompletionQueue queue;
+  BulkCall call(stub, registered->context(), "/tensord.v1.TensorService/Read", &queue);
   if (!call.Wait()) return call.Finish();
   call.BeginWrite(EncodeMessage(request));
   if (!call.Wait()) return call.Finish();
@@ -133,24 +137,24 @@ grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
 
   absl::Status decoded;
   v1::TensorSpec spec;
-  int64_t filled = 0;
+  bool begun = false;
   grpc::ByteBuffer message;
   grpc::ByteBuffer next;
   call.BeginRead(&next);
   while (call.Wait()) {
-    if (filled == 0) registered->SetUnderWay(true);
+    if (!std::exchange(begun, true)) registered->SetUnderWay(true);
     message.Swap(&next);
     call.BeginRead(&next);  // comes in while this one is copied
     if (!decoded.ok()) continue;
-    decoded = DecodeChunk(&message, out, &filled, &spec);
+    decoded = DecodeChunk(&message, out, filled, &spec);
     if (!decoded.ok()) registered->context()->TryCancel();
-    if (decoded.ok() && progress) progress(filled, static_cast<int64_t>(out.size()));
+    if (decoded.ok() && progress) progress(*filled, static_cast<int64_t>(out.size()));
   }
   const grpc::Status status = call.Finish();
   if (!decoded.ok()) return Internal(std::string(decoded.message()));
   if (!status.ok()) return status;
-  if (filled != static_cast<int64_t>(out.size())) {
-    return Internal(absl::StrCat("the server sent ", filled, " of ", out.size(), " bytes"));
+  if (*filled != static_cast<int64_t>(out.size())) {
+    return Internal(absl::StrCat("the server sent ", *filled, " of ", out.size(), " bytes"));
   }
   return status;
 }

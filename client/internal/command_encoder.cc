@@ -16,6 +16,13 @@ constexpr char kCommandsTag = DelimitedTag(v1::SessionStreamRequest::kCommandsFi
 constexpr char kBatchTag = DelimitedTag(v1::Command::kBatchFieldNumber);
 constexpr char kWordsTag = DelimitedTag(v1::Batch::kWordsFieldNumber);
 
+constexpr char VarintTag(int field) {
+  return static_cast<char>(field << 3 | WireFormatLite::WIRETYPE_VARINT);
+}
+constexpr char kFirstCommandTag = VarintTag(v1::SessionStreamRequest::kFirstCommandFieldNumber);
+constexpr char kAnswersReceivedTag =
+    VarintTag(v1::SessionStreamRequest::kAnswersReceivedFieldNumber);
+
 // Lengths that are filled in later take four bytes, however small they turn out.
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kHeaderBytes = 3 * (1 + kLengthBytes);
@@ -36,12 +43,6 @@ void PatchLength(size_t length, char* at) {
 }
 
 }  // namespace
-
-void CommandEncoder::Attach(const v1::Attach& attach) {
-  v1::SessionStreamRequest request;
-  *request.mutable_attach() = attach;
-  request.AppendToString(&bytes_);
-}
 
 void CommandEncoder::Append(const v1::Command& command) {
   CloseBatch();
@@ -90,10 +91,14 @@ void CommandEncoder::AppendDrop(uint64_t handle) {
   AppendWord(last_output_ - handle);
 }
 
-std::string CommandEncoder::Take() {
+std::string CommandEncoder::Take(uint64_t first_command, uint64_t answers_received) {
   CloseBatch();
   std::string taken = std::move(bytes_);
   bytes_.clear();
+  taken.push_back(kFirstCommandTag);
+  AppendVarint(first_command, &taken);
+  taken.push_back(kAnswersReceivedTag);
+  AppendVarint(answers_received, &taken);
   return taken;
 }
 

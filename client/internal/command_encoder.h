@@ -13,8 +13,6 @@ namespace tensord::internal {
 // few nanoseconds here, as a message of its own it would take hundreds. Not thread-safe.
 class CommandEncoder {
  public:
-  // The message that attaches the stream.
-  void Attach(const v1::Attach& attach);
   void Append(const v1::Command& command);
   // A step of a Batch: an op by the number of its definition, or letting go of a handle.
   void AppendStep(uint64_t definition, uint64_t output, absl::Span<const uint64_t> inputs);
@@ -23,8 +21,9 @@ class CommandEncoder {
   bool empty() const { return bytes_.empty(); }
   int64_t size_bytes() const { return static_cast<int64_t>(bytes_.size()); }
 
-  // All so far: a whole message. What comes after is the next.
-  std::string Take();
+  // All so far: a whole message, with the numbers that a resumable stream asks for. What comes
+  // after is the next.
+  std::string Take(uint64_t first_command, uint64_t answers_received);
 
  private:
   void OpenBatch();

@@ -9,23 +9,37 @@
 
 namespace tensord::internal {
 
-void CommandQueue::Attach(const std::string& session) {
+std::string CommandQueue::Attach(const std::string& session) {
   // Often enough that nobody waits for room while there is some.
   constexpr int64_t kShare = 8;
   constexpr int64_t kMost = 1 << 24;
-  v1::Attach attach;
+  v1::SessionStreamRequest request;
+  v1::Attach& attach = *request.mutable_attach();
   attach.set_session(session);
+  attach.set_resumable(true);
   attach.set_ack_commands(
       static_cast<uint32_t>(std::clamp<int64_t>(max_pending_commands_ / kShare, 1, kMost)));
   attach.set_ack_bytes(
       static_cast<uint32_t>(std::clamp<int64_t>(max_pending_bytes_ / kShare, 1, kMost)));
   MutexLock lock(&mu_);
-  encoder_.Attach(attach);
+  sent_ = 0;
+  untaken_.store(static_cast<int64_t>(pushed_ - acknowledged_), std::memory_order_relaxed);
+  answers_told_ = answers_;
+  untold_bytes_ = 0;
+  request.set_answers_received(answers_);
+  return request.SerializeAsString();
+}
+
+void CommandQueue::CutLocked() {
+  auto message = std::make_shared<std::string>(encoder_.Take(cut_commands_ + 1, answers_));
+  cut_bytes_ += static_cast<int64_t>(message->size());
+  cuts_.push_back({cut_commands_ + 1, pushed_, std::move(message)});
+  cut_commands_ = pushed_;
 }
 
 bool CommandQueue::FullLocked() const {
   return static_cast<int64_t>(pushed_ - acknowledged_) >= max_pending_commands_ ||
-         sized_bytes_ + encoder_.size_bytes() >= max_pending_bytes_;
+         cut_bytes_ + encoder_.size_bytes() >= max_pending_bytes_;
 }
 
 absl::Status CommandQueue::WaitForRoom() {
@@ -44,10 +58,7 @@ void CommandQueue::CountLocked(int64_t commands) {
   pushed_ += static_cast<uint64_t>(commands);
   untaken_.fetch_add(commands, std::memory_order_relaxed);
   counters_->commands.fetch_add(commands, std::memory_order_relaxed);
-  if (encoder_.size_bytes() < kMaxMessageBytes) return;
-  messages_.push_back(encoder_.Take());
-  sizes_.emplace_back(pushed_, static_cast<int64_t>(messages_.back().size()));
-  sized_bytes_ += sizes_.back().second;
+  if (encoder_.size_bytes() >= kMaxMessageBytes) CutLocked();
 }
 
 absl::Status CommandQueue::Push(const v1::Command& command, uint64_t* number) {
@@ -156,29 +167,51 @@ void CommandQueue::PushDrop(uint64_t handle) {
   CountLocked(1);
 }
 
-bool CommandQueue::Take(std::string* message) {
+CommandQueue::Message CommandQueue::Take() {
   MutexLock lock(&mu_);
-  if (!status_.ok()) return false;
-  if (!messages_.empty()) {
-    *message = std::move(messages_.front());
-    messages_.pop_front();
+  if (!status_.ok()) return nullptr;
+  if (sent_ == cuts_.size() && !encoder_.empty()) CutLocked();
+  Message message;
+  if (sent_ < cuts_.size()) {
+    const Cut& cut = cuts_[sent_++];
+    message = cut.message;
+    if (sent_ == cuts_.size() && encoder_.empty()) untaken_.store(0, std::memory_order_relaxed);
+  } else if (OwesReceiptLocked()) {
+    message = std::make_shared<std::string>(encoder_.Take(cut_commands_ + 1, answers_));
   } else {
-    if (encoder_.empty()) return false;
-    *message = encoder_.Take();
-    sizes_.emplace_back(pushed_, static_cast<int64_t>(message->size()));
-    sized_bytes_ += sizes_.back().second;
+    return nullptr;
   }
-  if (messages_.empty() && encoder_.empty()) untaken_.store(0, std::memory_order_relaxed);
+  answers_told_ = answers_;
+  untold_bytes_ = 0;
+  owes_receipt_.store(false, std::memory_order_relaxed);
   counters_->messages.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  return message;
 }
 
-void CommandQueue::Acknowledge(uint64_t received) {
+bool CommandQueue::OwesReceiptLocked() const {
+  // An answer that the server keeps may keep memory of a device.
+  constexpr uint64_t kUntoldAnswers = 64;
+  constexpr int64_t kUntoldBytes = 256 * 1024;
+  return answers_ - answers_told_ >= kUntoldAnswers || untold_bytes_ >= kUntoldBytes;
+}
+
+void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t bytes) {
   MutexLock lock(&mu_);
+  if (answers > answers_) {
+    answers_ = answers;
+    untold_bytes_ += bytes;
+    owes_receipt_.store(OwesReceiptLocked(), std::memory_order_relaxed);
+  }
   acknowledged_ = std::max(acknowledged_, std::min(received, pushed_));
-  while (!sizes_.empty() && sizes_.front().first <= acknowledged_) {
-    sized_bytes_ -= sizes_.front().second;
-    sizes_.pop_front();
+  while (!cuts_.empty() && cuts_.front().last <= acknowledged_) {
+    const Cut& cut = cuts_.front();
+    cut_bytes_ -= static_cast<int64_t>(cut.message->size());
+    if (sent_ > 0) {
+      --sent_;
+    } else {  // over an earlier connection
+      untaken_.fetch_sub(static_cast<int64_t>(cut.last - cut.first + 1), std::memory_order_relaxed);
+    }
+    cuts_.pop_front();
   }
   space_.SignalAll();
 }
@@ -188,8 +221,10 @@ void CommandQueue::Close(absl::Status reason) {
     MutexLock lock(&mu_);
     if (!status_.ok()) return;
     status_ = std::move(reason);
-    messages_.clear();
-    encoder_.Take();
+    cuts_.clear();
+    sent_ = 0;
+    cut_bytes_ = 0;
+    encoder_ = CommandEncoder();
     untaken_.store(0, std::memory_order_relaxed);
   }
   space_.SignalAll();

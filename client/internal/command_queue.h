@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -34,8 +35,9 @@ struct QueuedOp {
 };
 
 // Packs what has queued into messages: what comes in while one is being sent is in the next one.
-// Bounded: a command counts until the server has acknowledged it, and whoever would go past a limit
-// waits. Thread-safe.
+// Messages are kept until the server has acknowledged them, so that they can be sent again where a
+// connection breaks. Bounded: a command counts until then, and whoever would go past a limit waits.
+// Thread-safe.
 class CommandQueue {
  public:
   // What a message is cut at.
@@ -46,8 +48,9 @@ class CommandQueue {
         max_pending_bytes_(max_pending_bytes),
         counters_(counters) {}
 
-  // The message that attaches the stream goes first.
-  void Attach(const std::string& session);
+  // The message that attaches a connection to the session. Goes first on each, and means that
+  // everything not acknowledged yet is to be sent again.
+  std::string Attach(const std::string& session);
 
   // Each of these gives a command its place; the reason where the queue is closed.
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
@@ -68,13 +71,18 @@ class CommandQueue {
 
   uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
 
-  // What has queued, as a message; false where nothing has, or the queue is closed.
-  bool Take(std::string* message);
+  using Message = std::shared_ptr<const std::string>;
+  // What is to be sent next; null where nothing is, or the queue is closed.
+  Message Take();
   // Commands that wait to be taken; a glance.
   int64_t untaken() const { return untaken_.load(std::memory_order_relaxed); }
+  // Whether Take() has something to give; a glance.
+  bool ready() const { return untaken() > 0 || owes_receipt_.load(std::memory_order_relaxed); }
 
-  // The server has taken in the first `received` commands of the session.
-  void Acknowledge(uint64_t received);
+  // The server has taken in the first `received` commands of the session. Its answers have come up
+  // to number `answers`, in a message of `bytes`: the next message says so, and one of its own does
+  // where many have come.
+  void Acknowledge(uint64_t received, uint64_t answers = 0, int64_t bytes = 0);
 
   // Forgets what hasn't been sent. `reason` must not be OK; only the first counts.
   void Close(absl::Status reason);
@@ -88,6 +96,15 @@ class CommandQueue {
   void set_on_full(std::function<void()> on_full) { on_full_ = std::move(on_full); }
 
  private:
+  // Commands `first` to `last`, encoded.
+  struct Cut {
+    uint64_t first;
+    uint64_t last;
+    Message message;
+  };
+
+  void CutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool OwesReceiptLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitForRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountLocked(int64_t commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -108,15 +125,19 @@ class CommandQueue {
   CondVar space_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   OpTable ops_ ABSL_GUARDED_BY(mu_);
-  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);            // the message that is being put together
-  std::deque<std::string> messages_ ABSL_GUARDED_BY(mu_);  // those that were cut before it
-  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;             // the last one's number
+  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that is being put together
+  std::deque<Cut> cuts_ ABSL_GUARDED_BY(mu_);    // those before it that aren't acknowledged
+  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;         // of them, on this connection
+  int64_t cut_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t cut_commands_ ABSL_GUARDED_BY(mu_) = 0;  // so far
+  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;      // the last one's number
   uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of messages not acknowledged yet: number of the last command, and bytes.
-  std::deque<std::pair<uint64_t, int64_t>> sizes_ ABSL_GUARDED_BY(mu_);
-  int64_t sized_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // their sum
+  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;       // that have come
+  uint64_t answers_told_ ABSL_GUARDED_BY(mu_) = 0;  // in the last message
+  int64_t untold_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<bool> owes_receipt_{false};
 };
 
 }  // namespace tensord::internal

@@ -13,6 +13,10 @@
 namespace tensord::internal {
 namespace {
 
+constexpr int kFirstReconnectPauseMs = 50;
+constexpr int kLongestReconnectPauseMs = 1000;
+constexpr int kConnectAttemptMs = 5000;
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
 }
@@ -27,6 +31,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_interval));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // What may be asked again we know better, and messages aren't to be kept for it.
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Those who wait for a cut to mend want to hear of it soon.
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectPauseMs);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
 }
 

@@ -35,6 +35,7 @@ ClientStats StatsFromCounters(const Counters& counters) {
   ClientStats stats;
   stats.commands_sent = counters.commands;
   stats.messages_sent = counters.messages;
+  stats.reconnects = counters.reconnects;
   stats.bytes_uploaded = counters.bytes_uploaded;
   stats.bytes_downloaded = counters.bytes_downloaded;
   stats.bytes_shared = counters.bytes_shared;

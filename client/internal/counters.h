@@ -18,6 +18,7 @@ inline constexpr int kNumWaitKinds = 6;
 struct Counters {
   std::atomic<int64_t> commands{0};
   std::atomic<int64_t> messages{0};
+  std::atomic<int64_t> reconnects{0};
   std::atomic<int64_t> bytes_uploaded{0};
   std::atomic<int64_t> bytes_downloaded{0};
   std::atomic<int64_t> bytes_shared{0};  // of both, by shared memory

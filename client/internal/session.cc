@@ -26,6 +26,9 @@ constexpr int64_t kMaxFetchBytes = 1024 * 1024;
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 
+// Of one question, each over another connection.
+constexpr int kMostAttempts = 100;
+
 constexpr int kMaxClientNameBytes = 128;
 constexpr int kListPageSize = 10000;
 
@@ -58,9 +61,12 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
       new Session(address, std::make_unique<Connection>(address, options)));
   TENSORD_RETURN_IF_ERROR(session->Greet(options));
   Connection& c = *session->connection_;
-  c.queue.Attach(session->id_);
-  c.stream = std::make_unique<Stream>(&c.command_stub, address, &c.queue, &c.replies, options.spin,
-                                      [&c] { c.calls.CancelWaiting(); });
+  const absl::Duration reconnect = options.reconnect_timeout == absl::ZeroDuration()
+                                       ? session->lease_
+                                       : options.reconnect_timeout;
+  c.stream = std::make_unique<Stream>(
+      &c.command_stub, Stream::Options{address, session->id_, options.spin, reconnect}, &c.queue,
+      &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
   c.queue.set_on_full([&c] { c.stream->Help(); });
   return session;
 }
@@ -195,6 +201,47 @@ absl::Status Session::Outcome(const grpc::Status& status) const {
   return lost && !ended.ok() ? ended : StatusFromGrpc(status, address_);
 }
 
+bool Session::Recovered(const grpc::Status& status) {
+  // UNKNOWN is what gRPC makes of some ways in which a connection breaks.
+  const bool broken = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                      status.error_code() == grpc::StatusCode::UNKNOWN;
+  return broken && connection_->stream->AwaitConnected();
+}
+
+template <typename Ask>
+absl::Status Session::Insist(Ask ask) {
+  grpc::Status status;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    CallRegistry::Call call(&connection_->calls);
+    // A connection that has broken is given the time to be made anew.
+    call.context()->set_wait_for_ready(attempt > 0);
+    status = ask(&call);
+    if (!Recovered(status)) break;
+  }
+  return Outcome(status);
+}
+
+// Where the upload broke off with its connection: finds out how far it had come, and goes on.
+grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
+                                   const TransferOptions& options, grpc::Status status) {
+  v1::GetUploadRequest question;
+  question.set_session(write.session());
+  question.set_handle(write.handle());
+  question.set_after_command(write.after_command());
+  for (int attempt = 0; attempt < kMostAttempts && Recovered(status); ++attempt) {
+    v1::Upload upload;
+    CallRegistry::Call asking(&connection_->calls);
+    asking.context()->set_wait_for_ready(true);
+    status = connection_->stub->GetUpload(asking.context(), question, &upload);
+    if (!status.ok()) continue;
+    if (upload.done()) return status;
+    status = internal::Upload(&connection_->bulk_stub, &connection_->calls,
+                              /*wait_for_ready=*/true, write, data, upload.received_bytes(),
+                              options.progress);
+  }
+  return status;
+}
+
 absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName device,
                              absl::Span<const uint8_t> data, const TransferOptions& options) {
   v1::Command command;
@@ -207,20 +254,25 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
   write.set_handle(handle);
   *write.mutable_spec() = promise->spec();
   write.set_device(promise->device());
+  write.set_resumable(true);
   TENSORD_RETURN_IF_ERROR(Push(command));
 
   connection_->stream->Help();
   write.set_after_command(connection_->queue.pushed());
   WaitTimer timer(&connection_->counters, WaitKind::kUpload, {"upload", handle, &spec});
-  CallRegistry::Call call(&connection_->calls);
   const std::optional<grpc::Status> shared =
       connection_->shared_memory.Upload(write, data, options.progress);
-  const absl::Status status =
-      Outcome(shared.has_value() ? *shared
-                                 : internal::Upload(&connection_->bulk_stub, call.context(), write,
-                                                    data, options.progress));
+  grpc::Status written;
+  if (shared.has_value()) {
+    written = *shared;
+  } else {
+    written = internal::Upload(&connection_->bulk_stub, &connection_->calls,
+                               /*wait_for_ready=*/false, write, data, /*offset=*/0,
+                               options.progress);
+  }
+  const absl::Status status = Outcome(FinishUpload(write, data, options, std::move(written)));
   if (status.ok()) {
-    if (shared.has_value()) connection_->counters.bytes_shared += data.size();
+    if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += data.size();
     connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
   } else {
     Drop(handle);
@@ -242,15 +294,21 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   request.set_handle(handle);
   connection_->stream->Help();
   request.set_after_command(connection_->queue.pushed());
-  CallRegistry::Call call(&connection_->calls);
   const std::optional<grpc::Status> shared =
       connection_->shared_memory.Download(request, out, options.progress);
-  const absl::Status status =
-      Outcome(shared.has_value() ? *shared
-                                 : internal::Download(&connection_->bulk_stub, &call, request, out,
-                                                      options.progress));
+  absl::Status status;
+  if (shared.has_value() && !Recovered(*shared)) {
+    status = Outcome(*shared);
+  } else {
+    int64_t filled = 0;
+    status = Insist([&](CallRegistry::Call* call) {
+      request.set_offset(filled);
+      return internal::Download(&connection_->bulk_stub, call, request, out, &filled,
+                                options.progress);
+    });
+  }
   if (status.ok()) {
-    if (shared.has_value()) connection_->counters.bytes_shared += out.size();
+    if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += out.size();
     connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
   } else {
     connection_->replies.MarkTold(status);
@@ -286,9 +344,9 @@ absl::Status Session::Await(uint64_t handle) {
   request.set_after_command(connection_->queue.pushed());
   v1::Tensor tensor;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
-  CallRegistry::Call call(&connection_->calls);
-  const absl::Status status =
-      Outcome(connection_->stub->GetTensor(call.context(), request, &tensor));
+  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+    return connection_->stub->GetTensor(call->context(), request, &tensor);
+  });
   if (!status.ok()) connection_->replies.MarkTold(status);
   return status;
 }
@@ -319,10 +377,10 @@ absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   TENSORD_RETURN_IF_ERROR(status());
   v1::ServerInfo info;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"GetServerInfo"});
-  CallRegistry::Call call(&connection_->calls);
-  call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-  TENSORD_RETURN_IF_ERROR(
-      Outcome(connection_->stub->GetServerInfo(call.context(), v1::GetServerInfoRequest(), &info)));
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->GetServerInfo(call->context(), v1::GetServerInfoRequest(), &info);
+  }));
   return ServerInfoFromProto(info);
 }
 
@@ -330,10 +388,10 @@ absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListDevicesResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListDevices"});
-  CallRegistry::Call call(&connection_->calls);
-  call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-  TENSORD_RETURN_IF_ERROR(
-      Outcome(connection_->stub->ListDevices(call.context(), v1::ListDevicesRequest(), &response)));
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->ListDevices(call->context(), v1::ListDevicesRequest(), &response);
+  }));
   std::vector<DeviceInfo> devices;
   for (const v1::Device& device : response.devices()) {
     TENSORD_ASSIGN_OR_RETURN(DeviceInfo info, DeviceFromProto(device));
@@ -351,10 +409,10 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListTensors"});
   do {
     v1::ListTensorsResponse response;
-    CallRegistry::Call call(&connection_->calls);
-    call.context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-    TENSORD_RETURN_IF_ERROR(
-        Outcome(connection_->stub->ListTensors(call.context(), request, &response)));
+    TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+      call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+      return connection_->stub->ListTensors(call->context(), request, &response);
+    }));
     for (const v1::Tensor& tensor : response.tensors()) {
       TENSORD_ASSIGN_OR_RETURN(TensorInfo info, TensorFromProto(tensor));
       tensors.push_back(std::move(info));

@@ -21,6 +21,9 @@
 namespace grpc {
 class Status;
 }
+namespace tensord::v1 {
+class WriteSpec;
+}
 
 namespace tensord::internal {
 
@@ -95,6 +98,14 @@ class Session {
   Session(std::string address, std::unique_ptr<Connection> connection);
   absl::Status Greet(const ConnectOptions& options);
   absl::Status Outcome(const grpc::Status& status) const;
+  // Runs `ask`, which asks the server something by the call that it is given, and again where the
+  // connection broke under the question. Each such question may be asked twice.
+  template <typename Ask>
+  absl::Status Insist(Ask ask);
+  // Whether the call broke off with its connection, and the stream stands (again).
+  bool Recovered(const grpc::Status& status);
+  grpc::Status FinishUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
+                            const TransferOptions& options, grpc::Status status);
   absl::Status Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
 
   const std::string address_;

@@ -13,37 +13,56 @@ namespace {
 
 constexpr char kMethod[] = "/tensord.v1.TensorService/SessionStream";
 
-// A message that owns its bytes.
-grpc::ByteBuffer ToBuffer(std::string message) {
-  auto* owned = new std::string(std::move(message));
-  const auto destroy = [](void* string) {
-    TakeOver(string);
-    delete static_cast<std::string*>(string);
+// The first pause between attempts to connect, and the longest.
+constexpr auto kFirstPause = std::chrono::milliseconds(10);
+constexpr auto kLongestPause = std::chrono::milliseconds(1000);
+
+// A message that shares its bytes.
+grpc::ByteBuffer ToBuffer(CommandQueue::Message message) {
+  auto* owned = new CommandQueue::Message(std::move(message));
+  const auto destroy = [](void* held) {
+    TakeOver(held);
+    delete static_cast<CommandQueue::Message*>(held);
   };
-  const grpc::Slice slice(owned->data(), owned->size(), destroy, owned);
+  const grpc::Slice slice(const_cast<char*>((*owned)->data()), (*owned)->size(), destroy, owned);
   HandOver(owned);
   return grpc::ByteBuffer(&slice, 1);
 }
 
 }  // namespace
 
-Stream::Stream(grpc::GenericStub* stub, std::string address, CommandQueue* queue,
-               ReplyTable* replies, absl::Duration spin, std::function<void()> on_end)
-    : address_(std::move(address)),
+Stream::Stream(grpc::GenericStub* stub, Options options, CommandQueue* queue, ReplyTable* replies,
+               Counters* counters, std::function<void()> on_end)
+    : options_(std::move(options)),
+      stub_(stub),
       queue_(queue),
       replies_(replies),
-      spin_(absl::ToChronoNanoseconds(spin)),
+      counters_(counters),
+      spin_(absl::ToChronoNanoseconds(options_.spin)),
       on_end_(std::move(on_end)),
-      call_(stub->PrepareCall(&context_, kMethod, &events_)) {
-  call_->StartCall(reinterpret_cast<void*>(Event::kStarted));
+      lost_at_(Clock::now()),
+      jitter_(std::random_device()()) {
+  Start();
   thread_ = std::thread([this] { Run(); });
 }
 
 void Stream::Stop() {
   if (!thread_.joinable()) return;
-  context_.TryCancel();
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    if (retry_ != nullptr) {
+      retry_->Cancel();
+    } else {
+      call_->context.TryCancel();
+    }
+  }
   Help();
   thread_.join();
+  {
+    MutexLock lock(&mu_);
+    give_up_.reset();
+  }
   events_.Shutdown();
   void* tag = nullptr;
   bool ok = false;
@@ -51,19 +70,30 @@ void Stream::Stop() {
   }
 }
 
+void Stream::Start() {
+  auto call = std::make_unique<Call>();
+  call->wire = stub_->PrepareCall(&call->context, kMethod, &events_);
+  MutexLock lock(&mu_);
+  retry_.reset();
+  call_ = std::move(call);
+  attaching_ = true;
+  awaits_answer_ = generation_ > 0;
+  call_->wire->StartCall(reinterpret_cast<void*>(Event::kStarted));
+  if (stopping_) call_->context.TryCancel();
+}
+
 void Stream::Send() {
-  std::string message;
   // Where another thread pushes after Take() found nothing, and before writing_ is false again,
   // that thread doesn't send: so this one looks once more.
   do {
     if (over_.load(std::memory_order_acquire) || writing_.exchange(true)) return;
-    if (queue_->Take(&message)) {
-      call_->Write(ToBuffer(std::move(message)), reinterpret_cast<void*>(Event::kWritten));
+    if (CommandQueue::Message message = queue_->Take()) {
+      call_->wire->Write(ToBuffer(std::move(message)), reinterpret_cast<void*>(Event::kWritten));
       return;
     }
     writing_.store(false);
     FinishIfOver();
-  } while (queue_->untaken() > 0);
+  } while (queue_->ready());
 }
 
 void Stream::Run() {
@@ -192,9 +222,16 @@ void Stream::Handle(Event event, bool ok) {
   switch (event) {
     case Event::kStarted:
       // Where the call couldn't be started the read says so.
-      call_->Read(&response_, reinterpret_cast<void*>(Event::kRead));
+      call_->wire->Read(&call_->response, reinterpret_cast<void*>(Event::kRead));
+      call_->wire->Write(ToBuffer(std::make_shared<std::string>(queue_->Attach(options_.session))),
+                         reinterpret_cast<void*>(Event::kAttached));
+      return;
+    case Event::kAttached:
+      attaching_ = false;
+      if (ok && !reading_over_.load()) return MaybeConnected();
+      over_.store(true, std::memory_order_release);
       writing_.store(false);
-      Send();
+      FinishIfOver();
       return;
     case Event::kWritten:
       if (!ok) over_.store(true, std::memory_order_release);
@@ -209,17 +246,38 @@ void Stream::Handle(Event event, bool ok) {
     case Event::kRead:
       if (ok) {
         Received();
-        call_->Read(&response_, reinterpret_cast<void*>(Event::kRead));
+        call_->wire->Read(&call_->response, reinterpret_cast<void*>(Event::kRead));
         return;
       }
       over_.store(true, std::memory_order_release);
       reading_over_.store(true);
+      // Nothing is being written, but nothing may be yet, either.
+      if (!attaching_ && awaits_answer_) writing_.store(false);
       FinishIfOver();
       return;
     case Event::kFinished:
-      End();
+      return Lost();
+    case Event::kRetry:
+      ok ? Start() : End(last_error_);
+      return;
+    case Event::kGiveUp:
+      if (ok) GiveUp();
       return;
   }
+}
+
+void Stream::MaybeConnected() {
+  if (attaching_ || awaits_answer_) return;
+  attempts_ = 0;
+  {
+    MutexLock lock(&mu_);
+    if (generation_++ > 0) counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
+    connected_now_ = true;
+    give_up_.reset();
+  }
+  connected_.SignalAll();
+  writing_.store(false);
+  Send();
 }
 
 bool Stream::AnyWaits() {
@@ -230,21 +288,69 @@ bool Stream::AnyWaits() {
 void Stream::FinishIfOver() {
   // A write under way ends, too, and comes back here. Taking writing_ for good keeps others out.
   if (!reading_over_.load() || writing_.exchange(true)) return;
-  call_->Finish(&status_, reinterpret_cast<void*>(Event::kFinished));
+  call_->wire->Finish(&call_->status, reinterpret_cast<void*>(Event::kFinished));
 }
 
 void Stream::Received() {
+  const auto bytes = static_cast<int64_t>(call_->response.Length());
   v1::SessionStreamResponse response;
-  if (!DecodeMessage(&response_, &response)) {
-    context_.TryCancel();
+  if (!DecodeMessage(&call_->response, &response)) {
+    call_->context.TryCancel();
     return;
   }
-  queue_->Acknowledge(response.commands_received());
+  draining_ = draining_ || response.draining();
+  queue_->Acknowledge(response.commands_received(), response.answers(), bytes);
   replies_->Deliver(&response);
+  if (std::exchange(awaits_answer_, false)) {
+    MaybeConnected();
+  } else if (!attaching_ && queue_->ready() && !writing_.load()) {
+    Send();
+  }
 }
 
-void Stream::End() {
-  const absl::Status reason = EndOfStream(status_);
+void Stream::Lost() {
+  last_error_ = Verdict(call_->status);
+  const auto now = Clock::now();
+  bool retry = absl::IsUnavailable(last_error_) && !draining_;
+  {
+    MutexLock lock(&mu_);
+    if (connected_now_) lost_at_ = now;
+    connected_now_ = false;
+    const auto left = lost_at_ + absl::ToChronoNanoseconds(options_.reconnect_timeout) - now;
+    retry = retry && !stopping_ && left > left.zero();
+    if (retry && give_up_ == nullptr) {
+      give_up_ = std::make_unique<grpc::Alarm>();
+      give_up_->Set(&events_, std::chrono::system_clock::now() + left,
+                    reinterpret_cast<void*>(Event::kGiveUp));
+    }
+    if (retry) {
+      const auto pause = std::min<std::chrono::nanoseconds>(
+          kFirstPause * (1 << std::min(attempts_, 10)), kLongestPause);
+      ++attempts_;
+      // Clients that have lost the same server don't come back all at once.
+      const auto jittered = pause / 2 + pause / 2048 * static_cast<int>(jitter_() % 1024);
+      over_.store(false);
+      reading_over_.store(false);
+      retry_ = std::make_unique<grpc::Alarm>();
+      retry_->Set(&events_, std::chrono::system_clock::now() + jittered,
+                  reinterpret_cast<void*>(Event::kRetry));
+    }
+  }
+  if (!retry) End(last_error_);
+}
+
+void Stream::GiveUp() {
+  MutexLock lock(&mu_);
+  if (connected_now_ || ended_) return;
+  // Both come back as what Lost() or End() see.
+  if (retry_ != nullptr) {
+    retry_->Cancel();
+  } else {
+    call_->context.TryCancel();
+  }
+}
+
+void Stream::End(absl::Status reason) {
   queue_->Close(reason);
   {
     MutexLock lock(&mu_);
@@ -252,24 +358,35 @@ void Stream::End() {
   }
   replies_->Fail(reason);
   on_end_();
-  changed_.Signal();
+  changed_.SignalAll();
+  connected_.SignalAll();
 }
 
-absl::Status Stream::EndOfStream(const grpc::Status& status) const {
+bool Stream::AwaitConnected() {
+  MutexLock lock(&mu_);
+  while (!ended_ && !connected_now_) connected_.Wait(&mu_);
+  return !ended_;
+}
+
+absl::Status Stream::Verdict(const grpc::Status& status) const {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
-      return absl::UnavailableError(
-          absl::StrCat("tensord server at ", address_, " has ended the session's stream"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("tensord server at ", options_.address, " has ended the session's stream"));
+    case grpc::StatusCode::NOT_FOUND:
+      return absl::DataLossError(
+          absl::StrCat("tensord server at ", options_.address,
+                       " no longer has the session, and its tensors are gone: the connection was "
+                       "lost for longer than the session's lease; connect anew"));
     // What a broken connection may look like, depending on where it broke.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::ABORTED:
       return absl::UnavailableError(absl::StrCat("lost the connection to the tensord server at ",
-                                                 address_, ": ", status.error_message()));
+                                                 options_.address, ": ", status.error_message()));
     default:
-      return StatusFromGrpc(status, address_);
+      return StatusFromGrpc(status, options_.address);
   }
 }
 

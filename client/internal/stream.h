@@ -1,6 +1,7 @@
 // The session's command stream: what sends, what receives, and who does it.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -16,13 +18,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tensord/client/internal/command_queue.h"
+#include "tensord/client/internal/counters.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/common/mutex.h"
 
 namespace tensord::internal {
 
-// Sends what comes into `queue`, and brings what the server answers into `replies`. When the stream
-// ends, for whatever reason, both are closed with it and `on_end` is called.
+// Sends what comes into `queue`, and brings what the server answers into `replies`. Where the
+// connection breaks, another is made, and goes on where the first has ended: whoever waits waits a
+// little longer. When the stream ends for good, queue and replies are closed with the reason, and
+// `on_end` is called.
 //
 // One thread at a time polls the connection: one that waits for an answer, where there is one, as
 // waking another thread to be woken by it would double the wait; otherwise a thread of the stream's
@@ -30,10 +35,18 @@ namespace tensord::internal {
 // often does so again. Thread-safe.
 class Stream {
  public:
-  // `stub`, `queue` and `replies` must outlive this object. `spin`: how long a waiting thread looks
-  // for its answer without going to sleep.
-  Stream(grpc::GenericStub* stub, std::string address, CommandQueue* queue, ReplyTable* replies,
-         absl::Duration spin, std::function<void()> on_end);
+  struct Options {
+    std::string address;
+    std::string session;
+    // How long a waiting thread looks for its answer without going to sleep.
+    absl::Duration spin;
+    // How long to try to come back to a server that can't be reached.
+    absl::Duration reconnect_timeout;
+  };
+
+  // `stub`, `queue`, `replies` and `counters` must outlive this object.
+  Stream(grpc::GenericStub* stub, Options options, CommandQueue* queue, ReplyTable* replies,
+         Counters* counters, std::function<void()> on_end);
   ~Stream() { Stop(); }
 
   // Something has been pushed: sends it if the wire is idle. A program that has just waited for an
@@ -54,6 +67,9 @@ class Stream {
   // The answer to a Fetch or Barrier that has been pushed.
   absl::StatusOr<v1::Fetched> Await(uint64_t reply);
 
+  // Waits, where the connection is broken, until another stands. False where the stream has ended.
+  bool AwaitConnected();
+
   // Ends the stream at once and waits for its thread. Nobody may use it during and after that, but
   // for threads in Await, which return.
   void Stop();
@@ -67,8 +83,24 @@ class Stream {
   static constexpr int64_t kMostHeld = 4096;
   static constexpr auto kStandBack = std::chrono::milliseconds(1);
 
-  enum class Event : intptr_t { kStarted = 1, kWritten, kRead, kFinished };
+  enum class Event : intptr_t {
+    kStarted = 1,
+    kAttached,
+    kWritten,
+    kRead,
+    kFinished,
+    kRetry,
+    kGiveUp
+  };
   using Clock = std::chrono::steady_clock;
+
+  // One connection's worth of the stream.
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> wire;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+  };
 
   void Send();
   void Run();
@@ -80,23 +112,37 @@ class Stream {
   void SendHeld();
   bool AnyWaits();
   void Handle(Event event, bool ok);
+  void Start();
+  // The connection is attached to the session, as far as that hasn't been waited for.
+  void MaybeConnected();
   void Received();
   void FinishIfOver();
-  void End();
-  absl::Status EndOfStream(const grpc::Status& status) const;
+  // The connection is over: begins to wait for the next attempt, or ends the stream.
+  void Lost();
+  void End(absl::Status reason);
+  // The time to come back is over, unless the connection stands by now.
+  void GiveUp();
+  // What the end of a connection means for the stream; OK where it may be tried again.
+  absl::Status Verdict(const grpc::Status& status) const;
 
-  const std::string address_;
+  const Options options_;
+  grpc::GenericStub* const stub_;
   CommandQueue* const queue_;
   ReplyTable* const replies_;
+  Counters* const counters_;
   const std::chrono::nanoseconds spin_;
   const std::function<void()> on_end_;
 
-  grpc::ClientContext context_;
   grpc::CompletionQueue events_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  std::unique_ptr<Call> call_;  // replaced by who polls, with mu_ held
   // Owned by who polls.
-  grpc::ByteBuffer response_;
-  grpc::Status status_;
+  bool attaching_ = false;      // the message that attaches is being written
+  bool awaits_answer_ = false;  // to that message: it says what the server has received
+  bool draining_ = false;
+  int attempts_ = 0;           // since the connection stood
+  Clock::time_point lost_at_;  // when it last did
+  absl::Status last_error_;
+  std::minstd_rand jitter_;
 
   std::atomic<bool> writing_{true};  // or not started yet, or over
   std::atomic<bool> over_{false};    // no more writes
@@ -105,11 +151,17 @@ class Stream {
   std::atomic<bool> holding_{false};  // until held_until_, which the polling thread keeps
   Clock::time_point held_until_;
 
-  Mutex mu_;
-  CondVar changed_;                           // for the stream's own thread
-  bool polled_ ABSL_GUARDED_BY(mu_) = false;  // somebody has the token
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;   // no event will come any more
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;      // threads in Await
+  mutable Mutex mu_;
+  CondVar connected_;
+  uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;  // connections that have stood
+  bool connected_now_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<grpc::Alarm> retry_ ABSL_GUARDED_BY(mu_);    // set while none is tried
+  std::unique_ptr<grpc::Alarm> give_up_ ABSL_GUARDED_BY(mu_);  // set since the connection was lost
+  CondVar changed_;                                            // for the stream's own thread
+  bool polled_ ABSL_GUARDED_BY(mu_) = false;                   // somebody has the token
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;                    // no event will come any more
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;                       // threads in Await
   bool dozing_ ABSL_GUARDED_BY(mu_) = false;  // the stream's own thread waits to be told
   Clock::time_point stand_back_until_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;

@@ -249,8 +249,8 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
 }
 
 absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle handle,
-                                                   const TensorSpec& spec,
-                                                   absl::string_view device) {
+                                                   const TensorSpec& spec, absl::string_view device,
+                                                   std::function<void()> stop) {
   TENSORD_RETURN_IF_ERROR(spec.Validate());
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   Upload upload;
@@ -265,6 +265,12 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
                        " on ", slot->device->name().ToString(), " is being written"));
       upload.tensor->Finish(mismatch);
       return mismatch;
+    }
+    Tensor::PartialUpload partial = upload.tensor->TakePartialUpload(std::move(stop));
+    if (partial.buffer != nullptr) {
+      upload.buffer = std::move(partial.buffer);
+      upload.written_bytes = partial.written_bytes;
+      return upload;
     }
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));

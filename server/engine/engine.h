@@ -75,15 +75,17 @@ class Engine {
   absl::StatusOr<TensorRef> Promise(Session& session, Handle handle, const TensorSpec& spec,
                                     absl::string_view device);
 
-  // Takes the memory for an upload, to a promised or a free handle. The spec and device of a
-  // promise must be met. Fill the buffer with Device::Write, then call FinishUpload.
+  // Takes the memory for an upload, to a promised or a free handle, or goes on with one that was
+  // parked. The spec and device of a promise must be met. Fill the buffer with Device::Write, then
+  // call FinishUpload. `stop`: as in Tensor::TakePartialUpload; empty where the upload can't be.
   struct Upload {
     TensorRef tensor;
     BufferRef buffer;
     bool promised = false;
+    int64_t written_bytes = 0;
   };
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
-                                     absl::string_view device);
+                                     absl::string_view device, std::function<void()> stop = {});
 
   // With OK the tensor is there for all; otherwise a promise fails with `outcome`, and a handle
   // that wasn't promised stays free. ALREADY_EXISTS where the handle was taken meanwhile.

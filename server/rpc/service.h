@@ -85,13 +85,13 @@ class UnaryMethods {
 
   void GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call);
   void ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call);
+  void GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& call);
   void ListTensors(const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call);
   void DeleteTensors(const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call);
 
  private:
   ServiceContext* const context_;
   TensorRpc* const rpc_;
-  const std::string epoch_;
   const std::string host_name_;
   const std::chrono::steady_clock::time_point started_;
 };

@@ -23,7 +23,6 @@ std::string HostName() {
 UnaryMethods::UnaryMethods(ServiceContext* context, TensorRpc* rpc)
     : context_(context),
       rpc_(rpc),
-      epoch_(RandomId()),
       host_name_(HostName()),
       started_(std::chrono::steady_clock::now()) {}
 
@@ -45,6 +44,7 @@ void UnaryMethods::Await(CallQueue* queue) {
   Serve(queue, TENSORD_METHOD(RunOp));
   Serve(queue, TENSORD_METHOD(GetTensor));
   Serve(queue, TENSORD_METHOD(ReadTensor));
+  Serve(queue, TENSORD_METHOD(GetUpload));
   Serve(queue, TENSORD_METHOD(ListTensors));
   Serve(queue, TENSORD_METHOD(DeleteTensors));
 }
@@ -66,7 +66,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->add_features("bulk-streams");
   if (context_->cuda_unavailable_reason.empty()) response->add_features("cuda");
   if (!context_->boot_id.empty()) response->add_features("shared-memory");
-  response->set_epoch(epoch_);
+  response->set_epoch(context_->sessions->epoch());
   response->set_max_message_bytes(context_->limits.max_message_bytes);
   response->set_host_name(host_name_);
   response->set_uptime_seconds(

@@ -144,6 +144,32 @@ void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTens
                     });
 }
 
+void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& call) {
+  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  const SessionRef session = use->ref();
+  call->Use(*std::move(use));
+  const absl::Status waiting = session->WhenReceived(
+      call->request().after_command(),
+      [weak = call->weak_from_this(), session, handle = call->request().handle(),
+       response = call->response()](const absl::Status& received) {
+        const std::shared_ptr<UnaryCallBase> asking = weak.lock();
+        if (asking == nullptr) return;
+        const absl::StatusOr<TensorRef> found =
+            received.ok() ? session->Find(handle) : absl::StatusOr<TensorRef>(received);
+        if (!found.ok()) return asking->Finish(found.status());
+        (*found)->StopUpload([weak, tensor = *found, response] {
+          const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+          if (waiting == nullptr) return;
+          response->set_done(tensor->done());
+          response->set_received_bytes(tensor->done() ? tensor->spec().size_bytes()
+                                                      : tensor->parked_bytes());
+          waiting->Finish(tensor->done() ? tensor->status() : absl::OkStatus());
+        });
+      });
+  if (!waiting.ok()) call->Finish(waiting);
+}
+
 void UnaryMethods::ListTensors(
     const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call) {
   context_->workers->Post(

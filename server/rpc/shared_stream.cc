@@ -132,7 +132,7 @@ class SharedCall final : public QueuedCall {
     next_slot_ = 0;
     upload_.emplace(bulk_->service);
     after_wait_ = [this, spec]() -> absl::Status {
-      TENSORD_RETURN_IF_ERROR(upload_->Begin(spec));
+      TENSORD_RETURN_IF_ERROR(upload_->Begin(spec, [this] { context().TryCancel(); }));
       return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
     };
     return Wait([&](auto woken) {
@@ -292,6 +292,7 @@ class SharedCall final : public QueuedCall {
   void Finish(const absl::Status& status) {
     if (finished_) return;
     finished_ = true;
+    if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
     if (upload_.has_value()) upload_->Fail(status);
     EndDownload();
     ring_.reset();

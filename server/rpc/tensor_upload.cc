@@ -8,7 +8,7 @@
 
 namespace tensord::server {
 
-TensorUpload::~TensorUpload() { Fail(absl::CancelledError("the client has gone")); }
+TensorUpload::~TensorUpload() { BreakOff(); }
 
 absl::Status TensorUpload::Await(const v1::WriteSpec& spec,
                                  std::function<void(absl::Status)> ready) {
@@ -16,11 +16,14 @@ absl::Status TensorUpload::Await(const v1::WriteSpec& spec,
   return session_->WhenReceived(spec.after_command(), std::move(ready));
 }
 
-absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted) {
+absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void()> stop) {
   TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
+  if (!wanted.resumable()) stop = nullptr;
   TENSORD_ASSIGN_OR_RETURN(
-      upload_, context_->engine->BeginUpload(*session_, wanted.handle(), spec, wanted.device()));
-  written_bytes_ = 0;
+      upload_, context_->engine->BeginUpload(*session_, wanted.handle(), spec, wanted.device(),
+                                             std::move(stop)));
+  resumable_ = wanted.resumable() && upload_->promised;
+  written_bytes_ = upload_->written_bytes;
   return absl::OkStatus();
 }
 
@@ -62,6 +65,15 @@ absl::StatusOr<TensorRef> TensorUpload::Finish() {
   session_ = SessionUse();
   if (!status.ok()) return status;
   return tensor;
+}
+
+void TensorUpload::BreakOff() {
+  if (!upload_.has_value() || !resumable_) return Fail(absl::CancelledError("the client has gone"));
+  const TensorRef tensor = upload_->tensor;
+  Tensor::PartialUpload partial{std::move(upload_->buffer), written_bytes_};
+  upload_.reset();
+  session_ = SessionUse();
+  tensor->ParkUpload(std::move(partial));
 }
 
 void TensorUpload::Fail(const absl::Status& status) {

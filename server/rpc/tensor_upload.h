@@ -21,9 +21,11 @@ class TensorUpload {
   // brought what the spec waits for. May call back before it returns. An error: it won't.
   absl::Status Await(const v1::WriteSpec& spec, std::function<void(absl::Status)> ready);
 
-  // Takes the memory.
-  absl::Status Begin(const v1::WriteSpec& spec);
+  // Takes the memory, or goes on with what an earlier call has left. `stop` is to break the call
+  // off, where it says that it is resumable: from any thread, as long as begun().
+  absl::Status Begin(const v1::WriteSpec& spec, std::function<void()> stop);
   bool begun() const { return upload_.has_value(); }
+  bool resumable() const { return resumable_; }
 
   // Whether `bytes` may come next, and at `offset` of the tensor.
   absl::Status Check(int64_t offset, int64_t bytes) const;
@@ -42,6 +44,8 @@ class TensorUpload {
 
   // The client has said all: the tensor, or what is missing.
   absl::StatusOr<TensorRef> Finish();
+  // The client has gone. What has come is kept where the upload is resumable; otherwise it fails.
+  void BreakOff();
   // A promise fails with `status`, another handle stays free.
   void Fail(const absl::Status& status);
 
@@ -49,6 +53,7 @@ class TensorUpload {
   ServiceContext* const context_;
   SessionUse session_;
   std::optional<Engine::Upload> upload_;
+  bool resumable_ = false;
   int64_t written_bytes_ = 0;
 };
 

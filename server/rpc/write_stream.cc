@@ -38,7 +38,7 @@ class WriteCall final : public QueuedCall {
       case kDone:
         if (context().IsCancelled() && wait_.Cancel()) {
           Abandon(kWoken);
-          Fail(absl::CancelledError("the client has gone"));
+          BreakOff();
         }
         return;
       default:
@@ -101,7 +101,7 @@ class WriteCall final : public QueuedCall {
   void Woken() {
     if (finished_) return;
     if (outcome_.ok() && !upload_.begun()) {
-      outcome_ = upload_.Begin(chunk_.spec);
+      outcome_ = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
       if (outcome_.ok()) return Land();
     }
     if (!outcome_.ok()) return Fail(outcome_);
@@ -109,9 +109,10 @@ class WriteCall final : public QueuedCall {
   }
 
   void Land() {
+    if (chunk_.data_bytes == 0) return GoOn();
     const absl::Status status = upload_.Check(chunk_.offset, chunk_.data_bytes);
     if (!status.ok()) return Fail(status);
-    if (upload_.host_accessible() || chunk_.data_bytes == 0) {
+    if (upload_.host_accessible()) {
       CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, upload_.destination());
       upload_.Advance(chunk_.data_bytes);
       message_.Clear();
@@ -133,6 +134,7 @@ class WriteCall final : public QueuedCall {
       Fail(absl::InvalidArgumentError("a Write without messages; the first carries the spec"));
       return;
     }
+    if (upload_.resumable() && upload_.written_bytes() < upload_.size_bytes()) return BreakOff();
     const absl::StatusOr<TensorRef> tensor = upload_.Finish();
     if (!tensor.ok()) {
       Fail(tensor.status());
@@ -142,6 +144,11 @@ class WriteCall final : public QueuedCall {
     ToProto(**tensor, &response);
     finished_ = true;
     reader_.Finish(EncodeMessage(response), grpc::Status::OK, QueuedCall::Begin(kFinished));
+  }
+
+  void BreakOff() {
+    upload_.BreakOff();
+    Fail(absl::AbortedError("the stream ended before the tensor's last byte"));
   }
 
   void Fail(const absl::Status& status) {

@@ -164,20 +164,17 @@ absl::Status Session::BeginOp() {
                    "wait for"));
 }
 
-absl::Status Session::AttachStream() {
+absl::StatusOr<std::shared_ptr<StreamState>> Session::Stream(
+    absl::FunctionRef<std::shared_ptr<StreamState>()> make) {
   MutexLock lock(&mu_);
   if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
-  if (stream_attached_) {
-    return absl::FailedPreconditionError(
-        "another stream is attached to this session; a session has one at a time");
-  }
-  stream_attached_ = true;
-  return absl::OkStatus();
+  if (stream_ == nullptr) stream_ = make();
+  return stream_;
 }
 
-void Session::DetachStream() {
+void Session::SetStreamAttached(bool attached) {
   MutexLock lock(&mu_);
-  stream_attached_ = false;
+  stream_attached_ = attached;
 }
 
 uint64_t Session::commands_received() const {
@@ -220,11 +217,13 @@ absl::Status Session::WhenReceived(uint64_t number, std::function<void(absl::Sta
 int64_t Session::Close() {
   absl::flat_hash_map<Handle, TensorRef> tensors;
   std::vector<Waiting> waiting;
+  std::shared_ptr<StreamState> stream;
   {
     MutexLock lock(&mu_);
     closed_.store(true, std::memory_order_release);
     tensors.swap(tensors_);
     waiting.swap(waiting_);
+    stream.swap(stream_);
   }
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -18,6 +19,13 @@
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
+
+// What a session keeps for its stream; rpc/ knows what that is. May hold its session: Close() lets
+// go of it.
+class StreamState {
+ public:
+  virtual ~StreamState() = default;
+};
 
 // Thread-safe.
 class Session {
@@ -73,9 +81,12 @@ class Session {
   absl::Status BeginOp();
   void EndOp() { ops_in_flight_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Attaches the one stream. FAILED_PRECONDITION where another is attached.
-  absl::Status AttachStream();
-  void DetachStream();
+  // What the session's stream leaves behind for the next one, made by `make` where there is nothing
+  // yet. FAILED_PRECONDITION once the session is closed.
+  absl::StatusOr<std::shared_ptr<StreamState>> Stream(
+      absl::FunctionRef<std::shared_ptr<StreamState>()> make);
+  // Whether a stream uses the session, for HasCalls.
+  void SetStreamAttached(bool attached);
 
   // Commands of the stream, numbered from 1, that have taken effect: what waits for one finds its
   // tensor.
@@ -123,6 +134,7 @@ class Session {
   absl::flat_hash_map<Handle, TensorRef> tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);

@@ -15,11 +15,9 @@ namespace {
 constexpr auto kReapInterval = std::chrono::milliseconds(500);
 constexpr size_t kMaxClientNameBytes = 128;
 
-absl::Status NoSuchSession() {
-  return absl::NotFoundError(
-      "no such session; it was closed, its lease ran out, or the server was restarted: call "
-      "OpenSession and use the id that it returns");
-}
+// A session's id is the epoch's first digits, this, and 128 random bits.
+constexpr size_t kEpochDigits = 8;
+constexpr char kEpochEnd = '-';
 
 }  // namespace
 
@@ -47,6 +45,21 @@ SessionTable::~SessionTable() {
   for (const SessionRef& session : All()) session->Close();
 }
 
+absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
+  const absl::string_view epoch = id.substr(0, kEpochDigits);
+  const bool is_session = id.size() == kEpochDigits + 1 + epoch_.size() &&
+                          id[kEpochDigits] == kEpochEnd &&
+                          id.find_first_not_of("0123456789abcdef-") == id.npos;
+  if (is_session && epoch != epoch_.substr(0, kEpochDigits)) {
+    return absl::DataLossError(absl::StrCat(
+        "the server has been started anew (epoch ", epoch_.substr(0, kEpochDigits),
+        "), and the session of epoch ", epoch, " is lost with its tensors: call OpenSession"));
+  }
+  return absl::NotFoundError(
+      "no such session; it was closed, or its lease ran out: call OpenSession and use the id that "
+      "it returns");
+}
+
 absl::StatusOr<SessionRef> SessionTable::Open(int64_t lease_seconds,
                                               absl::string_view client_name) {
   if (lease_seconds < 0) {
@@ -65,8 +78,9 @@ absl::StatusOr<SessionRef> SessionTable::Open(int64_t lease_seconds,
         "the server has ", sessions_.size(),
         " sessions, its limit (--max-sessions=", limits_.max_sessions, "); try again later"));
   }
-  auto session = std::make_shared<Session>(RandomId(), ++opened_, std::string(client_name), lease,
-                                           limits_, slots_);
+  auto session = std::make_shared<Session>(
+      absl::StrCat(epoch_.substr(0, kEpochDigits), std::string(1, kEpochEnd), RandomId()),
+      ++opened_, std::string(client_name), lease, limits_, slots_);
   sessions_.emplace(session->id(), session);
   return session;
 }
@@ -78,7 +92,7 @@ absl::StatusOr<SessionUse> SessionTable::Use(absl::string_view id) {
   }
   MutexLock lock(&mu_);
   auto it = sessions_.find(std::string(id));
-  if (it == sessions_.end()) return NoSuchSession();
+  if (it == sessions_.end()) return NoSuchSession(id);
   return SessionUse(it->second);
 }
 
@@ -87,7 +101,7 @@ absl::StatusOr<int64_t> SessionTable::Close(absl::string_view id) {
   {
     MutexLock lock(&mu_);
     auto it = sessions_.find(std::string(id));
-    if (it == sessions_.end()) return NoSuchSession();
+    if (it == sessions_.end()) return NoSuchSession(id);
     session = std::move(it->second);
     sessions_.erase(it);
   }

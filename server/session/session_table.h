@@ -29,7 +29,10 @@ class SessionTable {
   // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions.
   absl::StatusOr<SessionRef> Open(int64_t lease_seconds, absl::string_view client_name);
 
-  // NOT_FOUND where there is none of this id.
+  // 128 random bits in hex, new with every table: what a session of another start shows by its id.
+  const std::string& epoch() const { return epoch_; }
+
+  // NOT_FOUND where there is none of this id; DATA_LOSS where it is of another epoch.
   absl::StatusOr<SessionUse> Use(absl::string_view id);
 
   // Ends a session at once; the number of handles freed.
@@ -43,6 +46,9 @@ class SessionTable {
  private:
   void Reap();
 
+  absl::Status NoSuchSession(absl::string_view id) const;
+
+  const std::string epoch_ = RandomId();
   const Limits limits_;
   const std::vector<DeviceSlot*> slots_;
 

@@ -12,6 +12,7 @@ TensorRef Tensor::Failed(Handle handle, absl::Status error) {
 
 void Tensor::Finish(absl::StatusOr<BufferRef> result) {
   std::vector<Waiter> waiters;
+  std::unique_ptr<UploadState> upload;
   {
     MutexLock lock(&mu_);
     if (done_.load(std::memory_order_relaxed)) return;
@@ -19,8 +20,49 @@ void Tensor::Finish(absl::StatusOr<BufferRef> result) {
     if (result.ok()) buffer_ = *std::move(result);
     done_.store(true, std::memory_order_release);
     waiters.swap(waiters_);
+    upload = std::move(upload_);
   }
   for (Waiter& waiter : waiters) waiter();
+  if (upload == nullptr) return;
+  for (Waiter& waiter : upload->waiters) waiter();
+}
+
+Tensor::PartialUpload Tensor::TakePartialUpload(std::function<void()> stop) {
+  MutexLock lock(&mu_);
+  if (done_.load(std::memory_order_relaxed)) return {};
+  if (upload_ == nullptr) upload_ = std::make_unique<UploadState>();
+  upload_->stop = std::move(stop);
+  return std::exchange(upload_->partial, {});
+}
+
+void Tensor::ParkUpload(PartialUpload partial) {
+  std::vector<Waiter> waiters;
+  {
+    MutexLock lock(&mu_);
+    if (done_.load(std::memory_order_relaxed)) return;
+    upload_->partial = std::move(partial);
+    upload_->stop = nullptr;
+    waiters.swap(upload_->waiters);
+    AnnounceUpload();
+  }
+  for (Waiter& waiter : waiters) waiter();
+}
+
+void Tensor::StopUpload(Waiter resting) {
+  {
+    MutexLock lock(&mu_);
+    if (!done_.load(std::memory_order_relaxed) && upload_ != nullptr && upload_->stop) {
+      upload_->waiters.push_back(std::move(resting));
+      upload_->stop();
+      return;
+    }
+  }
+  resting();
+}
+
+int64_t Tensor::parked_bytes() {
+  MutexLock lock(&mu_);
+  return upload_ == nullptr ? 0 : upload_->partial.written_bytes;
 }
 
 void Tensor::WhenDone(Waiter waiter) {

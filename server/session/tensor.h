@@ -80,6 +80,21 @@ class Tensor {
   void AnnounceUpload() { announced_.store(true, std::memory_order_release); }
   bool ClaimUpload() { return announced_.exchange(false, std::memory_order_acq_rel); }
 
+  // An upload that has been broken off: memory, where any has been taken, and how much has come.
+  struct PartialUpload {
+    BufferRef buffer;
+    int64_t written_bytes = 0;
+  };
+  // For who has claimed the upload: what there is already. `stop`, which may be called until
+  // ParkUpload or Finish, from any thread and with a lock held, is to break it off.
+  PartialUpload TakePartialUpload(std::function<void()> stop);
+  // Keeps what has come for whoever claims the upload next.
+  void ParkUpload(PartialUpload partial);
+  // Calls back when nobody is uploading: breaks off what is under way.
+  void StopUpload(Waiter resting);
+  // Of a parked upload.
+  int64_t parked_bytes();
+
   // Makes it done and runs the waiters on this thread.
   void Finish(absl::StatusOr<BufferRef> result);
 
@@ -98,8 +113,15 @@ class Tensor {
   absl::Status status_;  // written before done_ is set, read after
   BufferRef buffer_;     // likewise
 
+  struct UploadState {
+    PartialUpload partial;
+    std::function<void()> stop;  // set while an upload is under way
+    std::vector<Waiter> waiters;
+  };
+
   Mutex mu_;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<UploadState> upload_ ABSL_GUARDED_BY(mu_);  // made by the first upload
 };
 
 }  // namespace tensord::server

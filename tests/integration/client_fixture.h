@@ -16,7 +16,9 @@ class ClientFixture : public testing::Test {
     auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
-    auto client = Client::Connect(daemon_->address());
+    // A server that is gone is soon an error.
+    auto client =
+        Client::Connect(daemon_->address(), {.reconnect_timeout = absl::Milliseconds(500)});
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
     first_ = *client_.device("cpu:0");

@@ -28,8 +28,8 @@ v1::Command Constant(size_t size_bytes) {
 
 // The next message, as the server would read it.
 bool Take(CommandQueue* queue, v1::SessionStreamRequest* message) {
-  std::string bytes;
-  return queue->Take(&bytes) && message->ParseFromString(bytes);
+  const CommandQueue::Message bytes = queue->Take();
+  return bytes != nullptr && message->ParseFromString(*bytes);
 }
 
 std::vector<int64_t> Words(const v1::SessionStreamRequest& message, int command) {

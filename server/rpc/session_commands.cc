@@ -1,0 +1,413 @@
+#include "tensord/server/rpc/session_commands.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::server {
+namespace {
+
+// Commands after which reading waits until the devices have caught up with them.
+constexpr int64_t kCommandsInFlight = 16384;
+// Answers that may be to come, or to be sent, before reading waits; and errors among them.
+constexpr size_t kMaxUnanswered = 4096;
+// Answers that the client may leave unacknowledged.
+constexpr size_t kMaxUnacknowledged = 1 << 16;
+// Errors, and bytes of fetched elements, that one response carries at most.
+constexpr int kErrorsPerResponse = 256;
+constexpr int64_t kFetchedBytesPerResponse = 1 << 20;
+// The largest tensor that Fetch brings.
+constexpr int64_t kMaxFetchBytes = 1 << 20;
+
+absl::Status CheckFetchable(const Tensor& tensor) {
+  if (tensor.spec().size_bytes() <= kMaxFetchBytes) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ",
+                   tensor.spec().size_bytes(), " bytes, more than Fetch brings (", kMaxFetchBytes,
+                   "); use Read"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SessionCommands>> SessionCommands::Of(ServiceContext* context,
+                                                                     const SessionRef& session) {
+  TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<StreamState> state, session->Stream([&] {
+    return std::make_shared<SessionCommands>(context, session);
+  }));
+  return std::static_pointer_cast<SessionCommands>(std::move(state));
+}
+
+SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
+    : context_(context), session_(std::move(session)), packed_(context->engine, session_) {}
+
+absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
+                                     const v1::Attach& attach, uint64_t answers_received) {
+  std::shared_ptr<CommandWire> former;
+  {
+    MutexLock lock(&mu_);
+    former = wire_.lock();
+    if (former != nullptr && !attach.resumable()) {
+      return absl::FailedPreconditionError(
+          "another stream is attached to this session; a session has one at a time");
+    }
+    wire_ = wire;
+    owner_ = wire.get();
+    if (!resumable_ || !attach.resumable()) StartAnewLocked();
+    resumable_ = attach.resumable();
+    sent_ = 0;
+    unsent_errors_ = std::count_if(answers_.begin(), answers_.end(), [](const Answer& answer) {
+      return std::holds_alternative<v1::HandleError>(answer);
+    });
+    if (resumable_) ForgetLocked(answers_received);
+    // The client hears at once where the session stands, also when it comes back to it.
+    acked_ = ~uint64_t{0};
+    unacked_bytes_ = 0;
+    ack_commands_ = attach.ack_commands();
+    ack_bytes_ = attach.ack_bytes();
+  }
+  session_->SetStreamAttached(true);
+  if (former != nullptr) former->Supersede();
+  return absl::OkStatus();
+}
+
+void SessionCommands::Detach(const CommandWire* wire) {
+  {
+    MutexLock lock(&mu_);
+    if (owner_ != wire) return;
+    owner_ = nullptr;
+    wire_.reset();
+    if (!resumable_) StartAnewLocked();  // what it has left unsaid is nobody's
+  }
+  session_->SetStreamAttached(false);
+}
+
+absl::Status SessionCommands::Take(const CommandWire* wire, const v1::SessionStreamRequest& request,
+                                   int64_t message_bytes) {
+  MutexLock taking(&take_mu_);
+  {
+    MutexLock lock(&mu_);
+    if (owner_ != wire) {
+      return absl::AbortedError("another stream of the session has taken this one's place");
+    }
+    if (resumable_) ForgetLocked(request.answers_received());
+    if (answers_.size() > kMaxUnacknowledged) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(answers_.size(), " answers haven't been acknowledged by answers_received; ",
+                       kMaxUnacknowledged, " is the limit"));
+    }
+  }
+  const absl::Status status = TakeCommands(request);
+  session_->NotifyReceived(taken_);
+  CatchUp();
+  MutexLock lock(&mu_);
+  received_ = taken_;
+  unacked_bytes_ += message_bytes;
+  return status;
+}
+
+absl::StatusOr<bool> SessionCommands::CheckDue(const v1::SessionStreamRequest& request) {
+  if (request.commands().empty()) return false;
+  {
+    MutexLock lock(&mu_);
+    if (!resumable_) return true;
+  }
+  if (request.first_command() == taken_ + 1) return true;
+  if (request.first_command() != 0 && request.first_command() <= taken_) return false;
+  return absl::InvalidArgumentError(absl::StrCat("a message says first_command ",
+                                                 request.first_command(), ", but command ",
+                                                 taken_ + 1, " is due"));
+}
+
+absl::Status SessionCommands::TakeCommands(const v1::SessionStreamRequest& request) {
+  TENSORD_ASSIGN_OR_RETURN(const bool due, CheckDue(request));
+  if (!due) return absl::OkStatus();
+  for (const v1::Command& command : request.commands()) {
+    TENSORD_RETURN_IF_ERROR(TakeCommand(command));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionCommands::TakeCommand(const v1::Command& command) {
+  if (command.has_batch()) return TakeBatch(command.batch());
+  if (command.has_define()) {
+    ++taken_;
+    return TakeDefinition(command.define());
+  }
+  if (command.has_program()) {
+    ++taken_;
+    return TakeProgram(command.program());
+  }
+  ++since_marker_;
+  ++taken_;
+  if (command.has_run()) {
+    TakeRun(command.run(), taken_);
+  } else {
+    TakeSingle(command, taken_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionCommands::TakeDefinition(const v1::Definition& definition) {
+  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(definition.attrs()));
+  return packed_.Define(definition.number(), definition.name(), std::move(attrs),
+                        definition.device(), definition.num_inputs());
+}
+
+absl::Status SessionCommands::TakeProgram(const v1::Program& program) {
+  std::vector<TensorSpec> inputs;
+  for (const v1::TensorSpec& input : program.inputs()) {
+    TENSORD_ASSIGN_OR_RETURN(TensorSpec spec, FromProto(input));
+    inputs.push_back(std::move(spec));
+  }
+  return packed_.AddProgram(program.number(), program.device(), std::move(inputs), program.ops(),
+                            {program.outputs().begin(), program.outputs().end()});
+}
+
+void SessionCommands::TakeRun(const v1::ProgramRun& run, uint64_t number) {
+  const absl::StatusOr<TensorRefs> outputs =
+      packed_.RunProgram(run.number(), run.inputs(), run.outputs());
+  if (outputs.ok()) {
+    for (const TensorRef& output : *outputs) Watch(output, number);
+  } else {
+    for (Handle output : run.outputs()) Refuse(output, number, outputs.status());
+  }
+}
+
+absl::Status SessionCommands::TakeBatch(const v1::Batch& batch) {
+  int64_t posted = 0;
+  const absl::Status status = packed_.Take(
+      absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
+      [this, &posted](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
+        ++posted;
+        tensor.ok() ? Watch(*tensor, number) : Refuse(output, number, tensor.status());
+      });
+  since_marker_ += posted;
+  return status;
+}
+
+void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
+  Engine& engine = *context_->engine;
+  switch (command.command_case()) {
+    case v1::Command::kOp: {
+      absl::Status taken = TakeOp(command.op(), number);
+      if (!taken.ok()) Refuse(command.op().output(), number, taken);
+      return;
+    }
+    case v1::Command::kCopy: {
+      const v1::Copy& copy = command.copy();
+      absl::StatusOr<TensorRef> tensor =
+          engine.Copy(session_, copy.input(), copy.output(), copy.device(), /*share=*/true);
+      tensor.ok() ? Watch(*tensor, number) : Refuse(copy.output(), number, tensor.status());
+      return;
+    }
+    case v1::Command::kPromise: {
+      absl::StatusOr<TensorRef> tensor = TakePromise(command.promise());
+      tensor.ok() ? Watch(*tensor, number)
+                  : Refuse(command.promise().handle(), number, tensor.status());
+      return;
+    }
+    case v1::Command::kDrop:
+      session_->Drop(command.drop().handles());
+      for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);
+      return;
+    case v1::Command::kFetch:
+      TakeFetch(command.fetch());
+      return;
+    case v1::Command::kBarrier:
+      TakeBarrier(command.barrier());
+      return;
+    default:
+      Refuse(0, number, absl::InvalidArgumentError("a command without content"));
+      return;
+  }
+}
+
+absl::StatusOr<TensorRef> SessionCommands::TakePromise(const v1::Promise& promise) {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(promise.spec()));
+  return context_->engine->Promise(*session_, promise.handle(), spec, promise.device());
+}
+
+absl::Status SessionCommands::TakeOp(const v1::Op& op, uint64_t number) {
+  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
+  TENSORD_ASSIGN_OR_RETURN(const TensorRef tensor,
+                           context_->engine->Run(session_, {op.name(), op.inputs(), op.output(),
+                                                            std::move(attrs), op.device()}));
+  Watch(tensor, number);
+  return absl::OkStatus();
+}
+
+void SessionCommands::TakeFetch(const v1::Fetch& fetch) {
+  const uint64_t number = Expect();
+  absl::StatusOr<TensorRef> found = session_->Find(fetch.handle());
+  absl::Status status = found.status();
+  if (status.ok() && (*found)->slot() != nullptr) status = CheckFetchable(**found);
+  if (!status.ok()) {
+    Deliver(number, ReadyFetch{fetch.fetch_id(), nullptr, status});
+    return;
+  }
+  context_->engine->WhenReadable(*found,
+                                 [self = shared_from_this(), number, fetch_id = fetch.fetch_id(),
+                                  tensor = *found](const absl::Status& readable) {
+                                   self->Deliver(number, ReadyFetch{fetch_id, tensor, readable});
+                                 });
+}
+
+void SessionCommands::TakeBarrier(const v1::Barrier& barrier) {
+  const uint64_t number = Expect();
+  context_->engine->WhenIdle(session_,
+                             [self = shared_from_this(), number, id = barrier.barrier_id()] {
+                               v1::BarrierDone done;
+                               done.set_barrier_id(id);
+                               self->Deliver(number, done);
+                             });
+}
+
+void SessionCommands::CatchUp() {
+  if (since_marker_ < kCommandsInFlight) return;
+  since_marker_ = 0;
+  {
+    MutexLock lock(&mu_);
+    catching_up_ = true;
+  }
+  auto left = std::make_shared<std::atomic<size_t>>(context_->engine->slots().size());
+  for (DeviceSlot* slot : context_->engine->slots()) {
+    slot->executor->Post(session_->lane(*slot), [self = shared_from_this(), left] {
+      if (left->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+      {
+        MutexLock lock(&self->mu_);
+        self->catching_up_ = false;
+      }
+      self->Notify();
+    });
+  }
+}
+
+void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
+  // Taken or 0: then there is nothing that the error could stick to, and only the client is told.
+  session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
+  AppendError(handle, number, error);
+}
+
+void SessionCommands::Watch(const TensorRef& tensor, uint64_t number) {
+  // A weak reference: the tensor holds this call back.
+  tensor->WhenDone([weak = weak_from_this(), raw = tensor.get(), number] {
+    if (raw->status().ok()) return;
+    const std::shared_ptr<SessionCommands> self = weak.lock();
+    if (self == nullptr) return;
+    self->AppendError(raw->handle(), number, raw->status());
+    self->Notify();
+  });
+}
+
+uint64_t SessionCommands::Expect() {
+  MutexLock lock(&mu_);
+  ++awaited_;
+  return stream_number_;
+}
+
+void SessionCommands::Deliver(uint64_t expected_by, Answer answer) {
+  {
+    MutexLock lock(&mu_);
+    if (expected_by != stream_number_) return;
+    --awaited_;
+    answers_.push_back(std::move(answer));
+  }
+  Notify();
+}
+
+void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::Status& error) {
+  v1::HandleError out;
+  out.set_handle(handle);
+  out.set_command(number);
+  out.set_code(static_cast<int>(error.code()));
+  out.set_message(WireMessage(error));
+  MutexLock lock(&mu_);
+  if (owner_ == nullptr && !resumable_) return;  // nobody will ask
+  ++unsent_errors_;
+  answers_.push_back(std::move(out));
+}
+
+void SessionCommands::ForgetLocked(uint64_t answers_received) {
+  while (forgotten_ < answers_received && !answers_.empty()) {
+    if (sent_ > 0) {
+      --sent_;
+    } else if (std::holds_alternative<v1::HandleError>(answers_.front())) {
+      --unsent_errors_;
+    }
+    answers_.pop_front();
+    ++forgotten_;
+  }
+}
+
+void SessionCommands::StartAnewLocked() {
+  ++stream_number_;
+  awaited_ = 0;
+  forgotten_ += answers_.size();
+  answers_.clear();
+  sent_ = unsent_errors_ = 0;
+}
+
+void SessionCommands::Notify() {
+  std::shared_ptr<CommandWire> wire;
+  {
+    MutexLock lock(&mu_);
+    wire = wire_.lock();
+  }
+  if (wire != nullptr) wire->GoOn();
+}
+
+bool SessionCommands::MayTake() const {
+  MutexLock lock(&mu_);
+  const size_t unanswered = static_cast<size_t>(awaited_) + UnsentLocked() - unsent_errors_;
+  return !catching_up_ && unanswered < kMaxUnanswered && unsent_errors_ < kMaxUnanswered;
+}
+
+bool SessionCommands::AllAnswered() const {
+  MutexLock lock(&mu_);
+  return awaited_ == 0 && UnsentLocked() == 0;
+}
+
+bool SessionCommands::MustAckLocked() const {
+  return acked_ > received_ || received_ - acked_ >= ack_commands_ ||
+         (ack_bytes_ != 0 && unacked_bytes_ >= ack_bytes_);
+}
+
+bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
+                                   v1::SessionStreamResponse* response,
+                                   std::vector<ReadyFetch>* fetched) {
+  MutexLock lock(&mu_);
+  if (owner_ != wire) return false;
+  const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
+  if (!ack && UnsentLocked() == 0) return false;
+  response->set_commands_received(received_);
+  acked_ = received_;
+  unacked_bytes_ = 0;
+  int64_t bytes = 0;
+  while (UnsentLocked() > 0 && bytes < kFetchedBytesPerResponse &&
+         response->errors_size() < kErrorsPerResponse) {
+    Answer& answer = answers_[sent_];
+    if (auto* error = std::get_if<v1::HandleError>(&answer)) {
+      *response->add_errors() = *error;
+      --unsent_errors_;
+    } else if (auto* fetch = std::get_if<ReadyFetch>(&answer)) {
+      if (fetch->status.ok()) bytes += fetch->tensor->spec().size_bytes();
+      fetched->push_back(*fetch);
+    } else {
+      *response->add_barriers() = std::get<v1::BarrierDone>(answer);
+    }
+    ++sent_;
+  }
+  if (resumable_) {
+    response->set_answers(forgotten_ + sent_);
+  } else {
+    ForgetLocked(forgotten_ + sent_);
+  }
+  return true;
+}
+
+}  // namespace tensord::server
