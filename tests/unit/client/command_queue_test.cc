@@ -223,5 +223,45 @@ TEST(CommandQueueTest, AServerThatAcknowledgesTooMuchDoesNoHarm) {
   EXPECT_EQ(queue.pushed(), 3u);
 }
 
+TEST(CommandQueueTest, WhatIsNotAcknowledgedIsSentAgainAsItWas) {
+  Counters counters;
+  CommandQueue queue(100, 1 << 20, &counters);
+  std::vector<std::string> sent;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(queue.Push(Barrier(i)).ok());
+    sent.push_back(*queue.Take());
+  }
+  EXPECT_EQ(queue.Take(), nullptr);
+  queue.Attach("session");
+  queue.Acknowledge(1);
+  EXPECT_EQ(queue.untaken(), 2);
+  EXPECT_EQ(*queue.Take(), sent[1]);
+  ASSERT_TRUE(queue.Push(Barrier(4)).ok());
+  EXPECT_EQ(*queue.Take(), sent[2]);
+  v1::SessionStreamRequest message;
+  ASSERT_TRUE(Take(&queue, &message));
+  EXPECT_EQ(message.first_command(), 4u);
+  EXPECT_EQ(queue.untaken(), 0);
+  EXPECT_EQ(queue.Take(), nullptr);
+}
+
+TEST(CommandQueueTest, AnswersAreAcknowledgedWithCommandsOrWhenThereAreMany) {
+  Counters counters;
+  CommandQueue queue(100, 1 << 20, &counters);
+  queue.Acknowledge(0, /*answers=*/5, /*bytes=*/100);
+  EXPECT_FALSE(queue.ready());
+  EXPECT_EQ(queue.Take(), nullptr) << "not worth a message";
+  ASSERT_TRUE(queue.Push(Barrier(1)).ok());
+  v1::SessionStreamRequest message;
+  ASSERT_TRUE(Take(&queue, &message));
+  EXPECT_EQ(message.answers_received(), 5u);
+  queue.Acknowledge(1, /*answers=*/6, /*bytes=*/1 << 20);
+  EXPECT_TRUE(queue.ready()) << "memory that the server keeps for it";
+  ASSERT_TRUE(Take(&queue, &message));
+  EXPECT_EQ(message.answers_received(), 6u);
+  EXPECT_EQ(message.commands_size(), 0);
+  EXPECT_FALSE(queue.ready());
+}
+
 }  // namespace
 }  // namespace tensord::internal

@@ -91,11 +91,25 @@ TEST_F(SessionTest, PendingAreThoseNotDone) {
   EXPECT_EQ(pending[0]->handle(), 2u);
 }
 
-TEST_F(SessionTest, OneStreamAtATime) {
-  ASSERT_TRUE(session_.AttachStream().ok());
-  ExpectError(session_.AttachStream(), Code::kFailedPrecondition, {"stream"});
-  session_.DetachStream();
-  EXPECT_TRUE(session_.AttachStream().ok());
+// What the stream leaves behind; counts those that are there.
+class CountedState : public StreamState {
+ public:
+  explicit CountedState(int* alive) : alive_(alive) { ++*alive_; }
+  ~CountedState() override { --*alive_; }
+
+ private:
+  int* const alive_;
+};
+
+TEST_F(SessionTest, WhatAStreamLeavesStaysUntilTheSessionEnds) {
+  int alive = 0;
+  const auto make = [&] { return std::make_shared<CountedState>(&alive); };
+  const auto first = session_.Stream(make).value().get();
+  EXPECT_EQ(session_.Stream(make).value().get(), first) << "the next stream finds the same";
+  EXPECT_EQ(alive, 1);
+  session_.Close();
+  EXPECT_EQ(alive, 0);
+  ExpectError(session_.Stream(make), Code::kFailedPrecondition, {"ended"});
 }
 
 TEST_F(SessionTest, CommandsThatHaveComeAreNotWaitedFor) {
@@ -147,7 +161,6 @@ TEST_F(SessionTest, ClosingEndsEverything) {
   ExpectError(promised->status(), Code::kFailedPrecondition);
   ExpectError(session_.Find(1), Code::kNotFound);
   ExpectError(Add(3), Code::kFailedPrecondition);
-  ExpectError(session_.AttachStream(), Code::kFailedPrecondition);
   ExpectError(session_.WhenReceived(5, [](const absl::Status&) {}), Code::kFailedPrecondition);
   EXPECT_EQ(session_.Close(), 0);
 }
