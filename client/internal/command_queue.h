@@ -76,8 +76,8 @@ class CommandQueue {
   Message Take();
   // Commands that wait to be taken; a glance.
   int64_t untaken() const { return untaken_.load(std::memory_order_relaxed); }
-  // Whether Take() has something to give; a glance.
-  bool ready() const { return untaken() > 0 || owes_receipt_.load(std::memory_order_relaxed); }
+  // Whether many answers have come that no message has acknowledged; a glance.
+  bool owes_receipt() const { return owes_receipt_.load(std::memory_order_relaxed); }
 
   // The server has taken in the first `received` commands of the session. Its answers have come up
   // to number `answers`, in a message of `bytes`: the next message says so, and one of its own does

@@ -93,7 +93,7 @@ void Stream::Send() {
     }
     writing_.store(false);
     FinishIfOver();
-  } while (queue_->ready());
+  } while (queue_->untaken() > 0 || queue_->owes_receipt());
 }
 
 void Stream::Run() {
@@ -303,7 +303,7 @@ void Stream::Received() {
   replies_->Deliver(&response);
   if (std::exchange(awaits_answer_, false)) {
     MaybeConnected();
-  } else if (!attaching_ && queue_->ready() && !writing_.load()) {
+  } else if (!attaching_ && queue_->owes_receipt() && !writing_.load()) {
     Send();
   }
 }

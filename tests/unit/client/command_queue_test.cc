@@ -249,18 +249,18 @@ TEST(CommandQueueTest, AnswersAreAcknowledgedWithCommandsOrWhenThereAreMany) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.Acknowledge(0, /*answers=*/5, /*bytes=*/100);
-  EXPECT_FALSE(queue.ready());
+  EXPECT_FALSE(queue.owes_receipt());
   EXPECT_EQ(queue.Take(), nullptr) << "not worth a message";
   ASSERT_TRUE(queue.Push(Barrier(1)).ok());
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.answers_received(), 5u);
   queue.Acknowledge(1, /*answers=*/6, /*bytes=*/1 << 20);
-  EXPECT_TRUE(queue.ready()) << "memory that the server keeps for it";
+  EXPECT_TRUE(queue.owes_receipt()) << "memory that the server keeps for it";
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.answers_received(), 6u);
   EXPECT_EQ(message.commands_size(), 0);
-  EXPECT_FALSE(queue.ready());
+  EXPECT_FALSE(queue.owes_receipt());
 }
 
 }  // namespace
