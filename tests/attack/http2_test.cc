@@ -1,0 +1,199 @@
+// What anybody who reaches the port can do without being let in: each takes a bounded amount of
+// memory and of everybody else's time.
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include <thread>
+
+#include "tensord/tests/attack/raw_http2.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::attack {
+namespace {
+
+using integration::DaemonFixture;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int64_t kMostGrowth = 64 << 20;
+
+class Http2Test : public DaemonFixture {
+ protected:
+  Http2Test() = default;
+  explicit Http2Test(const std::vector<std::string>& flags) : DaemonFixture(flags) {}
+
+  void SetUp() override {
+    DaemonFixture::SetUp();
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(session_->Ones(1, {16}).ok());
+    before_ = daemon_->MemoryBytes("VmHWM");
+  }
+
+  // That honest clients are served as before, old and new, and that little memory was taken.
+  void TearDown() override {
+    const auto values = session_->ReadFloats(1);
+    EXPECT_TRUE(values.ok()) << values.status();
+    integration::RpcClient another(daemon_->address());
+    const auto health = another.Health("");
+    ASSERT_TRUE(health.ok()) << health.status();
+    EXPECT_EQ(*health, "SERVING");
+    EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMostGrowth);
+    DaemonFixture::TearDown();
+  }
+
+  int64_t before_ = 0;
+};
+
+// One megabyte that would be a gigabyte.
+TEST_F(Http2Test, CompressedMessagesAreNotInflated) {
+  std::string packed(1200000, '\0');
+  z_stream z = {};
+  ASSERT_EQ(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string zeros(1 << 20, '\0');
+  z.next_out = reinterpret_cast<Bytef*>(packed.data());
+  z.avail_out = static_cast<uInt>(packed.size());
+  for (int i = 0; i < 1000; ++i) {
+    z.next_in = reinterpret_cast<Bytef*>(zeros.data());
+    z.avail_in = static_cast<uInt>(zeros.size());
+    ASSERT_EQ(deflate(&z, i == 999 ? Z_FINISH : Z_NO_FLUSH), i == 999 ? Z_STREAM_END : Z_OK);
+  }
+  packed.resize(z.total_out);
+  deflateEnd(&z);
+  for (const char* method : {"CreateTensor", "RunOp", "SessionStream", "Write"}) {
+    RawHttp2 connection(daemon_->address());
+    ASSERT_TRUE(connection.SendPreface());
+    ASSERT_TRUE(connection.BeginCall(1, method, {{"grpc-encoding", "gzip"}}));
+    const std::string message = GrpcMessage(packed, /*compressed=*/true);
+    for (size_t at = 0; at < message.size(); at += 16384) {
+      if (!connection.SendFrame(kData, 0, 1, message.substr(at, 16384))) break;
+    }
+    connection.AwaitClosed(milliseconds(300));
+  }
+}
+
+TEST_F(Http2Test, HugeHeadersAreRefused) {
+  for (int i = 0; i < 4; ++i) {
+    RawHttp2 connection(daemon_->address());
+    ASSERT_TRUE(connection.SendPreface());
+    connection.BeginCall(1, "GetServerInfo", {{"x-much", std::string(8 << 20, 'x')}});
+    connection.AwaitClosed(milliseconds(300));
+  }
+}
+
+// A header block that never ends.
+TEST_F(Http2Test, EndlessHeadersAreRefused) {
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  std::string headers;
+  const std::string value(8000, 'x');
+  ASSERT_TRUE(connection.SendFrame(kHeaders, 0, 1, ""));
+  for (int i = 0; i < 64 * 1024; ++i) {  // half a gigabyte
+    std::string frame(1, '\0');
+    frame += "\x06x-much";
+    frame += "\x7f\xc1\x3d";  // 8000
+    frame += value;
+    if (!connection.SendFrame(kContinuation, 0, 1, frame)) break;
+  }
+}
+
+TEST_F(Http2Test, PingFloodsEndTheConnection) {
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  bool open = true;
+  for (int i = 0; open && i < 100000; ++i) open = connection.SendFrame(kPing, 0, 0, "12345678");
+  EXPECT_TRUE(!open || connection.AwaitClosed(seconds(10)));
+}
+
+TEST_F(Http2Test, SettingsFloodsAreSurvived) {
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  for (int i = 0; i < 100000; ++i) {
+    if (!connection.SendFrame(kSettings, 0, 0, "")) break;
+  }
+}
+
+// CVE-2023-44487: calls that are begun and taken back at once.
+TEST_F(Http2Test, RapidResetsAreSurvived) {
+  std::vector<std::thread> attackers;
+  for (int t = 0; t < 4; ++t) {
+    attackers.emplace_back([this] {
+      RawHttp2 connection(daemon_->address());
+      if (!connection.SendPreface()) return;
+      for (uint32_t stream = 1; stream < 40000; stream += 2) {
+        if (!connection.BeginCall(stream, "ListDevices")) return;
+        if (!connection.SendFrame(kRstStream, 0, stream, std::string("\0\0\0\x8", 4))) return;
+      }
+    });
+  }
+  for (std::thread& attacker : attackers) attacker.join();
+}
+
+// Calls that are begun and never go on.
+TEST_F(Http2Test, HalfBegunCallsAreSurvived) {
+  std::vector<std::unique_ptr<RawHttp2>> connections;
+  for (int i = 0; i < 20; ++i) {
+    auto& connection = connections.emplace_back(std::make_unique<RawHttp2>(daemon_->address()));
+    ASSERT_TRUE(connection->SendPreface());
+    for (uint32_t stream = 1; stream < 400; stream += 2) {
+      if (!connection->BeginCall(stream, stream % 4 == 1 ? "Write" : "SessionStream")) break;
+    }
+  }
+  const auto values = session_->ReadFloats(1);
+  EXPECT_TRUE(values.ok()) << values.status();
+}
+
+TEST_F(Http2Test, GarbageEndsItsConnection) {
+  const std::vector<std::string> garbage = {
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\n", std::string(100000, '\0'), std::string(100000, '\xff'),
+      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  // TLS
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string(50000, '\x7f')};
+  for (const std::string& bytes : garbage) {
+    RawHttp2 connection(daemon_->address());
+    ASSERT_TRUE(connection.connected());
+    connection.Send(bytes);
+    EXPECT_TRUE(connection.AwaitClosed(seconds(30))) << bytes.substr(0, 20);
+  }
+}
+
+class FewDescriptorsTest : public Http2Test {
+ protected:
+  void SetUp() override {
+    Http2Test::SetUp();
+    if (HasFatalFailure()) return;
+    const rlimit few = {100, 100};
+    ASSERT_EQ(prlimit(daemon_->pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  }
+};
+
+// More connections than there are descriptors: those that are there go on, and when the others go,
+// new ones come in again.
+TEST_F(FewDescriptorsTest, ConnectionsPastTheLimitHarmNobody) {
+  {
+    std::vector<std::unique_ptr<RawHttp2>> connections;
+    for (int i = 0; i < 400; ++i) {
+      auto& connection = connections.emplace_back(std::make_unique<RawHttp2>(daemon_->address()));
+      if (connection->connected()) connection->SendPreface();
+    }
+    const auto values = session_->ReadFloats(1);
+    EXPECT_TRUE(values.ok()) << values.status();
+  }
+  integration::RpcClient another(daemon_->address());
+  another.set_deadline_seconds(5);
+  EXPECT_TRUE(another.Health("").ok());
+}
+
+// Connections that say nothing are ended, and make room for those that do.
+TEST_F(FewDescriptorsTest, SilentConnectionsMakeRoom) {
+  std::vector<std::unique_ptr<RawHttp2>> silent;
+  for (int i = 0; i < 400; ++i) {
+    silent.push_back(std::make_unique<RawHttp2>(daemon_->address()));
+  }
+  EXPECT_TRUE(integration::Eventually([this] {
+    integration::RpcClient another(daemon_->address());
+    another.set_deadline_seconds(2);
+    return another.Health("").ok();
+  }));
+}
+
+}  // namespace
+}  // namespace tensord::attack

@@ -1,0 +1,158 @@
+#include "tensord/tests/attack/raw_http2.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace tensord::attack {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSendTimeoutMs = 10000;
+constexpr size_t kFrameHeaderBytes = 9;
+constexpr size_t kMostFrameBytes = 16384;  // what a peer takes that hasn't said otherwise
+
+void AppendBigEndian(uint64_t value, int bytes, std::string* out) {
+  for (int i = bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+// An HPACK integer of a 7-bit prefix (RFC 7541, 5.1).
+void AppendLength(size_t length, std::string* out) {
+  constexpr size_t kPrefix = 127;
+  if (length < kPrefix) {
+    out->push_back(static_cast<char>(length));
+    return;
+  }
+  out->push_back(static_cast<char>(kPrefix));
+  for (length -= kPrefix; length >= 128; length /= 128) {
+    out->push_back(static_cast<char>(length % 128 + 128));
+  }
+  out->push_back(static_cast<char>(length));
+}
+
+// A header that no table holds (RFC 7541, 6.2.2), as it is.
+void AppendHeader(const std::string& name, const std::string& value, std::string* out) {
+  out->push_back(0);
+  AppendLength(name.size(), out);
+  out->append(name);
+  AppendLength(value.size(), out);
+  out->append(value);
+}
+
+}  // namespace
+
+RawHttp2::RawHttp2(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+  inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
+  fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd_ >= 0 && connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) {
+    close(fd_);
+    fd_ = -1;
+  }
+  const int on = 1;
+  if (fd_ >= 0) setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+RawHttp2::~RawHttp2() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool RawHttp2::Send(const std::string& bytes) {
+  size_t sent = 0;
+  while (fd_ >= 0 && sent < bytes.size()) {
+    // Somebody who only sends would otherwise wait for a server that waits for it to read.
+    pollfd ready = {fd_, POLLOUT | POLLIN, 0};
+    if (poll(&ready, 1, kSendTimeoutMs) <= 0) return false;
+    if ((ready.revents & POLLIN) != 0 && !Receive(std::chrono::milliseconds(0))) return false;
+    const ssize_t n =
+        send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN) return false;
+    if (n > 0) sent += static_cast<size_t>(n);
+  }
+  return fd_ >= 0;
+}
+
+bool RawHttp2::SendPreface() {
+  return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && SendFrame(kSettings, 0, 0, "");
+}
+
+bool RawHttp2::SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::string& payload) {
+  std::string frame;
+  AppendBigEndian(payload.size(), 3, &frame);
+  frame.push_back(static_cast<char>(type));
+  frame.push_back(static_cast<char>(flags));
+  AppendBigEndian(stream, 4, &frame);
+  return Send(frame + payload);
+}
+
+bool RawHttp2::BeginCall(uint32_t stream, const std::string& method,
+                         const std::vector<std::pair<std::string, std::string>>& more) {
+  std::string block;
+  AppendHeader(":method", "POST", &block);
+  AppendHeader(":scheme", "http", &block);
+  AppendHeader(":path", "/tensord.v1.TensorService/" + method, &block);
+  AppendHeader(":authority", "attack", &block);
+  AppendHeader("te", "trailers", &block);
+  AppendHeader("content-type", "application/grpc", &block);
+  for (const auto& [name, value] : more) AppendHeader(name, value, &block);
+  for (size_t at = 0; at < block.size(); at += kMostFrameBytes) {
+    const std::string part = block.substr(at, kMostFrameBytes);
+    const uint8_t flags = at + part.size() == block.size() ? kEndHeaders : 0;
+    if (!SendFrame(at == 0 ? kHeaders : kContinuation, flags, stream, part)) return false;
+  }
+  return true;
+}
+
+bool RawHttp2::Receive(std::chrono::milliseconds timeout) {
+  pollfd ready = {fd_, POLLIN, 0};
+  if (poll(&ready, 1, static_cast<int>(timeout.count())) <= 0) return true;
+  char bytes[65536];
+  const ssize_t n = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
+  if (n == 0 || (n < 0 && errno != EAGAIN)) return false;
+  if (n > 0) received_.append(bytes, static_cast<size_t>(n));
+  return true;
+}
+
+bool RawHttp2::AwaitClosed(std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  while (Clock::now() < deadline) {
+    if (!Receive(std::chrono::milliseconds(50))) return true;
+    received_.clear();
+  }
+  return false;
+}
+
+bool RawHttp2::AwaitFrame(Frame type, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  while (true) {
+    while (received_.size() >= kFrameHeaderBytes) {
+      const auto byte = [&](size_t i) { return static_cast<uint8_t>(received_[i]); };
+      const size_t length = byte(0) << 16 | byte(1) << 8 | byte(2);
+      if (received_.size() < kFrameHeaderBytes + length) break;
+      const bool found = byte(3) == type;
+      received_.erase(0, kFrameHeaderBytes + length);
+      if (found) return true;
+    }
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0 || !Receive(left)) return false;
+  }
+}
+
+std::string GrpcMessage(const std::string& bytes, bool compressed) {
+  std::string message(1, compressed ? 1 : 0);
+  AppendBigEndian(bytes.size(), 4, &message);
+  return message + bytes;
+}
+
+}  // namespace tensord::attack
