@@ -1,0 +1,332 @@
+#include "tensord/server/rpc/listeners.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace tensord::server {
+namespace {
+
+// What strangers may have sent, all together, and how long each has for its first call.
+constexpr int64_t kStrangersBytes = 32 << 20;
+constexpr auto kStrangersTime = std::chrono::seconds(10);
+// Calls in vain, or taken back, and how many are forgiven a second.
+constexpr double kMostStrikes = 500;
+constexpr double kForgivenEachSecond = 50;
+// How often connections are looked at while there are strangers among them, and while there aren't.
+constexpr int kWatchIntervalMs = 5;
+constexpr int kIdleIntervalMs = 500;
+// Descriptors for everything but connections.
+constexpr int kReservedDescriptors = 64;
+constexpr int kBacklog = 1024;
+// A peer that has gone is given up after so long without an answer to what was sent.
+constexpr int kUserTimeoutMs = 20000;
+
+absl::Status CannotListen(const std::string& address, const std::string& why) {
+  return absl::UnavailableError(absl::StrCat("can't listen on ", address, ": ", why));
+}
+
+std::string Errno(int error) { return std::strerror(error); }
+
+// Family, address and port; IPv4 the same whether it came as IPv6 or not.
+std::string KeyOf(const sockaddr_storage& peer) {
+  if (peer.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);
+    return absl::StrCat(v4.sin_addr.s_addr, ":", ntohs(v4.sin_port));
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    uint32_t v4 = 0;
+    std::memcpy(&v4, v6.sin6_addr.s6_addr + 12, sizeof(v4));
+    return absl::StrCat(v4, ":", ntohs(v6.sin6_port));
+  }
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&v6.sin6_addr), 16), ":",
+                      ntohs(v6.sin6_port));
+}
+
+// The same from what gRPC calls a peer: "ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5". Empty for another.
+std::string PeerKey(absl::string_view peer) {
+  const bool is_v6 = absl::ConsumePrefix(&peer, "ipv6:");
+  if (!is_v6 && !absl::ConsumePrefix(&peer, "ipv4:")) return "";
+  const size_t colon = peer.rfind(':');
+  if (colon == absl::string_view::npos) return "";
+  std::string host(peer.substr(0, colon));
+  for (absl::string_view bracket : {"%5B", "%5D", "%5b", "%5d", "[", "]"}) {
+    const size_t at = host.find(std::string(bracket));
+    if (at != std::string::npos) host.erase(at, bracket.size());
+  }
+  host = host.substr(0, host.find('%'));  // a link-local address's interface
+  sockaddr_storage storage = {};
+  const auto port =
+      htons(static_cast<uint16_t>(std::atoi(std::string(peer.substr(colon + 1)).c_str())));
+  if (is_v6) {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
+    storage.ss_family = AF_INET6;
+    v6.sin6_port = port;
+    if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) != 1) return "";
+  } else {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
+    storage.ss_family = AF_INET;
+    v4.sin_port = port;
+    if (inet_pton(AF_INET, host.c_str(), &v4.sin_addr) != 1) return "";
+  }
+  return KeyOf(storage);
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+
+}  // namespace
+
+Listeners::~Listeners() { Stop(); }
+
+absl::Status Listeners::ListenTcp(const std::string& address, Listener* listener,
+                                  std::string* bound) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (!host.empty() && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(address, gai_strerror(error));
+  const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return CannotListen(address, Errno(errno));
+  const int on = 1;
+  const int off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // "[::]" takes IPv4, too.
+  if (found->ai_family == AF_INET6) {
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  sockaddr_storage at = {};
+  socklen_t size = sizeof(at);
+  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, kBacklog) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) {
+    const int why = errno;
+    close(fd);
+    return CannotListen(address, Errno(why));
+  }
+  listener->fd = fd;
+  const in_port_t port = at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(at).sin_port
+                                                 : reinterpret_cast<sockaddr_in6&>(at).sin6_port;
+  *bound = absl::StrCat(address.substr(0, colon), ":", ntohs(port));
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::ListenUnix(const std::string& path, Listener* listener) {
+  sockaddr_un at = {};
+  at.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(at.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"unix:", path, "\": a path of 1 to ",
+                                                   sizeof(at.sun_path) - 1, " bytes is needed"));
+  }
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return CannotListen("unix:" + path, Errno(errno));
+  // A socket that a former server has left is in the way; one that somebody listens on isn't ours.
+  const auto* generic = reinterpret_cast<const sockaddr*>(&at);
+  const bool somebody_answers = connect(fd, generic, sizeof(at)) == 0 || errno == EAGAIN;
+  close(fd);
+  if (somebody_answers) return CannotListen("unix:" + path, "another server listens there");
+  struct stat what = {};
+  if (stat(path.c_str(), &what) == 0 && S_ISSOCK(what.st_mode)) unlink(path.c_str());
+  listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener->fd < 0 || bind(listener->fd, generic, sizeof(at)) != 0 ||
+      listen(listener->fd, kBacklog) != 0) {
+    const int why = errno;
+    if (listener->fd >= 0) close(listener->fd);
+    return CannotListen("unix:" + path, Errno(why));
+  }
+  listener->is_unix = true;
+  listener->path = path;
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* builder,
+                               std::shared_ptr<grpc::ServerCredentials> credentials) {
+  Listener listener = {};
+  std::string bound = address;
+  const absl::Status status = absl::StartsWith(address, "unix:")
+                                  ? ListenUnix(address.substr(5), &listener)
+                                  : ListenTcp(address, &listener, &bound);
+  if (!status.ok()) return status;
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  listener.acceptor =
+      builder->experimental().AddExternalConnectionAcceptor(Type::FROM_FD, std::move(credentials));
+  listeners_.push_back(std::move(listener));
+  addresses_.push_back(std::move(bound));
+  return absl::OkStatus();
+}
+
+void Listeners::Start() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;  // what a connection costs is little
+  setrlimit(RLIMIT_NOFILE, &limit);
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Listeners::Stop() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    (void)!write(wake_fd_, &one, sizeof(one));
+    thread_.join();
+    close(wake_fd_);
+  }
+  for (const Listener& listener : listeners_) {
+    close(listener.fd);
+    if (listener.is_unix) unlink(listener.path.c_str());
+  }
+  listeners_.clear();
+  MutexLock lock(&mu_);
+  for (const auto& [peer, connection] : connections_) close(connection.fd);
+  connections_.clear();
+}
+
+void Listeners::Run() {
+  std::vector<pollfd> ready;
+  ready.push_back({wake_fd_, POLLIN, 0});
+  for (const Listener& listener : listeners_) ready.push_back({listener.fd, POLLIN, 0});
+  bool strangers = false;
+  bool full = false;
+  while (true) {
+    // Where there are no descriptors, those who wait to be accepted wait on.
+    const size_t watched = full ? 1 : ready.size();
+    poll(ready.data(), watched, strangers || full ? kWatchIntervalMs : kIdleIntervalMs);
+    if ((ready[0].revents & POLLIN) != 0) return;
+    full = false;
+    for (const Listener& listener : listeners_) {
+      constexpr int kMostAtOnce = 64;
+      for (int i = 0; i < kMostAtOnce && Accept(listener); ++i) {
+      }
+      full |= errno == EMFILE || errno == ENFILE;
+    }
+    strangers = Inspect();
+  }
+}
+
+bool Listeners::Accept(const Listener& listener) {
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof(peer);
+  const int fd =
+      accept4(listener.fd, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return false;
+  errno = 0;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  // Descriptors are given out from the lowest on: a high one says that there are few left.
+  if (static_cast<int64_t>(fd) + 2 >= static_cast<int64_t>(limit.rlim_cur) - kReservedDescriptors) {
+    close(fd);
+    return true;
+  }
+  if (!listener.is_unix) {
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
+    const int watched = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (watched < 0) {
+      close(fd);
+      return false;
+    }
+    MutexLock lock(&mu_);
+    const auto [place, is_new] = connections_.try_emplace(KeyOf(peer));
+    if (!is_new) close(place->second.fd);  // of the same port before
+    place->second = {.fd = watched, .since = Clock::now(), .struck_at = Clock::now()};
+  }
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = listener.fd;
+  connection.fd = fd;
+  listener.acceptor->HandleNewConnection(&connection);
+  errno = 0;
+  return true;
+}
+
+bool Listeners::Inspect() {
+  const auto now = Clock::now();
+  int64_t strangers_bytes = 0;
+  std::vector<Connection*> strangers;
+  MutexLock lock(&mu_);
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    Connection& connection = it->second;
+    tcp_info info = {};
+    socklen_t size = sizeof(info);
+    const bool known = getsockopt(connection.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+    if (!known || info.tcpi_state != TCP_ESTABLISHED) {
+      close(connection.fd);
+      connections_.erase(it++);
+      continue;
+    }
+    ++it;
+    if (connection.welcome) continue;
+    if (now - connection.since > kStrangersTime) {
+      SendAway(connection);
+      continue;
+    }
+    connection.received_bytes = static_cast<int64_t>(info.tcpi_bytes_received);
+    strangers_bytes += connection.received_bytes;
+    strangers.push_back(&connection);
+  }
+  if (strangers_bytes > kStrangersBytes) {
+    std::sort(strangers.begin(), strangers.end(), [](const Connection* a, const Connection* b) {
+      return a->received_bytes > b->received_bytes;
+    });
+    for (const Connection* connection : strangers) {
+      if (strangers_bytes <= kStrangersBytes) break;
+      strangers_bytes -= connection->received_bytes;
+      SendAway(*connection);
+    }
+  }
+  return !strangers.empty();
+}
+
+void Listeners::SendAway(const Connection& connection) {
+  // gRPC sees its end, and lets go of what it has kept for it.
+  shutdown(connection.fd, SHUT_RDWR);
+}
+
+void Listeners::Welcome(absl::string_view peer) {
+  const std::string key = PeerKey(peer);
+  if (key.empty()) return;
+  MutexLock lock(&mu_);
+  const auto it = connections_.find(key);
+  if (it != connections_.end()) it->second.welcome = true;
+}
+
+void Listeners::Strike(absl::string_view peer) {
+  const std::string key = PeerKey(peer);
+  if (key.empty()) return;
+  const auto now = Clock::now();
+  MutexLock lock(&mu_);
+  const auto it = connections_.find(key);
+  if (it == connections_.end()) return;
+  Connection& connection = it->second;
+  const double seconds = std::chrono::duration<double>(now - connection.struck_at).count();
+  connection.strikes = std::max(connection.strikes - seconds * kForgivenEachSecond, 0.0) + 1;
+  connection.struck_at = now;
+  if (connection.strikes > kMostStrikes) SendAway(connection);
+}
+
+}  // namespace tensord::server

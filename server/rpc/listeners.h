@@ -1,0 +1,88 @@
+// Sockets that are listened on, and who has come in by them.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "tensord/common/mutex.h"
+
+namespace tensord::server {
+
+// Accepts connections for gRPC, whose own listener never accepts again once it has run out of
+// descriptors, and reads whatever comes, however much, before anybody can say a word. Here those
+// who haven't got a call through yet are strangers: all of them together may send so many bytes,
+// each has so many seconds, and some descriptors are kept free for everybody else. Those who keep
+// calling in vain, or take calls back again and again, are sent away too. What a stranger costs is
+// seen by the kernel's count of bytes received (tcp(7), TCP_INFO), so that it holds whatever gRPC
+// does with them. On Unix sockets the system's permissions are the guard, and there are no counts.
+//
+// Thread-safe where it doesn't say otherwise.
+class Listeners {
+ public:
+  Listeners() = default;
+  ~Listeners();  // Stop()
+
+  // Takes "HOST:PORT" (port 0: a free one), "[V6]:PORT" or "unix:PATH", and adds it to the server
+  // that is being built. UNAVAILABLE, saying why, where it can't be had. Before Start().
+  absl::Status Listen(const std::string& address, grpc::ServerBuilder* builder,
+                      std::shared_ptr<grpc::ServerCredentials> credentials);
+  // As bound.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+  // Once the server is built.
+  void Start();
+  // Accepts no more. Connections that are there stay.
+  void Stop();
+
+  // A call has been let in from here: grpc::ServerContext::peer().
+  void Welcome(absl::string_view peer);
+  // A call from here was refused, or was taken back by who made it.
+  void Strike(absl::string_view peer);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Listener {
+    int fd;
+    bool is_unix;
+    std::string path;  // of a Unix socket
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  };
+  struct Connection {
+    int fd;  // a second descriptor of the socket: gRPC closes its own when it likes
+    Clock::time_point since;
+    bool welcome = false;
+    int64_t received_bytes = 0;
+    double strikes = 0;  // as of struck_at
+    Clock::time_point struck_at;
+  };
+
+  absl::Status ListenTcp(const std::string& address, Listener* listener, std::string* bound);
+  absl::Status ListenUnix(const std::string& path, Listener* listener);
+  void Run();
+  // False where there was none to accept, or none can be for now.
+  bool Accept(const Listener& listener);
+  // Looks at all connections; whether there are strangers among them.
+  bool Inspect();
+  static void SendAway(const Connection& connection);
+
+  std::vector<Listener> listeners_;
+  std::vector<std::string> addresses_;
+  int wake_fd_ = -1;
+  int most_descriptor_ = 0;  // of a connection
+  std::thread thread_;
+
+  Mutex mu_;
+  // By peer, as PeerKey() writes it.
+  absl::flat_hash_map<std::string, Connection> connections_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::server
