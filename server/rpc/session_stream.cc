@@ -48,6 +48,12 @@ void SessionStream::OnCalled(bool ok) {
   queue_->CallBegan();
   done_.Begin(shared_from_this());
   Await(context_, rpc_, queue_);
+  const absl::Status admitted = admission_.Enter(
+      queue_->gate(), &call_, [this](const absl::Status& status) { Refuse(status); });
+  if (!admitted.ok()) {
+    Refuse(admitted);
+    return;
+  }
   bool draining = false;
   {
     MutexLock lock(&context_->mu);
@@ -79,11 +85,17 @@ void SessionStream::Drain() {
   MaybeWrite();
 }
 
+void SessionStream::Refuse(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  FinishLocked(ToGrpc(status));
+}
+
 void SessionStream::OnRead(bool ok) {
   {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
+    if (finished_) return;  // nothing is taken in any more
   }
   if (!ok) {
     MaybeWrite();
@@ -110,7 +122,8 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   if (!request.has_attach()) {
     return absl::InvalidArgumentError("the first message of a stream must carry attach");
   }
-  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(request.attach().session()));
+  TENSORD_ASSIGN_OR_RETURN(
+      session_, context_->sessions->Use(admission_.principal(), request.attach().session()));
   TENSORD_RETURN_IF_ERROR(session_->AttachStream());
   MutexLock lock(&mu_);
   attached_ = true;
@@ -449,6 +462,7 @@ void SessionStream::OnWritten(bool ok) {
 void SessionStream::OnFinished(bool /*ok*/) {}
 
 void SessionStream::OnDone(bool /*ok*/) {
+  admission_.Leave();
   MutexLock lock(&mu_);
   over_ = true;
   // Does nothing where we have ended the call; gRPC wants to hear it where the client has.

@@ -30,6 +30,9 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
   void Drain();
 
  private:
+  // Ends with this as soon as what is being written has been: the gate lets the caller in no more.
+  void Refuse(const absl::Status& status);
+
   // A Fetch whose tensor is ready, or has failed.
   struct ReadyFetch {
     uint64_t fetch_id;
@@ -90,6 +93,7 @@ class SessionStream final : public std::enable_shared_from_this<SessionStream> {
   Event written_{&SessionStream::OnWritten};
   Event finish_{&SessionStream::OnFinished};
   Event done_{&SessionStream::OnDone};
+  Admission admission_;
   grpc::ByteBuffer incoming_;           // owned by the read under way
   v1::SessionStreamRequest request_;    // owned by who reads
   v1::SessionStreamResponse response_;  // owned by the write under way
