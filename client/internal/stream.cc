@@ -27,14 +27,16 @@ grpc::ByteBuffer ToBuffer(std::string message) {
 
 }  // namespace
 
-Stream::Stream(grpc::GenericStub* stub, std::string address, CommandQueue* queue,
-               ReplyTable* replies, absl::Duration spin, std::function<void()> on_end)
+Stream::Stream(grpc::GenericStub* stub, std::string address, const Credentials& credentials,
+               CommandQueue* queue, ReplyTable* replies, absl::Duration spin,
+               std::function<void()> on_end)
     : address_(std::move(address)),
       queue_(queue),
       replies_(replies),
       spin_(absl::ToChronoNanoseconds(spin)),
-      on_end_(std::move(on_end)),
-      call_(stub->PrepareCall(&context_, kMethod, &events_)) {
+      on_end_(std::move(on_end)) {
+  credentials.AddTo(&context_);
+  call_ = stub->PrepareCall(&context_, kMethod, &events_);
   call_->StartCall(reinterpret_cast<void*>(Event::kStarted));
   thread_ = std::thread([this] { Run(); });
 }

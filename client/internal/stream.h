@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tensord/client/internal/command_queue.h"
+#include "tensord/client/internal/credentials.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/common/mutex.h"
 
@@ -32,8 +33,9 @@ class Stream {
  public:
   // `stub`, `queue` and `replies` must outlive this object. `spin`: how long a waiting thread looks
   // for its answer without going to sleep.
-  Stream(grpc::GenericStub* stub, std::string address, CommandQueue* queue, ReplyTable* replies,
-         absl::Duration spin, std::function<void()> on_end);
+  Stream(grpc::GenericStub* stub, std::string address, const Credentials& credentials,
+         CommandQueue* queue, ReplyTable* replies, absl::Duration spin,
+         std::function<void()> on_end);
   ~Stream() { Stop(); }
 
   // Something has been pushed: sends it if the wire is idle. A program that has just waited for an
