@@ -25,7 +25,7 @@ class IdentityFixture : public testing::Test {
   void StartDaemon(std::vector<std::string> flags) {
     flags.push_back("--devices=cpu=1GiB,cpu=64MiB");
     auto daemon = DaemonProcess::Start(flags);
-    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    if (!daemon.ok()) GTEST_FAIL() << daemon.status();
     daemon_ = *std::move(daemon);
   }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "absl/strings/match.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tensord/tests/integration/identity_fixture.h"
 
@@ -89,12 +90,12 @@ TEST_F(TokenTest, EveryMethodRefusesWhoIsNobody) {
   RpcClient alice(daemon_->address(), {.token = kAlice});
   const RpcSession session(alice);
   ASSERT_FALSE(session.id().empty());
-  for (const std::string& token : {"", kUnknown, kExpired, kRevoked}) {
+  for (const char* token : {"", kUnknown, kExpired, kRevoked}) {
     RpcClient nobody(daemon_->address(), {.token = token});
     for (const auto* method : AllMethods()) {
       const absl::Status status = CallMethod(nobody, *method, session.id());
       ExpectError(status, Code::kUnauthenticated, {"token"});
-      EXPECT_THAT(std::string(status.message()), Not(HasSubstr("-token")))
+      EXPECT_TRUE(*token == 0 || !absl::StrContains(status.message(), token))
           << method->name() << " repeats the secret";
     }
   }

@@ -105,6 +105,7 @@ std::string TestFolder::Write(const std::string& name, const std::string& text) 
     std::ofstream out(path + ".new");
     out << text;
   }
+  std::filesystem::permissions(path + ".new", std::filesystem::perms(0600));
   std::rename((path + ".new").c_str(), path.c_str());
   return path;
 }
