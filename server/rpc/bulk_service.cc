@@ -48,6 +48,11 @@ void BulkService::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
 }
 
+bool BulkService::AnyCalls() const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const auto& queue) { return queue->AnyCalls(); });
+}
+
 void BulkService::Stop(std::chrono::steady_clock::time_point deadline) {
   context_.lent.Close(deadline);
   queues_.clear();

@@ -53,6 +53,7 @@ class BulkService {
 
   // Once the server has been shut down: waits, until the deadline, for the calls to end.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
+  bool AnyCalls() const;
   // After that, and before the server goes: waits, until the deadline, for gRPC to
   // have sent the tensor memory that it still holds, and ends the queues.
   void Stop(std::chrono::steady_clock::time_point deadline);

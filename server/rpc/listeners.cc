@@ -2,9 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>  // with more in tcp_info than the C library knows
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -37,6 +38,7 @@ constexpr int kIdleIntervalMs = 500;
 // Descriptors for everything but connections.
 constexpr int kReservedDescriptors = 64;
 constexpr int kBacklog = 1024;
+constexpr int kEstablished = 1;  // tcp_info::tcpi_state
 // A peer that has gone is given up after so long without an answer to what was sent.
 constexpr int kUserTimeoutMs = 20000;
 
@@ -274,7 +276,7 @@ bool Listeners::Inspect() {
     tcp_info info = {};
     socklen_t size = sizeof(info);
     const bool known = getsockopt(connection.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-    if (!known || info.tcpi_state != TCP_ESTABLISHED) {
+    if (!known || info.tcpi_state != kEstablished) {
       close(connection.fd);
       connections_.erase(it++);
       continue;

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tensord/common/address.h"
 #include "tensord/common/boot_id.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
@@ -33,6 +34,8 @@ constexpr int kMessageOverheadBytes = 64 << 10;
 constexpr int kKeepaliveIntervalMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 20000;
 constexpr int kLeastPingIntervalMs = 5000;
+// From a connection's first byte to the end of TLS's and HTTP/2's first words.
+constexpr int kHandshakeTimeoutMs = 10000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
 
@@ -49,6 +52,9 @@ int NumQueues() {
                     kMost);
 }
 
+// What a connection without calls is left for when the server drains.
+constexpr auto kFarewell = std::chrono::milliseconds(200);
+
 // How often a server that drains looks whether its calls have ended.
 constexpr auto kDrainPollInterval = std::chrono::milliseconds(5);
 
@@ -62,29 +68,26 @@ absl::Status LoadReflection() {
       "reflection was asked for, but gRPC's library for it can't be loaded: ", dlerror()));
 }
 
-// gRPC unlinks whatever socket it finds at the path, also one that another server listens on.
-absl::Status CheckUnixSocket(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"unix:", path, "\": a path of 1 to ", sizeof(address.sun_path) - 1, " bytes is needed"));
+// What others than this machine reach is encrypted, and asks who calls.
+absl::Status CheckRemote(const std::string& address, const GateOptions& gate) {
+  const bool asks = gate.authenticates();
+  if (gate.tls.enabled() && asks) return absl::OkStatus();
+  std::string wrong;
+  if (!gate.tls.enabled()) wrong = "nothing here is encrypted (give --tls-cert and --tls-key)";
+  if (!asks) {
+    absl::StrAppend(&wrong, wrong.empty() ? "" : ", and ",
+                    "nobody is asked who they are (give --token-file, or --tls-client-ca)");
   }
-  std::copy(path.begin(), path.end(), address.sun_path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "no socket can be made");
-  const int connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  const bool somebody_answers = connected == 0 || errno == EAGAIN;
-  close(fd);
-  if (somebody_answers) {
-    return absl::UnavailableError(
-        absl::StrCat("can't listen on unix:", path, ": another server listens there"));
-  }
-  return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(address, " can be reached from other machines, but ", wrong,
+                   ". Give these flags, or listen on 127.0.0.1 and tunnel. --allow-insecure-remote "
+                   "serves it all "
+                   "the same: whoever reaches the port can then ",
+                   asks ? "read the tokens and tensors that pass" : "use the devices"));
 }
 
-absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote) {
-  if (absl::StartsWith(address, "unix:")) return CheckUnixSocket(address.substr(5));
+absl::Status CheckAddress(const std::string& address, const ServerOptions& options) {
+  if (absl::StartsWith(address, "unix:")) return absl::OkStatus();
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
   if (colon == std::string::npos || colon == 0 ||
@@ -92,38 +95,41 @@ absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", address, "\" is no listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
   }
-  if (IsLocalAddress(address) || allow_insecure_remote) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(address,
-                   " can be reached from other machines, and nothing here is encrypted or "
-                   "authenticated: whoever reaches the port may use the devices. Listen on "
-                   "127.0.0.1 and tunnel, "
-                   "or give --allow-insecure-remote on a network that you trust"));
+  if (IsLocalAddress(address) || options.allow_insecure_remote) return absl::OkStatus();
+  return CheckRemote(address, options.gate);
 }
 
-std::string WithPort(const std::string& address, int port) {
-  if (absl::StartsWith(address, "unix:")) return address;
-  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+// Flags that make sense together, and shut nobody out whom they were meant to let in.
+absl::Status CheckGate(const ServerOptions& options) {
+  const GateOptions& gate = options.gate;
+  if (gate.tls.cert_file.empty() != gate.tls.key_file.empty()) {
+    return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
+  }
+  if (!gate.tls.client_ca_file.empty() && !gate.tls.enabled()) {
+    return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
+  }
+  const bool certificates_alone = !gate.tls.client_ca_file.empty() && gate.token_file.empty();
+  for (const std::string& address : options.listen) {
+    if (certificates_alone && !gate.allow_anonymous_local && absl::StartsWith(address, "unix:")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("nobody can show a certificate on ", address,
+                       ": give --token-file or --allow-anonymous-local too, or leave it out"));
+    }
+  }
+  if (options.reflection && gate.authenticates()) {
+    return absl::InvalidArgumentError(
+        "--reflection can't be had with --token-file or --tls-client-ca: gRPC's reflection service "
+        "answers whoever asks. Give grpcurl the .proto files (-import-path, -proto) instead");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-bool IsLocalAddress(absl::string_view address) {
-  if (absl::StartsWith(address, "unix:")) return true;
-  const absl::string_view host = address.substr(0, address.rfind(':'));
-  if (host == "localhost" || host == "[::1]") return true;
-  // 127.0.0.0/8 as four numbers, so that 127.example.com isn't taken for it.
-  const std::vector<absl::string_view> parts = absl::StrSplit(host, '.');
-  if (parts.size() != 4 || parts[0] != "127") return false;
-  for (absl::string_view part : parts) {
-    int number = 0;
-    if (!absl::SimpleAtoi(part, &number) || number < 0 || number > 255) return false;
-  }
-  return true;
-}
-
-Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices)
-    : engine_(std::move(devices), options.fusion),
+Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
+               std::vector<std::unique_ptr<Device>> devices)
+    : gate_(std::move(gate)),
+      engine_(std::move(devices), options.fusion),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
       context_{.engine = &engine_,
@@ -135,19 +141,19 @@ Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
+  TENSORD_RETURN_IF_ERROR(CheckGate(options));
   for (const std::string& address : options.listen) {
-    TENSORD_RETURN_IF_ERROR(CheckAddress(address, options.allow_insecure_remote));
+    TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, Gate::Make(options.gate));
   if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
-  std::unique_ptr<Server> server(new Server(options, std::move(devices)));
+  std::unique_ptr<Server> server(new Server(options, std::move(gate), std::move(devices)));
   TENSORD_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {
   grpc::ServerBuilder builder;
-  // Two servers on one port would share its connections without a word.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -159,26 +165,23 @@ absl::Status Server::Listen(const ServerOptions& options) {
   // A compressed message is inflated before any handler can refuse it.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  std::vector<int> ports(options.listen.size(), 0);
-  for (size_t i = 0; i < ports.size(); ++i) {
-    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  for (const std::string& address : options.listen) {
+    credentials_.push_back(gate_->CredentialsFor(address));
+    TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
   }
+  gate_->Tell(&listeners_);
   builder.RegisterService(&rpc_);
   health_ = std::make_unique<HealthService>(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {
-    queues_.push_back(std::make_unique<CallQueue>(&builder, spin));
+    queues_.push_back(std::make_unique<CallQueue>(&builder, gate_.get(), spin));
   }
   bulk_ = std::make_unique<BulkService>(&context_, &rpc_, &builder, queues_.front().get());
   if (bulk_->shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();
-  for (size_t i = 0; i < ports.size(); ++i) {
-    if (grpc_server_ == nullptr || ports[i] == 0) {
-      return absl::UnavailableError(absl::StrCat(
-          "can't listen on ", options.listen[i],
-          ": the address is in use, isn't this machine's, or its folder doesn't exist"));
-    }
-    addresses_.push_back(WithPort(options.listen[i], ports[i]));
+  if (grpc_server_ == nullptr) {
+    return absl::InternalError("gRPC's server can't be started; GRPC_VERBOSITY=ERROR says why");
   }
   SetServing(true);
   bulk_->Start();
@@ -188,6 +191,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
     SessionStream::Await(&context_, &rpc_, queue.get());
   }
   for (const auto& queue : queues_) queue->Start();
+  listeners_.Start();
   return absl::OkStatus();
 }
 
@@ -206,9 +210,15 @@ bool Server::HasCalls() const {
   return false;
 }
 
+bool Server::AnyCalls() const {
+  return bulk_->AnyCalls() || std::any_of(queues_.begin(), queues_.end(),
+                                          [](const auto& queue) { return queue->AnyCalls(); });
+}
+
 void Server::Shutdown(std::chrono::milliseconds grace) {
   if (grpc_server_ == nullptr) return;
   SetServing(false);
+  listeners_.Stop();
   const auto end = std::chrono::steady_clock::now() + grace;
   bulk_->DrainReads(end);
   // gRPC's Shutdown takes no new calls and returns when the last handler has. Meanwhile: calls and
@@ -228,6 +238,11 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
     methods_.DrainStreams();
     bulk_->DrainSharedMemory();
     health_->EndWatches();
+    wait_while([this] { return AnyCalls(); });
+    // Clients that do nothing don't hear that they are to hang up: they get a moment.
+    const auto farewell = std::chrono::steady_clock::now() + kFarewell;
+    wait_while([farewell] { return std::chrono::steady_clock::now() < farewell; });
+    if (!AnyCalls()) grpc_server_cancel_all_calls(grpc_server_->c_server());
     wait_while([] { return true; });
     for (const SessionRef& session : sessions_.All()) session->Close();
   });

@@ -7,7 +7,7 @@
 namespace tensord::server {
 
 struct Limits {
-  int64_t max_message_bytes = 64 << 20;          // one gRPC message
+  int64_t max_message_bytes = 16 << 20;          // one gRPC message
   int64_t max_sessions = 1024;                   // at once
   int64_t max_handles_per_session = 1 << 20;     // tensors at once
   int64_t max_waiting_calls_per_session = 1024;  // calls that wait for a command of the stream
