@@ -125,6 +125,10 @@ bool Admission::Leave() {
   return !told_;
 }
 
+void Gate::Trust(const grpc::ServerContext& call) {
+  if (listeners_ != nullptr) listeners_->Trust(call.peer());
+}
+
 void Gate::TakenBack(const grpc::ServerContext& call) {
   if (listeners_ != nullptr) listeners_->Strike(call.peer());
 }

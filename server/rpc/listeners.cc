@@ -23,12 +23,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72
+#endif
+
 namespace tensord::server {
 namespace {
 
 // What strangers may have sent, all together, and how long each has for its first call.
-constexpr int64_t kStrangersBytes = 32 << 20;
+constexpr int64_t kStrangersBytes = 8 << 20;
 constexpr auto kStrangersTime = std::chrono::seconds(10);
+// What somebody may send who calls but uses no session, and how much of it is forgiven a second.
+constexpr double kMostVisitorsBytes = 256 << 10;
+constexpr double kForgivenBytesEachSecond = 64 << 10;
+// What may wait to be read on a connection that uses no session; the kernel doubles it.
+constexpr int kStrangersBuffer = 64 << 10;
+// Likewise once it does, on kernels that then can't find out by themselves.
+constexpr int kTrustedBuffer = 8 << 20;
 // Calls in vain, or taken back, and how many are forgiven a second.
 constexpr double kMostStrikes = 500;
 constexpr double kForgivenEachSecond = 50;
@@ -246,6 +257,7 @@ bool Listeners::Accept(const Listener& listener) {
   }
   if (!listener.is_unix) {
     const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kStrangersBuffer, sizeof(kStrangersBuffer));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
     const int watched = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -269,6 +281,7 @@ bool Listeners::Accept(const Listener& listener) {
 bool Listeners::Inspect() {
   const auto now = Clock::now();
   int64_t strangers_bytes = 0;
+  bool untrusted = false;
   std::vector<Connection*> strangers;
   MutexLock lock(&mu_);
   for (auto it = connections_.begin(); it != connections_.end();) {
@@ -282,12 +295,20 @@ bool Listeners::Inspect() {
       continue;
     }
     ++it;
-    if (connection.welcome) continue;
+    if (connection.trusted) continue;
+    const auto received = static_cast<int64_t>(info.tcpi_bytes_received);
+    const double seconds = std::chrono::duration<double>(now - connection.since).count();
+    if (connection.welcome) {
+      untrusted = true;
+      const double most = kMostVisitorsBytes + seconds * kForgivenBytesEachSecond;
+      if (static_cast<double>(received) > most) SendAway(connection);
+      continue;
+    }
     if (now - connection.since > kStrangersTime) {
       SendAway(connection);
       continue;
     }
-    connection.received_bytes = static_cast<int64_t>(info.tcpi_bytes_received);
+    connection.received_bytes = received;
     strangers_bytes += connection.received_bytes;
     strangers.push_back(&connection);
   }
@@ -301,7 +322,7 @@ bool Listeners::Inspect() {
       SendAway(*connection);
     }
   }
-  return !strangers.empty();
+  return untrusted || !strangers.empty();
 }
 
 void Listeners::SendAway(const Connection& connection) {
@@ -315,6 +336,18 @@ void Listeners::Welcome(absl::string_view peer) {
   MutexLock lock(&mu_);
   const auto it = connections_.find(key);
   if (it != connections_.end()) it->second.welcome = true;
+}
+
+void Listeners::Trust(absl::string_view peer) {
+  const std::string key = PeerKey(peer);
+  if (key.empty()) return;
+  MutexLock lock(&mu_);
+  const auto it = connections_.find(key);
+  if (it == connections_.end() || std::exchange(it->second.trusted, true)) return;
+  // From here on the kernel suits the buffer to the network again (socket(7), since Linux 5.15).
+  const int unlocked = 0;
+  if (setsockopt(it->second.fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)) == 0) return;
+  setsockopt(it->second.fd, SOL_SOCKET, SO_RCVBUF, &kTrustedBuffer, sizeof(kTrustedBuffer));
 }
 
 void Listeners::Strike(absl::string_view peer) {

@@ -21,9 +21,10 @@ namespace tensord::server {
 // descriptors, and reads whatever comes, however much, before anybody can say a word. Here those
 // who haven't got a call through yet are strangers: all of them together may send so many bytes,
 // each has so many seconds, and some descriptors are kept free for everybody else. Those who keep
-// calling in vain, or take calls back again and again, are sent away too. What a stranger costs is
-// seen by the kernel's count of bytes received (tcp(7), TCP_INFO), so that it holds whatever gRPC
-// does with them. On Unix sockets the system's permissions are the guard, and there are no counts.
+// calling in vain, or take calls back again and again, are sent away too, and those who call but
+// use no session have little to say. What a stranger costs is seen by the kernel's count of bytes
+// received (tcp(7), TCP_INFO), so that it holds whatever gRPC does with them. On Unix sockets the
+// system's permissions are the guard, and there are no counts.
 //
 // Thread-safe where it doesn't say otherwise.
 class Listeners {
@@ -45,6 +46,9 @@ class Listeners {
 
   // A call has been let in from here: grpc::ServerContext::peer().
   void Welcome(absl::string_view peer);
+  // Somebody from here uses a session, and may send as fast as the network goes: what gRPC makes of
+  // one connection's bytes that wait to be read can be fifty times as much.
+  void Trust(absl::string_view peer);
   // A call from here was refused, or was taken back by who made it.
   void Strike(absl::string_view peer);
 
@@ -60,6 +64,7 @@ class Listeners {
     int fd;  // a second descriptor of the socket: gRPC closes its own when it likes
     Clock::time_point since;
     bool welcome = false;
+    bool trusted = false;
     int64_t received_bytes = 0;
     double strikes = 0;  // as of struck_at
     Clock::time_point struck_at;
@@ -70,7 +75,7 @@ class Listeners {
   void Run();
   // False where there was none to accept, or none can be for now.
   bool Accept(const Listener& listener);
-  // Looks at all connections; whether there are strangers among them.
+  // Looks at all connections; whether some among them must be looked at again soon.
   bool Inspect();
   static void SendAway(const Connection& connection);
 

@@ -1,12 +1,8 @@
 #include "tensord/server/rpc/server.h"
 
 #include <dlfcn.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -172,6 +168,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   }
   gate_->Tell(&listeners_);
   builder.RegisterService(&rpc_);
+  builder.RegisterAsyncGenericService(methods_.generic());
   health_ = std::make_unique<HealthService>(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {

@@ -37,11 +37,21 @@ struct ServiceContext {
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
 
-// Everything goes through completion queues. Bulk data (bulk_service.h), session streams
-// (session_stream.h) and what may be large come as the bytes of gRPC's own buffers.
+// Everything goes through completion queues. Bulk data (bulk_service.h) and session streams
+// (session_stream.h) come as the bytes of gRPC's own buffers, and CreateTensor by LargeCall.
 using Rpc = v1::TensorService;
-using TensorRpc = Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<
-    Rpc::WithRawMethod_SessionStream<Rpc::WithRawMethod_CreateTensor<Rpc::AsyncService>>>>;
+using TensorRpcBulk =
+    Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<Rpc::WithAsyncMethod_SharedMemory<
+        Rpc::WithRawMethod_SessionStream<Rpc::WithGenericMethod_CreateTensor<Rpc::Service>>>>>;
+using TensorRpcSessions = Rpc::WithAsyncMethod_GetServerInfo<
+    Rpc::WithAsyncMethod_ListDevices<Rpc::WithAsyncMethod_ListOps<
+        Rpc::WithAsyncMethod_OpenSession<Rpc::WithAsyncMethod_CloseSession<TensorRpcBulk>>>>>;
+using TensorRpcOps =
+    Rpc::WithAsyncMethod_CopyToDevice<Rpc::WithAsyncMethod_Add<Rpc::WithAsyncMethod_MatMul<
+        Rpc::WithAsyncMethod_LinearForward<Rpc::WithAsyncMethod_RunOp<TensorRpcSessions>>>>>;
+using TensorRpc =
+    Rpc::WithAsyncMethod_GetTensor<Rpc::WithAsyncMethod_ReadTensor<Rpc::WithAsyncMethod_GetUpload<
+        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcOps>>>>>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
 // long goes to the workers. Thread-safe.
@@ -49,6 +59,9 @@ class UnaryMethods {
  public:
   // Both outlive this.
   UnaryMethods(ServiceContext* context, TensorRpc* rpc);
+
+  // To be registered with the server besides the TensorRpc.
+  grpc::AsyncGenericService* generic() { return &generic_; }
 
   // Has `queue` wait for calls of each method. Once the server is built.
   void Await(CallQueue* queue);
@@ -66,6 +79,8 @@ class UnaryMethods {
     UnaryCall<Request, Response>::Await(std::move(method), queue);
   }
 
+  // The session of that name, where it is the caller's.
+  absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
   // Runs `start` in the call's session, and answers when the tensor that it promises is done.
   template <typename Call, typename Start>
   void Compute(const Call& call, Start start);
@@ -76,7 +91,7 @@ class UnaryMethods {
   void OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call);
   void CloseSession(const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call);
 
-  void CreateTensor(const UnaryRef<grpc::ByteBuffer, grpc::ByteBuffer>& call);
+  void CreateTensor(const std::shared_ptr<LargeCall>& call);
   void CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call);
   void Add(const UnaryRef<v1::AddRequest, v1::Tensor>& call);
   void MatMul(const UnaryRef<v1::MatMulRequest, v1::Tensor>& call);
@@ -92,6 +107,7 @@ class UnaryMethods {
  private:
   ServiceContext* const context_;
   TensorRpc* const rpc_;
+  grpc::AsyncGenericService generic_;
   const std::string host_name_;
   const std::chrono::steady_clock::time_point started_;
 };

@@ -36,7 +36,11 @@ void UnaryMethods::Await(CallQueue* queue) {
   Serve(queue, TENSORD_METHOD(ListOps));
   Serve(queue, TENSORD_METHOD(OpenSession));
   Serve(queue, TENSORD_METHOD(CloseSession));
-  Serve(queue, TENSORD_METHOD(CreateTensor));
+  auto create = std::make_shared<LargeCall::Method>();
+  create->service = &generic_;
+  create->name = absl::StrCat("/", Rpc::service_full_name(), "/CreateTensor");
+  create->handle = [this](const std::shared_ptr<LargeCall>& call) { CreateTensor(call); };
+  LargeCall::Await(std::move(create), queue);
   Serve(queue, TENSORD_METHOD(CopyToDevice));
   Serve(queue, TENSORD_METHOD(Add));
   Serve(queue, TENSORD_METHOD(MatMul));
@@ -50,6 +54,13 @@ void UnaryMethods::Await(CallQueue* queue) {
 }
 
 #undef TENSORD_METHOD
+
+absl::StatusOr<SessionUse> UnaryMethods::UseSession(UnaryCallBase& call,
+                                                    const std::string& session) {
+  absl::StatusOr<SessionUse> use = context_->sessions->Use(call.principal(), session);
+  if (use.ok()) call.Trust();
+  return use;
+}
 
 void UnaryMethods::DrainStreams() {
   MutexLock lock(&context_->mu);

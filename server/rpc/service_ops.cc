@@ -109,8 +109,7 @@ absl::StatusOr<TensorRef> Create(Engine& engine, const SessionRef& session,
 
 template <typename Call, typename Start>
 void UnaryMethods::Compute(const Call& call, Start start) {
-  absl::StatusOr<SessionUse> use =
-      context_->sessions->Use(call->principal(), call->request().session());
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
   if (!use.ok()) {
     call->Finish(use.status());
     return;
@@ -120,12 +119,12 @@ void UnaryMethods::Compute(const Call& call, Start start) {
                  [response = call->response()](const Tensor& made) { ToProto(made, response); });
 }
 
-void UnaryMethods::CreateTensor(const UnaryRef<grpc::ByteBuffer, grpc::ByteBuffer>& call) {
+void UnaryMethods::CreateTensor(const std::shared_ptr<LargeCall>& call) {
   const auto create = [this, call] {
     v1::CreateTensorRequest request;
     const absl::Status decoded = DecodeMessage(call->mutable_request(), &request);
     if (!decoded.ok()) return call->Finish(decoded);
-    absl::StatusOr<SessionUse> use = context_->sessions->Use(call->principal(), request.session());
+    absl::StatusOr<SessionUse> use = UseSession(*call, request.session());
     if (!use.ok()) return call->Finish(use.status());
     const absl::StatusOr<TensorRef> tensor = Create(*context_->engine, use->ref(), request);
     FinishWhenDone(call, *std::move(use), tensor,
@@ -135,7 +134,7 @@ void UnaryMethods::CreateTensor(const UnaryRef<grpc::ByteBuffer, grpc::ByteBuffe
                      *response = EncodeMessage(message);
                    });
   };
-  if (call->request().Length() <= kDecodeAtOnceBytes) {
+  if (call->mutable_request()->Length() <= kDecodeAtOnceBytes) {
     create();
   } else {
     context_->workers->Post(create);

@@ -119,8 +119,7 @@ absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
 }  // namespace
 
 void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call) {
-  absl::StatusOr<SessionUse> use =
-      context_->sessions->Use(call->principal(), call->request().session());
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -135,8 +134,7 @@ void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& c
 }
 
 void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call) {
-  absl::StatusOr<SessionUse> use =
-      context_->sessions->Use(call->principal(), call->request().session());
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -148,8 +146,7 @@ void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTens
 }
 
 void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& call) {
-  absl::StatusOr<SessionUse> use =
-      context_->sessions->Use(call->principal(), call->request().session());
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -183,8 +180,7 @@ void UnaryMethods::ListTensors(
 
 void UnaryMethods::DeleteTensors(
     const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call) {
-  absl::StatusOr<SessionUse> use =
-      context_->sessions->Use(call->principal(), call->request().session());
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   call->Finish((*use)->Delete(call->request().handles()));
 }

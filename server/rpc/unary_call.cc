@@ -57,4 +57,34 @@ void UnaryCallBase::Use(SessionUse session) {
   session_ = std::move(session);
 }
 
+void LargeCall::Await(std::shared_ptr<const Method> method, CallQueue* queue) {
+  const std::shared_ptr<LargeCall> call(new LargeCall(std::move(method), queue));
+  call->method_->service->RequestCall(&call->context(), &call->wire_, queue->get(), queue->get(),
+                                      call->BeginCall());
+}
+
+void LargeCall::Handle() {
+  if (context().method() == method_->name) {
+    wire_.Read(&request_, BeginRead());
+  } else {
+    Finish(absl::UnimplementedError("the server has no such method"));
+  }
+}
+
+void LargeCall::OnRead(bool ok) {
+  if (ok) {
+    method_->handle(std::static_pointer_cast<LargeCall>(shared_from_this()));
+  } else {
+    Finish(absl::InvalidArgumentError("the call brings no request, or one that is too large"));
+  }
+}
+
+void LargeCall::Respond(const grpc::Status& status, void* tag) {
+  if (status.ok()) {
+    wire_.WriteAndFinish(response_, grpc::WriteOptions(), status, tag);
+  } else {
+    wire_.Finish(status, tag);
+  }
+}
+
 }  // namespace tensord::server

@@ -1,10 +1,12 @@
 // Calls with one request and one response, on the completion queues' threads.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -35,6 +37,9 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   // Keeps the session in use until the call is over.
   void Use(SessionUse session);
 
+  // The call uses a session: its connection is somebody's.
+  void Trust() { queue_->gate()->Trust(context_); }
+
  protected:
   explicit UnaryCallBase(CallQueue* queue);
 
@@ -43,13 +48,16 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   // The client has come: another call is to wait for the next one, and this one is to be handled.
   virtual void AwaitNext() = 0;
   virtual void Handle() = 0;
+  // What BeginRead began has ended.
+  virtual void OnRead(bool /*ok*/) {}
+  void* BeginRead() { return read_.Begin(shared_from_this()); }
   // Whether the call is handled without principal() too, where the gate doesn't let the caller in.
   virtual bool OpenToAll() const = 0;
   // Sends what the call ends with.
   virtual void Respond(const grpc::Status& status, void* tag) = 0;
 
   CallQueue* queue() const { return queue_; }
-  grpc::ServerContext& context() { return context_; }
+  grpc::GenericServerContext& context() { return context_; }
 
  private:
   friend class CallEvent<UnaryCallBase>;
@@ -61,8 +69,9 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   void AfterEvent() {}
 
   CallQueue* const queue_;
-  grpc::ServerContext context_;
+  grpc::GenericServerContext context_;
   Event called_{&UnaryCallBase::OnCalled};
+  Event read_{&UnaryCallBase::OnRead};
   Event finish_{&UnaryCallBase::OnFinished};
   Event done_{&UnaryCallBase::OnDone};
   bool begun_ = false;
@@ -123,6 +132,40 @@ class UnaryCall final : public UnaryCallBase {
   Request request_;
   Response response_;
   grpc::ServerAsyncResponseWriter<Response> writer_;
+};
+
+// A call whose request may be large: nothing of it is read before the gate has let the caller in,
+// while gRPC reads the requests of all other unary methods by itself. For one method that the
+// server's services don't name: calls of any other that none of them has come here, too.
+class LargeCall final : public UnaryCallBase {
+ public:
+  struct Method {
+    grpc::AsyncGenericService* service;
+    std::string name;  // "/package.Service/Method"
+    // As in UnaryCall.
+    std::function<void(const std::shared_ptr<LargeCall>&)> handle;
+  };
+
+  // Has `queue` wait for a client's call, and then for the next one.
+  static void Await(std::shared_ptr<const Method> method, CallQueue* queue);
+
+  grpc::ByteBuffer* mutable_request() { return &request_; }
+  grpc::ByteBuffer* response() { return &response_; }
+
+ private:
+  LargeCall(std::shared_ptr<const Method> method, CallQueue* queue)
+      : UnaryCallBase(queue), method_(std::move(method)), wire_(&context()) {}
+
+  void AwaitNext() override { Await(method_, queue()); }
+  bool OpenToAll() const override { return false; }
+  void Handle() override;
+  void OnRead(bool ok) override;
+  void Respond(const grpc::Status& status, void* tag) override;
+
+  const std::shared_ptr<const Method> method_;
+  grpc::GenericServerAsyncReaderWriter wire_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
 };
 
 template <typename Request, typename Response>

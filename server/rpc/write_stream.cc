@@ -113,6 +113,7 @@ class WriteCall final : public QueuedCall {
     if (finished_) return;
     if (!refused_.ok()) return Fail(refused_);
     if (outcome_.ok() && !upload_.begun()) {
+      queue()->gate()->Trust(context());
       outcome_ = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
       if (outcome_.ok()) return Land();
     }

@@ -44,7 +44,7 @@ class Http2Test : public DaemonFixture {
   int64_t before_ = 0;
 };
 
-// One megabyte that would be a gigabyte.
+// A quarter of a megabyte that would be a quarter of a gigabyte.
 TEST_F(Http2Test, CompressedMessagesAreNotInflated) {
   std::string packed(1200000, '\0');
   z_stream z = {};
@@ -52,10 +52,10 @@ TEST_F(Http2Test, CompressedMessagesAreNotInflated) {
   std::string zeros(1 << 20, '\0');
   z.next_out = reinterpret_cast<Bytef*>(packed.data());
   z.avail_out = static_cast<uInt>(packed.size());
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 256; ++i) {
     z.next_in = reinterpret_cast<Bytef*>(zeros.data());
     z.avail_in = static_cast<uInt>(zeros.size());
-    ASSERT_EQ(deflate(&z, i == 999 ? Z_FINISH : Z_NO_FLUSH), i == 999 ? Z_STREAM_END : Z_OK);
+    ASSERT_EQ(deflate(&z, i == 255 ? Z_FINISH : Z_NO_FLUSH), i == 255 ? Z_STREAM_END : Z_OK);
   }
   packed.resize(z.total_out);
   deflateEnd(&z);
@@ -72,7 +72,7 @@ TEST_F(Http2Test, CompressedMessagesAreNotInflated) {
 }
 
 TEST_F(Http2Test, HugeHeadersAreRefused) {
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2; ++i) {
     RawHttp2 connection(daemon_->address());
     ASSERT_TRUE(connection.SendPreface());
     connection.BeginCall(1, "GetServerInfo", {{"x-much", std::string(8 << 20, 'x')}});

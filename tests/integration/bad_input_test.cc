@@ -249,7 +249,7 @@ TEST_F(BadInputTest, BytesThatAreNoRpc) {
 
 TEST_F(BadInputTest, MessagesThatAreTooLarge) {
   ExpectError(session_->Create(9, {DType::kUInt8, {80 << 20}}, std::string(80 << 20, 'x')),
-              Code::kResourceExhausted, {"67"});
+              Code::kResourceExhausted, {"16842752"});
   ExpectError(session_->Create(9, {kF32, {3}}, std::string(80 << 20, 'x')),
               Code::kResourceExhausted);
 }

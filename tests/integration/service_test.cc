@@ -22,7 +22,7 @@ TEST_F(ServiceTest, TellsWhatItIs) {
   EXPECT_GE(info->max_protocol_version(), info->min_protocol_version());
   EXPECT_THAT(info->features(), testing::Contains("session-stream"));
   EXPECT_EQ(info->epoch().size(), 32u);
-  EXPECT_EQ(info->max_message_bytes(), 64 << 20);
+  EXPECT_EQ(info->max_message_bytes(), 16 << 20);
   EXPECT_FALSE(info->host_name().empty());
 }
 
