@@ -1,6 +1,8 @@
 #include "tensord/server/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <map>
+#include <string>
 
 namespace tensord::server {
 namespace {
@@ -16,8 +18,12 @@ constexpr char kExamples[] =
     "  tensord                                  every GPU, and cpu:0, on 127.0.0.1:50051\n"
     "  tensord --devices=cpu,cpu                two logical devices on the processors\n"
     "  tensord --devices=cuda:0=20GiB,cuda:1    two GPUs, 20 GiB at most of the first\n"
-    "  tensord --listen=unix:/run/tensord.sock  for this machine alone\n\n"
-    "SIGTERM and SIGINT drain: new work is refused, accepted work finished, exit status 0.";
+    "  tensord --listen=unix:/run/tensord.sock  for this machine alone\n"
+    "  tensord --listen=0.0.0.0:50051 --tls-cert=server.pem --tls-key=server.key "
+    "--token-file=tokens\n"
+    "                                           for those who have a token\n\n"
+    "SIGTERM and SIGINT drain: new work is refused, accepted work finished, exit status 0. "
+    "SIGHUP\nhas tokens and certificates read anew at once.";
 
 void AddServing(CLI::App& app, DaemonFlags* flags) {
   app.add_option("--listen", flags->server.listen,
@@ -34,15 +40,45 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       ->capture_default_str();
   app.add_option("--port-file", flags->port_file,
                  "File to write the bound addresses to, one a line, once the server is ready");
-  app.add_flag("--allow-insecure-remote", flags->server.allow_insecure_remote,
-               "Serve addresses that other machines can reach, though nothing is encrypted or "
-               "authenticated");
+  app.add_flag(
+      "--allow-insecure-remote", flags->server.allow_insecure_remote,
+      "Serve addresses that other machines can reach even where there is no TLS, or nobody is "
+      "asked who they are: whoever reaches the port can then use the devices");
   app.add_flag("--reflection", flags->server.reflection,
                "Offer gRPC server reflection: grpcurl then needs no proto files");
   app.add_option("--grace-seconds", flags->grace_seconds,
                  "How long accepted work may take to finish after SIGTERM or SIGINT")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+}
+
+void AddIdentity(CLI::App& app, GateOptions* gate) {
+  const std::string group = "Who may call";
+  app.add_option("--token-file", gate->token_file,
+                 "File of hashed bearer tokens, a line each: NAME sha256:HEX [expires=TIME]; "
+                 "\"tensorctl token NAME\" makes one. Read anew when it changes")
+      ->group(group);
+  app.add_option(
+         "--tls-cert", gate->tls.cert_file,
+         "Certificate (PEM, with what it takes up to an authority): every TCP listener then "
+         "speaks TLS, Unix sockets don't. Read anew when it changes")
+      ->group(group);
+  app.add_option("--tls-key", gate->tls.key_file, "Its key (PEM, without a password)")
+      ->group(group);
+  app.add_option("--tls-client-ca", gate->tls.client_ca_file,
+                 "Authorities (PEM) whose certificates let clients in")
+      ->group(group);
+  app.add_option("--tls-client-auth", gate->tls.client_certificate_required,
+                 "With --tls-client-ca: whether a client must show a certificate (require), or may "
+                 "come by a token instead (optional)")
+      ->transform(
+          CLI::Transformer(std::map<std::string, bool>{{"require", true}, {"optional", false}}))
+      ->default_str("require")
+      ->group(group);
+  app.add_flag("--allow-anonymous-local", gate->allow_anonymous_local,
+               "Ask callers from this machine (loopback, Unix sockets) for no credentials, though "
+               "others have to show some")
+      ->group(group);
 }
 
 void AddTuning(CLI::App& app, DaemonFlags* flags) {
@@ -91,6 +127,7 @@ bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
   app.footer(kExamples);
   app.set_version_flag("--version", "tensord " TENSORD_VERSION, "Print the version and exit");
   AddServing(app, flags);
+  AddIdentity(app, &flags->server.gate);
   AddTuning(app, flags);
   AddLimits(app, &flags->server.limits);
   try {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tensord/common/address.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/flags.h"
@@ -56,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags) {
   return server;
 }
 
-void Announce(Server& server) {
+void Announce(Server& server, const GateOptions& gate) {
   const std::string no_cuda = CudaUnavailableReason();
   if (!no_cuda.empty()) std::cerr << "tensord: no GPU is served: " << no_cuda << "\n";
   for (const DeviceSlot* slot : server.engine().slots()) {
@@ -65,9 +66,12 @@ void Announce(Server& server) {
               << (slot->device->memory().limit_bytes >> 20) << " MiB\n";
   }
   for (const std::string& address : server.addresses()) {
-    if (!IsLocalAddress(address)) {
-      std::cerr << "tensord: WARNING: " << address
-                << " is open to the network, unencrypted and unauthenticated\n";
+    if (IsLocalAddress(address)) continue;
+    if (!gate.tls.enabled()) {
+      std::cerr << "tensord: WARNING: " << address << " is open to the network, unencrypted\n";
+    }
+    if (!gate.authenticates()) {
+      std::cerr << "tensord: WARNING: " << address << " is open to the network, unauthenticated\n";
     }
   }
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
@@ -80,6 +84,8 @@ int Main(const DaemonFlags& flags) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  const bool has_files = flags.server.gate.authenticates() || flags.server.gate.tls.enabled();
+  if (has_files) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
@@ -91,9 +97,9 @@ int Main(const DaemonFlags& flags) {
     std::cerr << "tensord: " << server.status().message() << "\n";
     return 1;
   }
-  Announce(**server);
+  Announce(**server, flags.server.gate);
   int signal_number = 0;
-  sigwait(&signals, &signal_number);
+  while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) (*server)->Reload();
   std::cerr << "tensord: draining\n";
   (*server)->Shutdown(std::chrono::milliseconds(static_cast<int64_t>(flags.grace_seconds * 1000)));
   server->reset();

@@ -62,12 +62,18 @@ void QueuedCall::Arrive(bool ok) {
 void QueuedCall::Proceed(Step step, bool ok) {
   TakeOver(this);
   --outstanding_;
-  called_ = called_ || step == kCalled;
-  if (called_) {
-    On(step, ok);
-    if (std::exchange(done_early_, false)) On(kDone, true);
-  } else {
+  if (step == kCalled) {
+    called_ = true;
+    Enter();
+    if (done_early_) Done();
+  } else if (!called_) {
     done_early_ = true;
+  } else if (step == kDone) {
+    Done();
+  } else if (step == kRevoked) {
+    Refuse(revoked_);
+  } else {
+    On(step, ok);
   }
   if (outstanding_ == 0) {
     CallQueue* queue = queue_;
@@ -76,6 +82,28 @@ void QueuedCall::Proceed(Step step, bool ok) {
   } else {
     HandOver(this);
   }
+}
+
+void QueuedCall::Enter() {
+  Begin(kRevoked);
+  const absl::Status admitted =
+      admission_.Enter(queue_->gate(), &context_, [this](const absl::Status& status) {
+        revoked_ = status;
+        HandOver(static_cast<QueueEvent*>(&tags_[kRevoked]));
+        revoked_alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
+                           static_cast<QueueEvent*>(&tags_[kRevoked]));
+      });
+  if (!admitted.ok() || !admission_.may_end()) Abandon(kRevoked);
+  if (admitted.ok()) {
+    On(kCalled, true);
+  } else {
+    Refuse(admitted);
+  }
+}
+
+void QueuedCall::Done() {
+  if (admission_.Leave()) Abandon(kRevoked);
+  On(kDone, true);
 }
 
 void CallQueue::Settle() {

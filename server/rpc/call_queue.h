@@ -13,6 +13,7 @@
 
 #include "tensord/common/handover.h"
 #include "tensord/common/mutex.h"
+#include "tensord/server/rpc/gate.h"
 
 namespace tensord::server {
 
@@ -59,7 +60,7 @@ class CallEvent final : public QueueEvent {
 class QueuedCall {
  public:
   // What may be outstanding, each at most once at a time.
-  enum Step { kCalled, kRead, kWritten, kWoken, kFinished, kDone, kNumSteps };
+  enum Step { kCalled, kRead, kWritten, kWoken, kFinished, kRevoked, kDone, kNumSteps };
 
   explicit QueuedCall(CallQueue* queue);
   virtual ~QueuedCall() = default;
@@ -67,9 +68,12 @@ class QueuedCall {
   QueuedCall& operator=(const QueuedCall&) = delete;
 
  protected:
-  // What was begun as `step` has ended. After kCalled comes kDone once, when the call has ended for
-  // gRPC, by us or by the client.
+  // What was begun as `step` has ended. First comes kCalled, once the gate has let the caller in,
+  // and then kDone once, when the call has ended for gRPC, by us or by the client.
   virtual void On(Step step, bool ok) = 0;
+  // The gate lets the caller in no more, or never did: the call is to end with this as soon as it
+  // can. Comes at most once.
+  virtual void Refuse(const absl::Status& status) = 0;
   // The client has come; another of the same kind is to wait for the next one. On the thread of the
   // queue's door.
   virtual void AwaitNext() = 0;
@@ -83,6 +87,8 @@ class QueuedCall {
 
   CallQueue* queue() const { return queue_; }
   grpc::ServerContext& context() { return context_; }
+  // Who calls.
+  const PrincipalRef& principal() const { return admission_.principal(); }
 
  private:
   friend class CallQueue;
@@ -96,6 +102,8 @@ class QueuedCall {
   void Arrive(bool ok);
   // Runs On(), and deletes the call where that was the last.
   void Proceed(Step step, bool ok);
+  void Enter();
+  void Done();
 
   CallQueue* const queue_;
   grpc::ServerContext context_;
@@ -105,6 +113,9 @@ class QueuedCall {
   bool arrived_ = false;     // the client has come, and the door has said so
   bool called_ = false;      // On(kCalled) has run
   bool done_early_ = false;  // gRPC was done with the call before that
+  Admission admission_;
+  absl::Status revoked_;  // for kRevoked
+  grpc::Alarm revoked_alarm_;
 };
 
 // A completion queue and its thread. gRPC has every thread that waits at a queue take part in
@@ -112,15 +123,16 @@ class QueuedCall {
 // as few of them as keep up with the work.
 class CallQueue {
  public:
-  // Before the server is built. `spin`: how long the thread looks for what comes next before it
-  // sleeps.
-  explicit CallQueue(grpc::ServerBuilder* builder,
-                     std::chrono::microseconds spin = std::chrono::microseconds(0))
-      : spin_(spin), queue_(builder->AddCompletionQueue()) {}
+  // Before the server is built. Whoever calls is let in by `gate`, which outlives this. `spin`: how
+  // long the thread looks for what comes next before it sleeps.
+  CallQueue(grpc::ServerBuilder* builder, Gate* gate,
+            std::chrono::microseconds spin = std::chrono::microseconds(0))
+      : gate_(gate), spin_(spin), queue_(builder->AddCompletionQueue()) {}
   // A queue for calls that are seldom: clients come in through `door`, which outlives this, and
   // while there is none the thread doesn't watch anything.
   CallQueue(grpc::ServerBuilder* builder, CallQueue* door)
-      : spin_(0),
+      : gate_(door->gate()),
+        spin_(0),
         door_(door),
         queue_(builder->AddCompletionQueue(/*is_frequently_polled=*/false)) {}
   // The server must have been shut down.
@@ -138,6 +150,7 @@ class CallQueue {
   // Waits, until the deadline, for all of them to end.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
 
+  Gate* gate() const { return gate_; }
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
   // The queue that clients come in at.
   grpc::ServerCompletionQueue* arrivals() const { return door_ ? door_->get() : get(); }
@@ -148,6 +161,7 @@ class CallQueue {
   void AwaitCall();
   bool Next(void** tag, bool* ok);
 
+  Gate* const gate_;
   const std::chrono::microseconds spin_;
   CallQueue* const door_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

@@ -4,10 +4,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
 
 namespace health_v1 = grpc::health::v1;
+
+namespace {
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
+}  // namespace
 
 // A call of Watch. Sends what is news; where more of it comes while a message is on its way, the
 // last of it.
@@ -28,8 +35,9 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
     news_ = status;
     GoOnLocked();
   }
-  void End() {
+  void End(const absl::Status& reason) {
     MutexLock lock(&mu_);
+    if (!ending_) reason_ = reason;
     ending_ = true;
     GoOnLocked();
   }
@@ -46,9 +54,12 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
     queue_->CallBegan();
     done_.Begin(shared_from_this());
     Await(health_, queue_);
+    const absl::Status admitted = admission_.Enter(
+        queue_->gate(), &context_, [this](const absl::Status& status) { End(status); });
+    if (!admitted.ok()) return End(admitted);
     MutexLock lock(&health_->mu_);
     if (health_->ended_) {
-      End();
+      End(ShuttingDown());
     } else {
       health_->watches_.insert(shared_from_this());
     }
@@ -65,11 +76,12 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   void OnFinished(bool /*ok*/) {}
 
   void OnDone(bool /*ok*/) {
+    admission_.Leave();
     {
       MutexLock lock(&health_->mu_);
       health_->watches_.erase(shared_from_this());
     }
-    End();
+    End(absl::CancelledError("the client has gone"));
     queue_->CallEnded();
   }
 
@@ -85,8 +97,7 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
       writer_.Write(response, written_.Begin(shared_from_this()));
     } else if (ending_) {
       finished_ = true;
-      writer_.Finish({grpc::StatusCode::UNAVAILABLE, "the server is shutting down"},
-                     finish_.Begin(shared_from_this()));
+      writer_.Finish(ToGrpc(reason_), finish_.Begin(shared_from_this()));
     }
   }
 
@@ -100,17 +111,23 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   Event finish_{&Watch::OnFinished};
   Event done_{&Watch::OnDone};
 
+  Admission admission_;
   Mutex mu_;  // after the service's
   ServingStatus news_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
   ServingStatus told_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status reason_ ABSL_GUARDED_BY(mu_);  // why it ends
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 void HealthService::Await(CallQueue* queue) {
   auto check = std::make_shared<CheckCall::Method>();
   check->request = [this](auto... arguments) { rpc_.RequestCheck(arguments...); };
+  // Probes have no credentials. Whether there is a certain device is for those who may know.
+  check->open_to_all = [](const health_v1::HealthCheckRequest& request) {
+    return request.service().empty();
+  };
   check->handle = [this](const std::shared_ptr<CheckCall>& call) { Check(call); };
   CheckCall::Await(std::move(check), queue);
   Watch::Await(this, queue);
@@ -147,7 +164,7 @@ void HealthService::Set(const std::string& service, bool serving) {
 void HealthService::EndWatches() {
   MutexLock lock(&mu_);
   ended_ = true;
-  for (const std::shared_ptr<Watch>& watch : watches_) watch->End();
+  for (const std::shared_ptr<Watch>& watch : watches_) watch->End(ShuttingDown());
 }
 
 }  // namespace tensord::server

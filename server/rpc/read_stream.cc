@@ -42,6 +42,7 @@ class ReadCall final : public QueuedCall {
       case kWoken:
         busy_ = false;
         if (finished_) return;
+        if (!refused_.ok()) return Fail(ToGrpc(refused_));
         if (!outcome_.ok()) return Fail(ToGrpc(outcome_));
         return begun_ ? GoOn() : BeginRange();
       case kWritten:
@@ -61,6 +62,17 @@ class ReadCall final : public QueuedCall {
     }
   }
 
+  void Refuse(const absl::Status& status) override {
+    if (finished_) return;
+    if (busy_ && !wait_.Cancel()) {
+      refused_ = status;  // kWoken is on its way
+      return;
+    }
+    if (busy_) Abandon(kWoken);
+    busy_ = false;
+    Fail(ToGrpc(status));
+  }
+
   // False where the server is shutting down.
   bool Enter() {
     MutexLock lock(&bulk_->mu);
@@ -77,7 +89,7 @@ class ReadCall final : public QueuedCall {
     v1::ReadRequest request;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request);
     if (!decoded.ok()) return Fail(ToGrpc(decoded));
-    absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(request.session());
+    absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(principal(), request.session());
     if (!use.ok()) return Fail(ToGrpc(use.status()));
     session_ = *std::move(use);
     offset_ = request.offset();
@@ -158,6 +170,7 @@ class ReadCall final : public QueuedCall {
   CancellableWait wait_;  // for the tensor; later a broken stream ends the call
   TensorRef tensor_;
   absl::Status outcome_;              // of what the call was busy with
+  absl::Status refused_;              // meanwhile
   std::optional<grpc::Slice> chunk_;  // what goes out next
   int64_t offset_ = 0;                // of that
   int64_t limit_ = 0;

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tensord/common/address.h"
 #include "tensord/common/boot_id.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
@@ -83,7 +84,25 @@ absl::Status CheckUnixSocket(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote) {
+// What others than this machine reach is encrypted, and asks who calls.
+absl::Status CheckRemote(const std::string& address, const GateOptions& gate) {
+  const bool asks = gate.authenticates();
+  if (gate.tls.enabled() && asks) return absl::OkStatus();
+  std::string wrong;
+  if (!gate.tls.enabled()) wrong = "nothing here is encrypted (give --tls-cert and --tls-key)";
+  if (!asks) {
+    absl::StrAppend(&wrong, wrong.empty() ? "" : ", and ",
+                    "nobody is asked who they are (give --token-file, or --tls-client-ca)");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(address, " can be reached from other machines, but ", wrong,
+                   ". Give these flags, or listen on 127.0.0.1 and tunnel. --allow-insecure-remote "
+                   "serves it all "
+                   "the same: whoever reaches the port can then ",
+                   asks ? "read the tokens and tensors that pass" : "use the devices"));
+}
+
+absl::Status CheckAddress(const std::string& address, const ServerOptions& options) {
   if (absl::StartsWith(address, "unix:")) return CheckUnixSocket(address.substr(5));
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
@@ -92,13 +111,33 @@ absl::Status CheckAddress(const std::string& address, bool allow_insecure_remote
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", address, "\" is no listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
   }
-  if (IsLocalAddress(address) || allow_insecure_remote) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(address,
-                   " can be reached from other machines, and nothing here is encrypted or "
-                   "authenticated: whoever reaches the port may use the devices. Listen on "
-                   "127.0.0.1 and tunnel, "
-                   "or give --allow-insecure-remote on a network that you trust"));
+  if (IsLocalAddress(address) || options.allow_insecure_remote) return absl::OkStatus();
+  return CheckRemote(address, options.gate);
+}
+
+// Flags that make sense together, and shut nobody out whom they were meant to let in.
+absl::Status CheckGate(const ServerOptions& options) {
+  const GateOptions& gate = options.gate;
+  if (gate.tls.cert_file.empty() != gate.tls.key_file.empty()) {
+    return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
+  }
+  if (!gate.tls.client_ca_file.empty() && !gate.tls.enabled()) {
+    return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert and --tls-key");
+  }
+  const bool certificates_alone = !gate.tls.client_ca_file.empty() && gate.token_file.empty();
+  for (const std::string& address : options.listen) {
+    if (certificates_alone && !gate.allow_anonymous_local && absl::StartsWith(address, "unix:")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("nobody can show a certificate on ", address,
+                       ": give --token-file or --allow-anonymous-local too, or leave it out"));
+    }
+  }
+  if (options.reflection && gate.authenticates()) {
+    return absl::InvalidArgumentError(
+        "--reflection can't be had with --token-file or --tls-client-ca: gRPC's reflection service "
+        "answers whoever asks. Give grpcurl the .proto files (-import-path, -proto) instead");
+  }
+  return absl::OkStatus();
 }
 
 std::string WithPort(const std::string& address, int port) {
@@ -108,22 +147,10 @@ std::string WithPort(const std::string& address, int port) {
 
 }  // namespace
 
-bool IsLocalAddress(absl::string_view address) {
-  if (absl::StartsWith(address, "unix:")) return true;
-  const absl::string_view host = address.substr(0, address.rfind(':'));
-  if (host == "localhost" || host == "[::1]") return true;
-  // 127.0.0.0/8 as four numbers, so that 127.example.com isn't taken for it.
-  const std::vector<absl::string_view> parts = absl::StrSplit(host, '.');
-  if (parts.size() != 4 || parts[0] != "127") return false;
-  for (absl::string_view part : parts) {
-    int number = 0;
-    if (!absl::SimpleAtoi(part, &number) || number < 0 || number > 255) return false;
-  }
-  return true;
-}
-
-Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices)
-    : engine_(std::move(devices), options.fusion),
+Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
+               std::vector<std::unique_ptr<Device>> devices)
+    : gate_(std::move(gate)),
+      engine_(std::move(devices), options.fusion),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
       context_{.engine = &engine_,
@@ -135,11 +162,13 @@ Server::Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
+  TENSORD_RETURN_IF_ERROR(CheckGate(options));
   for (const std::string& address : options.listen) {
-    TENSORD_RETURN_IF_ERROR(CheckAddress(address, options.allow_insecure_remote));
+    TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, Gate::Make(options.gate));
   if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
-  std::unique_ptr<Server> server(new Server(options, std::move(devices)));
+  std::unique_ptr<Server> server(new Server(options, std::move(gate), std::move(devices)));
   TENSORD_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }
@@ -161,13 +190,14 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   std::vector<int> ports(options.listen.size(), 0);
   for (size_t i = 0; i < ports.size(); ++i) {
-    builder.AddListeningPort(options.listen[i], grpc::InsecureServerCredentials(), &ports[i]);
+    credentials_.push_back(gate_->CredentialsFor(options.listen[i]));
+    builder.AddListeningPort(options.listen[i], credentials_.back(), &ports[i]);
   }
   builder.RegisterService(&rpc_);
   health_ = std::make_unique<HealthService>(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {
-    queues_.push_back(std::make_unique<CallQueue>(&builder, spin));
+    queues_.push_back(std::make_unique<CallQueue>(&builder, gate_.get(), spin));
   }
   bulk_ = std::make_unique<BulkService>(&context_, &rpc_, &builder, queues_.front().get());
   if (bulk_->shares_memory()) context_.boot_id = BootId();

@@ -12,6 +12,7 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/bulk_service.h"
+#include "tensord/server/rpc/gate.h"
 #include "tensord/server/rpc/health_service.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/limits.h"
@@ -22,8 +23,10 @@ namespace tensord::server {
 struct ServerOptions {
   // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock"; port 0 takes a free one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
-  // Without it only loopback addresses and Unix sockets are accepted: nothing is encrypted and
-  // whoever reaches the port may use the devices.
+  // Tokens and certificates.
+  GateOptions gate;
+  // Without it addresses that other machines can reach are served with TLS and to callers who have
+  // shown who they are, or not at all.
   bool allow_insecure_remote = false;
   bool reflection = false;
   Limits limits;
@@ -32,9 +35,6 @@ struct ServerOptions {
   // Whether elementwise ops that follow one another may run as one kernel.
   bool fusion = true;
 };
-
-// Whether only this machine can reach the address.
-bool IsLocalAddress(absl::string_view address);
 
 class Server {
  public:
@@ -49,19 +49,24 @@ class Server {
   const std::vector<std::string>& addresses() const { return addresses_; }
   Engine& engine() { return engine_; }
   SessionTable& sessions() { return sessions_; }
+  // Reads the files of tokens and certificates now.
+  void Reload() { gate_->Reload(); }
 
   // Reports NOT_SERVING, takes nothing new in, lets what was accepted finish for at most `grace`,
   // then ends it and frees everything. Not thread-safe; further calls do nothing.
   void Shutdown(std::chrono::milliseconds grace);
 
  private:
-  Server(const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices);
+  Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
+         std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   void SetServing(bool serving);
   bool HasCalls() const;
   void EndQueues(std::chrono::steady_clock::time_point grace_end);
 
   // In order of construction: each outlives what follows it.
+  const std::unique_ptr<Gate> gate_;
+  std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
   SessionTable sessions_;
   WorkerPool workers_;

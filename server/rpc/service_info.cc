@@ -91,8 +91,8 @@ void UnaryMethods::ListOps(const UnaryRef<v1::ListOpsRequest, v1::ListOpsRespons
 }
 
 void UnaryMethods::OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call) {
-  absl::StatusOr<SessionRef> session =
-      context_->sessions->Open(call->request().lease_seconds(), call->request().client_name());
+  absl::StatusOr<SessionRef> session = context_->sessions->Open(
+      call->principal(), call->request().lease_seconds(), call->request().client_name());
   if (session.ok()) {
     call->response()->set_session((*session)->id());
     call->response()->set_lease_seconds((*session)->lease().count());
@@ -105,7 +105,8 @@ void UnaryMethods::CloseSession(
     const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call) {
   // All its memory goes back to the system.
   context_->workers->Post([this, call] {
-    const absl::StatusOr<int64_t> freed = context_->sessions->Close(call->request().session());
+    const absl::StatusOr<int64_t> freed =
+        context_->sessions->Close(call->principal(), call->request().session());
     if (freed.ok()) call->response()->set_tensors_freed(*freed);
     call->Finish(freed.status());
   });

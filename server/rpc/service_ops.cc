@@ -109,7 +109,8 @@ absl::StatusOr<TensorRef> Create(Engine& engine, const SessionRef& session,
 
 template <typename Call, typename Start>
 void UnaryMethods::Compute(const Call& call, Start start) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  absl::StatusOr<SessionUse> use =
+      context_->sessions->Use(call->principal(), call->request().session());
   if (!use.ok()) {
     call->Finish(use.status());
     return;
@@ -124,7 +125,7 @@ void UnaryMethods::CreateTensor(const UnaryRef<grpc::ByteBuffer, grpc::ByteBuffe
     v1::CreateTensorRequest request;
     const absl::Status decoded = DecodeMessage(call->mutable_request(), &request);
     if (!decoded.ok()) return call->Finish(decoded);
-    absl::StatusOr<SessionUse> use = context_->sessions->Use(request.session());
+    absl::StatusOr<SessionUse> use = context_->sessions->Use(call->principal(), request.session());
     if (!use.ok()) return call->Finish(use.status());
     const absl::StatusOr<TensorRef> tensor = Create(*context_->engine, use->ref(), request);
     FinishWhenDone(call, *std::move(use), tensor,

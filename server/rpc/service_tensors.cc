@@ -79,14 +79,15 @@ absl::StatusOr<PageStart> ParsePageToken(const std::string& token) {
 }
 
 absl::StatusOr<std::vector<SessionRef>> SessionsToList(SessionTable& sessions,
+                                                       const PrincipalRef& principal,
                                                        const std::string& name) {
-  if (name == "-") return sessions.All();
-  TENSORD_ASSIGN_OR_RETURN(SessionUse use, sessions.Use(name));
+  if (name == "-") return sessions.Of(principal);
+  TENSORD_ASSIGN_OR_RETURN(SessionUse use, sessions.Use(principal, name));
   return std::vector<SessionRef>{use.ref()};
 }
 
-absl::Status List(SessionTable& sessions, const v1::ListTensorsRequest& request,
-                  v1::ListTensorsResponse* response) {
+absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
+                  const v1::ListTensorsRequest& request, v1::ListTensorsResponse* response) {
   if (request.page_size() < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("page_size is ", request.page_size(), "; 0 asks for the default"));
@@ -95,7 +96,7 @@ absl::Status List(SessionTable& sessions, const v1::ListTensorsRequest& request,
   const int page_size = std::min(wanted, kMaxPageSize);
   TENSORD_ASSIGN_OR_RETURN(const PageStart start, ParsePageToken(request.page_token()));
   TENSORD_ASSIGN_OR_RETURN(const std::vector<SessionRef> all,
-                           SessionsToList(sessions, request.session()));
+                           SessionsToList(sessions, principal, request.session()));
   for (const SessionRef& session : all) {
     if (session->number() < start.session_number) continue;
     const Handle after = session->number() == start.session_number ? start.handle : 0;
@@ -118,7 +119,8 @@ absl::Status List(SessionTable& sessions, const v1::ListTensorsRequest& request,
 }  // namespace
 
 void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  absl::StatusOr<SessionUse> use =
+      context_->sessions->Use(call->principal(), call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -133,7 +135,8 @@ void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& c
 }
 
 void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  absl::StatusOr<SessionUse> use =
+      context_->sessions->Use(call->principal(), call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -145,7 +148,8 @@ void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTens
 }
 
 void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& call) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  absl::StatusOr<SessionUse> use =
+      context_->sessions->Use(call->principal(), call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -172,13 +176,15 @@ void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& c
 
 void UnaryMethods::ListTensors(
     const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call) {
-  context_->workers->Post(
-      [this, call] { call->Finish(List(*context_->sessions, call->request(), call->response())); });
+  context_->workers->Post([this, call] {
+    call->Finish(List(*context_->sessions, call->principal(), call->request(), call->response()));
+  });
 }
 
 void UnaryMethods::DeleteTensors(
     const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(call->request().session());
+  absl::StatusOr<SessionUse> use =
+      context_->sessions->Use(call->principal(), call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   call->Finish((*use)->Delete(call->request().handles()));
 }

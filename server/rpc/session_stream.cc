@@ -24,6 +24,12 @@ void SessionStream::OnCalled(bool ok) {
   queue_->CallBegan();
   done_.Begin(shared_from_this());
   Await(context_, rpc_, queue_);
+  const absl::Status admitted = admission_.Enter(
+      queue_->gate(), &call_, [this](const absl::Status& status) { Refuse(status); });
+  if (!admitted.ok()) {
+    Refuse(admitted);
+    return;
+  }
   bool draining = false;
   {
     MutexLock lock(&context_->mu);
@@ -62,12 +68,18 @@ void SessionStream::Supersede() {
                 "place"});
 }
 
+void SessionStream::Refuse(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  FinishLocked(ToGrpc(status));
+}
+
 void SessionStream::OnRead(bool ok) {
   std::shared_ptr<SessionCommands> commands;
   {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
+    if (finished_) return;  // nothing is taken in any more
     commands = commands_;
   }
   if (!ok) {
@@ -96,7 +108,8 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   if (!request.has_attach()) {
     return absl::InvalidArgumentError("the first message of a stream must carry attach");
   }
-  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(request.attach().session()));
+  TENSORD_ASSIGN_OR_RETURN(
+      session_, context_->sessions->Use(admission_.principal(), request.attach().session()));
   TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
                            SessionCommands::Of(context_, session_.ref()));
   TENSORD_RETURN_IF_ERROR(
@@ -193,6 +206,7 @@ void SessionStream::OnWritten(bool ok) {
 }
 
 void SessionStream::OnDone(bool /*ok*/) {
+  admission_.Leave();
   MutexLock lock(&mu_);
   over_ = true;
   // Does nothing where we have ended the call; gRPC wants to hear it where the client has.

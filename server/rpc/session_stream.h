@@ -33,6 +33,9 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
   void Supersede() override;
 
  private:
+  // Ends with this as soon as what is being written has been: the gate lets the caller in no more.
+  void Refuse(const absl::Status& status);
+
   friend class CallEvent<SessionStream>;
   using Event = CallEvent<SessionStream>;
   using ReadyFetch = SessionCommands::ReadyFetch;
@@ -68,6 +71,7 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
   Event written_{&SessionStream::OnWritten};
   Event finish_{&SessionStream::OnFinished};
   Event done_{&SessionStream::OnDone};
+  Admission admission_;
   grpc::ByteBuffer incoming_;           // owned by the read under way
   v1::SessionStreamRequest request_;    // owned by who reads
   v1::SessionStreamResponse response_;  // owned by the write under way

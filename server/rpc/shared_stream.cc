@@ -52,6 +52,7 @@ class SharedCall final : public QueuedCall {
       case kWoken:
         busy_ = false;
         if (finished_) return;
+        if (!refused_.ok()) return Finish(refused_);
         if (!outcome_.ok()) return Finish(outcome_);
         if (after_wait_) outcome_ = std::exchange(after_wait_, nullptr)();
         return outcome_.ok() ? GoOn() : Finish(outcome_);
@@ -65,6 +66,17 @@ class SharedCall final : public QueuedCall {
       default:
         return;
     }
+  }
+
+  void Refuse(const absl::Status& status) override {
+    if (finished_) return;
+    if (busy_ && !wait_.Cancel()) {
+      refused_ = status;  // kWoken is on its way
+      return;
+    }
+    if (busy_) Abandon(kWoken);
+    busy_ = false;
+    Finish(status);
   }
 
   void StartRead() { rpc_.Read(&incoming_, Begin(kRead)); }
@@ -108,7 +120,7 @@ class SharedCall final : public QueuedCall {
   }
 
   absl::Status Open(const std::string& session) {
-    TENSORD_ASSIGN_OR_RETURN(SessionUse use, bulk_->service->sessions->Use(session));
+    TENSORD_ASSIGN_OR_RETURN(SessionUse use, bulk_->service->sessions->Use(principal(), session));
     TENSORD_ASSIGN_OR_RETURN(ring_, bulk_->rings.Open(use.ref(), &context()));
     state_ = State::kIdle;
     Response response;
@@ -136,15 +148,15 @@ class SharedCall final : public QueuedCall {
       return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
     };
     return Wait([&](auto woken) {
-      const absl::Status status =
-          upload_->Await(spec, [woken](const absl::Status& received) { woken(received, nullptr); });
+      const absl::Status status = upload_->Await(
+          principal(), spec, [woken](const absl::Status& received) { woken(received, nullptr); });
       if (!status.ok()) woken(status, nullptr);
     });
   }
 
   absl::Status BeginDownload(const v1::ReadRequest& request) {
     TENSORD_RETURN_IF_ERROR(CheckSession(request.session()));
-    TENSORD_ASSIGN_OR_RETURN(use_, bulk_->service->sessions->Use(request.session()));
+    TENSORD_ASSIGN_OR_RETURN(use_, bulk_->service->sessions->Use(principal(), request.session()));
     state_ = State::kDownloading;
     next_slot_ = 0;
     slots_out_ = 0;
@@ -316,6 +328,7 @@ class SharedCall final : public QueuedCall {
   CancellableWait wait_;  // for the session's stream or the tensor
   std::function<absl::Status()> after_wait_;
   absl::Status outcome_;  // of what the call was busy with
+  absl::Status refused_;  // meanwhile
   Request incoming_;
   std::deque<Response> outgoing_;
   bool has_incoming_ = false;

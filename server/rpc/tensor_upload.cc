@@ -10,9 +10,9 @@ namespace tensord::server {
 
 TensorUpload::~TensorUpload() { BreakOff(); }
 
-absl::Status TensorUpload::Await(const v1::WriteSpec& spec,
+absl::Status TensorUpload::Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
                                  std::function<void(absl::Status)> ready) {
-  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(spec.session()));
+  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(principal, spec.session()));
   return session_->WhenReceived(spec.after_command(), std::move(ready));
 }
 

@@ -17,9 +17,11 @@ class TensorUpload {
   explicit TensorUpload(ServiceContext* context) : context_(context) {}
   ~TensorUpload();
 
-  // Finds the session and calls back, on any thread, when Begin() may be called: its stream has
-  // brought what the spec waits for. May call back before it returns. An error: it won't.
-  absl::Status Await(const v1::WriteSpec& spec, std::function<void(absl::Status)> ready);
+  // Finds the caller's session and calls back, on any thread, when Begin() may be called: its
+  // stream has brought what the spec waits for. May call back before it returns. An error: it
+  // won't.
+  absl::Status Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
+                     std::function<void(absl::Status)> ready);
 
   // Takes the memory, or goes on with what an earlier call has left. `stop` is to break the call
   // off, where it says that it is resumable: from any thread, as long as begun().

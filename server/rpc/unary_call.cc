@@ -19,10 +19,17 @@ void UnaryCallBase::OnCalled(bool ok) {
   queue_->CallBegan();
   done_.Begin(shared_from_this());
   AwaitNext();
-  Handle();
+  const absl::Status admitted = admission_.Enter(
+      queue_->gate(), &context_, [this](const absl::Status& status) { Finish(status); });
+  if (admitted.ok() || OpenToAll()) {
+    Handle();
+  } else {
+    Finish(admitted);
+  }
 }
 
 void UnaryCallBase::OnDone(bool /*ok*/) {
+  admission_.Leave();
   // gRPC wants to hear the end of a call also where the client has ended it.
   Finish(absl::CancelledError("the client has gone"));
   SessionUse session;

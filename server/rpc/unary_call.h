@@ -29,6 +29,9 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   // Whether the call has ended, or the client has gone.
   bool over() const;
 
+  // Who calls.
+  const PrincipalRef& principal() const { return admission_.principal(); }
+
   // Keeps the session in use until the call is over.
   void Use(SessionUse session);
 
@@ -40,6 +43,8 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   // The client has come: another call is to wait for the next one, and this one is to be handled.
   virtual void AwaitNext() = 0;
   virtual void Handle() = 0;
+  // Whether the call is handled without principal() too, where the gate doesn't let the caller in.
+  virtual bool OpenToAll() const = 0;
   // Sends what the call ends with.
   virtual void Respond(const grpc::Status& status, void* tag) = 0;
 
@@ -61,6 +66,7 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   Event finish_{&UnaryCallBase::OnFinished};
   Event done_{&UnaryCallBase::OnDone};
   bool begun_ = false;
+  Admission admission_;
 
   mutable Mutex mu_;
   bool over_ ABSL_GUARDED_BY(mu_) = false;
@@ -77,6 +83,8 @@ class UnaryCall final : public UnaryCallBase {
         request;
     // Finishes the call, at once or later. On the queue's thread, which it must not keep for long.
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
+    // What strangers may ask as well; null for nothing.
+    bool (*open_to_all)(const Request&) = nullptr;
   };
 
   // Has `queue` wait for a client's call, and then for the next one.
@@ -100,6 +108,9 @@ class UnaryCall final : public UnaryCallBase {
   }
   void AwaitNext() override { Await(method_, queue()); }
   void Handle() override { method_->handle(self()); }
+  bool OpenToAll() const override {
+    return method_->open_to_all != nullptr && method_->open_to_all(request_);
+  }
   void Respond(const grpc::Status& status, void* tag) override {
     if (status.ok()) {
       writer_.Finish(response_, status, tag);

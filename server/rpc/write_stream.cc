@@ -46,6 +46,17 @@ class WriteCall final : public QueuedCall {
     }
   }
 
+  void Refuse(const absl::Status& status) override {
+    if (finished_) return;
+    if (busy_ && !wait_.Cancel()) {
+      refused_ = status;  // kWoken is on its way
+      return;
+    }
+    if (busy_) Abandon(kWoken);
+    busy_ = false;
+    Fail(status);
+  }
+
   void StartRead() { reader_.Read(&incoming_, QueuedCall::Begin(kRead)); }
 
   // Takes up what has come in, where nothing is under way with what came before.
@@ -86,7 +97,7 @@ class WriteCall final : public QueuedCall {
     busy_ = true;
     QueuedCall::Begin(kWoken);
     const absl::Status waiting =
-        upload_.Await(chunk_.spec, [this, wait = wait_](const absl::Status& received) {
+        upload_.Await(principal(), chunk_.spec, [this, wait = wait_](const absl::Status& received) {
           if (!wait.End()) return;
           outcome_ = received;
           Wake();
@@ -100,6 +111,7 @@ class WriteCall final : public QueuedCall {
   // The session's stream is there, or a device has taken a chunk.
   void Woken() {
     if (finished_) return;
+    if (!refused_.ok()) return Fail(refused_);
     if (outcome_.ok() && !upload_.begun()) {
       outcome_ = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
       if (outcome_.ok()) return Land();
@@ -152,6 +164,7 @@ class WriteCall final : public QueuedCall {
   }
 
   void Fail(const absl::Status& status) {
+    if (finished_) return;
     upload_.Fail(status);
     finished_ = true;
     reader_.FinishWithError(ToGrpc(status), QueuedCall::Begin(kFinished));
@@ -166,6 +179,7 @@ class WriteCall final : public QueuedCall {
   WriteChunk chunk_;
   std::string staging_;   // for devices whose memory the host can't reach
   absl::Status outcome_;  // of what the call was busy with
+  absl::Status refused_;  // meanwhile
   bool has_incoming_ = false;
   bool all_read_ = false;
   bool busy_ = false;  // waits for kWoken

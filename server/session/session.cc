@@ -39,10 +39,11 @@ TensorRef Session::Table::TakeOut(Handle handle) {
   return tensor;
 }
 
-Session::Session(std::string id, uint64_t number, std::string client_name,
+Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
                  std::chrono::seconds lease, const Limits& limits,
                  absl::Span<DeviceSlot* const> slots)
-    : id_(std::move(id)),
+    : principal_(std::move(principal)),
+      id_(std::move(id)),
       number_(number),
       client_name_(std::move(client_name)),
       lease_(lease),

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/session/limits.h"
+#include "tensord/server/session/principal.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
@@ -31,9 +32,11 @@ class StreamState {
 class Session {
  public:
   // `slots` outlive the session.
-  Session(std::string id, uint64_t number, std::string client_name, std::chrono::seconds lease,
-          const Limits& limits, absl::Span<DeviceSlot* const> slots);
+  Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
+          std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots);
 
+  // Whose it is: nobody else reaches it.
+  const PrincipalRef& principal() const { return principal_; }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
   const std::string& client_name() const { return client_name_; }
@@ -121,6 +124,7 @@ class Session {
     std::function<void(absl::Status)> callback;
   };
 
+  const PrincipalRef principal_;
   const std::string id_;
   const uint64_t number_;
   const std::string client_name_;

@@ -60,8 +60,9 @@ absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
       "it returns");
 }
 
-absl::StatusOr<SessionRef> SessionTable::Open(int64_t lease_seconds,
+absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int64_t lease_seconds,
                                               absl::string_view client_name) {
+  if (principal == nullptr) return absl::UnauthenticatedError("nobody may open a session");
   if (lease_seconds < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("lease_seconds is ", lease_seconds, "; 0 asks for the default"));
@@ -79,33 +80,47 @@ absl::StatusOr<SessionRef> SessionTable::Open(int64_t lease_seconds,
         " sessions, its limit (--max-sessions=", limits_.max_sessions, "); try again later"));
   }
   auto session = std::make_shared<Session>(
+      principal,
       absl::StrCat(epoch_.substr(0, kEpochDigits), std::string(1, kEpochEnd), RandomId()),
       ++opened_, std::string(client_name), lease, limits_, slots_);
   sessions_.emplace(session->id(), session);
   return session;
 }
 
-absl::StatusOr<SessionUse> SessionTable::Use(absl::string_view id) {
+absl::StatusOr<SessionUse> SessionTable::Use(const PrincipalRef& principal, absl::string_view id) {
   if (id.empty()) {
     return absl::InvalidArgumentError(
         "the request names no session; call OpenSession and use the id that it returns");
   }
   MutexLock lock(&mu_);
-  auto it = sessions_.find(std::string(id));
+  const auto it = FindLocked(principal, id);
   if (it == sessions_.end()) return NoSuchSession(id);
   return SessionUse(it->second);
 }
 
-absl::StatusOr<int64_t> SessionTable::Close(absl::string_view id) {
+absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl::string_view id) {
   SessionRef session;
   {
     MutexLock lock(&mu_);
-    auto it = sessions_.find(std::string(id));
+    const auto it = FindLocked(principal, id);
     if (it == sessions_.end()) return NoSuchSession(id);
     session = std::move(it->second);
     sessions_.erase(it);
   }
   return session->Close();
+}
+
+SessionTable::Sessions::iterator SessionTable::FindLocked(const PrincipalRef& principal,
+                                                          absl::string_view id) {
+  const auto it = sessions_.find(id);
+  return it != sessions_.end() && it->second->principal() == principal ? it : sessions_.end();
+}
+
+std::vector<SessionRef> SessionTable::Of(const PrincipalRef& principal) const {
+  std::vector<SessionRef> own = All();
+  const auto foreign = [&](const SessionRef& session) { return session->principal() != principal; };
+  own.erase(std::remove_if(own.begin(), own.end(), foreign), own.end());
+  return own;
 }
 
 std::vector<SessionRef> SessionTable::All() const {

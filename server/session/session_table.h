@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/session/limits.h"
+#include "tensord/server/session/principal.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
@@ -25,25 +26,37 @@ class SessionTable {
   SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots);
   ~SessionTable();  // closes all sessions
 
+  // Everywhere: `principal` is who the call is made for, as the gate has said. A session of another
+  // is NOT_FOUND in the same words as one that never was.
+
   // `lease_seconds` 0 is the default; more than the most allowed is cut to it, less than 0 is
   // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions.
-  absl::StatusOr<SessionRef> Open(int64_t lease_seconds, absl::string_view client_name);
+  absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
+                                  absl::string_view client_name);
 
   // 128 random bits in hex, new with every table: what a session of another start shows by its id.
   const std::string& epoch() const { return epoch_; }
 
   // NOT_FOUND where there is none of this id; DATA_LOSS where it is of another epoch.
-  absl::StatusOr<SessionUse> Use(absl::string_view id);
+  absl::StatusOr<SessionUse> Use(const PrincipalRef& principal, absl::string_view id);
 
   // Ends a session at once; the number of handles freed.
-  absl::StatusOr<int64_t> Close(absl::string_view id);
+  absl::StatusOr<int64_t> Close(const PrincipalRef& principal, absl::string_view id);
 
-  // In order of number.
+  // The principal's, in order of number.
+  std::vector<SessionRef> Of(const PrincipalRef& principal) const;
+
+  // Everybody's, in order of number: for the server's own ends, never for an answer.
   std::vector<SessionRef> All() const;
 
   int64_t size() const;
 
  private:
+  using Sessions = absl::flat_hash_map<std::string, SessionRef>;
+
+  // The end where there is none of this id, or it is another's.
+  Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reap();
 
   absl::Status NoSuchSession(absl::string_view id) const;
@@ -54,7 +67,7 @@ class SessionTable {
 
   mutable Mutex mu_;
   CondVar wake_;
-  absl::flat_hash_map<std::string, SessionRef> sessions_ ABSL_GUARDED_BY(mu_);
+  Sessions sessions_ ABSL_GUARDED_BY(mu_);
   uint64_t opened_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread reaper_;

@@ -11,6 +11,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::conformance {
 
@@ -22,9 +23,10 @@ class EngineWayIn : public WayIn {
   absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
                                  absl::Span<const HostTensor> inputs,
                                  const std::string& device) override {
-    TENSORD_ASSIGN_OR_RETURN(server::SessionRef session, sessions_.Open(0, "conformance"));
+    TENSORD_ASSIGN_OR_RETURN(server::SessionRef session,
+                             sessions_.Open(server::TestPrincipal(), 0, "conformance"));
     absl::StatusOr<HostTensor> result = RunIn(session, op, attrs, inputs, device);
-    TENSORD_RETURN_IF_ERROR(sessions_.Close(session->id()).status());
+    TENSORD_RETURN_IF_ERROR(sessions_.Close(server::TestPrincipal(), session->id()).status());
     return result;
   }
 

@@ -11,6 +11,7 @@
 #include "tensord/server/engine/packed_ops.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/session/test_principal.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::server {
@@ -106,7 +107,7 @@ void Take(World& world, const SessionRef& session, PackedOps& packed, uint64_t* 
 
 void RunOne(const v1::SessionStreamRequest& request) {
   static World* const world = new World();
-  absl::StatusOr<SessionRef> session = world->sessions.Open(0, "fuzz");
+  absl::StatusOr<SessionRef> session = world->sessions.Open(TestPrincipal(), 0, "fuzz");
   if (!session.ok()) std::abort();
   {
     PackedOps packed(&world->engine, *session);  // programs go with their stream
@@ -116,7 +117,7 @@ void RunOne(const v1::SessionStreamRequest& request) {
     }
   }
   for (DeviceSlot* slot : world->engine.slots()) slot->executor->Drain();
-  if (!world->sessions.Close((*session)->id()).ok()) std::abort();
+  if (!world->sessions.Close(TestPrincipal(), (*session)->id()).ok()) std::abort();
   session->reset();
   for (int pass = 0; pass < 2; ++pass) {
     for (DeviceSlot* slot : world->engine.slots()) slot->executor->Drain();

@@ -38,7 +38,7 @@ TEST_F(EngineConcurrencyTest, ThreadsShareASession) {
 TEST_F(EngineConcurrencyTest, SessionsComeAndGoWhileTheyWork) {
   InThreads([this](int thread) {
     for (int round = 0; round < 20; ++round) {
-      const SessionRef session = *sessions_->Open(0, "short-lived");
+      const SessionRef session = *sessions_->Open(TestPrincipal(), 0, "short-lived");
       for (Handle handle = 1; handle <= 10; ++handle) {
         (void)engine_->Run(session, {.op = "ones",
                                      .output = handle,
@@ -46,7 +46,7 @@ TEST_F(EngineConcurrencyTest, SessionsComeAndGoWhileTheyWork) {
                                      .device = handle % 2 == 0 ? "cpu:0" : "cpu:1"});
         (void)engine_->Copy(session, handle, 100 + handle, "cpu:0", true);
       }
-      EXPECT_TRUE(sessions_->Close(session->id()).ok());
+      EXPECT_TRUE(sessions_->Close(TestPrincipal(), session->id()).ok());
     }
   });
   EXPECT_TRUE(Eventually([this] { return UsedBytes(0) == 0 && UsedBytes(1) == 0; }))

@@ -119,7 +119,7 @@ TEST_F(EngineDataflowTest, PromisesAndUploadsAreChecked) {
 TEST_F(EngineDataflowTest, OtherSessionsRunWhileOneWaits) {
   ASSERT_TRUE(engine_->Promise(*session_, 1, kTwo, "cpu:0").ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
-  const SessionRef other = *sessions_->Open(0, "other");
+  const SessionRef other = *sessions_->Open(TestPrincipal(), 0, "other");
   const auto theirs = engine_->Run(other, {.op = "ones",
                                            .output = 1,
                                            .attrs = {{"shape", std::vector<int64_t>{2}}},
@@ -176,7 +176,7 @@ TEST_F(EngineDataflowTest, ClosingTellsWhoWaitsForAnUpload) {
   ASSERT_TRUE(waiting.ok());
   Event done;
   (*waiting)->WhenDone([done] { done.Set(); });
-  ASSERT_TRUE(sessions_->Close(session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
   ASSERT_TRUE(done.Wait());
   EXPECT_FALSE((*waiting)->status().ok());
 }
@@ -187,7 +187,7 @@ TEST_F(EngineDataflowTest, OpsThatHaveNotBegunWhenTheSessionEndsNeverDo) {
   const auto later = Run("neg", {1}, 2);
   ASSERT_TRUE(later.ok());
   ASSERT_TRUE(device(0).WaitUntilHeld());
-  ASSERT_TRUE(sessions_->Close(session_->id()).ok());
+  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
   device(0).Release();
   Event done;
   (*later)->WhenDone([done] { done.Set(); });

@@ -12,6 +12,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
 
@@ -26,7 +27,7 @@ class EngineFixture : public testing::Test {
     }
     engine_ = std::make_unique<Engine>(std::move(devices));
     sessions_ = std::make_unique<SessionTable>(limits, engine_->slots());
-    session_ = *sessions_->Open(0, "test");
+    session_ = *sessions_->Open(TestPrincipal(), 0, "test");
   }
 
   // A held device would hold up the engine's end.

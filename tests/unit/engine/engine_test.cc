@@ -145,7 +145,7 @@ TEST_F(EngineTest, WhatCanBeSeenAtOnceIsRefusedAtOnce) {
 
 TEST_F(EngineTest, AnotherSessionsHandleIsAsUnknownAsOneThatNeverWas) {
   ASSERT_TRUE(Full(1, 4, 9).ok());
-  const SessionRef other = *sessions_->Open(0, "other");
+  const SessionRef other = *sessions_->Open(TestPrincipal(), 0, "other");
   const auto theirs = engine_->Run(other, {.op = "neg", .inputs = {1}, .output = 5});
   ASSERT_TRUE(session_->Delete({1}).ok());
   const auto never = engine_->Run(other, {.op = "neg", .inputs = {1}, .output = 5});
@@ -178,7 +178,7 @@ TEST_F(EngineTest, ClosingASessionFreesEverything) {
   }
   Settle();
   EXPECT_EQ(UsedBytes(0) + UsedBytes(1), 20 * 400);
-  EXPECT_EQ(*sessions_->Close(session_->id()), 20);
+  EXPECT_EQ(*sessions_->Close(TestPrincipal(), session_->id()), 20);
   EXPECT_TRUE(Eventually([this] { return UsedBytes(0) + UsedBytes(1) == 0; }));
 }
 

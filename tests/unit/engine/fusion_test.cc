@@ -12,6 +12,7 @@
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
 namespace {
@@ -52,7 +53,7 @@ class FusionTest : public testing::TestWithParam<DType> {
     devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
     Engine engine(std::move(devices), fusion);
     SessionTable sessions({}, engine.slots());
-    SessionRef session = *sessions.Open(0, "test");
+    SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
     for (Handle handle : {1, 2}) {
       const Attributes attrs{{"shape", shapes[handle - 1]},
                              {"low", -1.0},
@@ -157,7 +158,7 @@ TEST(FusionOrderTest, AReaderThatWaitsForAnUploadIsLeftAlone) {
   devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  SessionRef session = *sessions.Open(0, "test");
+  SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
   const TensorSpec spec{DType::kFloat32, {4}};
   ASSERT_TRUE(
       engine

@@ -12,6 +12,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
 namespace {
@@ -45,7 +46,7 @@ class Runner {
   explicit Runner(bool fusion)
       : engine_(Devices(), fusion),
         sessions_({}, engine_.slots()),
-        session_(*sessions_.Open(0, "test")) {}
+        session_(*sessions_.Open(TestPrincipal(), 0, "test")) {}
 
   // The outputs' bytes. Of the device's memory the program takes `held_bytes` for itself, and at
   // most `peak_bytes` while it runs, above its inputs.
@@ -292,7 +293,7 @@ TEST(ProgramOrderTest, WhatCannotBeFusedRunsOneByOne) {
   devices.push_back(std::move(device));
   Engine engine(std::move(devices));
   SessionTable sessions({}, engine.slots());
-  SessionRef session = *sessions.Open(0, "test");
+  SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
   const Attributes attrs{{"shape", std::vector<int64_t>{4}}, {"value", int64_t{3}}};
   ASSERT_TRUE(engine.Run(session, {"full", {}, 1, attrs, "cpu:0"}).ok());
   const TensorSpec four{DType::kInt64, {4}};

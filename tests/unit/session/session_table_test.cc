@@ -6,7 +6,9 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/tests/unit/engine/engine_fixture.h"
+#include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
 namespace {
@@ -23,27 +25,58 @@ class SessionTableTest : public testing::Test {
 };
 
 TEST_F(SessionTableTest, OpensFindsAndCloses) {
-  const SessionRef session = *table_.Open(0, "somebody");
+  const SessionRef session = *table_.Open(TestPrincipal(), 0, "somebody");
   EXPECT_EQ(session->client_name(), "somebody");
   {
-    const auto use = table_.Use(session->id());
+    const auto use = table_.Use(TestPrincipal(), session->id());
     ASSERT_TRUE(use.ok());
     EXPECT_EQ(use->ref(), session);
   }
   ASSERT_TRUE(session->Insert(std::make_shared<Tensor>(1, TensorSpec{}, nullptr)).ok());
-  EXPECT_EQ(*table_.Close(session->id()), 1);
+  EXPECT_EQ(*table_.Close(TestPrincipal(), session->id()), 1);
   EXPECT_TRUE(session->closed());
   EXPECT_EQ(table_.size(), 0);
 }
 
 TEST_F(SessionTableTest, AClosedSessionIsAsUnknownAsOneThatNeverWas) {
-  const std::string id = (*table_.Open(0, ""))->id();
-  ASSERT_TRUE(table_.Close(id).ok());
-  const absl::Status never = table_.Use("0123456789abcdef0123456789abcdef").status();
+  const std::string id = (*table_.Open(TestPrincipal(), 0, ""))->id();
+  ASSERT_TRUE(table_.Close(TestPrincipal(), id).ok());
+  const absl::Status never =
+      table_.Use(TestPrincipal(), "0123456789abcdef0123456789abcdef").status();
   ExpectError(never, Code::kNotFound, {"OpenSession"});
-  EXPECT_EQ(table_.Use(id).status(), never);
-  EXPECT_EQ(table_.Close(id).status(), never);
-  ExpectError(table_.Use(""), Code::kInvalidArgument, {"session"});
+  EXPECT_EQ(table_.Use(TestPrincipal(), id).status(), never);
+  EXPECT_EQ(table_.Close(TestPrincipal(), id).status(), never);
+  ExpectError(table_.Use(TestPrincipal(), ""), Code::kInvalidArgument, {"session"});
+}
+
+TEST_F(SessionTableTest, ASessionOfAnotherIsAsUnknownAsOneThatNeverWas) {
+  const PrincipalRef alice = TestPrincipal("alice");
+  const PrincipalRef bob = TestPrincipal("bob");
+  const SessionRef session = *table_.Open(alice, 0, "");
+  const absl::Status never = table_.Use(bob, "0123456789abcdef0123456789abcdef").status();
+  EXPECT_EQ(table_.Use(bob, session->id()).status(), never);
+  EXPECT_EQ(table_.Close(bob, session->id()).status(), never);
+  EXPECT_EQ(table_.Use(nullptr, session->id()).status(), never);
+  EXPECT_TRUE(table_.Of(bob).empty());
+  EXPECT_EQ(table_.Of(alice), std::vector<SessionRef>{session});
+  EXPECT_FALSE(session->closed());
+  EXPECT_TRUE(table_.Use(alice, session->id()).ok());
+}
+
+TEST_F(SessionTableTest, NobodyOpensASession) {
+  ExpectError(table_.Open(nullptr, 0, ""), Code::kUnauthenticated);
+  EXPECT_EQ(table_.size(), 0);
+}
+
+TEST(PrincipalTableTest, OneObjectForANameWhileAnybodyHoldsIt) {
+  PrincipalTable table;
+  using Kind = Principal::Kind;
+  const PrincipalRef alice = table.Get(Kind::kToken, "alice");
+  EXPECT_EQ(table.Get(Kind::kToken, "alice"), alice);
+  EXPECT_NE(table.Get(Kind::kToken, "bob"), alice);
+  EXPECT_NE(table.Get(Kind::kCertificate, "alice"), alice) << "another way to be known";
+  for (int i = 0; i < 1000; ++i) table.Get(Kind::kToken, absl::StrCat("passer-by ", i));
+  EXPECT_EQ(table.Get(Kind::kToken, "alice"), alice);
 }
 
 TEST_F(SessionTableTest, IdsAre128RandomBits) {
@@ -57,18 +90,19 @@ TEST_F(SessionTableTest, IdsAre128RandomBits) {
 }
 
 TEST_F(SessionTableTest, LeasesAreGrantedWithinLimits) {
-  EXPECT_EQ((*table_.Open(0, ""))->lease().count(), 100);
-  EXPECT_EQ((*table_.Open(7, ""))->lease().count(), 7);
-  EXPECT_EQ((*table_.Open(1 << 30, ""))->lease().count(), 1000);
-  ExpectError(table_.Open(-1, ""), Code::kInvalidArgument, {"-1"});
+  EXPECT_EQ((*table_.Open(TestPrincipal(), 0, ""))->lease().count(), 100);
+  EXPECT_EQ((*table_.Open(TestPrincipal(), 7, ""))->lease().count(), 7);
+  EXPECT_EQ((*table_.Open(TestPrincipal(), 1 << 30, ""))->lease().count(), 1000);
+  ExpectError(table_.Open(TestPrincipal(), -1, ""), Code::kInvalidArgument, {"-1"});
 }
 
 TEST_F(SessionTableTest, SessionsHaveALimit) {
   std::vector<SessionRef> sessions;
-  for (int i = 0; i < 3; ++i) sessions.push_back(*table_.Open(0, ""));
-  ExpectError(table_.Open(0, ""), Code::kResourceExhausted, {"3", "--max-sessions"});
-  ASSERT_TRUE(table_.Close(sessions[1]->id()).ok());
-  const auto another = table_.Open(0, "");
+  for (int i = 0; i < 3; ++i) sessions.push_back(*table_.Open(TestPrincipal(), 0, ""));
+  ExpectError(table_.Open(TestPrincipal(), 0, ""), Code::kResourceExhausted,
+              {"3", "--max-sessions"});
+  ASSERT_TRUE(table_.Close(TestPrincipal(), sessions[1]->id()).ok());
+  const auto another = table_.Open(TestPrincipal(), 0, "");
   ASSERT_TRUE(another.ok());
   const std::vector<SessionRef> all = table_.All();
   ASSERT_EQ(all.size(), 3u);
@@ -78,15 +112,16 @@ TEST_F(SessionTableTest, SessionsHaveALimit) {
 }
 
 TEST_F(SessionTableTest, ClientNamesHaveALimit) {
-  EXPECT_TRUE(table_.Open(0, std::string(128, 'x')).ok());
-  ExpectError(table_.Open(0, std::string(129, 'x')), Code::kInvalidArgument, {"129", "128"});
+  EXPECT_TRUE(table_.Open(TestPrincipal(), 0, std::string(128, 'x')).ok());
+  ExpectError(table_.Open(TestPrincipal(), 0, std::string(129, 'x')), Code::kInvalidArgument,
+              {"129", "128"});
 }
 
 // With an engine, so that there is memory to free.
 using LeaseTest = EngineFixture;
 
 TEST_F(LeaseTest, WhenTheLeaseHasRunOutEverythingIsFreed) {
-  const SessionRef brief = *sessions_->Open(1, "brief");
+  const SessionRef brief = *sessions_->Open(TestPrincipal(), 1, "brief");
   ASSERT_TRUE(engine_
                   ->Run(brief, {.op = "ones",
                                 .output = 1,
@@ -96,14 +131,14 @@ TEST_F(LeaseTest, WhenTheLeaseHasRunOutEverythingIsFreed) {
   ASSERT_TRUE(Full(1, 2, 3).ok());
   EXPECT_TRUE(Eventually([&] { return brief->closed(); }));
   EXPECT_TRUE(Eventually([&] { return UsedBytes(1) == 0; }));
-  ExpectError(sessions_->Use(brief->id()), Code::kNotFound);
+  ExpectError(sessions_->Use(TestPrincipal(), brief->id()), Code::kNotFound);
   EXPECT_TRUE(Read(1).ok()) << "the other session has its lease still";
 }
 
 TEST_F(LeaseTest, ASessionInUseOutlivesItsLease) {
-  const SessionRef used = *sessions_->Open(1, "used");
-  const SessionRef unused = *sessions_->Open(2, "unused");
-  auto use = sessions_->Use(used->id());
+  const SessionRef used = *sessions_->Open(TestPrincipal(), 1, "used");
+  const SessionRef unused = *sessions_->Open(TestPrincipal(), 2, "unused");
+  auto use = sessions_->Use(TestPrincipal(), used->id());
   ASSERT_TRUE(use.ok());
   // The other one's end says that more time than the lease has gone by.
   ASSERT_TRUE(Eventually([&] { return unused->closed(); }));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tensord/tests/unit/engine/engine_fixture.h"
+#include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
 namespace {
@@ -16,7 +17,8 @@ constexpr Limits kLimits{.max_handles_per_session = 4, .max_waiting_calls_per_se
 
 class SessionTest : public testing::Test {
  protected:
-  SessionTest() : session_("id", 1, "test", std::chrono::seconds(60), kLimits, {}) {}
+  SessionTest()
+      : session_(TestPrincipal(), "id", 1, "test", std::chrono::seconds(60), kLimits, {}) {}
 
   static TensorRef Make(Handle handle) {
     return std::make_shared<Tensor>(handle, TensorSpec{DType::kInt64, {2}}, nullptr);

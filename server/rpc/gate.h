@@ -1,0 +1,143 @@
+// Who calls, and whether they may.
+#pragma once
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "tensord/common/mutex.h"
+#include "tensord/common/token_file.h"
+#include "tensord/server/rpc/certificates.h"
+#include "tensord/server/rpc/file_watch.h"
+#include "tensord/server/session/principal.h"
+
+namespace tensord::server {
+
+struct GateOptions {
+  std::string token_file;  // common/token_file.h; empty: no tokens are taken
+  TlsOptions tls;
+  // Calls from this machine need no credentials, though others do.
+  bool allow_anonymous_local = false;
+
+  // Whether anybody is asked who they are. Otherwise everybody is let in as the one anonymous
+  // principal: the server then listens where this machine alone reaches it, or was told otherwise.
+  bool authenticates() const { return !token_file.empty() || !tls.client_ca_file.empty(); }
+};
+
+class Gate;
+
+// A call's way through the gate, and a member of the call. Every call enters before anything that
+// it brings is looked at, and leaves when gRPC is done with it.
+class Admission {
+ public:
+  Admission() = default;
+  Admission(const Admission&) = delete;
+  Admission& operator=(const Admission&) = delete;
+
+  // UNAUTHENTICATED, in words that say what to do and repeat nothing of what was sent, where the
+  // caller is nobody. Where what it has shown ends before Leave() (a token expires, or is taken out
+  // of the file) `ended` is called once with the reason, from the gate's thread: it ends the call
+  // and doesn't wait for anything.
+  absl::Status Enter(Gate* gate, grpc::ServerContext* call,
+                     std::function<void(const absl::Status&)> ended);
+
+  // Whether `ended` may be called, once the call has entered.
+  bool may_end() const { return gate_ != nullptr; }
+
+  // Waits for `ended` where it is running; it won't from here on. True where it might have been.
+  bool Leave();
+
+  // Who calls; null where the call wasn't let in.
+  const PrincipalRef& principal() const { return pass_.principal; }
+
+ private:
+  friend class Gate;
+
+  // What somebody is let in by.
+  struct Pass {
+    PrincipalRef principal;
+    absl::Time expires = absl::InfiniteFuture();
+    bool by_token = false;
+    TokenHash token;          // where it is by one
+    std::string certificate;  // a chain in PEM; empty where it isn't by one
+  };
+
+  Gate* gate_ = nullptr;  // where it has to be told of an end
+  grpc::ServerContext* call_ = nullptr;
+  std::function<void(const absl::Status&)> ended_;
+  Pass pass_;
+  bool told_ = false;                              // the gate's, under its lock
+  std::chrono::steady_clock::time_point told_at_;  // likewise
+};
+
+// Knows the tokens and certificates, looks after changes of their files with a thread of its own,
+// and makes the principals. A bad file changes nothing, and is told on standard error. Thread-safe;
+// outlives the calls.
+class Gate {
+ public:
+  static absl::StatusOr<std::unique_ptr<Gate>> Make(const GateOptions& options);
+  ~Gate();
+
+  // For a listener on "HOST:PORT": TLS where it is configured. None on a Unix socket.
+  std::shared_ptr<grpc::ServerCredentials> CredentialsFor(absl::string_view address);
+
+  // Reads the files now.
+  void Reload();
+
+ private:
+  friend class Admission;
+  // What the files say. Immutable; a change makes another.
+  struct Files {
+    std::shared_ptr<const TokenFile> tokens;
+    std::shared_ptr<const Certificates> certificates;
+  };
+  using FilesRef = std::shared_ptr<const Files>;
+
+  explicit Gate(const GateOptions& options);
+
+  FilesRef files() const;
+  absl::StatusOr<Admission::Pass> Identify(const Files& files, const grpc::ServerContext& call);
+  absl::StatusOr<Admission::Pass> ByToken(const TokenFile& tokens, absl::string_view header);
+  absl::StatusOr<Admission::Pass> ByCertificate(const Certificates& certificates,
+                                                const std::string& chain);
+  absl::Status NobodyCalls() const;
+
+  // Whether who was let in by `pass` would be now: until when.
+  absl::StatusOr<absl::Time> Judge(const Files& files, const Admission::Pass& pass);
+  void Run();
+  void LoadTokens();
+  void LoadCertificates();
+  void TakeOver(Files files);
+  void EndThoseThatExpired();
+  void TellLocked(Admission* admission, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const GateOptions options_;
+  PrincipalTable principals_;
+  const PrincipalRef anonymous_;
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  FilesRef files_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<Admission*> inside_ ABSL_GUARDED_BY(mu_);  // those that may have to be told
+  bool reload_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  // The thread's.
+  FileWatch token_watch_;
+  FileWatch certificate_watch_;
+  std::thread thread_;
+};
+
+}  // namespace tensord::server

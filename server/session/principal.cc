@@ -1,0 +1,30 @@
+#include "tensord/server/session/principal.h"
+
+#include <algorithm>
+
+namespace tensord::server {
+
+PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
+  MutexLock lock(&mu_);
+  if (principals_.size() >= sweep_at_) SweepLocked();
+  std::weak_ptr<const Principal>& known = principals_[{kind, std::string(name)}];
+  PrincipalRef principal = known.lock();
+  if (principal == nullptr) {
+    principal = PrincipalRef(new Principal(kind, name));
+    known = principal;
+  }
+  return principal;
+}
+
+void PrincipalTable::SweepLocked() {
+  for (auto it = principals_.begin(); it != principals_.end();) {
+    if (it->second.expired()) {
+      principals_.erase(it++);
+    } else {
+      ++it;
+    }
+  }
+  sweep_at_ = std::max<size_t>(64, 2 * principals_.size());
+}
+
+}  // namespace tensord::server
