@@ -16,6 +16,22 @@
 
 namespace tensord {
 
+// How a connection is encrypted; files are PEM. Each that is left out comes from the environment
+// where it is set there.
+struct TlsOptions {
+  // Also where ca_file or cert_file is given. TENSORD_TLS=1.
+  bool use = false;
+  // The authorities that may have signed the server's certificate. TENSORD_TLS_CA; without it the
+  // system's.
+  std::string ca_file;
+  // Who we are, for servers that want a certificate. TENSORD_TLS_CERT, TENSORD_TLS_KEY.
+  std::string cert_file;
+  std::string key_file;
+  // The name that must be in the server's certificate, where it isn't the address's.
+  // TENSORD_TLS_SERVER_NAME.
+  std::string server_name;
+};
+
 struct ConnectOptions {
   // What this program calls itself in the server's log; at most 128 bytes.
   std::string client_name;
@@ -41,6 +57,14 @@ struct ConnectOptions {
   // this program, where both can; otherwise, or where TENSORD_SHARED_MEMORY=0 is set, over the
   // connection.
   bool shared_memory = true;
+  // Connections to Unix sockets aren't encrypted, whatever this says.
+  TlsOptions tls;
+  // Who we are, for servers that want a token: the token, or the file that holds it, which is read
+  // by Connect. TENSORD_TOKEN_FILE names one in the environment. A token is sent to this machine or
+  // over TLS: Connect fails with FAILED_PRECONDITION otherwise. It appears in no error, figure or
+  // trace.
+  std::string token;
+  std::string token_file;
 };
 
 // What a server says of itself.
@@ -107,7 +131,7 @@ class Client {
 
   // `address`: "host:port", or "unix:/path". Opens a session and learns the devices. UNAVAILABLE
   // naming the address where nobody answers in time, FAILED_PRECONDITION where the server speaks no
-  // protocol version that we do.
+  // protocol version that we do, UNAUTHENTICATED where it wants to know who we are.
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 

@@ -58,6 +58,10 @@ class Parser {
     } else if (result_.flags.Has("version")) {
       result_.action = Invocation::Action::kVersion;
     } else if (result_.command != nullptr) {
+      const std::string& operand = result_.command->operand;
+      if (!operand.empty() && !result_.flags.Has(operand)) {
+        return UsageError(absl::StrCat(result_.command->name, " needs a ", operand));
+      }
       result_.action = Invocation::Action::kRun;
     }
     return std::move(result_);
@@ -68,8 +72,14 @@ class Parser {
     if (arg == "--help" || arg == "-h") return absl::OkStatus();
     if (arg.size() > 1 && arg[0] == '-') return TakeFlag(arg);
     if (result_.command != nullptr) {
-      return UsageError(
-          absl::StrCat("\"", arg, "\": ", result_.command->name, " takes flags alone"));
+      const std::string& operand = result_.command->operand;
+      if (!operand.empty() && !result_.flags.Has(operand)) {
+        result_.flags.Set(operand, arg);
+        return absl::OkStatus();
+      }
+      return UsageError(absl::StrCat("\"", arg, "\": ", result_.command->name, " takes ",
+                                     operand.empty() ? "" : absl::StrCat("one ", operand, " and "),
+                                     "flags alone"));
     }
     if (arg == "help" && !help_word_) {
       help_word_ = true;

@@ -50,6 +50,9 @@ struct CommandSpec {
   std::string summary;      // one line, lower case, without a full stop
   std::string description;  // paragraphs, a line each
   std::vector<FlagSpec> flags;
+  // What must stand beside the flags, such as "NAME", found in Flags under that word; empty:
+  // nothing.
+  std::string operand = {};
   std::vector<Example> examples;
   // Returns the exit code. An error is printed by the caller: INVALID_ARGUMENT that is marked by
   // UsageError exits with 2, all others with 1.

@@ -1,14 +1,24 @@
 #include "tensord/client/cli/command.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace tensord::cli {
 
 absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name) {
-  absl::StatusOr<Client> client =
-      Client::Connect(context.server, {.client_name = absl::StrCat("tensorctl ", client_name)});
+  ConnectOptions options = context.connect;
+  options.client_name = absl::StrCat("tensorctl ", client_name);
+  absl::StatusOr<Client> client = Client::Connect(context.server, options);
   if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
   if (!absl::IsUnavailable(client.status())) return client;
+  // What speaking plainly to a server that expects TLS looks like, or the other way round, or a
+  // certificate that isn't trusted.
+  if (absl::StrContains(client.status().message(), "andshake") ||
+      absl::StrContains(client.status().message(), "Socket closed")) {
+    return absl::UnavailableError(absl::StrCat(
+        client.status().message(), "\nDoes the server speak TLS, and does an authority that we ",
+        "trust vouch for its name? See --tls-ca, --tls-server-name in \"tensorctl help\"."));
+  }
   return absl::UnavailableError(absl::StrCat(
       client.status().message(), "\nIs a server running there? To start one on this machine: ",
       "tensord\nTo use another: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));

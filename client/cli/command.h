@@ -15,7 +15,8 @@ namespace tensord::cli {
 // Lives as long as the command runs.
 struct CommandContext {
   Flags flags;
-  std::string server;  // address, as told by --server or the environment
+  std::string server;      // address, as told by --server or the environment
+  ConnectOptions connect;  // how to connect there: TLS and who we are
   std::ostream& out;
   std::ostream& err;
   Terminal out_terminal;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tensord/client/cli/text.h"
+#include "tensord/client/internal/credentials.h"
 
 namespace tensord::cli {
 namespace {
@@ -23,15 +24,20 @@ std::string Reason(absl::string_view message) {
 
 }  // namespace
 
-HealthAnswer AskHealth(const std::string& address, const std::string& service,
-                       absl::Duration timeout) {
+HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options,
+                       const std::string& service, absl::Duration timeout) {
+  const auto credentials = internal::Credentials::Load(address, options);
+  if (!credentials.ok()) {
+    return {Health::kRefused, std::string(credentials.status().message())};
+  }
   // Otherwise a channel would inherit the pause that an earlier one makes after a failure.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const auto channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  credentials->AddTo(&arguments);
+  const auto channel = grpc::CreateCustomChannel(address, credentials->channel(), arguments);
   const auto stub = health_v1::Health::NewStub(channel);
   grpc::ClientContext call;
+  credentials->AddTo(&call);
   call.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   health_v1::HealthCheckRequest request;
   request.set_service(service);
@@ -45,6 +51,8 @@ HealthAnswer AskHealth(const std::string& address, const std::string& service,
   switch (status.error_code()) {
     case grpc::StatusCode::NOT_FOUND:
       return {Health::kUnknownService, ""};
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return {Health::kRefused, Printable(status.error_message())};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {Health::kUnreachable, absl::StrCat("no answer within ", FormatElapsed(timeout))};
     case grpc::StatusCode::UNIMPLEMENTED:

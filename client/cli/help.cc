@@ -95,6 +95,7 @@ std::string CommandHelp(const CommandSpec& command, absl::Span<const FlagSpec> g
       absl::StrCat(terminal.Paint(Style::kBold, absl::StrCat("tensorctl ", command.name)), ": ",
                    command.summary, "\n\n", Text(terminal, command.description));
   absl::StrAppend(&out, Heading(terminal, "Usage"), "  tensorctl ", command.name,
+                  command.operand.empty() ? "" : " ", command.operand,
                   command.flags.empty() ? "" : " [FLAGS]", "\n");
   if (!command.flags.empty()) {
     absl::StrAppend(&out, Heading(terminal, "Flags"), FlagDefinitions(terminal, command.flags));

@@ -22,14 +22,22 @@ namespace {
 constexpr char kDefaultServer[] = "127.0.0.1:50051";
 
 std::vector<CommandSpec> AllCommands() {
-  return {DevicesCommand(), TensorsCommand(),  InfoCommand(),
-          HealthCommand(),  RunModelCommand(), TourCommand()};
+  return {DevicesCommand(),  TensorsCommand(), InfoCommand(), HealthCommand(),
+          RunModelCommand(), TourCommand(),    TokenCommand()};
 }
 
 std::vector<FlagSpec> GeneralFlags() {
   return {{"server", "ADDRESS",
            absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ",
                         kDefaultServer)},
+          {"token-file", "FILE", "who we are: a token; $TENSORD_TOKEN_FILE by default"},
+          {"tls", "", "encrypt, and trust the system's authorities; or TENSORD_TLS=1"},
+          {"tls-ca", "FILE", "encrypt, and trust these authorities; $TENSORD_TLS_CA by default"},
+          {"tls-cert", "FILE", "who we are: a certificate; $TENSORD_TLS_CERT by default"},
+          {"tls-key", "FILE", "the certificate's key; $TENSORD_TLS_KEY by default"},
+          {"tls-server-name", "NAME",
+           "the name in the server's certificate where it isn't the address's; "
+           "$TENSORD_TLS_SERVER_NAME by default"},
           {"help", "", "explain; after a command, that command"},
           {"version", "", "print the version of this program"}};
 }
@@ -38,6 +46,17 @@ std::string ServerAddress(const Flags& flags) {
   const char* from_environment = std::getenv("TENSORD_SERVER");
   const bool is_set = from_environment != nullptr && *from_environment != '\0';
   return flags.Get("server", is_set ? from_environment : kDefaultServer);
+}
+
+ConnectOptions HowToConnect(const Flags& flags) {
+  ConnectOptions options;
+  options.token_file = flags.Get("token-file", "");
+  options.tls = {.use = flags.Has("tls"),
+                 .ca_file = flags.Get("tls-ca", ""),
+                 .cert_file = flags.Get("tls-cert", ""),
+                 .key_file = flags.Get("tls-key", ""),
+                 .server_name = flags.Get("tls-server-name", "")};
+  return options;
 }
 
 int PrintError(const absl::Status& status, const Terminal& terminal) {
@@ -55,8 +74,10 @@ int PrintError(const absl::Status& status, const Terminal& terminal) {
 int RunCommand(const CommandSpec& command, Flags flags, const Terminal& out_terminal,
                const Terminal& err_terminal) {
   const std::string server = ServerAddress(flags);
+  const ConnectOptions connect = HowToConnect(flags);
   CommandContext context = {.flags = std::move(flags),
                             .server = server,
+                            .connect = connect,
                             .out = std::cout,
                             .err = std::cerr,
                             .out_terminal = out_terminal,
@@ -96,5 +117,6 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace tensord::cli
 
 int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
   return tensord::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

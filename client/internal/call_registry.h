@@ -3,7 +3,10 @@
 
 #include <grpcpp/client_context.h>
 
+#include <utility>
+
 #include "absl/container/flat_hash_map.h"
+#include "tensord/client/internal/credentials.h"
 #include "tensord/common/mutex.h"
 
 namespace tensord::internal {
@@ -11,10 +14,17 @@ namespace tensord::internal {
 // Thread-safe.
 class CallRegistry {
  public:
-  // A call's context, registered for as long as this object lives.
+  explicit CallRegistry(Credentials credentials) : credentials_(std::move(credentials)) {}
+
+  const Credentials& credentials() const { return credentials_; }
+
+  // A call's context, with credentials, registered for as long as this object lives.
   class Call {
    public:
-    explicit Call(CallRegistry* registry) : registry_(registry) { registry_->Add(&context_); }
+    explicit Call(CallRegistry* registry) : registry_(registry) {
+      registry_->credentials_.AddTo(&context_);
+      registry_->Add(&context_);
+    }
     ~Call() { registry_->Remove(&context_); }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -59,6 +69,7 @@ class CallRegistry {
     contexts_[context] = under_way;
   }
 
+  const Credentials credentials_;
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   // The calls, and whether each is under way.

@@ -1,7 +1,6 @@
 #include "tensord/client/internal/connection.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include <algorithm>
 #include <climits>
@@ -22,7 +21,8 @@ int Milliseconds(absl::Duration duration) {
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           const ConnectOptions& options) {
+                                           const ConnectOptions& options,
+                                           const Credentials& credentials) {
   grpc::ChannelArguments args;
   // Otherwise channels to one address share one connection.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -37,7 +37,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectPauseMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+  credentials.AddTo(&args);
+  return grpc::CreateCustomChannel(address, credentials.channel(), args);
 }
 
 }  // namespace
@@ -57,15 +58,17 @@ absl::Status CheckAddress(absl::string_view address) {
       absl::StrCat("address \"", address, "\" is neither \"host:port\" nor \"unix:/path\""));
 }
 
-Session::Connection::Connection(const std::string& address, const ConnectOptions& options)
-    : question_channel(MakeChannel(address, options)),
-      command_channel(MakeChannel(address, options)),
-      bulk_channel(MakeChannel(address, options)),
+Session::Connection::Connection(const std::string& address, const ConnectOptions& options,
+                                const Credentials& credentials)
+    : question_channel(MakeChannel(address, options, credentials)),
+      command_channel(MakeChannel(address, options, credentials)),
+      bulk_channel(MakeChannel(address, options, credentials)),
       stub(v1::TensorService::NewStub(question_channel)),
       command_stub(command_channel),
       bulk_stub(bulk_channel),
       queue(std::max<int64_t>(options.max_pending_commands, 1),
             std::max<int64_t>(options.max_pending_bytes, 1), &counters),
+      calls(credentials),
       shared_memory(bulk_channel, &calls) {}
 
 }  // namespace tensord::internal

@@ -13,6 +13,7 @@
 #include "tensord/client/internal/call_registry.h"
 #include "tensord/client/internal/command_queue.h"
 #include "tensord/client/internal/counters.h"
+#include "tensord/client/internal/credentials.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/shared_memory.h"
@@ -25,7 +26,8 @@ namespace tensord::internal {
 absl::Status CheckAddress(absl::string_view address);
 
 struct Session::Connection {
-  Connection(const std::string& address, const ConnectOptions& options);
+  Connection(const std::string& address, const ConnectOptions& options,
+             const Credentials& credentials);
 
   // Bulk data has a connection of its own, so that commands don't queue behind it, and so have
   // questions: on the server, a connection wakes up every thread that has served a call on it.

@@ -57,16 +57,17 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
     return absl::InvalidArgumentError(
         absl::StrCat("client_name is longer than ", kMaxClientNameBytes, " bytes"));
   }
+  TENSORD_ASSIGN_OR_RETURN(const Credentials credentials, Credentials::Load(address, options));
   std::shared_ptr<Session> session(
-      new Session(address, std::make_unique<Connection>(address, options)));
+      new Session(address, std::make_unique<Connection>(address, options, credentials)));
   TENSORD_RETURN_IF_ERROR(session->Greet(options));
   Connection& c = *session->connection_;
   const absl::Duration reconnect = options.reconnect_timeout == absl::ZeroDuration()
                                        ? session->lease_
                                        : options.reconnect_timeout;
   c.stream = std::make_unique<Stream>(
-      &c.command_stub, Stream::Options{address, session->id_, options.spin, reconnect}, &c.queue,
-      &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
+      &c.command_stub, Stream::Options{address, session->id_, credentials, options.spin, reconnect},
+      &c.queue, &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
   c.queue.set_on_full([&c] { c.stream->Help(); });
   return session;
 }
@@ -266,9 +267,9 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
   if (shared.has_value()) {
     written = *shared;
   } else {
-    written = internal::Upload(&connection_->bulk_stub, &connection_->calls,
-                               /*wait_for_ready=*/false, write, data, /*offset=*/0,
-                               options.progress);
+    written =
+        internal::Upload(&connection_->bulk_stub, &connection_->calls,
+                         /*wait_for_ready=*/false, write, data, /*offset=*/0, options.progress);
   }
   const absl::Status status = Outcome(FinishUpload(write, data, options, std::move(written)));
   if (status.ok()) {
@@ -440,6 +441,7 @@ void Session::Close() {
   if (id_.empty()) return;
 
   grpc::ClientContext context;
+  connection_->calls.credentials().AddTo(&context);
   context.set_deadline(absl::ToChronoTime(absl::Now() + kCloseTimeout));
   v1::CloseSessionRequest request;
   request.set_session(id_);

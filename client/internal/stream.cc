@@ -72,6 +72,7 @@ void Stream::Stop() {
 
 void Stream::Start() {
   auto call = std::make_unique<Call>();
+  options_.credentials.AddTo(&call->context);
   call->wire = stub_->PrepareCall(&call->context, kMethod, &events_);
   MutexLock lock(&mu_);
   retry_.reset();

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "tensord/client/internal/command_queue.h"
 #include "tensord/client/internal/counters.h"
+#include "tensord/client/internal/credentials.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/common/mutex.h"
 
@@ -38,6 +39,7 @@ class Stream {
   struct Options {
     std::string address;
     std::string session;
+    Credentials credentials;
     // How long a waiting thread looks for its answer without going to sleep.
     absl::Duration spin;
     // How long to try to come back to a server that can't be reached.

@@ -68,12 +68,14 @@ std::string FirstProperty(const grpc::AuthContext& context, const char* name) {
   return values.empty() ? "" : std::string(values[0].data(), values[0].size());
 }
 
-// The certificates that the client has shown in its handshake, in PEM; empty: none.
+// The certificates that the client has shown in its handshake, in PEM, its own first; empty: none.
 std::string PeerCertificates(const grpc::ServerContext& call) {
   const std::shared_ptr<const grpc::AuthContext> context = call.auth_context();
   if (context == nullptr) return "";
-  std::string chain = FirstProperty(*context, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME);
-  return chain.empty() ? FirstProperty(*context, GRPC_X509_PEM_CERT_PROPERTY_NAME) : chain;
+  const std::string own = FirstProperty(*context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (own.empty()) return "";
+  // On this side of a connection OpenSSL leaves the client's own certificate out of the chain.
+  return absl::StrCat(own, "\n", FirstProperty(*context, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));
 }
 
 void WarnOfReadableKey(const TlsOptions& tls) {

@@ -42,6 +42,7 @@ class Gate;
 class Admission {
  public:
   Admission() = default;
+  ~Admission() { Leave(); }
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 

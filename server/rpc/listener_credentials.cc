@@ -32,9 +32,10 @@ grpc_ssl_certificate_config_reload_status TlsListenerCredentials::Fetch(
   if (current == credentials->given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair = {.private_key = current->key_pem().c_str(),
                                            .cert_chain = current->chain_pem().c_str()};
+  // gRPC insists on authorities here; where clients aren't asked, they are for nothing.
   const bool asks_clients = !current->client_ca_pem().empty();
-  *config = grpc_ssl_server_certificate_config_create(
-      asks_clients ? current->client_ca_pem().c_str() : nullptr, &pair, 1);
+  const std::string& authorities = asks_clients ? current->client_ca_pem() : current->chain_pem();
+  *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
   credentials->given_ = std::move(current);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }

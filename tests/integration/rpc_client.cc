@@ -15,15 +15,23 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-void SetDeadline(grpc::ClientContext& context, double seconds) {
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+// What every call has.
+struct CallSettings {
+  double deadline_seconds;
+  std::string token;
+};
+
+void Prepare(grpc::ClientContext& context, const CallSettings& settings) {
+  context.set_deadline(
+      std::chrono::system_clock::now() +
+      std::chrono::milliseconds(static_cast<int64_t>(settings.deadline_seconds * 1000)));
+  if (!settings.token.empty()) context.AddMetadata("authorization", "Bearer " + settings.token);
 }
 
 class WriteCallImpl : public WriteCall {
  public:
-  WriteCallImpl(v1::TensorService::Stub& stub, double deadline_seconds) {
-    SetDeadline(context_, deadline_seconds);
+  WriteCallImpl(v1::TensorService::Stub& stub, const CallSettings& settings) {
+    Prepare(context_, settings);
     writer_ = stub.Write(&context_, &response_);
   }
   bool Send(const v1::WriteRequest& message) override { return writer_->Write(message); }
@@ -47,8 +55,8 @@ class WriteCallImpl : public WriteCall {
 class ReadCallImpl : public ReadCall {
  public:
   ReadCallImpl(v1::TensorService::Stub& stub, const v1::ReadRequest& request,
-               double deadline_seconds) {
-    SetDeadline(context_, deadline_seconds);
+               const CallSettings& settings) {
+    Prepare(context_, settings);
     reader_ = stub.Read(&context_, request);
   }
   std::optional<v1::ReadResponse> Next() override {
@@ -69,8 +77,8 @@ template <typename Call, typename Request, typename Response>
 class StreamCallImpl : public Call {
  public:
   template <typename Start>
-  StreamCallImpl(const Start& start, double deadline_seconds) {
-    SetDeadline(context_, deadline_seconds);
+  StreamCallImpl(const Start& start, const CallSettings& settings) {
+    Prepare(context_, settings);
     stream_ = start(&context_);
   }
   ~StreamCallImpl() override { context_.TryCancel(); }
@@ -110,12 +118,13 @@ struct RpcClient::Connection {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::TensorService::Stub> stub;
   std::unique_ptr<grpc::GenericStub> generic;
+  std::string token;
 
   // A unary call of any method, on a completion queue of its own.
   grpc::Status CallAny(const std::string& method, const std::string& bytes, std::string* response,
                        double deadline_seconds) {
     grpc::ClientContext context;
-    SetDeadline(context, deadline_seconds);
+    Prepare(context, {deadline_seconds, token});
     grpc::CompletionQueue queue;
     grpc::ByteBuffer answer;
     grpc::Status status;
@@ -130,13 +139,18 @@ struct RpcClient::Connection {
   }
 };
 
-RpcClient::RpcClient(const std::string& address) : connection_(new Connection) {
+RpcClient::RpcClient(const std::string& address, RpcCredentials credentials)
+    : connection_(new Connection) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   // Channels to one address would share a connection otherwise.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  connection_->channel =
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  std::shared_ptr<grpc::ChannelCredentials> channel = grpc::InsecureChannelCredentials();
+  if (!credentials.ca_pem.empty()) {
+    channel = grpc::SslCredentials({credentials.ca_pem, credentials.key_pem, credentials.cert_pem});
+  }
+  connection_->token = std::move(credentials.token);
+  connection_->channel = grpc::CreateCustomChannel(address, channel, arguments);
   connection_->stub = v1::TensorService::NewStub(connection_->channel);
   connection_->generic = std::make_unique<grpc::GenericStub>(connection_->channel);
 }
@@ -161,25 +175,27 @@ absl::Status RpcClient::CallRaw(const std::string& method, const std::string& by
 }
 
 std::unique_ptr<WriteCall> RpcClient::Write() {
-  return std::make_unique<WriteCallImpl>(*connection_->stub, deadline_seconds_);
+  return std::make_unique<WriteCallImpl>(*connection_->stub,
+                                         CallSettings{deadline_seconds_, connection_->token});
 }
 
 std::unique_ptr<ReadCall> RpcClient::Read(const v1::ReadRequest& request) {
-  return std::make_unique<ReadCallImpl>(*connection_->stub, request, deadline_seconds_);
+  return std::make_unique<ReadCallImpl>(*connection_->stub, request,
+                                        CallSettings{deadline_seconds_, connection_->token});
 }
 
 std::unique_ptr<StreamCall> RpcClient::SessionStream() {
   return std::make_unique<
       StreamCallImpl<StreamCall, v1::SessionStreamRequest, v1::SessionStreamResponse>>(
       [this](grpc::ClientContext* context) { return connection_->stub->SessionStream(context); },
-      deadline_seconds_);
+      CallSettings{deadline_seconds_, connection_->token});
 }
 
 std::unique_ptr<SharedMemoryCall> RpcClient::SharedMemory() {
   return std::make_unique<
       StreamCallImpl<SharedMemoryCall, v1::SharedMemoryRequest, v1::SharedMemoryResponse>>(
       [this](grpc::ClientContext* context) { return connection_->stub->SharedMemory(context); },
-      deadline_seconds_);
+      CallSettings{deadline_seconds_, connection_->token});
 }
 
 absl::StatusOr<std::string> RpcClient::Health(const std::string& service) {
@@ -195,6 +211,33 @@ absl::StatusOr<std::string> RpcClient::Health(const std::string& service) {
   constexpr const char* kNames[] = {"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"};
   const unsigned number = response.size() == 2 ? static_cast<unsigned char>(response[1]) : 0;
   return kNames[number & 3];
+}
+
+absl::Status RpcClient::CallAnyKind(const std::string& path, const std::string& bytes) {
+  grpc::ClientContext context;
+  Prepare(context, {deadline_seconds_, connection_->token});
+  grpc::CompletionQueue queue;
+  const auto call = connection_->generic->PrepareCall(&context, path, &queue);
+  // Whatever has been begun, on to its end; whether it went well is for Finish to say.
+  const auto await = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return ok;
+  };
+  call->StartCall(nullptr);
+  if (await()) {
+    call->WriteLast(ToByteBuffer(bytes), grpc::WriteOptions(), nullptr);
+    await();
+  }
+  grpc::ByteBuffer answer;
+  do {
+    call->Read(&answer, nullptr);
+  } while (await());
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  await();
+  return ToAbsl(status);
 }
 
 bool RpcClient::HasReflection() {

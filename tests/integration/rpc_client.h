@@ -62,9 +62,17 @@ class SharedMemoryCall {
   virtual void Cancel() = 0;
 };
 
+// Who a client is, and how it connects.
+struct RpcCredentials {
+  std::string token;
+  std::string ca_pem;  // TLS where this is set
+  std::string cert_pem;
+  std::string key_pem;
+};
+
 class RpcClient {
  public:
-  explicit RpcClient(const std::string& address);
+  explicit RpcClient(const std::string& address, RpcCredentials credentials = {});
   ~RpcClient();
 
   // `deadline_seconds` for each call from now on; 60 to begin with.
@@ -90,6 +98,9 @@ class RpcClient {
 
   // The health service's word for a service: "SERVING", "NOT_SERVING"; NOT_FOUND as it comes.
   absl::StatusOr<std::string> Health(const std::string& service);
+
+  // Any method, "/package.Service/Method", of any kind: sends one message, reads to the end.
+  absl::Status CallAnyKind(const std::string& path, const std::string& bytes);
 
   // Whether the server has the reflection service.
   bool HasReflection();

@@ -11,5 +11,6 @@ CommandSpec InfoCommand();
 CommandSpec HealthCommand();
 CommandSpec RunModelCommand();
 CommandSpec TourCommand();
+CommandSpec TokenCommand();
 
 }  // namespace tensord::cli

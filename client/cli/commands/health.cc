@@ -19,15 +19,17 @@ constexpr double kMaxSeconds = 86400;
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 // Asks until the server serves or `wait` has passed; at least once.
-HealthAnswer AskUntilServing(const std::string& server, const std::string& service,
+HealthAnswer AskUntilServing(const CommandContext& context, const std::string& service,
                              absl::Duration timeout, absl::Duration wait) {
   const absl::Time end = absl::Now() + wait;
   while (true) {
     const absl::Duration left = end - absl::Now();
     HealthAnswer answer = AskHealth(
-        server, service,
+        context.server, context.connect, service,
         wait > absl::ZeroDuration() ? std::min(timeout, std::max(left, kPause)) : timeout);
-    if (answer.health == Health::kServing || absl::Now() + kPause >= end) return answer;
+    if (answer.health == Health::kServing || answer.health == Health::kRefused ||
+        absl::Now() + kPause >= end)
+      return answer;
     absl::SleepFor(kPause);
   }
 }
@@ -45,6 +47,9 @@ int Report(std::ostream& out, const HealthAnswer& answer, const std::string& ser
     case Health::kUnknownService:
       out << subject << "no such device\n";
       return 1;
+    case Health::kRefused:
+      out << subject << "refused: " << answer.reason << "\n";
+      return 2;
     case Health::kUnreachable:
       break;
   }
@@ -63,7 +68,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
     service = device->ToString();
   }
   const HealthAnswer answer =
-      AskUntilServing(context.server, service, absl::Seconds(timeout), absl::Seconds(wait));
+      AskUntilServing(context, service, absl::Seconds(timeout), absl::Seconds(wait));
   return Report(context.out, answer, service, context.server);
 }
 
@@ -75,7 +80,9 @@ CommandSpec HealthCommand() {
       .summary = "whether a server, or a device of it, is fit to be used",
       .description =
           "Asks the standard gRPC health service and prints one line. Exit status: 0 serving; 1 "
-          "not serving (the server is draining, or has no such device); 2 unreachable.",
+          "not serving (the server is draining, or has no such device); 2 unreachable, or it "
+          "doesn't tell us. Of "
+          "the server as a whole everybody may ask, of a device whoever may use it.",
       .flags = {{"device", "NAME", "ask for this device instead of the whole server"},
                 {"timeout", "SECONDS", "how long one question may take; 3 by default"},
                 {"wait", "SECONDS",

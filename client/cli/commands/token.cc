@@ -1,0 +1,106 @@
+// tensorctl token: makes a token for a server's token file.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ostream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tensord/client/cli/command.h"
+#include "tensord/client/cli/commands/commands.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/common/token_file.h"
+
+namespace tensord::cli {
+namespace {
+
+// "30d", "12h" from now; or a time as the file says it.
+absl::StatusOr<absl::Time> ParseEnd(const std::string& text) {
+  if (text.empty()) return absl::InfiniteFuture();
+  std::string span = text;
+  int64_t factor = 1;
+  if (span.back() == 'd') {
+    span.back() = 'h';
+    factor = 24;
+  }
+  absl::Duration duration;
+  absl::Time end;
+  if (absl::ParseDuration(span, &duration) && duration > absl::ZeroDuration()) {
+    end = absl::Now() + factor * duration;
+  } else {
+    const absl::StatusOr<absl::Time> parsed = ParseTokenEnd(text);
+    if (!parsed.ok()) {
+      return UsageError(
+          "--expires takes a span such as 30d or 12h, a time such as 2027-01-31T00:00:00Z, or "
+          "seconds since 1970");
+    }
+    end = *parsed;
+  }
+  if (end <= absl::Now()) return UsageError("--expires lies in the past");
+  return end;
+}
+
+// Whole or not at all, also where the file has no end of line at its end; others needn't read it.
+absl::Status AppendLine(const std::string& path, const std::string& line) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't write ", path));
+  char last = '\n';
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (size > 0 && pread(fd, &last, 1, size - 1) != 1) last = '\n';
+  const std::string text = absl::StrCat(last == '\n' ? "" : "\n", line, "\n");
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (close(fd) != 0 || !written) {
+    return absl::DataLossError(absl::StrCat("can't write all of the line to ", path));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Run(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const absl::Time end, ParseEnd(context.flags.Get("expires", "")));
+  const std::string token = NewToken();
+  const absl::StatusOr<std::string> line =
+      TokenLine(context.flags.Get("NAME", ""), HashToken(token), end);
+  if (!line.ok()) return UsageError(line.status().message());
+  if (context.flags.Has("add")) {
+    const std::string path = context.flags.Get("add", "");
+    TENSORD_RETURN_IF_ERROR(AppendLine(path, *line));
+    context.err << "added to " << path << ": " << *line << "\n";
+    context.out << token << "\n";
+  } else {
+    context.out << "The token, shown this once, for who is to have it:\n\n"
+                << token << "\n\nThe line for the file that tensord --token-file names:\n\n"
+                << *line << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+CommandSpec TokenCommand() {
+  return {
+      .name = "token",
+      .summary = "makes a token, and the line by which a server knows it",
+      .description =
+          "Makes a bearer token for NAME, prints it once, and prints the line for the server's "
+          "token file, which holds its hash alone. Several tokens may have one name: a new one "
+          "replaces an old one without a pause. Whoever has a token reaches what the name's "
+          "sessions hold. A running server reads the file when it changes: to revoke a token, "
+          "delete its line. Asks no server.",
+      .flags = {{"expires", "WHEN",
+                 "when it ends: in 30d or 12h, or at 2027-01-31T00:00:00Z; never by default"},
+                {"add", "FILE", "add the line to this file, and print the token alone"}},
+      .operand = "NAME",
+      .examples =
+          {{"tensorctl token alice --expires 30d", "For thirty days."},
+           {"tensorctl token alice --add tokens > alice.token",
+            "The hash into tokens, for tensord --token-file; the token into alice.token, for "
+            "tensorctl --token-file."}},
+      .run = Run,
+  };
+}
+
+}  // namespace tensord::cli

@@ -1,0 +1,119 @@
+#include "tensord/client/internal/credentials.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "tensord/common/address.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+namespace {
+
+constexpr size_t kMaxTokenBytes = 256;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string Or(const std::string& option, const char* variable) {
+  return option.empty() ? Environment(variable) : option;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  if (in) out << in.rdbuf();
+  std::string text = out.str();
+  if (text.empty()) {
+    return absl::NotFoundError(absl::StrCat(path, " can't be read, or is empty"));
+  }
+  return text;
+}
+
+// A file in PEM with one of these words in it.
+absl::StatusOr<std::string> ReadPem(const std::string& path, absl::string_view word) {
+  TENSORD_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  if (absl::StrContains(text, word)) return text;
+  return absl::InvalidArgumentError(absl::StrCat(path, " holds no ", word, " in PEM"));
+}
+
+TlsOptions WithEnvironment(TlsOptions tls) {
+  tls.ca_file = Or(tls.ca_file, "TENSORD_TLS_CA");
+  tls.cert_file = Or(tls.cert_file, "TENSORD_TLS_CERT");
+  tls.key_file = Or(tls.key_file, "TENSORD_TLS_KEY");
+  tls.server_name = Or(tls.server_name, "TENSORD_TLS_SERVER_NAME");
+  tls.use = tls.use || Environment("TENSORD_TLS") == "1" || !tls.ca_file.empty() ||
+            !tls.cert_file.empty();
+  return tls;
+}
+
+// What comes of it is sent as it is: nothing that could end the header.
+absl::Status CheckToken(absl::string_view token) {
+  const bool good = !token.empty() && token.size() <= kMaxTokenBytes &&
+                    std::all_of(token.begin(), token.end(),
+                                [](unsigned char c) { return absl::ascii_isgraph(c); });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("what was given is no token: one word of at most ",
+                                                 kMaxTokenBytes, " characters is"));
+}
+
+absl::StatusOr<std::string> FindToken(const ConnectOptions& options) {
+  if (!options.token.empty()) return options.token;
+  const std::string path = Or(options.token_file, "TENSORD_TOKEN_FILE");
+  if (path.empty()) return "";
+  TENSORD_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return std::string(absl::StripAsciiWhitespace(text));
+}
+
+}  // namespace
+
+absl::StatusOr<Credentials> Credentials::Load(const std::string& address,
+                                              const ConnectOptions& options) {
+  Credentials credentials;
+  const TlsOptions tls = WithEnvironment(options.tls);
+  // The server speaks no TLS on Unix sockets.
+  credentials.use_tls_ = tls.use && !absl::StartsWith(address, "unix:");
+  if (credentials.use_tls_) {
+    if (tls.cert_file.empty() != tls.key_file.empty()) {
+      return absl::InvalidArgumentError("a certificate and its key go together: give both files");
+    }
+    if (!tls.ca_file.empty()) {
+      TENSORD_ASSIGN_OR_RETURN(credentials.tls_.pem_root_certs,
+                               ReadPem(tls.ca_file, "CERTIFICATE"));
+    }
+    if (!tls.cert_file.empty()) {
+      TENSORD_ASSIGN_OR_RETURN(credentials.tls_.pem_cert_chain,
+                               ReadPem(tls.cert_file, "CERTIFICATE"));
+      TENSORD_ASSIGN_OR_RETURN(credentials.tls_.pem_private_key,
+                               ReadPem(tls.key_file, "PRIVATE KEY"));
+    }
+    credentials.server_name_ = tls.server_name;
+  }
+  TENSORD_ASSIGN_OR_RETURN(const std::string token, FindToken(options));
+  if (token.empty()) return credentials;
+  TENSORD_RETURN_IF_ERROR(CheckToken(token));
+  if (!credentials.use_tls_ && !IsLocalAddress(address)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a token isn't sent unencrypted over the network, where whoever listens could use it, and ",
+        address, " isn't this machine: use TLS (ConnectOptions::tls, TENSORD_TLS_CA)"));
+  }
+  credentials.authorization_ = absl::StrCat("Bearer ", token);
+  return credentials;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials::channel() const {
+  return use_tls_ ? grpc::SslCredentials(tls_) : grpc::InsecureChannelCredentials();
+}
+
+void Credentials::AddTo(grpc::ChannelArguments* arguments) const {
+  if (use_tls_ && !server_name_.empty()) arguments->SetSslTargetNameOverride(server_name_);
+}
+
+}  // namespace tensord::internal

@@ -1,0 +1,55 @@
+// A daemon that asks who calls, and files of a test's own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tensord/common/token_file.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/test_certificates.h"
+
+namespace tensord::integration {
+
+class IdentityFixture : public testing::Test {
+ protected:
+  // A line of the token file.
+  static std::string Line(const std::string& name, const std::string& token,
+                          absl::Time expires = absl::InfiniteFuture()) {
+    return *TokenLine(name, HashToken(token), expires) + "\n";
+  }
+
+  void StartDaemon(std::vector<std::string> flags) {
+    flags.push_back("--devices=cpu=1GiB,cpu=64MiB");
+    auto daemon = DaemonProcess::Start(flags);
+    if (!daemon.ok()) GTEST_FAIL() << daemon.status();
+    daemon_ = *std::move(daemon);
+  }
+
+  void TearDown() override {
+    if (daemon_ == nullptr) return;
+    EXPECT_TRUE(daemon_->running()) << daemon_->Output();
+    const auto exit_code = daemon_->Terminate();
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  }
+
+  // What a caller with this token is answered.
+  absl::Status Ask(const std::string& token) {
+    RpcClient client(daemon_->address(), {.token = token});
+    return ListDevices(client).status();
+  }
+
+  // Waits until the daemon has said this on standard error.
+  bool Says(const std::string& words) {
+    return Eventually([&] { return daemon_->Output().find(words) != std::string::npos; });
+  }
+
+  TestFolder folder_;
+  std::unique_ptr<DaemonProcess> daemon_;
+};
+
+}  // namespace tensord::integration

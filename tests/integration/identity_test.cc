@@ -1,0 +1,364 @@
+// Who may call what: every method of the service with every kind of credentials, and what happens
+// to calls and sessions whose token ends.
+#include <grpcpp/create_channel.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "absl/strings/match.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tensord/tests/integration/identity_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::HasSubstr;
+using testing::Not;
+
+// Tokens are what their holders were given; any string will do.
+constexpr char kAlice[] = "alice-token";
+constexpr char kBob[] = "bob-token";
+constexpr char kExpired[] = "expired-token";
+constexpr char kRevoked[] = "revoked-token";
+constexpr char kUnknown[] = "unknown-token";
+
+class TokenTest : public IdentityFixture {
+ protected:
+  void SetUp() override {
+    WriteTokens(Line("revoked", kRevoked));
+    StartDaemon({"--token-file=" + folder_.File("tokens")});
+  }
+
+  // Alice's and Bob's, one that has expired, and more.
+  void WriteTokens(const std::string& more) {
+    folder_.Write("tokens",
+                  absl::StrCat("# for tests\n\n", Line("alice", kAlice), Line("bob", kBob),
+                               Line("alice", kExpired, absl::Now() - absl::Seconds(1)), more));
+  }
+
+  // Takes a token out of the file, and waits until it is known no more.
+  void Revoke(const std::string& token, const std::string& left = "") {
+    ASSERT_TRUE(Ask(token).ok());
+    WriteTokens(left);
+    ASSERT_TRUE(Eventually([&] { return absl::IsUnauthenticated(Ask(token)); }));
+  }
+};
+
+// Puts a session's id where the request, or the part of it that a stream begins with, has a place
+// for it. False where it has none.
+bool SetSession(google::protobuf::Message* message, const std::string& session) {
+  const auto* descriptor = message->GetDescriptor();
+  const auto* field = descriptor->FindFieldByName("session");
+  if (field != nullptr && field->type() == google::protobuf::FieldDescriptor::TYPE_STRING) {
+    message->GetReflection()->SetString(message, field, session);
+    return true;
+  }
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* part = descriptor->field(i);
+    const bool fits = part->message_type() != nullptr && !part->is_repeated() &&
+                      part->message_type()->FindFieldByName("session") != nullptr;
+    if (fits) {
+      return SetSession(message->GetReflection()->MutableMessage(message, part), session);
+    }
+  }
+  return false;
+}
+
+// A call of any method with a session's id. `has_session`: whether there is a place for it.
+absl::Status CallMethod(RpcClient& client, const google::protobuf::MethodDescriptor& method,
+                        const std::string& session, bool* has_session = nullptr) {
+  const std::unique_ptr<google::protobuf::Message> request(
+      google::protobuf::MessageFactory::generated_factory()
+          ->GetPrototype(method.input_type())
+          ->New());
+  const bool has = SetSession(request.get(), session);
+  if (has_session != nullptr) *has_session = has;
+  return client.CallAnyKind(absl::StrCat("/", method.service()->full_name(), "/", method.name()),
+                            request->SerializeAsString());
+}
+
+std::vector<const google::protobuf::MethodDescriptor*> AllMethods() {
+  std::vector<const google::protobuf::MethodDescriptor*> methods;
+  const auto* service = v1::ServerInfo::descriptor()->file()->FindServiceByName("TensorService");
+  for (int i = 0; i < service->method_count(); ++i) methods.push_back(service->method(i));
+  return methods;
+}
+
+TEST_F(TokenTest, EveryMethodRefusesWhoIsNobody) {
+  ASSERT_GE(AllMethods().size(), 19u);
+  Revoke(kRevoked);
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  const RpcSession session(alice);
+  ASSERT_FALSE(session.id().empty());
+  for (const char* token : {"", kUnknown, kExpired, kRevoked}) {
+    RpcClient nobody(daemon_->address(), {.token = token});
+    for (const auto* method : AllMethods()) {
+      const absl::Status status = CallMethod(nobody, *method, session.id());
+      ExpectError(status, Code::kUnauthenticated, {"token"});
+      EXPECT_TRUE(*token == 0 || !absl::StrContains(status.message(), token))
+          << method->name() << " repeats the secret";
+    }
+  }
+}
+
+TEST_F(TokenTest, EveryMethodKnowsNothingOfAnothersSession) {
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  RpcClient bob(daemon_->address(), {.token = kBob});
+  const absl::Status never = RpcSession(bob)
+                                 .client()
+                                 .Call<v1::Tensor>("GetTensor",
+                                                   [] {
+                                                     v1::GetTensorRequest request;
+                                                     request.set_session(std::string(32, '0'));
+                                                     return request;
+                                                   }())
+                                 .status();
+  ASSERT_EQ(never.code(), Code::kNotFound);
+  int with_session = 0;
+  for (const auto* method : AllMethods()) {
+    const RpcSession session(alice);
+    ASSERT_FALSE(session.id().empty());
+    bool has_session = false;
+    const absl::Status status = CallMethod(bob, *method, session.id(), &has_session);
+    if (!has_session) {
+      EXPECT_TRUE(status.ok()) << method->name() << ": " << status;
+      continue;
+    }
+    ++with_session;
+    EXPECT_EQ(status, never) << method->name();
+    EXPECT_NE(CallMethod(alice, *method, session.id()), never) << method->name();
+  }
+  EXPECT_EQ(with_session, static_cast<int>(AllMethods().size()) - 4) << "with a session's id";
+}
+
+TEST_F(TokenTest, EverybodySeesTheirOwn) {
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  RpcClient bob(daemon_->address(), {.token = kBob});
+  RpcSession hers(alice);
+  RpcSession his(bob);
+  ASSERT_TRUE(hers.CreateFloats(1, {1, 2}).ok());
+  ASSERT_TRUE(his.CreateFloats(2, {3}).ok());
+  ExpectError(his.ReadFloats(1), Code::kNotFound, {"no tensor 1"});
+  for (auto* session : {&hers, &his}) {
+    v1::ListTensorsRequest request;
+    request.set_session("-");
+    const auto listed = session->client().Call<v1::ListTensorsResponse>("ListTensors", request);
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    ASSERT_EQ(listed->tensors_size(), 1);
+    EXPECT_EQ(listed->tensors(0).handle(), session == &hers ? 1u : 2u);
+  }
+}
+
+TEST_F(TokenTest, TwoTokensOfOneNameAreOnePrincipal) {
+  WriteTokens(Line("alice", "another"));
+  ASSERT_TRUE(Eventually([&] { return Ask("another").ok(); }));
+  RpcClient first(daemon_->address(), {.token = kAlice});
+  RpcClient second(daemon_->address(), {.token = "another"});
+  RpcSession session(first);
+  ASSERT_TRUE(session.CreateFloats(1, {1}).ok());
+  v1::ReadTensorRequest request;
+  request.set_session(session.id());
+  request.set_handle(1);
+  EXPECT_TRUE(second.Call<v1::ReadTensorResponse>("ReadTensor", request).ok());
+}
+
+TEST_F(TokenTest, StrangeHeadersAreRefused) {
+  for (const std::string& header :
+       {std::string("Bearer"), std::string("Basic YTpi"), std::string("Bearer "),
+        std::string("Bearer ") + std::string(4000, 'x')}) {
+    const auto channel =
+        grpc::CreateChannel(daemon_->address(), grpc::InsecureChannelCredentials());
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", header);
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service("cpu:0");
+    grpc::health::v1::HealthCheckResponse response;
+    const auto status =
+        grpc::health::v1::Health::NewStub(channel)->Check(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << header;
+  }
+}
+
+TEST_F(TokenTest, ProbesNeedNoTokenAndLearnNothingElse) {
+  RpcClient nobody(daemon_->address());
+  EXPECT_EQ(*nobody.Health(""), "SERVING");
+  ExpectError(nobody.Health("cpu:0"), Code::kUnauthenticated);
+  ExpectError(nobody.Health("cpu:9"), Code::kUnauthenticated);
+  ExpectError(nobody.CallAnyKind("/grpc.health.v1.Health/Watch", ""), Code::kUnauthenticated);
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  EXPECT_EQ(*alice.Health("cpu:0"), "SERVING");
+}
+
+// What a revoked token has open is ended, each with the reason.
+TEST_F(TokenTest, RevocationEndsWhatIsOpen) {
+  RpcClient client(daemon_->address(), {.token = kRevoked});
+  RpcSession session(client);
+  ASSERT_TRUE(session.CreateFloats(1, {1}).ok());
+
+  auto stream = client.SessionStream();
+  v1::SessionStreamRequest attach;
+  attach.mutable_attach()->set_session(session.id());
+  ASSERT_TRUE(stream->Send(attach));
+  ASSERT_TRUE(stream->Next().has_value());
+  auto shared = client.SharedMemory();
+  v1::SharedMemoryRequest open;
+  open.mutable_open()->set_session(session.id());
+  ASSERT_TRUE(shared->Send(open));
+  ASSERT_TRUE(shared->Next().has_value());
+  auto write = client.Write();
+  ASSERT_TRUE(write->Send(session.FirstWrite(2, {DType::kFloat32, {1000}})));
+  // These wait for a command that never comes.
+  std::vector<std::thread> waiting;
+  waiting.emplace_back([&] { ExpectError(session.Get(5, 1000), Code::kUnauthenticated); });
+  waiting.emplace_back([&] {
+    v1::ReadRequest request = session.ReadRequest(5);
+    request.set_after_command(1000);
+    auto read = client.Read(request);
+    EXPECT_FALSE(read->Next().has_value());
+    ExpectError(read->Finish(), Code::kUnauthenticated, {"revoked"});
+  });
+  waiting.emplace_back([&] {
+    ExpectError(client.CallAnyKind("/grpc.health.v1.Health/Watch", ""), Code::kUnauthenticated,
+                {"revoked"});
+  });
+
+  Revoke(kRevoked);
+  EXPECT_FALSE(stream->Next().has_value());
+  ExpectError(stream->Finish(), Code::kUnauthenticated, {"revoked"});
+  EXPECT_FALSE(shared->Next().has_value());
+  ExpectError(shared->Finish(), Code::kUnauthenticated, {"revoked"});
+  ExpectError(write->Finish(), Code::kUnauthenticated, {"revoked"});
+  for (std::thread& thread : waiting) thread.join();
+}
+
+TEST_F(TokenTest, ATokenThatExpiresEndsItsStream) {
+  WriteTokens(Line("brief", "brief", absl::Now() + absl::Seconds(3)));
+  ASSERT_TRUE(Eventually([&] { return Ask("brief").ok(); }));
+  RpcClient client(daemon_->address(), {.token = "brief"});
+  const RpcSession session(client);
+  auto stream = client.SessionStream();
+  v1::SessionStreamRequest attach;
+  attach.mutable_attach()->set_session(session.id());
+  ASSERT_TRUE(stream->Send(attach));
+  while (stream->Next().has_value()) {
+  }
+  ExpectError(stream->Finish(), Code::kUnauthenticated, {"expired"});
+  ExpectError(Ask("brief"), Code::kUnauthenticated, {"expired"});
+}
+
+// A session of a name whose token is gone waits for another of that name, and for nobody else.
+TEST_F(TokenTest, SessionsOfARevokedTokenAreTheirNames) {
+  auto client = std::make_unique<RpcClient>(daemon_->address(), RpcCredentials{.token = kRevoked});
+  const RpcSession session(*client);
+  v1::ReadTensorRequest request;
+  request.set_session(session.id());
+  request.set_handle(7);
+  Revoke(kRevoked, Line("revoked", "newer"));
+  ExpectError(client->Call<v1::ReadTensorResponse>("ReadTensor", request), Code::kUnauthenticated);
+  RpcClient bob(daemon_->address(), {.token = kBob});
+  ExpectError(bob.Call<v1::ReadTensorResponse>("ReadTensor", request), Code::kNotFound,
+              {"no such session"});
+  RpcClient newer(daemon_->address(), {.token = "newer"});
+  ExpectError(newer.Call<v1::ReadTensorResponse>("ReadTensor", request), Code::kNotFound,
+              {"no tensor 7"});
+}
+
+TEST_F(TokenTest, TheLeaseFreesWhatARevokedTokenHeld) {
+  RpcClient client(daemon_->address(), {.token = kRevoked});
+  RpcSession session(client, /*lease_seconds=*/1);
+  ASSERT_TRUE(session.Ones(1, {1000}).ok());
+  Revoke(kRevoked);
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(alice, "cpu:0") == 0; }));
+}
+
+TEST_F(TokenTest, ABadFileChangesNothingAndIsTold) {
+  folder_.Write("tokens", absl::StrCat(Line("alice", kAlice), "bob sha256:12345\n"));
+  EXPECT_TRUE(Says("line 2"));
+  EXPECT_TRUE(Ask(kBob).ok());
+  EXPECT_THAT(daemon_->Output(), Not(HasSubstr("12345")));
+  // Nor does a file that others may write.
+  folder_.Write("tokens", Line("mallory", kUnknown));
+  chmod(folder_.File("tokens").c_str(), 0666);
+  EXPECT_TRUE(Says("chmod go-w"));
+  EXPECT_TRUE(Ask(kBob).ok());
+}
+
+TEST_F(TokenTest, AHangUpReadsTheFileAtOnce) {
+  WriteTokens("");
+  daemon_->Signal(SIGHUP);
+  EXPECT_TRUE(Says("read anew: 3 tokens"));
+  EXPECT_TRUE(Ask(kAlice).ok());
+}
+
+class AnonymousTest : public IdentityFixture {};
+
+TEST_F(AnonymousTest, CallersFromThisMachineMayBeLetInWithoutToken) {
+  const std::string socket = "unix:" + folder_.File("socket");
+  folder_.Write("tokens", Line("alice", kAlice));
+  StartDaemon(
+      {"--token-file=" + folder_.File("tokens"), "--allow-anonymous-local", "--listen=" + socket});
+  EXPECT_TRUE(Ask("").ok());
+  RpcClient by_socket(socket);
+  EXPECT_TRUE(ListDevices(by_socket).ok());
+  ExpectError(Ask(kUnknown), Code::kUnauthenticated);
+  // Anonymous is somebody of their own.
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  const RpcSession session(alice);
+  v1::CloseSessionRequest request;
+  request.set_session(session.id());
+  ExpectError(by_socket.Call<v1::CloseSessionResponse>("CloseSession", request), Code::kNotFound);
+}
+
+TEST_F(AnonymousTest, SocketsAskForTokensToo) {
+  const std::string socket = "unix:" + folder_.File("socket");
+  folder_.Write("tokens", Line("alice", kAlice));
+  StartDaemon({"--token-file=" + folder_.File("tokens"), "--listen=" + socket});
+  RpcClient nobody(socket);
+  ExpectError(ListDevices(nobody).status(), Code::kUnauthenticated);
+  RpcClient alice(socket, {.token = kAlice});
+  EXPECT_TRUE(ListDevices(alice).ok());
+}
+
+TEST(StartTest, RefusesWhatIsNotSafe) {
+  const TestFolder folder;
+  const Authority authority;
+  const CertificatePair pair = authority.Issue(ServerRequest());
+  CertificateRequest late = ServerRequest();
+  late.to_seconds = -60;
+  const CertificatePair expired = authority.Issue(late);
+  const std::string cert = "--tls-cert=" + folder.Write("cert", pair.cert);
+  const std::string key = "--tls-key=" + folder.Write("key", pair.key);
+  const std::string ca = "--tls-client-ca=" + folder.Write("ca", authority.pem());
+  const std::string tokens = "--token-file=" + folder.Write("tokens", "");
+  const std::string everywhere = "--listen=0.0.0.0:0";
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{everywhere}, {"--tls-cert", "--token-file", "--tls-client-ca", "--allow-insecure-remote"}},
+      {{everywhere, tokens}, {"--tls-cert", "--allow-insecure-remote"}},
+      {{everywhere, cert, key}, {"--token-file", "--tls-client-ca", "--allow-insecure-remote"}},
+      {{cert}, {"--tls-key"}},
+      {{ca}, {"--tls-cert"}},
+      {{tokens, "--reflection"}, {"--reflection", "--token-file"}},
+      {{cert, key, ca, "--listen=unix:" + folder.File("socket")}, {"--allow-anonymous-local"}},
+      {{"--token-file=" + folder.File("none")}, {"none"}},
+      {{"--token-file=" + folder.Write("bad", "alice\n")}, {"bad", "line 1"}},
+      {{"--tls-cert=" + folder.Write("expired", expired.cert),
+        "--tls-key=" + folder.Write("expired_key", expired.key)},
+       {"expired at"}},
+      {{cert, "--tls-key=" + folder.File("expired_key")}, {"isn't that of the certificate"}},
+      {{cert, "--tls-key=" + folder.File("cert")}, {"no private key"}},
+      {{"--tls-cert=" + folder.File("key"), key}, {"no certificate"}},
+      {{cert, key, "--tls-client-ca=" + folder.File("key")}, {"no certificate"}}};
+  for (auto [flags, words] : cases) {
+    std::string output;
+    flags.push_back("--devices=cpu");
+    flags.push_back("--listen=127.0.0.1:0");
+    const auto exit_code = RunDaemon(flags, &output);
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_EQ(*exit_code, 1) << output;
+    for (const std::string& word : words) EXPECT_THAT(output, HasSubstr(word));
+  }
+}
+
+}  // namespace
+}  // namespace tensord::integration

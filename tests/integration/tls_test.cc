@@ -1,0 +1,272 @@
+// Encrypted connections, certificates of clients, and certificates that change.
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/identity_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kAlice[] = "alice-token";
+
+// gRPC would print every handshake that is meant to fail.
+[[maybe_unused]] const bool kQuiet = setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0) == 0;
+
+class TlsTest : public IdentityFixture {
+ protected:
+  // A server's files; the flags that name them.
+  std::vector<std::string> ServerFlags(const CertificatePair& pair) {
+    return {"--tls-cert=" + folder_.Write("server.pem", pair.cert),
+            "--tls-key=" + folder_.Write("server.key", pair.key)};
+  }
+
+  void Start(std::vector<std::string> more) {
+    std::vector<std::string> flags = ServerFlags(authority_.Issue(ServerRequest()));
+    flags.insert(flags.end(), more.begin(), more.end());
+    StartDaemon(flags);
+  }
+
+  absl::Status Connect(const RpcCredentials& credentials) {
+    RpcClient client(daemon_->address(), credentials);
+    client.set_deadline_seconds(10);
+    return ListDevices(client).status();
+  }
+
+  RpcCredentials With(const CertificatePair& pair) const {
+    return {.ca_pem = authority_.pem(), .cert_pem = pair.cert, .key_pem = pair.key};
+  }
+
+  Authority authority_;
+};
+
+TEST_F(TlsTest, TheServerShowsWhoItIs) {
+  Start({});
+  EXPECT_TRUE(Connect({.ca_pem = authority_.pem()}).ok());
+  EXPECT_FALSE(Connect({.ca_pem = Authority().pem()}).ok()) << "another authority";
+  EXPECT_FALSE(Connect({}).ok()) << "plainly";
+}
+
+TEST_F(TlsTest, ACertificateForAnotherNameIsRefused) {
+  CertificateRequest request = ServerRequest();
+  request.alternatives = {"DNS:elsewhere.example"};
+  StartDaemon(ServerFlags(authority_.Issue(request)));
+  EXPECT_FALSE(Connect({.ca_pem = authority_.pem()}).ok());
+  // Unless the client knows the server by that name.
+  ConnectOptions options;
+  options.tls.ca_file = folder_.Write("ca", authority_.pem());
+  options.tls.server_name = "elsewhere.example";
+  const auto client = Client::Connect(daemon_->address(), options);
+  EXPECT_TRUE(client.ok()) << client.status();
+}
+
+TEST_F(TlsTest, ClientsShowWhoTheyAre) {
+  Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem())});
+  EXPECT_TRUE(Connect(With(authority_.Issue(ClientRequest("alice")))).ok());
+  EXPECT_FALSE(Connect({.ca_pem = authority_.pem()}).ok()) << "none";
+  EXPECT_FALSE(Connect(With(Authority().Issue(ClientRequest("alice")))).ok()) << "not ours";
+  EXPECT_FALSE(Connect(With(authority_.Issue(ServerRequest()))).ok()) << "a server's";
+  CertificateRequest late = ClientRequest("alice");
+  late.to_seconds = -60;
+  EXPECT_FALSE(Connect(With(authority_.Issue(late))).ok()) << "expired";
+}
+
+TEST_F(TlsTest, ACertificatesNameIsItsHoldersPrincipal) {
+  Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem())});
+  RpcClient alice(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
+  RpcClient renewed(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
+  RpcClient bob(daemon_->address(), With(authority_.Issue(ClientRequest("bob"))));
+  CertificateRequest host = ClientRequest("alice");
+  host.alternatives = {"DNS:bob.example"};
+  RpcClient named(daemon_->address(), With(authority_.Issue(host)));
+  const RpcSession session(alice);
+  ASSERT_FALSE(session.id().empty());
+  v1::ListTensorsRequest request;
+  request.set_session(session.id());
+  EXPECT_TRUE(renewed.Call<v1::ListTensorsResponse>("ListTensors", request).ok());
+  for (RpcClient* other : {&bob, &named}) {
+    ExpectError(other->Call<v1::ListTensorsResponse>("ListTensors", request), Code::kNotFound,
+                {"no such session"});
+  }
+}
+
+TEST_F(TlsTest, ATokenWillDoWhereCertificatesAreOptional) {
+  Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem()), "--tls-client-auth=optional",
+         "--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
+  const std::string& ca = authority_.pem();
+  EXPECT_TRUE(Connect({.token = kAlice, .ca_pem = ca}).ok());
+  EXPECT_TRUE(Connect(With(authority_.Issue(ClientRequest("carol")))).ok());
+  ExpectError(Connect({.ca_pem = ca}), Code::kUnauthenticated, {"token", "certificate"});
+  ExpectError(Connect({.token = "wrong", .ca_pem = ca}), Code::kUnauthenticated);
+  // Who shows both is who the token says; a bad one isn't passed over.
+  RpcCredentials both = With(authority_.Issue(ClientRequest("carol")));
+  both.token = "wrong";
+  ExpectError(Connect(both), Code::kUnauthenticated);
+}
+
+TEST_F(TlsTest, NewConnectionsHaveTheNewCertificate) {
+  Start({});
+  RpcClient standing(daemon_->address(), {.ca_pem = authority_.pem()});
+  ASSERT_TRUE(ListDevices(standing).ok());
+  const Authority other;
+  ServerFlags(other.Issue(ServerRequest()));
+  EXPECT_TRUE(Eventually([&] { return Connect({.ca_pem = other.pem()}).ok(); }));
+  EXPECT_FALSE(Connect({.ca_pem = authority_.pem()}).ok());
+  EXPECT_TRUE(ListDevices(standing).ok()) << "a connection keeps what it was made with";
+}
+
+TEST_F(TlsTest, ABadPairChangesNothingAndIsTold) {
+  Start({});
+  const RpcCredentials good = {.ca_pem = authority_.pem()};
+  const CertificatePair pair = authority_.Issue(ServerRequest());
+  folder_.Write("server.pem", pair.cert);  // with another's key
+  EXPECT_TRUE(Says("isn't that of the certificate"));
+  EXPECT_TRUE(Connect(good).ok());
+  CertificateRequest late = ServerRequest();
+  late.to_seconds = -60;
+  ServerFlags(authority_.Issue(late));
+  EXPECT_TRUE(Says("has expired"));
+  EXPECT_TRUE(Connect(good).ok());
+  folder_.Write("server.key", "nonsense");
+  EXPECT_TRUE(Says("no private key"));
+  EXPECT_TRUE(Connect(good).ok());
+  ServerFlags(pair);
+  EXPECT_TRUE(Says("read anew"));
+  EXPECT_TRUE(Connect(good).ok());
+}
+
+// Also for connections that stand: TLS looks at certificates once.
+TEST_F(TlsTest, AnAuthorityThatIsTrustedNoMoreEndsItsClients) {
+  Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem())});
+  RpcClient client(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
+  const RpcSession session(client);
+  auto stream = client.SessionStream();
+  v1::SessionStreamRequest attach;
+  attach.mutable_attach()->set_session(session.id());
+  ASSERT_TRUE(stream->Send(attach));
+  ASSERT_TRUE(stream->Next().has_value());
+  folder_.Write("ca", Authority().pem());
+  EXPECT_FALSE(stream->Next().has_value());
+  ExpectError(stream->Finish(), Code::kUnauthenticated, {"certificate"});
+  ExpectError(ListDevices(client).status(), Code::kUnauthenticated, {"certificate"});
+}
+
+// The library: everything that it does, with large data by both ways.
+TEST_F(TlsTest, TheLibraryWorksWithAToken) {
+  Start({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
+  ConnectOptions options;
+  options.tls.ca_file = folder_.Write("ca", authority_.pem());
+  options.token_file = folder_.Write("alice.token", std::string(kAlice) + "\n");
+  for (const bool shared_memory : {true, false}) {
+    options.shared_memory = shared_memory;
+    auto client = Client::Connect(daemon_->address(), options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    const Device device = client->TryDevice();
+    const std::vector<float> values(4 << 20, 2.0f);  // 16 MiB
+    const Tensor doubled = FromVector(device, values) * 2.0;
+    const auto read = doubled.Read<float>();
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ((*read)[values.size() - 1], 4.0f);
+    EXPECT_TRUE(client->Synchronize().ok());
+    EXPECT_EQ(client->stats().bytes_shared > 0, shared_memory);
+  }
+}
+
+TEST_F(TlsTest, TheLibraryTellsThatItsTokenWasRevoked) {
+  Start({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
+  ConnectOptions options;
+  options.tls.ca_file = folder_.Write("ca", authority_.pem());
+  options.token = kAlice;
+  auto client = Client::Connect(daemon_->address(), options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  folder_.Write("tokens", "");
+  EXPECT_TRUE(Eventually([&] { return absl::IsUnauthenticated(client->status()); }))
+      << client->status();
+  ExpectError(Client::Connect(daemon_->address(), options), Code::kUnauthenticated);
+}
+
+// Nobody listens at these addresses, which are for documentation.
+TEST(ClientCredentialsTest, ATokenNeverGoesPlainlyOverTheNetwork) {
+  ConnectOptions options;
+  options.token = kAlice;
+  options.connect_timeout = absl::Milliseconds(200);
+  for (const char* address : {"192.0.2.1:1", "gpu-box:1", "127.example.com:1", "[2001:db8::1]:1"}) {
+    const auto client = Client::Connect(address, options);
+    ExpectError(client, Code::kFailedPrecondition, {"unencrypted", "TENSORD_TLS_CA"});
+    EXPECT_THAT(std::string(client.status().message()), Not(HasSubstr(kAlice)));
+  }
+  options.tls.use = true;
+  ExpectError(Client::Connect("192.0.2.1:1", options), Code::kUnavailable);
+}
+
+TEST(ClientCredentialsTest, BadFilesAreNamed) {
+  const TestFolder folder;
+  const std::string nonsense = folder.Write("nonsense", "nonsense");
+  const auto connect = [](const ConnectOptions& options) {
+    return Client::Connect("127.0.0.1:1", options).status();
+  };
+  ConnectOptions options;
+  options.tls.ca_file = folder.File("none");
+  ExpectError(connect(options), Code::kNotFound, {"none"});
+  options.tls.ca_file = nonsense;
+  ExpectError(connect(options), Code::kInvalidArgument, {"nonsense", "CERTIFICATE"});
+  options.tls = {.cert_file = nonsense};
+  ExpectError(connect(options), Code::kInvalidArgument, {"key"});
+  options = {};
+  options.token_file = folder.File("none");
+  ExpectError(connect(options), Code::kNotFound, {"none"});
+  options = {};
+  options.token = "two words";
+  const absl::Status status = connect(options);
+  ExpectError(status, Code::kInvalidArgument, {"one word"});
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("two words")));
+}
+
+// The programs together, as README.md has it.
+class FirstTryTest : public IdentityFixture {
+ protected:
+  int Run(const std::string& command) {
+    return std::system(
+        absl::StrCat("cd ", folder_.path(), " && exec 2>>log >>log && ", command).c_str());
+  }
+};
+
+TEST_F(FirstTryTest, CertificatesAndATokenInTwoCommands) {
+  ASSERT_EQ(Run(TENSORD_CERTS_PATH " certs --client carol"), 0);
+  ASSERT_EQ(Run(TENSORCTL_PATH " token alice --add tokens >alice.token"), 0);
+  StartDaemon({"--tls-cert=" + folder_.File("certs/server.pem"),
+               "--tls-key=" + folder_.File("certs/server.key"),
+               "--tls-client-ca=" + folder_.File("certs/ca.pem"), "--tls-client-auth=optional",
+               "--token-file=" + folder_.File("tokens")});
+  const std::string tensorctl =
+      absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " --tls-ca certs/ca.pem ");
+  EXPECT_EQ(Run(tensorctl + "health"), 0);
+  EXPECT_NE(Run(tensorctl + "health --device cpu:0"), 0);
+  EXPECT_NE(Run(tensorctl + "devices"), 0);
+  EXPECT_EQ(Run(tensorctl + "devices --token-file alice.token"), 0);
+  EXPECT_EQ(Run(tensorctl + "health --device cpu:0 --token-file alice.token"), 0);
+  EXPECT_EQ(Run("TENSORD_TOKEN_FILE=alice.token " + tensorctl + "tour"), 0);
+  EXPECT_EQ(Run(tensorctl + "devices --tls-cert certs/client-carol.pem --tls-key "
+                            "certs/client-carol.key"),
+            0);
+  // Again: nothing is made anew; another name makes the server's certificate alone.
+  ASSERT_EQ(Run("cp -r certs before && " TENSORD_CERTS_PATH " certs --client carol"), 0);
+  EXPECT_EQ(Run("diff -r before certs"), 0);
+  ASSERT_EQ(Run(TENSORD_CERTS_PATH " certs localhost gpu-box 10.0.0.5 --client carol"), 0);
+  EXPECT_EQ(Run("cmp before/ca.pem certs/ca.pem && cmp before/client-carol.pem "
+                "certs/client-carol.pem && ! cmp before/server.pem certs/server.pem"),
+            0);
+  struct stat file = {};
+  for (const char* name : {"ca.key", "server.key", "client-carol.key", "ca.pem"}) {
+    ASSERT_EQ(stat(folder_.File(absl::StrCat("certs/", name)).c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 0777, 0600u) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tensord::integration

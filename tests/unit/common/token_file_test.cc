@@ -1,0 +1,101 @@
+// The file of hashed tokens: what is taken, and what is refused with the line's number.
+#include "tensord/common/token_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Of "abc", from FIPS 180-2's appendix.
+constexpr char kHashOfAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+TEST(TokenFileTest, FindsATokenByItsHash) {
+  const auto file = TokenFile::Parse(absl::StrCat("alice sha256:", kHashOfAbc, "\n"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const TokenFile::Token* token = file->Find(HashToken("abc"));
+  ASSERT_NE(token, nullptr);
+  EXPECT_EQ(token->name, "alice");
+  EXPECT_EQ(token->expires, absl::InfiniteFuture());
+  EXPECT_EQ(file->Find(HashToken("abd")), nullptr);
+  EXPECT_EQ(file->Find(HashToken("")), nullptr);
+}
+
+TEST(TokenFileTest, PassesOverCommentsAndSpace) {
+  const auto file = TokenFile::Parse(absl::StrCat("# tokens\n\n  \t\n\talice   sha256:", kHashOfAbc,
+                                                  "   # hers\r\n#bob sha256:1"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->size(), 1u);
+  EXPECT_EQ(TokenFile::Parse("")->size(), 0u);
+}
+
+TEST(TokenFileTest, TakesBothKindsOfEnd) {
+  for (const char* end : {"2027-01-31T12:00:00Z", "2027-01-31T13:00:00+01:00", "1801396800"}) {
+    const auto file = TokenFile::Parse(absl::StrCat("alice sha256:", kHashOfAbc, " expires=", end));
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(absl::ToUnixSeconds(file->Find(HashToken("abc"))->expires), 1801396800) << end;
+  }
+}
+
+TEST(TokenFileTest, NamesTheLineThatIsWrongAndRepeatsNothingOfIt) {
+  const std::string hash = absl::StrCat("sha256:", kHashOfAbc);
+  const std::string bad[] = {"SECRET",
+                             absl::StrCat("SE/CRET ", hash),
+                             absl::StrCat(std::string(65, 'S'), " ", hash),
+                             absl::StrCat("alice ", kHashOfAbc),
+                             "alice sha256:SECRET",
+                             absl::StrCat("alice ", hash, "00"),
+                             absl::StrCat("alice sha256:", std::string(64, 'g')),
+                             absl::StrCat("alice sha512:", kHashOfAbc),
+                             absl::StrCat("alice ", hash, " SECRET"),
+                             absl::StrCat("alice ", hash, " expires=SECRET"),
+                             absl::StrCat("alice ", hash, " expires="),
+                             absl::StrCat("alice ", hash, " expires=2027-01-31"),
+                             absl::StrCat("alice ", hash, " expires=infinite-future"),
+                             absl::StrCat("alice ", hash, " expires=-1"),
+                             absl::StrCat("alice ", hash, " expires=1 SECRET"),
+                             absl::StrCat("alice ", hash, "\nbob ", hash)};
+  for (const std::string& text : bad) {
+    const auto file = TokenFile::Parse("# one\n" + text + "\n");
+    ASSERT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    const std::string message(file.status().message());
+    EXPECT_THAT(message, HasSubstr(text.find('\n') == std::string::npos ? "line 2" : "line 3"));
+    EXPECT_THAT(message, Not(HasSubstr("SECRET")));
+    EXPECT_THAT(message, Not(HasSubstr(kHashOfAbc)));
+  }
+}
+
+TEST(TokenFileTest, ReadsWhatItWrites) {
+  const std::string token = NewToken();
+  const absl::Time end = absl::FromUnixSeconds(1801396800);
+  const auto line = TokenLine("alice@example.com", HashToken(token), end);
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_THAT(*line, Not(HasSubstr(token)));
+  const auto file = TokenFile::Parse(*line);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const TokenFile::Token* found = file->Find(HashToken(token));
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->name, "alice@example.com");
+  EXPECT_EQ(found->expires, end);
+  EXPECT_FALSE(TokenLine("two words", HashToken(token), end).ok());
+  EXPECT_FALSE(TokenLine("", HashToken(token), end).ok());
+}
+
+TEST(TokenFileTest, TokensAreNewEachTime) {
+  std::set<std::string> tokens;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string token = NewToken();
+    EXPECT_EQ(token.size(), 8u + 64u);
+    EXPECT_TRUE(tokens.insert(token).second);
+  }
+}
+
+}  // namespace
+}  // namespace tensord
