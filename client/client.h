@@ -162,7 +162,7 @@ class Client {
   absl::StatusOr<MemoryInfo> memory(const Device& device) const;
   // This session's tensors.
   absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
-  // Those of every session that the server lets us see.
+  // Those of every session of ours: who opened one sees it.
   absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
   // Waits until everything sent so far has run. Returns the first error found by the server that no
   // read, Wait or Synchronize has returned yet, if any.

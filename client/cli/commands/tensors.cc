@@ -55,7 +55,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec TensorsCommand() {
   return {
       .name = "tensors",
-      .summary = "the tensors that a server holds, over all sessions",
+      .summary = "the tensors that a server holds for us, over all sessions",
       .description =
           "Shows each tensor with its session's number, its handle in that session, what it is, "
           "where it lies and what it takes there; then the totals of each device. Tensors that "

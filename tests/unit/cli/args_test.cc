@@ -15,7 +15,8 @@ const std::vector<CommandSpec>& Commands() {
   static const std::vector<CommandSpec> commands = {
       {.name = "devices", .flags = {{"json", "", ""}}},
       {.name = "tensors", .flags = {{"session", "NUMBER", ""}}},
-      {.name = "health", .flags = {{"timeout", "SECONDS", ""}, {"device", "NAME", ""}}}};
+      {.name = "health", .flags = {{"timeout", "SECONDS", ""}, {"device", "NAME", ""}}},
+      {.name = "token", .flags = {{"add", "FILE", ""}}, .operand = "NAME"}};
   return commands;
 }
 
@@ -45,6 +46,19 @@ TEST(Args, FlagsStandBeforeAndAfterTheCommandInBothForms) {
     EXPECT_EQ(*invocation->flags.GetNumber("timeout", 3, 0, 10), 2);
     EXPECT_FALSE(invocation->flags.Has("device"));
   }
+}
+
+TEST(Args, AnOperandStandsBeforeAndAfterTheFlags) {
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"token", "alice", "--add", "f"},
+        std::vector<std::string>{"token", "--add=f", "alice"}}) {
+    const auto invocation = Parse(args);
+    ASSERT_TRUE(invocation.ok()) << invocation.status();
+    EXPECT_EQ(invocation->flags.Get("NAME", ""), "alice");
+    EXPECT_EQ(invocation->flags.Get("add", ""), "f");
+  }
+  EXPECT_THAT(ErrorOf({"token"}), HasSubstr("token needs a NAME"));
+  EXPECT_THAT(ErrorOf({"token", "alice", "bob"}), AllOf(HasSubstr("bob"), HasSubstr("one NAME")));
 }
 
 TEST(Args, NothingAndHelpGiveTheOverview) {
