@@ -1,7 +1,6 @@
 #include "tensord/server/flags.h"
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <string>
 
 namespace tensord::server {
@@ -68,11 +67,14 @@ void AddIdentity(CLI::App& app, GateOptions* gate) {
   app.add_option("--tls-client-ca", gate->tls.client_ca_file,
                  "Authorities (PEM) whose certificates let clients in")
       ->group(group);
-  app.add_option("--tls-client-auth", gate->tls.client_certificate_required,
-                 "With --tls-client-ca: whether a client must show a certificate (require), or may "
-                 "come by a token instead (optional)")
-      ->transform(
-          CLI::Transformer(std::map<std::string, bool>{{"require", true}, {"optional", false}}))
+  app.add_option_function<std::string>(
+         "--tls-client-auth",
+         [gate](const std::string& how) {
+           gate->tls.client_certificate_required = how == "require";
+         },
+         "With --tls-client-ca: whether a client must show a certificate, or may come by a token "
+         "instead")
+      ->check(CLI::IsMember({"require", "optional"}))
       ->default_str("require")
       ->group(group);
   app.add_flag("--allow-anonymous-local", gate->allow_anonymous_local,

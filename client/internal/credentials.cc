@@ -102,7 +102,8 @@ absl::StatusOr<Credentials> Credentials::Load(const std::string& address,
   if (!credentials.use_tls_ && !IsLocalAddress(address)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "a token isn't sent unencrypted over the network, where whoever listens could use it, and ",
-        address, " isn't this machine: use TLS (ConnectOptions::tls, TENSORD_TLS_CA)"));
+        address,
+        " isn't this machine: use TLS (TENSORD_TLS_CA, ConnectOptions::tls, tensorctl --tls-ca)"));
   }
   credentials.authorization_ = absl::StrCat("Bearer ", token);
   return credentials;

@@ -231,6 +231,18 @@ TEST_F(TokenTest, RevocationEndsWhatIsOpen) {
   for (std::thread& thread : waiting) thread.join();
 }
 
+// Whoever takes nothing in can't be told anything, and keeps nothing by it.
+TEST_F(TokenTest, AClientThatDoesntReadIsCut) {
+  RpcClient client(daemon_->address(), {.token = kRevoked});
+  RpcSession session(client, /*lease_seconds=*/1);
+  ASSERT_TRUE(session.Ones(1, {32 << 20}).ok());
+  auto read = client.Read(session.ReadRequest(1));
+  ASSERT_TRUE(read->Next().has_value());
+  Revoke(kRevoked);
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(alice, "cpu:0") == 0; }));
+}
+
 TEST_F(TokenTest, ATokenThatExpiresEndsItsStream) {
   WriteTokens(Line("brief", "brief", absl::Now() + absl::Seconds(3)));
   ASSERT_TRUE(Eventually([&] { return Ask("brief").ok(); }));

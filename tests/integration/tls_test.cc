@@ -52,6 +52,20 @@ TEST_F(TlsTest, TheServerShowsWhoItIs) {
   EXPECT_FALSE(Connect({}).ok()) << "plainly";
 }
 
+TEST_F(TlsTest, OldVersionsAreRefused) {
+  Start({});
+  const auto speak = [&](const std::string& version) {
+    return std::system(absl::StrCat("openssl s_client -connect ", daemon_->address(), " -alpn h2 ",
+                                    version, " -cipher ALL@SECLEVEL=0 </dev/null >",
+                                    folder_.File("log"), " 2>&1")
+                           .c_str());
+  };
+  EXPECT_EQ(speak("-tls1_2"), 0);
+  EXPECT_EQ(speak("-tls1_3"), 0);
+  EXPECT_NE(speak("-tls1_1"), 0);
+  EXPECT_NE(speak("-tls1"), 0);
+}
+
 TEST_F(TlsTest, ACertificateForAnotherNameIsRefused) {
   CertificateRequest request = ServerRequest();
   request.alternatives = {"DNS:elsewhere.example"};
