@@ -66,9 +66,8 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
                                        ? session->lease_
                                        : options.reconnect_timeout;
   c.stream = std::make_unique<Stream>(
-      &c.command_stub,
-      Stream::Options{address, session->id_, credentials, options.spin, reconnect}, &c.queue,
-      &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
+      &c.command_stub, Stream::Options{address, session->id_, credentials, options.spin, reconnect},
+      &c.queue, &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
   c.queue.set_on_full([&c] { c.stream->Help(); });
   return session;
 }
@@ -268,9 +267,9 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
   if (shared.has_value()) {
     written = *shared;
   } else {
-    written = internal::Upload(&connection_->bulk_stub, &connection_->calls,
-                               /*wait_for_ready=*/false, write, data, /*offset=*/0,
-                               options.progress);
+    written =
+        internal::Upload(&connection_->bulk_stub, &connection_->calls,
+                         /*wait_for_ready=*/false, write, data, /*offset=*/0, options.progress);
   }
   const absl::Status status = Outcome(FinishUpload(write, data, options, std::move(written)));
   if (status.ok()) {
