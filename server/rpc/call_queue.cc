@@ -103,6 +103,7 @@ void QueuedCall::Enter() {
 
 void QueuedCall::Done() {
   if (admission_.Leave()) Abandon(kRevoked);
+  if (context_.IsCancelled()) queue_->gate()->TakenBack(context_);
   On(kDone, true);
 }
 

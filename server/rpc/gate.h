@@ -96,7 +96,7 @@ class Gate {
 
   // Has these know whom the gate lets in and whom it doesn't. Before the first call; outlives them.
   void Tell(Listeners* listeners) { listeners_ = listeners; }
-  // A call uses a session.
+  // As Listeners::Trust.
   void Trust(const grpc::ServerContext& call);
   // A call has been taken back by who made it.
   void TakenBack(const grpc::ServerContext& call);

@@ -30,19 +30,18 @@
 namespace tensord::server {
 namespace {
 
-// What strangers may have sent, all together, and how long each has for its first call.
-constexpr int64_t kStrangersBytes = 8 << 20;
+// What a stranger may have sent, and all of them together, and how long each has for its first
+// call: gRPC may make fifteen times as much of it.
+constexpr int64_t kStrangerBytes = 256 << 10;
+constexpr int64_t kStrangersBytes = 2 << 20;
 constexpr auto kStrangersTime = std::chrono::seconds(10);
-// What somebody may send who calls but uses no session, and how much of it is forgiven a second.
-constexpr double kMostVisitorsBytes = 256 << 10;
-constexpr double kForgivenBytesEachSecond = 64 << 10;
 // What may wait to be read on a connection that uses no session; the kernel doubles it.
 constexpr int kStrangersBuffer = 64 << 10;
 // Likewise once it does, on kernels that then can't find out by themselves.
 constexpr int kTrustedBuffer = 8 << 20;
 // Calls in vain, or taken back, and how many are forgiven a second.
-constexpr double kMostStrikes = 500;
-constexpr double kForgivenEachSecond = 50;
+constexpr double kMostStrikes = 100;
+constexpr double kForgivenEachSecond = 20;
 // How often connections are looked at while there are strangers among them, and while there aren't.
 constexpr int kWatchIntervalMs = 5;
 constexpr int kIdleIntervalMs = 500;
@@ -281,7 +280,6 @@ bool Listeners::Accept(const Listener& listener) {
 bool Listeners::Inspect() {
   const auto now = Clock::now();
   int64_t strangers_bytes = 0;
-  bool untrusted = false;
   std::vector<Connection*> strangers;
   MutexLock lock(&mu_);
   for (auto it = connections_.begin(); it != connections_.end();) {
@@ -295,16 +293,9 @@ bool Listeners::Inspect() {
       continue;
     }
     ++it;
-    if (connection.trusted) continue;
+    if (connection.welcome) continue;
     const auto received = static_cast<int64_t>(info.tcpi_bytes_received);
-    const double seconds = std::chrono::duration<double>(now - connection.since).count();
-    if (connection.welcome) {
-      untrusted = true;
-      const double most = kMostVisitorsBytes + seconds * kForgivenBytesEachSecond;
-      if (static_cast<double>(received) > most) SendAway(connection);
-      continue;
-    }
-    if (now - connection.since > kStrangersTime) {
+    if (now - connection.since > kStrangersTime || received > kStrangerBytes) {
       SendAway(connection);
       continue;
     }
@@ -322,12 +313,14 @@ bool Listeners::Inspect() {
       SendAway(*connection);
     }
   }
-  return untrusted || !strangers.empty();
+  return !strangers.empty();
 }
 
 void Listeners::SendAway(const Connection& connection) {
+  // Resets it (connect(2)): after a shutdown() what the peer goes on sending would still be read.
   // gRPC sees its end, and lets go of what it has kept for it.
-  shutdown(connection.fd, SHUT_RDWR);
+  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(connection.fd, &nobody, sizeof(nobody));
 }
 
 void Listeners::Welcome(absl::string_view peer) {

@@ -19,12 +19,12 @@ namespace tensord::server {
 
 // Accepts connections for gRPC, whose own listener never accepts again once it has run out of
 // descriptors, and reads whatever comes, however much, before anybody can say a word. Here those
-// who haven't got a call through yet are strangers: all of them together may send so many bytes,
-// each has so many seconds, and some descriptors are kept free for everybody else. Those who keep
-// calling in vain, or take calls back again and again, are sent away too, and those who call but
-// use no session have little to say. What a stranger costs is seen by the kernel's count of bytes
-// received (tcp(7), TCP_INFO), so that it holds whatever gRPC does with them. On Unix sockets the
-// system's permissions are the guard, and there are no counts.
+// who haven't got a call through yet are strangers: each of them, and all of them together, may
+// send so many bytes and take so many seconds, and some descriptors are kept free for everybody
+// else. Those who keep calling in vain, or take calls back again and again, are sent away too, and
+// have little that waits to be read until they use a session. What a stranger costs is seen by the
+// kernel's count of bytes received (tcp(7), TCP_INFO), so that it holds whatever gRPC does with
+// them. On Unix sockets the system's permissions are the guard, and there are no counts.
 //
 // Thread-safe where it doesn't say otherwise.
 class Listeners {
@@ -46,8 +46,7 @@ class Listeners {
 
   // A call has been let in from here: grpc::ServerContext::peer().
   void Welcome(absl::string_view peer);
-  // Somebody from here uses a session, and may send as fast as the network goes: what gRPC makes of
-  // one connection's bytes that wait to be read can be fifty times as much.
+  // Somebody from here uses a session, and may send as fast as the network goes.
   void Trust(absl::string_view peer);
   // A call from here was refused, or was taken back by who made it.
   void Strike(absl::string_view peer);

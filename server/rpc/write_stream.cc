@@ -102,6 +102,7 @@ class WriteCall final : public QueuedCall {
           outcome_ = received;
           Wake();
         });
+    if (waiting.ok()) queue()->gate()->Trust(context());
     if (!waiting.ok() && wait_.End()) {
       Abandon(kWoken);
       Fail(waiting);
@@ -113,7 +114,6 @@ class WriteCall final : public QueuedCall {
     if (finished_) return;
     if (!refused_.ok()) return Fail(refused_);
     if (outcome_.ok() && !upload_.begun()) {
-      queue()->gate()->Trust(context());
       outcome_ = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
       if (outcome_.ok()) return Land();
     }

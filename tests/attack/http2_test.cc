@@ -115,12 +115,12 @@ TEST_F(Http2Test, SettingsFloodsAreSurvived) {
 // CVE-2023-44487: calls that are begun and taken back at once.
 TEST_F(Http2Test, RapidResetsAreSurvived) {
   std::vector<std::thread> attackers;
-  for (int t = 0; t < 4; ++t) {
-    attackers.emplace_back([this] {
+  for (const char* method : {"ListDevices", "CreateTensor", "Write", "SessionStream"}) {
+    attackers.emplace_back([this, method] {
       RawHttp2 connection(daemon_->address());
       if (!connection.SendPreface()) return;
       for (uint32_t stream = 1; stream < 40000; stream += 2) {
-        if (!connection.BeginCall(stream, "ListDevices")) return;
+        if (!connection.BeginCall(stream, method)) return;
         if (!connection.SendFrame(kRstStream, 0, stream, std::string("\0\0\0\x8", 4))) return;
       }
     });
