@@ -69,8 +69,11 @@ std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_
   if (ring.ok()) return *std::move(ring);
   GiveBack(nullptr);
   MutexLock lock(&mu_);
-  // Too many rings now may be fewer later; everything else stays as it is.
-  if (!absl::IsResourceExhausted(ring.status())) enabled_ = false;
+  // Too many rings now may be fewer later, and a connection that broke is made anew; everything
+  // else stays as it is.
+  const bool passing =
+      absl::IsResourceExhausted(ring.status()) || absl::IsUnavailable(ring.status());
+  if (!passing) enabled_ = false;
   return nullptr;
 }
 

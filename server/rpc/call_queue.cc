@@ -52,6 +52,7 @@ void QueuedCall::Arrive(bool ok) {
     Proceed(kCalled, ok);
     return;
   }
+  queue_->gate()->Greet(context_);
   // On to the queue's own thread, where news of the call may come in meanwhile.
   grpc::ServerCompletionQueue* const own = queue_->get();
   HandOver(static_cast<QueueEvent*>(&tags_[kCalled]));

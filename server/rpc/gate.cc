@@ -125,6 +125,10 @@ bool Admission::Leave() {
   return !told_;
 }
 
+void Gate::Greet(const grpc::ServerContext& call) {
+  if (listeners_ != nullptr && Identify(*files(), call).ok()) listeners_->Welcome(call.peer());
+}
+
 void Gate::Trust(const grpc::ServerContext& call) {
   if (listeners_ != nullptr) listeners_->Trust(call.peer());
 }

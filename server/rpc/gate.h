@@ -96,6 +96,9 @@ class Gate {
 
   // Has these know whom the gate lets in and whom it doesn't. Before the first call; outlives them.
   void Tell(Listeners* listeners) { listeners_ = listeners; }
+  // A call has come that will enter on another thread: its connection is welcome from now on, where
+  // the caller is somebody.
+  void Greet(const grpc::ServerContext& call);
   // As Listeners::Trust.
   void Trust(const grpc::ServerContext& call);
   // A call has been taken back by who made it.

@@ -31,9 +31,11 @@ namespace tensord::server {
 namespace {
 
 // What a stranger may have sent, and all of them together, and how long each has for its first
-// call: gRPC may make fifteen times as much of it.
+// call. gRPC may make fifteen times as much of it. An upload over a new connection may bring more
+// before its call has been looked at, so that one who has sent too much is looked at once more.
 constexpr int64_t kStrangerBytes = 256 << 10;
 constexpr int64_t kStrangersBytes = 2 << 20;
+constexpr int kLooks = 3;
 constexpr auto kStrangersTime = std::chrono::seconds(10);
 // What may wait to be read on a connection that uses no session; the kernel doubles it.
 constexpr int kStrangersBuffer = 64 << 10;
@@ -295,7 +297,8 @@ bool Listeners::Inspect() {
     ++it;
     if (connection.welcome) continue;
     const auto received = static_cast<int64_t>(info.tcpi_bytes_received);
-    if (now - connection.since > kStrangersTime || received > kStrangerBytes) {
+    if (received > kStrangerBytes) ++connection.looks;
+    if (now - connection.since > kStrangersTime || connection.looks >= kLooks) {
       SendAway(connection);
       continue;
     }
@@ -307,10 +310,10 @@ bool Listeners::Inspect() {
     std::sort(strangers.begin(), strangers.end(), [](const Connection* a, const Connection* b) {
       return a->received_bytes > b->received_bytes;
     });
-    for (const Connection* connection : strangers) {
+    for (Connection* connection : strangers) {
       if (strangers_bytes <= kStrangersBytes) break;
       strangers_bytes -= connection->received_bytes;
-      SendAway(*connection);
+      if (++connection->looks >= kLooks) SendAway(*connection);
     }
   }
   return !strangers.empty();
