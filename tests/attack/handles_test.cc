@@ -1,0 +1,69 @@
+// Handles and sessions that are guessed.
+#include <cstdlib>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::attack {
+namespace {
+
+using integration::DaemonFixture;
+using integration::RpcSession;
+
+class HandlesTest : public DaemonFixture {};
+
+// A million in the long form (TENSORD_TEST_LONG=1): the answer is the same for a handle that
+// another session has as for one that nobody has, but for the number.
+TEST_F(HandlesTest, GuessedAndForeignHandlesAreAllTheSame) {
+  const int guesses = std::getenv("TENSORD_TEST_LONG") != nullptr ? 1000000 : 20000;
+  constexpr int kForeign = 100;
+  std::mt19937_64 random(3);
+  std::vector<uint64_t> handles;
+  for (int i = 0; i < kForeign; ++i) {
+    handles.push_back(random());
+    ASSERT_TRUE(session_->CreateFloats(handles.back(), {1}).ok());
+  }
+  RpcSession thief(*client_);
+  auto stream = client_->SessionStream();
+  std::string answer;
+  for (int done = 0; done < guesses; done += 1000) {
+    v1::SessionStreamRequest message;
+    if (done == 0) message.mutable_attach()->set_session(thief.id());
+    std::vector<uint64_t> asked;
+    for (int i = 0; i < 1000; ++i) {
+      asked.push_back(i % 10 == 0 ? handles[random() % kForeign] : random());
+      v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+      fetch.set_handle(asked.back());
+      fetch.set_fetch_id(asked.size());
+    }
+    ASSERT_TRUE(stream->Send(message));
+    for (size_t come = 0; come < asked.size();) {
+      const auto response = stream->Next();
+      ASSERT_TRUE(response.has_value());
+      for (const v1::Fetched& fetched : response->fetched()) {
+        ++come;
+        ASSERT_EQ(fetched.code(), static_cast<int>(absl::StatusCode::kNotFound));
+        const std::string words = absl::StrReplaceAll(
+            fetched.message(), {{absl::StrCat(asked[fetched.fetch_id() - 1]), "N"}});
+        if (answer.empty()) answer = words;
+        ASSERT_EQ(words, answer);
+      }
+    }
+  }
+  EXPECT_EQ(*session_->ReadFloats(handles[0]), std::vector<float>{1});
+}
+
+TEST_F(HandlesTest, NamesFromOutsideDoNotBreakTheLog) {
+  v1::OpenSessionRequest request;
+  request.set_client_name("nice\ntensord: listening on evil\x1b[2J\r");
+  client_->Call<v1::Session>("OpenSession", request).IgnoreError();
+  v1::CreateTensorRequest create;
+  create.set_session("x\ntensord: listening on evil");
+  client_->Call<v1::Tensor>("CreateTensor", create).IgnoreError();
+  EXPECT_THAT(daemon_->Output(), testing::Not(testing::HasSubstr("evil")));
+}
+
+}  // namespace
+}  // namespace tensord::attack

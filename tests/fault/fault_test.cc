@@ -1,0 +1,155 @@
+// What is left of clients that were killed in the middle: nothing.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::fault {
+namespace {
+
+using integration::DaemonFixture;
+using integration::Eventually;
+using proxy::DelayProxy;
+using proxy::Direction;
+using testing::Each;
+
+bool Long() { return std::getenv("TENSORD_TEST_LONG") != nullptr; }
+
+// A process of fault_client.
+class Victim {
+ public:
+  explicit Victim(const std::string& address) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      dup2(ends[1], 1);
+      execl(FAULT_CLIENT_PATH, FAULT_CLIENT_PATH, address.c_str(), nullptr);
+      _exit(127);
+    }
+    close(ends[1]);
+    char word[6];
+    ready_ = read(ends[0], word, sizeof(word)) == sizeof(word);
+    close(ends[0]);
+  }
+  ~Victim() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  bool ready() const { return ready_; }
+
+ private:
+  pid_t pid_ = -1;
+  bool ready_ = false;
+};
+
+class FaultTest : public DaemonFixture {
+ protected:
+  int64_t Descriptors() const {
+    const std::filesystem::directory_iterator open("/proc/" + std::to_string(daemon_->pid()) +
+                                                   "/fd");
+    return std::distance(begin(open), end(open));
+  }
+};
+
+// Ten thousand in the long form. A session waits for its lease, a second here, before it goes.
+TEST_F(FaultTest, NothingIsLeftOfClientsThatAreKilled) {
+  const int rounds = Long() ? 2500 : 5;
+  constexpr int kAtOnce = 4;
+  ASSERT_TRUE(session_->Ones(1, {16}).ok());
+  const int64_t used = Used(0);
+  const int64_t descriptors = Descriptors();
+  std::minstd_rand random(1);
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<std::unique_ptr<Victim>> victims;
+    for (int i = 0; i < kAtOnce; ++i) {
+      victims.push_back(std::make_unique<Victim>(daemon_->address()));
+      ASSERT_TRUE(victims.back()->ready());
+    }
+    for (auto& victim : victims) {
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(random() % 30));  // in the middle of what
+      victim.reset();
+    }
+    const auto values = session_->ReadFloats(1);
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_THAT(*values, Each(1.0f));
+  }
+  EXPECT_TRUE(Eventually([&] { return Used(0) == used; })) << Used(0) << " bytes";
+  EXPECT_TRUE(Eventually([&] { return Descriptors() <= descriptors; })) << Descriptors();
+}
+
+// Random programs over a network that cuts, delays, throttles and goes silent: what a client reads
+// is what a plain computation gives, and when it has gone nothing is left.
+TEST_F(FaultTest, ResultsAreRightWhateverTheNetworkDoes) {
+  auto proxy = DelayProxy::Start({.target = daemon_->address()});
+  ASSERT_TRUE(proxy.ok()) << proxy.status();
+  const int programs = Long() ? 2000 : 40;
+  const int64_t used = Used(0);
+  int64_t reconnects = 0;
+  {
+    auto client = Client::Connect((*proxy)->address(), {.lease = absl::Seconds(30),
+                                                        .keepalive_interval = absl::Seconds(1),
+                                                        .keepalive_timeout = absl::Seconds(1),
+                                                        .shared_memory = false});
+    ASSERT_TRUE(client.ok()) << client.status();
+    const Device device = *client->device("cpu:0");
+    std::minstd_rand random(7);
+    for (int program = 0; program < programs; ++program) {
+      const int64_t size = 1 << (random() % 19);
+      std::vector<float> model(size);
+      std::generate(model.begin(), model.end(), [&] { return static_cast<float>(random() % 100); });
+      Tensor x = FromSpan<float>(device, {size}, model);
+      for (int step = static_cast<int>(random() % 30); step > 0; --step) {
+        const auto number = static_cast<float>(random() % 5);
+        const bool adds = random() % 2 == 0;
+        x = adds ? x + number : Minimum(x, Full(device, {size}, 90 + number));
+        for (float& value : model) value = adds ? value + number : std::min(value, 90 + number);
+        switch (random() % 40) {
+          case 0:
+            (*proxy)->CutAll();
+            break;
+          case 1:
+            (*proxy)->SetDelay(std::chrono::microseconds(random() % 3000));
+            break;
+          case 2:
+            (*proxy)->SetBandwidth(static_cast<int64_t>(1 + random() % 64) << 20);
+            break;
+          case 3:
+            (*proxy)->SetHeld(random() % 2 == 0 ? Direction::kToClient : Direction::kToServer,
+                              true);
+            break;
+          case 4:
+            for (auto way : {Direction::kToClient, Direction::kToServer})
+              (*proxy)->SetHeld(way, false);
+            break;
+          default:
+            break;
+        }
+      }
+      for (auto way : {Direction::kToClient, Direction::kToServer}) (*proxy)->SetHeld(way, false);
+      const auto values = x.Read<float>();
+      ASSERT_TRUE(values.ok()) << values.status();
+      ASSERT_EQ(*values, model) << "program " << program;
+    }
+    EXPECT_TRUE(client->Synchronize().ok());
+    reconnects = client->stats().reconnects;
+  }
+  EXPECT_GT(reconnects, 0);
+  EXPECT_TRUE(Eventually([&] { return Used(0) == used; })) << Used(0) << " bytes";
+}
+
+}  // namespace
+}  // namespace tensord::fault
