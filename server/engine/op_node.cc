@@ -162,6 +162,7 @@ void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> cal
 namespace {
 
 absl::StatusOr<BufferRef> CopyOnExecutor(const Tensor& input, const Tensor& output) {
+  TENSORD_RETURN_IF_ERROR(input.status());
   const int64_t bytes = output.spec().size_bytes();
   TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, output.device().Allocate(bytes));
   if (bytes > 0) {
@@ -186,7 +187,7 @@ void ScheduleCopy(const SessionRef& session, const TensorRef& input, const Tenso
         return;
       }
       absl::StatusOr<BufferRef> result = CopyOnExecutor(*input, *output);
-      if (!result.ok()) result = Annotate(result.status(), "copy_to_device", output->handle());
+      if (!result.ok() && input->status().ok()) result = Annotate(result.status(), "copy_to_device", output->handle());
       output->Finish(std::move(result));
     });
     output->SetPosted(lane.get());
