@@ -180,7 +180,8 @@ absl::Status RestartableDevice::Restart() {
 void RestartableDevice::Fail(const absl::Status& reason) {
   MutexLock lock(&mu_);
   state_ = DeviceState::kLost;
-  reason_ = absl::StrCat("it doesn't come back: ", reason.message());
+  constexpr char kNotBack[] = "; it doesn't come back: ";
+  reason_ = absl::StrCat(reason_.substr(0, reason_.find(kNotBack)), kNotBack, reason.message());
 }
 
 MemoryStats RestartableDevice::memory() const {

@@ -42,11 +42,11 @@ absl::Status AwaitFence(Device& device) {
 }  // namespace
 
 absl::Status SelfTest(Device& device) {
-  using Numbers = std::array<float, 64>;
-  const TensorSpec spec{DType::kFloat32, {static_cast<int64_t>(Numbers().size())}};
+  using Numbers = std::array<int32_t, 64>;
+  const TensorSpec spec{DType::kInt32, {static_cast<int64_t>(Numbers().size())}};
   const int64_t bytes = spec.size_bytes();
   Numbers numbers;
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i) + 0.5f;
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(i) - 9;
   TENSORD_ASSIGN_OR_RETURN(const BufferRef in, device.Allocate(bytes));
   TENSORD_ASSIGN_OR_RETURN(const BufferRef out, device.Allocate(bytes));
   TENSORD_RETURN_IF_ERROR(device.Write(*in, 0, numbers.data(), bytes));
