@@ -158,7 +158,11 @@ absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
   const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
-  if (slot.ok()) return recipes_.Find(request.op, specs, request.attrs, *slot);
+  if (slot.ok()) {
+    // Inputs say by themselves what has become of their device.
+    if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
+    return recipes_.Find(request.op, specs, request.attrs, *slot);
+  }
   // What is wrong with the op itself comes first.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
   return slot.status();
@@ -167,7 +171,6 @@ absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
 absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
   TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, FindRecipe(request, inputs));
-  if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(*recipe->slot()));
   auto output = std::make_shared<Tensor>(request.output, recipe->output(), recipe->slot());
   TENSORD_RETURN_IF_ERROR(
       Start(session, std::move(recipe), std::move(inputs), TensorRefs(1, output)));
@@ -288,6 +291,8 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   Upload upload;
   absl::StatusOr<TensorRef> promised = session.Find(handle);
+  // The promise was refused: that is what the upload comes to, too.
+  if (promised.ok() && (*promised)->slot() == nullptr) return (*promised)->status();
   if (promised.ok() && (*promised)->ClaimUpload()) {
     upload.tensor = *std::move(promised);
     upload.promised = true;

@@ -150,6 +150,7 @@ TEST_F(EngineFaultTest, WhatIsQueuedFailsForEverybody) {
   for (Handle handle = 3; handle < 23; ++handle) {
     for (int by : {0, 1}) ASSERT_TRUE(Run("matmul", {2, 2}, handle, {}, "", by).ok());
   }
+  ASSERT_TRUE(Eventually([&] { return lost_.load() == 1; }));
   for (Handle handle = 3; handle < 23; ++handle) {
     for (int by : {0, 1}) ExpectError(Read(handle, by), Code::kDataLoss, {"cpu:0"});
   }
