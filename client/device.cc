@@ -6,20 +6,6 @@
 
 namespace tensord {
 
-std::string DeviceStateWord(DeviceState state) {
-  switch (state) {
-    case DeviceState::kServing:
-      return "serving";
-    case DeviceState::kLost:
-      return "lost";
-    case DeviceState::kResetting:
-      return "resetting";
-    case DeviceState::kUnknown:
-      break;
-  }
-  return "unknown";
-}
-
 std::string Device::model() const {
   const DeviceInfo* info = valid() ? session_->FindDevice(id_) : nullptr;
   return info == nullptr ? "" : info->model;

@@ -31,7 +31,19 @@ enum class DeviceState {
 };
 
 // "serving", "lost", "resetting"; "unknown".
-std::string DeviceStateWord(DeviceState state);
+inline std::string DeviceStateWord(DeviceState state) {
+  switch (state) {
+    case DeviceState::kServing:
+      return "serving";
+    case DeviceState::kLost:
+      return "lost";
+    case DeviceState::kResetting:
+      return "resetting";
+    case DeviceState::kUnknown:
+      break;
+  }
+  return "unknown";
+}
 
 // What a server says of a device.
 struct DeviceInfo {

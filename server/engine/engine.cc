@@ -121,6 +121,10 @@ Engine::~Engine() {
 void Engine::SetServingListener(DeviceMonitor::Listener listener) {
   MutexLock lock(&listener_mu_);
   listener_ = std::move(listener);
+  if (!listener_) return;
+  for (DeviceSlot* slot : slots_) {
+    if (!slot->device->health().serving()) listener_(*slot, false);
+  }
 }
 
 void Engine::TellServing(DeviceSlot& slot, bool serving) {

@@ -46,8 +46,8 @@ class Engine {
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
 
   // `listener` hears of every device that is lost (false) and comes back (true), from a thread of
-  // its own, with no lock held that the engine or a session takes. Null ends it: once this returns
-  // nobody is being told.
+  // its own, with no lock held that the engine or a session takes; of those that are lost already,
+  // from this call. Null ends it: once this returns nobody is being told.
   void SetServingListener(DeviceMonitor::Listener listener);
 
   // "cuda" is cuda:0. INVALID_ARGUMENT for a malformed name, NOT_FOUND listing the devices there
