@@ -197,9 +197,9 @@ class Device {
   // stays there for as long as the device.
   const absl::Status* loss() const { return loss_.load(std::memory_order_acquire); }
 
-  // Executor thread, after MarkLost(): gives up all that isn't held by buffers, once the calls under
-  // way have returned. From then on calls fail, and buffers let go of their memory without the
-  // device, or keep it until they go.
+  // Executor thread, after MarkLost(): gives up all that isn't held by buffers, once the calls
+  // under way have returned. From then on calls fail, and buffers let go of their memory without
+  // the device, or keep it until they go.
   virtual void Abandon() {}
 
   // For devices that come back: themselves (restartable_device.h).

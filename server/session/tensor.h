@@ -65,8 +65,8 @@ class Tensor {
     const absl::Status* loss = buffer_->device().loss();
     return loss == nullptr ? status_ : *loss;
   }
-  // Once done and not failed. The kernel that fills it has been launched on the tensor's device, and is
-  // finished where the device's Fence has called back since.
+  // Once done and not failed. The kernel that fills it has been launched on the tensor's device,
+  // and is finished where the device's Fence has called back since.
   const BufferRef& buffer() const { return buffer_; }
 
   // The op that makes the tensor has been posted to `lane`: whatever is posted there later runs

@@ -9,7 +9,7 @@
 #include "tensord/server/device/cuda/cuda_status.h"
 
 // From here to the end of the block Abandon() waits.
-#define TENSORD_ENTER_OR_RETURN_LOSS(gate)   \
+#define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
   const CallGate::Entry tensord_entry(&gate); \
   if (!tensord_entry.entered()) return *loss()
 

@@ -44,8 +44,8 @@ class MemoryPool {
   std::vector<int> peers_ ABSL_GUARDED_BY(mu_);  // asked for already
 };
 
-// A pool whose device is lost, and what it had handed out: resetting the GPU doesn't free it, and as
-// long as the context is broken nothing can.
+// A pool whose device is lost, and what it had handed out: resetting the GPU doesn't free it, and
+// as long as the context is broken nothing can.
 struct Orphans {
   std::unique_ptr<MemoryPool> pool;
   std::vector<void*> memory;
