@@ -22,6 +22,29 @@ struct MemoryInfo {
   int64_t peak_bytes = 0;   // the most that used_bytes has been since the server started
 };
 
+// Whether a device can be used.
+enum class DeviceState {
+  kUnknown,    // the server is too old to say
+  kServing,    // it takes work
+  kLost,       // a fault has taken it, and every tensor on it
+  kResetting,  // it is being brought back
+};
+
+// "serving", "lost", "resetting"; "unknown".
+inline std::string DeviceStateWord(DeviceState state) {
+  switch (state) {
+    case DeviceState::kServing:
+      return "serving";
+    case DeviceState::kLost:
+      return "lost";
+    case DeviceState::kResetting:
+      return "resetting";
+    case DeviceState::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
 // What a server says of a device.
 struct DeviceInfo {
   DeviceName name;                 // cuda:1
@@ -30,6 +53,9 @@ struct DeviceInfo {
   std::string compute_capability;  // "9.0"; empty for a CPU
   int threads = 0;                 // a CPU device's threads; 0 for a GPU
   MemoryInfo memory;
+  DeviceState state = DeviceState::kUnknown;
+  std::string state_reason;  // why it can't be used, where it can't
+  int64_t restarts = 0;      // how often it has come back from a fault since the server started
 };
 
 // Names a device of a connected server; got from Client. A value, cheap to copy, usable from any

@@ -91,6 +91,10 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str()
       ->group("Tuning");
+  app.add_option("--fault-socket", flags->fault_socket,
+                 "For tests: Unix socket to steer devices named faulty:cpu by (see "
+                 "server/device/fault/fault_control.h)")
+      ->group("Tuning");
   app.add_flag("--fusion,!--no-fusion", flags->server.fusion,
                "Run elementwise ops that follow one another, or a linear and its activation, as "
                "one kernel")

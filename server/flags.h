@@ -10,9 +10,10 @@ namespace tensord::server {
 
 struct DaemonFlags {
   ServerOptions server;
-  std::string devices;    // --devices, as ParseDevices takes it
-  int cpu_threads = 0;    // 0: one a processor
-  std::string port_file;  // empty: none
+  std::string devices;       // --devices, as ParseDevices takes it
+  int cpu_threads = 0;       // 0: one a processor
+  std::string port_file;     // empty: none
+  std::string fault_socket;  // empty: none
   double grace_seconds = 10;
 };
 

@@ -16,6 +16,7 @@
 #include "tensord/common/address.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
+#include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
 #include "tensord/server/rpc/server.h"
 
@@ -46,9 +47,11 @@ absl::Status WritePortFile(const std::string& path, const std::vector<std::strin
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags) {
+absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceRequest> requests, ParseDevices(flags.devices));
-  TENSORD_ASSIGN_OR_RETURN(auto devices, MakeDevices(requests, flags.cpu_threads));
+  TENSORD_ASSIGN_OR_RETURN(
+      auto devices,
+      MakeDevices(requests, flags.cpu_threads, flags.fault_socket.empty() ? nullptr : faults));
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                            Server::Start(flags.server, std::move(devices)));
   if (!flags.port_file.empty()) {
@@ -92,7 +95,16 @@ int Main(const DaemonFlags& flags) {
   // Never undone: the last grpc_shutdown may wait ten seconds for a poller that nothing wakes.
   grpc_init();
 
-  absl::StatusOr<std::unique_ptr<Server>> server = StartServer(flags);
+  FaultPlans faults;  // outlives the devices
+  absl::StatusOr<std::unique_ptr<FaultControl>> fault_control = nullptr;
+  if (!flags.fault_socket.empty())
+    fault_control = FaultControl::Listen(flags.fault_socket, &faults);
+  absl::StatusOr<std::unique_ptr<Server>> server = nullptr;
+  if (fault_control.ok()) {
+    server = StartServer(flags, &faults);
+  } else {
+    server = fault_control.status();
+  }
   if (!server.ok()) {
     std::cerr << "tensord: " << server.status().message() << "\n";
     return 1;

@@ -74,6 +74,26 @@ Table NarrowDeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& te
   return table;
 }
 
+// What is out of the ordinary about a device; empty where nothing is.
+std::string StateLines(const DeviceInfo& device, const Terminal& terminal) {
+  std::string text;
+  const std::string name = device.name.ToString();
+  if (device.state == DeviceState::kLost || device.state == DeviceState::kResetting) {
+    text = absl::StrCat(name, " is ", DeviceStateWord(device.state), ": ",
+                        Printable(device.state_reason));
+  } else if (device.restarts > 0) {
+    text = absl::StrCat(name, " has come back from ", device.restarts,
+                        device.restarts == 1 ? " fault" : " faults");
+  }
+  std::string lines;
+  if (text.empty()) return lines;
+  for (const std::string& line : Wrap(text, terminal.width)) {
+    const bool serving = device.state == DeviceState::kServing;
+    absl::StrAppend(&lines, serving ? line : terminal.Paint(Style::kRed, line), "\n");
+  }
+  return lines;
+}
+
 // What isn't UTF-8 would make the library throw.
 std::string Dump(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
@@ -101,8 +121,11 @@ std::string ServerLine(const ServerInfo& server) {
 
 std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal) {
   const Table wide = WideDeviceTable(devices, terminal);
-  if (wide.NaturalWidth() <= terminal.width) return wide.Render(terminal);
-  return NarrowDeviceTable(devices, terminal).Render(terminal);
+  std::string text = wide.NaturalWidth() <= terminal.width
+                         ? wide.Render(terminal)
+                         : NarrowDeviceTable(devices, terminal).Render(terminal);
+  for (const DeviceInfo& device : devices) absl::StrAppend(&text, StateLines(device, terminal));
+  return text;
 }
 
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal) {
@@ -148,7 +171,10 @@ std::string DevicesJson(const std::string& address, const ServerInfo& server,
                     {"memory_used_bytes", device.memory.used_bytes},
                     {"memory_peak_bytes", device.memory.peak_bytes},
                     {"memory_limit_bytes", device.memory.limit_bytes},
-                    {"memory_total_bytes", device.memory.total_bytes}});
+                    {"memory_total_bytes", device.memory.total_bytes},
+                    {"state", DeviceStateWord(device.state)},
+                    {"state_reason", device.state_reason},
+                    {"restarts", device.restarts}});
   }
   return Dump({{"server", address},
                {"host_name", server.host_name},

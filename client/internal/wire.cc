@@ -40,6 +40,19 @@ struct AttrSetter {
   void operator()(const Bytes& value) const { proto->set_data(value.data); }
 };
 
+DeviceState StateFromProto(v1::DeviceState state) {
+  switch (state) {
+    case v1::DEVICE_STATE_SERVING:
+      return DeviceState::kServing;
+    case v1::DEVICE_STATE_LOST:
+      return DeviceState::kLost;
+    case v1::DEVICE_STATE_RESETTING:
+      return DeviceState::kResetting;
+    default:
+      return DeviceState::kUnknown;
+  }
+}
+
 }  // namespace
 
 void AttrToProto(const AttrValue& value, v1::AttrValue* proto) {
@@ -57,6 +70,9 @@ absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto) {
                  .limit_bytes = proto.memory_limit_bytes(),
                  .used_bytes = proto.memory_used_bytes(),
                  .peak_bytes = proto.memory_peak_bytes()};
+  info.state = StateFromProto(proto.state());
+  info.state_reason = proto.state_reason();
+  info.restarts = proto.restarts();
   return info;
 }
 

@@ -32,6 +32,11 @@ class LaunchedKernel final : public PreparedKernel {
 
 }  // namespace
 
+void Device::MarkLost(const absl::Status& loss) {
+  owned_loss_ = std::make_unique<const absl::Status>(loss);
+  loss_.store(owned_loss_.get(), std::memory_order_release);
+}
+
 absl::StatusOr<std::unique_ptr<PreparedKernel>> Device::Prepare(const KernelSpec& spec) {
   return std::make_unique<LaunchedKernel>(this, spec);
 }

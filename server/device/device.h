@@ -4,8 +4,14 @@
 // in the order in which they are to take effect; a backend may run them later than Launch() returns
 // (CUDA: on a stream), as long as everything launched so far is finished when Fence() calls back.
 // Allocation and host transfers may be called from any thread at any time.
+//
+// Faults. A device is lost when something has happened to it after which nothing on it can be used
+// any more (a CUDA context after an illegal address). A backend says so by DATA_LOSS from whatever
+// call meets it first, and by Check() from then on. A lost device never comes back: another is made
+// in its place (restartable_device.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +29,17 @@
 #include "tensord/server/device/buffer.h"
 
 namespace tensord::server {
+
+enum class DeviceState { kServing = 1, kLost, kResetting };  // as v1::DeviceState
+
+// Whether a device can be used.
+struct DeviceHealth {
+  DeviceState state = DeviceState::kServing;
+  std::string reason;    // why not, where it can't
+  int64_t restarts = 0;  // how often it has come back
+
+  bool serving() const { return state == DeviceState::kServing; }
+};
 
 struct DeviceInfo {
   DeviceName name;                 // logical: "cuda:1"
@@ -85,6 +102,9 @@ class PreparedKernel {
 
  protected:
   PreparedKernel() = default;
+  // Brief and in place as `like` is.
+  explicit PreparedKernel(const PreparedKernel* like)
+      : brief_(like->brief_), in_place_inputs_(like->in_place_inputs_) {}
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
 
@@ -113,6 +133,8 @@ struct FusedSpec {
   absl::Span<const Step> steps;  // operands have the dtypes that the ops' plans ask for
   const TensorSpec* output;      // what the last step gives
 };
+
+class RestartableDevice;
 
 class Device {
  public:
@@ -165,10 +187,33 @@ class Device {
   // number of threads).
   virtual void BindThread() {}
 
+  // Thread-safe, done at once, asked several times a second. DATA_LOSS with the reason where the
+  // device is lost.
+  virtual absl::Status Check() { return absl::OkStatus(); }
+
+  // From here on loss() is `loss`: called once at most, when Check() has said so.
+  virtual void MarkLost(const absl::Status& loss);
+  // Null, or the error, DATA_LOSS, of everything that is in the device's memory. Thread-safe; it
+  // stays there for as long as the device.
+  const absl::Status* loss() const { return loss_.load(std::memory_order_acquire); }
+
+  // Executor thread, after MarkLost(): gives up all that isn't held by buffers, once the calls
+  // under way have returned. From then on calls fail, and buffers let go of their memory without
+  // the device, or keep it until they go.
+  virtual void Abandon() {}
+
+  // For devices that come back: themselves (restartable_device.h).
+  virtual RestartableDevice* AsRestartable() { return nullptr; }
+  virtual DeviceHealth health() const { return {}; }
+
  protected:
   Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+
+ private:
+  std::unique_ptr<const absl::Status> owned_loss_;
+  std::atomic<const absl::Status*> loss_{nullptr};
 };
 
 }  // namespace tensord::server

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/device/fault/faulty_device.h"
+#include "tensord/server/device/restartable_device.h"
 #ifdef TENSORD_HAVE_CUDA
 #include "tensord/server/device/cuda/cuda_device.h"
 #endif
@@ -27,6 +29,10 @@ absl::StatusOr<int64_t> CudaTotalMemory(int /*physical_index*/) {
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName /*name*/, int /*physical_index*/,
                                                        int64_t /*limit_bytes*/) {
+  return absl::UnavailableError(kWithoutCuda);
+}
+
+absl::Status ResetCudaDevice(int /*physical_index*/) {
   return absl::UnavailableError(kWithoutCuda);
 }
 #endif
@@ -84,10 +90,31 @@ int ThreadsOf(int index, int devices, int cpu_threads) {
   return std::max(1, all / devices + (index < all % devices ? 1 : 0));
 }
 
+absl::StatusOr<std::unique_ptr<Device>> MakeCuda(DeviceName name, int physical_index,
+                                                 int64_t limit_bytes) {
+  return RestartableDevice::Create(
+      {[=] { return MakeCudaDevice(name, physical_index, limit_bytes); },
+       absl::StrCat("GPU ", physical_index), [=] { return ResetCudaDevice(physical_index); }});
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeFaulty(DeviceName name, int64_t limit_bytes,
+                                                   int threads, FaultPlans* faults) {
+  if (faults == nullptr) {
+    return absl::FailedPreconditionError("a faulty device needs a socket to steer it by");
+  }
+  FaultPlan* const plan = &faults->Add(name);
+  return RestartableDevice::Create({[=]() -> absl::StatusOr<std::unique_ptr<Device>> {
+    TENSORD_RETURN_IF_ERROR(plan->Make());
+    TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                             MakeCpuDevice(name, limit_bytes, threads));
+    return MakeFaultyDevice(std::move(device), plan);
+  }});
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
-    const std::vector<DeviceRequest>& asked, int cpu_threads) {
+    const std::vector<DeviceRequest>& asked, int cpu_threads, FaultPlans* faults) {
   const std::vector<DeviceRequest> requests = asked.empty() ? Everything() : asked;
   TENSORD_RETURN_IF_ERROR(CheckCuda(requests));
   const auto cpus =
@@ -101,11 +128,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
     std::unique_ptr<Device> device;
     if (request.kind == DeviceKind::kCuda) {
       TENSORD_ASSIGN_OR_RETURN(
-          device, MakeCudaDevice({DeviceKind::kCuda, next_cuda++}, request.physical_index, limit));
+          device, MakeCuda({DeviceKind::kCuda, next_cuda++}, request.physical_index, limit));
     } else if (request.kind == DeviceKind::kCpu) {
       const int threads = ThreadsOf(next_cpu, cpus, cpu_threads);
-      TENSORD_ASSIGN_OR_RETURN(device,
-                               MakeCpuDevice({DeviceKind::kCpu, next_cpu++}, limit, threads));
+      const DeviceName name = {DeviceKind::kCpu, next_cpu++};
+      TENSORD_ASSIGN_OR_RETURN(device, request.faulty ? MakeFaulty(name, limit, threads, faults)
+                                                      : MakeCpuDevice(name, limit, threads));
     } else {
       return absl::InvalidArgumentError("a device request names no kind of device");
     }

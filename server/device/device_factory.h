@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/server/device/device.h"
+#include "tensord/server/device/fault/fault_plan.h"
 
 namespace tensord::server {
 
@@ -18,6 +19,7 @@ struct DeviceRequest {
   DeviceKind kind = DeviceKind::kUnspecified;
   int physical_index = 0;
   int64_t limit_bytes = 0;  // 0: the default
+  bool faulty = false;      // has the faults that a test asks for: "faulty:cpu=1GiB"
 };
 
 // "cpu,cpu=1GiB,cuda:0" -> requests. INVALID_ARGUMENT with the accepted form otherwise.
@@ -26,9 +28,10 @@ absl::StatusOr<std::vector<DeviceRequest>> ParseDevices(absl::string_view text);
 // Logical devices in the order asked for, numbered per kind: "cpu,cpu" gives cpu:0 and cpu:1.
 // An empty list gives every GPU there is and one CPU device. `cpu_threads` are shared out among the
 // CPU devices, at least one each; 0 means as many as the host has.
-// UNAVAILABLE with the driver's reason where a cuda device was asked for and can't be had.
+// UNAVAILABLE with the driver's reason where a cuda device was asked for and can't be had. Faulty
+// devices are added to `faults`, which outlives them; FAILED_PRECONDITION where it is null.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
-    const std::vector<DeviceRequest>& requests, int cpu_threads);
+    const std::vector<DeviceRequest>& requests, int cpu_threads, FaultPlans* faults = nullptr);
 
 // Why there is no GPU to serve: "built without CUDA", "no NVIDIA driver found"; empty where there
 // is one.

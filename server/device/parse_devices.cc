@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
 
@@ -53,14 +54,19 @@ int64_t ParseSize(absl::string_view text) {
 
 absl::StatusOr<DeviceRequest> ParseDevice(absl::string_view text) {
   const size_t equals = text.find('=');
-  const absl::string_view name = absl::StripAsciiWhitespace(text.substr(0, equals));
+  absl::string_view name = absl::StripAsciiWhitespace(text.substr(0, equals));
+  const bool faulty = absl::ConsumePrefix(&name, "faulty:");
   const absl::StatusOr<DeviceName> parsed = ParseDeviceName(name);
   if (!parsed.ok()) return FormError(text, "there is no such device");
   DeviceRequest request;
+  request.faulty = faulty;
   request.kind = parsed->kind;
   request.physical_index = parsed->index;
   if (request.kind == DeviceKind::kCpu && request.physical_index != 0) {
     return FormError(text, "a host is one CPU device; for several logical ones say cpu,cpu");
+  }
+  if (faulty && request.kind != DeviceKind::kCpu) {
+    return FormError(text, "only CPU devices can be made faulty");
   }
   if (equals == absl::string_view::npos) return request;
   request.limit_bytes = ParseSize(absl::StripAsciiWhitespace(text.substr(equals + 1)));

@@ -57,6 +57,19 @@ absl::Status InOp(absl::string_view op, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(op, ": ", status.message()));
 }
 
+absl::Status CheckServing(const DeviceSlot& slot) {
+  const DeviceHealth health = slot.device->health();
+  if (health.serving()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(slot.device->name().ToString(), " is not to be used now: ", health.reason,
+                   "; wait until it is back (ListDevices and health tell), or use another"));
+}
+
+absl::StatusOr<BufferRef> AllocateWhereServing(const DeviceSlot& slot, int64_t bytes) {
+  TENSORD_RETURN_IF_ERROR(CheckServing(slot));
+  return slot.device->Allocate(bytes);
+}
+
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view op,
                                       absl::Span<const Handle> handles) {
   TensorRefs inputs;
@@ -88,9 +101,14 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion) : fusi
     slots_.push_back(slot.get());
     owned_.push_back(std::move(slot));
   }
+  for (std::vector<DeviceSlot*>& domain : FaultDomains(slots_)) {
+    monitors_.push_back(std::make_unique<DeviceMonitor>(
+        std::move(domain), [this](DeviceSlot& slot, bool serving) { TellServing(slot, serving); }));
+  }
 }
 
 Engine::~Engine() {
+  monitors_.clear();
   // Work on one device may post to another: every queue is emptied before any device goes.
   bool had_work = true;
   while (had_work) {
@@ -98,6 +116,20 @@ Engine::~Engine() {
     for (auto& slot : owned_) had_work |= slot->executor->Drain();
   }
   for (auto& slot : owned_) slot->executor.reset();
+}
+
+void Engine::SetServingListener(DeviceMonitor::Listener listener) {
+  MutexLock lock(&listener_mu_);
+  listener_ = std::move(listener);
+  if (!listener_) return;
+  for (DeviceSlot* slot : slots_) {
+    if (!slot->device->health().serving()) listener_(*slot, false);
+  }
+}
+
+void Engine::TellServing(DeviceSlot& slot, bool serving) {
+  MutexLock lock(&listener_mu_);
+  if (listener_) listener_(slot, serving);
 }
 
 absl::StatusOr<DeviceSlot*> Engine::FindDevice(absl::string_view name) const {
@@ -130,7 +162,11 @@ absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
   const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
-  if (slot.ok()) return recipes_.Find(request.op, specs, request.attrs, *slot);
+  if (slot.ok()) {
+    // Inputs say by themselves what has become of their device.
+    if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
+    return recipes_.Find(request.op, specs, request.attrs, *slot);
+  }
   // What is wrong with the op itself comes first.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
   return slot.status();
@@ -180,6 +216,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
 absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(const ProgramSpec& spec,
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
+  TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
   return Program::Make(spec, slot, &recipes_, fusion_ ? &chains_ : nullptr);
 }
 
@@ -202,6 +239,7 @@ absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
                      inputs[i]->device().name().ToString(), "; it was recorded for ",
                      wanted.ToString(), " on ", program->slot()->device->name().ToString()));
   }
+  if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(*program->slot()));
   TensorRefs outputs;
   for (size_t i = 0; i < output_handles.size(); ++i) {
     outputs.push_back(
@@ -220,6 +258,7 @@ absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, 
   absl::StatusOr<DeviceSlot*> slot = FindDevice(device);
   if (!slot.ok()) return InOp(kName, slot.status());
   if (*slot != source->slot()) {
+    TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
     auto copy = std::make_shared<Tensor>(output, source->spec(), *slot);
     TENSORD_RETURN_IF_ERROR(session->Insert(copy));
     ScheduleCopy(session, source, copy);
@@ -242,6 +281,7 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
                                           absl::string_view device) {
   TENSORD_RETURN_IF_ERROR(spec.Validate());
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
+  TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
   auto tensor = std::make_shared<Tensor>(handle, spec, slot);
   tensor->AnnounceUpload();
   TENSORD_RETURN_IF_ERROR(session.Insert(tensor));
@@ -255,9 +295,13 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   Upload upload;
   absl::StatusOr<TensorRef> promised = session.Find(handle);
+  // The promise was refused: that is what the upload comes to, too.
+  if (promised.ok() && (*promised)->slot() == nullptr) return (*promised)->status();
   if (promised.ok() && (*promised)->ClaimUpload()) {
     upload.tensor = *std::move(promised);
     upload.promised = true;
+    // Its device was lost before the upload came.
+    if (upload.tensor->done() && !upload.tensor->status().ok()) return upload.tensor->status();
     if (upload.tensor->spec() != spec || upload.tensor->slot() != slot) {
       absl::Status mismatch = absl::InvalidArgumentError(
           absl::StrCat("tensor ", handle, " was promised as ", upload.tensor->spec().ToString(),
@@ -276,7 +320,7 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
     upload.tensor = std::make_shared<Tensor>(handle, spec, slot);
   }
-  absl::StatusOr<BufferRef> buffer = slot->device->Allocate(spec.size_bytes());
+  absl::StatusOr<BufferRef> buffer = AllocateWhereServing(*slot, spec.size_bytes());
   if (!buffer.ok()) {
     if (upload.promised) upload.tensor->Finish(buffer.status());
     return buffer.status();
@@ -286,13 +330,15 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
 }
 
 absl::Status Engine::FinishUpload(Session& session, Upload upload, absl::Status outcome) {
+  const absl::Status* loss = upload.buffer == nullptr ? nullptr : upload.buffer->device().loss();
+  if (outcome.ok() && loss != nullptr) outcome = *loss;
   if (!outcome.ok()) {
     upload.tensor->Finish(outcome);
     return outcome;
   }
   if (!upload.promised) TENSORD_RETURN_IF_ERROR(session.Insert(upload.tensor));
   upload.tensor->Finish(std::move(upload.buffer));
-  return absl::OkStatus();
+  return upload.tensor->status();
 }
 
 void Engine::WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback) {

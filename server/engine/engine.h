@@ -16,6 +16,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/program.h"
 #include "tensord/server/engine/recipe.h"
@@ -43,13 +45,19 @@ class Engine {
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
 
+  // `listener` hears of every device that is lost (false) and comes back (true), from a thread of
+  // its own, with no lock held that the engine or a session takes; of those that are lost already,
+  // from this call. Null ends it: once this returns nobody is being told.
+  void SetServingListener(DeviceMonitor::Listener listener);
+
   // "cuda" is cuda:0. INVALID_ARGUMENT for a malformed name, NOT_FOUND listing the devices there
   // are.
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
   // Promises request.output and returns it; the work goes on behind. What can be seen at once
   // (handles, inference, devices) is returned as an error, and then nothing has changed; an input
-  // that has failed already gives its root error. What happens later sticks to the tensor.
+  // that has failed already gives its root error. What happens later sticks to the tensor. Here and
+  // below: UNAVAILABLE naming the device while it is lost.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
   // Makes a program ready to run.
@@ -109,11 +117,16 @@ class Engine {
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                      TensorRefs inputs, const TensorRefs& outputs);
 
+  void TellServing(DeviceSlot& slot, bool serving);
+
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;
   RecipeCache recipes_;
   const bool fusion_;
   ChainKernels chains_{&recipes_};
+  Mutex listener_mu_;
+  DeviceMonitor::Listener listener_ ABSL_GUARDED_BY(listener_mu_);
+  std::vector<std::unique_ptr<DeviceMonitor>> monitors_;
 };
 
 }  // namespace tensord::server

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/device/restartable_device.h"
 
 namespace tensord::server {
 namespace {
@@ -161,7 +162,15 @@ void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> cal
 
 namespace {
 
+// Where a copy met the loss of the device that it reads from, and not of its own: so that it is
+// said which.
+void LookForLoss(const Tensor& input) {
+  RestartableDevice* device = input.device().AsRestartable();
+  if (device != nullptr) device->Poll();
+}
+
 absl::StatusOr<BufferRef> CopyOnExecutor(const Tensor& input, const Tensor& output) {
+  TENSORD_RETURN_IF_ERROR(input.status());
   const int64_t bytes = output.spec().size_bytes();
   TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, output.device().Allocate(bytes));
   if (bytes > 0) {
@@ -186,7 +195,12 @@ void ScheduleCopy(const SessionRef& session, const TensorRef& input, const Tenso
         return;
       }
       absl::StatusOr<BufferRef> result = CopyOnExecutor(*input, *output);
-      if (!result.ok()) result = Annotate(result.status(), "copy_to_device", output->handle());
+      if (absl::IsDataLoss(result.status())) LookForLoss(*input);
+      if (!input->status().ok()) {
+        result = input->status();
+      } else if (!result.ok()) {
+        result = Annotate(result.status(), "copy_to_device", output->handle());
+      }
       output->Finish(std::move(result));
     });
     output->SetPosted(lane.get());

@@ -134,6 +134,22 @@ absl::StatusOr<Buffer*> Program::KeepMemory(int64_t bytes) {
   return kept_.back().get();
 }
 
+absl::Status Program::RenewMemory() {
+  if (kept_.empty() || kept_.back()->device().loss() == nullptr) return absl::OkStatus();
+  absl::flat_hash_map<const Buffer*, Buffer*> renewed;
+  std::vector<BufferRef> memory;
+  for (const BufferRef& lost : kept_) {
+    TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, slot_->device->Allocate(lost->size_bytes()));
+    renewed[lost.get()] = buffer.get();
+    memory.push_back(std::move(buffer));
+  }
+  for (size_t value = 0; value < values_.size(); ++value) {
+    if (places_[value] == Place::kKept) values_[value] = renewed[values_[value]];
+  }
+  kept_ = std::move(memory);
+  return absl::OkStatus();
+}
+
 bool Program::IsSmall() const {
   int64_t bytes = 0;
   for (const ProgramStep& step : steps_) {
@@ -144,6 +160,7 @@ bool Program::IsSmall() const {
 }
 
 absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
+  TENSORD_RETURN_IF_ERROR(RenewMemory());
   absl::Status status;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
   for (const ProgramStep& step : steps_) {

@@ -60,6 +60,8 @@ class Program final : public Executable {
   // Finds out how long each value lives, and which share memory.
   absl::Status PlanMemory();
   absl::StatusOr<Buffer*> KeepMemory(int64_t bytes);
+  // Takes the memory anew where the device has come back without it.
+  absl::Status RenewMemory();
   absl::Status RunStep(const ProgramStep& step, absl::Span<const TensorRef> inputs);
   // Whether the ops, one by one, touch little enough.
   bool IsSmall() const;

@@ -133,6 +133,10 @@ void ToProto(const Device& device, v1::Device* proto) {
   proto->set_memory_peak_bytes(memory.peak_bytes);
   proto->set_memory_limit_bytes(memory.limit_bytes);
   proto->set_threads(info.threads);
+  const DeviceHealth health = device.health();
+  proto->set_state(static_cast<v1::DeviceState>(health.state));
+  proto->set_state_reason(health.reason);
+  proto->set_restarts(health.restarts);
 }
 
 void ToProto(const OpSchema& schema, v1::OpInfo* proto) {

@@ -119,6 +119,7 @@ class ReadCall final : public QueuedCall {
   // Sends the chunk that is there and sees to the next.
   void GoOn() {
     if (finished_) return;
+    if (!tensor_->status().ok()) return Fail(ToGrpc(tensor_->status()));
     if (!busy_ && !chunk_.has_value()) Prepare();
     if (writing_ || busy_ || !chunk_.has_value()) return;
     v1::TensorSpec spec;

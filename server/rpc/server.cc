@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iostream>
 #include <thread>
 #include <utility>
 
@@ -133,7 +134,8 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .workers = &workers_,
                .limits = options.limits,
                .cuda_unavailable_reason = CudaUnavailableReason()},
-      methods_(&context_, &rpc_) {}
+      methods_(&context_, &rpc_),
+      devices_serving_(engine_.slots().size(), true) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
@@ -181,6 +183,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
     return absl::InternalError("gRPC's server can't be started; GRPC_VERBOSITY=ERROR says why");
   }
   SetServing(true);
+  engine_.SetServingListener(
+      [this](DeviceSlot& slot, bool serving) { DeviceChanged(slot, serving); });
   bulk_->Start();
   for (const auto& queue : queues_) {
     methods_.Await(queue.get());
@@ -193,11 +197,38 @@ absl::Status Server::Listen(const ServerOptions& options) {
 }
 
 void Server::SetServing(bool serving) {
-  health_->Set("", serving);
-  health_->Set(v1::TensorService::service_full_name(), serving);
+  MutexLock lock(&health_mu_);
+  serving_ = serving;
+  TellHealth();
+}
+
+void Server::TellHealth() {
+  bool any = false;
   for (const DeviceSlot* slot : engine_.slots()) {
-    health_->Set(slot->device->name().ToString(), serving);
+    const bool device_serving = devices_serving_[slot->index];
+    any = any || device_serving;
+    health_->Set(slot->device->name().ToString(), serving_ && device_serving);
   }
+  health_->Set("", serving_ && any);
+  health_->Set(v1::TensorService::service_full_name(), serving_ && any);
+}
+
+void Server::DeviceChanged(DeviceSlot& slot, bool serving) {
+  const std::string name = slot.device->name().ToString();
+  {
+    MutexLock lock(&health_mu_);
+    devices_serving_[slot.index] = serving;
+    TellHealth();
+  }
+  if (serving) {
+    std::cerr << "tensord: " << name << " is back\n";
+    return;
+  }
+  const std::string reason = slot.device->health().reason;
+  std::cerr << "tensord: " << name << " was lost: " << reason << "\n";
+  const absl::Status error =
+      absl::DataLossError(absl::StrCat(name, " was lost, and what was promised on it: ", reason));
+  for (const SessionRef& session : sessions_.All()) session->FailWaiting(slot, error);
 }
 
 bool Server::HasCalls() const {
@@ -267,6 +298,9 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   queues_.clear();
 }
 
-Server::~Server() { Shutdown(std::chrono::milliseconds(0)); }
+Server::~Server() {
+  Shutdown(std::chrono::milliseconds(0));
+  engine_.SetServingListener(nullptr);
+}
 
 }  // namespace tensord::server

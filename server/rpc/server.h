@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tensord/common/mutex.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/bulk_service.h"
@@ -62,6 +63,9 @@ class Server {
          std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   void SetServing(bool serving);
+  // Health of each device, and of the whole: it serves as long as any device does.
+  void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
+  void DeviceChanged(DeviceSlot& slot, bool serving);
   bool HasCalls() const;  // besides streams
   bool AnyCalls() const;
   void EndQueues(std::chrono::steady_clock::time_point grace_end);
@@ -76,6 +80,9 @@ class Server {
   TensorRpc rpc_;
   UnaryMethods methods_;
   std::unique_ptr<HealthService> health_;
+  Mutex health_mu_;
+  bool serving_ ABSL_GUARDED_BY(health_mu_) = false;
+  std::vector<bool> devices_serving_ ABSL_GUARDED_BY(health_mu_);
   std::vector<std::unique_ptr<CallQueue>> queues_;
   std::unique_ptr<BulkService> bulk_;
   Listeners listeners_;

@@ -28,6 +28,7 @@ absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void
 }
 
 absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
+  if (const absl::Status* loss = upload_->buffer->device().loss()) return *loss;
   if (offset != written_bytes_) {
     return absl::InvalidArgumentError(absl::StrCat("a chunk says offset ", offset, ", but ",
                                                    written_bytes_, " bytes have come so far"));

@@ -29,7 +29,8 @@ class TensorUpload {
   bool begun() const { return upload_.has_value(); }
   bool resumable() const { return resumable_; }
 
-  // Whether `bytes` may come next, and at `offset` of the tensor.
+  // Whether `bytes` may come next, and at `offset` of the tensor. DATA_LOSS where its device is
+  // lost.
   absl::Status Check(int64_t offset, int64_t bytes) const;
   int64_t written_bytes() const { return written_bytes_; }
   int64_t size_bytes() const { return upload_->tensor->spec().size_bytes(); }

@@ -154,6 +154,12 @@ std::vector<TensorRef> Session::Pending() const {
   return pending;
 }
 
+void Session::FailWaiting(const DeviceSlot& slot, const absl::Status& error) {
+  for (const TensorRef& tensor : Pending()) {
+    if (tensor->slot() == &slot && tensor->PostedTo(nullptr)) tensor->Finish(error);
+  }
+}
+
 absl::Status Session::BeginOp() {
   if (ops_in_flight_.fetch_add(1, std::memory_order_relaxed) < limits_.max_ops_in_flight) {
     return absl::OkStatus();

@@ -79,6 +79,10 @@ class Session {
   // Those that are not done yet.
   std::vector<TensorRef> Pending() const;
 
+  // Fails what is promised on a device and waits for an upload or for another device: whoever waits
+  // for it is told. What its executor has been given fails there.
+  void FailWaiting(const DeviceSlot& slot, const absl::Status& error);
+
   // Counts an op that has been taken in until it has run. RESOURCE_EXHAUSTED past
   // max_ops_in_flight.
   absl::Status BeginOp();

@@ -12,6 +12,7 @@
 #include "tensord/common/mutex.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
+#include "tensord/server/device/device.h"
 #include "tensord/server/device/executor.h"
 
 namespace tensord::server {
@@ -57,10 +58,15 @@ class Tensor {
   // Whether status() and buffer() may be asked for.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Once done: the root error of the op that failed, or OK.
-  const absl::Status& status() const { return status_; }
-  // Once done and OK. The kernel that fills it has been launched on the tensor's device, and is
-  // finished where the device's Fence has called back since.
+  // Once done: the root error of the op that failed, or OK. What was OK becomes DATA_LOSS when the
+  // device that holds the memory is lost.
+  const absl::Status& status() const {
+    if (buffer_ == nullptr) return status_;
+    const absl::Status* loss = buffer_->device().loss();
+    return loss == nullptr ? status_ : *loss;
+  }
+  // Once done and not failed. The kernel that fills it has been launched on the tensor's device,
+  // and is finished where the device's Fence has called back since.
   const BufferRef& buffer() const { return buffer_; }
 
   // The op that makes the tensor has been posted to `lane`: whatever is posted there later runs

@@ -115,6 +115,10 @@ class CpuDevice final : public Device {
 
   void Fence(std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
   void BindThread() override { context_.team.Bind(); }
+  void Abandon() override {
+    packed_weights_.Release(accountant_.Snapshot().limit_bytes);
+    pool_.ReleaseIdle();
+  }
 
  private:
   friend class CpuBuffer;

@@ -2,6 +2,7 @@
 
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device_internal.h"
+#include "tensord/server/device/cuda/cuda_status.h"
 
 namespace tensord::server::cuda {
 
@@ -10,15 +11,44 @@ CudaBuffer::CudaBuffer(CudaDevice* device, void* data, int64_t size_bytes)
 
 CudaBuffer::~CudaBuffer() { static_cast<CudaDevice&>(device()).Release(*this); }
 
-void CudaBuffer::AddReader(Event event) const {
+bool PeerRead::over() {
   MutexLock lock(&mu_);
-  // A buffer copied time and again keeps only those whose copy isn't over.
-  std::erase_if(readers_, [](const Event& e) { return cudaEventQuery(e.get()) == cudaSuccess; });
+  if (event_.get() == nullptr) return true;
+  const bool over = cudaEventQuery(event_.get()) == cudaSuccess;
   cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
-  readers_.push_back(std::move(event));
+  return over;
 }
 
-std::vector<Event> CudaBuffer::TakeReaders() {
+absl::Status PeerRead::Order(cudaStream_t stream) {
+  MutexLock lock(&mu_);
+  if (event_.get() == nullptr) return absl::OkStatus();
+  TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, event_.get(), 0));
+  return absl::OkStatus();
+}
+
+void PeerRead::Await() {
+  MutexLock lock(&mu_);
+  if (event_.get() != nullptr && cudaEventSynchronize(event_.get()) != cudaSuccess) {
+    cudaGetLastError();  // the reader is lost, too, and reads no more
+  }
+}
+
+void PeerRead::Forget() {
+  MutexLock lock(&mu_);
+  event_ = Event();
+}
+
+void DropOver(std::vector<PeerReadRef>* reads) {
+  std::erase_if(*reads, [](const PeerReadRef& read) { return read->over(); });
+}
+
+void CudaBuffer::AddReader(PeerReadRef read) const {
+  MutexLock lock(&mu_);
+  DropOver(&readers_);  // of a buffer that is copied time and again
+  readers_.push_back(std::move(read));
+}
+
+std::vector<PeerReadRef> CudaBuffer::TakeReaders() {
   MutexLock lock(&mu_);
   return std::exchange(readers_, {});
 }

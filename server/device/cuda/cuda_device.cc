@@ -8,6 +8,11 @@
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 
+// From here to the end of the block Abandon() waits.
+#define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
+  const CallGate::Entry tensord_entry(&gate); \
+  if (!tensord_entry.entered()) return *loss()
+
 namespace tensord::server::cuda {
 
 CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
@@ -32,6 +37,8 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
 }
 
 CudaDevice::~CudaDevice() {
+  const CallGate::Entry entry(&gate_);
+  if (!entry.entered()) return;  // Abandon() has left nothing
   const DeviceGuard guard(info_.physical_index);
   fences_.reset();
   for (const Stream* stream : {&compute_, &retire_}) {
@@ -46,8 +53,13 @@ CudaDevice::~CudaDevice() {
 void CudaDevice::BindThread() { cudaSetDevice(info_.physical_index); }
 
 absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes) {
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
   absl::StatusOr<void*> data = pool_->Allocate(size_bytes, compute_.get());
+  if (data.ok()) {
+    MutexLock lock(&mu_);
+    live_.insert(*data);
+  }
   if (!absl::IsResourceExhausted(data.status())) return data;
   size_t free_bytes = 0, total_bytes = 0;
   TENSORD_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -69,12 +81,17 @@ absl::StatusOr<BufferRef> CudaDevice::Allocate(int64_t size_bytes) {
 }
 
 void CudaDevice::Release(CudaBuffer& buffer) {
-  if (buffer.data() != nullptr) {
+  const CallGate::Entry entry(&gate_);
+  if (buffer.data() != nullptr && entry.entered()) {
+    {
+      MutexLock lock(&mu_);
+      live_.erase(buffer.data());
+    }
     const DeviceGuard guard(info_.physical_index);
     // Uploads that nobody waited for: of a tensor that was given up half way.
     absl::Status status =
         uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
-    std::vector<Event> readers = buffer.TakeReaders();
+    const std::vector<PeerReadRef> readers = buffer.TakeReaders();
     if (!readers.empty() && status.ok()) status = FreeBehindReaders(buffer.data(), readers);
     // A stream refuses only when the context is lost, and then nothing uses memory any more.
     if (readers.empty() || !status.ok()) MemoryPool::Free(buffer.data(), compute_.get());
@@ -82,10 +99,10 @@ void CudaDevice::Release(CudaBuffer& buffer) {
   accountant_.Release(buffer.size_bytes());
 }
 
-absl::Status CudaDevice::FreeBehindReaders(void* data, const std::vector<Event>& readers) {
+absl::Status CudaDevice::FreeBehindReaders(void* data, const std::vector<PeerReadRef>& readers) {
   TENSORD_RETURN_IF_ERROR(OrderStreams(compute_.get(), retire_.get(), events_));
-  for (const Event& reader : readers) {
-    TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(retire_.get(), reader.get(), 0));
+  for (const PeerReadRef& reader : readers) {
+    TENSORD_RETURN_IF_ERROR(reader->Order(retire_.get()));
   }
   MemoryPool::Free(data, retire_.get());
   return absl::OkStatus();
@@ -97,6 +114,7 @@ absl::Status CudaDevice::Launch(const KernelCall& call) {
     return absl::InternalError(
         absl::StrCat("the CUDA backend has no kernel for ", call.schema->name));
   }
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
   for (const Operand& input : call.inputs) {
     if (input.data == nullptr) continue;
@@ -108,6 +126,7 @@ absl::Status CudaDevice::Launch(const KernelCall& call) {
 
 absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
   TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst).OrderUploadsOnce(
       [&] { return OrderStreams(compute_.get(), uploads_->stream(), events_); }));
@@ -116,6 +135,7 @@ absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int
 
 absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
   const char* data = static_cast<const char*>(src.data()) + offset;
   TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));
@@ -137,6 +157,9 @@ absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes)
 
 absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes) {
   auto& source = static_cast<CudaDevice&>(src.device());
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  const CallGate::Entry at_source(&source.gate_);
+  if (!at_source.entered()) return *source.loss();
   const DeviceGuard guard(info_.physical_index);
   // Kernels have left `src` complete; an upload into it may be under way on its device's stream.
   TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));
@@ -152,8 +175,17 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
   }
   if (&source == this) return absl::OkStatus();  // freed on the very stream that copies
   TENSORD_ASSIGN_OR_RETURN(Event event, RecordOnCompute());
-  src.AddReader(std::move(event));
+  auto read = std::make_shared<PeerRead>(std::move(event));
+  AddPeerRead(read);
+  source.AddPeerRead(read);
+  src.AddReader(std::move(read));
   return absl::OkStatus();
+}
+
+void CudaDevice::AddPeerRead(PeerReadRef read) {
+  MutexLock lock(&mu_);
+  DropOver(&peer_reads_);
+  peer_reads_.push_back(std::move(read));
 }
 
 absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
@@ -163,6 +195,11 @@ absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
 }
 
 void CudaDevice::Fence(std::function<void(absl::Status)> done) {
+  const CallGate::Entry entry(&gate_);
+  if (!entry.entered()) {
+    done(*loss());
+    return;
+  }
   const DeviceGuard guard(info_.physical_index);
   absl::StatusOr<Event> event = RecordOnCompute();
   if (event.ok()) {
@@ -170,6 +207,42 @@ void CudaDevice::Fence(std::function<void(absl::Status)> done) {
   } else {
     done(event.status());
   }
+}
+
+absl::Status CudaDevice::Check() {
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  const DeviceGuard guard(info_.physical_index);
+  // The stream is a good one: whatever it gives but "not ready" is the context's.
+  const cudaError_t state = cudaStreamQuery(compute_.get());
+  if (state != cudaSuccess && state != cudaErrorNotReady) {
+    return absl::DataLossError(CudaStatus(state, "cudaStreamQuery").message());
+  }
+  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  return absl::OkStatus();
+}
+
+void CudaDevice::Abandon() {
+  gate_.Close();
+  const DeviceGuard guard(info_.physical_index);
+  fences_.reset();
+  std::vector<PeerReadRef> reads;
+  {
+    MutexLock lock(&mu_);
+    reads.swap(peer_reads_);
+    AddOrphans(info_.physical_index, {std::move(pool_), {live_.begin(), live_.end()}});
+    live_.clear();
+  }
+  // Reads by others are waited for, as the memory goes; this device's own run no more.
+  for (const PeerReadRef& read : reads) read->Await();
+  for (const PeerReadRef& read : reads) read->Forget();
+  fused_kernels_.reset();
+  blas_.reset();
+  downloads_.reset();
+  uploads_.reset();
+  events_.Clear();
+  compute_ = Stream();
+  retire_ = Stream();
+  cudaGetLastError();
 }
 
 }  // namespace tensord::server::cuda

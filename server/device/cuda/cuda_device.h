@@ -30,4 +30,9 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 
+// Makes a GPU usable again when a fault has taken its context: destroys what this process has on
+// it, once every device on it has been abandoned. Whether that was enough shows in what is made
+// next.
+absl::Status ResetCudaDevice(int physical_index);
+
 }  // namespace tensord::server

@@ -8,9 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/mutex.h"
+#include "tensord/server/device/call_gate.h"
 #include "tensord/server/device/cuda/blas.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/cuda/fence_thread.h"
@@ -25,6 +27,29 @@ namespace tensord::server::cuda {
 
 class CudaDevice;
 
+// A copy by which a device reads another one's buffer, until it is over. Thread-safe.
+class PeerRead {
+ public:
+  explicit PeerRead(Event event) : event_(std::move(event)) {}
+
+  bool over();
+  // Work given to `stream` from now on waits for it.
+  absl::Status Order(cudaStream_t stream);
+  // Waits for it.
+  void Await();
+  // The reading device is lost: nothing of it runs any more, and its events go.
+  void Forget();
+
+ private:
+  Mutex mu_;
+  Event event_ ABSL_GUARDED_BY(mu_);  // null: it is over
+};
+
+using PeerReadRef = std::shared_ptr<PeerRead>;
+
+// Keeps those that aren't over.
+void DropOver(std::vector<PeerReadRef>* reads);
+
 // Memory of a CudaDevice. Allocated on its compute stream, and freed behind everything that any
 // stream had been given to do with it by then.
 class CudaBuffer final : public Buffer {
@@ -32,9 +57,9 @@ class CudaBuffer final : public Buffer {
   CudaBuffer(CudaDevice* device, void* data, int64_t size_bytes);
   ~CudaBuffer() override;
 
-  // Another device's stream reads the buffer until `event` has come to pass. Thread-safe.
-  void AddReader(Event event) const;
-  std::vector<Event> TakeReaders();
+  // Another device's stream reads the buffer. Thread-safe.
+  void AddReader(PeerReadRef read) const;
+  std::vector<PeerReadRef> TakeReaders();
 
   // Whether uploads must still be told to wait for the allocation; `order` tells them, and is
   // called at most once with success. Thread-safe.
@@ -42,7 +67,7 @@ class CudaBuffer final : public Buffer {
 
  private:
   mutable Mutex mu_;
-  mutable std::vector<Event> readers_ ABSL_GUARDED_BY(mu_);
+  mutable std::vector<PeerReadRef> readers_ ABSL_GUARDED_BY(mu_);
   bool uploads_ordered_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -72,6 +97,8 @@ class CudaDevice final : public Device {
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
+  absl::Status Check() override;
+  void Abandon() override;
 
   // Executor thread. Enqueues a kernel of fused_kernels_ behind the uploads into its inputs.
   absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
@@ -86,11 +113,17 @@ class CudaDevice final : public Device {
   absl::Status Start(int64_t limit_bytes, int multiprocessors);
   absl::StatusOr<void*> AllocateMemory(int64_t size_bytes);
   absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
-  absl::Status FreeBehindReaders(void* data, const std::vector<Event>& readers);
+  absl::Status FreeBehindReaders(void* data, const std::vector<PeerReadRef>& readers);
+  void AddPeerRead(PeerReadRef read);
   absl::StatusOr<Event> RecordOnCompute();
 
   const DeviceInfo info_;
+  CallGate gate_;  // of every call that uses what Abandon() gives up
   MemoryAccountant accountant_;
+  Mutex mu_;
+  // Memory that buffers hold: resetting the GPU doesn't free it.
+  absl::flat_hash_set<void*> live_ ABSL_GUARDED_BY(mu_);
+  std::vector<PeerReadRef> peer_reads_ ABSL_GUARDED_BY(mu_);  // of this device, or by it
   EventPool events_;
   std::unique_ptr<MemoryPool> pool_;
   Stream compute_, retire_;

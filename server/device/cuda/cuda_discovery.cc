@@ -99,6 +99,18 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index) {
   return static_cast<int64_t>(properties.totalGlobalMem);
 }
 
+absl::Status ResetCudaDevice(int physical_index) {
+  // What these return may be the very fault that is being dealt with: what counts is whether the
+  // GPU can be used afterwards.
+  cudaSetDevice(physical_index);
+  cudaDeviceReset();
+  cudaGetLastError();
+  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaSetDevice(physical_index), "cudaSetDevice"));
+  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaFree(nullptr), "cudaFree"));  // makes the context
+  cuda::FreeOrphans(physical_index);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes) {
   return cuda::CudaDevice::Create(name, physical_index, limit_bytes);

@@ -60,6 +60,11 @@ void EventPool::Return(Event event) {
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(event));
 }
 
+void EventPool::Clear() {
+  MutexLock lock(&mu_);
+  idle_.clear();
+}
+
 absl::Status OrderStreams(cudaStream_t earlier, cudaStream_t later, EventPool& events) {
   TENSORD_ASSIGN_OR_RETURN(Event event, events.Acquire());
   TENSORD_CUDA_RETURN_IF_ERROR(cudaEventRecord(event.get(), earlier));

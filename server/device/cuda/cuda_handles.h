@@ -64,6 +64,7 @@ class EventPool {
  public:
   absl::StatusOr<Event> Acquire();
   void Return(Event event);
+  void Clear();
 
  private:
   Mutex mu_;

@@ -34,6 +34,12 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorExternalDevice:
+    case cudaErrorMpsClientTerminated:
+#if CUDART_VERSION >= 12080
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+#endif
       return absl::StatusCode::kDataLoss;
     case cudaErrorNotSupported:
       return absl::StatusCode::kUnimplemented;

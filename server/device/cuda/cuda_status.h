@@ -13,9 +13,9 @@ namespace tensord::server::cuda {
 //   UNAVAILABLE          no driver, no GPU, or none that can be reached now
 //   RESOURCE_EXHAUSTED   the GPU's memory is
 //   FAILED_PRECONDITION  the GPU is older than what this program was compiled for
-//   DATA_LOSS            a kernel broke off and took the context with it (cudaErrorIllegalAddress,
-//   …):
-//                        nothing runs on the device, nor can it be read, until the process ends
+//   DATA_LOSS            a sticky error: a kernel broke off and took the context with it
+//                        (cudaErrorIllegalAddress, …), or the GPU's memory or links failed. Nothing
+//                        runs on the device, nor can it be read, until it has been reset
 //   UNIMPLEMENTED        the GPU or the driver can't do this
 //   INTERNAL             anything else
 // An error that doesn't last is taken from the runtime, so that no later call reports it again.

@@ -113,6 +113,8 @@ absl::StatusOr<cudaKernel_t> FusedKernels::Find(const std::string& source, const
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const FusedSpec& spec) {
   TENSORD_ASSIGN_OR_RETURN(FusedSource source, MakeFusedSource(spec));
+  const CallGate::Entry entry(&gate_);
+  if (!entry.entered()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   TENSORD_ASSIGN_OR_RETURN(const cudaKernel_t kernel,
                            fused_kernels_->Find(source.text, kFusedName));
@@ -122,6 +124,8 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const F
 
 absl::Status CudaDevice::LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block,
                                         void** arguments, absl::Span<const Buffer* const> inputs) {
+  const CallGate::Entry entry(&gate_);
+  if (!entry.entered()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   for (const Buffer* input : inputs) {
     if (input->data() == nullptr) continue;

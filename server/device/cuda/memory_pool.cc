@@ -112,6 +112,39 @@ void MemoryPool::AllowPeer(int peer_physical_index) {
   if (cudaMemPoolSetAccess(pool_, &access, 1) != cudaSuccess) cudaGetLastError();
 }
 
+namespace {
+
+struct OrphanList {
+  Mutex mu;
+  std::vector<std::pair<int, Orphans>> orphans ABSL_GUARDED_BY(mu);  // with their GPU
+};
+
+OrphanList& AllOrphans() {
+  static auto* list = new OrphanList;  // outlives every static
+  return *list;
+}
+
+}  // namespace
+
+void AddOrphans(int physical_index, Orphans orphans) {
+  OrphanList& all = AllOrphans();
+  MutexLock lock(&all.mu);
+  all.orphans.emplace_back(physical_index, std::move(orphans));
+}
+
+void FreeOrphans(int physical_index) {
+  OrphanList& all = AllOrphans();
+  MutexLock lock(&all.mu);
+  for (auto& [gpu, orphans] : all.orphans) {
+    if (gpu != physical_index) continue;
+    for (void* data : orphans.memory) {
+      if (cudaFree(data) != cudaSuccess) cudaGetLastError();
+    }
+    orphans.pool.reset();
+  }
+  std::erase_if(all.orphans, [&](const auto& entry) { return entry.first == physical_index; });
+}
+
 absl::StatusOr<Scratch> Scratch::Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream) {
   TENSORD_ASSIGN_OR_RETURN(void* data, pool.Allocate(bytes, stream));
   return Scratch(data, stream);

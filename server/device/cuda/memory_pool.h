@@ -44,6 +44,18 @@ class MemoryPool {
   std::vector<int> peers_ ABSL_GUARDED_BY(mu_);  // asked for already
 };
 
+// A pool whose device is lost, and what it had handed out: resetting the GPU doesn't free it, and
+// as long as the context is broken nothing can.
+struct Orphans {
+  std::unique_ptr<MemoryPool> pool;
+  std::vector<void*> memory;
+};
+
+// Thread-safe. Keeps them until FreeOrphans, which is to be called when the GPU can be used again,
+// with the GPU current.
+void AddOrphans(int physical_index, Orphans orphans);
+void FreeOrphans(int physical_index);
+
 // Memory for the time of one kernel, given back in stream order when it goes out of scope.
 class Scratch {
  public:

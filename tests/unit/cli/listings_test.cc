@@ -66,6 +66,23 @@ TEST(DeviceTable, NoLimitIsNoDivision) {
   EXPECT_THAT(DeviceTable(devices, {}), HasSubstr("0 B / 0 B"));
 }
 
+TEST(DeviceTable, SaysWhichDeviceIsLostAndWhy) {
+  std::vector<DeviceInfo> devices = Devices();
+  EXPECT_THAT(DeviceTable(devices, {}), Not(HasSubstr("lost")));
+  devices[0].state = DeviceState::kLost;
+  devices[0].state_reason = "an illegal address\x1b[2J";
+  devices[1].state = DeviceState::kServing;
+  devices[1].restarts = 2;
+  const std::string text = DeviceTable(devices, {.width = 120});
+  EXPECT_THAT(text, HasSubstr("cuda:1 is lost: an illegal address"));
+  EXPECT_THAT(text, HasSubstr("cpu:0 has come back from 2 faults"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b[2J")));
+  const auto json = nlohmann::json::parse(DevicesJson("h:1", {}, devices));
+  EXPECT_EQ(json["devices"][0]["state"], "lost");
+  EXPECT_EQ(json["devices"][1]["state"], "serving");
+  EXPECT_EQ(json["devices"][1]["restarts"], 2);
+}
+
 TEST(DevicesJson, IsJsonWithSizesInBytes) {
   std::vector<DeviceInfo> devices = Devices();
   devices[0].model = "not UTF-8: \xff";

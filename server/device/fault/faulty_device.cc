@@ -1,0 +1,121 @@
+#include "tensord/server/device/fault/faulty_device.h"
+
+#include <utility>
+
+#include "tensord/common/mutex.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+using Step = FaultPlan::Step;
+
+class FaultyDevice final : public Device {
+ public:
+  FaultyDevice(std::unique_ptr<Device> device, FaultPlan* plan)
+      : device_(std::move(device)), plan_(plan) {}
+
+  const DeviceInfo& info() const override { return device_->info(); }
+  MemoryStats memory() const override { return device_->memory(); }
+  bool host_accessible() const override { return device_->host_accessible(); }
+
+  absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kAllocation));
+    return device_->Allocate(size_bytes);
+  }
+  absl::Status Launch(const KernelCall& call) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kKernel));
+    return device_->Launch(call);
+  }
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec) override;
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
+  absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->CopyFrom(dst, src, bytes);
+  }
+  absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->Write(dst, offset, src, bytes);
+  }
+  absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->Read(src, offset, dst, bytes);
+  }
+  void Fence(std::function<void(absl::Status)> done) override {
+    const absl::Status fault = Begin(Step::kFence);
+    if (fault.ok()) {
+      device_->Fence(std::move(done));
+    } else {
+      done(fault);
+    }
+  }
+  void BindThread() override { device_->BindThread(); }
+
+  absl::Status Check() override {
+    const absl::Status death = plan_->TakeDeath();
+    MutexLock lock(&mu_);
+    if (broken_.ok()) broken_ = death;
+    return broken_;
+  }
+  // The buffers are those of the device below.
+  void MarkLost(const absl::Status& loss) override {
+    Device::MarkLost(loss);
+    device_->MarkLost(loss);
+  }
+  void Abandon() override { device_->Abandon(); }
+
+  // The fault that is due at this step, or the one that everything meets since it struck.
+  absl::Status Begin(Step step, bool may_be_late = true) {
+    {
+      MutexLock lock(&mu_);
+      if (!broken_.ok()) return broken_;
+    }
+    absl::Status fault = plan_->At(step, may_be_late);
+    if (!absl::IsDataLoss(fault)) return fault;
+    MutexLock lock(&mu_);
+    if (broken_.ok()) broken_ = fault;
+    return fault;
+  }
+
+ private:
+  class Kernel;
+
+  const std::unique_ptr<Device> device_;
+  FaultPlan* const plan_;
+  Mutex mu_;
+  absl::Status broken_ ABSL_GUARDED_BY(mu_);
+};
+
+class FaultyDevice::Kernel final : public PreparedKernel {
+ public:
+  Kernel(FaultyDevice* device, std::unique_ptr<PreparedKernel> kernel)
+      : PreparedKernel(kernel.get()), device_(device), kernel_(std::move(kernel)) {}
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+    // Who runs a brief kernel holds locks that others wait for.
+    TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!brief()));
+    return kernel_->Launch(inputs, output);
+  }
+
+ private:
+  FaultyDevice* const device_;
+  const std::unique_ptr<PreparedKernel> kernel_;
+};
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> FaultyDevice::Prepare(const KernelSpec& spec) {
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<PreparedKernel> kernel, device_->Prepare(spec));
+  return std::make_unique<Kernel>(this, std::move(kernel));
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> FaultyDevice::PrepareFused(const FusedSpec& spec) {
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<PreparedKernel> kernel, device_->PrepareFused(spec));
+  return std::make_unique<Kernel>(this, std::move(kernel));
+}
+
+}  // namespace
+
+std::unique_ptr<Device> MakeFaultyDevice(std::unique_ptr<Device> device, FaultPlan* plan) {
+  return std::make_unique<FaultyDevice>(std::move(device), plan);
+}
+
+}  // namespace tensord::server

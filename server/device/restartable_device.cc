@@ -1,0 +1,296 @@
+#include "tensord/server/device/restartable_device.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/self_test.h"
+
+namespace tensord::server {
+namespace {
+
+// A buffer with the device that it needs to go away properly. The buffer goes first.
+struct Kept {
+  std::shared_ptr<Device> device;
+  BufferRef buffer;
+};
+
+// What a FusedSpec views, owned.
+struct OwnedFusedSpec {
+  explicit OwnedFusedSpec(const FusedSpec& spec)
+      : inputs(spec.inputs.begin(), spec.inputs.end()),
+        steps(spec.steps.begin(), spec.steps.end()),
+        output(*spec.output) {
+    attrs.reserve(steps.size());
+    for (FusedSpec::Step& step : steps) {
+      attrs.push_back(std::make_shared<Attributes>(*step.attrs));
+      step.attrs = attrs.back().get();
+    }
+  }
+
+  std::vector<TensorSpec> inputs;
+  std::vector<FusedSpec::Step> steps;
+  std::vector<std::shared_ptr<const Attributes>> attrs;  // of the steps; stay where they are
+  TensorSpec output;
+};
+
+}  // namespace
+
+// The kernel of whichever backend device there is.
+class RestartableDevice::Kernel final : public PreparedKernel {
+ public:
+  Kernel(RestartableDevice* device, Prepares prepare, const PreparedKernel& like)
+      : PreparedKernel(&like), device_(device), prepare_(std::move(prepare)) {}
+  ~Kernel() override {
+    std::unique_ptr<PreparedKernel> kernel;  // goes without the lock
+    MutexLock lock(&device_->mu_);
+    device_->kernels_.erase(this);
+    kernel = std::move(kernel_);
+  }
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
+    TENSORD_ASSIGN_OR_RETURN(const Inner inner, device_->Current());
+    for (const Buffer* input : inputs) {
+      if (const absl::Status* loss = input->device().loss()) return *loss;
+    }
+    if (const absl::Status* loss = output->device().loss()) return *loss;
+    if (kernel_ == nullptr) {
+      TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<PreparedKernel> kernel, prepare_(*inner));
+      device_->Attach(this, inner, std::move(kernel));
+      if (kernel_ == nullptr) return device_->Current().status();
+    }
+    absl::Status status = kernel_->Launch(inputs, output);
+    return status.ok() ? status : device_->Noted(inner, std::move(status));
+  }
+
+  // Both with the device's lock held, and by whoever has the executor or before the first launch.
+  void Set(std::unique_ptr<PreparedKernel> kernel) { kernel_ = std::move(kernel); }
+  std::unique_ptr<PreparedKernel> Take() { return std::move(kernel_); }
+
+ private:
+  RestartableDevice* const device_;
+  const Prepares prepare_;
+  std::unique_ptr<PreparedKernel> kernel_;  // null: none for the present backend device yet
+};
+
+absl::StatusOr<std::unique_ptr<Device>> RestartableDevice::Create(Maker maker) {
+  TENSORD_ASSIGN_OR_RETURN(Inner first, maker.make());
+  return std::unique_ptr<Device>(new RestartableDevice(std::move(maker), std::move(first)));
+}
+
+RestartableDevice::RestartableDevice(Maker maker, Inner first)
+    : maker_(std::move(maker)),
+      info_(first->info()),
+      host_accessible_(first->host_accessible()),
+      inner_(std::move(first)),
+      last_memory_(inner_->memory()) {}
+
+RestartableDevice::~RestartableDevice() = default;
+
+absl::StatusOr<RestartableDevice::Inner> RestartableDevice::Current() const {
+  MutexLock lock(&mu_);
+  if (state_ != DeviceState::kServing) return loss_;
+  return inner_;
+}
+
+absl::Status RestartableDevice::Noted(const Inner& inner, absl::Status status) {
+  // A copy may have met the loss of the device that it came from.
+  if (!absl::IsDataLoss(status)) return status;
+  const absl::Status check = inner->Check();
+  if (check.ok()) return status;
+  MutexLock lock(&mu_);
+  if (inner == inner_) LoseLocked(check);
+  const absl::Status* loss = inner->loss();
+  return loss != nullptr ? *loss : status;
+}
+
+void RestartableDevice::SetLossListener(std::function<void()> listener) {
+  MutexLock lock(&mu_);
+  loss_listener_ = std::move(listener);
+}
+
+void RestartableDevice::Poll() {
+  Inner inner;
+  {
+    MutexLock lock(&mu_);
+    if (state_ != DeviceState::kServing) return;
+    inner = inner_;
+  }
+  const absl::Status check = inner->Check();
+  if (!check.ok()) Noted(inner, check).IgnoreError();
+}
+
+void RestartableDevice::Lose(const absl::Status& reason) {
+  MutexLock lock(&mu_);
+  LoseLocked(reason);
+}
+
+void RestartableDevice::LoseLocked(const absl::Status& reason) {
+  if (state_ != DeviceState::kServing) return;
+  state_ = DeviceState::kLost;
+  reason_ = std::string(reason.message());
+  loss_ = absl::DataLossError(absl::StrCat(
+      name().ToString(), " was lost, and every tensor on it: ", reason_,
+      "; once it is back (ListDevices and health tell), make the tensors there again"));
+  inner_->MarkLost(loss_);
+  if (loss_listener_) loss_listener_();
+}
+
+void RestartableDevice::Abandon() {
+  Inner inner;
+  std::vector<std::unique_ptr<PreparedKernel>> kernels;
+  {
+    MutexLock lock(&mu_);
+    if (state_ != DeviceState::kLost) return;
+    state_ = DeviceState::kResetting;
+    inner = std::exchange(inner_, nullptr);
+    for (Kernel* kernel : kernels_) kernels.push_back(kernel->Take());
+    if (inner != nullptr) {
+      const int64_t peak_bytes = std::max(last_memory_.peak_bytes, inner->memory().peak_bytes);
+      last_memory_ = inner->memory();
+      last_memory_.used_bytes = 0;
+      last_memory_.peak_bytes = peak_bytes;
+    }
+  }
+  kernels.clear();
+  if (inner != nullptr) inner->Abandon();
+}
+
+absl::Status RestartableDevice::Restart() {
+  absl::StatusOr<std::unique_ptr<Device>> made = maker_.make();
+  absl::Status status = made.status();
+  if (status.ok()) {
+    (*made)->BindThread();
+    status = SelfTest(**made);
+  }
+  if (!status.ok()) {
+    Fail(status);
+    return status;
+  }
+  MutexLock lock(&mu_);
+  inner_ = *std::move(made);
+  state_ = DeviceState::kServing;
+  reason_.clear();
+  ++restarts_;
+  return absl::OkStatus();
+}
+
+void RestartableDevice::Fail(const absl::Status& reason) {
+  MutexLock lock(&mu_);
+  state_ = DeviceState::kLost;
+  constexpr char kNotBack[] = "; it doesn't come back: ";
+  reason_ = absl::StrCat(reason_.substr(0, reason_.find(kNotBack)), kNotBack, reason.message());
+}
+
+MemoryStats RestartableDevice::memory() const {
+  MutexLock lock(&mu_);
+  if (inner_ == nullptr || state_ != DeviceState::kServing) {
+    MemoryStats memory = last_memory_;
+    memory.used_bytes = 0;
+    return memory;
+  }
+  MemoryStats memory = inner_->memory();
+  memory.peak_bytes = std::max(memory.peak_bytes, last_memory_.peak_bytes);
+  return memory;
+}
+
+DeviceHealth RestartableDevice::health() const {
+  MutexLock lock(&mu_);
+  return {state_, reason_, restarts_};
+}
+
+absl::StatusOr<BufferRef> RestartableDevice::Allocate(int64_t size_bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  absl::StatusOr<BufferRef> buffer = inner->Allocate(size_bytes);
+  if (!buffer.ok()) return Noted(inner, buffer.status());
+  Buffer* const seen = buffer->get();
+  return BufferRef(std::make_shared<Kept>(Kept{inner, *std::move(buffer)}), seen);
+}
+
+absl::Status RestartableDevice::Launch(const KernelCall& call) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  return Noted(inner, inner->Launch(call));
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::PrepareBy(Prepares prepare) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  absl::StatusOr<std::unique_ptr<PreparedKernel>> kernel = prepare(*inner);
+  if (!kernel.ok()) return Noted(inner, kernel.status());
+  auto wrapped = std::make_unique<Kernel>(this, std::move(prepare), **kernel);
+  {
+    MutexLock lock(&mu_);
+    kernels_.insert(wrapped.get());
+  }
+  Attach(wrapped.get(), inner, *std::move(kernel));
+  return wrapped;
+}
+
+void RestartableDevice::Attach(Kernel* to, const Inner& inner,
+                               std::unique_ptr<PreparedKernel> kernel) {
+  MutexLock lock(&mu_);
+  // Where `inner` has been abandoned meanwhile nothing would take the kernel from it any more.
+  if (inner == inner_) to->Set(std::move(kernel));
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::Prepare(const KernelSpec& spec) {
+  return PrepareBy([schema = spec.schema, attrs = *spec.attrs,
+                    inputs = std::vector<TensorSpec>(spec.inputs.begin(), spec.inputs.end()),
+                    output = *spec.output](Device& device) {
+    return device.Prepare({schema, &attrs, inputs, &output});
+  });
+}
+
+absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::PrepareFused(
+    const FusedSpec& spec) {
+  return PrepareBy([owned = OwnedFusedSpec(spec)](Device& device) {
+    return device.PrepareFused({owned.inputs, owned.steps, &owned.output});
+  });
+}
+
+absl::Status RestartableDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  for (const Buffer* buffer : {const_cast<const Buffer*>(&dst), &src}) {
+    if (const absl::Status* loss = buffer->device().loss()) return *loss;
+  }
+  return Noted(inner, inner->CopyFrom(dst, src, bytes));
+}
+
+absl::Status RestartableDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = dst.device().loss()) return *loss;
+  return Noted(inner, inner->Write(dst, offset, src, bytes));
+}
+
+absl::Status RestartableDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = src.device().loss()) return *loss;
+  return Noted(inner, inner->Read(src, offset, dst, bytes));
+}
+
+void RestartableDevice::Fence(std::function<void(absl::Status)> done) {
+  absl::StatusOr<Inner> inner = Current();
+  if (!inner.ok()) {
+    done(inner.status());
+    return;
+  }
+  // The device is asked for by its address: a fence must not be what keeps it.
+  (*inner)->Fence(
+      [this, weak = std::weak_ptr<Device>(*inner), done = std::move(done)](absl::Status status) {
+        const Inner fenced = status.ok() ? nullptr : weak.lock();
+        done(fenced == nullptr ? std::move(status) : Noted(fenced, std::move(status)));
+      });
+}
+
+void RestartableDevice::BindThread() {
+  const absl::StatusOr<Inner> inner = Current();
+  if (inner.ok()) (*inner)->BindThread();
+}
+
+absl::Status RestartableDevice::Check() {
+  Poll();
+  return Current().status();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,132 @@
+#include "tensord/server/engine/device_monitor.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::server {
+namespace {
+
+// How often a device is asked whether it is lost, where no call has met it.
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
+// Between tries to bring a device back: twice as long each time.
+constexpr auto kFirstPause = std::chrono::milliseconds(100);
+constexpr auto kLongestPause = std::chrono::milliseconds(5000);
+
+RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->device->AsRestartable(); }
+
+}  // namespace
+
+DeviceMonitor::DeviceMonitor(std::vector<DeviceSlot*> slots, Listener listener)
+    : slots_(std::move(slots)), listener_(std::move(listener)) {
+  for (DeviceSlot* slot : slots_) {
+    DeviceOf(slot).SetLossListener([this] {
+      MutexLock lock(&mu_);
+      news_ = true;
+      changed_.SignalAll();
+    });
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+DeviceMonitor::~DeviceMonitor() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+  for (DeviceSlot* slot : slots_) DeviceOf(slot).SetLossListener(nullptr);
+}
+
+bool DeviceMonitor::Wait() {
+  MutexLock lock(&mu_);
+  if (!news_ && !stopping_) changed_.WaitFor(&mu_, kPollInterval);
+  news_ = false;
+  return !stopping_;
+}
+
+void DeviceMonitor::Run() {
+  while (Wait()) Look();
+}
+
+void DeviceMonitor::Look() {
+  std::string lost;
+  for (DeviceSlot* slot : slots_) {
+    DeviceOf(slot).Poll();
+    const DeviceHealth health = DeviceOf(slot).health();
+    if (!health.serving() && lost.empty()) lost = health.reason;
+  }
+  if (lost.empty()) return;
+  const absl::Status reason = absl::DataLossError(lost);
+  for (DeviceSlot* slot : slots_) DeviceOf(slot).Lose(reason);
+  if (std::exchange(told_, false)) {
+    for (DeviceSlot* slot : slots_) listener_(*slot, false);
+  }
+  if (std::chrono::steady_clock::now() >= next_try_) BringBack();
+}
+
+void DeviceMonitor::BringBack() {
+  OnExecutors([](RestartableDevice& device) { device.Abandon(); });
+  const absl::Status reset = DeviceOf(slots_.front()).Reset();
+  if (reset.ok()) {
+    OnExecutors([](RestartableDevice& device) { device.Restart().IgnoreError(); });
+  } else {
+    for (DeviceSlot* slot : slots_) DeviceOf(slot).Fail(reset);
+  }
+  const bool all_serve = std::all_of(slots_.begin(), slots_.end(), [](DeviceSlot* slot) {
+    return DeviceOf(slot).health().serving();
+  });
+  if (all_serve) {
+    pause_ = std::chrono::milliseconds(0);
+    told_ = true;
+    for (DeviceSlot* slot : slots_) listener_(*slot, true);
+  } else {
+    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  }
+  next_try_ = std::chrono::steady_clock::now() + pause_;
+}
+
+void DeviceMonitor::OnExecutors(const std::function<void(RestartableDevice&)>& task) {
+  struct Left {
+    Mutex mu;
+    CondVar changed;
+    size_t count ABSL_GUARDED_BY(mu);
+  };
+  auto left = std::make_shared<Left>();
+  {
+    MutexLock lock(&left->mu);
+    left->count = slots_.size();
+  }
+  for (DeviceSlot* slot : slots_) {
+    slot->executor->Post(slot->executor->NewLane(), [slot, left, &task] {
+      task(DeviceOf(slot));
+      MutexLock lock(&left->mu);
+      if (--left->count == 0) left->changed.SignalAll();
+    });
+  }
+  MutexLock lock(&left->mu);
+  while (left->count > 0) left->changed.Wait(&left->mu);
+}
+
+std::vector<std::vector<DeviceSlot*>> FaultDomains(const std::vector<DeviceSlot*>& slots) {
+  std::vector<std::vector<DeviceSlot*>> domains;
+  std::map<std::string, size_t> by_name;
+  for (DeviceSlot* slot : slots) {
+    const RestartableDevice* device = slot->device->AsRestartable();
+    if (device == nullptr) continue;
+    if (device->fault_domain().empty()) {
+      domains.push_back({slot});
+      continue;
+    }
+    const auto [place, is_new] = by_name.try_emplace(device->fault_domain(), domains.size());
+    if (is_new) domains.emplace_back();
+    domains[place->second].push_back(slot);
+  }
+  return domains;
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,329 @@
+// A device of the real daemon is lost and comes back: what its clients see of it.
+#include <grpcpp/create_channel.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+namespace health_v1 = grpc::health::v1;
+using Code = absl::StatusCode;
+using Health = health_v1::HealthCheckResponse;
+using testing::Each;
+using testing::HasSubstr;
+
+// Where orders for faults go.
+class FaultSocket {
+ public:
+  explicit FaultSocket(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~FaultSocket() { close(fd_); }
+
+  // Returns when the order is in force; the answer.
+  std::string Send(const std::string& order) {
+    const std::string line = order + "\n";
+    if (!connected_ || send(fd_, line.data(), line.size(), MSG_NOSIGNAL) < 0) return "no answer";
+    char answer[512];
+    const ssize_t count = recv(fd_, answer, sizeof(answer), 0);
+    return count <= 0 ? "no answer" : std::string(answer, count);
+  }
+
+ private:
+  const int fd_;
+  bool connected_ = false;
+};
+
+// A call of the health service's Watch.
+class Watch {
+ public:
+  Watch(const std::string& address, const std::string& service)
+      : stub_(health_v1::Health::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
+    health_v1::HealthCheckRequest request;
+    request.set_service(service);
+    reader_ = stub_->Watch(&context_, request);
+  }
+  ~Watch() { context_.TryCancel(); }
+
+  Health::ServingStatus Next() {
+    Health response;
+    return reader_->Read(&response) ? response.status() : Health::UNKNOWN;
+  }
+
+ private:
+  const std::unique_ptr<health_v1::Health::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<Health>> reader_;
+};
+
+// cpu:0 has faults, cpu:1 has none; two clients.
+class DeviceFaultTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = (std::filesystem::temp_directory_path() / "tensord_fault.XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    const std::string path = folder_ + "/faults";
+    auto daemon =
+        DaemonProcess::Start({"--devices=faulty:cpu=256MiB,cpu=256MiB", "--fault-socket=" + path});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+    faults_ = std::make_unique<FaultSocket>(path);
+    for (int i : {0, 1}) {
+      auto client = Client::Connect(daemon_->address());
+      ASSERT_TRUE(client.ok()) << client.status();
+      client_[i] = *std::move(client);
+      faulty_[i] = *client_[i].device("cpu:0");
+      good_[i] = *client_[i].device("cpu:1");
+    }
+    watch_ = std::make_unique<Watch>(daemon_->address(), "cpu:0");
+    ASSERT_EQ(watch_->Next(), Health::SERVING);
+  }
+
+  // However its device was treated, the daemon is alive and ends as it should.
+  void TearDown() override {
+    watch_.reset();
+    if (daemon_ != nullptr) {
+      EXPECT_TRUE(daemon_->running()) << daemon_->Output();
+      for (int i : {0, 1}) {
+        faulty_[i] = good_[i] = Device();
+        client_[i] = Client();
+      }
+      const auto exit_code = daemon_->Terminate();
+      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+      EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+    }
+    faults_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Order(const std::string& order) { ASSERT_EQ(faults_->Send("cpu:0 " + order), "ok\n"); }
+
+  // Health says that it is lost, and then that it is back.
+  void ExpectLost() { ASSERT_EQ(watch_->Next(), Health::NOT_SERVING) << daemon_->Output(); }
+  void ExpectBack() { ASSERT_EQ(watch_->Next(), Health::SERVING) << daemon_->Output(); }
+
+  int64_t Used(const Device& device) {
+    const auto memory = client_[0].memory(device);
+    return memory.ok() ? memory->used_bytes : -1;
+  }
+  Tensor Ones(const Device& device, int64_t n = 1000) { return Full(device, {n}, 1.0); }
+  static absl::Status Outcome(const Tensor& tensor) { return tensor.Read<float>().status(); }
+
+  // What holds for everybody once the device has been lost, and has come back.
+  void ExpectAllAsNew() {
+    for (int i : {0, 1}) {
+      const Tensor fresh = Ones(faulty_[i]) + Ones(faulty_[i]);
+      const auto values = fresh.Read<float>();
+      ASSERT_TRUE(values.ok()) << values.status();
+      EXPECT_THAT(*values, Each(2));
+    }
+    EXPECT_TRUE(Eventually([&] { return Used(faulty_[0]) == 0; })) << Used(faulty_[0]);
+  }
+
+  std::string folder_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<FaultSocket> faults_;
+  Client client_[2];
+  Device faulty_[2];
+  Device good_[2];
+  std::unique_ptr<Watch> watch_;
+};
+
+class DeviceFaultAtTest : public DeviceFaultTest,
+                          public testing::WithParamInterface<const char*> {};
+
+TEST_P(DeviceFaultAtTest, IsSeenByAllAndPasses) {
+  const Tensor kept = Ones(good_[0]);
+  Tensor lost[2] = {Ones(faulty_[0]), Ones(faulty_[1])};
+  for (const Tensor& tensor : lost) ASSERT_TRUE(Outcome(tensor).ok());
+  Order(GetParam());
+  // One of these meets it.
+  Tensor met = Neg(lost[0]) + kept.To(faulty_[0]);
+  client_[0].Synchronize().IgnoreError();
+  ExpectLost();
+  ExpectBack();
+  for (Tensor& tensor : lost) ExpectError(Outcome(tensor), Code::kDataLoss, {"cpu:0"});
+  EXPECT_FALSE(Outcome(met).ok());
+  ExpectError(Outcome(Neg(lost[0])), Code::kDataLoss, {"cpu:0"});
+  ExpectError(Outcome(lost[1].To(good_[1])), Code::kDataLoss, {"cpu:0"});
+  EXPECT_THAT(*(kept + kept).Read<float>(), Each(2));
+  const auto devices = client_[0].ListDevices();
+  ASSERT_TRUE(devices.ok());
+  EXPECT_EQ((*devices)[0].state, DeviceState::kServing);
+  EXPECT_EQ((*devices)[0].restarts, 1);
+  EXPECT_EQ((*devices)[1].restarts, 0);
+  ExpectAllAsNew();
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, DeviceFaultAtTest,
+                         testing::Values("kernel 1", "copy 1", "fence 1", "die"));
+
+TEST_F(DeviceFaultTest, AnAllocationThatFailsTakesNothing) {
+  const Tensor before = Ones(faulty_[0]);
+  ASSERT_TRUE(Outcome(before).ok());
+  Order("alloc 1");
+  ExpectError(Outcome(Neg(before)), Code::kResourceExhausted, {"cpu:0"});
+  EXPECT_THAT(*before.Read<float>(), Each(1));
+  EXPECT_EQ((*client_[0].ListDevices())[0].restarts, 0);
+}
+
+TEST_F(DeviceFaultTest, WhileItIsLost) {
+  const Tensor kept = Ones(good_[0]);
+  auto whole = std::make_unique<Watch>(daemon_->address(), "");
+  ASSERT_EQ(whole->Next(), Health::SERVING);
+  Order("no-return 1000000");
+  Order("die");
+  ExpectLost();
+  ExpectError(Outcome(Ones(faulty_[0])), Code::kUnavailable, {"cpu:0"});
+  ExpectError(Outcome(kept.To(faulty_[0])), Code::kUnavailable, {"cpu:0"});
+  ExpectError(Outcome(FromVector(faulty_[1], std::vector<float>(1 << 20))), Code::kUnavailable,
+              {"cpu:0"});
+  const auto devices = client_[1].ListDevices();
+  ASSERT_TRUE(devices.ok());
+  EXPECT_NE((*devices)[0].state, DeviceState::kServing);
+  EXPECT_THAT((*devices)[0].state_reason, HasSubstr("died"));
+  EXPECT_EQ((*devices)[1].state, DeviceState::kServing);
+  // The whole serves as long as a device does.
+  RpcClient rpc(daemon_->address());
+  EXPECT_EQ(*rpc.Health(""), "SERVING");
+  EXPECT_EQ(*rpc.Health("cpu:0"), "NOT_SERVING");
+  EXPECT_EQ(*rpc.Health("cpu:1"), "SERVING");
+  EXPECT_THAT(*(kept + kept).Read<float>(), Each(2));
+  Order("clear");
+  ExpectBack();
+  ExpectAllAsNew();
+}
+
+TEST_F(DeviceFaultTest, WhatIsQueuedFailsAndNothingHangs) {
+  std::vector<Tensor> queued[2];
+  Tensor weight[2];
+  for (int i : {0, 1}) {
+    weight[i] = Full(faulty_[i], {300, 300}, 0.5);
+    ASSERT_TRUE(Outcome(weight[i]).ok());
+  }
+  Order("delay-kernel 50");
+  Order("kernel 5");
+  for (int k = 0; k < 50; ++k) {
+    for (int i : {0, 1}) queued[i].push_back(Matmul(weight[i], weight[i]));
+  }
+  // The other device goes on meanwhile.
+  EXPECT_THAT(*(Ones(good_[0]) + Ones(good_[0])).Read<float>(), Each(2));
+  ExpectLost();
+  for (int i : {0, 1}) {
+    for (const Tensor& tensor : queued[i]) ExpectError(Outcome(tensor), Code::kDataLoss, {"cpu:0"});
+  }
+  ExpectBack();
+  Order("clear");
+  for (int i : {0, 1}) {
+    queued[i].clear();
+    weight[i] = Tensor();
+  }
+  ExpectAllAsNew();
+}
+
+// The client is silent half way through an upload: it, and the op that waits for it, hear of it.
+TEST_F(DeviceFaultTest, AnUploadUnderWayEnds) {
+  RpcClient rpc(daemon_->address());
+  RpcSession session(rpc);
+  const TensorSpec spec{DType::kFloat32, {1 << 20}};
+  auto write = rpc.Write();
+  v1::WriteRequest request = session.FirstWrite(1, spec);
+  request.set_data(std::string(1 << 20, 'x'));
+  ASSERT_TRUE(write->Send(request));
+  ASSERT_TRUE(Eventually([&] { return Used(faulty_[0]) == spec.size_bytes(); }));
+  Order("die");
+  ExpectLost();
+  ExpectBack();
+  v1::WriteRequest more;
+  more.set_offset(1 << 20);
+  more.set_data(std::string(1 << 20, 'y'));
+  write->Send(more);
+  ExpectError(write->Finish(), Code::kDataLoss, {"cpu:0"});
+  ExpectError(session.Get(1), Code::kNotFound);
+  ExpectAllAsNew();
+}
+
+TEST_F(DeviceFaultTest, ADownloadUnderWayEnds) {
+  RpcClient rpc(daemon_->address());
+  RpcSession session(rpc);
+  ASSERT_TRUE(session.Ones(1, {32 << 20}).ok());
+  auto read = rpc.Read(session.ReadRequest(1));
+  ASSERT_TRUE(read->Next().has_value());
+  Order("die");
+  ExpectLost();
+  while (read->Next().has_value()) {
+  }
+  ExpectError(read->Finish(), Code::kDataLoss, {"cpu:0"});
+  ExpectBack();
+  ASSERT_TRUE(session.Delete({1}).ok());
+  ExpectAllAsNew();
+}
+
+TEST_F(DeviceFaultTest, AProgramGoesOnAfterwards) {
+  const TensorSpec spec{DType::kFloat32, {64}};
+  const auto program = Program::Record(faulty_[0], {spec}, [&](absl::Span<const Tensor> in) {
+    return std::vector<Tensor>{Softmax(Neg(in[0]) + in[0]) * in[0]};
+  });
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE(Outcome(program->Run({Ones(faulty_[0], 64)})[0]).ok());
+  Order("kernel 3");
+  ExpectError(Outcome(program->Run({Ones(faulty_[0], 64)})[0]), Code::kDataLoss, {"cpu:0"});
+  ExpectLost();
+  ExpectBack();
+  const auto values = program->Run({Ones(faulty_[0], 64)})[0].Read<float>();
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(*values, Each(1.0f / 64));
+}
+
+// A fence that hangs holds up who waits for it, and nobody else.
+TEST_F(DeviceFaultTest, AFenceThatHangsPasses) {
+  Order("delay-fence 300");
+  auto late = std::async(std::launch::async, [&] {
+    const Tensor tensor = Ones(faulty_[0]);
+    return client_[0].Synchronize();
+  });
+  EXPECT_THAT(*(Ones(good_[1]) + Ones(good_[1])).Read<float>(), Each(2));
+  EXPECT_TRUE(late.get().ok());
+  EXPECT_EQ((*client_[0].ListDevices())[0].restarts, 0);
+}
+
+TEST_F(DeviceFaultTest, HundredTimesOverNothingIsLeft) {
+  int64_t resident_bytes = 0;
+  for (int round = 0; round < 100; ++round) {
+    {
+      const std::vector<float> values(1 << 20, 2);
+      const Tensor uploaded[2] = {FromVector(faulty_[0], values), FromVector(faulty_[1], values)};
+      const Tensor negative = Neg(uploaded[0]);
+      const Tensor kept = Ones(good_[0]);
+      ASSERT_TRUE(Outcome(uploaded[1]).ok());
+      Order(round % 2 == 0 ? "kernel 1" : "die");
+      const Tensor met = Neg(negative);
+      ExpectLost();
+      ExpectBack();
+      ExpectError(Outcome(negative), Code::kDataLoss, {"cpu:0"});
+      EXPECT_EQ(Used(faulty_[0]), 0);
+      EXPECT_THAT(*kept.Read<float>(), Each(1));
+    }
+    if (round == 20) resident_bytes = daemon_->MemoryBytes("VmRSS");
+  }
+  EXPECT_EQ((*client_[0].ListDevices())[0].restarts, 100);
+  ExpectAllAsNew();
+  EXPECT_LT(daemon_->MemoryBytes("VmRSS"), resident_bytes + (48 << 20));
+}
+
+}  // namespace
+}  // namespace tensord::integration

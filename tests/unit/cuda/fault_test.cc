@@ -1,0 +1,77 @@
+// A kernel that reads where nothing is takes the GPU's context; the GPU comes back in this process.
+#include <gmock/gmock.h>
+
+#include <future>
+#include <utility>
+
+#include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/restartable_device.h"
+#include "tensord/tests/unit/cuda/cuda_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using testing::HasSubstr;
+
+class CudaFaultTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    cuda_.reset();
+    auto device =
+        RestartableDevice::Create({[] {
+                                     return MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
+                                   },
+                                   "GPU 0", [] { return ResetCudaDevice(0); }});
+    ASSERT_TRUE(device.ok()) << device.status();
+    cuda_ = *std::move(device);
+  }
+
+  RestartableDevice& restartable() { return *cuda_->AsRestartable(); }
+
+  // Has a kernel read an address of nobody's.
+  void Break() {
+    const TensorSpec spec{DType::kFloat32, {1 << 20}};
+    const BufferRef out = *cuda_->Allocate(spec.size_bytes());
+    const Attributes attrs;
+    const Operand input = {&spec, reinterpret_cast<void*>(uintptr_t{0x1000})};
+    // That it fails may show later.
+    cuda_->Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {&spec, out->data()}})
+        .IgnoreError();
+    std::promise<absl::Status> fenced;
+    cuda_->Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });
+    EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
+  }
+
+  void ExpectWorks() {
+    const HostTensor ones = HostTensor::Of<float>(DType::kFloat32, {4}, {1, 2, 3, 4});
+    const HostTensor sum = Run(*cuda_, "add", {ones, ones}, {});
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(sum.At(i), 2 * (i + 1));
+  }
+};
+
+TEST_F(CudaFaultTest, AnIllegalAddressTakesTheDeviceWhichComesBack) {
+  for (int round = 0; round < 3; ++round) {
+    ExpectWorks();
+    BufferRef kept = *cuda_->Allocate(1 << 20);
+    Break();
+    restartable().Poll();
+    ASSERT_EQ(cuda_->health().state, DeviceState::kLost);
+    EXPECT_THAT(cuda_->health().reason, HasSubstr("cudaError"));
+    ASSERT_NE(kept->device().loss(), nullptr);
+    char byte = 0;
+    EXPECT_EQ(cuda_->Read(*kept, 0, &byte, 1).code(), absl::StatusCode::kDataLoss);
+    restartable().Abandon();
+    const absl::Status reset = restartable().Reset();
+    ASSERT_TRUE(reset.ok()) << reset;
+    const absl::Status back = restartable().Restart();
+    ASSERT_TRUE(back.ok()) << back;
+    EXPECT_EQ(cuda_->memory().used_bytes, 0);
+    kept.reset();
+    ExpectWorks();
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server
