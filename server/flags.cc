@@ -9,6 +9,7 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr int64_t kMostMessageBytes = 1 << 30;
 constexpr int64_t kMostObjects = int64_t{1} << 40;
+constexpr int64_t kMostBytes = int64_t{1} << 50;
 
 constexpr char kDescription[] =
     "Serves this machine's GPUs, or its processors, as tensor devices over gRPC.";
@@ -98,6 +99,28 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
       ->group("Tuning");
 }
 
+// Those that are off unless they are given.
+void AddQuotas(CLI::App& app, Limits* limits) {
+  const auto add = [&app](const char* flag, int64_t* limit, const char* what, bool bytes) {
+    CLI::Option* option = app.add_option(flag, *limit, what)
+                              ->check(CLI::Range(int64_t{0}, kMostBytes))
+                              ->capture_default_str()
+                              ->group("Limits");
+    if (bytes) option->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  };
+  add("--max-bytes-per-session", &limits->max_bytes_per_session,
+      "Memory that one session may hold on each device, such as 8GiB; 0 here and below: no limit",
+      true);
+  add("--max-bytes-per-principal", &limits->max_bytes_per_principal,
+      "Memory on each device that the sessions of one caller may hold together", true);
+  add("--max-sessions-per-principal", &limits->max_sessions_per_principal,
+      "Sessions of one caller at once", false);
+  add("--max-handles-per-principal", &limits->max_handles_per_principal,
+      "Tensors that the sessions of one caller may hold together", false);
+  add("--max-upload-bytes-per-principal", &limits->max_upload_bytes_per_principal,
+      "Bytes that one caller's unfinished uploads, under way or broken off, may come to", true);
+}
+
 void AddLimits(CLI::App& app, Limits* limits) {
   const std::string group = "Limits";
   app.add_option("--max-message-bytes", limits->max_message_bytes,
@@ -114,6 +137,7 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->check(CLI::Range(int64_t{1}, kMostObjects))
       ->capture_default_str()
       ->group(group);
+  AddQuotas(app, limits);
   app.add_option(
          "--lease-seconds", limits->default_lease_seconds,
          "How long a session outlives its last call or stream, where the client doesn't say")

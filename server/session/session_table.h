@@ -30,14 +30,16 @@ class SessionTable {
   // is NOT_FOUND in the same words as one that never was.
 
   // `lease_seconds` 0 is the default; more than the most allowed is cut to it, less than 0 is
-  // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions.
+  // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions and
+  // max_sessions_per_principal.
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
 
   // 128 random bits in hex, new with every table: what a session of another start shows by its id.
   const std::string& epoch() const { return epoch_; }
 
-  // NOT_FOUND where there is none of this id; DATA_LOSS where it is of another epoch.
+  // NOT_FOUND (SESSION_NOT_FOUND) where there is none of this id; DATA_LOSS (SERVER_RESTARTED)
+  // where it is of another epoch.
   absl::StatusOr<SessionUse> Use(const PrincipalRef& principal, absl::string_view id);
 
   // Ends a session at once; the number of handles freed.
@@ -58,6 +60,7 @@ class SessionTable {
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reap();
+  void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status NoSuchSession(absl::string_view id) const;
 

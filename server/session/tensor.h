@@ -13,6 +13,7 @@
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/executor.h"
+#include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
 
@@ -84,6 +85,7 @@ class Tensor {
   struct PartialUpload {
     BufferRef buffer;
     int64_t written_bytes = 0;
+    UsageHold in_flight;
   };
   // For who has claimed the upload: what there is already. `stop`, which may be called until
   // ParkUpload or Finish, from any thread and with a lock held, is to break it off.
