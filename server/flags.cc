@@ -138,6 +138,11 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->capture_default_str()
       ->group(group);
   AddQuotas(app, limits);
+  app.add_option("--max-published-per-principal", limits->max_published_per_principal,
+                 "Tensors that one caller may lend to others under names; 0: none")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str()
+      ->group(group);
   app.add_option(
          "--lease-seconds", limits->default_lease_seconds,
          "How long a session outlives its last call or stream, where the client doesn't say")

@@ -34,7 +34,10 @@ std::string RandomId() {
 }
 
 SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots)
-    : limits_(limits), slots_(std::move(slots)), reaper_([this] { Reap(); }) {}
+    : limits_(limits),
+      slots_(std::move(slots)),
+      publications_(limits.max_published_per_principal),
+      reaper_([this] { Reap(); }) {}
 
 SessionTable::~SessionTable() {
   {
@@ -45,7 +48,7 @@ SessionTable::~SessionTable() {
   reaper_.join();
   for (const SessionRef& session : All()) {
     session->principal()->sessions().Return(1);
-    session->Close();
+    End(*session);
   }
 }
 
@@ -124,7 +127,13 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl:
     session = it->second;
     RemoveLocked(it);
   }
-  return session->Close();
+  return End(*session);
+}
+
+int64_t SessionTable::End(Session& session) {
+  const int64_t freed = session.Close();
+  publications_.EndOf(session);
+  return freed;
 }
 
 void SessionTable::RemoveLocked(Sessions::iterator session) {
@@ -174,7 +183,7 @@ void SessionTable::Reap() {
       }
       for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
     }
-    for (const SessionRef& session : ended) session->Close();
+    for (const SessionRef& session : ended) End(*session);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "tensord/common/mutex.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal.h"
+#include "tensord/server/session/publications.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
@@ -53,6 +54,9 @@ class SessionTable {
 
   int64_t size() const;
 
+  // What sessions lend to others; ends with them.
+  Publications& publications() { return publications_; }
+
  private:
   using Sessions = absl::flat_hash_map<std::string, SessionRef>;
 
@@ -60,6 +64,7 @@ class SessionTable {
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reap();
+  int64_t End(Session& session);  // the number of handles freed
   void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status NoSuchSession(absl::string_view id) const;
@@ -67,6 +72,7 @@ class SessionTable {
   const std::string epoch_ = RandomId();
   const Limits limits_;
   const std::vector<DeviceSlot*> slots_;
+  Publications publications_;
 
   mutable Mutex mu_;
   CondVar wake_;
