@@ -48,6 +48,7 @@ TEST_F(QuotaTest, OnAStreamItSticksToTheHandle) {
   op->set_output(7);
   op->set_device("cpu:0");
   (*op->mutable_attrs())["shape"].mutable_ints()->add_values(1 << 20);
+  attach.add_commands()->mutable_barrier()->set_barrier_id(1);  // answered when the op has run
   ASSERT_TRUE(stream->Send(attach));
   stream->HalfClose();
   std::vector<v1::HandleError> errors;
