@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tensord/client/internal/session.h"
+#include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord {
@@ -101,6 +102,29 @@ absl::StatusOr<std::vector<TensorInfo>> Client::ListTensors() const {
 
 absl::StatusOr<std::vector<TensorInfo>> Client::ListAllTensors() const {
   return session_ == nullptr ? NoConnection() : session_->ListTensors(/*all_sessions=*/true);
+}
+
+absl::Status Client::Publish(const Tensor& tensor, absl::string_view name,
+                             const std::vector<std::string>& principals) const {
+  if (session_ == nullptr) return NoConnection();
+  TENSORD_RETURN_IF_ERROR(tensor.status());
+  if (tensor.device().session() != session_ || tensor.handle() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.Describe(), " isn't one of this client's"));
+  }
+  return session_->Publish(tensor.handle(), name, principals);
+}
+
+absl::Status Client::Unpublish(absl::string_view name) const {
+  return session_ == nullptr ? NoConnection() : session_->Unpublish(name);
+}
+
+absl::StatusOr<Tensor> Client::Open(absl::string_view name, absl::string_view owner) const {
+  if (session_ == nullptr) return NoConnection();
+  TENSORD_ASSIGN_OR_RETURN(TensorInfo info, session_->OpenPublished(name, owner));
+  TENSORD_ASSIGN_OR_RETURN(const DeviceName device, ParseDeviceName(info.device));
+  return Tensor(
+      std::make_shared<internal::TensorState>(session_, info.handle, std::move(info.spec), device));
 }
 
 absl::Status Client::Synchronize() const {

@@ -168,6 +168,17 @@ class Client {
   // read, Wait or Synchronize has returned yet, if any.
   absl::Status Synchronize() const;
 
+  // Lends a tensor to others. They open it without a copy by the name and who we are; our own
+  // sessions may, too. `principals`: who they are to the server, such as "alice" by a token,
+  // "cn:bob" by a certificate. Waits for the tensor. The name lasts until Unpublish or the end of
+  // this session; what was opened lives on. ALREADY_EXISTS where another tensor of ours has the
+  // name.
+  absl::Status Publish(const Tensor& tensor, absl::string_view name,
+                       const std::vector<std::string>& principals = {}) const;
+  absl::Status Unpublish(absl::string_view name) const;
+  // A tensor that `owner` (empty: we ourselves) has published to us. NOT_FOUND where there is none.
+  absl::StatusOr<Tensor> Open(absl::string_view name, absl::string_view owner = "") const;
+
   // OK while the connection stands; UNAVAILABLE with the reason once it is lost,
   // FAILED_PRECONDITION once it is closed.
   absl::Status status() const;

@@ -9,6 +9,7 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr int64_t kMostMessageBytes = 1 << 30;
 constexpr int64_t kMostObjects = int64_t{1} << 40;
+constexpr int64_t kMostBytes = int64_t{1} << 50;
 
 constexpr char kDescription[] =
     "Serves this machine's GPUs, or its processors, as tensor devices over gRPC.";
@@ -102,6 +103,28 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
       ->group("Tuning");
 }
 
+// Those that are off unless they are given.
+void AddQuotas(CLI::App& app, Limits* limits) {
+  const auto add = [&app](const char* flag, int64_t* limit, const char* what, bool bytes) {
+    CLI::Option* option = app.add_option(flag, *limit, what)
+                              ->check(CLI::Range(int64_t{0}, kMostBytes))
+                              ->capture_default_str()
+                              ->group("Limits");
+    if (bytes) option->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  };
+  add("--max-bytes-per-session", &limits->max_bytes_per_session,
+      "Memory that one session may hold on each device, such as 8GiB; 0 here and below: no limit",
+      true);
+  add("--max-bytes-per-principal", &limits->max_bytes_per_principal,
+      "Memory on each device that the sessions of one caller may hold together", true);
+  add("--max-sessions-per-principal", &limits->max_sessions_per_principal,
+      "Sessions of one caller at once", false);
+  add("--max-handles-per-principal", &limits->max_handles_per_principal,
+      "Tensors that the sessions of one caller may hold together", false);
+  add("--max-upload-bytes-per-principal", &limits->max_upload_bytes_per_principal,
+      "Bytes that one caller's unfinished uploads, under way or broken off, may come to", true);
+}
+
 void AddLimits(CLI::App& app, Limits* limits) {
   const std::string group = "Limits";
   app.add_option("--max-message-bytes", limits->max_message_bytes,
@@ -116,6 +139,12 @@ void AddLimits(CLI::App& app, Limits* limits) {
   app.add_option("--max-handles-per-session", limits->max_handles_per_session,
                  "Tensors that one session may hold")
       ->check(CLI::Range(int64_t{1}, kMostObjects))
+      ->capture_default_str()
+      ->group(group);
+  AddQuotas(app, limits);
+  app.add_option("--max-published-per-principal", limits->max_published_per_principal,
+                 "Tensors that one caller may lend to others under names; 0: none")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str()
       ->group(group);
   app.add_option(

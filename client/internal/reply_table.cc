@@ -25,7 +25,8 @@ absl::StatusOr<v1::Fetched> ReplyTable::Await(uint64_t id) {
   slots_.erase(id);
   if (!slot->done) return failure_;
   if (slot->fetched.code() != 0) {
-    absl::Status error = StatusFromCode(slot->fetched.code(), slot->fetched.message());
+    absl::Status error = StatusFromCode(slot->fetched.code(), slot->fetched.message(),
+                                        slot->fetched.status_details());
     MarkToldLocked(error);
     return error;
   }
@@ -55,7 +56,7 @@ void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
   MutexLock lock(&mu_);
   for (const v1::HandleError& error : response->errors()) {
     if (errors_.size() >= kMaxErrors) break;
-    absl::Status status = StatusFromCode(error.code(), error.message());
+    absl::Status status = StatusFromCode(error.code(), error.message(), error.status_details());
     const bool told = std::find(told_.begin(), told_.end(), status) != told_.end();
     if (!status.ok() && !told) errors_.push_back(std::move(status));
   }

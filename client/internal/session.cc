@@ -352,6 +352,52 @@ absl::Status Session::Await(uint64_t handle) {
   return status;
 }
 
+absl::Status Session::Publish(uint64_t handle, absl::string_view name,
+                              const std::vector<std::string>& principals) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::PublishTensorRequest request;
+  request.set_session(id_);
+  request.set_handle(handle);
+  request.set_name(std::string(name));
+  for (const std::string& principal : principals) request.add_principals(principal);
+  connection_->stream->Help();
+  request.set_after_command(connection_->queue.pushed());
+  v1::PublishTensorResponse response;
+  WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
+  const absl::Status published = Insist([&](CallRegistry::Call* call) {
+    return connection_->stub->PublishTensor(call->context(), request, &response);
+  });
+  if (!published.ok()) connection_->replies.MarkTold(published);
+  return published;
+}
+
+absl::Status Session::Unpublish(absl::string_view name) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::UnpublishTensorRequest request;
+  request.set_session(id_);
+  request.set_name(std::string(name));
+  v1::UnpublishTensorResponse response;
+  return Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->UnpublishTensor(call->context(), request, &response);
+  });
+}
+
+absl::StatusOr<TensorInfo> Session::OpenPublished(absl::string_view name, absl::string_view owner) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::OpenPublishedRequest request;
+  request.set_session(id_);
+  request.set_output(NextHandle());
+  request.set_name(std::string(name));
+  request.set_owner(std::string(owner));
+  v1::Tensor tensor;
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->OpenPublished(call->context(), request, &tensor);
+  }));
+  return TensorFromProto(tensor);
+}
+
 absl::Status Session::Barrier() {
   const uint64_t sent = connection_->queue.pushed();
   if (sent == settled_commands_.load()) return status();

@@ -83,6 +83,12 @@ class Session {
   // Barrier, and then the first error not told yet.
   absl::Status Synchronize();
 
+  // As Client's.
+  absl::Status Publish(uint64_t handle, absl::string_view name,
+                       const std::vector<std::string>& principals);
+  absl::Status Unpublish(absl::string_view name);
+  absl::StatusOr<TensorInfo> OpenPublished(absl::string_view name, absl::string_view owner);
+
   absl::StatusOr<ServerInfo> GetServerInfo();
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
   absl::StatusOr<std::vector<TensorInfo>> ListTensors(bool all_sessions);

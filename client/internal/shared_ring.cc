@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/wire.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/common/stream_copy.h"
 
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<SharedRing>> SharedRing::Open(v1::TensorService::
   if (!ring->stream_->Write(request) || !ring->stream_->Read(&response) || !response.has_ring()) {
     ring->broken_ = response.response_case() != v1::SharedMemoryResponse::RESPONSE_NOT_SET;
     const grpc::Status status = ring->End();
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+    return StatusFromCode(status.error_code(), status.error_message(), status.error_details());
   }
   TENSORD_RETURN_IF_ERROR(ring->Map(response.ring()));
   return ring;

@@ -3,6 +3,7 @@
 #include <grpcpp/support/status.h>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::internal {
@@ -112,15 +113,17 @@ absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view addres
       return absl::UnavailableError(
           absl::StrCat("tensord server at ", address, ": ", status.error_message()));
     default:
-      return StatusFromCode(status.error_code(), status.error_message());
+      return StatusFromCode(status.error_code(), status.error_message(), status.error_details());
   }
 }
 
-absl::Status StatusFromCode(int code, absl::string_view message) {
+absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details) {
   if (code == 0) return absl::OkStatus();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+  absl::Status status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
                       message);
+  DecodeDetails(details, &status);
+  return status;
 }
 
 }  // namespace tensord::internal

@@ -29,8 +29,9 @@ ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto);
 // `address`; what the server itself said is kept word for word.
 absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view address);
 
-// An error as it travels inside a message: a google.rpc.Code and its text. UNKNOWN for a code that
-// isn't one.
-absl::Status StatusFromCode(int code, absl::string_view message);
+// An error as it travels inside a message: a google.rpc.Code, its text, and what else the server
+// says of it (a google.rpc.Status, or nothing), which is put into the status' payloads. UNKNOWN for
+// a code that isn't one.
+absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details = "");
 
 }  // namespace tensord::internal

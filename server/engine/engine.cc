@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/op_schema.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/engine/op_node.h"
 
@@ -54,7 +55,7 @@ class CountDown {
 };
 
 absl::Status InOp(absl::string_view op, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(op, ": ", status.message()));
+  return WithPrefix(status, absl::StrCat(op, ": "));
 }
 
 absl::Status CheckServing(const DeviceSlot& slot) {
@@ -63,11 +64,6 @@ absl::Status CheckServing(const DeviceSlot& slot) {
   return absl::UnavailableError(
       absl::StrCat(slot.device->name().ToString(), " is not to be used now: ", health.reason,
                    "; wait until it is back (ListDevices and health tell), or use another"));
-}
-
-absl::StatusOr<BufferRef> AllocateWhereServing(const DeviceSlot& slot, int64_t bytes) {
-  TENSORD_RETURN_IF_ERROR(CheckServing(slot));
-  return slot.device->Allocate(bytes);
 }
 
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view op,
@@ -80,6 +76,15 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view 
     inputs.push_back(*std::move(input));
   }
   return inputs;
+}
+
+absl::Status TakeUploadMemory(Session& session, Engine::Upload* upload) {
+  TENSORD_RETURN_IF_ERROR(CheckServing(*upload->tensor->slot()));
+  const int64_t bytes = upload->tensor->spec().size_bytes();
+  TENSORD_ASSIGN_OR_RETURN(upload->in_flight, session.BeginUpload(bytes));
+  TENSORD_ASSIGN_OR_RETURN(upload->buffer, AllocateFor(session.account(*upload->tensor->slot()),
+                                                       upload->tensor->device(), bytes));
+  return absl::OkStatus();
 }
 
 absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef> inputs) {
@@ -198,7 +203,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     const Executor::Turn turn(executable->slot()->executor.get());
     if (turn.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
-      RunBrief(*executable, inputs, outputs);
+      RunBrief(*session, *executable, inputs, outputs);
       return absl::OkStatus();
     }
   }
@@ -213,11 +218,11 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(const ProgramSpec& spec,
+absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const ProgramSpec& spec,
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  return Program::Make(spec, slot, &recipes_, fusion_ ? &chains_ : nullptr);
+  return Program::Make(spec, slot, session.account(*slot), &recipes_, fusion_ ? &chains_ : nullptr);
 }
 
 absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
@@ -314,19 +319,17 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
     if (partial.buffer != nullptr) {
       upload.buffer = std::move(partial.buffer);
       upload.written_bytes = partial.written_bytes;
+      upload.in_flight = std::move(partial.in_flight);
       return upload;
     }
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
     upload.tensor = std::make_shared<Tensor>(handle, spec, slot);
   }
-  absl::StatusOr<BufferRef> buffer = AllocateWhereServing(*slot, spec.size_bytes());
-  if (!buffer.ok()) {
-    if (upload.promised) upload.tensor->Finish(buffer.status());
-    return buffer.status();
-  }
-  upload.buffer = *std::move(buffer);
-  return upload;
+  const absl::Status taken = TakeUploadMemory(session, &upload);
+  if (taken.ok()) return upload;
+  if (upload.promised) upload.tensor->Finish(taken);
+  return taken;
 }
 
 absl::Status Engine::FinishUpload(Session& session, Upload upload, absl::Status outcome) {

@@ -60,8 +60,8 @@ class Engine {
   // below: UNAVAILABLE naming the device while it is lost.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
-  // Makes a program ready to run.
-  absl::StatusOr<std::shared_ptr<Program>> Prepare(const ProgramSpec& spec,
+  // Makes a program ready to run by this session, which pays for what it keeps.
+  absl::StatusOr<std::shared_ptr<Program>> Prepare(Session& session, const ProgramSpec& spec,
                                                    absl::string_view device);
 
   // As Run: promises the outputs, and returns them. INVALID_ARGUMENT where inputs or outputs don't
@@ -90,6 +90,7 @@ class Engine {
     TensorRef tensor;
     BufferRef buffer;
     bool promised = false;
+    UsageHold in_flight;  // counts it as under way
     int64_t written_bytes = 0;
   };
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,

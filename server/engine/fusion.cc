@@ -65,12 +65,14 @@ std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
   return specs;
 }
 
-BufferRef ReusableInput(const PreparedKernel& kernel, const Inputs& inputs, int64_t bytes) {
+BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kernel,
+                        const Inputs& inputs, int64_t bytes) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorRef& input = *inputs[i];
     const bool fits = kernel.in_place(static_cast<int>(i)) && input.use_count() == 1 &&
                       input->buffer().use_count() == 1;
-    if (fits && input->buffer()->size_bytes() == bytes) return input->buffer();
+    if (!fits || input->buffer()->size_bytes() != bytes) continue;
+    if (input->buffer()->account() == &account) return input->buffer();
   }
   return nullptr;
 }
@@ -142,19 +144,21 @@ std::shared_ptr<ChainKernels::Kernel> ChainKernels::FindKernel(absl::Span<const 
   return kernels_.emplace(std::move(key), std::move(kernel)).first->second;
 }
 
-absl::StatusOr<BufferRef> ChainKernels::Run(absl::Span<const ChainLink> chain) {
+absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
+                                            absl::Span<const ChainLink> chain) {
   const Recipe& first = **chain.front().recipe;
   const Recipe& last = **chain.back().recipe;
   if (IsBareLinear(first)) {
     TENSORD_ASSIGN_OR_RETURN(const RecipeRef both, FindLinear(first, last));
-    return both->Execute(chain.front().inputs);
+    return both->Execute(account, chain.front().inputs);
   }
   Inputs inputs;
   const std::shared_ptr<PreparedKernel> kernel = Find(ToOps(chain, &inputs));
   if (kernel == nullptr) return BufferRef();
-  BufferRef output = ReusableInput(*kernel, inputs, last.output().size_bytes());
+  BufferRef output = ReusableInput(account, *kernel, inputs, last.output().size_bytes());
   if (output == nullptr) {
-    TENSORD_ASSIGN_OR_RETURN(output, last.slot()->device->Allocate(last.output().size_bytes()));
+    TENSORD_ASSIGN_OR_RETURN(
+        output, AllocateFor(account, *last.slot()->device, last.output().size_bytes()));
   }
   absl::InlinedVector<const Buffer*, 6> operands;
   for (const TensorRef* input : inputs) operands.push_back((*input)->buffer().get());

@@ -51,8 +51,9 @@ class ChainKernels {
   absl::StatusOr<RecipeRef> FindLinear(const Recipe& linear, const Recipe& activation);
 
   // The last op's result, computed in one go; null where the device has no kernel for this chain.
-  // All inputs from outside the chain are there. By whoever has the device's executor.
-  absl::StatusOr<BufferRef> Run(absl::Span<const ChainLink> chain);
+  // All inputs from outside the chain are there; what is taken is charged to `account`. By whoever
+  // has the device's executor.
+  absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
  private:
   static constexpr size_t kMaxKernels = 1024;

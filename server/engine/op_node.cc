@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/restartable_device.h"
 
@@ -13,7 +14,7 @@ absl::Status Ended() { return absl::CancelledError("the session ended before the
 
 // Says which op and tensor an error comes from, once: what depends on it passes it on as it is.
 absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle output) {
-  return absl::Status(error.code(), absl::StrCat(op, " (tensor ", output, "): ", error.message()));
+  return WithPrefix(error, absl::StrCat(op, " (tensor ", output, "): "));
 }
 
 void FinishAll(absl::StatusOr<BufferRefs> results, absl::Span<const TensorRef> outputs) {
@@ -116,7 +117,7 @@ bool OpNode::RunChain() {
   for (OpNode* node : chain) {
     links.push_back({&node->recipe_, node->inputs_, node->outputs_[0].get()});
   }
-  absl::StatusOr<BufferRef> result = chains_->Run(links);
+  absl::StatusOr<BufferRef> result = chains_->Run(session_->account(*executable_->slot()), links);
   if (result.ok() && *result == nullptr) return false;
   const TensorRef& output = chain.back()->outputs_[0];
   if (!result.ok())
@@ -134,14 +135,15 @@ absl::StatusOr<BufferRefs> OpNode::Execute() {
     if (!input->status().ok()) return input->status();
   }
   if (session_->closed()) return Ended();
-  absl::StatusOr<BufferRefs> results = executable_->Run(inputs_);
+  absl::StatusOr<BufferRefs> results =
+      executable_->Run(session_->account(*executable_->slot()), inputs_);
   if (results.ok()) return results;
   return Annotate(results.status(), executable_->name(), outputs_[0]->handle());
 }
 
-void RunBrief(Executable& executable, absl::Span<const TensorRef> inputs,
+void RunBrief(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
               absl::Span<const TensorRef> outputs) {
-  absl::StatusOr<BufferRefs> results = executable.Run(inputs);
+  absl::StatusOr<BufferRefs> results = executable.Run(session.account(*executable.slot()), inputs);
   if (!results.ok()) {
     results = Annotate(results.status(), executable.name(), outputs[0]->handle());
   }
@@ -169,10 +171,12 @@ void LookForLoss(const Tensor& input) {
   if (device != nullptr) device->Poll();
 }
 
-absl::StatusOr<BufferRef> CopyOnExecutor(const Tensor& input, const Tensor& output) {
+absl::StatusOr<BufferRef> CopyOnExecutor(Session& session, const Tensor& input,
+                                         const Tensor& output) {
   TENSORD_RETURN_IF_ERROR(input.status());
   const int64_t bytes = output.spec().size_bytes();
-  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, output.device().Allocate(bytes));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer,
+                           AllocateFor(session.account(*output.slot()), output.device(), bytes));
   if (bytes > 0) {
     TENSORD_RETURN_IF_ERROR(output.device().CopyFrom(*buffer, *input.buffer(), bytes));
   }
@@ -194,7 +198,7 @@ void ScheduleCopy(const SessionRef& session, const TensorRef& input, const Tenso
         output->Finish(Ended());
         return;
       }
-      absl::StatusOr<BufferRef> result = CopyOnExecutor(*input, *output);
+      absl::StatusOr<BufferRef> result = CopyOnExecutor(*session, *input, *output);
       if (absl::IsDataLoss(result.status())) LookForLoss(*input);
       if (!input->status().ok()) {
         result = input->status();

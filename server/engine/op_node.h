@@ -44,7 +44,7 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
 
 // Runs an op at once, on the calling thread, which holds the executor's turn: the outputs are done
 // after it. All inputs are there.
-void RunBrief(Executable& executable, absl::Span<const TensorRef> inputs,
+void RunBrief(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
               absl::Span<const TensorRef> outputs);
 
 // Copies `input` to the device of `output` when it is complete, then keeps the promise.

@@ -107,7 +107,7 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
   absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
   program_ops_ += ops_words;
   if (spec.ok()) {
-    programs_.emplace(number, Kept{engine_->Prepare(*spec, device), ops_words});
+    programs_.emplace(number, Kept{engine_->Prepare(*session_, *spec, device), ops_words});
   } else {
     programs_.emplace(number, Kept{spec.status(), ops_words});
   }
@@ -203,7 +203,7 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   if (recipe == nullptr || recipe->slot() != likely_slot_ || !recipe->brief()) return false;
   TensorRef* place = table.Reserve(step.handle);
   if (place == nullptr) return false;
-  absl::StatusOr<BufferRef> result = recipe->Execute(inputs);
+  absl::StatusOr<BufferRef> result = recipe->Execute(session_->account(*likely_slot_), inputs);
   if (!result.ok()) {
     table.TakeOut(step.handle);
     return false;

@@ -22,7 +22,8 @@ constexpr uint32_t kNever = ~uint32_t{0};
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       RecipeCache* recipes, ChainKernels* chains) {
+                                                       MemoryAccount& account, RecipeCache* recipes,
+                                                       ChainKernels* chains) {
   auto program = std::make_shared<Program>();
   program->slot_ = slot;
   for (const TensorSpec& input : spec.inputs) TENSORD_RETURN_IF_ERROR(input.Validate());
@@ -46,7 +47,7 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
         FuseSteps(std::move(program->steps_), spec.inputs.size(), spec.outputs, chains);
   }
   for (const ProgramStep& step : program->steps_) program->brief_ &= step.brief();
-  TENSORD_RETURN_IF_ERROR(program->PlanMemory());
+  TENSORD_RETURN_IF_ERROR(program->PlanMemory(account));
   return program;
 }
 
@@ -77,7 +78,7 @@ absl::Status Program::CheckOutputs(const std::vector<uint32_t>& outputs) {
   return absl::OkStatus();
 }
 
-absl::Status Program::PlanMemory() {
+absl::Status Program::PlanMemory(MemoryAccount& account) {
   // The step after which a value is read no more. An alias is its operand under another name.
   std::vector<uint32_t> root(specs_.size());
   for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
@@ -103,7 +104,7 @@ absl::Status Program::PlanMemory() {
           !escapes[result] && bytes <= kMostKeptBytes && !steps_[i].recipe->is_constant();
       places_[result] = kept ? Place::kKept : Place::kAllocated;
       if (kept && free[bytes].empty()) {
-        TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(bytes));
+        TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(account, bytes));
         free[bytes].push_back(memory);
       }
       if (kept) {
@@ -128,18 +129,19 @@ absl::Status Program::PlanMemory() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Buffer*> Program::KeepMemory(int64_t bytes) {
-  TENSORD_ASSIGN_OR_RETURN(BufferRef memory, slot_->device->Allocate(bytes));
+absl::StatusOr<Buffer*> Program::KeepMemory(MemoryAccount& account, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(BufferRef memory, AllocateFor(account, *slot_->device, bytes));
   kept_.push_back(std::move(memory));
   return kept_.back().get();
 }
 
-absl::Status Program::RenewMemory() {
+absl::Status Program::RenewMemory(MemoryAccount& account) {
   if (kept_.empty() || kept_.back()->device().loss() == nullptr) return absl::OkStatus();
   absl::flat_hash_map<const Buffer*, Buffer*> renewed;
   std::vector<BufferRef> memory;
   for (const BufferRef& lost : kept_) {
-    TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, slot_->device->Allocate(lost->size_bytes()));
+    TENSORD_ASSIGN_OR_RETURN(BufferRef buffer,
+                             AllocateFor(account, *slot_->device, lost->size_bytes()));
     renewed[lost.get()] = buffer.get();
     memory.push_back(std::move(buffer));
   }
@@ -159,12 +161,13 @@ bool Program::IsSmall() const {
   return steps_.size() <= kMostBriefSteps && bytes <= kMostBriefBytes;
 }
 
-absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
-  TENSORD_RETURN_IF_ERROR(RenewMemory());
+absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
+                                        absl::Span<const TensorRef> inputs) {
+  TENSORD_RETURN_IF_ERROR(RenewMemory(account));
   absl::Status status;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
   for (const ProgramStep& step : steps_) {
-    status = RunStep(step, inputs);
+    status = RunStep(account, step, inputs);
     if (!status.ok()) break;
   }
   BufferRefs results;
@@ -177,7 +180,8 @@ absl::StatusOr<BufferRefs> Program::Run(absl::Span<const TensorRef> inputs) {
   return results;
 }
 
-absl::Status Program::RunStep(const ProgramStep& step, absl::Span<const TensorRef> inputs) {
+absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
+                              absl::Span<const TensorRef> inputs) {
   Recipe& recipe = *step.recipe;
   Buffer*& result = values_[step.result];
   if (recipe.is_alias()) {
@@ -187,9 +191,9 @@ absl::Status Program::RunStep(const ProgramStep& step, absl::Span<const TensorRe
     return absl::OkStatus();
   }
   if (places_[step.result] == Place::kAllocated) {
-    absl::StatusOr<BufferRef> memory = recipe.is_constant()
-                                           ? recipe.MakeConstant()
-                                           : slot_->device->Allocate(recipe.output().size_bytes());
+    absl::StatusOr<BufferRef> memory =
+        recipe.is_constant() ? recipe.MakeConstant(account)
+                             : AllocateFor(account, *slot_->device, recipe.output().size_bytes());
     if (!memory.ok()) return memory.status();
     held_[step.result] = *std::move(memory);
     result = held_[step.result].get();
@@ -198,7 +202,7 @@ absl::Status Program::RunStep(const ProgramStep& step, absl::Span<const TensorRe
     absl::InlinedVector<const Buffer*, 3> operands;
     for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
     TENSORD_RETURN_IF_ERROR(step.chain != nullptr ? step.chain->Launch(operands, result)
-                                                  : recipe.Launch(operands, result));
+                                                  : recipe.Launch(account, operands, result));
   }
   for (uint32_t value : step.last_uses) held_[value] = nullptr;
   return absl::OkStatus();

@@ -39,13 +39,16 @@ class Program final : public Executable {
   // INVALID_ARGUMENT, naming the step, where one reads a value that isn't there yet, or inference
   // refuses it; RESOURCE_EXHAUSTED where there is no memory for what the program keeps. `chains` is
   // null where ops aren't to be fused.
+  // What it keeps is charged to `account`.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       RecipeCache* recipes, ChainKernels* chains);
+                                                       MemoryAccount& account, RecipeCache* recipes,
+                                                       ChainKernels* chains);
 
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
   bool brief() const override { return brief_; }
-  absl::StatusOr<BufferRefs> Run(absl::Span<const TensorRef> inputs) override;
+  absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
+                                 absl::Span<const TensorRef> inputs) override;
 
   const std::vector<TensorSpec>& inputs() const { return inputs_; }
   size_t num_outputs() const { return outputs_.size(); }
@@ -58,11 +61,12 @@ class Program final : public Executable {
   absl::Status AddStep(const ProgramSpec::Step& step, RecipeCache* recipes);
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
   // Finds out how long each value lives, and which share memory.
-  absl::Status PlanMemory();
-  absl::StatusOr<Buffer*> KeepMemory(int64_t bytes);
+  absl::Status PlanMemory(MemoryAccount& account);
+  absl::StatusOr<Buffer*> KeepMemory(MemoryAccount& account, int64_t bytes);
   // Takes the memory anew where the device has come back without it.
-  absl::Status RenewMemory();
-  absl::Status RunStep(const ProgramStep& step, absl::Span<const TensorRef> inputs);
+  absl::Status RenewMemory(MemoryAccount& account);
+  absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
+                       absl::Span<const TensorRef> inputs);
   // Whether the ops, one by one, touch little enough.
   bool IsSmall() const;
 

@@ -72,61 +72,65 @@ bool Recipe::Fits(absl::Span<const TensorRef> inputs) const {
   return true;
 }
 
-BufferRef Recipe::ReusableInput(absl::Span<const TensorRef> inputs) const {
+BufferRef Recipe::ReusableInput(const MemoryAccount& account,
+                                absl::Span<const TensorRef> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool fits = kernel_->in_place(static_cast<int>(i)) && inputs[i].use_count() == 1;
     if (!fits || inputs[i]->buffer()->size_bytes() != output_bytes_) continue;
-    if (inputs[i]->buffer().use_count() == 1) return inputs[i]->buffer();
+    const BufferRef& buffer = inputs[i]->buffer();
+    if (buffer.use_count() == 1 && buffer->account() == &account) return buffer;
   }
   return nullptr;
 }
 
-absl::StatusOr<BufferRef> Recipe::Execute(absl::Span<const TensorRef> inputs) {
+absl::StatusOr<BufferRef> Recipe::Execute(MemoryAccount& account,
+                                          absl::Span<const TensorRef> inputs) {
   if (plan_.alias) return inputs[0]->buffer();
-  if (constant_) return MakeConstant();
+  if (constant_) return MakeConstant(account);
   BufferRef output;
-  if (kernel_ != nullptr) output = ReusableInput(inputs);
+  if (kernel_ != nullptr) output = ReusableInput(account, inputs);
   if (output == nullptr) {
-    TENSORD_ASSIGN_OR_RETURN(output, slot_->device->Allocate(output_bytes_));
+    TENSORD_ASSIGN_OR_RETURN(output, AllocateFor(account, *slot_->device, output_bytes_));
   }
   if (kernel_ == nullptr) return output;
   absl::InlinedVector<const Buffer*, 3> operands;
   for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
-  TENSORD_RETURN_IF_ERROR(Launch(operands, output.get()));
+  TENSORD_RETURN_IF_ERROR(Launch(account, operands, output.get()));
   return output;
 }
 
-absl::StatusOr<BufferRefs> Recipe::Run(absl::Span<const TensorRef> inputs) {
-  TENSORD_ASSIGN_OR_RETURN(BufferRef output, Execute(inputs));
+absl::StatusOr<BufferRefs> Recipe::Run(MemoryAccount& account, absl::Span<const TensorRef> inputs) {
+  TENSORD_ASSIGN_OR_RETURN(BufferRef output, Execute(account, inputs));
   return BufferRefs(1, std::move(output));
 }
 
-absl::Status Recipe::Launch(absl::Span<const Buffer* const> inputs, Buffer* output) {
+absl::Status Recipe::Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
+                            Buffer* output) {
   if (kernel_ == nullptr) return absl::OkStatus();
   if (!has_casts_) return kernel_->Launch(inputs, output);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
   absl::InlinedVector<BufferRef, 3> cast_buffers;
   for (size_t i = 0; i < operands.size(); ++i) {
     if (casts_[i] == nullptr) continue;
-    TENSORD_ASSIGN_OR_RETURN(BufferRef cast, Cast(i, *operands[i]));
+    TENSORD_ASSIGN_OR_RETURN(BufferRef cast, Cast(account, i, *operands[i]));
     operands[i] = cast.get();
     cast_buffers.push_back(std::move(cast));
   }
   return kernel_->Launch(operands, output);
 }
 
-absl::StatusOr<BufferRef> Recipe::Cast(size_t input, const Buffer& from) {
+absl::StatusOr<BufferRef> Recipe::Cast(MemoryAccount& account, size_t input, const Buffer& from) {
   const int64_t bytes = inputs_[input].num_elements() * SizeOf(plan_.input_dtypes[input]);
-  TENSORD_ASSIGN_OR_RETURN(BufferRef cast, slot_->device->Allocate(bytes));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef cast, AllocateFor(account, *slot_->device, bytes));
   const Buffer* source = &from;
   TENSORD_RETURN_IF_ERROR(casts_[input]->Launch(absl::MakeConstSpan(&source, 1), cast.get()));
   return cast;
 }
 
-absl::StatusOr<BufferRef> Recipe::MakeConstant() {
+absl::StatusOr<BufferRef> Recipe::MakeConstant(MemoryAccount& account) {
   const std::string& data = plan_.attrs.Data("data");
   const auto bytes = static_cast<int64_t>(data.size());
-  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, slot_->device->Allocate(bytes));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, AllocateFor(account, *slot_->device, bytes));
   if (bytes > 0) {
     TENSORD_RETURN_IF_ERROR(slot_->device->Write(*buffer, 0, data.data(), bytes));
   }

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/mutex.h"
 #include "tensord/common/op_schema.h"
+#include "tensord/server/device/memory_account.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
@@ -34,8 +35,10 @@ class Executable {
   virtual bool brief() const = 0;
 
   // Computes from inputs that are there; gives as many buffers as there are outputs. Where nobody
-  // else holds an input its memory may become an output's.
-  virtual absl::StatusOr<BufferRefs> Run(absl::Span<const TensorRef> inputs) = 0;
+  // else holds an input its memory may become an output's, if it was charged to `account`, as all
+  // that is taken is.
+  virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
+                                         absl::Span<const TensorRef> inputs) = 0;
 
  protected:
   Executable() = default;
@@ -58,24 +61,26 @@ class Recipe final : public Executable {
   bool Fits(absl::Span<const TensorRef> inputs) const;
 
   bool brief() const override { return brief_; }
-  absl::StatusOr<BufferRefs> Run(absl::Span<const TensorRef> inputs) override;
+  absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
+                                 absl::Span<const TensorRef> inputs) override;
 
   // Run for an op's one output.
-  absl::StatusOr<BufferRef> Execute(absl::Span<const TensorRef> inputs);
+  absl::StatusOr<BufferRef> Execute(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
   // The result is input 0's own memory, or the same every time: there is nothing to launch.
   bool is_alias() const { return plan_.alias; }
   bool is_constant() const { return constant_; }
   bool has_casts() const { return has_casts_; }
-  absl::StatusOr<BufferRef> MakeConstant();
+  absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
   // Computes into `output`, of the output's size.
-  absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output);
+  absl::Status Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
+                      Buffer* output);
 
  private:
   absl::Status Prepare();
-  absl::StatusOr<BufferRef> Cast(size_t input, const Buffer& from);
-  BufferRef ReusableInput(absl::Span<const TensorRef> inputs) const;
+  absl::StatusOr<BufferRef> Cast(MemoryAccount& account, size_t input, const Buffer& from);
+  BufferRef ReusableInput(const MemoryAccount& account, absl::Span<const TensorRef> inputs) const;
 
   OpPlan plan_;
   DeviceSlot* slot_ = nullptr;

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/credential_errors.h"
 
 namespace tensord::server {
 namespace {
@@ -134,7 +135,8 @@ absl::StatusOr<std::string> NameOf(X509* certificate) {
     if (IsPrintable(name)) return absl::StrCat(kind, name);
     if (!name.empty()) break;  // strange: who knows whom the next one names
   }
-  return absl::UnauthenticatedError(
+  return Unauthenticated(
+      kCredentialsInvalid,
       "the client certificate names nobody: it needs a URI, a DNS name or a common name");
 }
 
@@ -200,13 +202,13 @@ absl::StatusOr<Certificates::Client> Certificates::Verify(const std::string& cha
     verified_.emplace(chain_pem, *client);
   }
   if (client->expires > absl::Now()) return client;
-  return absl::UnauthenticatedError("the client certificate has expired; use a new one");
+  return Unauthenticated(kCredentialsExpired, "the client certificate has expired; use a new one");
 }
 
 absl::StatusOr<Certificates::Client> Certificates::VerifyAnew(const std::string& chain_pem) const {
   const std::vector<Certificate> chain = ReadCertificates(chain_pem);
   if (chain.empty() || client_authorities_ == nullptr) {
-    return absl::UnauthenticatedError("no client certificate has come");
+    return Unauthenticated(kCredentialsMissing, "no client certificate has come");
   }
   const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> above(
       sk_X509_new_null(), [](STACK_OF(X509) * stack) { sk_X509_free(stack); });
@@ -217,7 +219,8 @@ absl::StatusOr<Certificates::Client> Certificates::VerifyAnew(const std::string&
   const bool good = X509_verify_cert(context.get()) == 1;
   ERR_clear_error();
   if (!good) {
-    return absl::UnauthenticatedError(
+    return Unauthenticated(
+        kCredentialsInvalid,
         absl::StrCat("the client certificate isn't good here (any more): ",
                      X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()))));
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/credential_errors.h"
 #include "tensord/server/rpc/listener_credentials.h"
 
 namespace tensord::server {
@@ -196,7 +197,7 @@ absl::StatusOr<Admission::Pass> Gate::Identify(const Files& files,
   if (files.tokens != nullptr) {
     const auto [first, last] = call.client_metadata().equal_range(kAuthorization);
     if (first != last && std::next(first) != last) {
-      return absl::UnauthenticatedError("more than one authorization header; send one");
+      return Unauthenticated(kCredentialsInvalid, "more than one authorization header; send one");
     }
     if (first != last) {
       return ByToken(*files.tokens, absl::string_view(first->second.data(), first->second.size()));
@@ -215,7 +216,8 @@ absl::StatusOr<Admission::Pass> Gate::Identify(const Files& files,
 absl::StatusOr<Admission::Pass> Gate::ByToken(const TokenFile& tokens, absl::string_view header) {
   constexpr absl::string_view kScheme = "Bearer ";
   if (!absl::StartsWithIgnoreCase(header, kScheme)) {
-    return absl::UnauthenticatedError(
+    return Unauthenticated(
+        kCredentialsInvalid,
         absl::StrCat("the authorization header is no bearer token; ", kHowToSend));
   }
   const absl::string_view token = absl::StripAsciiWhitespace(header.substr(kScheme.size()));
@@ -227,13 +229,14 @@ absl::StatusOr<Admission::Pass> Gate::ByToken(const TokenFile& tokens, absl::str
     known = tokens.Find(pass.token);
   }
   if (known == nullptr) {
-    return absl::UnauthenticatedError(
+    return Unauthenticated(
+        kCredentialsInvalid,
         "the token isn't known here: it was revoked, or is another server's; ask whoever runs this "
         "one for a new token");
   }
   if (known->expires <= absl::Now()) {
-    return absl::UnauthenticatedError(
-        "the token has expired; ask whoever runs the server for a new one");
+    return Unauthenticated(kCredentialsExpired,
+                           "the token has expired; ask whoever runs the server for a new one");
   }
   pass.expires = known->expires;
   pass.principal = principals_.Get(Principal::Kind::kToken, known->name);
@@ -253,22 +256,25 @@ absl::StatusOr<Admission::Pass> Gate::ByCertificate(const Certificates& certific
 absl::Status Gate::NobodyCalls() const {
   const bool tokens = !options_.token_file.empty();
   const bool certificates = !options_.tls.client_ca_file.empty();
-  return absl::UnauthenticatedError(absl::StrCat(
-      "this server wants to know who calls: ",
-      tokens
-          ? absl::StrCat("it takes a bearer token (tensorctl --token-file, TENSORD_TOKEN_FILE, or ",
-                         kHowToSend, ")")
-          : "",
-      tokens && certificates ? ", or " : "",
-      certificates ? "it takes a client certificate (tensorctl --tls-cert and --tls-key)" : ""));
+  return Unauthenticated(
+      kCredentialsMissing,
+      absl::StrCat(
+          "this server wants to know who calls: ",
+          tokens ? absl::StrCat(
+                       "it takes a bearer token (tensorctl --token-file, TENSORD_TOKEN_FILE, or ",
+                       kHowToSend, ")")
+                 : "",
+          tokens && certificates ? ", or " : "",
+          certificates ? "it takes a client certificate (tensorctl --tls-cert and --tls-key)"
+                       : ""));
 }
 
 absl::StatusOr<absl::Time> Gate::Judge(const Files& files, const Admission::Pass& pass) {
   if (pass.by_token) {
     const TokenFile::Token* known = files.tokens->Find(pass.token);
     if (known == nullptr || known->name != pass.principal->name()) {
-      return absl::UnauthenticatedError(
-          "the token was revoked; ask whoever runs the server for a new one");
+      return Unauthenticated(kCredentialsInvalid,
+                             "the token was revoked; ask whoever runs the server for a new one");
     }
     return known->expires;
   }
@@ -344,7 +350,8 @@ void Gate::EndThoseThatExpired() {
       if (admission->told_at_ < cut_before) admission->call_->TryCancel();
     } else if (admission->pass_.expires <= now) {
       TellLocked(admission,
-                 absl::UnauthenticatedError(
+                 Unauthenticated(
+                     kCredentialsExpired,
                      "what the caller was let in by has expired; ask whoever runs the server for a "
                      "new token or certificate"));
     }

@@ -49,9 +49,11 @@ using TensorRpcSessions = Rpc::WithAsyncMethod_GetServerInfo<
 using TensorRpcOps =
     Rpc::WithAsyncMethod_CopyToDevice<Rpc::WithAsyncMethod_Add<Rpc::WithAsyncMethod_MatMul<
         Rpc::WithAsyncMethod_LinearForward<Rpc::WithAsyncMethod_RunOp<TensorRpcSessions>>>>>;
+using TensorRpcSharing = Rpc::WithAsyncMethod_PublishTensor<
+    Rpc::WithAsyncMethod_OpenPublished<Rpc::WithAsyncMethod_UnpublishTensor<TensorRpcOps>>>;
 using TensorRpc =
     Rpc::WithAsyncMethod_GetTensor<Rpc::WithAsyncMethod_ReadTensor<Rpc::WithAsyncMethod_GetUpload<
-        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcOps>>>>>;
+        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcSharing>>>>>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
 // long goes to the workers. Thread-safe.
@@ -103,6 +105,11 @@ class UnaryMethods {
   void GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& call);
   void ListTensors(const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call);
   void DeleteTensors(const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call);
+
+  void PublishTensor(const UnaryRef<v1::PublishTensorRequest, v1::PublishTensorResponse>& call);
+  void OpenPublished(const UnaryRef<v1::OpenPublishedRequest, v1::Tensor>& call);
+  void UnpublishTensor(
+      const UnaryRef<v1::UnpublishTensorRequest, v1::UnpublishTensorResponse>& call);
 
  private:
   ServiceContext* const context_;

@@ -51,6 +51,9 @@ void UnaryMethods::Await(CallQueue* queue) {
   Serve(queue, TENSORD_METHOD(GetUpload));
   Serve(queue, TENSORD_METHOD(ListTensors));
   Serve(queue, TENSORD_METHOD(DeleteTensors));
+  Serve(queue, TENSORD_METHOD(PublishTensor));
+  Serve(queue, TENSORD_METHOD(OpenPublished));
+  Serve(queue, TENSORD_METHOD(UnpublishTensor));
 }
 
 #undef TENSORD_METHOD

@@ -326,6 +326,7 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
   out.set_command(number);
   out.set_code(static_cast<int>(error.code()));
   out.set_message(WireMessage(error));
+  out.set_status_details(WireDetails(error));
   MutexLock lock(&mu_);
   if (owner_ == nullptr && !resumable_) return;  // nobody will ask
   ++unsent_errors_;

@@ -174,6 +174,7 @@ void SessionStream::WriteFetches(std::vector<ReadyFetch> fetches) {
         out->clear_data();
         out->set_code(static_cast<int>(fetch.status.code()));
         out->set_message(WireMessage(fetch.status));
+        out->set_status_details(WireDetails(fetch.status));
       }
     }
     MutexLock lock(&self->mu_);

@@ -71,7 +71,8 @@ absl::StatusOr<TensorRef> TensorUpload::Finish() {
 void TensorUpload::BreakOff() {
   if (!upload_.has_value() || !resumable_) return Fail(absl::CancelledError("the client has gone"));
   const TensorRef tensor = upload_->tensor;
-  Tensor::PartialUpload partial{std::move(upload_->buffer), written_bytes_};
+  Tensor::PartialUpload partial{std::move(upload_->buffer), written_bytes_,
+                                std::move(upload_->in_flight)};
   upload_.reset();
   session_ = SessionUse();
   tensor->ParkUpload(std::move(partial));

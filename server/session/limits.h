@@ -10,6 +10,12 @@ struct Limits {
   int64_t max_message_bytes = 16 << 20;          // one gRPC message
   int64_t max_sessions = 1024;                   // at once
   int64_t max_handles_per_session = 1 << 20;     // tensors at once
+  int64_t max_bytes_per_session = 0;             // on each device; here and below 0 is no limit
+  int64_t max_sessions_per_principal = 0;        // at once
+  int64_t max_handles_per_principal = 0;         // tensors at once, over all sessions
+  int64_t max_bytes_per_principal = 0;           // on each device, over all sessions
+  int64_t max_published_per_principal = 1024;    // names of tensors lent to others; 0 is none
+  int64_t max_upload_bytes_per_principal = 0;    // of uploads under way, or broken off and kept
   int64_t max_waiting_calls_per_session = 1024;  // calls that wait for a command of the stream
   int64_t max_ops_in_flight = 1 << 18;           // ops of a session taken in and not yet run
   int64_t default_lease_seconds = 30;            // where the client doesn't say

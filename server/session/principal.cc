@@ -4,6 +4,12 @@
 
 namespace tensord::server {
 
+Usage& Principal::device_bytes(int device) const {
+  MutexLock lock(&mu_);
+  while (device_bytes_.size() <= static_cast<size_t>(device)) device_bytes_.emplace_back();
+  return device_bytes_[device];
+}
+
 PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
   MutexLock lock(&mu_);
   if (principals_.size() >= sweep_at_) SweepLocked();

@@ -1,6 +1,7 @@
 // Who a call is made for. Sessions belong to principals.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,13 +9,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/mutex.h"
+#include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
 
-// Immutable. One object for each kind and name while anybody holds it, so that what is counted by
-// principal is counted on it, and two are the same where their addresses are. A PrincipalTable
-// alone makes them, and the daemon's table is the gate's (server/rpc/gate.h): whoever has one came
-// from there.
+// Its name never changes. One object for each kind and name while anybody holds it, so that what is
+// counted by principal is counted on it, and two are the same where their addresses are. A
+// PrincipalTable alone makes them, and the daemon's table is the gate's (server/rpc/gate.h):
+// whoever has one came from there.
 class Principal {
  public:
   // How it showed who it is. The same name by two ways is two principals: who gives out tokens
@@ -26,12 +28,25 @@ class Principal {
   // "uri:…".
   const std::string& name() const { return name_; }
 
+  // What it has in use, over all its sessions, of what is limited by principal. Where there is no
+  // limit nothing is counted, but for sessions.
+  Usage& sessions() const { return sessions_; }
+  Usage& handles() const { return handles_; }
+  Usage& upload_bytes() const { return upload_bytes_; }
+  // On a device by its index. Thread-safe; good for as long as the principal.
+  Usage& device_bytes(int device) const;
+
  private:
   friend class PrincipalTable;
   Principal(Kind kind, absl::string_view name) : kind_(kind), name_(name) {}
 
   const Kind kind_;
   const std::string name_;
+  mutable Usage sessions_;
+  mutable Usage handles_;
+  mutable Usage upload_bytes_;
+  mutable Mutex mu_;
+  mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // never shrinks, nor moves
 };
 
 using PrincipalRef = std::shared_ptr<const Principal>;

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/status_macros.h"
 
 namespace tensord::server {
 namespace {
@@ -28,7 +30,10 @@ TensorRef* Session::Table::Reserve(Handle handle) {
       static_cast<int64_t>(tensors.size()) >= session_->limits_.max_handles_per_session;
   if (handle == 0 || full || session_->closed()) return nullptr;
   const auto [place, is_new] = tensors.try_emplace(handle);
-  return is_new ? &place->second : nullptr;
+  if (!is_new) return nullptr;
+  if (session_->TakeHandle()) return &place->second;
+  tensors.erase(place);
+  return nullptr;
 }
 
 TensorRef Session::Table::TakeOut(Handle handle) {
@@ -36,6 +41,7 @@ TensorRef Session::Table::TakeOut(Handle handle) {
   if (it == session_->tensors_.end()) return nullptr;
   TensorRef tensor = std::move(it->second);
   session_->tensors_.erase(it);
+  session_->ReturnHandles(1);
   return tensor;
 }
 
@@ -49,7 +55,54 @@ Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::s
       lease_(lease),
       limits_(limits),
       last_used_(std::chrono::steady_clock::now()) {
-  for (DeviceSlot* slot : slots) lanes_.push_back(slot->executor->NewLane());
+  for (DeviceSlot* slot : slots) {
+    lanes_.push_back(slot->executor->NewLane());
+    MemoryAccount::Options options{.device = slot->device->name().ToString(),
+                                   .session_limit_bytes = limits.max_bytes_per_session,
+                                   .principal_limit_bytes = limits.max_bytes_per_principal};
+    if (limits.max_bytes_per_principal != 0) {
+      options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
+    }
+    accounts_.push_back(MemoryAccount::Open(std::move(options)));
+  }
+}
+
+Session::~Session() {
+  MutexLock lock(&mu_);
+  ReturnHandles(tensors_.size());
+}
+
+absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
+  const int64_t limit = limits_.max_upload_bytes_per_principal;
+  if (limit == 0) return UsageHold();
+  UsageRef usage(principal_, &principal_->upload_bytes());
+  if (usage->Take(bytes, limit)) return UsageHold(std::move(usage), bytes);
+  return ToStatus({.reason = "PRINCIPAL_UPLOAD_BYTES_EXCEEDED",
+                   .subject = "principal",
+                   .limit = "max-upload-bytes-per-principal",
+                   .value = limit,
+                   .message = absl::StrCat("an upload of ", bytes, " bytes, and ", usage->used(),
+                                           " bytes of the caller's uploads are under way or were "
+                                           "broken off; finish those, or drop their handles")});
+}
+
+bool Session::TakeHandle() {
+  const int64_t limit = limits_.max_handles_per_principal;
+  return limit == 0 || principal_->handles().Take(1, limit);
+}
+
+void Session::ReturnHandles(size_t count) {
+  if (limits_.max_handles_per_principal == 0) return;
+  principal_->handles().Return(static_cast<int64_t>(count));
+}
+
+absl::Status Session::TooManyHandles() const {
+  return ToStatus(
+      {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
+       .subject = "principal",
+       .limit = "max-handles-per-principal",
+       .value = limits_.max_handles_per_principal,
+       .message = "the caller's sessions hold as many tensors as they may; delete some"});
 }
 
 absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
@@ -75,24 +128,31 @@ absl::Status Session::CheckFreeLocked(Handle handle) const {
         "tensor ", handle, " exists already; choose another handle, or delete that one first"));
   }
   if (static_cast<int64_t>(tensors_.size()) >= limits_.max_handles_per_session) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the session holds ", tensors_.size(), " tensors, its limit (",
-                     limits_.max_handles_per_session, " handles per session); delete some"));
+    return ToStatus({.reason = "SESSION_HANDLES_EXCEEDED",
+                     .subject = "session",
+                     .limit = "max-handles-per-session",
+                     .value = limits_.max_handles_per_session,
+                     .message = absl::StrCat("the session holds ", tensors_.size(),
+                                             " tensors, its limit; delete some")});
   }
   return absl::OkStatus();
 }
 
 absl::Status Session::Insert(TensorRef tensor) {
   MutexLock lock(&mu_);
-  absl::Status status = CheckFreeLocked(tensor->handle());
-  if (status.ok()) tensors_.emplace(tensor->handle(), std::move(tensor));
-  return status;
+  TENSORD_RETURN_IF_ERROR(CheckFreeLocked(tensor->handle()));
+  if (!TakeHandle()) return TooManyHandles();
+  const Handle handle = tensor->handle();
+  tensors_.emplace(handle, std::move(tensor));
+  return absl::OkStatus();
 }
 
 void Session::Remove(const TensorRef& tensor) {
   MutexLock lock(&mu_);
   auto it = tensors_.find(tensor->handle());
-  if (it != tensors_.end() && it->second == tensor) tensors_.erase(it);
+  if (it == tensors_.end() || it->second != tensor) return;
+  tensors_.erase(it);
+  ReturnHandles(1);
 }
 
 absl::Status Session::Delete(absl::Span<const Handle> handles) {
@@ -125,6 +185,7 @@ std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
     removed.push_back(std::move(it->second));
     tensors_.erase(it);
   }
+  ReturnHandles(removed.size());
   return removed;
 }
 
@@ -229,6 +290,7 @@ int64_t Session::Close() {
     MutexLock lock(&mu_);
     closed_.store(true, std::memory_order_release);
     tensors.swap(tensors_);
+    ReturnHandles(tensors.size());
     waiting.swap(waiting_);
     stream.swap(stream_);
   }

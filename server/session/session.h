@@ -34,6 +34,7 @@ class Session {
   // `slots` outlive the session.
   Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
           std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots);
+  ~Session();
 
   // Whose it is: nobody else reaches it.
   const PrincipalRef& principal() const { return principal_; }
@@ -47,6 +48,13 @@ class Session {
     return lanes_[slot.index];
   }
 
+  // What the session's memory on a device is charged to.
+  MemoryAccount& account(const DeviceSlot& slot) const { return *accounts_[slot.index]; }
+
+  // Counts an upload as under way for as long as what it returns is held. RESOURCE_EXHAUSTED past
+  // max_upload_bytes_per_principal.
+  absl::StatusOr<UsageHold> BeginUpload(int64_t bytes);
+
   // NOT_FOUND where the session has no such handle, in the same words whether another has it or
   // not.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
@@ -55,8 +63,8 @@ class Session {
   absl::Status CheckFree(Handle handle) const;
 
   // Takes a tensor in under its handle. INVALID_ARGUMENT for handle 0, ALREADY_EXISTS,
-  // RESOURCE_EXHAUSTED past max_handles_per_session, FAILED_PRECONDITION once the session is
-  // closed.
+  // RESOURCE_EXHAUSTED past max_handles_per_session and max_handles_per_principal,
+  // FAILED_PRECONDITION once the session is closed.
   absl::Status Insert(TensorRef tensor);
 
   // Lets go of `handle` if it still is this tensor.
@@ -123,6 +131,11 @@ class Session {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Handles as the principal's are counted.
+  bool TakeHandle();
+  void ReturnHandles(size_t count);
+  absl::Status TooManyHandles() const;
+
   struct Waiting {
     uint64_t number;
     std::function<void(absl::Status)> callback;
@@ -135,6 +148,7 @@ class Session {
   const std::chrono::seconds lease_;
   const Limits limits_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
+  std::vector<MemoryAccount::Ref> accounts_;  // by device, as lanes_
   std::atomic<bool> closed_{false};
   std::atomic<int64_t> ops_in_flight_{0};
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 
 namespace tensord::server {
 namespace {
@@ -33,7 +34,10 @@ std::string RandomId() {
 }
 
 SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots)
-    : limits_(limits), slots_(std::move(slots)), reaper_([this] { Reap(); }) {}
+    : limits_(limits),
+      slots_(std::move(slots)),
+      publications_(limits.max_published_per_principal),
+      reaper_([this] { Reap(); }) {}
 
 SessionTable::~SessionTable() {
   {
@@ -42,7 +46,10 @@ SessionTable::~SessionTable() {
   }
   wake_.SignalAll();
   reaper_.join();
-  for (const SessionRef& session : All()) session->Close();
+  for (const SessionRef& session : All()) {
+    session->principal()->sessions().Return(1);
+    End(*session);
+  }
 }
 
 absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
@@ -51,13 +58,16 @@ absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
                           id[kEpochDigits] == kEpochEnd &&
                           id.find_first_not_of("0123456789abcdef-") == id.npos;
   if (is_session && epoch != epoch_.substr(0, kEpochDigits)) {
-    return absl::DataLossError(absl::StrCat(
-        "the server has been started anew (epoch ", epoch_.substr(0, kEpochDigits),
-        "), and the session of epoch ", epoch, " is lost with its tensors: call OpenSession"));
+    return WithErrorInfo(
+        absl::DataLossError(absl::StrCat(
+            "the server has been started anew (epoch ", epoch_.substr(0, kEpochDigits),
+            "), and the session of epoch ", epoch, " is lost with its tensors: call OpenSession")),
+        "SERVER_RESTARTED", {{"epoch", epoch_}});
   }
-  return absl::NotFoundError(
-      "no such session; it was closed, or its lease ran out: call OpenSession and use the id that "
-      "it returns");
+  return WithErrorInfo(
+      absl::NotFoundError("no such session; it was closed, or its lease ran out: call OpenSession "
+                          "and use the id that it returns"),
+      "SESSION_NOT_FOUND");
 }
 
 absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int64_t lease_seconds,
@@ -75,9 +85,19 @@ absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int
   const std::chrono::seconds lease(std::min(lease_seconds, limits_.max_lease_seconds));
   MutexLock lock(&mu_);
   if (static_cast<int64_t>(sessions_.size()) >= limits_.max_sessions) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", sessions_.size(),
-        " sessions, its limit (--max-sessions=", limits_.max_sessions, "); try again later"));
+    return ToStatus({.reason = "SERVER_SESSIONS_EXCEEDED",
+                     .subject = "server",
+                     .limit = "max-sessions",
+                     .value = limits_.max_sessions,
+                     .message = absl::StrCat("the server has ", sessions_.size(),
+                                             " sessions, its limit; try again later")});
+  }
+  if (!principal->sessions().Take(1, limits_.max_sessions_per_principal)) {
+    return ToStatus({.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
+                     .subject = "principal",
+                     .limit = "max-sessions-per-principal",
+                     .value = limits_.max_sessions_per_principal,
+                     .message = "the caller has as many sessions as it may; close one"});
   }
   auto session = std::make_shared<Session>(
       principal,
@@ -104,10 +124,21 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl:
     MutexLock lock(&mu_);
     const auto it = FindLocked(principal, id);
     if (it == sessions_.end()) return NoSuchSession(id);
-    session = std::move(it->second);
-    sessions_.erase(it);
+    session = it->second;
+    RemoveLocked(it);
   }
-  return session->Close();
+  return End(*session);
+}
+
+int64_t SessionTable::End(Session& session) {
+  const int64_t freed = session.Close();
+  publications_.EndOf(session);
+  return freed;
+}
+
+void SessionTable::RemoveLocked(Sessions::iterator session) {
+  session->second->principal()->sessions().Return(1);
+  sessions_.erase(session);
 }
 
 SessionTable::Sessions::iterator SessionTable::FindLocked(const PrincipalRef& principal,
@@ -150,9 +181,9 @@ void SessionTable::Reap() {
       for (const auto& [id, session] : sessions_) {
         if (session->Expired(now)) ended.push_back(session);
       }
-      for (const SessionRef& session : ended) sessions_.erase(session->id());
+      for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
     }
-    for (const SessionRef& session : ended) session->Close();
+    for (const SessionRef& session : ended) End(*session);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "tensord/common/mutex.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal.h"
+#include "tensord/server/session/publications.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
@@ -30,14 +31,16 @@ class SessionTable {
   // is NOT_FOUND in the same words as one that never was.
 
   // `lease_seconds` 0 is the default; more than the most allowed is cut to it, less than 0 is
-  // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions.
+  // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions and
+  // max_sessions_per_principal.
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
 
   // 128 random bits in hex, new with every table: what a session of another start shows by its id.
   const std::string& epoch() const { return epoch_; }
 
-  // NOT_FOUND where there is none of this id; DATA_LOSS where it is of another epoch.
+  // NOT_FOUND (SESSION_NOT_FOUND) where there is none of this id; DATA_LOSS (SERVER_RESTARTED)
+  // where it is of another epoch.
   absl::StatusOr<SessionUse> Use(const PrincipalRef& principal, absl::string_view id);
 
   // Ends a session at once; the number of handles freed.
@@ -51,6 +54,9 @@ class SessionTable {
 
   int64_t size() const;
 
+  // What sessions lend to others; ends with them.
+  Publications& publications() { return publications_; }
+
  private:
   using Sessions = absl::flat_hash_map<std::string, SessionRef>;
 
@@ -58,12 +64,15 @@ class SessionTable {
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reap();
+  int64_t End(Session& session);  // the number of handles freed
+  void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status NoSuchSession(absl::string_view id) const;
 
   const std::string epoch_ = RandomId();
   const Limits limits_;
   const std::vector<DeviceSlot*> slots_;
+  Publications publications_;
 
   mutable Mutex mu_;
   CondVar wake_;

@@ -14,6 +14,7 @@
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/executor.h"
+#include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
 
@@ -90,6 +91,7 @@ class Tensor {
   struct PartialUpload {
     BufferRef buffer;
     int64_t written_bytes = 0;
+    UsageHold in_flight;
   };
   // For who has claimed the upload: what there is already. `stop`, which may be called until
   // ParkUpload or Finish, from any thread and with a lock held, is to break it off.

@@ -6,13 +6,17 @@
 #include <chrono>
 #include <utility>
 
+#include "tensord/common/status_details.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::integration {
 namespace {
 
 absl::Status ToAbsl(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
+                         status.error_message());
+  DecodeDetails(status.error_details(), &converted);
+  return converted;
 }
 
 // What every call has.

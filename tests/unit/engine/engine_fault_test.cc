@@ -129,7 +129,8 @@ TEST_F(EngineFaultTest, RefusesWhatIsNewUntilItIsBack) {
   ExpectError(engine_->Copy(session_[0], 1, 2, "cpu:0", true), Code::kUnavailable, {"cpu:0"});
   ExpectError(engine_->Promise(*session_[0], 2, spec, "cpu:0"), Code::kUnavailable, {"cpu:0"});
   ExpectError(engine_->BeginUpload(*session_[0], 2, spec, "cpu:0"), Code::kUnavailable, {"cpu:0"});
-  ExpectError(engine_->Prepare(ProgramSpec{}, "cpu:0"), Code::kUnavailable, {"cpu:0"});
+  ExpectError(engine_->Prepare(*session_[0], ProgramSpec{}, "cpu:0"), Code::kUnavailable,
+              {"cpu:0"});
   ExpectError(session_[0]->Find(2), Code::kNotFound);
   Order("clear");
   ASSERT_TRUE(WaitUntilBack(1));
@@ -200,7 +201,7 @@ TEST_F(EngineFaultTest, ProgramsRunAgainOnceItIsBack) {
                 {"add", &none, {2, 1}},
                 {"matmul", &none, {3, 3}}};
   spec.outputs = {4};
-  const auto program = engine_->Prepare(spec, "cpu:0");
+  const auto program = engine_->Prepare(*session_[0], spec, "cpu:0");
   ASSERT_TRUE(program.ok()) << program.status();
   const Attributes shape = {{"shape", std::vector<int64_t>{8, 8}}};
   const int64_t kept_bytes = Used(0);

@@ -55,7 +55,7 @@ class Runner {
     for (const TensorSpec& spec : recorded.inputs) inputs.push_back(Uniform(spec));
     engine_.slots()[0]->executor->Drain();
     const int64_t before = Memory().used_bytes;
-    const auto program = engine_.Prepare(recorded.Spec(), "cpu:0");
+    const auto program = engine_.Prepare(*session_, recorded.Spec(), "cpu:0");
     EXPECT_TRUE(program.ok()) << program.status();
     if (!program.ok()) return {};
     held_bytes = Memory().used_bytes - before;
@@ -277,9 +277,11 @@ TEST(ProgramErrorTest, FusedOrNotTheOpIsNamed) {
     std::vector<std::unique_ptr<Device>> devices;
     devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
     Engine engine(std::move(devices), fusion);
+    SessionTable sessions({}, engine.slots());
+    const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
     Recorded recorded = EightOps(DType::kFloat32, 64);
     recorded.ops[5] = {"matmul", {6, 7}};
-    const auto program = engine.Prepare(recorded.Spec(), "cpu:0");
+    const auto program = engine.Prepare(*session, recorded.Spec(), "cpu:0");
     EXPECT_EQ(program.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(program.status().message()), HasSubstr("op 5 of a program: matmul"));
   }
@@ -299,7 +301,7 @@ TEST(ProgramOrderTest, WhatCannotBeFusedRunsOneByOne) {
   const TensorSpec four{DType::kInt64, {4}};
   const Recorded recorded{
       {four}, {{"neg", {0}}, {"add", {1, 0}}, {"neg", {2}}, {"add", {3, 0}}}, {4}};
-  const auto program = engine.Prepare(recorded.Spec(), "cpu:0");
+  const auto program = engine.Prepare(*session, recorded.Spec(), "cpu:0");
   ASSERT_TRUE(program.ok()) << program.status();
   const Handle input = 1, output = 2;
   const auto results = engine.Run(session, *program, {&input, 1}, {&output, 1});

@@ -1,0 +1,197 @@
+#include "tensord/common/status_details.h"
+
+#include <optional>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace tensord {
+namespace {
+
+constexpr absl::string_view kTypePrefix = "type.googleapis.com/google.rpc.";
+constexpr absl::string_view kDomain = "tensord";
+
+// Field numbers, as googleapis has them.
+constexpr uint32_t kStatusCode = 1, kStatusMessage = 2, kStatusDetails = 3;
+constexpr uint32_t kAnyTypeUrl = 1, kAnyValue = 2;
+constexpr uint32_t kReason = 1, kDomainField = 2, kMetadata = 3;
+constexpr uint32_t kMapKey = 1, kMapValue = 2;
+constexpr uint32_t kViolations = 1, kSubject = 1, kDescription = 2;
+constexpr uint32_t kRetryDelay = 1, kSeconds = 1;
+
+// Wire types of protobuf.
+constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
+
+void AppendVarint(uint64_t value, std::string* out) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+void AppendNumber(uint32_t field, uint64_t value, std::string* out) {
+  AppendVarint(field << 3 | kVarint, out);
+  AppendVarint(value, out);
+}
+
+void AppendBytes(uint32_t field, absl::string_view bytes, std::string* out) {
+  AppendVarint(field << 3 | kBytes, out);
+  AppendVarint(bytes.size(), out);
+  out->append(bytes.data(), bytes.size());
+}
+
+std::optional<uint64_t> TakeVarint(absl::string_view* in) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64 && !in->empty(); shift += 7) {
+    const auto byte = static_cast<uint8_t>(in->front());
+    in->remove_prefix(1);
+    value |= uint64_t{byte & 0x7fu} << shift;
+    if (byte < 0x80) return value;
+  }
+  return std::nullopt;
+}
+
+struct Field {
+  uint64_t number = 0;
+  absl::string_view bytes;  // empty for numbers
+};
+
+// The next field; nothing at the end, and where the bytes are no message.
+std::optional<Field> TakeField(absl::string_view* in) {
+  const std::optional<uint64_t> tag = TakeVarint(in);
+  if (!tag.has_value()) return std::nullopt;
+  Field field{*tag >> 3, {}};
+  size_t size = 0;
+  switch (*tag & 7) {
+    case kVarint:
+      if (!TakeVarint(in).has_value()) return std::nullopt;
+      return field;
+    case kFixed64:
+      size = 8;
+      break;
+    case kFixed32:
+      size = 4;
+      break;
+    case kBytes: {
+      const std::optional<uint64_t> length = TakeVarint(in);
+      if (!length.has_value() || *length > in->size()) return std::nullopt;
+      field.bytes = in->substr(0, *length);
+      size = *length;
+      break;
+    }
+    default:
+      return std::nullopt;
+  }
+  if (size > in->size()) return std::nullopt;
+  in->remove_prefix(size);
+  return field;
+}
+
+std::string EncodeErrorInfo(absl::string_view reason, const ErrorMetadata& metadata) {
+  std::string info;
+  AppendBytes(kReason, reason, &info);
+  AppendBytes(kDomainField, kDomain, &info);
+  for (const auto& [key, value] : metadata) {
+    std::string entry;
+    AppendBytes(kMapKey, key, &entry);
+    AppendBytes(kMapValue, value, &entry);
+    AppendBytes(kMetadata, entry, &info);
+  }
+  return info;
+}
+
+std::string ErrorInfoOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kErrorInfoUrl);
+  return payload.has_value() ? std::string(*payload) : std::string();
+}
+
+}  // namespace
+
+absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
+                           const ErrorMetadata& metadata) {
+  status.SetPayload(kErrorInfoUrl, absl::Cord(EncodeErrorInfo(reason, metadata)));
+  return status;
+}
+
+absl::Status ToStatus(const LimitReached& reached) {
+  const std::string message =
+      absl::StrCat(reached.message, " (--", reached.limit, "=", reached.value, ")");
+  absl::Status status = WithErrorInfo(
+      absl::ResourceExhaustedError(message), reached.reason,
+      {{"limit", std::string(reached.limit)}, {"value", absl::StrCat(reached.value)}});
+  std::string violation, failure, delay, retry;
+  AppendBytes(kSubject, reached.subject, &violation);
+  AppendBytes(kDescription, message, &violation);
+  AppendBytes(kViolations, violation, &failure);
+  status.SetPayload(kQuotaFailureUrl, absl::Cord(failure));
+  AppendNumber(kSeconds, static_cast<uint64_t>(reached.retry_seconds), &delay);
+  AppendBytes(kRetryDelay, delay, &retry);
+  status.SetPayload(kRetryInfoUrl, absl::Cord(retry));
+  return status;
+}
+
+std::string ErrorReason(const absl::Status& status) {
+  const std::string info = ErrorInfoOf(status);
+  absl::string_view rest = info;
+  while (const std::optional<Field> field = TakeField(&rest)) {
+    if (field->number == kReason) return std::string(field->bytes);
+  }
+  return {};
+}
+
+std::string ErrorMetadataValue(const absl::Status& status, absl::string_view key) {
+  const std::string info = ErrorInfoOf(status);
+  absl::string_view rest = info;
+  while (const std::optional<Field> field = TakeField(&rest)) {
+    if (field->number != kMetadata) continue;
+    absl::string_view entry = field->bytes, name, value;
+    while (const std::optional<Field> part = TakeField(&entry)) {
+      if (part->number == kMapKey) name = part->bytes;
+      if (part->number == kMapValue) value = part->bytes;
+    }
+    if (name == key) return std::string(value);
+  }
+  return {};
+}
+
+absl::Status WithPrefix(const absl::Status& status, absl::string_view prefix) {
+  absl::Status longer(status.code(), absl::StrCat(prefix, status.message()));
+  status.ForEachPayload([&longer](absl::string_view url, const absl::Cord& payload) {
+    longer.SetPayload(url, payload);
+  });
+  return longer;
+}
+
+std::string EncodeDetails(const absl::Status& status, absl::string_view message) {
+  std::string details;
+  status.ForEachPayload([&details](absl::string_view url, const absl::Cord& payload) {
+    if (!absl::ConsumePrefix(&url, kTypePrefix)) return;
+    std::string any;
+    AppendBytes(kAnyTypeUrl, absl::StrCat(kTypePrefix, url), &any);
+    AppendBytes(kAnyValue, std::string(payload), &any);
+    AppendBytes(kStatusDetails, any, &details);
+  });
+  if (details.empty()) return {};
+  std::string encoded;
+  AppendNumber(kStatusCode, static_cast<uint64_t>(status.code()), &encoded);
+  AppendBytes(kStatusMessage, message, &encoded);
+  return encoded + details;
+}
+
+void DecodeDetails(absl::string_view details, absl::Status* status) {
+  while (const std::optional<Field> field = TakeField(&details)) {
+    if (field->number != kStatusDetails) continue;
+    absl::string_view any = field->bytes, url, value;
+    while (const std::optional<Field> part = TakeField(&any)) {
+      if (part->number == kAnyTypeUrl) url = part->bytes;
+      if (part->number == kAnyValue) value = part->bytes;
+    }
+    if (url.substr(0, kTypePrefix.size()) == kTypePrefix) {
+      status->SetPayload(url, absl::Cord(value));
+    }
+  }
+}
+
+}  // namespace tensord

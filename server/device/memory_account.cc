@@ -1,0 +1,59 @@
+#include "tensord/server/device/memory_account.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/device/device.h"
+
+namespace tensord::server {
+
+Buffer::~Buffer() {
+  if (account_ != nullptr) account_->ReturnBytes(size_bytes_);
+}
+
+absl::Status MemoryAccount::Take(int64_t bytes) {
+  const int64_t limit = options_.session_limit_bytes;
+  if (limit == 0) {
+    used_.fetch_add(bytes, std::memory_order_relaxed);
+  } else {
+    int64_t used = used_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > limit - (used - kOpen)) return Refuse(true, bytes, used - kOpen);
+    } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  }
+  if (options_.principal != nullptr &&
+      !options_.principal->Take(bytes, options_.principal_limit_bytes)) {
+    Return(bytes);
+    return Refuse(false, bytes, options_.principal->used());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) const {
+  const int64_t limit = session ? options_.session_limit_bytes : options_.principal_limit_bytes;
+  LimitReached reached;
+  reached.reason = session ? "SESSION_BYTES_EXCEEDED" : "PRINCIPAL_BYTES_EXCEEDED";
+  reached.subject = session ? "session" : "principal";
+  reached.limit = session ? "max-bytes-per-session" : "max-bytes-per-principal";
+  reached.value = limit;
+  reached.message = absl::StrCat("out of memory on ", options_.device, ": asked for ", bytes,
+                                 " bytes, ", std::max<int64_t>(0, limit - used),
+                                 " bytes are left of what ", session ? "a session" : "a caller",
+                                 " may hold there, ", limit, " bytes; delete tensors");
+  return ToStatus(reached);
+}
+
+absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes) {
+  TENSORD_RETURN_IF_ERROR(account.Take(size_bytes));
+  absl::StatusOr<BufferRef> buffer = device.Allocate(size_bytes);
+  if (buffer.ok()) {
+    if (size_bytes > 0) (*buffer)->account_ = &account;
+  } else {
+    account.ReturnBytes(size_bytes);
+  }
+  return buffer;
+}
+
+}  // namespace tensord::server

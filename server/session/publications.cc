@@ -1,0 +1,124 @@
+#include "tensord/server/session/publications.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+// What others call a principal. A certificate's is never a token's, which has no colon; the
+// anonymous one's is neither's.
+std::string IdOf(const Principal& principal) {
+  return principal.kind() == Principal::Kind::kAnonymous ? ":anonymous" : principal.name();
+}
+
+absl::Status CheckName(absl::string_view name) {
+  const bool good = !name.empty() && name.size() <= Publications::kMaxNameBytes &&
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '/' || c == '-';
+                    });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a tensor is published under 1 to ",
+                                                 Publications::kMaxNameBytes,
+                                                 " letters, digits and \"._/-\""));
+}
+
+absl::Status CheckReaders(const std::vector<std::string>& readers) {
+  if (readers.size() > Publications::kMaxReaders) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(readers.size(), " principals are named; at most ", Publications::kMaxReaders));
+  }
+  for (const std::string& reader : readers) {
+    if (!reader.empty() && reader.size() <= Publications::kMaxReaderBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the name of a principal has 1 to ",
+                                                   Publications::kMaxReaderBytes, " bytes, not ",
+                                                   reader.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NothingPublished() {
+  return WithErrorInfo(
+      absl::NotFoundError(
+          "nothing of this name is published to the caller: it never was, was taken "
+          "back, or its session has ended"),
+      "PUBLICATION_NOT_FOUND");
+}
+
+}  // namespace
+
+absl::Status Publications::Publish(const SessionRef& session, absl::string_view name,
+                                   TensorRef tensor, std::vector<std::string> readers) {
+  TENSORD_RETURN_IF_ERROR(CheckName(name));
+  TENSORD_RETURN_IF_ERROR(CheckReaders(readers));
+  const PrincipalRef& owner = session->principal();
+  const Key key(IdOf(*owner), std::string(name));
+  MutexLock lock(&mu_);
+  // Whoever closes it calls EndOf after that.
+  if (session->closed()) {
+    return absl::FailedPreconditionError("the session has ended; open another");
+  }
+  const auto found = publications_.find(key);
+  if (found != publications_.end()) {
+    if (found->second.tensor != tensor) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("another tensor is published as ", name, "; take that back first"));
+    }
+    found->second.readers = std::move(readers);
+    return absl::OkStatus();
+  }
+  const auto names = std::count_if(publications_.begin(), publications_.end(),
+                                   [&](const auto& other) { return other.second.owner == owner; });
+  if (names >= max_names_per_principal_) {
+    return ToStatus(
+        {.reason = "PRINCIPAL_PUBLICATIONS_EXCEEDED",
+         .subject = "principal",
+         .limit = "max-published-per-principal",
+         .value = max_names_per_principal_,
+         .message = "the caller has published as many tensors as it may; take some back"});
+  }
+  publications_.emplace(key,
+                        Publication{owner, session.get(), std::move(tensor), std::move(readers)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorRef> Publications::Find(const PrincipalRef& caller, absl::string_view owner,
+                                             absl::string_view name) const {
+  const Key key(owner.empty() ? IdOf(*caller) : std::string(owner), std::string(name));
+  MutexLock lock(&mu_);
+  const auto found = publications_.find(key);
+  if (found == publications_.end()) return NothingPublished();
+  const Publication& publication = found->second;
+  const auto& readers = publication.readers;
+  const bool may = publication.owner == caller ||
+                   std::find(readers.begin(), readers.end(), IdOf(*caller)) != readers.end();
+  if (!may) return NothingPublished();
+  return publication.tensor;
+}
+
+absl::Status Publications::Unpublish(const PrincipalRef& principal, absl::string_view name) {
+  TensorRef let_go;  // outlives the lock: freeing memory may take its time
+  MutexLock lock(&mu_);
+  const auto found = publications_.find(Key(IdOf(*principal), std::string(name)));
+  if (found == publications_.end() || found->second.owner != principal) return NothingPublished();
+  let_go = std::move(found->second.tensor);
+  publications_.erase(found);
+  return absl::OkStatus();
+}
+
+void Publications::EndOf(const Session& session) {
+  std::vector<TensorRef> let_go;
+  MutexLock lock(&mu_);
+  for (auto it = publications_.begin(); it != publications_.end();) {
+    const auto at = it++;
+    if (at->second.session != &session) continue;
+    let_go.push_back(std::move(at->second.tensor));
+    publications_.erase(at);
+  }
+}
+
+}  // namespace tensord::server

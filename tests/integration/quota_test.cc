@@ -1,0 +1,104 @@
+// Quotas of a daemon: what is refused says by which limit, to people and to programs, and whoever
+// else is there goes on.
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using Code = absl::StatusCode;
+
+class QuotaTest : public DaemonFixture {
+ protected:
+  QuotaTest()
+      : DaemonFixture({"--max-bytes-per-session=1MiB", "--max-bytes-per-principal=1536KiB",
+                       "--max-sessions-per-principal=3", "--max-handles-per-principal=100",
+                       "--max-upload-bytes-per-principal=300000"}) {}
+
+  absl::StatusOr<v1::Session> Open() {
+    return client_->Call<v1::Session>("OpenSession", v1::OpenSessionRequest());
+  }
+};
+
+TEST_F(QuotaTest, ACallThatIsRefusedNamesTheLimit) {
+  ASSERT_TRUE(session_->Ones(1, {1 << 18}).ok()) << "all of it";
+  const absl::Status refused = session_->Ones(2, {1}).status();
+  ExpectError(refused, Code::kResourceExhausted, {"cpu:0", "--max-bytes-per-session=1048576"});
+  EXPECT_EQ(ErrorReason(refused), "SESSION_BYTES_EXCEEDED");
+  EXPECT_EQ(ErrorMetadataValue(refused, "limit"), "max-bytes-per-session");
+  EXPECT_TRUE(refused.GetPayload(kQuotaFailureUrl).has_value());
+  EXPECT_TRUE(refused.GetPayload(kRetryInfoUrl).has_value());
+  EXPECT_TRUE(session_->Ones(2, {1}, "cpu:1").ok()) << "the handle is free, the other device, too";
+  RpcSession other(*client_);
+  ExpectError(other.Ones(1, {1 << 18}), Code::kResourceExhausted,
+              {"--max-bytes-per-principal=1572864"});
+  EXPECT_TRUE(other.Ones(1, {1 << 17}).ok());
+  EXPECT_EQ(Used(0), 3 << 19);
+  ASSERT_TRUE(session_->Delete({1}).ok());
+  EXPECT_TRUE(session_->Ones(3, {1 << 18}).ok());
+}
+
+TEST_F(QuotaTest, OnAStreamItSticksToTheHandle) {
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest attach;
+  attach.mutable_attach()->set_session(session_->id());
+  v1::Op* op = attach.add_commands()->mutable_op();
+  op->set_name("ones");
+  op->set_output(7);
+  op->set_device("cpu:0");
+  (*op->mutable_attrs())["shape"].mutable_ints()->add_values(1 << 20);
+  attach.add_commands()->mutable_barrier()->set_barrier_id(1);  // answered when the op has run
+  ASSERT_TRUE(stream->Send(attach));
+  stream->HalfClose();
+  std::vector<v1::HandleError> errors;
+  while (const auto response = stream->Next()) {
+    errors.insert(errors.end(), response->errors().begin(), response->errors().end());
+  }
+  ASSERT_TRUE(stream->Finish().ok());
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].handle(), 7u);
+  absl::Status told = absl::ResourceExhaustedError(errors[0].message());
+  DecodeDetails(errors[0].status_details(), &told);
+  EXPECT_EQ(ErrorReason(told), "SESSION_BYTES_EXCEEDED");
+  const absl::Status kept = session_->Read(7).status();
+  EXPECT_EQ(kept, told);
+  EXPECT_EQ(Used(0), 0);
+}
+
+TEST_F(QuotaTest, SessionsAndHandlesAndUploads) {
+  const auto second = Open(), third = Open(), fourth = Open();
+  ASSERT_TRUE(second.ok() && third.ok());
+  ExpectError(fourth, Code::kResourceExhausted, {"--max-sessions-per-principal=3"});
+  EXPECT_EQ(ErrorReason(fourth.status()), "PRINCIPAL_SESSIONS_EXCEEDED");
+  v1::CloseSessionRequest close;
+  close.set_session(second->session());
+  ASSERT_TRUE(client_->Call<v1::CloseSessionResponse>("CloseSession", close).ok());
+  EXPECT_TRUE(Open().ok());
+  for (uint64_t handle = 1; handle <= 100; ++handle) ASSERT_TRUE(session_->Ones(handle, {1}).ok());
+  ExpectError(session_->Ones(101, {1}), Code::kResourceExhausted,
+              {"--max-handles-per-principal=100"});
+  ASSERT_TRUE(session_->Delete({1, 2}).ok());
+  auto write = client_->Write();
+  v1::WriteRequest first = session_->FirstWrite(1, {DType::kUInt8, {300'001}});
+  write->Send(first);
+  ExpectError(write->Finish(), Code::kResourceExhausted,
+              {"--max-upload-bytes-per-principal=300000"});
+}
+
+TEST_F(QuotaTest, LostSessionsHaveAReason) {
+  v1::GetTensorRequest request;
+  request.set_handle(1);
+  request.set_session(session_->id() + "0");
+  EXPECT_EQ(ErrorReason(client_->Call<v1::Tensor>("GetTensor", request).status()),
+            "SESSION_NOT_FOUND");
+  std::string of_before = session_->id();
+  of_before[0] = of_before[0] == '0' ? '1' : '0';
+  request.set_session(of_before);
+  const absl::Status lost = client_->Call<v1::Tensor>("GetTensor", request).status();
+  EXPECT_EQ(lost.code(), Code::kDataLoss);
+  EXPECT_EQ(ErrorReason(lost), "SERVER_RESTARTED");
+}
+
+}  // namespace
+}  // namespace tensord::integration

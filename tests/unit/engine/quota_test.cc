@@ -1,0 +1,238 @@
+// Quotas hold to the byte however many race for what is left, and nothing is lost when they give it
+// back.
+#include <stdlib.h>
+
+#include <atomic>
+#include <barrier>
+#include <thread>
+
+#include "tensord/common/status_details.h"
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/tests/unit/engine/engine_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using Code = absl::StatusCode;
+
+constexpr int kRacers = 64;
+constexpr int64_t kSessionQuota = 100'000;
+constexpr int64_t kPrincipalQuota = 1'000'000;
+
+constexpr Limits kQuotas{.max_bytes_per_session = kSessionQuota,
+                         .max_handles_per_principal = 500,
+                         .max_bytes_per_principal = kPrincipalQuota,
+                         .max_upload_bytes_per_principal = 64'000};
+
+// On the real CPU device, where brief ops run on whatever thread brings them.
+class QuotaTest : public testing::Test {
+ protected:
+  QuotaTest() {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int i = 0; i < 2; ++i) {
+      devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, i}, int64_t{1} << 30, 1));
+    }
+    engine_ = std::make_unique<Engine>(std::move(devices));
+    sessions_ = std::make_unique<SessionTable>(kQuotas, engine_->slots());
+    session_ = Open();
+  }
+
+  SessionRef Open(absl::string_view name = "tester") {
+    return *sessions_->Open(TestPrincipal(name), 0, "test");
+  }
+  DeviceSlot* slot(int i = 0) { return engine_->slots()[i]; }
+  int64_t DeviceBytes(int i = 0) { return slot(i)->device->memory().used_bytes; }
+  static int64_t PrincipalBytes(absl::string_view name = "tester") {
+    return TestPrincipal(name)->device_bytes(0).used();
+  }
+
+  // Bytes of zeros; the outcome once it is there.
+  absl::Status Make(const SessionRef& session, Handle handle, int64_t bytes,
+                    absl::string_view device = "cpu:0") {
+    const auto tensor = engine_->Run(
+        session, {.op = "zeros",
+                  .output = handle,
+                  .attrs = {{"shape", std::vector<int64_t>{bytes}}, {"dtype", DType::kUInt8}},
+                  .device = device});
+    return Outcome(tensor);
+  }
+  absl::Status Run(const SessionRef& session, absl::string_view op, Handle input, Handle output,
+                   Attributes attrs = {}) {
+    return Outcome(engine_->Run(
+        session, {.op = op, .inputs = {input}, .output = output, .attrs = std::move(attrs)}));
+  }
+  static absl::Status Outcome(const absl::StatusOr<TensorRef>& tensor) {
+    if (!tensor.ok()) return tensor.status();
+    Event done;
+    (*tensor)->WhenDone([done] { done.Set(); });
+    if (!done.Wait()) return absl::DeadlineExceededError("the tensor isn't done");
+    return (*tensor)->status();
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<SessionTable> sessions_;
+  SessionRef session_;
+};
+
+TEST_F(QuotaTest, ASessionGetsItsBytesAndNotOneMore) {
+  ASSERT_TRUE(Make(session_, 1, kSessionQuota - 10).ok());
+  const absl::Status refused = Make(session_, 2, 11);
+  ExpectError(refused, Code::kResourceExhausted,
+              {"cpu:0", "11 bytes", "10 bytes", "--max-bytes-per-session=100000"});
+  EXPECT_EQ(ErrorReason(refused), "SESSION_BYTES_EXCEEDED");
+  EXPECT_EQ(ErrorMetadataValue(refused, "limit"), "max-bytes-per-session");
+  EXPECT_EQ(ErrorMetadataValue(refused, "value"), "100000");
+  EXPECT_TRUE(refused.GetPayload(kQuotaFailureUrl).has_value());
+  EXPECT_TRUE(refused.GetPayload(kRetryInfoUrl).has_value());
+  EXPECT_EQ(DeviceBytes(), kSessionQuota - 10) << "what is refused takes nothing";
+  EXPECT_TRUE(Make(session_, 3, 10).ok());
+  EXPECT_TRUE(Make(session_, 4, kSessionQuota, "cpu:1").ok()) << "each device has its own";
+  ExpectError(Run(session_, "reshape", 2, 5, {{"shape", std::vector<int64_t>{11}}}),
+              Code::kResourceExhausted, {"--max-bytes-per-session"});
+  session_->Drop({1});
+  EXPECT_TRUE(Make(session_, 6, kSessionQuota - 10).ok());
+}
+
+TEST_F(QuotaTest, WhatSharesMemoryIsChargedOnceToWhoeverTookIt) {
+  ASSERT_TRUE(Make(session_, 1, 60'000).ok());
+  ASSERT_TRUE(Run(session_, "reshape", 1, 2, {{"shape", std::vector<int64_t>{600, 100}}}).ok());
+  ASSERT_TRUE(engine_->Copy(session_, 1, 3, "cpu:0", /*share=*/true).ok());
+  EXPECT_EQ(session_->account(*slot()).used_bytes(), 60'000);
+  session_->Drop({1, 3});
+  EXPECT_EQ(session_->account(*slot()).used_bytes(), 60'000) << "the second name is left";
+  session_->Drop({2});
+  EXPECT_EQ(session_->account(*slot()).used_bytes(), 0);
+  EXPECT_EQ(PrincipalBytes(), 0);
+}
+
+TEST_F(QuotaTest, AKernelThatReusesItsInputTakesNoMore) {
+  ASSERT_TRUE(Make(session_, 1, 80'000).ok());
+  ASSERT_TRUE(Run(session_, "cast", 1, 2, {{"dtype", DType::kInt8}}).code() ==
+              Code::kResourceExhausted);
+  EXPECT_EQ(session_->account(*slot()).used_bytes(), 80'000);
+}
+
+TEST_F(QuotaTest, HandlesOfAllSessionsOfACallerCount) {
+  const SessionRef other = Open();
+  for (Handle handle = 1; handle <= 250; ++handle) {
+    ASSERT_TRUE(Make(session_, handle, 1).ok());
+    ASSERT_TRUE(Make(other, handle, 1).ok());
+  }
+  ExpectError(Make(session_, 1000, 1), Code::kResourceExhausted,
+              {"--max-handles-per-principal=500"});
+  ASSERT_TRUE(Make(Open("stranger"), 1, 1).ok()) << "others aren't disturbed";
+  EXPECT_EQ(*sessions_->Close(TestPrincipal(), other->id()), 250);
+  EXPECT_EQ(TestPrincipal()->handles().used(), 250);
+  EXPECT_TRUE(Make(session_, 1000, 1).ok());
+}
+
+TEST_F(QuotaTest, UploadsUnderWayCount) {
+  const TensorSpec spec{DType::kUInt8, {40'000}};
+  auto first = engine_->BeginUpload(*session_, 1, spec, "cpu:0");
+  ASSERT_TRUE(first.ok()) << first.status();
+  const SessionRef other = Open();
+  ExpectError(engine_->BeginUpload(*other, 1, spec, "cpu:0"), Code::kResourceExhausted,
+              {"--max-upload-bytes-per-principal=64000"});
+  EXPECT_EQ(other->account(*slot()).used_bytes(), 0);
+  ASSERT_TRUE(engine_->FinishUpload(*session_, *std::move(first), absl::OkStatus()).ok());
+  EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0);
+  EXPECT_TRUE(engine_->BeginUpload(*other, 1, spec, "cpu:0").ok());
+  EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0) << "given up";
+}
+
+TEST_F(QuotaTest, SessionsOfACallerHaveALimit) {
+  SessionTable table({.max_sessions_per_principal = 2}, engine_->slots());
+  const auto first = table.Open(TestPrincipal("many"), 0, ""),
+             second = table.Open(TestPrincipal("many"), 0, "");
+  const auto third = table.Open(TestPrincipal("many"), 0, "");
+  ExpectError(third, Code::kResourceExhausted, {"--max-sessions-per-principal=2"});
+  EXPECT_EQ(ErrorReason(third.status()), "PRINCIPAL_SESSIONS_EXCEEDED");
+  EXPECT_TRUE(table.Open(TestPrincipal("another"), 0, "").ok());
+  ASSERT_TRUE(table.Close(TestPrincipal("many"), (*first)->id()).ok());
+  EXPECT_TRUE(table.Open(TestPrincipal("many"), 0, "").ok());
+}
+
+TEST_F(QuotaTest, MemoryThatOutlivesItsSessionStaysCharged) {
+  ASSERT_TRUE(Make(session_, 1, 1000).ok());
+  TensorRef held = *session_->Find(1);
+  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
+  session_.reset();
+  EXPECT_EQ(PrincipalBytes(), 1000);
+  held.reset();
+  EXPECT_EQ(PrincipalBytes(), 0);
+}
+
+// 64 sessions of one caller take memory until they are refused, by ops and by uploads; an observer
+// sees that it is never too much. TENSORD_LONG=1: 1,000 rounds.
+TEST_F(QuotaTest, ExactUnder64RacingSessions) {
+  const int rounds = getenv("TENSORD_LONG") != nullptr ? 1000 : 50;
+  std::vector<SessionRef> sessions;
+  for (int i = 0; i < kRacers; ++i) sessions.push_back(Open());
+  std::atomic<bool> over{false}, exceeded{false};
+  std::atomic<int64_t> held_bytes{0}, wrong_errors{0};
+  std::thread observer([&] {
+    while (!over.load()) {
+      if (DeviceBytes() > kPrincipalQuota || PrincipalBytes() > kPrincipalQuota) exceeded = true;
+      std::this_thread::yield();
+    }
+  });
+  std::barrier step(kRacers + 1);
+  std::vector<std::thread> racers;
+  for (int i = 0; i < kRacers; ++i) {
+    racers.emplace_back([&, i] {
+      for (int round = 0; round < rounds; ++round) {
+        step.arrive_and_wait();
+        absl::Status status;
+        Handle handle = 0;
+        int64_t held = 0;
+        while (status.ok()) {
+          const int64_t bytes =
+              3001 + (i * 977 + round * 131 + static_cast<int64_t>(handle) * 53) % 9000;
+          ++handle;
+          if ((handle + i) % 2 == 0) {
+            status = Make(sessions[i], handle, bytes);
+          } else {
+            auto upload =
+                engine_->BeginUpload(*sessions[i], handle, {DType::kUInt8, {bytes}}, "cpu:0");
+            status = upload.status();
+            if (status.ok()) {
+              status = engine_->FinishUpload(*sessions[i], *std::move(upload), absl::OkStatus());
+            }
+          }
+          if (status.ok()) held += bytes;
+        }
+        if (status.code() != Code::kResourceExhausted) ++wrong_errors;
+        held_bytes += held;
+        step.arrive_and_wait();  // looked at
+        step.arrive_and_wait();
+        std::vector<Handle> handles(handle);
+        for (Handle h = 1; h <= handle; ++h) handles[h - 1] = h;
+        sessions[i]->Drop(handles);
+        step.arrive_and_wait();
+      }
+    });
+  }
+  for (int round = 0; round < rounds; ++round) {
+    held_bytes = 0;
+    step.arrive_and_wait();
+    step.arrive_and_wait();
+    EXPECT_EQ(DeviceBytes(), held_bytes.load());
+    EXPECT_EQ(PrincipalBytes(), held_bytes.load());
+    EXPECT_LE(held_bytes.load(), kPrincipalQuota);
+    EXPECT_GT(held_bytes.load(), kPrincipalQuota / 2);
+    step.arrive_and_wait();
+    step.arrive_and_wait();
+    EXPECT_EQ(DeviceBytes(), 0);
+    EXPECT_EQ(PrincipalBytes(), 0);
+    EXPECT_EQ(TestPrincipal()->handles().used(), 0);
+    EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0);
+  }
+  for (std::thread& racer : racers) racer.join();
+  over = true;
+  observer.join();
+  EXPECT_FALSE(exceeded.load());
+  EXPECT_EQ(wrong_errors.load(), 0);
+}
+
+}  // namespace
+}  // namespace tensord::server

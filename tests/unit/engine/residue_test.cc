@@ -1,0 +1,238 @@
+// Memory that changes hands is never read unwritten: what one caller computes is the same, bit by
+// bit, whatever another has left behind in memory.
+#include <stdlib.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/tests/unit/engine/engine_fixture.h"
+
+namespace tensord::server {
+namespace {
+
+using Shape64 = std::vector<int64_t>;
+
+class ResidueTest : public testing::Test {
+ protected:
+  ResidueTest() {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int i = 0; i < 2; ++i) {
+      devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, i}, int64_t{1} << 30, 1));
+    }
+    engine_ = std::make_unique<Engine>(std::move(devices));
+    sessions_ = std::make_unique<SessionTable>(Limits{}, engine_->slots());
+  }
+
+  // A caller that fills blocks of every size the others take with `pattern`, and lets go of them.
+  void Leave(uint8_t pattern, bool large) {
+    const SessionRef session = *sessions_->Open(TestPrincipal("first"), 0, "");
+    Handle handle = 0;
+    const auto fill = [&](int64_t bytes, absl::string_view device) {
+      const Attributes attrs{
+          {"shape", Shape64{bytes}}, {"value", int64_t{pattern}}, {"dtype", DType::kUInt8}};
+      ASSERT_TRUE(
+          engine_
+              ->Run(session, {.op = "full", .output = ++handle, .attrs = attrs, .device = device})
+              .ok());
+    };
+    for (int64_t bytes = 1; bytes <= 4096; bytes += bytes < 512 ? 64 : 256) {
+      for (int i = 0; i < 4; ++i) fill(bytes, "cpu:0");
+      fill(bytes, "cpu:1");
+    }
+    if (large) {
+      for (int64_t bytes : {100 << 10, 3 << 20}) {
+        for (int i = 0; i < 4; ++i) fill(bytes, "cpu:0");
+        fill(bytes, "cpu:1");
+      }
+    }
+    Settle(session);
+    ASSERT_TRUE(sessions_->Close(TestPrincipal("first"), session->id()).ok());
+  }
+
+  void Settle(const SessionRef& session) {
+    Event idle;
+    engine_->WhenIdle(session, [idle] { idle.Set(); });
+    ASSERT_TRUE(idle.Wait());
+  }
+
+  // The bytes of a tensor, or its error in words.
+  std::string Read(const SessionRef& session, Handle handle) {
+    const auto tensor = session->Find(handle);
+    if (!tensor.ok()) return std::string(tensor.status().message());
+    std::string bytes((*tensor)->spec().size_bytes(), '?');
+    const absl::Status status = engine_->ReadBlocking(
+        *tensor, absl::MakeSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()));
+    return status.ok() ? bytes : std::string(status.message());
+  }
+
+  void Run(const SessionRef& session, absl::string_view op, std::vector<Handle> inputs,
+           Handle output, Attributes attrs = {}) {
+    const auto tensor = engine_->Run(session, {.op = op,
+                                               .inputs = inputs,
+                                               .output = output,
+                                               .attrs = std::move(attrs),
+                                               .device = "cpu:0"});
+    ASSERT_TRUE(tensor.ok()) << op << ": " << tensor.status();
+  }
+
+  // Numbers of these shapes under the handles 1, 2, …
+  void Inputs(const SessionRef& session, const std::vector<Shape64>& shapes, DType dtype) {
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      Run(session, "uniform", {}, 1000 + i,
+          {{"shape", shapes[i]}, {"seed", static_cast<int64_t>(i)}, {"low", 1.0}, {"high", 9.0}});
+      Run(session, "cast", {1000 + i}, 1 + i, {{"dtype", dtype}});
+    }
+  }
+
+  // A case of its own session: what it reads.
+  using Case = std::function<std::string(const SessionRef&)>;
+  std::string Observe(const Case& run) {
+    const SessionRef session = *sessions_->Open(TestPrincipal("second"), 0, "");
+    const std::string bytes = run(session);
+    EXPECT_TRUE(sessions_->Close(TestPrincipal("second"), session->id()).ok());
+    return bytes;
+  }
+
+  Case Op(absl::string_view op, std::vector<Shape64> shapes, Attributes attrs = {},
+          DType dtype = DType::kFloat32) {
+    return [this, op = std::string(op), shapes, attrs, dtype](const SessionRef& session) {
+      Inputs(session, shapes, dtype);
+      std::vector<Handle> inputs;
+      for (size_t i = 0; i < shapes.size(); ++i) inputs.push_back(1 + i);
+      Run(session, op, inputs, 500, attrs);
+      return Read(session, 500);
+    };
+  }
+
+  std::vector<Case> Ops();
+  std::vector<Case> OtherWays();
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<SessionTable> sessions_;
+};
+
+// Every kind of kernel, and the shapes at which there is little or nothing to compute from.
+std::vector<ResidueTest::Case> ResidueTest::Ops() {
+  std::vector<Case> cases;
+  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kInt32}) {
+    for (const char* op : {"neg", "abs", "relu", "exp", "sqrt", "tanh"}) {
+      cases.push_back(Op(op, {{37}}, {}, dtype));
+    }
+    for (const char* op : {"add", "div", "maximum", "lt"}) {
+      cases.push_back(Op(op, {{5, 1, 7}, {3, 1}}, {}, dtype));
+    }
+    for (const char* op : {"sum", "norm", "argmax", "mean"}) {
+      const bool floating = dtype != DType::kInt32;
+      if (!floating && (op[0] == 'n' || op[0] == 'm')) continue;
+      const Attributes rows{{"axes", Shape64{0}}};
+      cases.push_back(Op(op, {{6, 11}}, rows, dtype));
+    }
+    cases.push_back(Op("sum", {{0, 11}}, {{"axes", Shape64{0}}}, dtype));
+    cases.push_back(Op("matmul", {{7, 9}, {9, 5}}, {}, dtype));
+    cases.push_back(Op("matmul", {{7, 0}, {0, 5}}, {}, dtype));
+    cases.push_back(Op("matmul", {{2, 3, 17}, {17}}, {}, dtype));
+    cases.push_back(Op("permute", {{3, 4, 5}}, {{"axes", Shape64{2, 0, 1}}}, dtype));
+    cases.push_back(Op("concat", {{3, 4}, {0, 4}, {2, 4}}, {{"axis", int64_t{0}}}, dtype));
+    cases.push_back(Op("broadcast_to", {{1, 4}}, {{"shape", Shape64{9, 4}}}, dtype));
+  }
+  cases.push_back(Op("mean", {{0, 11}}, {{"axes", Shape64{0}}}));
+  cases.push_back(Op("norm", {{0, 11}}, {{"axes", Shape64{0}}}));
+  cases.push_back(Op("linear", {{7, 9}, {5, 9}, {5}}, {{"activation", "relu"}}));
+  cases.push_back(Op("linear", {{7, 0}, {5, 0}, {5}}));
+  cases.push_back(Op("linear", {{7, 0}, {5, 0}}));
+  cases.push_back(Op("softmax", {{7, 9}}, {{"axis", int64_t{1}}}));
+  cases.push_back(Op("log_softmax", {{7, 9}}, {{"axis", int64_t{0}}}));
+  cases.push_back(Op("cast", {{37}}, {{"dtype", DType::kBool}}));
+  for (const char* op : {"zeros", "ones"}) cases.push_back(Op(op, {}, {{"shape", Shape64{41}}}));
+  cases.push_back(Op("eye", {}, {{"rows", int64_t{7}}, {"cols", int64_t{5}}}));
+  cases.push_back(Op("arange", {}, {{"start", 0.0}, {"stop", 37.0}, {"step", 1.0}}));
+  for (const char* op : {"uniform", "normal"}) {
+    cases.push_back(Op(op, {}, {{"shape", Shape64{33}}, {"seed", int64_t{3}}}));
+  }
+  cases.push_back(Op("matmul", {{160, 160}, {160, 160}}));
+  cases.push_back(Op("exp", {{786432}}));
+  return cases;
+}
+
+// What takes memory besides an op alone: chains, programs, uploads, copies.
+std::vector<ResidueTest::Case> ResidueTest::OtherWays() {
+  std::vector<Case> cases;
+  cases.push_back([this](const SessionRef& session) {
+    Inputs(session, {{37}, {37}}, DType::kFloat32);
+    const auto slot = engine_->slots()[0];
+    Event begun, go;
+    slot->executor->Post(slot->executor->NewLane(), [begun, go] {
+      begun.Set();
+      go.Wait();
+    });
+    begun.Wait();
+    Run(session, "add", {1, 2}, 3);
+    Run(session, "exp", {3}, 4);
+    Run(session, "neg", {4}, 5);
+    session->Drop({3, 4});
+    go.Set();
+    return Read(session, 5);
+  });
+  cases.push_back([this](const SessionRef& session) {
+    Inputs(session, {{37}}, DType::kFloat32);
+    const Attributes none;
+    ProgramSpec spec{{{DType::kFloat32, {37}}}, {}, {2}};
+    spec.steps.push_back({"exp", &none, {0}});
+    spec.steps.push_back({"add", &none, {0, 1}});
+    const auto program = engine_->Prepare(*session, spec, "cpu:0");
+    EXPECT_TRUE(program.ok()) << program.status();
+    const Handle input = 1, output = 2;
+    EXPECT_TRUE(engine_->Run(session, *program, {&input, 1}, {&output, 1}).ok());
+    return Read(session, 2);
+  });
+  // Bytes that came, of an upload that ends too soon: neither they nor what lies behind is seen.
+  cases.push_back([this](const SessionRef& session) {
+    const TensorSpec spec{DType::kUInt8, {100}};
+    EXPECT_TRUE(engine_->Promise(*session, 1, spec, "cpu:0").ok());
+    auto upload = engine_->BeginUpload(*session, 1, spec, "cpu:0");
+    EXPECT_TRUE(upload.ok()) << upload.status();
+    EXPECT_TRUE(upload->tensor->device().Write(*upload->buffer, 0, "1234", 4).ok());
+    EXPECT_FALSE(
+        engine_->FinishUpload(*session, *std::move(upload), absl::AbortedError("cut")).ok());
+    return Read(session, 1);
+  });
+  cases.push_back([this](const SessionRef& session) {
+    Inputs(session, {{37}}, DType::kFloat32);
+    EXPECT_TRUE(engine_->Copy(session, 1, 2, "cpu:1", false).ok());
+    return Read(session, 2);
+  });
+  return cases;
+}
+
+// Otherwise the next test would show nothing.
+TEST_F(ResidueTest, MemoryDoesChangeHands) {
+  Leave(0xA5, true);
+  const BufferRef buffer = *engine_->slots()[0]->device->Allocate(100 << 10);
+  EXPECT_EQ(static_cast<const uint8_t*>(buffer->data())[50 << 10], 0xA5);
+}
+
+TEST_F(ResidueTest, WhatOthersLeftIsNeverSeen) {
+  const int cycles = getenv("TENSORD_LONG") != nullptr ? 10'000 : 300;
+  std::vector<Case> cases = Ops();
+  for (Case& way : OtherWays()) cases.push_back(std::move(way));
+  ASSERT_GT(cases.size(), 50u);
+  std::vector<std::string> first(cases.size());
+  for (int cycle = 0; cycle < cycles || cycle < 2 * static_cast<int>(cases.size()); ++cycle) {
+    const size_t i = cycle % cases.size();
+    const size_t lap = cycle / cases.size();
+    Leave(lap % 2 == 0 ? 0xA5 : 0x5A, i + 2 >= cases.size() || i % 16 == 0);
+    const std::string seen = Observe(cases[i]);
+    ASSERT_FALSE(seen.empty()) << "case " << i;
+    if (lap == 0) {
+      first[i] = seen;
+    } else {
+      ASSERT_EQ(seen, first[i]) << "case " << i << " shows what was in memory before";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server
