@@ -65,7 +65,7 @@ class Listeners {
     bool welcome = false;
     bool trusted = false;
     int64_t received_bytes = 0;
-    int looks = 0;  // that found it to have sent too much
+    int looks = 0;       // that found it to have sent too much
     double strikes = 0;  // as of struck_at
     Clock::time_point struck_at;
   };

@@ -363,6 +363,55 @@ TEST_F(StreamTest, AStreamThatIsCutLeavesItsSession) {
   EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1, 1));
 }
 
+class ResumableStreamTest : public StreamTest {
+ protected:
+  v1::SessionStreamRequest AttachMessage(uint64_t answers_received = 0) {
+    v1::SessionStreamRequest message = StreamTest::AttachMessage();
+    message.mutable_attach()->set_resumable(true);
+    message.set_answers_received(answers_received);
+    return message;
+  }
+};
+
+// What comes again over another stream takes effect once: a second time it would be an error.
+TEST_F(ResumableStreamTest, MessagesThatComeAgainArePassedOver) {
+  v1::SessionStreamRequest first = AttachMessage();
+  first.set_first_command(1);
+  AddOnes(first, 1, 2);
+  v1::SessionStreamRequest second;
+  second.set_first_command(2);
+  AddOp(second, "add", {1, 1}, 2);
+  AddFetch(second, 2, 7);
+  EXPECT_EQ(Run({first, second}).commands_received, 3u);
+
+  const Answers again = Run({first, second});
+  EXPECT_TRUE(last_status_.ok()) << last_status_;
+  EXPECT_EQ(again.commands_received, 3u);
+  EXPECT_TRUE(again.errors.empty());
+  ASSERT_EQ(again.fetched.size(), 1u) << "the answer that was never acknowledged";
+  EXPECT_THAT(Floats(again.fetched[0]), ElementsAre(2, 2));
+
+  const Answers acknowledged = Run({AttachMessage(/*answers_received=*/1)});
+  EXPECT_TRUE(acknowledged.fetched.empty());
+}
+
+TEST_F(ResumableStreamTest, AGapEndsTheStream) {
+  v1::SessionStreamRequest message = AttachMessage();
+  message.set_first_command(2);
+  AddOnes(message, 1, 2);
+  Run({message});
+  ExpectError(last_status_, Code::kInvalidArgument, {"first_command 2", "command 1"});
+}
+
+TEST_F(ResumableStreamTest, TakesThePlaceOfTheOneBefore) {
+  auto former = client_->SessionStream();
+  ASSERT_TRUE(former->Send(AttachMessage()));
+  ASSERT_TRUE(former->Next().has_value());
+  Run({AttachMessage()});
+  EXPECT_TRUE(last_status_.ok()) << last_status_;
+  ExpectError(former->Finish(), Code::kAborted, {"another stream"});
+}
+
 // A call that waits for what never comes doesn't keep its session alive once its client has gone.
 TEST_F(StreamTest, CallsGivenUpLetTheLeaseRun) {
   RpcSession brief(*client_, 1);
