@@ -105,6 +105,27 @@ std::string PeerKey(absl::string_view peer) {
   return KeyOf(storage);
 }
 
+in_port_t& PortOf(sockaddr* address) {
+  return address->sa_family == AF_INET ? reinterpret_cast<sockaddr_in*>(address)->sin_port
+                                       : reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
+}
+
+// A listening socket; -1 with errno.
+int BindTcp(const addrinfo& at) {
+  const int fd = socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  const int on = 1;
+  // "[::]" takes IPv4, too.
+  const int off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (at.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (bind(fd, at.ai_addr, at.ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
+  const int why = errno;
+  close(fd);
+  errno = why;
+  return -1;
+}
+
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
@@ -113,7 +134,7 @@ struct FreeAddresses {
 
 Listeners::~Listeners() { Stop(); }
 
-absl::Status Listeners::ListenTcp(const std::string& address, Listener* listener,
+absl::Status Listeners::ListenTcp(const std::string& address, std::vector<Listener>* listeners,
                                   std::string* bound) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -125,26 +146,22 @@ absl::Status Listeners::ListenTcp(const std::string& address, Listener* listener
   const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
   if (error != 0) return CannotListen(address, gai_strerror(error));
   const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return CannotListen(address, Errno(errno));
-  const int on = 1;
-  const int off = 0;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // "[::]" takes IPv4, too.
-  if (found->ai_family == AF_INET6) {
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  // A name such as localhost may stand for several addresses, on the same port.
+  in_port_t port = 0;
+  for (addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    if (port != 0) PortOf(each->ai_addr) = port;
+    const int fd = BindTcp(*each);
+    if (fd >= 0) {
+      sockaddr_storage at = {};
+      socklen_t size = sizeof(at);
+      getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size);
+      port = PortOf(reinterpret_cast<sockaddr*>(&at));
+      listeners->push_back({.fd = fd});
+    } else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) {
+      return CannotListen(address, Errno(errno));  // not merely a family that isn't there
+    }
   }
-  sockaddr_storage at = {};
-  socklen_t size = sizeof(at);
-  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, kBacklog) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) {
-    const int why = errno;
-    close(fd);
-    return CannotListen(address, Errno(why));
-  }
-  listener->fd = fd;
-  const in_port_t port = at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(at).sin_port
-                                                 : reinterpret_cast<sockaddr_in6&>(at).sin6_port;
+  if (listeners->empty()) return CannotListen(address, Errno(errno));
   *bound = absl::StrCat(address.substr(0, colon), ":", ntohs(port));
   return absl::OkStatus();
 }
@@ -180,16 +197,23 @@ absl::Status Listeners::ListenUnix(const std::string& path, Listener* listener) 
 
 absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* builder,
                                std::shared_ptr<grpc::ServerCredentials> credentials) {
-  Listener listener = {};
+  std::vector<Listener> added;
   std::string bound = address;
-  const absl::Status status = absl::StartsWith(address, "unix:")
-                                  ? ListenUnix(address.substr(5), &listener)
-                                  : ListenTcp(address, &listener, &bound);
-  if (!status.ok()) return status;
+  absl::Status status;
+  if (absl::StartsWith(address, "unix:")) {
+    status = ListenUnix(address.substr(5), &added.emplace_back());
+    if (!status.ok()) added.clear();
+  } else {
+    status = ListenTcp(address, &added, &bound);
+  }
+  // Those that are there are closed with the others by Stop().
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  listener.acceptor =
-      builder->experimental().AddExternalConnectionAcceptor(Type::FROM_FD, std::move(credentials));
-  listeners_.push_back(std::move(listener));
+  for (Listener& listener : added) {
+    listener.acceptor =
+        builder->experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
+    listeners_.push_back(std::move(listener));
+  }
+  if (!status.ok()) return status;
   addresses_.push_back(std::move(bound));
   return absl::OkStatus();
 }

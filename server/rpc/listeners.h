@@ -54,8 +54,8 @@ class Listeners {
  private:
   using Clock = std::chrono::steady_clock;
   struct Listener {
-    int fd;
-    bool is_unix;
+    int fd = -1;
+    bool is_unix = false;
     std::string path;  // of a Unix socket
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   };
@@ -70,7 +70,8 @@ class Listeners {
     Clock::time_point struck_at;
   };
 
-  absl::Status ListenTcp(const std::string& address, Listener* listener, std::string* bound);
+  absl::Status ListenTcp(const std::string& address, std::vector<Listener>* listeners,
+                         std::string* bound);
   absl::Status ListenUnix(const std::string& path, Listener* listener);
   void Run();
   // False where there was none to accept, or none can be for now.

@@ -1,5 +1,4 @@
 // A device of the real daemon is lost and comes back: what its clients see of it.
-#include <grpcpp/create_channel.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -8,14 +7,13 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/health_watch.h"
 
 namespace tensord::integration {
 namespace {
 
-namespace health_v1 = grpc::health::v1;
 using Code = absl::StatusCode;
 using Health = health_v1::HealthCheckResponse;
 using testing::Each;
@@ -44,30 +42,6 @@ class FaultSocket {
  private:
   const int fd_;
   bool connected_ = false;
-};
-
-// A call of the health service's Watch.
-class Watch {
- public:
-  Watch(const std::string& address, const std::string& service)
-      : stub_(health_v1::Health::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
-    health_v1::HealthCheckRequest request;
-    request.set_service(service);
-    reader_ = stub_->Watch(&context_, request);
-  }
-  ~Watch() { context_.TryCancel(); }
-
-  Health::ServingStatus Next() {
-    Health response;
-    return reader_->Read(&response) ? response.status() : Health::UNKNOWN;
-  }
-
- private:
-  const std::unique_ptr<health_v1::Health::Stub> stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<Health>> reader_;
 };
 
 // cpu:0 has faults, cpu:1 has none; two clients.

@@ -1,44 +1,14 @@
 // The standard health service, by its generated stub.
-#include <grpcpp/create_channel.h>
-
-#include <chrono>
 #include <memory>
 #include <string>
 
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/health_watch.h"
 
 namespace tensord::integration {
 namespace {
 
-namespace health_v1 = grpc::health::v1;
 using Response = health_v1::HealthCheckResponse;
-
-// A call of Watch, given up after a minute.
-class Watch {
- public:
-  Watch(const std::string& address, const std::string& service)
-      : stub_(health_v1::Health::NewStub(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
-    health_v1::HealthCheckRequest request;
-    request.set_service(service);
-    reader_ = stub_->Watch(&context_, request);
-  }
-  ~Watch() { context_.TryCancel(); }
-
-  // The next thing it says, once it does; UNKNOWN where the call has ended.
-  Response::ServingStatus Next() {
-    Response response;
-    return reader_->Read(&response) ? response.status() : Response::UNKNOWN;
-  }
-  grpc::Status End() { return reader_->Finish(); }
-
- private:
-  const std::unique_ptr<health_v1::Health::Stub> stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<Response>> reader_;
-};
 
 TEST(HealthTest, WatchersHearThatTheServerEnds) {
   auto daemon = DaemonProcess::Start({"--devices=cpu"});

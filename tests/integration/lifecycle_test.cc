@@ -60,6 +60,23 @@ TEST(LifecycleTest, TwoDaemonsNeverShareASocket) {
   EXPECT_EQ(*(*first)->Terminate(), 0);
 }
 
+// A name that stands for several addresses is listened on at all of them that there are.
+TEST(LifecycleTest, ANameIsAllOfItsAddresses) {
+  auto daemon = DaemonProcess::Start({"--devices=cpu", "--listen=localhost:0"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  const std::string output = (*daemon)->Output();
+  const size_t told = output.find("localhost:");
+  ASSERT_NE(told, std::string::npos) << output;
+  const size_t colon = output.find(':', told);
+  const std::string port =
+      output.substr(colon, output.find_first_not_of("0123456789", colon + 1) - colon);
+  for (const std::string host : {"localhost", "127.0.0.1"}) {
+    RpcClient client(host + port);
+    EXPECT_TRUE(client.Health("").ok()) << host;
+  }
+  EXPECT_EQ(*(*daemon)->Terminate(), 0);
+}
+
 TEST(LifecycleTest, EndsOnEitherSignal) {
   for (int signal_number : {SIGTERM, SIGINT}) {
     auto daemon = DaemonProcess::Start({"--devices=cpu,cpu"});
