@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "tensord/common/address.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/device_factory.h"
@@ -32,6 +33,10 @@ void TuneMalloc() {
   // One thread allocates a chunk and another frees it: each of several arenas would keep its own.
   mallopt(M_ARENA_MAX, 1);
 }
+
+// gRPC locks some dozen mutexes for each message, and abseil, as Debian builds it, looks for cycles
+// among them each time.
+void TuneLocks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 // Whole or not at all: whoever waits for the file never reads half of it.
 absl::Status WritePortFile(const std::string& path, const std::vector<std::string>& addresses) {
@@ -82,6 +87,7 @@ void Announce(Server& server, const GateOptions& gate) {
 
 int Main(const DaemonFlags& flags) {
   TuneMalloc();
+  TuneLocks();
   // Blocked before any thread is made, so that every thread inherits it and sigwait gets them.
   sigset_t signals;
   sigemptyset(&signals);

@@ -187,6 +187,7 @@ void Stream::PollForWaiter() {
         Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);
         return;
       }
+      std::this_thread::yield();  // the server may wait for this core
     } while (Clock::now() < until);
   }
   if (events_.Next(&tag, &ok)) Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok);

@@ -90,10 +90,11 @@ void WarnOfReadableKey(const TlsOptions& tls) {
 
 absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
+  call_ = call;
   const absl::Status shown = ShowPass(gate, call, std::move(ended));
   if (gate->listeners_ == nullptr) return shown;
   if (shown.ok()) {
-    gate->listeners_->Welcome(call->peer());
+    if (!gate->listeners_->Welcome(call->peer())) listeners_ = gate->listeners_;
   } else {
     gate->listeners_->Strike(call->peer());
   }
@@ -111,7 +112,6 @@ absl::Status Admission::ShowPass(Gate* gate, grpc::ServerContext* call,
     MutexLock lock(&gate->mu_);
     if (gate->files_ != files) continue;  // and what was good may be so no more
     gate_ = gate;
-    call_ = call;
     ended_ = std::move(ended);
     gate->inside_.insert(this);
     return absl::OkStatus();
@@ -130,8 +130,8 @@ void Gate::Greet(const grpc::ServerContext& call) {
   if (listeners_ != nullptr && Identify(*files(), call).ok()) listeners_->Welcome(call.peer());
 }
 
-void Gate::Trust(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr) listeners_->Trust(call.peer());
+void Admission::Trust() {
+  if (listeners_ != nullptr) std::exchange(listeners_, nullptr)->Trust(call_->peer());
 }
 
 void Gate::TakenBack(const grpc::ServerContext& call) {

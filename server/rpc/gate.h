@@ -60,6 +60,9 @@ class Admission {
   // Waits for `ended` where it is running; it won't from here on. True where it might have been.
   bool Leave();
 
+  // A call that was let in uses a session: as Listeners::Trust for its connection.
+  void Trust();
+
   // Who calls; null where the call wasn't let in.
   const PrincipalRef& principal() const { return pass_.principal; }
 
@@ -80,6 +83,7 @@ class Admission {
 
   Gate* gate_ = nullptr;  // where it has to be told of an end
   grpc::ServerContext* call_ = nullptr;
+  Listeners* listeners_ = nullptr;  // where its connection isn't trusted yet
   std::function<void(const absl::Status&)> ended_;
   Pass pass_;
   bool told_ = false;                              // the gate's, under its lock
@@ -99,8 +103,6 @@ class Gate {
   // A call has come that will enter on another thread: its connection is welcome from now on, where
   // the caller is somebody.
   void Greet(const grpc::ServerContext& call);
-  // As Listeners::Trust.
-  void Trust(const grpc::ServerContext& call);
   // A call has been taken back by who made it.
   void TakenBack(const grpc::ServerContext& call);
 

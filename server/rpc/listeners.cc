@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -60,49 +61,11 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
 
 std::string Errno(int error) { return std::strerror(error); }
 
-// Family, address and port; IPv4 the same whether it came as IPv6 or not.
-std::string KeyOf(const sockaddr_storage& peer) {
-  if (peer.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);
-    return absl::StrCat(v4.sin_addr.s_addr, ":", ntohs(v4.sin_port));
-  }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    uint32_t v4 = 0;
-    std::memcpy(&v4, v6.sin6_addr.s6_addr + 12, sizeof(v4));
-    return absl::StrCat(v4, ":", ntohs(v6.sin6_port));
-  }
-  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&v6.sin6_addr), 16), ":",
-                      ntohs(v6.sin6_port));
-}
-
-// The same from what gRPC calls a peer: "ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5". Empty for another.
-std::string PeerKey(absl::string_view peer) {
-  const bool is_v6 = absl::ConsumePrefix(&peer, "ipv6:");
-  if (!is_v6 && !absl::ConsumePrefix(&peer, "ipv4:")) return "";
-  const size_t colon = peer.rfind(':');
-  if (colon == absl::string_view::npos) return "";
-  std::string host(peer.substr(0, colon));
-  for (absl::string_view bracket : {"%5B", "%5D", "%5b", "%5d", "[", "]"}) {
-    const size_t at = host.find(std::string(bracket));
-    if (at != std::string::npos) host.erase(at, bracket.size());
-  }
-  host = host.substr(0, host.find('%'));  // a link-local address's interface
-  sockaddr_storage storage = {};
-  const auto port =
-      htons(static_cast<uint16_t>(std::atoi(std::string(peer.substr(colon + 1)).c_str())));
-  if (is_v6) {
-    auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-    storage.ss_family = AF_INET6;
-    v6.sin6_port = port;
-    if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) != 1) return "";
-  } else {
-    auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-    storage.ss_family = AF_INET;
-    v4.sin_port = port;
-    if (inet_pton(AF_INET, host.c_str(), &v4.sin_addr) != 1) return "";
-  }
-  return KeyOf(storage);
+// An IPv4 address as IPv6 writes it.
+void MapV4(const in_addr& v4, in6_addr* v6) {
+  *v6 = {};
+  v6->s6_addr[10] = v6->s6_addr[11] = 0xff;
+  std::memcpy(v6->s6_addr + 12, &v4, sizeof(v4));
 }
 
 in_port_t& PortOf(sockaddr* address) {
@@ -131,6 +94,45 @@ struct FreeAddresses {
 };
 
 }  // namespace
+
+Listeners::PeerKey Listeners::KeyOf(const sockaddr_storage& peer) {
+  PeerKey key;
+  if (peer.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);
+    MapV4(v4.sin_addr, &key.address);
+    key.port = ntohs(v4.sin_port);
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer);
+    key.address = v6.sin6_addr;
+    key.port = ntohs(v6.sin6_port);
+  }
+  return key;
+}
+
+std::optional<Listeners::PeerKey> Listeners::ParsePeer(absl::string_view peer) {
+  const bool is_v6 = absl::ConsumePrefix(&peer, "ipv6:");
+  if (!is_v6 && !absl::ConsumePrefix(&peer, "ipv4:")) return std::nullopt;
+  const size_t colon = peer.rfind(':');
+  if (colon == absl::string_view::npos) return std::nullopt;
+  PeerKey key;
+  const char* const end = peer.data() + peer.size();
+  const auto [rest, error] = std::from_chars(peer.data() + colon + 1, end, key.port);
+  if (error != std::errc() || rest != end) return std::nullopt;
+  absl::string_view host = peer.substr(0, colon);
+  for (absl::string_view open : {"[", "%5B", "%5b"}) absl::ConsumePrefix(&host, open);
+  host = host.substr(0, host.find_first_of("]%"));  // nor a link-local address's interface
+  char text[INET6_ADDRSTRLEN] = {};
+  if (host.size() >= sizeof(text)) return std::nullopt;
+  host.copy(text, host.size());
+  in_addr v4 = {};
+  if (is_v6) {
+    if (inet_pton(AF_INET6, text, &key.address) != 1) return std::nullopt;
+  } else {
+    if (inet_pton(AF_INET, text, &v4) != 1) return std::nullopt;
+    MapV4(v4, &key.address);
+  }
+  return key;
+}
 
 Listeners::~Listeners() { Stop(); }
 
@@ -350,19 +352,21 @@ void Listeners::SendAway(const Connection& connection) {
   connect(connection.fd, &nobody, sizeof(nobody));
 }
 
-void Listeners::Welcome(absl::string_view peer) {
-  const std::string key = PeerKey(peer);
-  if (key.empty()) return;
+bool Listeners::Welcome(absl::string_view peer) {
+  const std::optional<PeerKey> key = ParsePeer(peer);
+  if (!key) return true;
   MutexLock lock(&mu_);
-  const auto it = connections_.find(key);
-  if (it != connections_.end()) it->second.welcome = true;
+  const auto it = connections_.find(*key);
+  if (it == connections_.end()) return true;
+  it->second.welcome = true;
+  return it->second.trusted;
 }
 
 void Listeners::Trust(absl::string_view peer) {
-  const std::string key = PeerKey(peer);
-  if (key.empty()) return;
+  const std::optional<PeerKey> key = ParsePeer(peer);
+  if (!key) return;
   MutexLock lock(&mu_);
-  const auto it = connections_.find(key);
+  const auto it = connections_.find(*key);
   if (it == connections_.end() || std::exchange(it->second.trusted, true)) return;
   // From here on the kernel suits the buffer to the network again (socket(7), since Linux 5.15).
   const int unlocked = 0;
@@ -371,11 +375,11 @@ void Listeners::Trust(absl::string_view peer) {
 }
 
 void Listeners::Strike(absl::string_view peer) {
-  const std::string key = PeerKey(peer);
-  if (key.empty()) return;
+  const std::optional<PeerKey> key = ParsePeer(peer);
+  if (!key) return;
   const auto now = Clock::now();
   MutexLock lock(&mu_);
-  const auto it = connections_.find(key);
+  const auto it = connections_.find(*key);
   if (it == connections_.end()) return;
   Connection& connection = it->second;
   const double seconds = std::chrono::duration<double>(now - connection.struck_at).count();

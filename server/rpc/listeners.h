@@ -2,12 +2,16 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -44,8 +48,9 @@ class Listeners {
   // Accepts no more. Connections that are there stay.
   void Stop();
 
-  // A call has been let in from here: grpc::ServerContext::peer().
-  void Welcome(absl::string_view peer);
+  // A call has been let in from here: grpc::ServerContext::peer(). Whether Trust() would change
+  // nothing.
+  bool Welcome(absl::string_view peer);
   // Somebody from here uses a session, and may send as fast as the network goes.
   void Trust(absl::string_view peer);
   // A call from here was refused, or was taken back by who made it.
@@ -53,6 +58,20 @@ class Listeners {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Who is at the other end; IPv4 is the same whether it came as IPv6 or not.
+  struct PeerKey {
+    in6_addr address = {};
+    uint16_t port = 0;
+
+    bool operator==(const PeerKey& other) const {
+      return port == other.port && std::memcmp(&address, &other.address, sizeof(address)) == 0;
+    }
+    template <typename H>
+    friend H AbslHashValue(H h, const PeerKey& key) {
+      h = H::combine_contiguous(std::move(h), key.address.s6_addr, sizeof(key.address.s6_addr));
+      return H::combine(std::move(h), key.port);
+    }
+  };
   struct Listener {
     int fd = -1;
     bool is_unix = false;
@@ -70,6 +89,9 @@ class Listeners {
     Clock::time_point struck_at;
   };
 
+  static PeerKey KeyOf(const sockaddr_storage& peer);
+  // The same from what gRPC calls a peer: "ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5"; none for another.
+  static std::optional<PeerKey> ParsePeer(absl::string_view peer);
   absl::Status ListenTcp(const std::string& address, std::vector<Listener>* listeners,
                          std::string* bound);
   absl::Status ListenUnix(const std::string& path, Listener* listener);
@@ -87,8 +109,7 @@ class Listeners {
   std::thread thread_;
 
   Mutex mu_;
-  // By peer, as PeerKey() writes it.
-  absl::flat_hash_map<std::string, Connection> connections_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<PeerKey, Connection> connections_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tensord::server

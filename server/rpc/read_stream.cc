@@ -91,7 +91,7 @@ class ReadCall final : public QueuedCall {
     if (!decoded.ok()) return Fail(ToGrpc(decoded));
     absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(principal(), request.session());
     if (!use.ok()) return Fail(ToGrpc(use.status()));
-    queue()->gate()->Trust(context());
+    Trust();
     session_ = *std::move(use);
     offset_ = request.offset();
     limit_ = request.limit_bytes();

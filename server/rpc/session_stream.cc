@@ -110,7 +110,7 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   }
   TENSORD_ASSIGN_OR_RETURN(
       session_, context_->sessions->Use(admission_.principal(), request.attach().session()));
-  queue_->gate()->Trust(call_);
+  admission_.Trust();
   TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
                            SessionCommands::Of(context_, session_.ref()));
   TENSORD_RETURN_IF_ERROR(

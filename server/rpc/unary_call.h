@@ -38,7 +38,7 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   void Use(SessionUse session);
 
   // The call uses a session: its connection is somebody's.
-  void Trust() { queue_->gate()->Trust(context_); }
+  void Trust() { admission_.Trust(); }
 
  protected:
   explicit UnaryCallBase(CallQueue* queue);

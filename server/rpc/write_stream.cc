@@ -102,7 +102,7 @@ class WriteCall final : public QueuedCall {
           outcome_ = received;
           Wake();
         });
-    if (waiting.ok()) queue()->gate()->Trust(context());
+    if (waiting.ok()) Trust();
     if (!waiting.ok() && wait_.End()) {
       Abandon(kWoken);
       Fail(waiting);

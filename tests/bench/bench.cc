@@ -1,8 +1,12 @@
 #include "tensord/tests/bench/bench.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -34,7 +38,43 @@ Command CommandOf(const std::string& name) {
 #endif
 }
 
+cpu_set_t CoresOfThisProgram() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof(cores), &cores);
+  return cores;
+}
+
+// The `n`-th of these.
+cpu_set_t NthOf(const cpu_set_t& cores, int n) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &cores) && n-- == 0) CPU_SET(core, &one);
+  }
+  return one;
+}
+
+void KeepTo(pid_t process, const cpu_set_t& cores) {
+  std::error_code ignored;  // a thread may end meanwhile
+  const std::string threads = absl::StrCat("/proc/", process, "/task");
+  for (const auto& thread : std::filesystem::directory_iterator(threads, ignored)) {
+    sched_setaffinity(std::stoi(thread.path().filename()), sizeof(cores), &cores);
+  }
+}
+
 }  // namespace
+
+Apart::Apart(const std::vector<pid_t>& others) : all_(CoresOfThisProgram()), others_(others) {
+  if (CPU_COUNT(&all_) < 2) return;
+  KeepTo(getpid(), NthOf(all_, 0));
+  for (const pid_t other : others_) KeepTo(other, NthOf(all_, 1));
+}
+
+Apart::~Apart() {
+  KeepTo(getpid(), all_);
+  for (const pid_t other : others_) KeepTo(other, all_);
+}
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;

@@ -10,6 +10,9 @@
 //   turns.AddRow({.measure = "…", .unit = "op/s", .reference = "PyTorch", .goal = 1.5});
 #pragma once
 
+#include <sched.h>
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
@@ -182,6 +185,21 @@ class Transfer {
   Device device_;
   std::vector<uint8_t> here_;
   Tensor there_;
+};
+
+// While it lives, this program keeps to one core and the others to a second, where there are two:
+// as on two machines, each end sleeps and is woken. Left alone, the scheduler has the ends of an
+// exchange now on one core and now on two, for minutes, and one takes half as long as the other.
+class Apart {
+ public:
+  explicit Apart(const std::vector<pid_t>& others);
+  ~Apart();
+  Apart(const Apart&) = delete;
+  Apart& operator=(const Apart&) = delete;
+
+ private:
+  const cpu_set_t all_;
+  const std::vector<pid_t> others_;
 };
 
 // The cases, by family.

@@ -24,6 +24,7 @@ void OneOp(Bench& bench) {
   RawConnection tcp(RawTcpAddress(bench.echo()));
   RawConnection local(RawUnixAddress(bench.echo()));
   GrpcEcho grpc(GrpcAddress(bench.echo()));
+  const Apart apart({bench.daemon().pid(), bench.echo().pid()});
 
   Turns turns(bench);
   turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
@@ -55,6 +56,7 @@ void OneOpSpinning(Bench& bench) {
   const Client client = Check(Client::Connect(daemon->address(), {.spin = absl::Milliseconds(1)}));
   const Tensor x = Ones(Cpu(client), {kSmall});
   RawConnection tcp(RawTcpAddress(bench.echo()));
+  const Apart apart({daemon->pid(), bench.echo().pid()});
   Turns turns(bench);
   turns.Join(kOurs, [&] { return OpAndRead(x, kEach); });
   turns.Join("TCP ping-pong", [&] { return tcp.PingPong(kEach); });
@@ -161,6 +163,7 @@ void UnaryAdd(Bench& bench) {
   constexpr int kEach = 250;
   UnarySession session(bench.daemon().address());
   GrpcEcho grpc(GrpcAddress(bench.echo()));
+  const Apart apart({bench.daemon().pid(), bench.echo().pid()});
   Turns turns(bench);
   turns.Join(kOurs, [&] { return session.Add(kEach); });
   turns.Join("bare gRPC unary echo", [&] { return grpc.Unary(kEach); });

@@ -25,6 +25,7 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
+  pid_t pid() const { return pid_; }
   // What stood behind "ready".
   const std::vector<std::string>& greeting() const { return greeting_; }
 
