@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -95,6 +96,18 @@ bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, BorrowedMemory* memor
   return true;
 }
 
+// Chunks come in memory that glibc, as a program finds it at its start, maps and unmaps anew for
+// each. It does so no more for blocks of a size that has been mapped and freed once (mallopt(3),
+// M_MMAP_THRESHOLD, unless the program has set that), as most programs have before long.
+void HaveMallocKeepChunks() {
+  static const bool once = [] {
+    void* volatile block = std::malloc(16 << 20);
+    std::free(block);
+    return true;
+  }();
+  (void)once;
+}
+
 grpc::Status Internal(absl::string_view what) {
   return grpc::Status(grpc::StatusCode::INTERNAL, std::string(what));
 }
@@ -127,6 +140,7 @@ grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_
 grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
                       const v1::ReadRequest& request, absl::Span<uint8_t> out, int64_t* filled,
                       const Progress& progress) {
+  HaveMallocKeepChunks();
   grpc::CompletionQueue queue;
   BulkCall call(stub, registered->context(), "/tensord.v1.TensorService/Read", &queue);
   if (!call.Wait()) return call.Finish();
