@@ -230,7 +230,11 @@ void Stream::Handle(Event event, bool ok) {
       return;
     case Event::kAttached:
       attaching_ = false;
-      if (ok && !reading_over_.load()) return MaybeConnected();
+      if (ok && !reading_over_.load()) {
+        MaybeConnected();
+        if (draining_) SayGoodbye();
+        return;
+      }
       over_.store(true, std::memory_order_release);
       writing_.store(false);
       FinishIfOver();
@@ -238,7 +242,9 @@ void Stream::Handle(Event event, bool ok) {
     case Event::kWritten:
       if (!ok) over_.store(true, std::memory_order_release);
       writing_.store(false);
-      if (ok && AnyWaits()) {
+      if (draining_) {
+        SayGoodbye();
+      } else if (ok && AnyWaits()) {
         Send();
       } else if (ok && !holding_.load(std::memory_order_relaxed)) {
         SendHeld();
@@ -255,6 +261,10 @@ void Stream::Handle(Event event, bool ok) {
       reading_over_.store(true);
       // Nothing is being written, but nothing may be yet, either.
       if (!attaching_ && awaits_answer_) writing_.store(false);
+      FinishIfOver();
+      return;
+    case Event::kSaidGoodbye:
+      writing_.store(false);
       FinishIfOver();
       return;
     case Event::kFinished:
@@ -287,6 +297,12 @@ bool Stream::AnyWaits() {
   return waiting_ > 0;
 }
 
+void Stream::SayGoodbye() {
+  if (said_goodbye_ || attaching_ || reading_over_.load() || writing_.exchange(true)) return;
+  said_goodbye_ = true;
+  call_->wire->WritesDone(reinterpret_cast<void*>(Event::kSaidGoodbye));
+}
+
 void Stream::FinishIfOver() {
   // A write under way ends, too, and comes back here. Taking writing_ for good keeps others out.
   if (!reading_over_.load() || writing_.exchange(true)) return;
@@ -301,6 +317,7 @@ void Stream::Received() {
     return;
   }
   draining_ = draining_ || response.draining();
+  if (draining_) over_.store(true, std::memory_order_release);
   queue_->Acknowledge(response.commands_received(), response.answers(), bytes);
   replies_->Deliver(&response);
   if (std::exchange(awaits_answer_, false)) {
@@ -308,6 +325,7 @@ void Stream::Received() {
   } else if (!attaching_ && queue_->owes_receipt() && !writing_.load()) {
     Send();
   }
+  if (draining_) SayGoodbye();
 }
 
 void Stream::Lost() {

@@ -90,6 +90,7 @@ class Stream {
     kAttached,
     kWritten,
     kRead,
+    kSaidGoodbye,
     kFinished,
     kRetry,
     kGiveUp
@@ -118,6 +119,9 @@ class Stream {
   // The connection is attached to the session, as far as that hasn't been waited for.
   void MaybeConnected();
   void Received();
+  // Once the server takes no more in: says that nothing more comes, as what is on its way when the
+  // server closes the connection may cost the answers that are on theirs.
+  void SayGoodbye();
   void FinishIfOver();
   // The connection is over: begins to wait for the next attempt, or ends the stream.
   void Lost();
@@ -141,6 +145,7 @@ class Stream {
   bool attaching_ = false;      // the message that attaches is being written
   bool awaits_answer_ = false;  // to that message: it says what the server has received
   bool draining_ = false;
+  bool said_goodbye_ = false;
   int attempts_ = 0;           // since the connection stood
   Clock::time_point lost_at_;  // when it last did
   absl::Status last_error_;

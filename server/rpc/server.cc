@@ -49,6 +49,9 @@ int NumQueues() {
                     kMost);
 }
 
+// What clients are given to half-close their streams when the server drains.
+constexpr auto kGoodbye = std::chrono::seconds(1);
+
 // What a connection without calls is left for when the server drains.
 constexpr auto kFarewell = std::chrono::milliseconds(200);
 
@@ -266,6 +269,9 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
     methods_.DrainStreams();
     bulk_->DrainSharedMemory();
     health_->EndWatches();
+    const auto hang_up = std::chrono::steady_clock::now() + kGoodbye;
+    wait_while([&] { return AnyCalls() && std::chrono::steady_clock::now() < hang_up; });
+    methods_.HangUpStreams();
     wait_while([this] { return AnyCalls(); });
     // Clients that do nothing don't hear that they are to hang up: they get a moment.
     const auto farewell = std::chrono::steady_clock::now() + kFarewell;

@@ -70,6 +70,8 @@ class UnaryMethods {
 
   // Lets session streams answer what they have taken in, then ends them with UNAVAILABLE.
   void DrainStreams();
+  // Ends those that still wait for their clients to half-close.
+  void HangUpStreams();
 
  private:
   template <typename Request, typename Response, typename Ask>

@@ -71,6 +71,11 @@ void UnaryMethods::DrainStreams() {
   for (auto* stream : context_->streams) stream->Drain();
 }
 
+void UnaryMethods::HangUpStreams() {
+  MutexLock lock(&context_->mu);
+  for (auto* stream : context_->streams) stream->HangUp();
+}
+
 void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call) {
   v1::ServerInfo* response = call->response();
   response->set_version(TENSORD_VERSION);

@@ -61,6 +61,14 @@ void SessionStream::Drain() {
   MaybeWrite();
 }
 
+void SessionStream::HangUp() {
+  {
+    MutexLock lock(&mu_);
+    hanging_up_ = true;
+  }
+  MaybeWrite();
+}
+
 void SessionStream::Supersede() {
   MutexLock lock(&mu_);
   FinishLocked({grpc::StatusCode::ABORTED,
@@ -75,14 +83,17 @@ void SessionStream::Refuse(const absl::Status& status) {
 
 void SessionStream::OnRead(bool ok) {
   std::shared_ptr<SessionCommands> commands;
+  bool taken = false;
   {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
     if (finished_) return;  // nothing is taken in any more
     commands = commands_;
+    taken = ok && !draining_;
+    want_read_ = ok && draining_ && commands != nullptr;
   }
-  if (!ok) {
+  if (!taken) {
     MaybeWrite();
     return;
   }
@@ -131,7 +142,7 @@ void SessionStream::MaybeWrite() {
   std::vector<ReadyFetch> fetches;
   {
     MutexLock lock(&mu_);
-    if (want_read_ && !finished_ && !draining_ && commands_->MayTake()) {
+    if (want_read_ && !finished_ && (draining_ || commands_->MayTake())) {
       want_read_ = false;
       StartReadLocked();
     }
@@ -142,6 +153,7 @@ void SessionStream::MaybeWrite() {
         commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &fetches);
     const bool tell_draining = draining_ && !told_draining_ && commands_ != nullptr;
     if (!news && !tell_draining) {
+      if (commands_ != nullptr && draining_ && !half_closed_ && !hanging_up_) return;
       if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
         // No later than the client hears of the end, so that it may attach anew at once.
         if (commands_ != nullptr) commands_->Detach(this);

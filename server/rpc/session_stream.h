@@ -26,8 +26,12 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
   // Has `queue` wait for a client's stream, and then for the next one.
   static void Await(ServiceContext* context, TensorRpc* rpc, CallQueue* queue);
 
-  // Takes no more in, answers what has been taken in, ends with UNAVAILABLE. Thread-safe.
+  // Takes no more in, answers what has been taken in, says so, and ends with UNAVAILABLE once the
+  // client has half-closed: were it still sending when the connection is closed, the system would
+  // throw away what the client hasn't read yet. Thread-safe.
   void Drain();
+  // The same without waiting for the client's half-close any more. After Drain().
+  void HangUp();
 
   void GoOn() override { MaybeWrite(); }
   void Supersede() override;
@@ -83,6 +87,7 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool told_draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool hanging_up_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;  // the outcome is known
   bool finish_begun_ ABSL_GUARDED_BY(mu_) = false;
