@@ -4,13 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <utility>
 
 #include "tensord/client/tensord.h"
+#include "tensord/tests/fault/random_work.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
@@ -20,7 +20,6 @@ namespace {
 using integration::DaemonFixture;
 using integration::Eventually;
 using proxy::DelayProxy;
-using proxy::Direction;
 using testing::Each;
 
 bool Long() { return std::getenv("TENSORD_TEST_LONG") != nullptr; }
@@ -98,7 +97,6 @@ TEST_F(FaultTest, ResultsAreRightWhateverTheNetworkDoes) {
   ASSERT_TRUE(proxy.ok()) << proxy.status();
   const int programs = Long() ? 2000 : 40;
   const int64_t used = Used(0);
-  int64_t reconnects = 0;
   {
     auto client = Client::Connect((*proxy)->address(), {.lease = absl::Seconds(30),
                                                         .keepalive_interval = absl::Seconds(1),
@@ -107,47 +105,16 @@ TEST_F(FaultTest, ResultsAreRightWhateverTheNetworkDoes) {
     ASSERT_TRUE(client.ok()) << client.status();
     const Device device = *client->device("cpu:0");
     std::minstd_rand random(7);
+    const Disturbance disturbance(proxy->get(), 7);
     for (int program = 0; program < programs; ++program) {
-      const int64_t size = 1 << (random() % 19);
-      std::vector<float> model(size);
-      std::generate(model.begin(), model.end(), [&] { return static_cast<float>(random() % 100); });
-      Tensor x = FromSpan<float>(device, {size}, model);
-      for (int step = static_cast<int>(random() % 30); step > 0; --step) {
-        const auto number = static_cast<float>(random() % 5);
-        const bool adds = random() % 2 == 0;
-        x = adds ? x + number : Minimum(x, Full(device, {size}, 90 + number));
-        for (float& value : model) value = adds ? value + number : std::min(value, 90 + number);
-        switch (random() % 40) {
-          case 0:
-            (*proxy)->CutAll();
-            break;
-          case 1:
-            (*proxy)->SetDelay(std::chrono::microseconds(random() % 3000));
-            break;
-          case 2:
-            (*proxy)->SetBandwidth(static_cast<int64_t>(1 + random() % 64) << 20);
-            break;
-          case 3:
-            (*proxy)->SetHeld(random() % 2 == 0 ? Direction::kToClient : Direction::kToServer,
-                              true);
-            break;
-          case 4:
-            for (auto way : {Direction::kToClient, Direction::kToServer})
-              (*proxy)->SetHeld(way, false);
-            break;
-          default:
-            break;
-        }
-      }
-      for (auto way : {Direction::kToClient, Direction::kToServer}) (*proxy)->SetHeld(way, false);
-      const auto values = x.Read<float>();
-      ASSERT_TRUE(values.ok()) << values.status();
-      ASSERT_EQ(*values, model) << "program " << program;
+      const absl::Status done = WorkAtRandom(device, random);
+      ASSERT_TRUE(done.ok()) << "program " << program << ": " << done;
     }
-    EXPECT_TRUE(client->Synchronize().ok());
-    reconnects = client->stats().reconnects;
+    while (disturbance.cuts() < 3 || client->stats().reconnects == 0) {
+      const absl::Status done = WorkAtRandom(device, random);
+      ASSERT_TRUE(done.ok()) << done;
+    }
   }
-  EXPECT_GT(reconnects, 0);
   EXPECT_TRUE(Eventually([&] { return Used(0) == used; })) << Used(0) << " bytes";
 }
 
