@@ -115,11 +115,9 @@ absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
     captured = std::move(idle_);
     if (std::exchange(given_up_, false)) runs_to_wait_ = kRunsToWait;
   }
-  if (captured != nullptr && captured->kernels->lost()) {
+  if (captured != nullptr && (captured->kernels->lost() || !Fits(*captured, inputs))) {
     captured = nullptr;
-    has_run_ = false;
   }
-  if (captured != nullptr && !Fits(*captured, inputs)) captured = nullptr;
   if (captured == nullptr) {
     if (!IsDue(inputs)) return BufferRefs();
     captured = Capture(account, inputs, values);
@@ -150,7 +148,9 @@ bool ProgramGraph::Fits(const Captured& captured, absl::Span<const TensorRef> in
 }
 
 bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
-  const bool first = !std::exchange(has_run_, true);
+  // Kernels are loaded anew when the device has come back, too.
+  const int64_t life = device_.health().restarts;
+  const bool first = std::exchange(last_life_, life) != life;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const void* const address = AddressOf(inputs[i]);
     if (!first && address != last_address_[i]) moving_[i] = true;
@@ -168,9 +168,7 @@ bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
 void ProgramGraph::TakeNoteOf(const absl::Status& failure) {
   if (absl::IsResourceExhausted(failure)) {
     runs_to_wait_ = kRunsToWait;
-  } else if (absl::IsDataLoss(failure)) {
-    has_run_ = false;
-  } else {
+  } else if (!absl::IsDataLoss(failure)) {
     never_ = true;
     if (!absl::IsOutOfRange(failure)) Complain(device_, body_.steps.size(), failure);
   }

@@ -120,7 +120,7 @@ class ProgramGraph final : public SpareMemory {
   int64_t num_launches_ = 0;
 
   // Whoever has the executor's.
-  bool has_run_ = false;  // since the device was last made
+  int64_t last_life_ = -1;  // of the device, at the last run that went op by op
   bool never_ = false;
   int runs_to_wait_ = 0;
   int moves_ = 0;                          // graphs that were dropped because inputs had moved
