@@ -101,6 +101,10 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
                "one kernel")
       ->capture_default_str()
       ->group("Tuning");
+  app.add_flag("--graphs,!--no-graphs", flags->server.graphs,
+               "Run recorded programs on a GPU as CUDA graphs, where that is faster")
+      ->capture_default_str()
+      ->group("Tuning");
 }
 
 // Those that are off unless they are given.

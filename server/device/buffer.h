@@ -35,8 +35,7 @@ class Buffer {
       : device_(device), data_(data), size_bytes_(size_bytes) {}
 
  private:
-  friend absl::StatusOr<std::shared_ptr<Buffer>> AllocateFor(MemoryAccount& account, Device& device,
-                                                             int64_t size_bytes);
+  friend class MemoryAccount;
 
   Device* device_;
   void* data_;

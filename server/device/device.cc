@@ -45,4 +45,9 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> Device::PrepareFused(const Fused
   return absl::UnimplementedError("this device fuses no ops");
 }
 
+absl::StatusOr<std::unique_ptr<KernelGraph>> Device::Capture(
+    MemoryAccount& /*account*/, absl::FunctionRef<absl::Status()> /*launch*/) {
+  return absl::UnimplementedError("this device has no graphs");
+}
+
 }  // namespace tensord::server

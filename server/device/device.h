@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -27,6 +28,7 @@
 #include "tensord/common/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
+#include "tensord/server/device/spare_memory.h"
 
 namespace tensord::server {
 
@@ -134,6 +136,26 @@ struct FusedSpec {
   const TensorSpec* output;      // what the last step gives
 };
 
+// Kernels recorded together with the memory that they work on, to run any number of times as one.
+// Its device outlives it; it may go while what it has enqueued is still under way.
+class KernelGraph {
+ public:
+  virtual ~KernelGraph() = default;
+
+  // Executor thread. Runs or enqueues all of it as Device::Launch does. `inputs` are those of the
+  // buffers that it reads that somebody else may have written since it was last launched: as after
+  // any launch, uploads into them are waited for.
+  virtual absl::Status Launch(absl::Span<const Buffer* const> inputs) = 0;
+
+  // Its device is lost, and with it the memory: it will never run again.
+  virtual bool lost() const { return false; }
+
+ protected:
+  KernelGraph() = default;
+  KernelGraph(const KernelGraph&) = delete;
+  KernelGraph& operator=(const KernelGraph&) = delete;
+};
+
 class RestartableDevice;
 
 class Device {
@@ -166,8 +188,23 @@ class Device {
   // one by one. UNIMPLEMENTED (the default) where the backend has none for these.
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec);
 
+  // Whether Capture() is there to be used, as it is where launching takes much longer than running.
+  virtual bool has_graphs() const { return false; }
+
+  // Executor thread. A graph of the kernels that `launch` launches on this device, by prepared
+  // kernels alone; they are recorded, and don't run. They work on the very addresses given there,
+  // each time: whoever has the graph keeps the memory, which must not have been allocated within
+  // `launch` unless it is kept, too. What kernels need beside their operands is taken now, charged
+  // to `account`, and goes with the graph.
+  // Errors are those of `launch`; RESOURCE_EXHAUSTED where there is no memory now, DATA_LOSS where
+  // the device is lost, and anything else where these kernels can't be captured, now or later.
+  // UNIMPLEMENTED (the default) where the backend has no graphs.
+  virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
+      MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
+
   // Executor thread. dst[0, bytes) = src[0, bytes), where `src` may be of any device and is
-  // complete (its device's Fence has called back since it was launched). Ordered like a kernel.
+  // complete (its device's Fence has called back since it was launched); for this device's own it
+  // is enough that it was launched. Ordered like a kernel.
   virtual absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) = 0;
 
   // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet; the
@@ -206,6 +243,9 @@ class Device {
   virtual RestartableDevice* AsRestartable() { return nullptr; }
   virtual DeviceHealth health() const { return {}; }
 
+  // Thread-safe. What is to be given up before an allocation for a session fails.
+  SpareMemoryList& spares() { return spares_; }
+
  protected:
   Device() = default;
   Device(const Device&) = delete;
@@ -214,6 +254,7 @@ class Device {
  private:
   std::unique_ptr<const absl::Status> owned_loss_;
   std::atomic<const absl::Status*> loss_{nullptr};
+  SpareMemoryList spares_;
 };
 
 }  // namespace tensord::server

@@ -1,6 +1,7 @@
 #include "tensord/server/device/memory_account.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
@@ -45,15 +46,30 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
   return ToStatus(reached);
 }
 
-absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes) {
-  TENSORD_RETURN_IF_ERROR(account.Take(size_bytes));
-  absl::StatusOr<BufferRef> buffer = device.Allocate(size_bytes);
+absl::StatusOr<BufferRef> MemoryAccount::Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes) {
   if (buffer.ok()) {
-    if (size_bytes > 0) (*buffer)->account_ = &account;
+    if (bytes > 0) (*buffer)->account_ = this;
   } else {
-    account.ReturnBytes(size_bytes);
+    ReturnBytes(bytes);
   }
   return buffer;
+}
+
+absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes) {
+  absl::Status taken = account.Take(size_bytes);
+  if (!taken.ok() && device.spares().GiveUp(&account)) taken = account.Take(size_bytes);
+  if (!taken.ok()) return taken;
+  absl::StatusOr<BufferRef> buffer = device.Allocate(size_bytes);
+  if (absl::IsResourceExhausted(buffer.status()) && device.spares().GiveUp(nullptr)) {
+    buffer = device.Allocate(size_bytes);
+  }
+  return account.Charge(std::move(buffer), size_bytes);
+}
+
+absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,
+                                           int64_t size_bytes) {
+  TENSORD_RETURN_IF_ERROR(account.Take(size_bytes));
+  return account.Charge(device.Allocate(size_bytes), size_bytes);
 }
 
 }  // namespace tensord::server

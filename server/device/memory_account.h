@@ -81,6 +81,12 @@ class MemoryAccount {
     Return(bytes);
   }
 
+  // Whether what `other` returns may make room for this one.
+  bool SharesLimitWith(const MemoryAccount& other) const {
+    return this == &other ||
+           (options_.principal != nullptr && options_.principal == other.options_.principal);
+  }
+
   int64_t used_bytes() const { return used_.load(std::memory_order_relaxed) & (kOpen - 1); }
 
  private:
@@ -88,12 +94,17 @@ class MemoryAccount {
   // and whether anybody is left.
   static constexpr int64_t kOpen = int64_t{1} << 62;
 
+  friend absl::StatusOr<BufferRef> AllocateFor(MemoryAccount&, Device&, int64_t);
+  friend absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount&, Device&, int64_t);
+
   explicit MemoryAccount(Options options) : options_(std::move(options)) {}
   ~MemoryAccount() = default;
 
   void Return(int64_t amount) {
     if (used_.fetch_sub(amount, std::memory_order_acq_rel) == amount) delete this;
   }
+  // The bytes have been taken: they are the buffer's from here on, or returned where there is none.
+  absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
 
   const Options options_;
@@ -101,7 +112,11 @@ class MemoryAccount {
 };
 
 // Memory of a device, charged to `account`, which is open. RESOURCE_EXHAUSTED where that, or the
-// device, has no more.
+// device, has no more, not even once what is only spare (Device::spares) has been given up.
 absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes);
+
+// The same for what will itself be spare: nobody gives anything up for it.
+absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,
+                                           int64_t size_bytes);
 
 }  // namespace tensord::server

@@ -75,6 +75,30 @@ class RestartableDevice::Kernel final : public PreparedKernel {
   std::unique_ptr<PreparedKernel> kernel_;  // null: none for the present backend device yet
 };
 
+// A graph of the one backend device that it was captured on.
+class RestartableDevice::Graph final : public KernelGraph {
+ public:
+  Graph(RestartableDevice* device, Inner inner, std::unique_ptr<KernelGraph> graph)
+      : device_(device), inner_(std::move(inner)), graph_(std::move(graph)) {}
+
+  absl::Status Launch(absl::Span<const Buffer* const> inputs) override {
+    TENSORD_RETURN_IF_ERROR(device_->Current().status());
+    if (const absl::Status* loss = inner_->loss()) return *loss;
+    for (const Buffer* input : inputs) {
+      if (const absl::Status* loss = input->device().loss()) return *loss;
+    }
+    absl::Status status = graph_->Launch(inputs);
+    return status.ok() ? status : device_->Noted(inner_, std::move(status));
+  }
+
+  bool lost() const override { return inner_->loss() != nullptr; }
+
+ private:
+  RestartableDevice* const device_;
+  const Inner inner_;  // goes after the graph
+  const std::unique_ptr<KernelGraph> graph_;
+};
+
 absl::StatusOr<std::unique_ptr<Device>> RestartableDevice::Create(Maker maker) {
   TENSORD_ASSIGN_OR_RETURN(Inner first, maker.make());
   return std::unique_ptr<Device>(new RestartableDevice(std::move(maker), std::move(first)));
@@ -84,6 +108,7 @@ RestartableDevice::RestartableDevice(Maker maker, Inner first)
     : maker_(std::move(maker)),
       info_(first->info()),
       host_accessible_(first->host_accessible()),
+      has_graphs_(first->has_graphs()),
       inner_(std::move(first)),
       last_memory_(inner_->memory()) {}
 
@@ -247,6 +272,14 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::PrepareFused(
   return PrepareBy([owned = OwnedFusedSpec(spec)](Device& device) {
     return device.PrepareFused({owned.inputs, owned.steps, &owned.output});
   });
+}
+
+absl::StatusOr<std::unique_ptr<KernelGraph>> RestartableDevice::Capture(
+    MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  absl::StatusOr<std::unique_ptr<KernelGraph>> graph = inner->Capture(account, launch);
+  if (!graph.ok()) return Noted(inner, graph.status());
+  return std::make_unique<Graph>(this, inner, *std::move(graph));
 }
 
 absl::Status RestartableDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {

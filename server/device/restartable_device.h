@@ -1,7 +1,8 @@
 // A device that comes back from a fault: one backend device after another under the same name.
 //
 // What a backend device made stays with it: buffers keep it alive until the last of them has gone,
-// and are never given to its successor; kernels are prepared anew when they are next launched.
+// and are never given to its successor, and so do graphs, which never run again; kernels are
+// prepared anew when they are next launched.
 #pragma once
 
 #include <chrono>
@@ -67,6 +68,9 @@ class RestartableDevice final : public Device {
   absl::Status Launch(const KernelCall& call) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
+  bool has_graphs() const override { return has_graphs_; }
+  absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
+      MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
@@ -78,6 +82,7 @@ class RestartableDevice final : public Device {
 
  private:
   class Kernel;
+  class Graph;
   using Inner = std::shared_ptr<Device>;
   using Prepares = std::function<absl::StatusOr<std::unique_ptr<PreparedKernel>>(Device&)>;
 
@@ -95,6 +100,7 @@ class RestartableDevice final : public Device {
   const Maker maker_;
   const DeviceInfo info_;
   const bool host_accessible_;
+  const bool has_graphs_;
 
   mutable Mutex mu_;
   std::function<void()> loss_listener_ ABSL_GUARDED_BY(mu_);

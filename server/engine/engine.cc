@@ -97,7 +97,8 @@ absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef>
 
 }  // namespace
 
-Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion) : fusion_(fusion) {
+Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool graphs)
+    : fusion_(fusion), graphs_(graphs) {
   for (std::unique_ptr<Device>& device : devices) {
     auto slot = std::make_unique<DeviceSlot>();
     slot->index = static_cast<int>(owned_.size());
@@ -222,7 +223,8 @@ absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  return Program::Make(spec, slot, session.account(*slot), &recipes_, fusion_ ? &chains_ : nullptr);
+  return Program::Make(spec, slot, session.account(*slot), &recipes_, fusion_ ? &chains_ : nullptr,
+                       graphs_);
 }
 
 absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,

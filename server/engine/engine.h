@@ -39,8 +39,10 @@ struct OpRequest {
 class Engine {
  public:
   // `fusion`: whether elementwise ops that follow one another may run as one kernel, with the same
-  // results, and a linear with its activation; in programs, too.
-  explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true);
+  // results, and a linear with its activation; in programs, too. `graphs`: whether programs may run
+  // as graphs of their device's.
+  explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
+                  bool graphs = true);
   ~Engine();
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
@@ -124,6 +126,7 @@ class Engine {
   std::vector<DeviceSlot*> slots_;
   RecipeCache recipes_;
   const bool fusion_;
+  const bool graphs_;
   ChainKernels chains_{&recipes_};
   Mutex listener_mu_;
   DeviceMonitor::Listener listener_ ABSL_GUARDED_BY(listener_mu_);

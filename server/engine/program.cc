@@ -23,7 +23,7 @@ constexpr uint32_t kNever = ~uint32_t{0};
 
 absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account, RecipeCache* recipes,
-                                                       ChainKernels* chains) {
+                                                       ChainKernels* chains, bool graphs) {
   auto program = std::make_shared<Program>();
   program->slot_ = slot;
   for (const TensorSpec& input : spec.inputs) TENSORD_RETURN_IF_ERROR(input.Validate());
@@ -48,6 +48,10 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
   }
   for (const ProgramStep& step : program->steps_) program->brief_ &= step.brief();
   TENSORD_RETURN_IF_ERROR(program->PlanMemory(account));
+  if (graphs) {
+    program->graph_ = ProgramGraph::Make({slot, spec.inputs.size(), program->specs_,
+                                          program->places_, program->steps_, program->outputs_});
+  }
   return program;
 }
 
@@ -91,7 +95,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
   }
   for (uint32_t output : outputs_) escapes[root[output]] = true;
 
-  places_.assign(specs_.size(), Place::kInput);
+  places_.assign(specs_.size(), ValuePlace::kInput);
   values_.assign(specs_.size(), nullptr);
   held_.assign(specs_.size(), nullptr);
   absl::flat_hash_map<int64_t, std::vector<Buffer*>> free;  // kept memory by size
@@ -102,7 +106,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
     if (makes) {
       const bool kept =
           !escapes[result] && bytes <= kMostKeptBytes && !steps_[i].recipe->is_constant();
-      places_[result] = kept ? Place::kKept : Place::kAllocated;
+      places_[result] = kept ? ValuePlace::kKept : ValuePlace::kAllocated;
       if (kept && free[bytes].empty()) {
         TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(account, bytes));
         free[bytes].push_back(memory);
@@ -112,16 +116,16 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
         free[bytes].pop_back();
       }
     }
-    if (places_[result] != Place::kKept) holding_.push_back(result);
+    if (places_[result] != ValuePlace::kKept) holding_.push_back(result);
     absl::InlinedVector<uint32_t, 4> read{root[result]};
     for (uint32_t operand : steps_[i].operands) read.push_back(root[operand]);
     std::sort(read.begin(), read.end());
     read.erase(std::unique(read.begin(), read.end()), read.end());
     for (uint32_t value : read) {
       if (last_use[value] != i || escapes[value]) continue;
-      if (places_[value] == Place::kKept) {
+      if (places_[value] == ValuePlace::kKept) {
         free[specs_[value].size_bytes()].push_back(values_[value]);
-      } else if (places_[value] == Place::kAllocated) {
+      } else if (places_[value] == ValuePlace::kAllocated) {
         steps_[i].last_uses.push_back(value);
       }
     }
@@ -146,7 +150,7 @@ absl::Status Program::RenewMemory(MemoryAccount& account) {
     memory.push_back(std::move(buffer));
   }
   for (size_t value = 0; value < values_.size(); ++value) {
-    if (places_[value] == Place::kKept) values_[value] = renewed[values_[value]];
+    if (places_[value] == ValuePlace::kKept) values_[value] = renewed[values_[value]];
   }
   kept_ = std::move(memory);
   return absl::OkStatus();
@@ -164,6 +168,10 @@ bool Program::IsSmall() const {
 absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
                                         absl::Span<const TensorRef> inputs) {
   TENSORD_RETURN_IF_ERROR(RenewMemory(account));
+  if (graph_ != nullptr) {
+    TENSORD_ASSIGN_OR_RETURN(BufferRefs results, graph_->Run(account, inputs, values_));
+    if (!results.empty()) return results;
+  }
   absl::Status status;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
   for (const ProgramStep& step : steps_) {
@@ -190,7 +198,7 @@ absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
     held_[step.result] = source < inputs.size() ? inputs[source]->buffer() : held_[source];
     return absl::OkStatus();
   }
-  if (places_[step.result] == Place::kAllocated) {
+  if (places_[step.result] == ValuePlace::kAllocated) {
     absl::StatusOr<BufferRef> memory =
         recipe.is_constant() ? recipe.MakeConstant(account)
                              : AllocateFor(account, *slot_->device, recipe.output().size_bytes());

@@ -13,6 +13,7 @@
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/program_fusion.h"
+#include "tensord/server/engine/program_graph.h"
 #include "tensord/server/engine/recipe.h"
 
 namespace tensord::server {
@@ -34,15 +35,16 @@ struct ProgramSpec {
 // Small intermediate values live in memory that the program keeps and uses again, which counts as
 // the device's used memory while the program lives; large ones are allocated by each run, and given
 // back at their last use. What lies within a chain that runs as one (program_fusion.h) has none.
+// Where launching takes longer than running, what runs is a graph (program_graph.h).
 class Program final : public Executable {
  public:
   // INVALID_ARGUMENT, naming the step, where one reads a value that isn't there yet, or inference
   // refuses it; RESOURCE_EXHAUSTED where there is no memory for what the program keeps. `chains` is
-  // null where ops aren't to be fused.
+  // null where ops aren't to be fused; `graphs` whether the program may run as a graph.
   // What it keeps is charged to `account`.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account, RecipeCache* recipes,
-                                                       ChainKernels* chains);
+                                                       ChainKernels* chains, bool graphs);
 
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
@@ -55,9 +57,6 @@ class Program final : public Executable {
   const TensorSpec& output(size_t i) const { return specs_[outputs_[i]]; }
 
  private:
-  // Where a value's memory comes from.
-  enum class Place : uint8_t { kInput, kKept, kAllocated };
-
   absl::Status AddStep(const ProgramSpec::Step& step, RecipeCache* recipes);
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
   // Finds out how long each value lives, and which share memory.
@@ -75,7 +74,7 @@ class Program final : public Executable {
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<ProgramStep> steps_;
   std::vector<uint32_t> outputs_;
-  std::vector<Place> places_;  // of every value
+  std::vector<ValuePlace> places_;  // of every value
   std::vector<BufferRef> kept_;
   std::vector<uint32_t> holding_;  // results that a run allocates, and other names of values
   bool brief_ = false;
@@ -83,6 +82,8 @@ class Program final : public Executable {
   // Of the run under way: every value's buffer, and what holds those that were allocated.
   std::vector<Buffer*> values_;
   std::vector<BufferRef> held_;
+
+  std::unique_ptr<ProgramGraph> graph_;  // of what is above; null where it always runs op by op
 };
 
 }  // namespace tensord::server

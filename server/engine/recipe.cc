@@ -105,7 +105,7 @@ absl::StatusOr<BufferRefs> Recipe::Run(MemoryAccount& account, absl::Span<const 
 }
 
 absl::Status Recipe::Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                            Buffer* output) {
+                            Buffer* output, std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
   if (!has_casts_) return kernel_->Launch(inputs, output);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
@@ -114,6 +114,7 @@ absl::Status Recipe::Launch(MemoryAccount& account, absl::Span<const Buffer* con
     if (casts_[i] == nullptr) continue;
     TENSORD_ASSIGN_OR_RETURN(BufferRef cast, Cast(account, i, *operands[i]));
     operands[i] = cast.get();
+    if (kept != nullptr) kept->push_back(cast);
     cast_buffers.push_back(std::move(cast));
   }
   return kernel_->Launch(operands, output);

@@ -73,9 +73,10 @@ class Recipe final : public Executable {
   bool has_casts() const { return has_casts_; }
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
-  // Computes into `output`, of the output's size.
+  // Computes into `output`, of the output's size. What it takes on the way goes when it returns, or
+  // is added to `kept` where that isn't null.
   absl::Status Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                      Buffer* output);
+                      Buffer* output, std::vector<BufferRef>* kept = nullptr);
 
  private:
   absl::Status Prepare();

@@ -129,7 +129,7 @@ absl::Status CheckGate(const ServerOptions& options) {
 Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                std::vector<std::unique_ptr<Device>> devices)
     : gate_(std::move(gate)),
-      engine_(std::move(devices), options.fusion),
+      engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
       context_{.engine = &engine_,

@@ -36,6 +36,8 @@ struct ServerOptions {
   int spin_microseconds = 0;
   // Whether elementwise ops that follow one another may run as one kernel.
   bool fusion = true;
+  // Whether programs may run as graphs of their device's.
+  bool graphs = true;
 };
 
 class Server {

@@ -115,29 +115,46 @@ void Product(Bench& bench, const Client& client, const Device& gpu, const std::s
   turns.AddRow({measure, "TFLOP/s", kDirect, Better::kHigher, 0.5, 0.97});
 }
 
-// A hundred small ops recorded and rerun, against the same called one by one.
-void Replay(Bench& bench, const Client& client, const Device& gpu) {
-  const std::string measure = "GPU program of 100 64-element adds, rerun";
+// A thousand small ops, each on what the last gave, recorded and rerun: as one CUDA graph, where
+// the daemon has them on. Against the same called one by one.
+void Replay(Bench& bench, const Client& client, const std::string& measure, const Tensor& first,
+            const std::function<Tensor(const Tensor&)>& op) {
   if (!bench.Wants(measure)) return;
-  constexpr int kOps = 100, kRuns = 500;
-  const Tensor one = Ones(gpu, {kSmall});
-  const auto body = [&](absl::Span<const Tensor> inputs) {
-    Tensor y = inputs[0];
-    for (int i = 0; i < kOps; ++i) y = Add(y, one);
-    return std::vector<Tensor>{y};
+  constexpr int kOps = 1000, kRuns = 50;
+  const auto repeat = [&op](Tensor y, int count) {
+    for (int i = 0; i < count; ++i) y = op(y);
+    return y;
   };
-  const Program program = Check(Program::Record(gpu, {one.spec()}, body));
+  const auto body = [&](absl::Span<const Tensor> inputs) {
+    return std::vector<Tensor>{repeat(inputs[0], kOps)};
+  };
+  const Program program = Check(Program::Record(first.device(), {first.spec()}, body));
   Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
+  const auto rate = [&client](const std::function<void()>& work) {
     return kOps * kRuns / SecondsOf([&] {
-             Tensor y = one;
-             for (int i = 0; i < kRuns; ++i) y = program.Run({y})[0];
+             work();
              Check(client.Synchronize());
            });
+  };
+  turns.JoinOne(kOurs, [&] {
+    return rate([&] {
+      Tensor y = first;
+      for (int i = 0; i < kRuns; ++i) y = program.Run({y})[0];
+    });
   });
-  turns.JoinOne("call by call", [&] { return Chain(client, one, kOps * kRuns); });
+  turns.JoinOne("call by call", [&] { return rate([&] { repeat(first, kOps * kRuns); }); });
   turns.Run(9);
   turns.AddRow({measure, "op/s", "call by call"});
+}
+
+// Adds become a few fused kernels, products stay one by one.
+void Replays(Bench& bench, const Client& client, const Device& gpu) {
+  const Tensor one = Ones(gpu, {kSmall});
+  Replay(bench, client, "GPU graph replay, program of 1,000 64-element adds", one,
+         [&](const Tensor& y) { return Add(y, one); });
+  const Tensor matrix = Full(gpu, {32, 32}, 1.0 / 32);  // its own product with itself
+  Replay(bench, client, "GPU graph replay, program of 1,000 32x32 products", matrix,
+         [&](const Tensor& y) { return Matmul(y, matrix); });
 }
 
 void HostTransfers(Bench& bench, const Device& gpu) {
@@ -183,7 +200,7 @@ void CudaCases(Bench& bench) {
   Product(bench, client, gpu, "bfloat16", DType::kBFloat16, /*tf32=*/false);
   Product(bench, client, gpu, "TF32", DType::kFloat32, /*tf32=*/true);
   Product(bench, client, gpu, "float32", DType::kFloat32, /*tf32=*/false);
-  Replay(bench, client, gpu);
+  Replays(bench, client, gpu);
   HostTransfers(bench, gpu);
 }
 

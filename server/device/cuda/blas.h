@@ -40,8 +40,8 @@ struct MatmulProblem {
   }
 };
 
-// Not thread-safe: for the one thread that launches a device's kernels, and for one stream, since
-// all products share a workspace.
+// Not thread-safe: for the one thread that launches a device's kernels, and for work that runs one
+// after another, since all products share a workspace.
 class Blas {
  public:
   static constexpr int64_t kMaxBatch = 63 * 1024;  // the library's kernels refuse 2^16 and more
@@ -49,6 +49,9 @@ class Blas {
   // On the current device, for work on `stream`.
   static absl::StatusOr<std::unique_ptr<Blas>> Create(cudaStream_t stream);
   ~Blas();
+
+  // Products go to `stream` from now on.
+  void SetStream(cudaStream_t stream) { stream_ = stream; }
 
   // Enqueues the product. `bias` is null where the problem has none. UNIMPLEMENTED, with nothing
   // enqueued, where the library has no kernel for the problem.

@@ -7,6 +7,7 @@
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/graph_scratch.h"
 
 // From here to the end of the block Abandon() waits.
 #define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
@@ -21,6 +22,7 @@ CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes
 absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
   TENSORD_ASSIGN_OR_RETURN(pool_, MemoryPool::Create(info_.physical_index, limit_bytes));
   TENSORD_ASSIGN_OR_RETURN(compute_, MakeStream());
+  TENSORD_ASSIGN_OR_RETURN(capture_, MakeStream());
   TENSORD_ASSIGN_OR_RETURN(retire_, MakeStream());
   TENSORD_ASSIGN_OR_RETURN(uploads_, UploadRing::Create());
   TENSORD_ASSIGN_OR_RETURN(downloads_, DownloadRing::Create());
@@ -31,7 +33,7 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, info_.physical_index));
   fused_kernels_ = std::make_unique<FusedKernels>(major, minor);
-  context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get()};
+  context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get(), nullptr};
   fences_ = std::make_unique<FenceThread>(info_.physical_index, &events_);
   return absl::OkStatus();
 }
@@ -116,12 +118,16 @@ absl::Status CudaDevice::Launch(const KernelCall& call) {
   }
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
+  if (context_.graph_scratch != nullptr) context_.graph_scratch->BeginOp();
   for (const Operand& input : call.inputs) {
-    if (input.data == nullptr) continue;
-    TENSORD_RETURN_IF_ERROR(
-        uploads_->OrderAfterUploads(input.data, input.spec->size_bytes(), compute_.get()));
+    TENSORD_RETURN_IF_ERROR(OrderInput(input.data, input.spec->size_bytes()));
   }
   return (*kernel)(call, context_);
+}
+
+absl::Status CudaDevice::OrderInput(const void* data, int64_t bytes) {
+  if (data == nullptr || context_.graph_scratch != nullptr) return absl::OkStatus();
+  return uploads_->OrderAfterUploads(data, bytes, compute_.get());
 }
 
 absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
@@ -241,6 +247,7 @@ void CudaDevice::Abandon() {
   uploads_.reset();
   events_.Clear();
   compute_ = Stream();
+  capture_ = Stream();
   retire_ = Stream();
   cudaGetLastError();
 }

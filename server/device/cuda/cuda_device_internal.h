@@ -78,6 +78,9 @@ class CudaBuffer final : public Buffer {
 //             a copy, a read, the free — waits for those uploads into it that are still under way
 //             (UploadRing::OrderAfterUploads), and for no others.
 //   download  Read(). Of complete buffers, so it waits for uploads alone.
+//   capture   nothing ever runs on it: Capture() has kernels go there to be recorded. The compute
+//             stream can't be the one, because other threads give it allocations, frees and events,
+//             which would be recorded too, and query it, which would break off the recording.
 //   retire    frees of buffers that another device has copied from: it waits for that device, which
 //             the compute stream must not.
 class CudaDevice final : public Device {
@@ -92,6 +95,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
+  bool has_graphs() const override { return true; }
+  absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
+      MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
@@ -104,6 +110,11 @@ class CudaDevice final : public Device {
   absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                               absl::Span<const Buffer* const> inputs);
 
+  // Executor thread. Enqueues a graph behind the uploads into `inputs`.
+  absl::Status LaunchGraph(cudaGraphExec_t graph, absl::Span<const Buffer* const> inputs);
+  // Thread-safe. What is still running goes on to its end.
+  void DestroyGraph(cudaGraphExec_t graph);
+
   // Takes back what `buffer` holds. From its destructor.
   void Release(CudaBuffer& buffer);
 
@@ -112,6 +123,10 @@ class CudaDevice final : public Device {
 
   absl::Status Start(int64_t limit_bytes, int multiprocessors);
   absl::StatusOr<void*> AllocateMemory(int64_t size_bytes);
+  // Has what is launched from now on wait for uploads into an input. Those into a graph's are
+  // waited for when it is launched.
+  absl::Status OrderInput(const void* data, int64_t bytes);
+  absl::StatusOr<Graph> Record(absl::FunctionRef<absl::Status()> launch, GraphScratch* scratch);
   absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
   absl::Status FreeBehindReaders(void* data, const std::vector<PeerReadRef>& readers);
   void AddPeerRead(PeerReadRef read);
@@ -126,7 +141,7 @@ class CudaDevice final : public Device {
   std::vector<PeerReadRef> peer_reads_ ABSL_GUARDED_BY(mu_);  // of this device, or by it
   EventPool events_;
   std::unique_ptr<MemoryPool> pool_;
-  Stream compute_, retire_;
+  Stream compute_, capture_, retire_;
   std::unique_ptr<UploadRing> uploads_;
   std::unique_ptr<DownloadRing> downloads_;
   std::unique_ptr<Blas> blas_;

@@ -50,6 +50,7 @@ class Owned {
 
 using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using PinnedMemory = Owned<void*, cudaFreeHost>;
 using DeviceMemory = Owned<void*, cudaFree>;
 

@@ -128,12 +128,10 @@ absl::Status CudaDevice::LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 blo
   if (!entry.entered()) return *loss();
   const DeviceGuard guard(info_.physical_index);
   for (const Buffer* input : inputs) {
-    if (input->data() == nullptr) continue;
-    TENSORD_RETURN_IF_ERROR(
-        uploads_->OrderAfterUploads(input->data(), input->size_bytes(), compute_.get()));
+    TENSORD_RETURN_IF_ERROR(OrderInput(input->data(), input->size_bytes()));
   }
   TENSORD_CUDA_RETURN_IF_ERROR(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block,
-                                                arguments, 0, compute_.get()));
+                                                arguments, 0, context_.stream));
   return absl::OkStatus();
 }
 

@@ -15,13 +15,19 @@
 
 namespace tensord::server::cuda {
 
+class GraphScratch;
+
 // What a kernel has of its device, which is the current one.
 struct KernelContext {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
   MemoryPool* pool = nullptr;
   Blas* blas = nullptr;
+  GraphScratch* graph_scratch = nullptr;  // set while what goes to the stream is captured
 };
+
+// Memory for the time of the kernels that are being launched.
+absl::StatusOr<Scratch> MakeScratch(KernelContext& context, int64_t bytes);
 
 // Enqueues the op on the context's stream. An output without elements is left alone.
 using Kernel = std::function<absl::Status(const KernelCall& call, KernelContext& context)>;

@@ -1,6 +1,7 @@
 #include "tensord/server/device/cuda/memory_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +31,21 @@ cudaMemPoolProps PropertiesFor(int physical_index) {
   return properties;
 }
 
+// Of a GPU: held while somebody captures there, or waits for all of it.
+Mutex& CaptureMutex(int physical_index) {
+  static auto* mutexes = new std::array<Mutex, 64>;  // outlives every static
+  return (*mutexes)[static_cast<size_t>(physical_index) % mutexes->size()];
+}
+
+thread_local bool capturing = false;
+
 }  // namespace
+
+CaptureLock::CaptureLock(int physical_index) : lock_(&CaptureMutex(physical_index)) {
+  capturing = true;
+}
+
+CaptureLock::~CaptureLock() { capturing = false; }
 
 absl::StatusOr<std::unique_ptr<MemoryPool>> MemoryPool::Create(int physical_index,
                                                                int64_t keep_bytes) {
@@ -79,8 +94,9 @@ absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
   void* data = nullptr;
   const auto size = static_cast<size_t>(bytes);
   cudaError_t error = cudaMallocFromPoolAsync(&data, size, pool_, stream);
-  if (error == cudaErrorMemoryAllocation) {
+  if (error == cudaErrorMemoryAllocation && !capturing) {
     cudaGetLastError();  // dealt with here
+    MutexLock lock(&CaptureMutex(physical_index_));
     // Only memory whose last use is over can be given back.
     TENSORD_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
     TrimAll(physical_index_);
@@ -147,20 +163,21 @@ void FreeOrphans(int physical_index) {
 
 absl::StatusOr<Scratch> Scratch::Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream) {
   TENSORD_ASSIGN_OR_RETURN(void* data, pool.Allocate(bytes, stream));
-  return Scratch(data, stream);
+  return Scratch(data, stream, /*owned=*/true);
 }
 
 Scratch::Scratch(Scratch&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_) {}
+    : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_), owned_(other.owned_) {}
 
 Scratch& Scratch::operator=(Scratch&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(stream_, other.stream_);
+  std::swap(owned_, other.owned_);
   return *this;
 }
 
 Scratch::~Scratch() {
-  if (data_ != nullptr) MemoryPool::Free(data_, stream_);
+  if (owned_ && data_ != nullptr) MemoryPool::Free(data_, stream_);
 }
 
 }  // namespace tensord::server::cuda

@@ -23,7 +23,7 @@ class MemoryPool {
 
   // Memory for work on `stream` from now on, aligned to 256 bytes; `bytes` > 0. Where the GPU has
   // no more, waits for it, makes all pools on it give back what they keep, and tries once again
-  // before RESOURCE_EXHAUSTED.
+  // before RESOURCE_EXHAUSTED; not on a thread that captures.
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
   // Memory that work on `stream` no longer uses from here on. Any pool's.
@@ -44,6 +44,20 @@ class MemoryPool {
   std::vector<int> peers_ ABSL_GUARDED_BY(mu_);  // asked for already
 };
 
+// A thread captures work on the GPU for as long as it has one. Meanwhile nobody may wait for the
+// GPU as a whole, which would break off the capture (the streams of all logical devices on it are
+// in one context): who has to waits for the capture to end.
+class CaptureLock {
+ public:
+  explicit CaptureLock(int physical_index);
+  ~CaptureLock();
+  CaptureLock(const CaptureLock&) = delete;
+  CaptureLock& operator=(const CaptureLock&) = delete;
+
+ private:
+  MutexLock lock_;
+};
+
 // A pool whose device is lost, and what it had handed out: resetting the GPU doesn't free it, and
 // as long as the context is broken nothing can.
 struct Orphans {
@@ -60,6 +74,8 @@ void FreeOrphans(int physical_index);
 class Scratch {
  public:
   static absl::StatusOr<Scratch> Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream);
+  // Somebody else's, who takes care that nothing else uses it meanwhile.
+  static Scratch Of(void* data) { return Scratch(data, nullptr, /*owned=*/false); }
   Scratch(Scratch&& other) noexcept;
   Scratch& operator=(Scratch&& other) noexcept;
   ~Scratch();
@@ -67,10 +83,12 @@ class Scratch {
   void* data() const { return data_; }
 
  private:
-  Scratch(void* data, cudaStream_t stream) : data_(data), stream_(stream) {}
+  Scratch(void* data, cudaStream_t stream, bool owned)
+      : data_(data), stream_(stream), owned_(owned) {}
 
   void* data_;
   cudaStream_t stream_;
+  bool owned_;
 };
 
 }  // namespace tensord::server::cuda

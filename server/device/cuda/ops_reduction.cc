@@ -44,9 +44,8 @@ absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, Kerne
   job.tile = PlanReduceTile(job.kept.size, job.over.size, LanesFast(job), context.multiprocessors);
   std::optional<Scratch> partials;
   if (job.tile.splits > 1) {
-    TENSORD_ASSIGN_OR_RETURN(
-        partials, Scratch::Make(*context.pool, job.kept.size * job.tile.splits * kPartialBytes,
-                                context.stream));
+    TENSORD_ASSIGN_OR_RETURN(partials,
+                             MakeScratch(context, job.kept.size * job.tile.splits * kPartialBytes));
     job.partials = partials->data();
   }
   return LaunchStatus(call, launch(job, context.stream));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tensord/common/status_macros.h"
+#include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
 namespace {
@@ -45,6 +46,50 @@ void Compute(const KernelCall& call) {
 }
 
 }  // namespace
+
+// A kernel call, owned.
+struct FakeDevice::Recorded {
+  explicit Recorded(const KernelCall& call)
+      : schema(call.schema), attrs(*call.attrs), output(*call.output.spec) {
+    for (const Operand& input : call.inputs) inputs.push_back(*input.spec);
+    for (const Operand& input : call.inputs) addresses.push_back(input.data);
+    out = call.output.data;
+  }
+
+  void Run() const {
+    std::vector<Operand> operands;
+    for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&inputs[i], addresses[i]});
+    const KernelCall call{schema, &attrs, operands, {&output, out}};
+    if (output.dtype == DType::kInt32) Compute<int32_t>(call);
+    if (output.dtype == DType::kInt64) Compute<int64_t>(call);
+  }
+
+  const OpSchema* schema;
+  Attributes attrs;
+  std::vector<TensorSpec> inputs;
+  std::vector<void*> addresses;
+  TensorSpec output;
+  void* out;
+};
+
+class FakeDevice::Graph final : public KernelGraph {
+ public:
+  Graph(FakeDevice* device, std::vector<Recorded> kernels, BufferRef memory)
+      : device_(device), kernels_(std::move(kernels)), memory_(std::move(memory)) {}
+
+  absl::Status Launch(absl::Span<const Buffer* const> /*inputs*/) override {
+    TENSORD_RETURN_IF_ERROR(device_->Begin("graph"));
+    for (const Recorded& kernel : kernels_) kernel.Run();
+    return absl::OkStatus();
+  }
+
+  bool lost() const override { return device_->loss() != nullptr; }
+
+ private:
+  FakeDevice* const device_;
+  const std::vector<Recorded> kernels_;
+  const BufferRef memory_;
+};
 
 FakeDevice::FakeDevice(int index, Options options) : options_(options) {
   info_.name = {DeviceKind::kCpu, index};
@@ -129,7 +174,23 @@ absl::Status FakeDevice::Begin(const std::string& op) {
   return failure_;
 }
 
+absl::StatusOr<std::unique_ptr<KernelGraph>> FakeDevice::Capture(
+    MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) {
+  TENSORD_RETURN_IF_ERROR(Begin("capture"));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef memory, AllocateSpareFor(account, *this, kGraphBytes));
+  std::vector<Recorded> kernels;
+  recording_ = &kernels;
+  const absl::Status launched = launch();
+  recording_ = nullptr;
+  TENSORD_RETURN_IF_ERROR(launched);
+  return std::make_unique<Graph>(this, std::move(kernels), std::move(memory));
+}
+
 absl::Status FakeDevice::Launch(const KernelCall& call) {
+  if (recording_ != nullptr) {
+    recording_->emplace_back(call);
+    return absl::OkStatus();
+  }
   TENSORD_RETURN_IF_ERROR(Begin(call.schema->name));
   if (call.output.spec->dtype == DType::kInt32) Compute<int32_t>(call);
   if (call.output.spec->dtype == DType::kInt64) Compute<int64_t>(call);

@@ -13,13 +13,17 @@
 
 namespace tensord::server {
 
-// Knows full, ones, add, neg and cast of int32 and int64; anything else leaves its output zero.
+// Knows full, ones, add, neg and cast of int32 and int64; anything else leaves its output zero. A
+// graph of its kernels takes kGraphBytes, and shows as "capture" and "graph" among the ops.
 // Thread-safe.
 class FakeDevice : public Device {
  public:
+  static constexpr int64_t kGraphBytes = 64;
+
   struct Options {
     int64_t limit_bytes = 1 << 20;
     bool host_accessible = true;
+    bool graphs = false;
   };
   FakeDevice(int index, Options options);
   ~FakeDevice() override;
@@ -36,7 +40,8 @@ class FakeDevice : public Device {
   // Waits until a fence is held up. False after a bounded time.
   bool WaitUntilFenceHeld();
 
-  // The next Launch() of `op` ("copy": CopyFrom) fails with `error`.
+  // The next Launch() of `op` ("copy": CopyFrom, "capture": Capture, "graph": a graph's) fails with
+  // `error`.
   void FailNext(std::string op, absl::Status error);
 
   // Ops launched so far, in order.
@@ -47,12 +52,18 @@ class FakeDevice : public Device {
   bool host_accessible() const override { return options_.host_accessible; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
+  bool has_graphs() const override { return options_.graphs; }
+  absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
+      MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
 
  private:
+  class Graph;
+  struct Recorded;
+
   absl::Status Begin(const std::string& op);
   bool Await(const std::function<bool()>& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -69,6 +80,7 @@ class FakeDevice : public Device {
   std::string failing_op_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> launched_ ABSL_GUARDED_BY(mu_);
+  std::vector<Recorded>* recording_ = nullptr;  // executor thread; null outside of Capture()
 };
 
 // Something that happens once, awaited for a bounded time. Copies are the same event.

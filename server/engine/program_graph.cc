@@ -1,0 +1,323 @@
+#include "tensord/server/engine/program_graph.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+// What a graph saves, and what it costs, in nanoseconds of whichever of host and GPU is busier.
+constexpr int64_t kSavedByLaunch = 1500;
+constexpr int64_t kCostOfLaunch = 3000;
+constexpr int64_t kBytesCopiedInOne = 1 << 10;
+
+// The driver keeps about a kilobyte for each kernel of a graph, in nobody's figures.
+constexpr size_t kMostSteps = 1 << 13;
+// What takes more than that computes for longer than launching takes.
+constexpr int64_t kMostBytes = 64 << 20;
+// When inputs have moved that often all of them are taken to.
+constexpr int kMostMoves = 4;
+// Until memory that somebody else needed is asked for again.
+constexpr int kRunsToWait = 256;
+// Lines on standard error that clients can cause with programs that no graph takes.
+constexpr int kMostComplaints = 16;
+
+bool Launches(const ProgramStep& step) {
+  return !step.recipe->is_alias() && !step.recipe->is_constant();
+}
+
+const void* AddressOf(const TensorRef& tensor) { return tensor->buffer()->data(); }
+
+void Complain(const Device& device, size_t num_steps, const absl::Status& failure) {
+  static std::atomic<int> complaints{0};
+  if (complaints.fetch_add(1) >= kMostComplaints) return;
+  std::cerr << absl::StrCat("tensord: a program of ", num_steps, " steps on ",
+                            device.name().ToString(),
+                            " runs step by step, and not as a graph: ", failure.message(), "\n");
+}
+
+}  // namespace
+
+std::unique_ptr<ProgramGraph> ProgramGraph::Make(const Body& body) {
+  if (!body.slot->device->has_graphs() || body.steps.size() > kMostSteps) return nullptr;
+  std::unique_ptr<ProgramGraph> graph(new ProgramGraph(body));
+  if (!graph->IsWorthIt()) return nullptr;
+  return graph;
+}
+
+ProgramGraph::ProgramGraph(const Body& body) : body_(body), device_(*body.slot->device) {
+  std::vector<bool> read(body.num_inputs, false);
+  roots_.resize(body.specs.size());
+  for (uint32_t value = 0; value < roots_.size(); ++value) roots_[value] = value;
+  constant_.assign(body.specs.size(), false);
+  for (const ProgramStep& step : body.steps) {
+    if (step.recipe->is_alias()) roots_[step.result] = roots_[step.operands[0]];
+    constant_[step.result] = step.recipe->is_constant();
+    if (!Launches(step)) continue;
+    ++num_launches_;
+    for (uint32_t operand : step.operands) {
+      if (roots_[operand] < body.num_inputs) read[roots_[operand]] = true;
+    }
+  }
+  for (uint32_t input = 0; input < body.num_inputs; ++input) {
+    if (read[input]) read_inputs_.push_back(input);
+  }
+  moving_.assign(body.num_inputs, false);
+  last_address_.assign(body.num_inputs, nullptr);
+  device_.spares().Add(this);
+}
+
+ProgramGraph::~ProgramGraph() { device_.spares().Remove(this); }
+
+bool ProgramGraph::IsWorthIt() const {
+  int64_t copies = 0, bytes = 0;
+  const auto copy = [&](uint32_t value) {
+    ++copies;
+    bytes += body_.specs[value].size_bytes();
+  };
+  for (uint32_t input : read_inputs_) {
+    if (moving_[input]) copy(input);
+  }
+  for (uint32_t output : body_.outputs) {
+    const uint32_t root = roots_[output];
+    if (root >= body_.num_inputs && !constant_[root]) copy(root);
+  }
+  return num_launches_ * kSavedByLaunch > (1 + copies) * kCostOfLaunch + bytes / kBytesCopiedInOne;
+}
+
+bool ProgramGraph::GiveUp(const MemoryAccount* account) {
+  std::unique_ptr<Captured> dropped;
+  MutexLock lock(&mu_);
+  if (idle_ == nullptr || idle_->memory.empty()) return false;
+  const auto gains = [account](const BufferRef& memory) {
+    return account == nullptr ||
+           (memory->account() != nullptr && account->SharesLimitWith(*memory->account()));
+  };
+  if (!std::any_of(idle_->memory.begin(), idle_->memory.end(), gains)) return false;
+  given_up_ = true;
+  dropped = std::move(idle_);
+  return true;
+}
+
+absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
+                                             absl::Span<const TensorRef> inputs,
+                                             absl::Span<Buffer* const> values) {
+  if (never_) return BufferRefs();
+  std::unique_ptr<Captured> captured;
+  {
+    MutexLock lock(&mu_);
+    captured = std::move(idle_);
+    if (std::exchange(given_up_, false)) runs_to_wait_ = kRunsToWait;
+  }
+  if (captured != nullptr && (captured->kernels->lost() || !Fits(*captured, inputs))) {
+    captured = nullptr;
+  }
+  if (captured == nullptr) {
+    if (!IsDue(inputs)) return BufferRefs();
+    captured = Capture(account, inputs, values);
+    if (captured == nullptr) return BufferRefs();
+  }
+  absl::StatusOr<BufferRefs> results = Replay(account, captured.get(), inputs);
+  if (results.ok()) {
+    MutexLock lock(&mu_);
+    idle_ = std::move(captured);
+    return results;
+  }
+  // Nobody has seen anything of this run: it is made anew.
+  TakeNoteOf(results.status());
+  if (absl::IsDataLoss(results.status())) return results;
+  return BufferRefs();
+}
+
+bool ProgramGraph::Fits(const Captured& captured, absl::Span<const TensorRef> inputs) {
+  bool fits = true;
+  for (size_t i = 0; i < captured.fixed_inputs.size(); ++i) {
+    const uint32_t input = captured.fixed_inputs[i];
+    if (AddressOf(inputs[input]) == captured.fixed_at[i]) continue;
+    fits = false;
+    moving_[input] = true;
+  }
+  if (!fits && ++moves_ >= kMostMoves) moving_.assign(moving_.size(), true);
+  return fits;
+}
+
+bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
+  // Kernels are loaded anew when the device has come back, too.
+  const int64_t life = device_.health().restarts;
+  const bool first = std::exchange(last_life_, life) != life;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const void* const address = AddressOf(inputs[i]);
+    if (!first && address != last_address_[i]) moving_[i] = true;
+    last_address_[i] = address;
+  }
+  if (first) return false;
+  if (runs_to_wait_ > 0) {
+    --runs_to_wait_;
+    return false;
+  }
+  never_ = !IsWorthIt();
+  return !never_;
+}
+
+void ProgramGraph::TakeNoteOf(const absl::Status& failure) {
+  if (absl::IsResourceExhausted(failure)) {
+    runs_to_wait_ = kRunsToWait;
+  } else if (!absl::IsDataLoss(failure)) {
+    never_ = true;
+    if (!absl::IsOutOfRange(failure)) Complain(device_, body_.steps.size(), failure);
+  }
+}
+
+std::unique_ptr<ProgramGraph::Captured> ProgramGraph::Capture(MemoryAccount& account,
+                                                              absl::Span<const TensorRef> inputs,
+                                                              absl::Span<Buffer* const> kept) {
+  auto captured = std::make_unique<Captured>();
+  captured->values.assign(body_.specs.size(), nullptr);
+  absl::Status status = PlaceInputs(account, inputs, captured.get());
+  if (status.ok()) status = PlaceResults(account, kept, captured.get());
+  if (!status.ok()) {
+    TakeNoteOf(status);
+    return nullptr;
+  }
+  absl::StatusOr<std::unique_ptr<KernelGraph>> kernels =
+      device_.Capture(account, [&] { return LaunchSteps(account, captured.get()); });
+  if (!kernels.ok()) {
+    TakeNoteOf(kernels.status());
+    return nullptr;
+  }
+  captured->kernels = *std::move(kernels);
+  return captured;
+}
+
+absl::Status ProgramGraph::Count(int64_t bytes, Captured* captured) {
+  captured->bytes += bytes;
+  if (captured->bytes <= kMostBytes) return absl::OkStatus();
+  return absl::OutOfRangeError("the values of the program take too much memory for a graph");
+}
+
+absl::StatusOr<Buffer*> ProgramGraph::TakeMemory(MemoryAccount& account, int64_t bytes,
+                                                 Captured* captured) const {
+  TENSORD_RETURN_IF_ERROR(Count(bytes, captured));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef memory, AllocateSpareFor(account, device_, bytes));
+  captured->memory.push_back(std::move(memory));
+  return captured->memory.back().get();
+}
+
+absl::Status ProgramGraph::PlaceInputs(MemoryAccount& account, absl::Span<const TensorRef> inputs,
+                                       Captured* captured) {
+  for (uint32_t input : read_inputs_) {
+    if (moving_[input]) {
+      TENSORD_ASSIGN_OR_RETURN(captured->values[input],
+                               TakeMemory(account, body_.specs[input].size_bytes(), captured));
+      captured->copied_inputs.push_back(input);
+    } else {
+      captured->values[input] = inputs[input]->buffer().get();
+      captured->fixed_inputs.push_back(input);
+      captured->fixed_at.push_back(AddressOf(inputs[input]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffer* const> kept,
+                                        Captured* captured) {
+  absl::flat_hash_map<int64_t, std::vector<Buffer*>> free;  // by size
+  for (const ProgramStep& step : body_.steps) {
+    Buffer*& memory = captured->values[step.result];
+    const int64_t bytes = body_.specs[step.result].size_bytes();
+    if (step.recipe->is_alias()) {
+      memory = captured->values[step.operands[0]];
+    } else if (step.recipe->is_constant()) {
+      TENSORD_RETURN_IF_ERROR(Count(bytes, captured));
+      TENSORD_ASSIGN_OR_RETURN(BufferRef constant, step.recipe->MakeConstant(account));
+      memory = constant.get();
+      captured->constants[step.result] = std::move(constant);
+    } else if (body_.places[step.result] == ValuePlace::kKept) {
+      memory = kept[step.result];
+    } else if (std::vector<Buffer*>& fitting = free[bytes]; !fitting.empty()) {
+      memory = fitting.back();
+      fitting.pop_back();
+    } else {
+      TENSORD_ASSIGN_OR_RETURN(memory, TakeMemory(account, bytes, captured));
+    }
+    // Kernels run in this order, so that memory whose value is read no more may be written again.
+    for (uint32_t value : step.last_uses) {
+      if (!constant_[value]) {
+        free[body_.specs[value].size_bytes()].push_back(captured->values[value]);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* captured) const {
+  for (const ProgramStep& step : body_.steps) {
+    if (!Launches(step)) continue;
+    absl::InlinedVector<const Buffer*, 3> operands;
+    for (uint32_t operand : step.operands) operands.push_back(captured->values[operand]);
+    Buffer* const result = captured->values[step.result];
+    std::vector<BufferRef> casts;
+    TENSORD_RETURN_IF_ERROR(step.chain != nullptr
+                                ? step.chain->Launch(operands, result)
+                                : step.recipe->Launch(account, operands, result, &casts));
+    for (BufferRef& cast : casts) {
+      TENSORD_RETURN_IF_ERROR(Count(cast->size_bytes(), captured));
+      captured->memory.push_back(std::move(cast));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured* captured,
+                                                absl::Span<const TensorRef> inputs) const {
+  TENSORD_ASSIGN_OR_RETURN(BufferRefs outputs, TakeOutputs(account, *captured, inputs));
+  for (uint32_t input : captured->copied_inputs) {
+    TENSORD_RETURN_IF_ERROR(device_.CopyFrom(*captured->values[input], *inputs[input]->buffer(),
+                                             body_.specs[input].size_bytes()));
+  }
+  absl::InlinedVector<const Buffer*, 8> uploaded;
+  for (uint32_t input : captured->fixed_inputs) uploaded.push_back(inputs[input]->buffer().get());
+  if (!std::exchange(captured->launched, true)) {
+    for (const auto& [value, constant] : captured->constants) uploaded.push_back(constant.get());
+  }
+  TENSORD_RETURN_IF_ERROR(captured->kernels->Launch(uploaded));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const uint32_t root = roots_[body_.outputs[i]];
+    const auto same = std::find(outputs.begin(), outputs.begin() + i, outputs[i]);
+    if (root < body_.num_inputs || constant_[root] || same != outputs.begin() + i) continue;
+    TENSORD_RETURN_IF_ERROR(
+        device_.CopyFrom(*outputs[i], *captured->values[root], body_.specs[root].size_bytes()));
+  }
+  return outputs;
+}
+
+absl::StatusOr<BufferRefs> ProgramGraph::TakeOutputs(MemoryAccount& account,
+                                                     const Captured& captured,
+                                                     absl::Span<const TensorRef> inputs) const {
+  BufferRefs outputs;
+  absl::flat_hash_map<uint32_t, BufferRef> made;  // by the value whose memory it is to have
+  for (uint32_t value : body_.outputs) {
+    const uint32_t root = roots_[value];
+    if (root < body_.num_inputs) {
+      outputs.push_back(inputs[root]->buffer());
+    } else if (constant_[root]) {
+      outputs.push_back(captured.constants.at(root));
+    } else {
+      BufferRef& output = made[root];
+      if (output == nullptr) {
+        TENSORD_ASSIGN_OR_RETURN(output,
+                                 AllocateFor(account, device_, body_.specs[root].size_bytes()));
+      }
+      outputs.push_back(output);
+    }
+  }
+  return outputs;
+}
+
+}  // namespace tensord::server
