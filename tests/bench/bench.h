@@ -206,6 +206,7 @@ class Apart {
 void LatencyCases(Bench& bench);
 void OpCases(Bench& bench);
 void TransferCases(Bench& bench);
+void SessionCases(Bench& bench);
 void ComputeCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only
 void PeerCases(Bench& bench);

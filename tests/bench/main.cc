@@ -34,6 +34,7 @@ int Main(int argc, char** argv) {
   OpCases(bench);
   LatencyCases(bench);
   TransferCases(bench);
+  SessionCases(bench);
   ComputeCases(bench);
 #ifdef TENSORD_BENCH_CUDA
   CudaCases(bench);

@@ -1,0 +1,145 @@
+// What being safe costs: encryption and tokens on the fast path; and how soon memory is free again.
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "tensord/common/token_file.h"
+#include "tensord/tests/bench/bench.h"
+#include "tensord/tests/integration/test_certificates.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::bench {
+namespace {
+
+constexpr char kPlain[] = "without";
+constexpr char kToken[] = "a token of the benchmark's own";
+
+// A daemon that encrypts and asks who calls.
+class SecureDaemon {
+ public:
+  SecureDaemon() {
+    const auto pair = authority_.Issue(integration::ServerRequest());
+    ca_ = folder_.Write("ca.pem", authority_.pem());
+    const std::string tokens = folder_.Write(
+        "tokens", *TokenLine("bench", HashToken(kToken), absl::InfiniteFuture()) + "\n");
+    daemon_ = Check(
+        integration::DaemonProcess::Start({"--devices=cpu=1GiB", "--token-file=" + tokens,
+                                           "--tls-cert=" + folder_.Write("cert.pem", pair.cert),
+                                           "--tls-key=" + folder_.Write("key.pem", pair.key)}));
+  }
+  Client Connect() {
+    ConnectOptions options;
+    options.tls.ca_file = ca_;
+    options.token = kToken;
+    options.shared_memory = false;
+    return Check(Client::Connect(daemon_->address(), options));
+  }
+
+ private:
+  const integration::Authority authority_;
+  const integration::TestFolder folder_;
+  std::string ca_;
+  std::unique_ptr<integration::DaemonProcess> daemon_;
+};
+
+void Ops(Bench& bench, SecureDaemon& secure) {
+  const std::string chain = "dependent adds, call by call, TLS and a token";
+  const std::string one = "one op and its result, TLS and a token, p50";
+  if (!bench.WantsAny({chain, one})) return;
+  constexpr int kOps = 100000;
+  const Client plain = bench.Connect({.shared_memory = false});
+  const Client safe = secure.Connect();
+  const Tensor plain_x = Ones(Check(plain.device("cpu:0")), {kSmall});
+  const Tensor safe_x = Ones(Check(safe.device("cpu:0")), {kSmall});
+  Turns chains(bench);
+  chains.JoinOne(kOurs, [&] { return Chain(safe, safe_x, kOps); });
+  chains.JoinOne(kPlain, [&] { return Chain(plain, plain_x, kOps); });
+  chains.Run(11);
+  chains.AddRow({chain, "op/s", kPlain});
+  Turns ones(bench);
+  ones.Join(kOurs, [&] { return OpAndRead(safe_x, 250); });
+  ones.Join(kPlain, [&] { return OpAndRead(plain_x, 250); });
+  ones.Run(11);
+  ones.AddRow({one, "us", kPlain, Better::kLower});
+}
+
+void Transfers(Bench& bench, SecureDaemon& secure) {
+  const std::string up = "upload, 256 MiB, TLS and a token";
+  const std::string down = "download, 256 MiB, TLS and a token";
+  if (!bench.WantsAny({up, down})) return;
+  Transfer safe(secure.Connect(), 256 * kMiB);
+  Transfer plain(bench.Connect({.shared_memory = false}), 256 * kMiB);
+  Turns uploads(bench);
+  uploads.JoinOne(kOurs, [&] { return safe.Upload(); });
+  uploads.JoinOne(kPlain, [&] { return plain.Upload(); });
+  uploads.Run(5);
+  uploads.AddRow({up, "GiB/s", kPlain});
+  Turns downloads(bench);
+  downloads.JoinOne(kOurs, [&] { return safe.Download(); });
+  downloads.JoinOne(kPlain, [&] { return plain.Download(); });
+  downloads.Run(5);
+  downloads.AddRow({down, "GiB/s", kPlain});
+}
+
+// Milliseconds until the device has its memory back, from when somebody leaves.
+double MillisecondsUntilFree(const Client& observer, const std::function<void()>& leave) {
+  const Device device = Check(observer.device("cpu:0"));
+  return 1e3 * SecondsOf([&] {
+           leave();
+           while (Check(observer.memory(device)).used_bytes > 0) {
+             std::this_thread::sleep_for(std::chrono::milliseconds(1));
+           }
+         });
+}
+
+// Ten thousand tensors, 640 MiB in all.
+void Fill(const Client& client, std::vector<Tensor>* tensors) {
+  const Device device = Check(client.device("cpu:0"));
+  for (int i = 0; i < 10000; ++i) tensors->push_back(Ones(device, {16384}));
+  Check(client.Synchronize());
+}
+
+void Reclaim(Bench& bench) {
+  const std::string closed = "memory of a closed session free again";
+  const std::string lost = "memory of a lost client free again, beyond its lease";
+  constexpr double kLimit = 1000;
+  if (!bench.WantsAny({closed, lost})) return;
+  const auto daemon = Check(integration::DaemonProcess::Start({"--devices=cpu=1GiB"}));
+  const auto proxy = Check(proxy::DelayProxy::Start({.target = daemon->address()}));
+  const Client observer = Check(Client::Connect(daemon->address()));
+  const auto add = [&](const std::string& measure, double milliseconds) {
+    bench.Add({measure, "ms", milliseconds, "limit", kLimit, kLimit / std::max(milliseconds, 0.001),
+               1.0});
+  };
+  {
+    std::vector<Tensor> tensors;
+    Client client = Check(Client::Connect(daemon->address()));
+    Fill(client, &tensors);
+    add(closed, MillisecondsUntilFree(observer, [&] { client.Close(); }));
+  }
+  std::vector<Tensor> tensors;
+  const Client client = Check(Client::Connect(
+      proxy->address(), {.lease = absl::Seconds(1), .reconnect_timeout = absl::Milliseconds(1)}));
+  Fill(client, &tensors);
+  const double all = MillisecondsUntilFree(observer, [&] {
+    proxy->SetAccepting(false);
+    proxy->CutAll();
+  });
+  add(lost, all - 1000);
+}
+
+}  // namespace
+
+void SessionCases(Bench& bench) {
+  if (bench.WantsAny({"dependent adds, call by call, TLS and a token",
+                      "one op and its result, TLS and a token, p50",
+                      "upload, 256 MiB, TLS and a token", "download, 256 MiB, TLS and a token"})) {
+    SecureDaemon secure;
+    Ops(bench, secure);
+    Transfers(bench, secure);
+  }
+  Reclaim(bench);
+}
+
+}  // namespace tensord::bench
