@@ -8,18 +8,21 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace tensord::integration {
 
-// The descriptor that the daemon sends for a secret, or -1 where it sends none for a while.
-inline int FetchRegion(const std::string& socket_name, const std::string& secret) {
+// The descriptor that the daemon sends for a secret, or -1 where it sends none for so long.
+inline int FetchRegion(const std::string& socket_name, const std::string& secret,
+                       int64_t wait_milliseconds = 300) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::copy(socket_name.begin(), socket_name.end(), address.sun_path + 1);
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const sa_family_t family = AF_UNIX;
-  const timeval timeout = {.tv_sec = 0, .tv_usec = 300000};
+  const timeval timeout = {.tv_sec = wait_milliseconds / 1000,
+                           .tv_usec = wait_milliseconds % 1000 * 1000};
   EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&family), sizeof(family)), 0);
   EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)), 0);
   EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address),

@@ -107,16 +107,18 @@ class WeightTest : public IdentityFixture {
 
 TEST_F(WeightTest, DevicesAreSharedOutByIt) {
   const int share = BobsShare(70);
-  EXPECT_GE(share, 12);
-  EXPECT_LE(share, 18) << "60 of alice's to 15 of bob's";
+  // 60 of alice's to 15 of bob's, as far as all take the same time; 60 were it not for weights.
+  EXPECT_GE(share, 6);
+  EXPECT_LE(share, 30);
 }
 
 TEST_F(WeightTest, AChangeHoldsAtOnce) {
   WriteTokens(1);
   ASSERT_TRUE(Says("read anew"));
   const int share = BobsShare(40);
-  EXPECT_GE(share, 27);
-  EXPECT_LE(share, 33) << "30 of alice's to 30 of bob's";
+  // 30 of alice's to 30 of bob's; 7 by her weight of before.
+  EXPECT_GE(share, 16);
+  EXPECT_LE(share, 56);
 }
 
 }  // namespace
