@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/client/creation.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::nn {
@@ -32,7 +33,7 @@ std::vector<NamedParameter> Collect(const Module* module) {
 }
 
 absl::Status WithName(const std::string& name, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat("parameter ", name, ": ", status.message()));
+  return WithPrefix(status, absl::StrCat("parameter ", name, ": "));
 }
 
 int64_t NewSeed() {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/safetensors_header.h"
 #include "tensord/client/safetensors.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord {
@@ -79,8 +80,7 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<Tensors::const_pointer>
       return absl::InvalidArgumentError("no tensor may be named \"__metadata__\"");
     }
     if (!tensor.ok()) {
-      return absl::Status(tensor.status().code(),
-                          absl::StrCat("tensor \"", name, "\": ", tensor.status().message()));
+      return WithPrefix(tensor.status(), absl::StrCat("tensor \"", name, "\": "));
     }
     const absl::Span<const int64_t> dims = tensor.shape().dims();
     const std::vector<int64_t> shape(dims.begin(), dims.end());

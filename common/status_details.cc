@@ -115,21 +115,26 @@ absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
   return status;
 }
 
+absl::Status WithRetryInfo(absl::Status status, int64_t seconds) {
+  std::string delay, retry;
+  AppendNumber(kSeconds, static_cast<uint64_t>(seconds), &delay);
+  AppendBytes(kRetryDelay, delay, &retry);
+  status.SetPayload(kRetryInfoUrl, absl::Cord(retry));
+  return status;
+}
+
 absl::Status ToStatus(const LimitReached& reached) {
   const std::string message =
       absl::StrCat(reached.message, " (--", reached.limit, "=", reached.value, ")");
   absl::Status status = WithErrorInfo(
       absl::ResourceExhaustedError(message), reached.reason,
       {{"limit", std::string(reached.limit)}, {"value", absl::StrCat(reached.value)}});
-  std::string violation, failure, delay, retry;
+  std::string violation, failure;
   AppendBytes(kSubject, reached.subject, &violation);
   AppendBytes(kDescription, message, &violation);
   AppendBytes(kViolations, violation, &failure);
   status.SetPayload(kQuotaFailureUrl, absl::Cord(failure));
-  AppendNumber(kSeconds, static_cast<uint64_t>(reached.retry_seconds), &delay);
-  AppendBytes(kRetryDelay, delay, &retry);
-  status.SetPayload(kRetryInfoUrl, absl::Cord(retry));
-  return status;
+  return WithRetryInfo(std::move(status), reached.retry_seconds);
 }
 
 std::string ErrorReason(const absl::Status& status) {

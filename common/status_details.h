@@ -24,6 +24,9 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
                            const ErrorMetadata& metadata = {});
 
+// `status` with a RetryInfo: when it may be worth another try.
+absl::Status WithRetryInfo(absl::Status status, int64_t seconds);
+
 // A limit that is reached. RESOURCE_EXHAUSTED with all three.
 struct LimitReached {
   absl::string_view reason;   // "SESSION_BYTES_EXCEEDED"

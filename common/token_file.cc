@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxTokens = 1 << 16;
 constexpr char kHashPrefix[] = "sha256:";
 constexpr char kExpiresPrefix[] = "expires=";
+constexpr char kWeightPrefix[] = "weight=";
 // So that tools that look for secrets in what is published know one.
 constexpr char kTokenPrefix[] = "tensord_";
 
@@ -36,6 +38,11 @@ bool IsName(absl::string_view name) {
     }
   }
   return true;
+}
+
+absl::Status NotAWeight() {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a weight is a whole number from 1 to ", kMaxWeight));
 }
 
 absl::StatusOr<TokenHash> ParseHash(absl::string_view text) {
@@ -67,17 +74,19 @@ TokenHash HashToken(absl::string_view token) {
 }
 
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
-                                      absl::Time expires) {
+                                      absl::Time expires, int weight) {
   if (!IsName(name)) {
     return absl::InvalidArgumentError(absl::StrCat("a name has 1 to ", kMaxNameBytes,
                                                    " characters: letters, digits and \"._@+-\""));
   }
+  if (weight < 1 || weight > kMaxWeight) return NotAWeight();
   const absl::string_view bytes(reinterpret_cast<const char*>(hash.data()), hash.size());
   std::string line = absl::StrCat(name, " ", kHashPrefix, absl::BytesToHexString(bytes));
   if (expires != absl::InfiniteFuture()) {
     absl::StrAppend(&line, " ", kExpiresPrefix,
                     absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", expires, absl::UTCTimeZone()));
   }
+  if (weight != 1) absl::StrAppend(&line, " ", kWeightPrefix, weight);
   return line;
 }
 
@@ -94,20 +103,34 @@ absl::StatusOr<absl::Time> ParseTokenEnd(absl::string_view text) {
       "an end is a time such as 2027-01-31T00:00:00Z, or seconds since 1970");
 }
 
+absl::StatusOr<int> ParseWeight(absl::string_view text) {
+  int weight = 0;
+  const bool digits = !text.empty() && absl::ascii_isdigit(text[0]);  // SimpleAtoi takes more
+  if (digits && absl::SimpleAtoi(text, &weight) && weight >= 1 && weight <= kMaxWeight) {
+    return weight;
+  }
+  return NotAWeight();
+}
+
 absl::StatusOr<TokenFile> TokenFile::Parse(absl::string_view text) {
   TokenFile file;
+  Weights weights;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
-    const absl::Status added = file.AddLine(line);
+    const absl::Status added = file.AddLine(line, &weights);
     if (!added.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", added.message()));
     }
   }
+  for (auto& [hash, token] : file.tokens_) {
+    const auto weight = weights.find(token.name);
+    if (weight != weights.end()) token.weight = weight->second;
+  }
   return file;
 }
 
-absl::Status TokenFile::AddLine(absl::string_view line) {
+absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.empty()) return absl::OkStatus();
@@ -118,14 +141,23 @@ absl::Status TokenFile::AddLine(absl::string_view line) {
   if (words.size() < 2) return absl::InvalidArgumentError("a name without a hash");
   TENSORD_ASSIGN_OR_RETURN(const TokenHash hash, ParseHash(words[1]));
   Token token{.name = std::string(words[0])};
-  if (words.size() > 2) {
-    absl::string_view end = words[2];
-    if (!absl::ConsumePrefix(&end, kExpiresPrefix)) {
-      return absl::InvalidArgumentError("the third word, if any, must be expires=TIME");
+  std::optional<absl::Time> expires;
+  std::optional<int> weight;
+  for (size_t i = 2; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    if (!expires.has_value() && absl::ConsumePrefix(&word, kExpiresPrefix)) {
+      TENSORD_ASSIGN_OR_RETURN(expires, ParseTokenEnd(word));
+    } else if (!weight.has_value() && absl::ConsumePrefix(&word, kWeightPrefix)) {
+      TENSORD_ASSIGN_OR_RETURN(weight, ParseWeight(word));
+    } else {
+      return absl::InvalidArgumentError(
+          "after the hash there may be expires=TIME and weight=N, each once, and nothing else");
     }
-    TENSORD_ASSIGN_OR_RETURN(token.expires, ParseTokenEnd(end));
   }
-  if (words.size() > 3) return absl::InvalidArgumentError("more than three words");
+  token.expires = expires.value_or(token.expires);
+  if (weight.has_value() && weights->emplace(token.name, *weight).first->second != *weight) {
+    return absl::InvalidArgumentError("a line before gives the same name another weight");
+  }
   if (!tokens_.emplace(hash, std::move(token)).second) {
     return absl::InvalidArgumentError("the token is there already, on a line before");
   }

@@ -54,9 +54,10 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
 
 void AddIdentity(CLI::App& app, GateOptions* gate) {
   const std::string group = "Who may call";
-  app.add_option("--token-file", gate->token_file,
-                 "File of hashed bearer tokens, a line each: NAME sha256:HEX [expires=TIME]; "
-                 "\"tensorctl token NAME\" makes one. Read anew when it changes")
+  app.add_option(
+         "--token-file", gate->token_file,
+         "File of hashed bearer tokens, a line each: NAME sha256:HEX [expires=TIME] [weight=N]; "
+         "\"tensorctl token NAME\" makes one. Read anew when it changes")
       ->group(group);
   app.add_option(
          "--tls-cert", gate->tls.cert_file,

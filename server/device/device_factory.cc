@@ -75,12 +75,19 @@ absl::StatusOr<int64_t> TotalMemory(const DeviceRequest& request) {
 // A request's own limit, or its share of the physical device's memory.
 absl::StatusOr<int64_t> LimitOf(const DeviceRequest& request,
                                 const std::vector<DeviceRequest>& requests) {
+  TENSORD_ASSIGN_OR_RETURN(const int64_t total, TotalMemory(request));
+  if (request.limit_bytes > total) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a device's limit of ", request.limit_bytes, " bytes is more than there is: the ",
+        request.kind == DeviceKind::kCuda ? absl::StrCat("GPU ", request.physical_index, " has ")
+                                          : "machine, or its control group, has ",
+        total, " bytes; say less, or leave the limit out for all of it"));
+  }
   if (request.limit_bytes > 0) return request.limit_bytes;
   const auto sharing =
       std::count_if(requests.begin(), requests.end(), [&](const DeviceRequest& other) {
         return SamePhysical(other, request) && other.limit_bytes == 0;
       });
-  TENSORD_ASSIGN_OR_RETURN(const int64_t total, TotalMemory(request));
   return std::max<int64_t>(1, total / sharing);
 }
 

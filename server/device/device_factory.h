@@ -28,8 +28,10 @@ absl::StatusOr<std::vector<DeviceRequest>> ParseDevices(absl::string_view text);
 // Logical devices in the order asked for, numbered per kind: "cpu,cpu" gives cpu:0 and cpu:1.
 // An empty list gives every GPU there is and one CPU device. `cpu_threads` are shared out among the
 // CPU devices, at least one each; 0 means as many as the host has.
-// UNAVAILABLE with the driver's reason where a cuda device was asked for and can't be had. Faulty
-// devices are added to `faults`, which outlives them; FAILED_PRECONDITION where it is null.
+// INVALID_ARGUMENT for a limit past the physical device's memory, which would never refuse anything
+// before the system does. UNAVAILABLE with the driver's reason where a cuda device was asked for
+// and can't be had. Faulty devices are added to `faults`, which outlives them; FAILED_PRECONDITION
+// where it is null.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
     const std::vector<DeviceRequest>& requests, int cpu_threads, FaultPlans* faults = nullptr);
 

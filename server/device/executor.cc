@@ -1,22 +1,53 @@
 #include "tensord/server/device/executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace tensord::server {
 
+// All of it is guarded by the executor's mu_. A lane holds its owner and its queue, an owner the
+// queues that wait, and nobody a lane.
+struct Executor::Queue {
+  std::deque<Task> tasks;
+  bool waiting = false;  // among its owner's, or having its turn
+};
+
+// Start-time fair queueing: the time that an owner takes moves it on, the slower the more it
+// weighs, and who is the least far has the next turn. Who comes back begins where the others are.
+struct Executor::Owner {
+  Weight weight;  // null: takes no time
+  uint64_t position = 0;
+  uint64_t arrival = 0;                       // of two that are as far the first
+  std::deque<std::shared_ptr<Queue>> queues;  // with tasks, in turn order
+  bool ready = false;                         // the executor's ready_ holds it, or it has its turn
+};
+
 class Executor::Lane {
  public:
-  std::deque<Task> tasks;  // guarded by the executor's mu_
-  bool queued = false;     // whether the executor's ready_ holds this lane
+  const std::shared_ptr<Owner> owner;
+  const std::shared_ptr<Queue> queue = std::make_shared<Queue>();
 };
 
 namespace {
-// Tasks that a lane runs in one turn: enough to make the lock cheap, few enough to be fair.
-constexpr int kTasksPerTurn = 16;
+
+// No further task of a turn begins after that.
+constexpr int64_t kTurnNanoseconds = 200'000;
+// How far a nanosecond moves an owner of weight 1: enough to part weights, and little enough for
+// nine years.
+constexpr uint64_t kSteps = 64;
+
 }  // namespace
 
-Executor::Executor(Device* device) : device_(device), thread_([this] { Run(); }) {}
+int64_t Executor::SteadyNanoseconds() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Executor::Executor(Device* device, Clock clock)
+    : device_(device),
+      clock_(std::move(clock)),
+      own_(std::make_shared<Owner>()),
+      thread_([this] { Run(); }) {}
 
 Executor::~Executor() {
   {
@@ -27,18 +58,59 @@ Executor::~Executor() {
   thread_.join();
 }
 
-std::shared_ptr<Executor::Lane> Executor::NewLane() { return std::make_shared<Lane>(); }
+std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner) {
+  if (owner == nullptr) return std::make_shared<Lane>(Lane{own_});
+  MutexLock lock(&mu_);
+  const void* const key = owner.get();  // nobody else's while the owner holds it
+  std::shared_ptr<Owner> known = owners_[key].lock();
+  if (known == nullptr) {
+    absl::erase_if(owners_, [](const auto& entry) { return entry.second.expired(); });
+    known = std::make_shared<Owner>();
+    known->weight = std::move(owner);
+    owners_[key] = known;
+  }
+  return std::make_shared<Lane>(Lane{std::move(known)});
+}
+
+namespace {
+
+// For a heap whose top is the least far.
+constexpr auto kComesAfter = [](const auto& a, const auto& b) {
+  return a->position != b->position ? a->position > b->position : a->arrival > b->arrival;
+};
+
+}  // namespace
+
+void Executor::AddReadyLocked(std::shared_ptr<Owner> owner) {
+  owner->arrival = ++arrivals_;
+  ready_.push_back(std::move(owner));
+  std::push_heap(ready_.begin(), ready_.end(), kComesAfter);
+}
+
+std::shared_ptr<Executor::Owner> Executor::TakeReadyLocked() {
+  std::pop_heap(ready_.begin(), ready_.end(), kComesAfter);
+  std::shared_ptr<Owner> owner = std::move(ready_.back());
+  ready_.pop_back();
+  now_ = owner->position;
+  return owner;
+}
 
 void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
   bool wake = false;
   {
     MutexLock lock(&mu_);
-    lane->tasks.push_back(std::move(task));
-    if (!lane->queued) {
-      lane->queued = true;
-      wake = ready_.empty();
+    Owner& owner = *lane->owner;
+    lane->queue->tasks.push_back(std::move(task));
+    if (!lane->queue->waiting) {
+      lane->queue->waiting = true;
+      owner.queues.push_back(lane->queue);
       contended_.store(true, std::memory_order_relaxed);
-      ready_.push_back(lane);
+      if (!owner.ready) {
+        owner.ready = true;
+        owner.position = std::max(owner.position, now_);
+        wake = ready_.empty();
+        AddReadyLocked(lane->owner);
+      }
     }
   }
   if (wake) wake_.Signal();
@@ -110,35 +182,58 @@ bool Executor::Drain() {
   return had_work;
 }
 
+int64_t Executor::RunTurn(Tasks* turn) {
+  const int64_t began = clock_();
+  int64_t took = 0;
+  size_t done = 0;
+  do {
+    (*turn)[done]();
+    (*turn)[done] = nullptr;  // what the task held goes before the next one runs
+    took = clock_() - began;
+  } while (++done < turn->size() && took < kTurnNanoseconds);
+  turn->erase(turn->begin(), turn->begin() + done);
+  return took;
+}
+
+void Executor::EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
+                             int64_t nanoseconds) {
+  if (owner->weight != nullptr) {
+    const int weight = std::max(1, owner->weight->load(std::memory_order_relaxed));
+    owner->position += kSteps * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
+    furthest_ = std::max(furthest_, owner->position);
+  }
+  queue->waiting = !queue->tasks.empty();
+  if (queue->waiting) owner->queues.push_back(std::move(queue));
+  owner->ready = !owner->queues.empty();
+  if (owner->ready) AddReadyLocked(std::move(owner));
+  // Nobody waits: all have had what they wanted, and begin anew together.
+  if (ready_.empty()) now_ = furthest_;
+}
+
 void Executor::Run() {
   device_->BindThread();
-  absl::InlinedVector<Task, kTasksPerTurn> turn;
+  Tasks turn;
   while (true) {
-    std::shared_ptr<Lane> lane;
+    std::shared_ptr<Owner> owner;
+    std::shared_ptr<Queue> queue;
     {
       MutexLock lock(&mu_);
       while (entered_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (ready_.empty()) return;
       running_ = true;
-      lane = std::move(ready_.front());
-      ready_.pop_front();
-      while (!lane->tasks.empty() && turn.size() < kTasksPerTurn) {
-        turn.push_back(std::move(lane->tasks.front()));
-        lane->tasks.pop_front();
+      owner = TakeReadyLocked();
+      queue = std::move(owner->queues.front());
+      owner->queues.pop_front();
+      while (!queue->tasks.empty() && turn.size() < kTasksPerTurn) {
+        turn.push_back(std::move(queue->tasks.front()));
+        queue->tasks.pop_front();
       }
     }
-    for (Task& task : turn) {
-      task();
-      task = nullptr;  // what the task held goes before the next one runs
-    }
-    turn.clear();
+    const int64_t took = RunTurn(&turn);
     MutexLock lock(&mu_);
     running_ = false;
-    if (lane->tasks.empty()) {
-      lane->queued = false;
-    } else {
-      ready_.push_back(std::move(lane));
-    }
+    for (; !turn.empty(); turn.pop_back()) queue->tasks.push_front(std::move(turn.back()));
+    EndTurnLocked(std::move(owner), std::move(queue), took);
     if (ready_.empty()) idle_.SignalAll();
   }
 }

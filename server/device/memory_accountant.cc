@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 
 namespace tensord::server {
 
@@ -10,10 +11,10 @@ absl::Status MemoryAccountant::Reserve(int64_t bytes) {
   int64_t used = used_bytes_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_bytes_ - used) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          device_.ToString(), " is out of memory: asked for ", bytes, " bytes, ",
-          std::max<int64_t>(0, limit_bytes_ - used), " bytes are free of its limit of ",
-          limit_bytes_, " bytes; delete tensors there, or copy to another device"));
+      const int64_t free_bytes = std::max<int64_t>(0, limit_bytes_ - used);
+      return Refuse(bytes, free_bytes,
+                    absl::StrCat(free_bytes, " bytes are free of its limit of ", limit_bytes_,
+                                 " bytes; delete tensors there, or copy to another device"));
     }
   } while (!used_bytes_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   int64_t peak = peak_bytes_.load(std::memory_order_relaxed);
@@ -29,10 +30,24 @@ void MemoryAccountant::Release(int64_t bytes) {
 
 absl::Status MemoryAccountant::PhysicallyExhausted(int64_t bytes,
                                                    int64_t physically_free_bytes) const {
-  return absl::ResourceExhaustedError(
-      absl::StrCat(device_.ToString(), " is out of memory: asked for ", bytes, " bytes, ",
-                   physically_free_bytes, " bytes are free on the physical device (its limit is ",
+  return Refuse(
+      bytes, physically_free_bytes,
+      absl::StrCat(physically_free_bytes, " bytes are free on the physical device (its limit is ",
                    limit_bytes_, " bytes); something else uses the rest"));
+}
+
+absl::Status MemoryAccountant::Refuse(int64_t bytes, int64_t free_bytes,
+                                      const std::string& message) const {
+  absl::Status status = WithErrorInfo(
+      absl::ResourceExhaustedError(absl::StrCat(device_.ToString(), " is out of memory: asked for ",
+                                                bytes, " bytes, ", message)),
+      "DEVICE_OUT_OF_MEMORY",
+      {{"device", device_.ToString()},
+       {"requested_bytes", absl::StrCat(bytes)},
+       {"free_bytes", absl::StrCat(free_bytes)},
+       {"limit_bytes", absl::StrCat(limit_bytes_)}});
+  if (bytes > std::min(limit_bytes_, total_bytes_)) return status;  // never will
+  return WithRetryInfo(std::move(status), 1);
 }
 
 MemoryStats MemoryAccountant::Snapshot() const {

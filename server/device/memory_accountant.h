@@ -1,9 +1,12 @@
 // Counts a device's bytes against its limit. Shared by all backends so that the figures and the
-// words of a refusal are the same everywhere.
+// words of a refusal are the same everywhere, for people and for programs: an ErrorInfo of reason
+// DEVICE_OUT_OF_MEMORY with device, requested_bytes, free_bytes and limit_bytes, and a RetryInfo
+// where the device had room if others held less.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "tensord/common/device_name.h"
@@ -27,6 +30,8 @@ class MemoryAccountant {
   MemoryStats Snapshot() const;
 
  private:
+  absl::Status Refuse(int64_t bytes, int64_t free_bytes, const std::string& message) const;
+
   const DeviceName device_;
   const int64_t total_bytes_;
   const int64_t limit_bytes_;

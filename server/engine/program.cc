@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/op_schema.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::server {
@@ -36,8 +37,7 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
   for (const ProgramSpec::Step& step : spec.steps) {
     const absl::Status added = program->AddStep(step, recipes);
     if (!added.ok()) {
-      return absl::Status(added.code(), absl::StrCat("op ", program->steps_.size(),
-                                                     " of a program: ", added.message()));
+      return WithPrefix(added, absl::StrCat("op ", program->steps_.size(), " of a program: "));
     }
   }
   TENSORD_RETURN_IF_ERROR(program->CheckOutputs(spec.outputs));

@@ -240,6 +240,7 @@ absl::StatusOr<Admission::Pass> Gate::ByToken(const TokenFile& tokens, absl::str
   }
   pass.expires = known->expires;
   pass.principal = principals_.Get(Principal::Kind::kToken, known->name);
+  pass.principal->SetWeight(known->weight);
   return pass;
 }
 
@@ -332,9 +333,11 @@ void Gate::TakeOver(Files files) {
   MutexLock lock(&mu_);
   files_ = taken;
   for (Admission* admission : inside_) {
-    const absl::StatusOr<absl::Time> expires = Judge(*taken, admission->pass_);
+    const Admission::Pass& pass = admission->pass_;
+    const absl::StatusOr<absl::Time> expires = Judge(*taken, pass);
     if (expires.ok()) {
       admission->pass_.expires = *expires;
+      if (pass.by_token) pass.principal->SetWeight(taken->tokens->Find(pass.token)->weight);
     } else {
       TellLocked(admission, expires.status());
     }

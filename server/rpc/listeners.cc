@@ -45,7 +45,7 @@ constexpr int kTrustedBuffer = 8 << 20;
 // Calls in vain, or taken back, and how many are forgiven a second.
 constexpr double kMostStrikes = 100;
 constexpr double kForgivenEachSecond = 20;
-// How often connections are looked at while there are strangers among them, and while there aren't.
+// How often strangers are looked at, and everybody.
 constexpr int kWatchIntervalMs = 5;
 constexpr int kIdleIntervalMs = 500;
 // Descriptors for everything but connections.
@@ -252,6 +252,7 @@ void Listeners::Run() {
   for (const Listener& listener : listeners_) ready.push_back({listener.fd, POLLIN, 0});
   bool strangers = false;
   bool full = false;
+  Clock::time_point looked;
   while (true) {
     // Where there are no descriptors, those who wait to be accepted wait on.
     const size_t watched = full ? 1 : ready.size();
@@ -264,7 +265,12 @@ void Listeners::Run() {
       }
       full |= errno == EMFILE || errno == ENFILE;
     }
-    strangers = Inspect();
+    // Of the others the descriptor alone is to be given back, which is only urgent where there are
+    // few.
+    const bool all = full || std::exchange(few_descriptors_, false) ||
+                     Clock::now() - looked >= std::chrono::milliseconds(kIdleIntervalMs);
+    if (all) looked = Clock::now();
+    strangers = Inspect(all);
   }
 }
 
@@ -280,6 +286,7 @@ bool Listeners::Accept(const Listener& listener) {
   // Descriptors are given out from the lowest on: a high one says that there are few left.
   if (static_cast<int64_t>(fd) + 2 >= static_cast<int64_t>(limit.rlim_cur) - kReservedDescriptors) {
     close(fd);
+    few_descriptors_ = true;
     return true;
   }
   if (!listener.is_unix) {
@@ -305,13 +312,17 @@ bool Listeners::Accept(const Listener& listener) {
   return true;
 }
 
-bool Listeners::Inspect() {
+bool Listeners::Inspect(bool all) {
   const auto now = Clock::now();
   int64_t strangers_bytes = 0;
   std::vector<Connection*> strangers;
   MutexLock lock(&mu_);
   for (auto it = connections_.begin(); it != connections_.end();) {
     Connection& connection = it->second;
+    if (connection.welcome && !all) {
+      ++it;
+      continue;
+    }
     tcp_info info = {};
     socklen_t size = sizeof(info);
     const bool known = getsockopt(connection.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;

@@ -98,14 +98,15 @@ class Listeners {
   void Run();
   // False where there was none to accept, or none can be for now.
   bool Accept(const Listener& listener);
-  // Looks at all connections; whether some among them must be looked at again soon.
-  bool Inspect();
+  // Looks at strangers, or at all connections, and forgets those that have ended. Whether there are
+  // strangers, who must be looked at again soon.
+  bool Inspect(bool all);
   static void SendAway(const Connection& connection);
 
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
   int wake_fd_ = -1;
-  int most_descriptor_ = 0;  // of a connection
+  bool few_descriptors_ = false;  // the thread's: a connection was closed for want of them
   std::thread thread_;
 
   Mutex mu_;

@@ -3,8 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "tensord/server/rpc/bulk_service.h"
-#include "tensord/server/rpc/cancellable_wait.h"
+#include "tensord/server/rpc/bulk_call.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -18,10 +17,9 @@ constexpr int64_t kChunkBytes = 512 << 10;
 
 // One chunk is on its way while the next is read from the device: no more than two are held, and
 // none where the host can reach the tensor's memory.
-class ReadCall final : public QueuedCall {
+class ReadCall final : public BulkCall {
  public:
-  ReadCall(BulkContext* bulk, CallQueue* queue)
-      : QueuedCall(queue), bulk_(bulk), writer_(&context()) {
+  ReadCall(BulkContext* bulk, CallQueue* queue) : BulkCall(bulk, queue), writer_(&context()) {
     bulk_->rpc->RequestRead(&context(), &request_bytes_, &writer_, queue->get(), queue->arrivals(),
                             Begin(kCalled));
   }
@@ -40,37 +38,17 @@ class ReadCall final : public QueuedCall {
       case kCalled:
         return AwaitTensor();
       case kWoken:
-        busy_ = false;
-        if (finished_) return;
-        if (!refused_.ok()) return Fail(ToGrpc(refused_));
-        if (!outcome_.ok()) return Fail(ToGrpc(outcome_));
+        if (!GoesOn()) return;
         return begun_ ? GoOn() : BeginRange();
       case kWritten:
         writing_ = false;
-        if (!ok) {
-          return Fail(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
-        }
-        return GoOn();
+        return ok ? GoOn() : Fail(ClientGone());
       case kDone:
-        if (context().IsCancelled() && wait_.Cancel()) {
-          Abandon(kWoken);
-          Fail(grpc::Status::CANCELLED);
-        }
+        if (CancelledWait()) Fail(ClientGone());
         return;
       default:
         return;
     }
-  }
-
-  void Refuse(const absl::Status& status) override {
-    if (finished_) return;
-    if (busy_ && !wait_.Cancel()) {
-      refused_ = status;  // kWoken is on its way
-      return;
-    }
-    if (busy_) Abandon(kWoken);
-    busy_ = false;
-    Fail(ToGrpc(status));
   }
 
   // False where the server is shutting down.
@@ -83,34 +61,31 @@ class ReadCall final : public QueuedCall {
   }
 
   void AwaitTensor() {
-    if (!Enter()) {
-      return Fail(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down"));
-    }
+    if (!Enter()) return Fail(absl::UnavailableError("the server is shutting down"));
     v1::ReadRequest request;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request);
-    if (!decoded.ok()) return Fail(ToGrpc(decoded));
+    if (!decoded.ok()) return Fail(decoded);
     absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(principal(), request.session());
-    if (!use.ok()) return Fail(ToGrpc(use.status()));
+    if (!use.ok()) return Fail(use.status());
     Trust();
     session_ = *std::move(use);
     offset_ = request.offset();
     limit_ = request.limit_bytes();
-    if (!wait_.Begin()) return Fail(grpc::Status::CANCELLED);
-    busy_ = true;
-    Begin(kWoken);
-    WaitUntilReadable(bulk_->service->engine, session_.ref(), request.after_command(),
-                      request.handle(),
-                      [this, wait = wait_](const absl::StatusOr<TensorRef>& tensor) {
-                        if (!wait.End()) return;  // this call may be gone
-                        outcome_ = tensor.status();
-                        if (tensor.ok()) tensor_ = *tensor;
-                        Wake();
-                      });
+    const absl::Status begun = Wait([&](const CancellableWait& wait) {
+      WaitUntilReadable(bulk_->service->engine, session_.ref(), request.after_command(),
+                        request.handle(), [this, wait](const absl::StatusOr<TensorRef>& tensor) {
+                          if (!wait.End()) return;  // this call may be gone
+                          outcome_ = tensor.status();
+                          if (tensor.ok()) tensor_ = *tensor;
+                          Wake();
+                        });
+    });
+    if (!begun.ok()) Fail(begun);
   }
 
   void BeginRange() {
     const absl::StatusOr<int64_t> end = ReadEnd(*tensor_, offset_, limit_);
-    if (!end.ok()) return Fail(ToGrpc(end.status()));
+    if (!end.ok()) return Fail(end.status());
     end_ = *end;
     begun_ = true;
     GoOn();
@@ -119,7 +94,7 @@ class ReadCall final : public QueuedCall {
   // Sends the chunk that is there and sees to the next.
   void GoOn() {
     if (finished_) return;
-    if (!tensor_->status().ok()) return Fail(ToGrpc(tensor_->status()));
+    if (!tensor_->status().ok()) return Fail(tensor_->status());
     if (!busy_ && !chunk_.has_value()) Prepare();
     if (writing_ || busy_ || !chunk_.has_value()) return;
     v1::TensorSpec spec;
@@ -147,32 +122,26 @@ class ReadCall final : public QueuedCall {
     } else if (tensor_->device().host_accessible()) {
       chunk_ = bulk_->lent.Lend(tensor_->buffer(), offset_, bytes);
     } else {
-      busy_ = true;
-      Begin(kWoken);
-      bulk_->service->workers->Post([this, bytes] {
+      RunByWorker([this, bytes] {
         grpc::Slice staging(bytes);
-        outcome_ = tensor_->device().Read(*tensor_->buffer(), offset_,
-                                          const_cast<uint8_t*>(staging.begin()), bytes);
+        const absl::Status read = tensor_->device().Read(
+            *tensor_->buffer(), offset_, const_cast<uint8_t*>(staging.begin()), bytes);
         chunk_ = std::move(staging);
-        Wake();
+        return read;
       });
     }
   }
 
-  void Fail(const grpc::Status& status) {
+  void Fail(const absl::Status& status) override {
     if (finished_) return;
     finished_ = true;
-    writer_.Finish(status, Begin(kFinished));
+    writer_.Finish(ToGrpc(status), Begin(kFinished));
   }
 
-  BulkContext* const bulk_;
   grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_;
   grpc::ByteBuffer request_bytes_;
   SessionUse session_;
-  CancellableWait wait_;  // for the tensor; later a broken stream ends the call
   TensorRef tensor_;
-  absl::Status outcome_;              // of what the call was busy with
-  absl::Status refused_;              // meanwhile
   std::optional<grpc::Slice> chunk_;  // what goes out next
   int64_t offset_ = 0;                // of that
   int64_t limit_ = 0;
@@ -180,9 +149,7 @@ class ReadCall final : public QueuedCall {
   bool counted_ = false;
   bool begun_ = false;
   bool first_ = true;
-  bool busy_ = false;  // waits for kWoken
   bool writing_ = false;
-  bool finished_ = false;
 };
 
 }  // namespace

@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/common/stream_copy.h"
-#include "tensord/server/rpc/bulk_service.h"
-#include "tensord/server/rpc/cancellable_wait.h"
+#include "tensord/server/rpc/bulk_call.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/shared_rings.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -22,10 +21,9 @@ namespace {
 using Request = v1::SharedMemoryRequest;
 using Response = v1::SharedMemoryResponse;
 
-class SharedCall final : public QueuedCall {
+class SharedCall final : public BulkCall {
  public:
-  SharedCall(BulkContext* bulk, CallQueue* queue)
-      : QueuedCall(queue), bulk_(bulk), rpc_(&context()) {
+  SharedCall(BulkContext* bulk, CallQueue* queue) : BulkCall(bulk, queue), rpc_(&context()) {
     bulk_->rpc->RequestSharedMemory(&context(), &rpc_, queue->get(), queue->arrivals(),
                                     Begin(kCalled));
   }
@@ -47,36 +45,18 @@ class SharedCall final : public QueuedCall {
         writing_ = false;
         if (ok) return Send();
         // What is under way finds out by itself.
-        if (!busy_) Finish(absl::CancelledError("the client has gone"));
+        if (!busy_) Finish(ClientGone());
         return;
       case kWoken:
-        busy_ = false;
-        if (finished_) return;
-        if (!refused_.ok()) return Finish(refused_);
-        if (!outcome_.ok()) return Finish(outcome_);
+        if (!GoesOn()) return;
         if (after_wait_) outcome_ = std::exchange(after_wait_, nullptr)();
         return outcome_.ok() ? GoOn() : Finish(outcome_);
       case kDone:
-        if (context().IsCancelled() && wait_.Cancel()) {
-          Abandon(kWoken);
-          busy_ = false;
-          Finish(absl::CancelledError("the client has gone"));
-        }
+        if (CancelledWait()) Finish(ClientGone());
         return;
       default:
         return;
     }
-  }
-
-  void Refuse(const absl::Status& status) override {
-    if (finished_) return;
-    if (busy_ && !wait_.Cancel()) {
-      refused_ = status;  // kWoken is on its way
-      return;
-    }
-    if (busy_) Abandon(kWoken);
-    busy_ = false;
-    Finish(status);
   }
 
   void StartRead() { rpc_.Read(&incoming_, Begin(kRead)); }
@@ -88,7 +68,7 @@ class SharedCall final : public QueuedCall {
     if (all_read_) {
       // The client has done with the ring, or has gone.
       const bool idle = state_ == State::kIdle;
-      return Finish(idle ? absl::OkStatus() : absl::CancelledError("the client has gone"));
+      return Finish(idle ? absl::OkStatus() : ClientGone());
     }
     const Request request = std::move(incoming_);
     incoming_.Clear();
@@ -148,7 +128,7 @@ class SharedCall final : public QueuedCall {
       TENSORD_RETURN_IF_ERROR(upload_->Begin(spec, [this] { context().TryCancel(); }));
       return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
     };
-    return Wait([&](auto woken) {
+    return AwaitTensor([&](auto woken) {
       const absl::Status status = upload_->Await(
           principal(), spec, [woken](const absl::Status& received) { woken(received, nullptr); });
       if (!status.ok()) woken(status, nullptr);
@@ -166,7 +146,7 @@ class SharedCall final : public QueuedCall {
       TENSORD_ASSIGN_OR_RETURN(end_, ReadEnd(*tensor_, offset_, limit));
       return Fill();
     };
-    return Wait([&](auto woken) {
+    return AwaitTensor([&](auto woken) {
       WaitUntilReadable(bulk_->service->engine, use_.ref(), request.after_command(),
                         request.handle(), [woken](const absl::StatusOr<TensorRef>& tensor) {
                           woken(tensor.status(), tensor.ok() ? *tensor : nullptr);
@@ -176,28 +156,21 @@ class SharedCall final : public QueuedCall {
 
   // Runs `start` with a call back that ends the wait, from any thread.
   template <typename Start>
-  absl::Status Wait(const Start& start) {
-    if (!wait_.Begin()) return absl::CancelledError("the client has gone");
-    busy_ = true;
-    Begin(kWoken);
-    start([this, wait = wait_](const absl::Status& status, TensorRef tensor) {
-      if (!wait.End()) return;  // cancelled: this call may be gone
-      outcome_ = status;
-      tensor_ = std::move(tensor);
-      Wake();
+  absl::Status AwaitTensor(const Start& start) {
+    return Wait([&](const CancellableWait& wait) {
+      start([this, wait](const absl::Status& status, TensorRef tensor) {
+        if (!wait.End()) return;  // cancelled: this call may be gone
+        outcome_ = status;
+        tensor_ = std::move(tensor);
+        Wake();
+      });
     });
-    return absl::OkStatus();
   }
 
   // Has `work`, which may wait for the device, run by a worker, and then `after` here.
   void Work(std::function<absl::Status()> work, std::function<absl::Status()> after) {
-    busy_ = true;
-    Begin(kWoken);
     after_wait_ = std::move(after);
-    bulk_->service->workers->Post([this, work = std::move(work)] {
-      outcome_ = work();
-      Wake();
-    });
+    RunByWorker(std::move(work));
   }
 
   // Uploading: the client has filled a slot.
@@ -302,6 +275,8 @@ class SharedCall final : public QueuedCall {
     outgoing_.pop_front();
   }
 
+  void Fail(const absl::Status& status) override { Finish(status); }
+
   void Finish(const absl::Status& status) {
     if (finished_) return;
     finished_ = true;
@@ -312,7 +287,6 @@ class SharedCall final : public QueuedCall {
     rpc_.Finish(ToGrpc(status), Begin(kFinished));
   }
 
-  BulkContext* const bulk_;
   grpc::ServerAsyncReaderWriter<Response, Request> rpc_;
   std::unique_ptr<SharedRings::Ring> ring_;
   State state_ = State::kNew;
@@ -326,17 +300,12 @@ class SharedCall final : public QueuedCall {
   int next_slot_ = 0;
   int slots_out_ = 0;  // filled and not yet given back, going down
 
-  CancellableWait wait_;  // for the session's stream or the tensor
   std::function<absl::Status()> after_wait_;
-  absl::Status outcome_;  // of what the call was busy with
-  absl::Status refused_;  // meanwhile
   Request incoming_;
   std::deque<Response> outgoing_;
   bool has_incoming_ = false;
   bool all_read_ = false;
-  bool busy_ = false;  // waits for kWoken
   bool writing_ = false;
-  bool finished_ = false;
 };
 
 }  // namespace

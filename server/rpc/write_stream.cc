@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "tensord/common/status_macros.h"
-#include "tensord/server/rpc/bulk_service.h"
-#include "tensord/server/rpc/cancellable_wait.h"
+#include "tensord/server/rpc/bulk_call.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -14,10 +13,10 @@ namespace tensord::server {
 namespace {
 
 // One message lands while gRPC brings in the next: no more than two are held.
-class WriteCall final : public QueuedCall {
+class WriteCall final : public BulkCall {
  public:
   WriteCall(BulkContext* bulk, CallQueue* queue)
-      : QueuedCall(queue), bulk_(bulk), reader_(&context()), upload_(bulk->service) {
+      : BulkCall(bulk, queue), reader_(&context()), upload_(bulk->service) {
     bulk_->rpc->RequestWrite(&context(), &reader_, queue->get(), queue->arrivals(), Begin(kCalled));
   }
 
@@ -33,31 +32,17 @@ class WriteCall final : public QueuedCall {
         all_read_ = !ok;
         return GoOn();
       case kWoken:
-        busy_ = false;
-        return Woken();
+        if (GoesOn()) Woken();
+        return;
       case kDone:
-        if (context().IsCancelled() && wait_.Cancel()) {
-          Abandon(kWoken);
-          BreakOff();
-        }
+        if (CancelledWait()) BreakOff();
         return;
       default:
         return;
     }
   }
 
-  void Refuse(const absl::Status& status) override {
-    if (finished_) return;
-    if (busy_ && !wait_.Cancel()) {
-      refused_ = status;  // kWoken is on its way
-      return;
-    }
-    if (busy_) Abandon(kWoken);
-    busy_ = false;
-    Fail(status);
-  }
-
-  void StartRead() { reader_.Read(&incoming_, QueuedCall::Begin(kRead)); }
+  void StartRead() { reader_.Read(&incoming_, Begin(kRead)); }
 
   // Takes up what has come in, where nothing is under way with what came before.
   void GoOn() {
@@ -90,35 +75,24 @@ class WriteCall final : public QueuedCall {
       Fail(absl::InvalidArgumentError("the first message of a Write must carry its spec"));
       return;
     }
-    if (!wait_.Begin()) {
-      Fail(absl::CancelledError("the client has gone"));
-      return;
-    }
-    busy_ = true;
-    QueuedCall::Begin(kWoken);
-    const absl::Status waiting =
-        upload_.Await(principal(), chunk_.spec, [this, wait = wait_](const absl::Status& received) {
-          if (!wait.End()) return;
-          outcome_ = received;
-          Wake();
-        });
-    if (waiting.ok()) Trust();
-    if (!waiting.ok() && wait_.End()) {
-      Abandon(kWoken);
-      Fail(waiting);
-    }
+    const absl::Status begun = Wait([this](const CancellableWait& wait) {
+      const auto ended = [this, wait](const absl::Status& received) {
+        if (!wait.End()) return;  // this call may be gone
+        outcome_ = received;
+        Wake();
+      };
+      const absl::Status waiting = upload_.Await(principal(), chunk_.spec, ended);
+      if (waiting.ok()) Trust();
+      if (!waiting.ok()) ended(waiting);
+    });
+    if (!begun.ok()) Fail(begun);
   }
 
   // The session's stream is there, or a device has taken a chunk.
   void Woken() {
-    if (finished_) return;
-    if (!refused_.ok()) return Fail(refused_);
-    if (outcome_.ok() && !upload_.begun()) {
-      outcome_ = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
-      if (outcome_.ok()) return Land();
-    }
-    if (!outcome_.ok()) return Fail(outcome_);
-    GoOn();
+    if (upload_.begun()) return GoOn();
+    const absl::Status begun = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
+    return begun.ok() ? Land() : Fail(begun);
   }
 
   void Land() {
@@ -131,13 +105,10 @@ class WriteCall final : public QueuedCall {
       message_.Clear();
       return GoOn();
     }
-    busy_ = true;
-    QueuedCall::Begin(kWoken);
-    bulk_->service->workers->Post([this] {  // may wait for the device
+    RunByWorker([this] {
       staging_.resize(chunk_.data_bytes);
       CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, staging_.data());
-      outcome_ = upload_.Write(staging_.data(), chunk_.data_bytes);
-      Wake();
+      return upload_.Write(staging_.data(), chunk_.data_bytes);
     });
   }
 
@@ -156,7 +127,7 @@ class WriteCall final : public QueuedCall {
     v1::Tensor response;
     ToProto(**tensor, &response);
     finished_ = true;
-    reader_.Finish(EncodeMessage(response), grpc::Status::OK, QueuedCall::Begin(kFinished));
+    reader_.Finish(EncodeMessage(response), grpc::Status::OK, Begin(kFinished));
   }
 
   void BreakOff() {
@@ -164,27 +135,21 @@ class WriteCall final : public QueuedCall {
     Fail(absl::AbortedError("the stream ended before the tensor's last byte"));
   }
 
-  void Fail(const absl::Status& status) {
+  void Fail(const absl::Status& status) override {
     if (finished_) return;
     upload_.Fail(status);
     finished_ = true;
-    reader_.FinishWithError(ToGrpc(status), QueuedCall::Begin(kFinished));
+    reader_.FinishWithError(ToGrpc(status), Begin(kFinished));
   }
 
-  BulkContext* const bulk_;
   grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer> reader_;
   TensorUpload upload_;
-  CancellableWait wait_;  // for the session's stream; else a broken stream ends the call
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer message_;  // what is being landed, and what it says
   WriteChunk chunk_;
-  std::string staging_;   // for devices whose memory the host can't reach
-  absl::Status outcome_;  // of what the call was busy with
-  absl::Status refused_;  // meanwhile
+  std::string staging_;  // for devices whose memory the host can't reach
   bool has_incoming_ = false;
   bool all_read_ = false;
-  bool busy_ = false;  // waits for kWoken
-  bool finished_ = false;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Who a call is made for. Sessions belong to principals.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -28,6 +29,13 @@ class Principal {
   // "uri:…".
   const std::string& name() const { return name_; }
 
+  // How much of a busy device it gets, in proportion to others: 1 to 1000. Changes with the token
+  // file.
+  const std::atomic<int>& weight() const { return weight_; }
+  void SetWeight(int weight) const {
+    if (weight != weight_) weight_ = weight;
+  }
+
   // What it has in use, over all its sessions, of what is limited by principal. Where there is no
   // limit nothing is counted, but for sessions.
   Usage& sessions() const { return sessions_; }
@@ -42,6 +50,7 @@ class Principal {
 
   const Kind kind_;
   const std::string name_;
+  mutable std::atomic<int> weight_{1};
   mutable Usage sessions_;
   mutable Usage handles_;
   mutable Usage upload_bytes_;

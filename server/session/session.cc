@@ -56,7 +56,7 @@ Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::s
       limits_(limits),
       last_used_(std::chrono::steady_clock::now()) {
   for (DeviceSlot* slot : slots) {
-    lanes_.push_back(slot->executor->NewLane());
+    lanes_.push_back(slot->executor->NewLane({principal_, &principal_->weight()}));
     MemoryAccount::Options options{.device = slot->device->name().ToString(),
                                    .session_limit_bytes = limits.max_bytes_per_session,
                                    .principal_limit_bytes = limits.max_bytes_per_principal};

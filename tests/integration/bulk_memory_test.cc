@@ -46,7 +46,7 @@ void FillChunk(int64_t offset, std::string& chunk) {
 
 class BulkMemoryTest : public DaemonFixture {
  protected:
-  BulkMemoryTest() : DaemonFixture({}) { flags_ = {"--devices=cpu=8GiB"}; }
+  BulkMemoryTest() : DaemonFixture({}) { flags_ = {"--devices=cpu"}; }
 
   void Upload(int64_t size) {
     auto call = client_->Write();

@@ -1,14 +1,11 @@
 // A device of the real daemon is lost and comes back: what its clients see of it.
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <future>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/fault_socket.h"
 #include "tensord/tests/integration/health_watch.h"
 
 namespace tensord::integration {
@@ -18,31 +15,6 @@ using Code = absl::StatusCode;
 using Health = health_v1::HealthCheckResponse;
 using testing::Each;
 using testing::HasSubstr;
-
-// Where orders for faults go.
-class FaultSocket {
- public:
-  explicit FaultSocket(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  }
-  ~FaultSocket() { close(fd_); }
-
-  // Returns when the order is in force; the answer.
-  std::string Send(const std::string& order) {
-    const std::string line = order + "\n";
-    if (!connected_ || send(fd_, line.data(), line.size(), MSG_NOSIGNAL) < 0) return "no answer";
-    char answer[512];
-    const ssize_t count = recv(fd_, answer, sizeof(answer), 0);
-    return count <= 0 ? "no answer" : std::string(answer, count);
-  }
-
- private:
-  const int fd_;
-  bool connected_ = false;
-};
 
 // cpu:0 has faults, cpu:1 has none; two clients.
 class DeviceFaultTest : public testing::Test {

@@ -18,12 +18,13 @@ class IdentityFixture : public testing::Test {
  protected:
   // A line of the token file.
   static std::string Line(const std::string& name, const std::string& token,
-                          absl::Time expires = absl::InfiniteFuture()) {
-    return *TokenLine(name, HashToken(token), expires) + "\n";
+                          absl::Time expires = absl::InfiniteFuture(), int weight = 1) {
+    return *TokenLine(name, HashToken(token), expires, weight) + "\n";
   }
 
-  void StartDaemon(std::vector<std::string> flags) {
-    flags.push_back("--devices=cpu=1GiB,cpu=64MiB");
+  void StartDaemon(std::vector<std::string> flags,
+                   const std::string& devices = "cpu=1GiB,cpu=64MiB") {
+    flags.push_back("--devices=" + devices);
     auto daemon = DaemonProcess::Start(flags);
     if (!daemon.ok()) GTEST_FAIL() << daemon.status();
     daemon_ = *std::move(daemon);

@@ -66,6 +66,34 @@ TEST_F(QuotaTest, OnAStreamItSticksToTheHandle) {
   EXPECT_EQ(Used(0), 0);
 }
 
+// Not a quota: the device itself is full.
+class FullDeviceTest : public DaemonFixture {
+ protected:
+  // What an error of a device of 64 MiB that holds 40 says to programs.
+  static void ExpectFull(const absl::Status& status, const std::string& requested, bool may_fit) {
+    ExpectError(status, Code::kResourceExhausted, {"cpu:1", requested, "25165824", "67108864"});
+    EXPECT_EQ(ErrorReason(status), "DEVICE_OUT_OF_MEMORY");
+    EXPECT_EQ(ErrorMetadataValue(status, "device"), "cpu:1");
+    EXPECT_EQ(ErrorMetadataValue(status, "requested_bytes"), requested);
+    EXPECT_EQ(ErrorMetadataValue(status, "free_bytes"), "25165824");
+    EXPECT_EQ(ErrorMetadataValue(status, "limit_bytes"), "67108864");
+    EXPECT_FALSE(status.GetPayload(kQuotaFailureUrl).has_value());
+    EXPECT_EQ(status.GetPayload(kRetryInfoUrl).has_value(), may_fit);
+  }
+};
+
+TEST_F(FullDeviceTest, SaysSoToProgramsByEveryWayIn) {
+  ASSERT_TRUE(session_->Ones(1, {10 << 20}, "cpu:1").ok());
+  ASSERT_TRUE(session_->Ones(2, {8 << 20}, "cpu:0").ok());
+  ExpectFull(session_->Run("neg", {1}, 3).status(), "41943040", true);
+  ExpectFull(session_->Copy(2, 4, "cpu:1").status(), "33554432", true);
+  auto write = client_->Write();
+  write->Send(session_->FirstWrite(5, {DType::kUInt8, {65 << 20}}, "cpu:1"));
+  ExpectFull(write->Finish().status(), "68157440", false);
+  ASSERT_TRUE(session_->Delete({1}).ok());
+  EXPECT_TRUE(session_->Ones(6, {16 << 20}, "cpu:1").ok());
+}
+
 TEST_F(QuotaTest, SessionsAndHandlesAndUploads) {
   const auto second = Open(), third = Open(), fourth = Open();
   ASSERT_TRUE(second.ok() && third.ok());

@@ -1,19 +1,15 @@
 // Transfers through memory shared with the daemon: what they bring, what they cost, and who may.
-#include <fcntl.h>
 #include <sched.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <thread>
 
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/fetch_region.h"
 
 namespace tensord::integration {
 namespace {
@@ -92,38 +88,6 @@ class SharedMemoryTest : public DaemonFixture {
     EXPECT_TRUE(Eventually([this] { return Used(0) == 0 && Regions() == 0; }));
   }
 };
-
-// The descriptor that the daemon sends for a secret, or -1 where it sends none for a while.
-int Fetch(const std::string& socket_name, const std::string& secret) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::copy(socket_name.begin(), socket_name.end(), address.sun_path + 1);
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const sa_family_t family = AF_UNIX;
-  const timeval timeout = {.tv_sec = 0, .tv_usec = 300000};
-  EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&family), sizeof(family)), 0);
-  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)), 0);
-  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                    offsetof(sockaddr_un, sun_path) + 1 + socket_name.size()),
-            0);
-  EXPECT_EQ(send(fd, secret.data(), secret.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(secret.size()));
-  char byte = 0;
-  iovec data = {.iov_base = &byte, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message = {};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  int received = -1;
-  if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message) != nullptr) {
-    std::copy_n(CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int),
-                reinterpret_cast<unsigned char*>(&received));
-  }
-  close(fd);
-  return received;
-}
 
 TEST_F(SharedMemoryTest, TensorsOfAnySizeGoBothWays) {
   const auto client = Client::Connect(daemon_->address());
@@ -266,13 +230,13 @@ TEST_F(SharedMemoryTest, ARingEndsWithItsSession) {
 TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
   v1::SharedRing ring;
   auto call = Open(&ring);
-  EXPECT_EQ(Fetch(ring.socket_name(), std::string(32, '0')), -1);
-  EXPECT_EQ(Fetch(ring.socket_name(), ring.secret().substr(1)), -1);
-  EXPECT_EQ(Fetch(ring.socket_name(), ring.secret() + "0"), -1);
-  EXPECT_EQ(Fetch(ring.socket_name(), session_->id()), -1);
-  const int fd = Fetch(ring.socket_name(), ring.secret());
+  EXPECT_EQ(FetchRegion(ring.socket_name(), std::string(32, '0')), -1);
+  EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret().substr(1)), -1);
+  EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret() + "0"), -1);
+  EXPECT_EQ(FetchRegion(ring.socket_name(), session_->id()), -1);
+  const int fd = FetchRegion(ring.socket_name(), ring.secret());
   ASSERT_GE(fd, 0);
-  EXPECT_EQ(Fetch(ring.socket_name(), ring.secret()), -1) << "it has been used";
+  EXPECT_EQ(FetchRegion(ring.socket_name(), ring.secret()), -1) << "it has been used";
   struct stat info = {};
   ASSERT_EQ(fstat(fd, &info), 0);
   EXPECT_EQ(info.st_size, ring.slots() * ring.slot_bytes());
@@ -283,7 +247,7 @@ TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
   auto second = Open(&unused);
   second->Cancel();
   ASSERT_TRUE(Eventually([this] { return Regions() == 1; }));
-  EXPECT_EQ(Fetch(ring.socket_name(), unused.secret()), -1) << "its ring has gone";
+  EXPECT_EQ(FetchRegion(ring.socket_name(), unused.secret()), -1) << "its ring has gone";
 }
 
 TEST_F(SharedMemoryTest, ATransferMustBeOfTheRingsOwnSession) {

@@ -61,9 +61,11 @@ absl::Status AppendLine(const std::string& path, const std::string& line) {
 
 absl::StatusOr<int> Run(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const absl::Time end, ParseEnd(context.flags.Get("expires", "")));
+  const absl::StatusOr<int> weight = ParseWeight(context.flags.Get("weight", "1"));
+  if (!weight.ok()) return UsageError(absl::StrCat("--weight: ", weight.status().message()));
   const std::string token = NewToken();
   const absl::StatusOr<std::string> line =
-      TokenLine(context.flags.Get("NAME", ""), HashToken(token), end);
+      TokenLine(context.flags.Get("NAME", ""), HashToken(token), end, *weight);
   if (!line.ok()) return UsageError(line.status().message());
   if (context.flags.Has("add")) {
     const std::string path = context.flags.Get("add", "");
@@ -92,6 +94,9 @@ CommandSpec TokenCommand() {
           "delete its line. Asks no server.",
       .flags = {{"expires", "WHEN",
                  "when it ends: in 30d or 12h, or at 2027-01-31T00:00:00Z; never by default"},
+                {"weight", "N",
+                 "how much of a busy device NAME gets in proportion to others: 1, the default, to "
+                 "1000; all of its tokens together"},
                 {"add", "FILE", "add the line to this file, and print the token alone"}},
       .operand = "NAME",
       .examples =

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tensord/common/status_details.h"
+
 namespace tensord::nn {
 namespace {
 
@@ -54,10 +56,11 @@ TEST(NnTest, AStateDictMustHaveJustTheNamesOfTheModule) {
 
 TEST(NnTest, AFailedTensorInAStateDictIsNamed) {
   Linear layer(4, 3, {.bias = false});
-  const absl::Status status =
-      layer.LoadStateDict({{"weight", Tensor::Failed(absl::NotFoundError("it isn't there"))}});
+  const absl::Status status = layer.LoadStateDict(
+      {{"weight", Tensor::Failed(WithErrorInfo(absl::NotFoundError("it isn't there"), "GONE"))}});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "parameter weight: it isn't there");
+  EXPECT_EQ(ErrorReason(status), "GONE") << "what is said to programs stays";
 }
 
 TEST(NnTest, MovingNowhereFailsAndChangesNothing) {

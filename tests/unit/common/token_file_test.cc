@@ -61,6 +61,17 @@ TEST(TokenFileTest, NamesTheLineThatIsWrongAndRepeatsNothingOfIt) {
                              absl::StrCat("alice ", hash, " expires=infinite-future"),
                              absl::StrCat("alice ", hash, " expires=-1"),
                              absl::StrCat("alice ", hash, " expires=1 SECRET"),
+                             absl::StrCat("alice ", hash, " expires=1 expires=2"),
+                             absl::StrCat("alice ", hash, " weight=SECRET"),
+                             absl::StrCat("alice ", hash, " weight="),
+                             absl::StrCat("alice ", hash, " weight=0"),
+                             absl::StrCat("alice ", hash, " weight=-1"),
+                             absl::StrCat("alice ", hash, " weight=+1"),
+                             absl::StrCat("alice ", hash, " weight=1.5"),
+                             absl::StrCat("alice ", hash, " weight=1001"),
+                             absl::StrCat("alice ", hash, " weight=99999999999"),
+                             absl::StrCat("alice ", hash, " weight=2 weight=2"),
+                             absl::StrCat("alice ", hash, " weight=1 expires=1 SECRET"),
                              absl::StrCat("alice ", hash, "\nbob ", hash)};
   for (const std::string& text : bad) {
     const auto file = TokenFile::Parse("# one\n" + text + "\n");
@@ -72,10 +83,29 @@ TEST(TokenFileTest, NamesTheLineThatIsWrongAndRepeatsNothingOfIt) {
   }
 }
 
+TEST(TokenFileTest, AWeightIsTheNames) {
+  const auto line = [](const char* name, const char* token, int weight) {
+    return *TokenLine(name, HashToken(token), absl::InfiniteFuture(), weight) + "\n";
+  };
+  const auto file = TokenFile::Parse(absl::StrCat(line("alice", "a1", 1), line("alice", "a2", 4),
+                                                  line("bob", "b", 1), line("carol", "c", 1000)));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->Find(HashToken("a1"))->weight, 4) << "said on her other line";
+  EXPECT_EQ(file->Find(HashToken("a2"))->weight, 4);
+  EXPECT_EQ(file->Find(HashToken("b"))->weight, 1);
+  EXPECT_EQ(file->Find(HashToken("c"))->weight, 1000);
+  const auto torn = TokenFile::Parse(absl::StrCat(line("alice", "a1", 3), line("alice", "a2", 4)));
+  EXPECT_THAT(std::string(torn.status().message()), HasSubstr("line 2: "));
+  EXPECT_THAT(std::string(torn.status().message()), HasSubstr("another weight"));
+  for (const int bad : {-1, 0, 1001}) {
+    EXPECT_FALSE(TokenLine("alice", HashToken("a"), absl::InfiniteFuture(), bad).ok()) << bad;
+  }
+}
+
 TEST(TokenFileTest, ReadsWhatItWrites) {
   const std::string token = NewToken();
   const absl::Time end = absl::FromUnixSeconds(1801396800);
-  const auto line = TokenLine("alice@example.com", HashToken(token), end);
+  const auto line = TokenLine("alice@example.com", HashToken(token), end, 7);
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_THAT(*line, Not(HasSubstr(token)));
   const auto file = TokenFile::Parse(*line);
@@ -84,6 +114,7 @@ TEST(TokenFileTest, ReadsWhatItWrites) {
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->name, "alice@example.com");
   EXPECT_EQ(found->expires, end);
+  EXPECT_EQ(found->weight, 7);
   EXPECT_FALSE(TokenLine("two words", HashToken(token), end).ok());
   EXPECT_FALSE(TokenLine("", HashToken(token), end).ok());
 }

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tensord/common/status_details.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 
@@ -39,8 +40,17 @@ TEST(CpuMemoryTest, RefusesPastTheLimitWithTheFiguresAndStaysUsable) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.status().message(), AllOf(HasSubstr("cpu:1"), HasSubstr("50000"),
                                                 HasSubstr("48576"), HasSubstr("1048576")));
+  EXPECT_EQ(ErrorReason(refused.status()), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(ErrorMetadataValue(refused.status(), "device"), "cpu:1");
+  EXPECT_EQ(ErrorMetadataValue(refused.status(), "requested_bytes"), "50000");
+  EXPECT_EQ(ErrorMetadataValue(refused.status(), "free_bytes"), "48576");
+  EXPECT_EQ(ErrorMetadataValue(refused.status(), "limit_bytes"), "1048576");
+  EXPECT_TRUE(refused.status().GetPayload(kRetryInfoUrl).has_value());
   EXPECT_EQ(device->memory().used_bytes, 1000000);
   EXPECT_TRUE(device->Allocate(48576).ok());
+  const absl::Status never = device->Allocate(1 << 21).status();
+  EXPECT_EQ(ErrorReason(never), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_FALSE(never.GetPayload(kRetryInfoUrl).has_value()) << "no use in trying again";
 }
 
 TEST(CpuMemoryTest, RefusesWhatTheHostHasNot) {
@@ -48,6 +58,8 @@ TEST(CpuMemoryTest, RefusesWhatTheHostHasNot) {
   const auto refused = device->Allocate(int64_t{1} << 58);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.status().message(), HasSubstr("physical"));
+  EXPECT_EQ(ErrorReason(refused.status()), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_FALSE(refused.status().GetPayload(kRetryInfoUrl).has_value());
   EXPECT_EQ(device->memory().used_bytes, 0);
 }
 

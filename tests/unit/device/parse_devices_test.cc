@@ -77,6 +77,17 @@ TEST(MakeDevicesTest, NumbersDevicesPerKindAndSharesMemoryAndThreads) {
   EXPECT_EQ((*devices)[2]->info().threads, 1);
 }
 
+TEST(MakeDevicesTest, NoLimitIsMoreThanThereIs) {
+  const std::string total = std::to_string(CpuTotalMemory());
+  EXPECT_TRUE(MakeDevices(*ParseDevices("cpu=" + total), 1).ok());
+  for (const char* too_much : {"cpu=999TiB", "cpu,cpu=999TiB"}) {
+    const absl::Status refused = MakeDevices(*ParseDevices(too_much), 1).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << too_much;
+    EXPECT_THAT(refused.message(), HasSubstr(total));
+    EXPECT_THAT(refused.message(), HasSubstr("1098412116148224"));
+  }
+}
+
 TEST(MakeDevicesTest, EveryDeviceHasAThreadOfItsOwn) {
   const auto devices = MakeDevices(*ParseDevices("cpu,cpu,cpu"), 1);
   ASSERT_TRUE(devices.ok());

@@ -163,9 +163,9 @@ TEST_F(QuotaTest, MemoryThatOutlivesItsSessionStaysCharged) {
 }
 
 // 64 sessions of one caller take memory until they are refused, by ops and by uploads; an observer
-// sees that it is never too much. TENSORD_LONG=1: 1,000 rounds.
+// sees that it is never too much. TENSORD_TEST_LONG=1: 1,000 rounds.
 TEST_F(QuotaTest, ExactUnder64RacingSessions) {
-  const int rounds = getenv("TENSORD_LONG") != nullptr ? 1000 : 50;
+  const int rounds = getenv("TENSORD_TEST_LONG") != nullptr ? 1000 : 50;
   std::vector<SessionRef> sessions;
   for (int i = 0; i < kRacers; ++i) sessions.push_back(Open());
   std::atomic<bool> over{false}, exceeded{false};

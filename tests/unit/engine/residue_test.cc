@@ -215,7 +215,7 @@ TEST_F(ResidueTest, MemoryDoesChangeHands) {
 }
 
 TEST_F(ResidueTest, WhatOthersLeftIsNeverSeen) {
-  const int cycles = getenv("TENSORD_LONG") != nullptr ? 10'000 : 300;
+  const int cycles = getenv("TENSORD_TEST_LONG") != nullptr ? 10'000 : 300;
   std::vector<Case> cases = Ops();
   for (Case& way : OtherWays()) cases.push_back(std::move(way));
   ASSERT_GT(cases.size(), 50u);

@@ -1,0 +1,125 @@
+// Whose turn it is on a busy device: by the weights of those who have work for it.
+#include <thread>
+
+#include "tensord/common/mutex.h"
+#include "tensord/tests/integration/fault_socket.h"
+#include "tensord/tests/integration/identity_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+constexpr uint64_t kInput = 1;
+
+// Somebody with a session and a stream of it.
+class Caller {
+ public:
+  Caller(const std::string& address, const std::string& token)
+      : client_(address, {.token = token}), session_(client_), stream_(client_.SessionStream()) {
+    EXPECT_TRUE(session_.Ones(kInput, {1 << 18}).ok());
+    v1::SessionStreamRequest attach;
+    attach.mutable_attach()->set_session(session_.id());
+    EXPECT_TRUE(stream_->Send(attach));
+  }
+
+  // Ops that wait for nothing but their turn; the result of each is asked for.
+  void Post(int ops) {
+    v1::SessionStreamRequest message;
+    for (int i = 0; i < ops; ++i) {
+      v1::Op& op = *message.add_commands()->mutable_op();
+      op.set_name("sum");
+      op.add_inputs(kInput);
+      op.set_output(++last_);
+      v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+      fetch.set_handle(last_);
+      fetch.set_fetch_id(last_);
+    }
+    EXPECT_TRUE(stream_->Send(message));
+  }
+
+  // Waits for so many results; tells of each.
+  void Take(int results, const std::function<void()>& taken) {
+    while (results > 0) {
+      const auto response = stream_->Next();
+      ASSERT_TRUE(response.has_value());
+      for (const v1::Fetched& fetched : response->fetched()) {
+        EXPECT_EQ(fetched.data().size(), sizeof(float));
+        taken();
+        --results;
+      }
+    }
+  }
+
+ private:
+  RpcClient client_;
+  RpcSession session_;
+  std::unique_ptr<StreamCall> stream_;
+  uint64_t last_ = kInput;
+};
+
+// Kernels take ten milliseconds each.
+class WeightTest : public IdentityFixture {
+ protected:
+  void SetUp() override {
+    WriteTokens(4);
+    StartDaemon(
+        {"--token-file=" + folder_.File("tokens"), "--fault-socket=" + folder_.File("faults")},
+        "faulty:cpu=1GiB");
+    FaultSocket faults(folder_.File("faults"));
+    ASSERT_EQ(faults.Send("cpu:0 delay-kernel 10"), "ok\n");
+    for (const char* token : {"a", "b"}) {
+      callers_.push_back(std::make_unique<Caller>(daemon_->address(), token));
+    }
+  }
+  void TearDown() override {
+    callers_.clear();
+    IdentityFixture::TearDown();
+  }
+
+  void WriteTokens(int alices_weight) {
+    folder_.Write("tokens",
+                  Line("alice", "a", absl::InfiniteFuture(), alices_weight) + Line("bob", "b"));
+  }
+
+  // Both have `ops` waiting: how many of bob's ran between the tenth of alice's and her
+  // last.
+  int BobsShare(int ops) {
+    Mutex mu;
+    int taken[2] = {};
+    int first = 0, share = 0;
+    std::thread threads[2];
+    for (int who : {0, 1}) {
+      callers_[who]->Post(ops);
+      threads[who] = std::thread([&, who] {
+        callers_[who]->Take(ops, [&] {
+          MutexLock lock(&mu);
+          ++taken[who];
+          if (who == 0 && taken[0] == 10) first = taken[1];
+          if (who == 0 && taken[0] == ops) share = taken[1] - first;
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return share;
+  }
+
+  std::vector<std::unique_ptr<Caller>> callers_;  // alice, bob
+};
+
+TEST_F(WeightTest, DevicesAreSharedOutByIt) {
+  const int share = BobsShare(70);
+  // 60 of alice's to 15 of bob's, as far as all take the same time; 60 were it not for weights.
+  EXPECT_GE(share, 6);
+  EXPECT_LE(share, 30);
+}
+
+TEST_F(WeightTest, AChangeHoldsAtOnce) {
+  WriteTokens(1);
+  ASSERT_TRUE(Says("read anew"));
+  const int share = BobsShare(40);
+  // 30 of alice's to 30 of bob's; 7 by her weight of before.
+  EXPECT_GE(share, 16);
+  EXPECT_LE(share, 56);
+}
+
+}  // namespace
+}  // namespace tensord::integration
