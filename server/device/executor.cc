@@ -91,7 +91,7 @@ std::shared_ptr<Executor::Owner> Executor::TakeReadyLocked() {
   std::pop_heap(ready_.begin(), ready_.end(), kComesAfter);
   std::shared_ptr<Owner> owner = std::move(ready_.back());
   ready_.pop_back();
-  now_ = owner->position;
+  if (owner->weight != nullptr) now_ = owner->position;
   return owner;
 }
 
