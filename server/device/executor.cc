@@ -11,14 +11,20 @@ class Executor::Lane {
   bool queued = false;     // whether the executor's ready_ holds this lane
 };
 
-namespace {
-// Tasks that a lane runs in one turn: enough to make the lock cheap, few enough to be fair.
-constexpr int kTasksPerTurn = 16;
-}  // namespace
-
-Executor::Executor(Device* device) : device_(device), thread_([this] { Run(); }) {}
+Executor::Executor(Device* device, Threading threading) : device_(device) {
+  if (threading == Threading::kOwnThread) {
+    thread_ = std::thread([this] { Run(); });
+  } else {
+    device_->BindThread();
+  }
+}
 
 Executor::~Executor() {
+  if (!thread_.joinable()) {
+    while (RunTurn()) {
+    }
+    return;
+  }
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -84,6 +90,8 @@ void Executor::Leave() {
 
 bool Executor::Drain() {
   bool had_work = false;
+  const bool by_hand = !thread_.joinable();
+  while (by_hand && RunTurn()) had_work = true;
   {
     MutexLock lock(&mu_);
     while (running_ || !ready_.empty()) {
@@ -105,6 +113,8 @@ bool Executor::Drain() {
       fence->changed.SignalAll();
     });
   });
+  while (by_hand && RunTurn()) {
+  }
   MutexLock lock(&fence->mu);
   while (!fence->reached) fence->changed.Wait(&fence->mu);
   return had_work;
@@ -112,35 +122,56 @@ bool Executor::Drain() {
 
 void Executor::Run() {
   device_->BindThread();
-  absl::InlinedVector<Task, kTasksPerTurn> turn;
+  Tasks turn;
   while (true) {
     std::shared_ptr<Lane> lane;
     {
       MutexLock lock(&mu_);
       while (entered_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (ready_.empty()) return;
-      running_ = true;
-      lane = std::move(ready_.front());
-      ready_.pop_front();
-      while (!lane->tasks.empty() && turn.size() < kTasksPerTurn) {
-        turn.push_back(std::move(lane->tasks.front()));
-        lane->tasks.pop_front();
-      }
+      lane = TakeLaneLocked(&turn);
     }
-    for (Task& task : turn) {
-      task();
-      task = nullptr;  // what the task held goes before the next one runs
-    }
-    turn.clear();
-    MutexLock lock(&mu_);
-    running_ = false;
-    if (lane->tasks.empty()) {
-      lane->queued = false;
-    } else {
-      ready_.push_back(std::move(lane));
-    }
-    if (ready_.empty()) idle_.SignalAll();
+    RunTasks(std::move(lane), &turn);
   }
+}
+
+bool Executor::RunTurn() {
+  Tasks turn;
+  std::shared_ptr<Lane> lane;
+  {
+    MutexLock lock(&mu_);
+    if (ready_.empty()) return false;
+    lane = TakeLaneLocked(&turn);
+  }
+  RunTasks(std::move(lane), &turn);
+  return true;
+}
+
+std::shared_ptr<Executor::Lane> Executor::TakeLaneLocked(Tasks* turn) {
+  running_ = true;
+  std::shared_ptr<Lane> lane = std::move(ready_.front());
+  ready_.pop_front();
+  while (!lane->tasks.empty() && turn->size() < kTasksPerTurn) {
+    turn->push_back(std::move(lane->tasks.front()));
+    lane->tasks.pop_front();
+  }
+  return lane;
+}
+
+void Executor::RunTasks(std::shared_ptr<Lane> lane, Tasks* turn) {
+  for (Task& task : *turn) {
+    task();
+    task = nullptr;  // what the task held goes before the next one runs
+  }
+  turn->clear();
+  MutexLock lock(&mu_);
+  running_ = false;
+  if (lane->tasks.empty()) {
+    lane->queued = false;
+  } else {
+    ready_.push_back(std::move(lane));
+  }
+  if (ready_.empty()) idle_.SignalAll();
 }
 
 }  // namespace tensord::server

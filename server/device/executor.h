@@ -17,13 +17,18 @@ namespace tensord::server {
 // One per device. Work comes in lanes (one per session): each lane is first in, first out; lanes
 // with work take turns, so that one client's backlog doesn't hold up another's single op. All of it
 // is thread-safe. Destroying the executor runs what was posted, then joins.
+//
+// For tests it can do without a thread: what is posted then runs in RunTurn() and Drain(), on the
+// thread that calls them.
 class Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
 
   class Lane;
 
-  explicit Executor(Device* device);
+  enum class Threading { kOwnThread, kByHand };
+
+  explicit Executor(Device* device, Threading threading = Threading::kOwnThread);
   ~Executor();
 
   Device& device() const { return *device_; }
@@ -65,10 +70,18 @@ class Executor {
   // Returns whether there was anything posted or running. Not from a task.
   bool Drain();
 
+  // By hand: runs what the first of the waiting lanes has for one turn; false where nothing waits.
+  bool RunTurn();
+
  private:
+  static constexpr int kTasksPerTurn = 16;  // makes the lock cheap, and is few enough to be fair
+  using Tasks = absl::InlinedVector<Task, kTasksPerTurn>;
+
   bool TryEnter();
   void Leave();
   void Run();
+  std::shared_ptr<Lane> TakeLaneLocked(Tasks* turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RunTasks(std::shared_ptr<Lane> lane, Tasks* turn);
 
   Device* const device_;
   Mutex mu_;
@@ -81,7 +94,7 @@ class Executor {
   std::atomic<bool> contended_{false};            // ready_ has something while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
-  std::thread thread_;
+  std::thread thread_;  // none where it runs by hand
 };
 
 }  // namespace tensord::server

@@ -97,12 +97,14 @@ absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef>
 
 }  // namespace
 
-Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion) : fusion_(fusion) {
+Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion,
+               Executor::Threading threading)
+    : fusion_(fusion) {
   for (std::unique_ptr<Device>& device : devices) {
     auto slot = std::make_unique<DeviceSlot>();
     slot->index = static_cast<int>(owned_.size());
     slot->device = std::move(device);
-    slot->executor = std::make_unique<Executor>(slot->device.get());
+    slot->executor = std::make_unique<Executor>(slot->device.get(), threading);
     slots_.push_back(slot.get());
     owned_.push_back(std::move(slot));
   }

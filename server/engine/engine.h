@@ -39,8 +39,10 @@ struct OpRequest {
 class Engine {
  public:
   // `fusion`: whether elementwise ops that follow one another may run as one kernel, with the same
-  // results, and a linear with its activation; in programs, too.
-  explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true);
+  // results, and a linear with its activation; in programs, too. `threading`: of the executors;
+  // other than by threads of their own only in tests.
+  explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
+                  Executor::Threading threading = Executor::Threading::kOwnThread);
   ~Engine();
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }

@@ -47,14 +47,15 @@ TensorRef Session::Table::TakeOut(Handle handle) {
 
 Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
                  std::chrono::seconds lease, const Limits& limits,
-                 absl::Span<DeviceSlot* const> slots)
+                 absl::Span<DeviceSlot* const> slots, LeaseClock clock)
     : principal_(std::move(principal)),
       id_(std::move(id)),
       number_(number),
       client_name_(std::move(client_name)),
       lease_(lease),
       limits_(limits),
-      last_used_(std::chrono::steady_clock::now()) {
+      clock_(clock),
+      last_used_(clock()) {
   for (DeviceSlot* slot : slots) {
     lanes_.push_back(slot->executor->NewLane());
     MemoryAccount::Options options{.device = slot->device->name().ToString(),
@@ -311,7 +312,7 @@ void Session::BeginUse() {
 void Session::EndUse() {
   MutexLock lock(&mu_);
   --uses_;
-  last_used_ = std::chrono::steady_clock::now();
+  last_used_ = clock_();
 }
 
 bool Session::HasCalls() const {

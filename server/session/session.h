@@ -28,12 +28,16 @@ class StreamState {
   virtual ~StreamState() = default;
 };
 
+// The time that leases run by: std::chrono::steady_clock::now, or what a test has instead.
+using LeaseClock = std::chrono::steady_clock::time_point (*)();
+
 // Thread-safe.
 class Session {
  public:
   // `slots` outlive the session.
   Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
-          std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots);
+          std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots,
+          LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
   // Whose it is: nobody else reaches it.
@@ -147,6 +151,7 @@ class Session {
   const std::string client_name_;
   const std::chrono::seconds lease_;
   const Limits limits_;
+  const LeaseClock clock_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
   std::vector<MemoryAccount::Ref> accounts_;  // by device, as lanes_
   std::atomic<bool> closed_{false};
