@@ -384,8 +384,9 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
   MutexLock lock(&mu_);
   if (owner_ != wire) return false;
   const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
-  if (!ack && UnsentLocked() == 0) return false;
   response->set_commands_received(received_);
+  if (resumable_) response->set_answers(forgotten_ + sent_);
+  if (!ack && UnsentLocked() == 0) return false;
   acked_ = received_;
   unacked_bytes_ = 0;
   int64_t bytes = 0;

@@ -64,8 +64,8 @@ class SessionCommands final : public StreamState,
   bool MayTake() const;
 
   // Fills in what there is to say; `must_ack`: also that commands were received, whenever any were.
-  // `fetched` are to be put in by the caller. False where there is nothing, or the wire isn't the
-  // session's.
+  // `fetched` are to be put in by the caller. False where there is nothing, and `response` says no
+  // more than how far the session is, or where the wire isn't the session's.
   bool NextResponse(const CommandWire* wire, bool must_ack, v1::SessionStreamResponse* response,
                     std::vector<ReadyFetch>* fetched);
 
