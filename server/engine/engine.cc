@@ -361,7 +361,8 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     }
   });
   for (const TensorRef& tensor : pending) {
-    tensor->WhenDone([tensors]() mutable { tensors.Tick(); });
+    // Held: what nobody holds any more may be fused away, and is never done then.
+    tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();
 }
