@@ -55,6 +55,10 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
       return absl::FailedPreconditionError(
           "another stream is attached to this session; a session has one at a time");
     }
+    if (resumable_ && attach.attempt() != 0 && attach.attempt() < attempt_) {
+      return absl::AbortedError("a later stream of the session has taken this one's place");
+    }
+    attempt_ = attach.attempt();
     wire_ = wire;
     owner_ = wire.get();
     if (!resumable_ || !attach.resumable()) StartAnewLocked();
