@@ -18,12 +18,6 @@ absl::Status NoSuchTensor(Handle handle) {
 
 }  // namespace
 
-void GiveUpUpload(Tensor& tensor) {
-  if (!tensor.ClaimUpload()) return;
-  tensor.Finish(absl::FailedPreconditionError(absl::StrCat(
-      "tensor ", tensor.handle(), " was promised and let go before its upload began")));
-}
-
 TensorRef* Session::Table::Reserve(Handle handle) {
   auto& tensors = session_->tensors_;
   const bool full =
@@ -165,7 +159,7 @@ absl::Status Session::Delete(absl::Span<const Handle> handles) {
     }
     removed = TakeOut(handles);
   }
-  for (const TensorRef& tensor : removed) GiveUpUpload(*tensor);
+  for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
   return absl::OkStatus();
 }
 
@@ -175,7 +169,7 @@ void Session::Drop(absl::Span<const Handle> handles) {
     MutexLock lock(&mu_);
     removed = TakeOut(handles);
   }
-  for (const TensorRef& tensor : removed) GiveUpUpload(*tensor);
+  for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
 }
 
 std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
