@@ -22,6 +22,7 @@ std::string CommandQueue::Attach(const std::string& session) {
   attach.set_ack_bytes(
       static_cast<uint32_t>(std::clamp<int64_t>(max_pending_bytes_ / kShare, 1, kMost)));
   MutexLock lock(&mu_);
+  attach.set_attempt(++attempts_);
   sent_ = 0;
   untaken_.store(static_cast<int64_t>(pushed_ - acknowledged_), std::memory_order_relaxed);
   answers_told_ = answers_;

@@ -128,6 +128,7 @@ class CommandQueue {
   CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that is being put together
   std::deque<Cut> cuts_ ABSL_GUARDED_BY(mu_);    // those before it that aren't acknowledged
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;         // of them, on this connection
+  uint64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;   // connections so far
   int64_t cut_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t cut_commands_ ABSL_GUARDED_BY(mu_) = 0;  // so far
   uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;      // the last one's number

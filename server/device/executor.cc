@@ -37,19 +37,32 @@ constexpr int64_t kTurnNanoseconds = 200'000;
 // nine years.
 constexpr uint64_t kSteps = 64;
 
-}  // namespace
-
-int64_t Executor::SteadyNanoseconds() {
+int64_t SteadyNanoseconds() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Executor::Executor(Device* device, Clock clock)
-    : device_(device),
-      clock_(std::move(clock)),
-      own_(std::make_shared<Owner>()),
-      thread_([this] { Run(); }) {}
+// So long, by hand, from one look at the clock to the next.
+constexpr int64_t kByHandNanoseconds = 10'000;
+
+}  // namespace
+
+Executor::Executor(Device* device, Threading threading, Clock clock)
+    : device_(device), clock_(std::move(clock)), own_(std::make_shared<Owner>()) {
+  if (threading == Threading::kByHand) {
+    if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kByHandNanoseconds; };
+    device_->BindThread();
+  } else {
+    if (!clock_) clock_ = SteadyNanoseconds;
+    thread_ = std::thread([this] { Run(); });
+  }
+}
 
 Executor::~Executor() {
+  if (!thread_.joinable()) {
+    while (RunTurn()) {
+    }
+    return;
+  }
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -156,6 +169,8 @@ void Executor::Leave() {
 
 bool Executor::Drain() {
   bool had_work = false;
+  const bool by_hand = !thread_.joinable();
+  while (by_hand && RunTurn()) had_work = true;
   {
     MutexLock lock(&mu_);
     while (running_ || !ready_.empty()) {
@@ -177,21 +192,23 @@ bool Executor::Drain() {
       fence->changed.SignalAll();
     });
   });
+  while (by_hand && RunTurn()) {
+  }
   MutexLock lock(&fence->mu);
   while (!fence->reached) fence->changed.Wait(&fence->mu);
   return had_work;
 }
 
-int64_t Executor::RunTurn(Tasks* turn) {
+int64_t Executor::RunTasks(Tasks* tasks) {
   const int64_t began = clock_();
   int64_t took = 0;
   size_t done = 0;
   do {
-    (*turn)[done]();
-    (*turn)[done] = nullptr;  // what the task held goes before the next one runs
+    (*tasks)[done]();
+    (*tasks)[done] = nullptr;  // what the task held goes before the next one runs
     took = clock_() - began;
-  } while (++done < turn->size() && took < kTurnNanoseconds);
-  turn->erase(turn->begin(), turn->begin() + done);
+  } while (++done < tasks->size() && took < kTurnNanoseconds);
+  tasks->erase(tasks->begin(), tasks->begin() + done);
   return took;
 }
 
@@ -210,32 +227,52 @@ void Executor::EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue
   if (ready_.empty()) now_ = furthest_;
 }
 
+void Executor::TakeWorkLocked(Work* work) {
+  running_ = true;
+  work->owner = TakeReadyLocked();
+  work->queue = std::move(work->owner->queues.front());
+  work->owner->queues.pop_front();
+  std::deque<Task>& tasks = work->queue->tasks;
+  while (!tasks.empty() && work->tasks.size() < kTasksPerTurn) {
+    work->tasks.push_back(std::move(tasks.front()));
+    tasks.pop_front();
+  }
+}
+
+void Executor::RunWork(Work* work) {
+  const int64_t took = RunTasks(&work->tasks);
+  MutexLock lock(&mu_);
+  running_ = false;
+  for (; !work->tasks.empty(); work->tasks.pop_back()) {
+    work->queue->tasks.push_front(std::move(work->tasks.back()));
+  }
+  EndTurnLocked(std::move(work->owner), std::move(work->queue), took);
+  if (ready_.empty()) idle_.SignalAll();
+}
+
 void Executor::Run() {
   device_->BindThread();
-  Tasks turn;
+  Work work;
   while (true) {
-    std::shared_ptr<Owner> owner;
-    std::shared_ptr<Queue> queue;
     {
       MutexLock lock(&mu_);
       while (entered_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (ready_.empty()) return;
-      running_ = true;
-      owner = TakeReadyLocked();
-      queue = std::move(owner->queues.front());
-      owner->queues.pop_front();
-      while (!queue->tasks.empty() && turn.size() < kTasksPerTurn) {
-        turn.push_back(std::move(queue->tasks.front()));
-        queue->tasks.pop_front();
-      }
+      TakeWorkLocked(&work);
     }
-    const int64_t took = RunTurn(&turn);
-    MutexLock lock(&mu_);
-    running_ = false;
-    for (; !turn.empty(); turn.pop_back()) queue->tasks.push_front(std::move(turn.back()));
-    EndTurnLocked(std::move(owner), std::move(queue), took);
-    if (ready_.empty()) idle_.SignalAll();
+    RunWork(&work);
   }
+}
+
+bool Executor::RunTurn() {
+  Work work;
+  {
+    MutexLock lock(&mu_);
+    if (ready_.empty()) return false;
+    TakeWorkLocked(&work);
+  }
+  RunWork(&work);
+  return true;
 }
 
 }  // namespace tensord::server

@@ -26,6 +26,9 @@ namespace tensord::server {
 //
 // Time is what tasks take on this thread: with kernels that run behind their launch (on a GPU) it
 // is that of the launches.
+//
+// For tests it can do without a thread: what is posted then runs in RunTurn() and Drain(), on the
+// thread that calls them.
 class Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
@@ -36,7 +39,11 @@ class Executor {
 
   class Lane;
 
-  explicit Executor(Device* device, Clock clock = SteadyNanoseconds);
+  enum class Threading { kOwnThread, kByHand };
+
+  // Without a clock it is the system's, or by hand one that goes on by a step at each look.
+  explicit Executor(Device* device, Threading threading = Threading::kOwnThread,
+                    Clock clock = nullptr);
   ~Executor();
 
   Device& device() const { return *device_; }
@@ -80,14 +87,21 @@ class Executor {
   // Returns whether there was anything posted or running. Not from a task.
   bool Drain();
 
+  // By hand: runs what the first of the waiting lanes has for one turn; false where nothing waits.
+  bool RunTurn();
+
  private:
   struct Queue;
   struct Owner;
   // Those of a turn: enough to make the lock cheap, few enough to be fair.
   static constexpr size_t kTasksPerTurn = 16;
   using Tasks = absl::InlinedVector<Task, kTasksPerTurn>;
-
-  static int64_t SteadyNanoseconds();
+  // A turn's.
+  struct Work {
+    std::shared_ptr<Owner> owner;
+    std::shared_ptr<Queue> queue;
+    Tasks tasks;
+  };
 
   bool TryEnter();
   void Leave();
@@ -95,14 +109,17 @@ class Executor {
   void AddReadyLocked(std::shared_ptr<Owner> owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The owner whose turn it is; there is one.
   std::shared_ptr<Owner> TakeReadyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeWorkLocked(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Runs it until a turn's time is up, and puts the rest back.
+  void RunWork(Work* work);
   // Runs tasks until a turn's time is up, takes those out, and says how long it took.
-  int64_t RunTurn(Tasks* turn);
+  int64_t RunTasks(Tasks* tasks);
   // After a turn that took so long, and left `queue` what is in it.
   void EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
                      int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Device* const device_;
-  const Clock clock_;
+  Clock clock_;
   const std::shared_ptr<Owner> own_;  // of the lanes without an owner
   Mutex mu_;
   CondVar wake_;
@@ -119,7 +136,7 @@ class Executor {
   std::atomic<bool> contended_{false};            // ready_ has something while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
-  std::thread thread_;
+  std::thread thread_;  // none where it runs by hand
 };
 
 }  // namespace tensord::server

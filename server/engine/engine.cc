@@ -97,13 +97,14 @@ absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef>
 
 }  // namespace
 
-Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool graphs)
+Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool graphs,
+               Executor::Threading threading)
     : fusion_(fusion), graphs_(graphs) {
   for (std::unique_ptr<Device>& device : devices) {
     auto slot = std::make_unique<DeviceSlot>();
     slot->index = static_cast<int>(owned_.size());
     slot->device = std::move(device);
-    slot->executor = std::make_unique<Executor>(slot->device.get());
+    slot->executor = std::make_unique<Executor>(slot->device.get(), threading);
     slots_.push_back(slot.get());
     owned_.push_back(std::move(slot));
   }
@@ -361,7 +362,8 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     }
   });
   for (const TensorRef& tensor : pending) {
-    tensor->WhenDone([tensors]() mutable { tensors.Tick(); });
+    // Held: what nobody holds any more may be fused away, and is never done then.
+    tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();
 }

@@ -40,9 +40,11 @@ class Engine {
  public:
   // `fusion`: whether elementwise ops that follow one another may run as one kernel, with the same
   // results, and a linear with its activation; in programs, too. `graphs`: whether programs may run
-  // as graphs of their device's.
+  // as graphs of their device's. `threading`: of the executors; other than by threads of their own
+  // only in tests.
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
-                  bool graphs = true);
+                  bool graphs = true,
+                  Executor::Threading threading = Executor::Threading::kOwnThread);
   ~Engine();
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }

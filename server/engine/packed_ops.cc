@@ -136,7 +136,7 @@ absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command
   while (!words.empty()) {
     Step stuck;
     absl::StatusOr<bool> all_ran = RunSlice(&words, command, &stuck);
-    for (const TensorRef& tensor : dropped_) GiveUpUpload(*tensor);
+    for (const TensorRef& tensor : dropped_) tensor->GiveUpUpload();
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;

@@ -55,6 +55,10 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
       return absl::FailedPreconditionError(
           "another stream is attached to this session; a session has one at a time");
     }
+    if (resumable_ && attach.attempt() != 0 && attach.attempt() < attempt_) {
+      return absl::AbortedError("a later stream of the session has taken this one's place");
+    }
+    attempt_ = attach.attempt();
     wire_ = wire;
     owner_ = wire.get();
     if (!resumable_ || !attach.resumable()) StartAnewLocked();
@@ -384,8 +388,9 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
   MutexLock lock(&mu_);
   if (owner_ != wire) return false;
   const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
-  if (!ack && UnsentLocked() == 0) return false;
   response->set_commands_received(received_);
+  if (resumable_) response->set_answers(forgotten_ + sent_);
+  if (!ack && UnsentLocked() == 0) return false;
   acked_ = received_;
   unacked_bytes_ = 0;
   int64_t bytes = 0;

@@ -48,7 +48,7 @@ class SessionCommands final : public StreamState,
   SessionCommands(ServiceContext* context, SessionRef session);
 
   // Makes `wire` the one that carries the commands; FAILED_PRECONDITION where there is one already
-  // and `attach` isn't resumable.
+  // and `attach` isn't resumable, ABORTED where it is late.
   // Of a resumable stream the client has the answers up to `answers_received`.
   absl::Status Attach(const std::shared_ptr<CommandWire>& wire, const v1::Attach& attach,
                       uint64_t answers_received);
@@ -64,8 +64,8 @@ class SessionCommands final : public StreamState,
   bool MayTake() const;
 
   // Fills in what there is to say; `must_ack`: also that commands were received, whenever any were.
-  // `fetched` are to be put in by the caller. False where there is nothing, or the wire isn't the
-  // session's.
+  // `fetched` are to be put in by the caller. False where there is nothing, and `response` says no
+  // more than how far the session is, or where the wire isn't the session's.
   bool NextResponse(const CommandWire* wire, bool must_ack, v1::SessionStreamResponse* response,
                     std::vector<ReadyFetch>* fetched);
 
@@ -124,6 +124,7 @@ class SessionCommands final : public StreamState,
   std::weak_ptr<CommandWire> wire_ ABSL_GUARDED_BY(mu_);
   const CommandWire* owner_ ABSL_GUARDED_BY(mu_) = nullptr;  // what wire_ is, or was
   bool resumable_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t attempt_ ABSL_GUARDED_BY(mu_) = 0;        // of the last that attached
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mu_);  // those not forgotten yet
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;             // of them, by this wire
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;

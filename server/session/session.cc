@@ -18,12 +18,6 @@ absl::Status NoSuchTensor(Handle handle) {
 
 }  // namespace
 
-void GiveUpUpload(Tensor& tensor) {
-  if (!tensor.ClaimUpload()) return;
-  tensor.Finish(absl::FailedPreconditionError(absl::StrCat(
-      "tensor ", tensor.handle(), " was promised and let go before its upload began")));
-}
-
 TensorRef* Session::Table::Reserve(Handle handle) {
   auto& tensors = session_->tensors_;
   const bool full =
@@ -47,14 +41,15 @@ TensorRef Session::Table::TakeOut(Handle handle) {
 
 Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
                  std::chrono::seconds lease, const Limits& limits,
-                 absl::Span<DeviceSlot* const> slots)
+                 absl::Span<DeviceSlot* const> slots, LeaseClock clock)
     : principal_(std::move(principal)),
       id_(std::move(id)),
       number_(number),
       client_name_(std::move(client_name)),
       lease_(lease),
       limits_(limits),
-      last_used_(std::chrono::steady_clock::now()) {
+      clock_(clock),
+      last_used_(clock()) {
   for (DeviceSlot* slot : slots) {
     lanes_.push_back(slot->executor->NewLane({principal_, &principal_->weight()}));
     MemoryAccount::Options options{.device = slot->device->name().ToString(),
@@ -164,7 +159,7 @@ absl::Status Session::Delete(absl::Span<const Handle> handles) {
     }
     removed = TakeOut(handles);
   }
-  for (const TensorRef& tensor : removed) GiveUpUpload(*tensor);
+  for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
   return absl::OkStatus();
 }
 
@@ -174,7 +169,7 @@ void Session::Drop(absl::Span<const Handle> handles) {
     MutexLock lock(&mu_);
     removed = TakeOut(handles);
   }
-  for (const TensorRef& tensor : removed) GiveUpUpload(*tensor);
+  for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
 }
 
 std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
@@ -311,7 +306,7 @@ void Session::BeginUse() {
 void Session::EndUse() {
   MutexLock lock(&mu_);
   --uses_;
-  last_used_ = std::chrono::steady_clock::now();
+  last_used_ = clock_();
 }
 
 bool Session::HasCalls() const {

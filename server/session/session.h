@@ -28,12 +28,16 @@ class StreamState {
   virtual ~StreamState() = default;
 };
 
+// The time that leases run by: std::chrono::steady_clock::now, or what a test has instead.
+using LeaseClock = std::chrono::steady_clock::time_point (*)();
+
 // Thread-safe.
 class Session {
  public:
   // `slots` outlive the session.
   Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
-          std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots);
+          std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots,
+          LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
   // Whose it is: nobody else reaches it.
@@ -71,7 +75,7 @@ class Session {
   void Remove(const TensorRef& tensor);
 
   // All or none: NOT_FOUND names the first handle that isn't there. Here and in Drop, a promised
-  // tensor whose upload hasn't begun fails for all that wait for it.
+  // tensor fails for all that wait for it, unless an upload is under way that brings it after all.
   absl::Status Delete(absl::Span<const Handle> handles);
 
   // Lets go of those that are there.
@@ -147,6 +151,7 @@ class Session {
   const std::string client_name_;
   const std::chrono::seconds lease_;
   const Limits limits_;
+  const LeaseClock clock_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
   std::vector<MemoryAccount::Ref> accounts_;  // by device, as lanes_
   std::atomic<bool> closed_{false};
@@ -179,17 +184,14 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
   // A place for a tensor to be put into before the lock goes; nullptr where Insert would refuse it.
   TensorRef* Reserve(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
-  // Lets go of the handle; null where there is none. Let go of the tensor after the lock.
+  // Lets go of the handle; null where there is none. Give up the tensor's upload and let go of it
+  // after the lock.
   TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   Session* const session_;
   const MutexLock lock_;
 };
-
-// A promised tensor that was let go can't be named by an upload any more: what waits for it is
-// told. For tensors that came from Table::TakeOut.
-void GiveUpUpload(Tensor& tensor);
 
 // Keeps a session's lease from running while a call uses it.
 class SessionUse {

@@ -33,11 +33,13 @@ std::string RandomId() {
       absl::string_view(reinterpret_cast<const char*>(bytes), sizeof(bytes)));
 }
 
-SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots)
+SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock)
     : limits_(limits),
       slots_(std::move(slots)),
-      publications_(limits.max_published_per_principal),
-      reaper_([this] { Reap(); }) {}
+      clock_(clock == nullptr ? &std::chrono::steady_clock::now : clock),
+      publications_(limits.max_published_per_principal) {
+  if (clock == nullptr) reaper_ = std::thread([this] { Reap(); });
+}
 
 SessionTable::~SessionTable() {
   {
@@ -45,7 +47,7 @@ SessionTable::~SessionTable() {
     stopping_ = true;
   }
   wake_.SignalAll();
-  reaper_.join();
+  if (reaper_.joinable()) reaper_.join();
   for (const SessionRef& session : All()) {
     session->principal()->sessions().Return(1);
     End(*session);
@@ -102,7 +104,7 @@ absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int
   auto session = std::make_shared<Session>(
       principal,
       absl::StrCat(epoch_.substr(0, kEpochDigits), std::string(1, kEpochEnd), RandomId()),
-      ++opened_, std::string(client_name), lease, limits_, slots_);
+      ++opened_, std::string(client_name), lease, limits_, slots_, clock_);
   sessions_.emplace(session->id(), session);
   return session;
 }
@@ -172,19 +174,26 @@ int64_t SessionTable::size() const {
 
 void SessionTable::Reap() {
   while (true) {
-    std::vector<SessionRef> ended;
     {
       MutexLock lock(&mu_);
       if (!stopping_) wake_.WaitFor(&mu_, kReapInterval);
       if (stopping_) return;
-      const auto now = std::chrono::steady_clock::now();
-      for (const auto& [id, session] : sessions_) {
-        if (session->Expired(now)) ended.push_back(session);
-      }
-      for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
     }
-    for (const SessionRef& session : ended) End(*session);
+    EndExpired();
   }
+}
+
+void SessionTable::EndExpired() {
+  std::vector<SessionRef> ended;
+  {
+    MutexLock lock(&mu_);
+    const auto now = clock_();
+    for (const auto& [id, session] : sessions_) {
+      if (session->Expired(now)) ended.push_back(session);
+    }
+    for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
+  }
+  for (const SessionRef& session : ended) End(*session);
 }
 
 }  // namespace tensord::server

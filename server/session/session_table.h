@@ -23,8 +23,9 @@ std::string RandomId();
 // Thread-safe. A thread of its own closes sessions whose lease has run out.
 class SessionTable {
  public:
-  // `slots` outlive the table.
-  SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots);
+  // `slots` outlive the table. A `clock` is for tests, which then call EndExpired() themselves:
+  // there is no thread.
+  SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock = nullptr);
   ~SessionTable();  // closes all sessions
 
   // Everywhere: `principal` is who the call is made for, as the gate has said. A session of another
@@ -54,6 +55,9 @@ class SessionTable {
 
   int64_t size() const;
 
+  // Closes the sessions whose lease has run out.
+  void EndExpired();
+
   // What sessions lend to others; ends with them.
   Publications& publications() { return publications_; }
 
@@ -72,6 +76,7 @@ class SessionTable {
   const std::string epoch_ = RandomId();
   const Limits limits_;
   const std::vector<DeviceSlot*> slots_;
+  const LeaseClock clock_;
   Publications publications_;
 
   mutable Mutex mu_;
@@ -79,7 +84,7 @@ class SessionTable {
   Sessions sessions_ ABSL_GUARDED_BY(mu_);
   uint64_t opened_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread reaper_;
+  std::thread reaper_;  // none with a test's clock
 };
 
 }  // namespace tensord::server

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace tensord::server {
 
 TensorRef Tensor::Failed(Handle handle, absl::Status error) {
@@ -37,15 +39,37 @@ Tensor::PartialUpload Tensor::TakePartialUpload(std::function<void()> stop) {
 
 void Tensor::ParkUpload(PartialUpload partial) {
   std::vector<Waiter> waiters;
+  bool given_up = false;
   {
     MutexLock lock(&mu_);
     if (done_.load(std::memory_order_relaxed)) return;
-    upload_->partial = std::move(partial);
-    upload_->stop = nullptr;
-    waiters.swap(upload_->waiters);
-    AnnounceUpload();
+    given_up = given_up_;
+    if (!given_up) {
+      upload_->partial = std::move(partial);
+      upload_->stop = nullptr;
+      waiters.swap(upload_->waiters);
+      AnnounceUpload();
+    }
   }
+  if (given_up) Finish(GivenUp());
   for (Waiter& waiter : waiters) waiter();
+}
+
+absl::Status Tensor::GivenUp() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("tensor ", handle_, " was promised and let go before its upload was done"));
+}
+
+void Tensor::GiveUpUpload() {
+  if (done()) return;
+  {
+    MutexLock lock(&mu_);
+    if (!ClaimUpload()) {
+      given_up_ = true;
+      return;
+    }
+  }
+  Finish(GivenUp());
 }
 
 void Tensor::StopUpload(Waiter resting) {

@@ -96,8 +96,12 @@ class Tensor {
   // For who has claimed the upload: what there is already. `stop`, which may be called until
   // ParkUpload or Finish, from any thread and with a lock held, is to break it off.
   PartialUpload TakePartialUpload(std::function<void()> stop);
-  // Keeps what has come for whoever claims the upload next.
+  // Keeps what has come for whoever claims the upload next; or, where GiveUpUpload has been called,
+  // fails the tensor.
   void ParkUpload(PartialUpload partial);
+  // No upload can name the tensor any more: it fails if it waits for one, now, or when the one that
+  // is under way breaks off.
+  void GiveUpUpload();
   // Calls back when nobody is uploading: breaks off what is under way.
   void StopUpload(Waiter resting);
   // Of a parked upload.
@@ -110,6 +114,8 @@ class Tensor {
   void WhenDone(Waiter waiter);
 
  private:
+  absl::Status GivenUp() const;
+
   const Handle handle_;
   const TensorSpec spec_;
   DeviceSlot* const slot_;
@@ -128,6 +134,7 @@ class Tensor {
   };
 
   Mutex mu_;
+  bool given_up_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<UploadState> upload_ ABSL_GUARDED_BY(mu_);  // made by the first upload
 };

@@ -412,6 +412,29 @@ TEST_F(ResumableStreamTest, TakesThePlaceOfTheOneBefore) {
   ExpectError(former->Finish(), Code::kAborted, {"another stream"});
 }
 
+// What was sent over a connection that has broken may come after its successor.
+TEST_F(ResumableStreamTest, ALateOneTakesNobodysPlace) {
+  v1::SessionStreamRequest late = AttachMessage();
+  late.mutable_attach()->set_attempt(1);
+  late.set_first_command(1);
+  AddOnes(late, 1, 2);
+  v1::SessionStreamRequest next = AttachMessage();
+  next.mutable_attach()->set_attempt(2);
+  auto stream = client_->SessionStream();
+  ASSERT_TRUE(stream->Send(next));
+  ASSERT_TRUE(stream->Next().has_value());
+  Run({late});
+  ExpectError(last_status_, Code::kAborted, {"later stream"});
+
+  v1::SessionStreamRequest message;
+  message.set_first_command(1);
+  AddBarrier(message, 5);
+  ASSERT_TRUE(stream->Send(message));
+  const auto answer = stream->Next();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->commands_received(), 1u) << "nothing of the late one was taken in";
+}
+
 // A call that waits for what never comes doesn't keep its session alive once its client has gone.
 TEST_F(StreamTest, CallsGivenUpLetTheLeaseRun) {
   RpcSession brief(*client_, 1);

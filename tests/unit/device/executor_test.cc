@@ -59,8 +59,8 @@ class ExecutorTimeTest : public ExecutorTest {
   int64_t time_ = 0;  // the executor's thread's
   std::string order_;
   std::promise<void> opened_;
-  std::unique_ptr<Executor> executor_ =
-      std::make_unique<Executor>(device_.get(), [this] { return time_; });
+  std::unique_ptr<Executor> executor_ = std::make_unique<Executor>(
+      device_.get(), Executor::Threading::kOwnThread, [this] { return time_; });
 };
 
 TEST_F(ExecutorTimeTest, OwnersGetTimeByWeight) {

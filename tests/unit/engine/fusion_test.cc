@@ -147,6 +147,27 @@ TEST_P(FusionTest, ALinearTakesItsActivationAlong) {
   }
 }
 
+// An op that is let go of while somebody waits for all to have run, and that could be passed over
+// then, is still waited for.
+TEST(FusionIdleTest, WhoWaitsForAllHearsOfWhatIsLetGoOf) {
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 20, 1));
+  Engine engine(std::move(devices), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand);
+  SessionTable sessions({}, engine.slots());
+  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
+  const Attributes attrs{{"shape", std::vector<int64_t>{4}}};
+  ASSERT_TRUE(engine.Run(session, {"ones", {}, 1, attrs, "cpu:0"}).ok());
+  Executor& executor = *engine.slots()[0]->executor;
+  executor.Post(executor.NewLane(), [] {});  // what comes now waits
+  ASSERT_TRUE(engine.Run(session, {"neg", std::vector<Handle>{1}, 2, {}, ""}).ok());
+  ASSERT_TRUE(engine.Run(session, {"abs", std::vector<Handle>{2}, 3, {}, ""}).ok());
+  bool idle = false;
+  engine.WhenIdle(session, [&idle] { idle = true; });
+  session->Drop({2});
+  executor.Drain();
+  EXPECT_TRUE(idle);
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, FusionTest,
                          testing::Values(DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                          DType::kBFloat16),

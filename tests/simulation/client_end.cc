@@ -1,0 +1,166 @@
+#include "tensord/tests/simulation/client_end.h"
+
+#include <algorithm>
+
+namespace tensord::simulation {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstPause(10);
+constexpr std::chrono::milliseconds kLongestPause(1000);
+
+}  // namespace
+
+ClientEnd::ClientEnd(Options options, const Troubles& troubles, Journal* journal)
+    : options_(std::move(options)),
+      journal_(journal),
+      queue_(options_.max_pending_commands, options_.max_pending_bytes, &counters_),
+      model_(troubles) {}
+
+void ClientEnd::Connect(std::shared_ptr<Link> link) {
+  link_ = std::move(link);
+  awaits_answer_ = ever_connected_;
+  link_->Send(&link_->to_server, queue_.Attach(options_.session));
+  connected_ = connected_ || !awaits_answer_;
+  ever_connected_ = true;
+}
+
+bool ClientEnd::Send() {
+  if (link_ == nullptr || over_ || awaits_answer_ || !link_->MayWrite(link_->to_server)) {
+    return false;
+  }
+  const bool told = queue_.untaken() > 0 || queue_.owes_receipt();
+  const internal::CommandQueue::Message message = queue_.Take();
+  if (message == nullptr) return false;
+  if (!told) journal_->Fail(name(), ": there is something to send, and nobody would have known");
+  link_->Send(&link_->to_server, *message);
+  return true;
+}
+
+void ClientEnd::OnMessage(const std::string& bytes) {
+  v1::SessionStreamResponse response;
+  if (!response.ParseFromString(bytes)) return journal_->Fail(name(), ": no message");
+  CheckAnswers(response);
+  draining_ = draining_ || response.draining();
+  queue_.Acknowledge(response.commands_received(), response.answers(),
+                     static_cast<int64_t>(bytes.size()));
+  replies_.Deliver(&response);
+  if (std::exchange(awaits_answer_, false)) {
+    connected_ = true;
+    attempts_ = 0;
+  }
+  TakeAnswers();
+}
+
+void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
+  const uint64_t count =
+      response.errors_size() + response.fetched_size() + response.barriers_size();
+  if (response.answers() != answers_ + count) {
+    journal_->Fail(name(), ": ", count, " answers after ", answers_, " are numbered up to ",
+                   response.answers());
+  }
+  answers_ = response.answers();
+  if (response.commands_received() < received_ || response.commands_received() > queue_.pushed()) {
+    journal_->Fail(name(), ": ", response.commands_received(), " commands received, before it was ",
+                   received_, ", and ", queue_.pushed(), " were given");
+  }
+  received_ = response.commands_received();
+  for (const v1::HandleError& error : response.errors()) {
+    journal_->Note("    error of tensor ", error.handle(), ": ", error.message());
+    if (const std::string wrong = model_.Told(error); !wrong.empty()) {
+      journal_->Fail(name(), ": ", wrong);
+    }
+  }
+  const auto expected = [&](uint64_t id, bool barrier) {
+    const auto asked = questions_.find(id);
+    if (asked != questions_.end() && (asked->second.value == nullptr) == barrier) return;
+    journal_->Fail(name(), ": question ", id, " is answered again, or was never asked");
+  };
+  for (const v1::Fetched& fetched : response.fetched()) expected(fetched.fetch_id(), false);
+  for (const v1::BarrierDone& done : response.barriers()) expected(done.barrier_id(), true);
+}
+
+void ClientEnd::TakeAnswers() {
+  for (auto it = questions_.begin(); it != questions_.end();) {
+    const auto& [id, question] = *it;
+    if (!replies_.Arrived(id)) {
+      ++it;
+      continue;
+    }
+    const absl::StatusOr<v1::Fetched> answer = replies_.Await(id);
+    if (question.value == nullptr) {
+      journal_->Note("    barrier ", id, " is done");
+      on_barrier_(question.command);
+    } else {
+      journal_->Note("    tensor ", question.value->handle,
+                     " is read: ", absl::StatusCodeToString(answer.status().code()));
+      if (const std::string wrong = model_.Read(*question.value, answer); !wrong.empty()) {
+        journal_->Fail(name(), ": ", wrong);
+      }
+    }
+    it = questions_.erase(it);
+  }
+}
+
+void ClientEnd::OnEnd(const absl::Status& status, bool broken) {
+  if (over_) return;
+  link_ = nullptr;
+  if (draining_ && !broken) {
+    for (const auto& [id, question] : questions_) {
+      if (question.command > received_) continue;
+      journal_->Fail(name(), ": the server shut down and left question ", id, " unanswered");
+    }
+  }
+  const absl::Status verdict = Verdict(status);
+  if (std::exchange(connected_, false)) lost_at_ = Clock::Now();
+  if (!absl::IsUnavailable(verdict) || draining_) return End(verdict);
+  const auto pause = std::min(kFirstPause * (1 << std::min(attempts_++, 10)), kLongestPause);
+  retry_at_ = Clock::Now() + pause;
+  MaybeGiveUp();
+}
+
+void ClientEnd::MaybeGiveUp() {
+  if (over_ || connected_ || Clock::Now() < lost_at_ + options_.lease) return;
+  if (link_ != nullptr) link_->broken = true;
+  gave_up_ = true;
+  End(absl::UnavailableError("nobody could be reached in time"));
+}
+
+void ClientEnd::Close() {
+  closed_ = true;
+  End(absl::FailedPreconditionError("the connection has been closed"));
+}
+
+void ClientEnd::End(const absl::Status& reason) {
+  if (over_) return;
+  over_ = true;
+  link_ = nullptr;
+  journal_->Note("  ", name(), " is over: ", absl::StatusCodeToString(reason.code()));
+  queue_.Close(reason);
+  replies_.Fail(reason);
+  for (const auto& [id, question] : questions_) {
+    const absl::StatusOr<v1::Fetched> answer = replies_.Await(id);
+    if (answer.status() != reason) {
+      journal_->Fail(name(), ": the stream has ended, and question ", id, " is answered with ",
+                     answer.status().ToString());
+    }
+  }
+  questions_.clear();
+}
+
+// As Stream::Verdict.
+absl::Status ClientEnd::Verdict(const absl::Status& status) const {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return absl::FailedPreconditionError("the stream was ended");
+    case absl::StatusCode::kNotFound:
+      return absl::DataLossError("the lease has run out");
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kInternal:
+      return absl::UnavailableError("the connection was lost");
+    default:
+      return status;
+  }
+}
+
+}  // namespace tensord::simulation

@@ -1,0 +1,37 @@
+// What happens in a simulation, and what has gone wrong.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::simulation {
+
+class Journal {
+ public:
+  // Keeps what is noted only where somebody will read it.
+  explicit Journal(bool keep) : keep_(keep) {}
+
+  template <typename... Args>
+  void Note(const Args&... args) {
+    if (keep_) lines_.push_back(absl::StrCat(args...));
+  }
+  // Only the first counts: what follows it is likely to be its consequence.
+  template <typename... Args>
+  void Fail(const Args&... args) {
+    if (failure_.empty()) failure_ = absl::StrCat(args...);
+    Note("FAILED: ", args...);
+  }
+
+  bool failed() const { return !failure_.empty(); }
+  const std::string& failure() const { return failure_; }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  const bool keep_;
+  std::vector<std::string> lines_;
+  std::string failure_;
+};
+
+}  // namespace tensord::simulation

@@ -1,0 +1,205 @@
+#include "tensord/tests/simulation/model.h"
+
+#include <cstring>
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/wire.h"
+#include "tensord/common/status_details.h"
+
+namespace tensord::simulation {
+namespace {
+
+template <typename T>
+void AppendAs(int64_t element, std::string* bytes) {
+  const T value = static_cast<T>(element);
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+template <typename T>
+bool IsAt(absl::string_view bytes, size_t index, int64_t element) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value == static_cast<T>(element);
+}
+
+// The number after `before` in an error's text.
+std::optional<uint64_t> NumberAfter(absl::string_view text, absl::string_view before) {
+  const size_t at = text.find(before);
+  if (at == text.npos) return std::nullopt;
+  text.remove_prefix(at + before.size());
+  uint64_t number = 0;
+  const size_t end = text.find_first_not_of("0123456789");
+  if (!absl::SimpleAtoi(text.substr(0, end), &number)) return std::nullopt;
+  return number;
+}
+
+// Itself, and what it has been computed from.
+void Ancestors(const Value& value, std::set<const Value*>* found) {
+  if (!found->insert(&value).second) return;
+  for (const ValueRef& input : value.inputs) Ancestors(*input, found);
+}
+
+}  // namespace
+
+std::string Encode(const TensorSpec& spec, const std::vector<int64_t>& elements) {
+  std::string bytes;
+  for (int64_t element : elements) {
+    if (spec.dtype == DType::kFloat32) AppendAs<float>(element, &bytes);
+    if (spec.dtype == DType::kInt32) AppendAs<int32_t>(element, &bytes);
+    if (spec.dtype == DType::kInt64) AppendAs<int64_t>(element, &bytes);
+  }
+  return bytes;
+}
+
+bool Matches(const TensorSpec& spec, absl::string_view bytes,
+             const std::vector<int64_t>& elements) {
+  if (static_cast<int64_t>(bytes.size()) != spec.size_bytes()) return false;
+  if (spec.num_elements() != static_cast<int64_t>(elements.size())) return false;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    bool same = false;
+    if (spec.dtype == DType::kFloat32) same = IsAt<float>(bytes, i, elements[i]);
+    if (spec.dtype == DType::kInt32) same = IsAt<int32_t>(bytes, i, elements[i]);
+    if (spec.dtype == DType::kInt64) same = IsAt<int64_t>(bytes, i, elements[i]);
+    if (!same) return false;
+  }
+  return true;
+}
+
+bool Model::IsLimitOf(const absl::Status& error) const {
+  const std::string reason = ErrorReason(error);
+  if (reason == "SESSION_BYTES_EXCEEDED") return troubles_.session_bytes;
+  if (reason == "PRINCIPAL_BYTES_EXCEEDED") return troubles_.principal_bytes;
+  if (reason == "SESSION_HANDLES_EXCEEDED") return troubles_.session_handles;
+  if (reason == "PRINCIPAL_HANDLES_EXCEEDED") return troubles_.principal_handles;
+  if (reason == "PRINCIPAL_UPLOAD_BYTES_EXCEEDED") return troubles_.upload_bytes;
+  const std::string text(error.message());
+  if (absl::StrContains(text, "a fault that was asked for")) return troubles_.allocations_fail;
+  if (absl::StrContains(text, "ops waiting to run")) return troubles_.ops_in_flight;
+  return absl::StrContains(text, "is out of memory") && troubles_.small_devices;
+}
+
+bool Model::MayBeMissing(const Value& value) const {
+  // A failed tensor takes a handle, too, where there is one left.
+  return !value.error.ok() && (troubles_.session_handles || troubles_.principal_handles);
+}
+
+std::string Model::Possible(const Value& value, const absl::Status& error) const {
+  const std::string text(error.message());
+  const std::string what =
+      absl::StrCat("tensor ", value.handle, " (", value.made_by, ") fails with ", error.ToString());
+  std::set<const Value*> ancestors;
+  Ancestors(value, &ancestors);
+  if (absl::IsNotFound(error)) {
+    const auto root = NumberAfter(text, "this session has no tensor ");
+    for (const Value* ancestor : ancestors) {
+      if (root == ancestor->handle && MayBeMissing(*ancestor)) return "";
+    }
+    return absl::StrCat(what, ", though that handle was taken in");
+  }
+  if (absl::IsFailedPrecondition(error) && absl::StrContains(text, "let go before its upload")) {
+    for (const Value* ancestor : ancestors) {
+      if (ancestor->upload) return "";
+    }
+  }
+  if (!absl::IsResourceExhausted(error) || !IsLimitOf(error)) {
+    return absl::StrCat(what, ", which nothing in this world explains");
+  }
+  const auto root = NumberAfter(text, "(tensor ");
+  if (!root.has_value()) return "";
+  for (const Value* ancestor : ancestors) {
+    if (ancestor->handle == *root) return ancestor->good ? what + ", read before" : "";
+    for (uint64_t sibling : ancestor->siblings) {
+      if (sibling == *root) return "";
+    }
+  }
+  return absl::StrCat(what, ", of which it isn't made");
+}
+
+std::string Model::Failed(Value& value, const absl::Status& error) {
+  if (value.good) {
+    return absl::StrCat("tensor ", value.handle, " was good, and fails with ", error.ToString());
+  }
+  value.error = error;
+  return Possible(value, error);
+}
+
+std::string Model::Good(Value& value) {
+  if (!value.error.ok()) {
+    return absl::StrCat("tensor ", value.handle, " has failed (", value.error.ToString(),
+                        "), and what was made of it is good");
+  }
+  if (value.good) return "";
+  value.good = true;
+  for (const ValueRef& input : value.inputs) {
+    if (std::string wrong = Good(*input); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::string Model::Told(const v1::HandleError& told) {
+  const absl::Status error =
+      internal::StatusFromCode(told.code(), told.message(), told.status_details());
+  const auto found = values_.find(told.handle());
+  if (found == values_.end()) {
+    return absl::StrCat("an error of tensor ", told.handle(),
+                        ", which nobody made: ", error.ToString());
+  }
+  Value& value = *found->second;
+  if (told.command() != value.command) {
+    return absl::StrCat("tensor ", value.handle, " was made by command ", value.command,
+                        ", and command ", told.command(),
+                        " is said to have failed: ", error.ToString());
+  }
+  if (!value.error.ok()) {
+    return absl::StrCat("the error of tensor ", value.handle, " is told again: ", error.ToString());
+  }
+  return Failed(value, error);
+}
+
+std::string Model::Read(const Value& read, const absl::StatusOr<v1::Fetched>& answer) {
+  Value& value = *values_.at(read.handle);
+  if (answer.ok()) {
+    const absl::StatusOr<TensorSpec> spec = internal::SpecFromProto(answer->spec());
+    if (!spec.ok() || *spec != value.spec || !Matches(*spec, answer->data(), value.elements)) {
+      return absl::StrCat("tensor ", value.handle, " (", value.made_by, ", ", value.spec.ToString(),
+                          ") isn't what it should be");
+    }
+    return Good(value);
+  }
+  const absl::Status& error = answer.status();
+  if (value.error.ok()) {
+    return absl::StrCat("a read of tensor ", value.handle, " says ", error.ToString(),
+                        ", which the stream hasn't told");
+  }
+  if (error == value.error) return "";
+  if (absl::IsNotFound(error) && MayBeMissing(value)) return "";
+  return absl::StrCat("tensor ", value.handle, " fails with ", error.ToString(),
+                      ", and before with ", value.error.ToString());
+}
+
+std::string Model::ReadBeside(const Value& read, const absl::StatusOr<std::string>& bytes) {
+  Value& value = *values_.at(read.handle);
+  if (bytes.ok() && Matches(value.spec, *bytes, value.elements)) return Good(value);
+  if (bytes.ok()) {
+    return absl::StrCat("tensor ", value.handle, " (", value.made_by, ", ", value.spec.ToString(),
+                        ") isn't what it should be, beside the stream");
+  }
+  // The stream may tell of it only later.
+  if (bytes.status().message() == value.error.message()) return "";
+  if (absl::IsNotFound(bytes.status())) {
+    return troubles_.session_handles || troubles_.principal_handles
+               ? ""
+               : absl::StrCat("tensor ", value.handle, " isn't there, beside the stream");
+  }
+  if (!value.error.ok()) {
+    return absl::StrCat("tensor ", value.handle, " fails with ", bytes.status().ToString(),
+                        " beside the stream, which says ", value.error.ToString());
+  }
+  return Possible(value, bytes.status());
+}
+
+}  // namespace tensord::simulation

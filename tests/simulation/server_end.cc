@@ -1,0 +1,128 @@
+#include "tensord/tests/simulation/server_end.h"
+
+#include <utility>
+
+#include "tensord/common/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::simulation {
+
+using server::SessionCommands;
+
+ServerEnd::ServerEnd(server::ServiceContext* context, server::PrincipalRef principal,
+                     std::shared_ptr<Link> link, LeaseBook* leases, Journal* journal)
+    : context_(context),
+      principal_(std::move(principal)),
+      link_(std::move(link)),
+      leases_(leases),
+      journal_(journal) {}
+
+void ServerEnd::OnMessage(const std::string& bytes) {
+  reading_ = false;
+  v1::SessionStreamRequest request;
+  absl::Status status;
+  if (!request.ParseFromString(bytes)) status = absl::InvalidArgumentError("not a message");
+  if (status.ok() && commands_ == nullptr) {
+    status = Attach(request);
+  } else if (status.ok() && request.has_attach()) {
+    status = absl::InvalidArgumentError("attach twice");
+  }
+  if (status.ok()) status = commands_->Take(this, request, static_cast<int64_t>(bytes.size()));
+  if (!status.ok()) return Finish(status);
+  want_read_ = true;
+  MaybeWrite();
+}
+
+absl::Status ServerEnd::Attach(const v1::SessionStreamRequest& request) {
+  if (!request.has_attach()) return absl::InvalidArgumentError("no attach");
+  TENSORD_ASSIGN_OR_RETURN(session_,
+                           context_->sessions->Use(principal_, request.attach().session()));
+  leases_->Begin(session_.ref().get());
+  TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
+                           SessionCommands::Of(context_, session_.ref()));
+  TENSORD_RETURN_IF_ERROR(
+      commands->Attach(shared_from_this(), request.attach(), request.answers_received()));
+  commands_ = std::move(commands);
+  return absl::OkStatus();
+}
+
+void ServerEnd::MaybeWrite() {
+  if (want_read_ && !finished_ && !draining_ && commands_->MayTake()) {
+    want_read_ = false;
+    reading_ = true;
+  }
+  if (writing_ || finished_) return;
+  v1::SessionStreamResponse response;
+  std::vector<SessionCommands::ReadyFetch> fetches;
+  const bool news =
+      commands_ != nullptr && commands_->NextResponse(this, draining_, &response, &fetches);
+  const bool tell_draining = draining_ && !told_draining_ && commands_ != nullptr;
+  if (!news && !tell_draining) {
+    if (draining_ && (commands_ == nullptr || commands_->AllAnswered())) {
+      if (commands_ != nullptr) commands_->Detach(this);
+      Finish(absl::UnavailableError("the server is shutting down"));
+    }
+    return;
+  }
+  response.set_draining(draining_);
+  told_draining_ = draining_;
+  Write(std::move(response), fetches);
+}
+
+void ServerEnd::Write(v1::SessionStreamResponse response,
+                      const std::vector<SessionCommands::ReadyFetch>& fetches) {
+  for (const SessionCommands::ReadyFetch& fetch : fetches) {
+    v1::Fetched* out = response.add_fetched();
+    out->set_fetch_id(fetch.fetch_id);
+    absl::Status status = fetch.status;
+    if (status.ok()) {
+      server::ToProto(fetch.tensor->spec(), out->mutable_spec());
+      out->mutable_data()->resize(fetch.tensor->spec().size_bytes());
+      if (!out->data().empty()) {
+        status =
+            fetch.tensor->device().Read(*fetch.tensor->buffer(), 0, out->mutable_data()->data(),
+                                        static_cast<int64_t>(out->data().size()));
+      }
+    }
+    if (status.ok()) continue;
+    out->clear_data();
+    out->set_code(static_cast<int>(status.code()));
+    out->set_message(server::WireMessage(status));
+    out->set_status_details(server::WireDetails(status));
+  }
+  writing_ = true;
+  link_->Send(&link_->to_client, response.SerializeAsString());
+}
+
+void ServerEnd::OnWritten() {
+  writing_ = false;
+  MaybeWrite();
+}
+
+void ServerEnd::Drain() {
+  draining_ = true;
+  MaybeWrite();
+}
+
+void ServerEnd::Supersede() {
+  Finish(absl::AbortedError("another stream of the session has taken this one's place"));
+}
+
+void ServerEnd::Finish(const absl::Status& status) {
+  if (finished_) return;
+  finished_ = true;
+  journal_->Note("  the server ends a stream: ", absl::StatusCodeToString(status.code()));
+  if (!link_->broken) link_->outcome = status;
+}
+
+void ServerEnd::LetGo() {
+  if (std::exchange(let_go_, true)) return;
+  finished_ = true;
+  if (commands_ != nullptr) commands_->Detach(this);
+  if (session_.ref() != nullptr) leases_->End(session_.ref().get());
+  session_ = server::SessionUse();
+  commands_ = nullptr;
+}
+
+}  // namespace tensord::simulation

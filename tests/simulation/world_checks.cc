@@ -1,0 +1,135 @@
+// What is always so in a World.
+#include <cstdint>
+#include <set>
+
+#include "tensord/tests/simulation/world.h"
+
+namespace tensord::simulation {
+
+using server::DeviceSlot;
+using server::SessionRef;
+
+void World::CheckUse(absl::string_view what, int64_t used, int64_t limit) {
+  if (used < 0 || (limit != 0 && used > limit)) journal_->Fail(what, ": ", used, " of ", limit);
+}
+
+void World::CheckLimits() {
+  const server::Limits& limits = plan_.host.limits;
+  for (int i = 0; i < Host::kDevices; ++i) {
+    CheckUse("bytes of a device", host_.UsedBytes(i), plan_.host.device_bytes);
+  }
+  CheckUse("sessions", host_.sessions().size(), limits.max_sessions);
+  for (int i = 0; i < plan_.principals; ++i) CheckPrincipal(host_.Principal(i));
+}
+
+void World::CheckPrincipal(const server::PrincipalRef& principal) {
+  const server::Limits& limits = plan_.host.limits;
+  int64_t sessions = 0;
+  int64_t handles = 0;
+  for (const SessionRef& session : host_.sessions().Of(principal)) {
+    const auto own = static_cast<int64_t>(session->List(0, SIZE_MAX).size());
+    ++sessions;
+    handles += own;
+    CheckUse("handles of a session", own, limits.max_handles_per_session);
+    for (DeviceSlot* slot : host_.context()->engine->slots()) {
+      CheckUse("bytes of a session", session->account(*slot).used_bytes(),
+               limits.max_bytes_per_session);
+    }
+  }
+  CheckUse("sessions of a principal", sessions, limits.max_sessions_per_principal);
+  CheckUse("handles of a principal", handles, limits.max_handles_per_principal);
+  CheckUse("uploads of a principal", principal->upload_bytes().used(),
+           limits.max_upload_bytes_per_principal);
+  for (int i = 0; i < Host::kDevices; ++i) {
+    CheckUse("bytes of a principal", principal->device_bytes(i).used(),
+             limits.max_bytes_per_principal);
+  }
+  if (principal->sessions().used() != sessions) {
+    journal_->Fail(principal->sessions().used(), " sessions are counted, of ", sessions);
+  }
+  if (limits.max_handles_per_principal != 0 && principal->handles().used() != handles) {
+    journal_->Fail(principal->handles().used(), " handles are counted, of ", handles);
+  }
+}
+
+// A barrier has been answered: what was commanded before it has run.
+void World::CheckAllDone(Actor& actor, uint64_t before_command) {
+  const SessionRef session = actor.session.lock();
+  if (session == nullptr || session->closed()) return;
+  for (const ValueRef& value : actor.script->live()) {
+    if (value->command > before_command) continue;
+    const absl::StatusOr<server::TensorRef> tensor = session->Find(value->handle);
+    if (tensor.ok() ? !(*tensor)->done() : value->error.ok()) {
+      journal_->Fail(actor.client->name(), ": a barrier was answered before tensor ", value->handle,
+                     tensor.ok() ? " was done" : " was there");
+    }
+  }
+}
+
+// Why clients' streams have ended.
+void World::CheckEnds() {
+  for (const auto& actor : actors_) {
+    const ClientEnd& client = *actor->client;
+    if (actor->checked || !client.over()) continue;
+    actor->checked = true;
+    if (client.closed()) continue;
+    const absl::Status status = client.status();
+    const SessionRef session = actor->session.lock();
+    const bool gone = actor->epoch != epoch_ || session == nullptr || session->closed();
+    bool explained = false;
+    if (absl::IsDataLoss(status)) explained = gone;
+    if (absl::IsUnavailable(status)) explained = client.draining() || client.gave_up();
+    if (absl::IsAborted(status)) explained = actor->robbed;
+    if (!explained) {
+      journal_->Fail(client.name(), " has ended with ", status.ToString(), ", its session is ",
+                     gone ? "gone" : "there");
+    }
+  }
+}
+
+// What the session holds is what the client believes that it holds.
+void World::CheckHandles(Actor& actor) {
+  const ClientEnd& client = *actor.client;
+  for (const auto& [id, question] : client.questions()) {
+    journal_->Fail(client.name(), ": question ", id, " is never answered");
+  }
+  if (actor.client->queue().pushed() != client.received()) {
+    journal_->Fail(client.name(), ": ", client.received(), " commands were taken in of ",
+                   actor.client->queue().pushed());
+  }
+  const SessionRef session = actor.session.lock();
+  if (session == nullptr || session->closed()) {
+    return journal_->Fail(client.name(), " goes on, and its session is gone");
+  }
+  std::set<uint64_t> held;
+  for (const server::TensorRef& tensor : session->List(0, SIZE_MAX)) held.insert(tensor->handle());
+  for (const ValueRef& value : actor.script->live()) {
+    if (held.erase(value->handle) == 0 && value->error.ok()) {
+      journal_->Fail(client.name(), ": tensor ", value->handle, " is gone");
+    }
+  }
+  if (!held.empty()) {
+    journal_->Fail(client.name(), ": tensor ", *held.begin(), " was let go of and is there");
+  }
+}
+
+// All clients have gone and all leases have run out.
+void World::CheckNothingLeft() {
+  if (host_.sessions().size() != 0) journal_->Fail(host_.sessions().size(), " sessions are left");
+  for (int i = 0; i < Host::kDevices; ++i) {
+    if (host_.UsedBytes(i) != 0) journal_->Fail(host_.UsedBytes(i), " bytes are left on cpu:", i);
+  }
+  for (int p = 0; p < plan_.principals; ++p) {
+    const server::PrincipalRef principal = host_.Principal(p);
+    int64_t left = principal->sessions().used() + principal->handles().used() +
+                   principal->upload_bytes().used();
+    for (int i = 0; i < Host::kDevices; ++i) left += principal->device_bytes(i).used();
+    if (left != 0) journal_->Fail("something is still charged to a principal");
+  }
+  connections_.clear();
+  for (const auto& session : sessions_) {
+    if (!session.expired()) journal_->Fail("a session is never freed");
+  }
+}
+
+}  // namespace tensord::simulation

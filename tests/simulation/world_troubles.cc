@@ -1,0 +1,134 @@
+// What goes wrong in a World.
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "tensord/tests/simulation/world.h"
+
+namespace tensord::simulation {
+
+using server::SessionRef;
+using std::chrono::milliseconds;
+
+void World::CauseTrouble() {
+  const auto now = [this](int64_t rate) { return dice_.OneIn(rate); };
+  if (now(plan_.breaks)) BreakOne();
+  if (now(plan_.upload_breaks) && !uploads_.empty()) dice_.Pick(uploads_)->Break();
+  if (now(plan_.upload_breaks) && !reads_.empty()) dice_.Pick(reads_)->Break();
+  if (now(plan_.upload_drops) && !uploads_.empty()) {
+    const UploadCall& upload = *dice_.Pick(uploads_);
+    ActorOf(upload).script->Drop(upload.value());
+  }
+  if (now(plan_.long_pauses)) Pass(milliseconds(dice_.Below(2000 * plan_.lease_seconds)));
+  if (dice_.OneIn(30)) EndLeases();
+  if (now(plan_.failing_allocations)) {
+    const int device = static_cast<int>(dice_.Below(Host::kDevices));
+    if (!host_.faults(device).Take(absl::StrCat("alloc ", 1 + dice_.Below(6))).ok()) {
+      journal_->Fail("no fault");
+    }
+  }
+  if (now(plan_.holds)) host_.Hold(static_cast<int>(dice_.Below(Host::kDevices)));
+  if (now(plan_.restarts)) Restart();
+  if (now(plan_.drains)) Drain();
+  if (now(plan_.deaths)) Leave(*dice_.Pick(actors_), /*in_good_order=*/false);
+  if (now(plan_.closings)) Leave(*dice_.Pick(actors_), /*in_good_order=*/true);
+  if (now(plan_.thefts)) Rob();
+}
+
+void World::BreakOne() {
+  if (connections_.empty()) return;
+  Connection& c = connections_[dice_.Below(static_cast<int64_t>(connections_.size()))];
+  if (c.link->broken) return;
+  journal_->Note("a connection breaks");
+  ++counts_.breaks;
+  c.link->Break(&dice_);
+}
+
+void World::Pass(milliseconds time) {
+  Clock::Advance(time);
+  for (const auto& actor : actors_) actor->client->MaybeGiveUp();
+}
+
+void World::EndLeases() {
+  const std::vector<SessionRef> before = host_.sessions().All();
+  host_.sessions().EndExpired();
+  for (const SessionRef& session : before) {
+    const bool due = leases_.Due(*session);
+    if (due != session->closed()) {
+      journal_->Fail("a session's lease has ", due ? "" : "not ", "run out, and it is ",
+                     due ? "still there" : "closed");
+    }
+    if (!due) continue;
+    journal_->Note("a lease ends");
+    ++counts_.leases_ended;
+    leases_.Closed(session.get());
+  }
+}
+
+void World::Restart() {
+  journal_->Note("the server is started anew");
+  ++counts_.restarts;
+  ++epoch_;
+  for (Connection& c : connections_) {
+    c.link->Break(&dice_);
+    c.link->to_server.clear();
+    c.server = nullptr;
+  }
+  for (const auto& upload : uploads_) upload->LoseServer();
+  uploads_.clear();
+  reads_.clear();
+  host_.Stop();
+  leases_ = LeaseBook();
+  host_.Start();
+}
+
+void World::Drain() {
+  journal_->Note("the server shuts down");
+  for (Connection& c : connections_) {
+    if (c.server != nullptr && !c.server->let_go()) c.server->Drain();
+  }
+  for (int i = static_cast<int>(dice_.Below(400)); i > 0; --i) RandomTransport();
+  Restart();
+}
+
+void World::Leave(Actor& actor, bool in_good_order) {
+  ClientEnd& client = *actor.client;
+  if (client.over()) return;
+  journal_->Note(client.name(), in_good_order ? " closes" : " dies");
+  if (client.link() != nullptr) client.link()->Break(&dice_);
+  client.Close();
+  if (!in_good_order) return;
+  const SessionRef session = actor.session.lock();
+  const bool there = session != nullptr && !session->closed();
+  const absl::StatusOr<int64_t> closed =
+      host_.sessions().Close(host_.Principal(client.options().principal), client.options().session);
+  const bool lost = actor.epoch != epoch_;
+  if (closed.ok() != there || (lost && !absl::IsDataLoss(closed.status()))) {
+    journal_->Fail("a session is closed: ", closed.status().ToString());
+  }
+  if (there) leases_.Closed(session.get());
+}
+
+// Another connection attaches to a client's session, as the client itself would, and brings
+// nothing; one of another principal is told that there is no such session.
+void World::Rob() {
+  Actor& actor = *dice_.Pick(actors_);
+  const ClientEnd::Options& of = actor.client->options();
+  if (actor.client->over() || actor.client->link() == nullptr) return;
+  const auto stranger = host_.sessions().Use(host_.Principal(plan_.principals), of.session);
+  if (stranger.ok()) return journal_->Fail("a session is another's");
+  journal_->Note("somebody takes the session of ", actor.client->name());
+  actor.robbed = true;
+  auto link = std::make_shared<Link>(&dice_);
+  v1::SessionStreamRequest request;
+  request.mutable_attach()->set_session(of.session);
+  request.mutable_attach()->set_resumable(true);
+  link->Send(&link->to_server, request.SerializeAsString());
+  connections_.push_back(
+      {link,
+       std::make_shared<ServerEnd>(host_.context(), host_.Principal(of.principal), link, &leases_,
+                                   journal_),
+       nullptr});
+}
+
+}  // namespace tensord::simulation
