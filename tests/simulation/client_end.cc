@@ -18,9 +18,9 @@ ClientEnd::ClientEnd(Options options, const Troubles& troubles, Journal* journal
 
 void ClientEnd::Connect(std::shared_ptr<Link> link) {
   link_ = std::move(link);
-  awaits_answer_ = ever_connected_;
+  awaits_answer_ = ever_connected_ && !options_.eager;
   link_->Send(&link_->to_server, queue_.Attach(options_.session));
-  connected_ = connected_ || !awaits_answer_;
+  connected_ = connected_ || !ever_connected_;
   ever_connected_ = true;
 }
 
@@ -44,10 +44,9 @@ void ClientEnd::OnMessage(const std::string& bytes) {
   queue_.Acknowledge(response.commands_received(), response.answers(),
                      static_cast<int64_t>(bytes.size()));
   replies_.Deliver(&response);
-  if (std::exchange(awaits_answer_, false)) {
-    connected_ = true;
-    attempts_ = 0;
-  }
+  awaits_answer_ = false;
+  connected_ = true;
+  attempts_ = 0;
   TakeAnswers();
 }
 

@@ -27,6 +27,9 @@ class ClientEnd {
     std::chrono::seconds lease{0};  // also how long it tries to come back
     int64_t max_pending_commands = 0;
     int64_t max_pending_bytes = 0;
+    // Sends again at once what isn't acknowledged, as the protocol allows; the library waits until
+    // it hears how much has come.
+    bool eager = false;
   };
   ClientEnd(Options options, const Troubles& troubles, Journal* journal);
 

@@ -58,6 +58,7 @@ Plan MakePlan(Dice* dice) {
   plan.actions = 5 + dice->Below(60);
   plan.max_pending_commands = dice->OneIn(2) ? 1 + dice->Below(32) : 4096;
   plan.max_pending_bytes = dice->OneIn(4) ? 64 + dice->Below(1024) : 1 << 20;
+  plan.eager = dice->OneIn(3);
   plan.lease_seconds = 1 + dice->Below(30);
   if (dice->OneIn(3)) LimitSomething(dice, &plan);
   if (dice->OneIn(8)) LimitSomething(dice, &plan);

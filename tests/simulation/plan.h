@@ -17,6 +17,7 @@ struct Plan {
   int64_t max_pending_commands = 0;
   int64_t max_pending_bytes = 0;
   int64_t lease_seconds = 0;
+  bool eager = false;  // as ClientEnd's
   bool uploads = false;
   // Each once in so many steps; 0 is never.
   int64_t breaks = 0;

@@ -225,10 +225,13 @@ void Script::Barrier() {
 }
 
 void Script::Drop(const ValueRef& value) {
-  const auto found = std::find(live_.begin(), live_.end(), value);
-  if (found == live_.end()) return;
-  live_.erase(found);
+  if (!Holds(value)) return;
   client_->queue().PushDrop(value->handle);
+  Forget(value);
+}
+
+void Script::Forget(const ValueRef& value) {
+  live_.erase(std::find(live_.begin(), live_.end(), value));
   journal_->Note("  ", client_->name(), " drops ", value->handle);
 }
 
@@ -240,7 +243,11 @@ void Script::DropOne() {
   for (int i = 0; i < 3; ++i) {
     const ValueRef value = Any();
     if (value->upload || value->reads > 0) continue;  // its upload lets go of it
-    Drop(value);
+    if (!dice_->OneIn(4)) return Drop(value);
+    // As other clients say it, in a command of its own.
+    v1::Command command;
+    command.mutable_drop()->add_handles(value->handle);
+    if (client_->queue().Push(command).ok()) Forget(value);
     return;
   }
 }

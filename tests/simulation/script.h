@@ -49,6 +49,7 @@ class Script {
   void Copy();
   void Read(const ValueRef& value);
   void DropOne();
+  void Forget(const ValueRef& value);
   void Record();
   void Run();
 

@@ -103,7 +103,8 @@ void World::OpenClient() {
                              .principal = static_cast<int>(dice_.Below(plan_.principals)),
                              .lease = std::chrono::seconds(plan_.lease_seconds),
                              .max_pending_commands = plan_.max_pending_commands,
-                             .max_pending_bytes = plan_.max_pending_bytes};
+                             .max_pending_bytes = plan_.max_pending_bytes,
+                             .eager = plan_.eager};
   server::SessionTable& sessions = host_.sessions();
   const server::PrincipalRef principal = host_.Principal(options.principal);
   const server::Limits& limits = plan_.host.limits;
