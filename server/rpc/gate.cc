@@ -130,6 +130,10 @@ void Gate::Greet(const grpc::ServerContext& call) {
   if (listeners_ != nullptr && Identify(*files(), call).ok()) listeners_->Welcome(call.peer());
 }
 
+void Admission::ExpectMuch(bool expected) {
+  if (listeners_ != nullptr) listeners_->ExpectMuch(call_->peer(), expected);
+}
+
 void Admission::Trust() {
   if (listeners_ != nullptr) std::exchange(listeners_, nullptr)->Trust(call_->peer());
 }

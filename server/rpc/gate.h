@@ -62,6 +62,8 @@ class Admission {
 
   // A call that was let in uses a session: as Listeners::Trust for its connection.
   void Trust();
+  // A call that was let in awaits a large request, or no more: as Listeners::ExpectMuch.
+  void ExpectMuch(bool expected);
 
   // Who calls; null where the call wasn't let in.
   const PrincipalRef& principal() const { return pass_.principal; }

@@ -34,19 +34,26 @@ namespace {
 // What a stranger may have sent, and all of them together, and how long each has for its first
 // call. gRPC may make fifteen times as much of it. An upload over a new connection may bring more
 // before its call has been looked at, so that one who has sent too much is looked at once more.
-constexpr int64_t kStrangerBytes = 256 << 10;
+constexpr int64_t kStrangerBytes = 96 << 10;
 constexpr int64_t kStrangersBytes = 2 << 20;
 constexpr int kLooks = 3;
 constexpr auto kStrangersTime = std::chrono::seconds(10);
+// What those who have got a call through may send beyond what each of their calls earns them.
+constexpr int64_t kGuestBytes = 48 << 10;
+constexpr int64_t kBytesOfACall = 1 << 10;
 // What may wait to be read on a connection that uses no session; the kernel doubles it.
 constexpr int kStrangersBuffer = 64 << 10;
 // Likewise once it does, on kernels that then can't find out by themselves.
 constexpr int kTrustedBuffer = 8 << 20;
-// Calls in vain, or taken back, and how many are forgiven a second.
-constexpr double kMostStrikes = 100;
+// Calls in vain, or taken back, also by those who use a session, and how many are forgiven a
+// second.
+constexpr double kMostStrikes = 50;
+constexpr double kMostStrikesOfTheTrusted = 100;
 constexpr double kForgivenEachSecond = 20;
-// How often strangers are looked at, and everybody.
+// How often strangers are looked at, and those from whom something has come; those who have got a
+// call through and are silent; and everybody.
 constexpr int kWatchIntervalMs = 5;
+constexpr int kGuestsIntervalMs = 20;
 constexpr int kIdleIntervalMs = 500;
 // Descriptors for everything but connections.
 constexpr int kReservedDescriptors = 64;
@@ -250,13 +257,13 @@ void Listeners::Run() {
   std::vector<pollfd> ready;
   ready.push_back({wake_fd_, POLLIN, 0});
   for (const Listener& listener : listeners_) ready.push_back({listener.fd, POLLIN, 0});
-  bool strangers = false;
+  int pause_ms = kIdleIntervalMs;
   bool full = false;
   Clock::time_point looked;
   while (true) {
     // Where there are no descriptors, those who wait to be accepted wait on.
     const size_t watched = full ? 1 : ready.size();
-    poll(ready.data(), watched, strangers || full ? kWatchIntervalMs : kIdleIntervalMs);
+    poll(ready.data(), watched, full ? kWatchIntervalMs : pause_ms);
     if ((ready[0].revents & POLLIN) != 0) return;
     full = false;
     for (const Listener& listener : listeners_) {
@@ -270,7 +277,7 @@ void Listeners::Run() {
     const bool all = full || std::exchange(few_descriptors_, false) ||
                      Clock::now() - looked >= std::chrono::milliseconds(kIdleIntervalMs);
     if (all) looked = Clock::now();
-    strangers = Inspect(all);
+    pause_ms = Inspect(all);
   }
 }
 
@@ -312,14 +319,25 @@ bool Listeners::Accept(const Listener& listener) {
   return true;
 }
 
-bool Listeners::Inspect(bool all) {
+bool Listeners::Floods(Connection& connection, int64_t received_bytes) {
+  const bool much = received_bytes - connection.earned_bytes > kGuestBytes;
+  if (!much || connection.reads_much) {
+    connection.looks = 0;
+    return false;
+  }
+  return ++connection.looks >= kLooks;
+}
+
+int Listeners::Inspect(bool all) {
   const auto now = Clock::now();
+  bool guests = false;
+  bool active = false;
   int64_t strangers_bytes = 0;
   std::vector<Connection*> strangers;
   MutexLock lock(&mu_);
   for (auto it = connections_.begin(); it != connections_.end();) {
     Connection& connection = it->second;
-    if (connection.welcome && !all) {
+    if (connection.trusted && !all) {
       ++it;
       continue;
     }
@@ -332,8 +350,14 @@ bool Listeners::Inspect(bool all) {
       continue;
     }
     ++it;
-    if (connection.welcome) continue;
+    if (connection.trusted) continue;
     const auto received = static_cast<int64_t>(info.tcpi_bytes_received);
+    if (connection.welcome) {
+      guests = true;
+      active |= std::exchange(connection.received_bytes, received) != received;
+      if (Floods(connection, received)) SendAway(connection);
+      continue;
+    }
     if (received > kStrangerBytes) ++connection.looks;
     if (now - connection.since > kStrangersTime || connection.looks >= kLooks) {
       SendAway(connection);
@@ -353,7 +377,8 @@ bool Listeners::Inspect(bool all) {
       if (++connection->looks >= kLooks) SendAway(*connection);
     }
   }
-  return !strangers.empty();
+  if (active || !strangers.empty()) return kWatchIntervalMs;
+  return guests ? kGuestsIntervalMs : kIdleIntervalMs;
 }
 
 void Listeners::SendAway(const Connection& connection) {
@@ -370,6 +395,7 @@ bool Listeners::Welcome(absl::string_view peer) {
   const auto it = connections_.find(*key);
   if (it == connections_.end()) return true;
   it->second.welcome = true;
+  it->second.earned_bytes += kBytesOfACall;
   return it->second.trusted;
 }
 
@@ -385,6 +411,14 @@ void Listeners::Trust(absl::string_view peer) {
   setsockopt(it->second.fd, SOL_SOCKET, SO_RCVBUF, &kTrustedBuffer, sizeof(kTrustedBuffer));
 }
 
+void Listeners::ExpectMuch(absl::string_view peer, bool expected) {
+  const std::optional<PeerKey> key = ParsePeer(peer);
+  if (!key) return;
+  MutexLock lock(&mu_);
+  const auto it = connections_.find(*key);
+  if (it != connections_.end()) it->second.reads_much = expected;
+}
+
 void Listeners::Strike(absl::string_view peer) {
   const std::optional<PeerKey> key = ParsePeer(peer);
   if (!key) return;
@@ -396,7 +430,9 @@ void Listeners::Strike(absl::string_view peer) {
   const double seconds = std::chrono::duration<double>(now - connection.struck_at).count();
   connection.strikes = std::max(connection.strikes - seconds * kForgivenEachSecond, 0.0) + 1;
   connection.struck_at = now;
-  if (connection.strikes > kMostStrikes) SendAway(connection);
+  connection.earned_bytes -= kBytesOfACall;
+  const double most = connection.trusted ? kMostStrikesOfTheTrusted : kMostStrikes;
+  if (connection.strikes > most) SendAway(connection);
 }
 
 }  // namespace tensord::server

@@ -26,9 +26,11 @@ namespace tensord::server {
 // who haven't got a call through yet are strangers: each of them, and all of them together, may
 // send so many bytes and take so many seconds, and some descriptors are kept free for everybody
 // else. Those who keep calling in vain, or take calls back again and again, are sent away too, and
-// have little that waits to be read until they use a session. What a stranger costs is seen by the
-// kernel's count of bytes received (tcp(7), TCP_INFO), so that it holds whatever gRPC does with
-// them. On Unix sockets the system's permissions are the guard, and there are no counts.
+// so are those from whom more comes than their calls that have been heard of account for: more
+// calls come in than can be. Until somebody uses a session little may wait to be read. What a
+// stranger costs is seen by the kernel's count of bytes received (tcp(7), TCP_INFO), so that it
+// holds whatever gRPC does with them. On Unix sockets the system's permissions are the guard, and
+// there are no counts.
 //
 // Thread-safe where it doesn't say otherwise.
 class Listeners {
@@ -53,6 +55,8 @@ class Listeners {
   bool Welcome(absl::string_view peer);
   // Somebody from here uses a session, and may send as fast as the network goes.
   void Trust(absl::string_view peer);
+  // From here a large request is awaited, or isn't any more.
+  void ExpectMuch(absl::string_view peer, bool expected);
   // A call from here was refused, or was taken back by who made it.
   void Strike(absl::string_view peer);
 
@@ -83,9 +87,11 @@ class Listeners {
     Clock::time_point since;
     bool welcome = false;
     bool trusted = false;
+    bool reads_much = false;  // a large request is on its way
     int64_t received_bytes = 0;
-    int looks = 0;       // that found it to have sent too much
-    double strikes = 0;  // as of struck_at
+    int64_t earned_bytes = 0;  // by calls
+    int looks = 0;             // that found it to have sent too much
+    double strikes = 0;        // as of struck_at
     Clock::time_point struck_at;
   };
 
@@ -98,9 +104,12 @@ class Listeners {
   void Run();
   // False where there was none to accept, or none can be for now.
   bool Accept(const Listener& listener);
-  // Looks at strangers, or at all connections, and forgets those that have ended. Whether there are
-  // strangers, who must be looked at again soon.
-  bool Inspect(bool all);
+  // Looks at those who aren't trusted, or at all connections, and forgets those that have ended.
+  // How soon to look again, in milliseconds.
+  int Inspect(bool all);
+  // Whether it has sent far more than its calls account for, look after look: calls that wait to be
+  // heard of, since they come faster than they can be.
+  static bool Floods(Connection& connection, int64_t received_bytes);
   static void SendAway(const Connection& connection);
 
   std::vector<Listener> listeners_;

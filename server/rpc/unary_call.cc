@@ -65,6 +65,7 @@ void LargeCall::Await(std::shared_ptr<const Method> method, CallQueue* queue) {
 
 void LargeCall::Handle() {
   if (context().method() == method_->name) {
+    ExpectMuch(true);
     wire_.Read(&request_, BeginRead());
   } else {
     Finish(absl::UnimplementedError("the server has no such method"));
@@ -72,6 +73,7 @@ void LargeCall::Handle() {
 }
 
 void LargeCall::OnRead(bool ok) {
+  ExpectMuch(false);
   if (ok) {
     method_->handle(std::static_pointer_cast<LargeCall>(shared_from_this()));
   } else {

@@ -39,6 +39,8 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
 
   // The call uses a session: its connection is somebody's.
   void Trust() { admission_.Trust(); }
+  // A large request is awaited, or no more.
+  void ExpectMuch(bool expected) { admission_.ExpectMuch(expected); }
 
  protected:
   explicit UnaryCallBase(CallQueue* queue);
