@@ -13,7 +13,7 @@ namespace tensord::bench {
 namespace {
 
 constexpr char kPlain[] = "without";
-constexpr char kToken[] = "a token of the benchmark's own";
+constexpr char kToken[] = "the-token-of-the-benchmark";
 
 // A daemon that encrypts and asks who calls.
 class SecureDaemon {
