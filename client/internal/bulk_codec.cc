@@ -32,7 +32,10 @@ bool ReadSpec(CodedInputStream* in, v1::TensorSpec* spec) {
 
 absl::Status ReadData(CodedInputStream* in, absl::Span<uint8_t> out, int64_t* filled) {
   uint32_t length = 0;
-  if (!in->ReadVarint32(&length)) return absl::InternalError("malformed chunk");
+  // More than an int is no message of protobuf's, and ReadRaw would take it for a negative number.
+  if (!in->ReadVarint32(&length) || length > INT32_MAX) {
+    return absl::InternalError("malformed chunk");
+  }
   if (length > out.size() - *filled) {
     return absl::InternalError(
         absl::StrCat("the server sent more than the ", out.size(), " bytes asked for"));

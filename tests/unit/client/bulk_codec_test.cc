@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <string>
 #include <vector>
@@ -87,6 +88,22 @@ TEST(BulkCodecTest, GarbageIsRefused) {
     EXPECT_FALSE(Decode(grpc::ByteBuffer(&slice, 1), &out, &filled).ok())
         << testing::PrintToString(bytes);
   }
+}
+
+// Where there is room for more than an int can say.
+TEST(BulkCodecTest, LengthsPastAnIntAreRefused) {
+  constexpr size_t kRoom = size_t{3} << 30;
+  void* room = mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(room, MAP_FAILED);
+  const grpc::Slice slice(std::string("\x1a\x80\x80\x80\x80\x08"));  // 2^31 bytes
+  grpc::ByteBuffer buffer(&slice, 1);
+  int64_t filled = 0;
+  v1::TensorSpec spec;
+  const absl::Status status =
+      DecodeChunk(&buffer, absl::MakeSpan(static_cast<uint8_t*>(room), kRoom), &filled, &spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(filled, 0);
+  munmap(room, kRoom);
 }
 
 }  // namespace
