@@ -28,11 +28,13 @@ absl::Status Malformed(const google::protobuf::MessageLite& message) {
       absl::StrCat("the bytes are no ", message.GetTypeName(), " message"));
 }
 
+// Tags and lengths in more bytes than 32 bits take: protobuf's parser refuses them.
+constexpr int kMaxVarint32Bytes = 5;
+
 bool ReadLength(CodedInputStream* in, int* length) {
-  uint32_t value = 0;
-  if (!in->ReadVarint32(&value) || value > INT32_MAX) return false;
-  *length = static_cast<int>(value);
-  return *length <= in->BytesUntilLimit();
+  const int start = in->CurrentPosition();
+  return in->ReadVarintSizeAsInt(length) && in->CurrentPosition() - start <= kMaxVarint32Bytes &&
+         *length <= in->BytesUntilLimit();
 }
 
 bool ReadField(CodedInputStream* in, uint32_t tag, WriteChunk* chunk) {
@@ -67,8 +69,13 @@ absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message) {
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(message->Length()));
   WriteChunk chunk;
+  int start = 0;
   while (const uint32_t tag = in.ReadTag()) {
-    if (!ReadField(&in, tag, &chunk)) return Malformed(v1::WriteRequest::default_instance());
+    const bool overlong = in.CurrentPosition() - start > kMaxVarint32Bytes;
+    if (overlong || !ReadField(&in, tag, &chunk)) {
+      return Malformed(v1::WriteRequest::default_instance());
+    }
+    start = in.CurrentPosition();
   }
   if (!in.ConsumedEntireMessage()) return Malformed(v1::WriteRequest::default_instance());
   return chunk;

@@ -93,7 +93,14 @@ TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
         std::string("\x1a\xff\xff\xff\xff\x07"), std::string("\x0a\x7f"), std::string(10, '\x80'),
         std::string("\x10\x80"), std::string("\x10") + std::string(11, '\xff'), std::string("\x1c"),
         std::string("\x6b\x48\x05"), std::string(1, '\0'), std::string("\x02\x00", 2),
-        std::string("\x0a\x03\x0a\x01\xff")}) {
+        std::string("\x0a\x03\x0a\x01\xff"),
+        // A tag and a length in more bytes than they need, and than 32 bits can need.
+        std::string("\x9a\x80\x80\x80\x00\x01x", 7),
+        std::string("\x9a\x80\x80\x80\x80\x00\x01x", 8),
+        std::string("\x1a\x81\x80\x80\x80\x00x", 7),
+        std::string("\x1a\x81\x80\x80\x80\x80\x00x", 8),
+        std::string("\xb8\xb8\xb8\xb8\xb8\xb8\xb8\xb8\x0a\x05", 10),
+        std::string("\x1a\x81\x80\x80\x80\x10x", 7)}) {
     ExpectSameAsProtobuf(bytes);
   }
 }
