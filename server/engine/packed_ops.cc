@@ -95,21 +95,21 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
         absl::StrCat("more than ", kMaxPrograms, " programs at once on one stream; drop some"));
   }
   ++last_program_;
-  if (program_ops_ + ops.size() > kMaxProgramOps) {
+  const size_t words = ops.size() + inputs.size() + outputs.size();
+  if (program_words_ + words > kMaxProgramWords) {
     programs_.emplace(
         number,
         Kept{absl::ResourceExhaustedError(absl::StrCat("the programs of one stream take more than ",
-                                                       kMaxProgramOps, " words; let go of some")),
+                                                       kMaxProgramWords, " words; let go of some")),
              0});
     return absl::OkStatus();
   }
-  const size_t ops_words = ops.size();
   absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
-  program_ops_ += ops_words;
+  program_words_ += words;
   if (spec.ok()) {
-    programs_.emplace(number, Kept{engine_->Prepare(*session_, *spec, device), ops_words});
+    programs_.emplace(number, Kept{engine_->Prepare(*session_, *spec, device), words});
   } else {
-    programs_.emplace(number, Kept{spec.status(), ops_words});
+    programs_.emplace(number, Kept{spec.status(), words});
   }
   return absl::OkStatus();
 }
@@ -127,7 +127,7 @@ absl::StatusOr<TensorRefs> PackedOps::RunProgram(uint32_t number, absl::Span<con
 void PackedOps::DropProgram(uint32_t number) {
   const auto found = programs_.find(number);
   if (found == programs_.end()) return;
-  program_ops_ -= found->second.words;
+  program_words_ -= found->second.words;
   programs_.erase(found);
 }
 
@@ -143,7 +143,7 @@ absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command
     const absl::StatusOr<TensorRef> promised = RunSlowly(stuck);
     ++*command;
     if (promised.ok()) likely_slot_ = (*promised)->slot();
-    told(*command, stuck.handle, promised);
+    TENSORD_RETURN_IF_ERROR(told(*command, stuck.handle, promised));
   }
   return absl::OkStatus();
 }

@@ -25,9 +25,10 @@ class PackedOps {
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr uint32_t kMaxInputs = 1024;
   static constexpr uint32_t kMaxPrograms = 4096;
-  // Of all that a stream keeps: names and attributes of definitions, ops of programs.
+  // Of all that a stream keeps: names and attributes of definitions; ops, inputs and
+  // outputs of programs, a word each.
   static constexpr size_t kMaxDefinitionBytes = 32 << 20;
-  static constexpr size_t kMaxProgramOps = 1 << 20;
+  static constexpr size_t kMaxProgramWords = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
@@ -50,9 +51,9 @@ class PackedOps {
                                         absl::Span<const Handle> outputs);
 
   // What became of an op that didn't run at once: a promise, or the error with which it was
-  // refused.
-  using Told = absl::FunctionRef<void(uint64_t command, Handle output,
-                                      const absl::StatusOr<TensorRef>& tensor)>;
+  // refused. Its error ends Take.
+  using Told = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
+                                              const absl::StatusOr<TensorRef>& tensor)>;
 
   // Takes in the steps of a batch (v1::Batch says what the words are), of which the first is
   // command number *command + 1, and counts them there. INVALID_ARGUMENT where the words make no
@@ -95,7 +96,7 @@ class PackedOps {
   absl::flat_hash_map<uint32_t, Kept> programs_;
   uint32_t last_program_ = 0;
   size_t definition_bytes_ = 0;
-  size_t program_ops_ = 0;
+  size_t program_words_ = 0;
   Handle last_handle_ = 0;             // of the batch
   DeviceSlot* likely_slot_ = nullptr;  // where the last op ran
   std::vector<TensorRef> dropped_;

@@ -18,11 +18,19 @@ constexpr int64_t kCommandsInFlight = 16384;
 constexpr size_t kMaxUnanswered = 4096;
 // Answers that the client may leave unacknowledged.
 constexpr size_t kMaxUnacknowledged = 1 << 16;
+// What answers may take in memory, those that are to come included, and what one takes besides its
+// texts.
+constexpr int64_t kMaxAnswerBytes = 128 << 20;
+constexpr int64_t kAnswerBytes = 256;
 // Errors, and bytes of fetched elements, that one response carries at most.
 constexpr int kErrorsPerResponse = 256;
 constexpr int64_t kFetchedBytesPerResponse = 1 << 20;
 // The largest tensor that Fetch brings.
 constexpr int64_t kMaxFetchBytes = 1 << 20;
+
+int64_t TextBytes(const v1::HandleError& error) {
+  return static_cast<int64_t>(error.message().size() + error.status_details().size());
+}
 
 absl::Status CheckFetchable(const Tensor& tensor) {
   if (tensor.spec().size_bytes() <= kMaxFetchBytes) return absl::OkStatus();
@@ -132,8 +140,21 @@ absl::Status SessionCommands::TakeCommands(const v1::SessionStreamRequest& reque
   if (!due) return absl::OkStatus();
   for (const v1::Command& command : request.commands()) {
     TENSORD_RETURN_IF_ERROR(TakeCommand(command));
+    TENSORD_RETURN_IF_ERROR(CheckAnswers());
   }
   return absl::OkStatus();
+}
+
+absl::Status SessionCommands::CheckAnswers() const {
+  MutexLock lock(&mu_);
+  if (AnswerBytesLocked() < kMaxAnswerBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the answers to what was sent take more than ", kMaxAnswerBytes,
+                   " bytes; send less in a message, and read what comes"));
+}
+
+int64_t SessionCommands::AnswerBytesLocked() const {
+  return error_bytes_ + kAnswerBytes * (awaited_ + static_cast<int64_t>(answers_.size()));
 }
 
 absl::Status SessionCommands::TakeCommand(const v1::Command& command) {
@@ -163,6 +184,11 @@ absl::Status SessionCommands::TakeDefinition(const v1::Definition& definition) {
 }
 
 absl::Status SessionCommands::TakeProgram(const v1::Program& program) {
+  if (static_cast<size_t>(program.inputs_size()) > PackedOps::kMaxProgramWords) {
+    return absl::ResourceExhaustedError(absl::StrCat("program ", program.number(), " has ",
+                                                     program.inputs_size(), " inputs, more than ",
+                                                     PackedOps::kMaxProgramWords));
+  }
   std::vector<TensorSpec> inputs;
   for (const v1::TensorSpec& input : program.inputs()) {
     TENSORD_ASSIGN_OR_RETURN(TensorSpec spec, FromProto(input));
@@ -178,7 +204,10 @@ void SessionCommands::TakeRun(const v1::ProgramRun& run, uint64_t number) {
   if (outputs.ok()) {
     for (const TensorRef& output : *outputs) Watch(output, number);
   } else {
-    for (Handle output : run.outputs()) Refuse(output, number, outputs.status());
+    for (Handle output : run.outputs()) {
+      Refuse(output, number, outputs.status());
+      if (!CheckAnswers().ok()) return;  // the stream ends
+    }
   }
 }
 
@@ -188,7 +217,12 @@ absl::Status SessionCommands::TakeBatch(const v1::Batch& batch) {
       absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
       [this, &posted](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
         ++posted;
-        tensor.ok() ? Watch(*tensor, number) : Refuse(output, number, tensor.status());
+        if (!tensor.ok()) {
+          Refuse(output, number, tensor.status());
+          return CheckAnswers();
+        }
+        Watch(*tensor, number);
+        return absl::OkStatus();
       });
   since_marker_ += posted;
   return status;
@@ -334,14 +368,17 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
   MutexLock lock(&mu_);
   if (owner_ == nullptr && !resumable_) return;  // nobody will ask
   ++unsent_errors_;
+  error_bytes_ += TextBytes(out);
   answers_.push_back(std::move(out));
 }
 
 void SessionCommands::ForgetLocked(uint64_t answers_received) {
   while (forgotten_ < answers_received && !answers_.empty()) {
+    const auto* error = std::get_if<v1::HandleError>(&answers_.front());
+    if (error != nullptr) error_bytes_ -= TextBytes(*error);
     if (sent_ > 0) {
       --sent_;
-    } else if (std::holds_alternative<v1::HandleError>(answers_.front())) {
+    } else if (error != nullptr) {
       --unsent_errors_;
     }
     answers_.pop_front();
@@ -355,6 +392,7 @@ void SessionCommands::StartAnewLocked() {
   forgotten_ += answers_.size();
   answers_.clear();
   sent_ = unsent_errors_ = 0;
+  error_bytes_ = 0;
 }
 
 void SessionCommands::Notify() {

@@ -81,6 +81,8 @@ class SessionCommands final : public StreamState,
   absl::StatusOr<bool> CheckDue(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   absl::Status TakeCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
+  // RESOURCE_EXHAUSTED where no more answers may be kept: one message may ask for millions.
+  absl::Status CheckAnswers() const;
   absl::Status TakeDefinition(const v1::Definition& definition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   absl::Status TakeProgram(const v1::Program& program) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
@@ -104,6 +106,7 @@ class SessionCommands final : public StreamState,
   uint64_t Expect();
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
+  int64_t AnswerBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No answer asked for so far is wanted any more.
   void StartAnewLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -128,8 +131,9 @@ class SessionCommands final : public StreamState,
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mu_);  // those not forgotten yet
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;             // of them, by this wire
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t forgotten_ ABSL_GUARDED_BY(mu_) = 0;  // answers before those
-  int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;     // answers that are to come
+  int64_t error_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // texts of errors in answers_
+  uint64_t forgotten_ ABSL_GUARDED_BY(mu_) = 0;   // answers before those
+  int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;      // answers that are to come
   // Streams so far, resumable ones that went on counting as one: who asked on another is gone.
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool catching_up_ ABSL_GUARDED_BY(mu_) = false;

@@ -8,6 +8,12 @@
 #include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
+namespace {
+
+// Of messages whose memory serves for the next one; our own client sends no larger ones.
+constexpr int64_t kMostBytesReused = 512 << 10;
+
+}  // namespace
 
 SessionStream::SessionStream(ServiceContext* context, TensorRpc* rpc, CallQueue* queue)
     : context_(context), rpc_(rpc), queue_(queue), wire_(&call_) {}
@@ -107,6 +113,8 @@ void SessionStream::OnRead(bool ok) {
     status = absl::InvalidArgumentError("only the first message of a stream may carry attach");
   }
   if (status.ok()) status = commands->Take(this, request_, message_bytes);
+  // Commands that have been parsed are kept for the next message, but not by the million.
+  if (message_bytes > kMostBytesReused) v1::SessionStreamRequest().Swap(&request_);
   {
     MutexLock lock(&mu_);
     if (!status.ok()) return FinishLocked(ToGrpc(status));

@@ -16,6 +16,8 @@ class PackedOpsTest : public EngineFixture {
         words, &command_,
         [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
           told_.push_back({command, output, t.status().code()});
+          return told_.size() < most_told_ ? absl::OkStatus()
+                                           : absl::ResourceExhaustedError("enough");
         });
   }
 
@@ -31,6 +33,7 @@ class PackedOpsTest : public EngineFixture {
   PackedOps packed_{engine_.get(), session_};
   uint64_t command_ = 0;
   std::vector<Told> told_;
+  size_t most_told_ = 1000;
 };
 
 TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
@@ -93,7 +96,7 @@ TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
   EXPECT_LE(number, 33u);
 
   // One program too many is refused where it is run, and harms no other.
-  const std::vector<uint32_t> ops(1 << 18, 1);
+  const std::vector<uint32_t> ops((1 << 18) - 1, 1);  // and one for the output
   for (uint32_t program = 1; program <= 5; ++program) {
     ASSERT_TRUE(packed_.AddProgram(program, "cpu:0", {}, ops, {0}).ok());
   }
@@ -102,6 +105,23 @@ TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
   packed_.DropProgram(1);
   ASSERT_TRUE(packed_.AddProgram(6, "cpu:0", {}, ops, {0}).ok());
   ExpectError(packed_.RunProgram(6, {}, {1}), Code::kInvalidArgument);
+
+  // Inputs and outputs count as ops do.
+  for (uint32_t program = 3; program <= 6; ++program) packed_.DropProgram(program);
+  const std::vector<uint32_t> outputs((1 << 20) - (1 << 18), 0);
+  const std::vector<TensorSpec> inputs(2, TensorSpec{DType::kInt64, {1}});
+  ASSERT_TRUE(packed_.AddProgram(7, "cpu:0", inputs, {}, outputs).ok());
+  ExpectError(packed_.RunProgram(7, {}, {1}), Code::kResourceExhausted, {"programs"});
+  ASSERT_TRUE(packed_.AddProgram(8, "cpu:0", {inputs[0]}, {}, {0}).ok());
+  ExpectError(packed_.RunProgram(8, {}, {1}), Code::kInvalidArgument);
+}
+
+TEST_F(PackedOpsTest, EndsWhereNoMoreCanBeTold) {
+  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  most_told_ = 2;
+  ExpectError(Take({1, 5, 1, 1, 1, 1, 1, 1, 1}), absl::StatusCode::kResourceExhausted, {"enough"});
+  EXPECT_EQ(told_.size(), 2u);
+  EXPECT_EQ(command_, 2u);
 }
 
 TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {

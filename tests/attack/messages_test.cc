@@ -1,0 +1,269 @@
+// Messages that are well-formed and mean harm: more of everything than anybody needs, numbers that
+// name nothing, names that look like paths. Refused, in bounded memory, with nothing disturbed.
+#include <climits>
+
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::attack {
+namespace {
+
+using integration::DaemonFixture;
+using integration::ExpectError;
+using integration::RpcSession;
+using Code = absl::StatusCode;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+class MessagesTest : public DaemonFixture {
+ protected:
+  void SetUp() override {
+    DaemonFixture::SetUp();
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(session_->Ones(1, {16}).ok());
+  }
+
+  // Honest clients, old and new, are served as before.
+  void TearDown() override {
+    const auto values = session_->ReadFloats(1);
+    EXPECT_TRUE(values.ok()) << values.status();
+    RpcSession another(*client_);
+    EXPECT_TRUE(another.Ones(1, {16}).ok());
+    DaemonFixture::TearDown();
+  }
+
+  v1::SessionStreamRequest Attach(const RpcSession& session) {
+    v1::SessionStreamRequest message;
+    message.mutable_attach()->set_session(session.id());
+    return message;
+  }
+
+  // How the stream ends that is sent this.
+  absl::Status Send(const v1::SessionStreamRequest& message) {
+    auto stream = client_->SessionStream();
+    stream->Send(message);
+    stream->HalfClose();
+    while (stream->Next().has_value()) {
+    }
+    return stream->Finish();
+  }
+
+  // That the daemon never took more than `most` bytes besides what it had at MarkMemory(). A
+  // sanitizer's shadow would be counted as the daemon's memory.
+  void ExpectMemoryStaysBelow(int64_t most) {
+    if (kSanitized) return;
+    const int64_t growth = daemon_->MemoryBytes("VmHWM") - before_;
+    RecordProperty("growth_bytes", std::to_string(growth));
+    EXPECT_LT(growth, most);
+  }
+
+  void MarkMemory() { before_ = daemon_->MemoryBytes("VmRSS"); }
+
+  int64_t before_ = 0;
+};
+
+constexpr int64_t kMiB = 1 << 20;
+
+// Two bytes each on the wire, and an error each to be told.
+TEST_F(MessagesTest, AMillionCommandsWithoutContent) {
+  RpcSession attacker(*client_);
+  v1::SessionStreamRequest message = Attach(attacker);
+  for (int i = 0; i < 1000000; ++i) message.add_commands();
+  MarkMemory();
+  ExpectError(Send(message), Code::kResourceExhausted, {"answers"});
+  ExpectMemoryStaysBelow(256 * kMiB);
+}
+
+// Four million steps of which none can run.
+TEST_F(MessagesTest, StepsThatAreAllRefused) {
+  RpcSession attacker(*client_);
+  v1::SessionStreamRequest message = Attach(attacker);
+  v1::Definition& definition = *message.add_commands()->mutable_define();
+  definition.set_number(1);
+  definition.set_name("neg");
+  definition.set_num_inputs(1);
+  v1::Batch& batch = *message.add_commands()->mutable_batch();
+  for (int i = 0; i < 4000000; ++i) {
+    batch.add_words(1);
+    batch.add_words(1);
+    batch.add_words(1);
+  }
+  MarkMemory();
+  ExpectError(Send(message), Code::kResourceExhausted, {"answers"});
+  // A failed handle each, too, as many as a session may have.
+  ExpectMemoryStaysBelow(512 * kMiB);
+}
+
+TEST_F(MessagesTest, RunsThatPromiseMillionsOfOutputs) {
+  RpcSession attacker(*client_);
+  v1::SessionStreamRequest message = Attach(attacker);
+  v1::ProgramRun& run = *message.add_commands()->mutable_run();
+  run.set_number(7);
+  for (int i = 0; i < 4000000; ++i) run.add_outputs(0);
+  MarkMemory();
+  ExpectError(Send(message), Code::kResourceExhausted, {"answers"});
+  ExpectMemoryStaysBelow(256 * kMiB);
+}
+
+// What a stream keeps is bounded, whatever of a program it is: ops, inputs or outputs.
+TEST_F(MessagesTest, ProgramsOfMillionsOfOutputs) {
+  RpcSession attacker(*client_);
+  auto stream = client_->SessionStream();
+  ASSERT_TRUE(stream->Send(Attach(attacker)));
+  MarkMemory();
+  constexpr int kPrograms = 50;
+  for (int i = 1; i <= kPrograms; ++i) {
+    v1::SessionStreamRequest message;
+    v1::Program& program = *message.add_commands()->mutable_program();
+    program.set_number(i);
+    program.set_device("cpu:0");
+    program.add_inputs()->set_dtype(v1::DTYPE_FLOAT32);
+    for (int output = 0; output < 3000000; ++output) program.add_outputs(0);
+    ASSERT_TRUE(stream->Send(message));
+  }
+  ASSERT_TRUE(attacker.client()
+                  .Call<v1::Tensor>("GetTensor",
+                                    [&] {
+                                      v1::GetTensorRequest request;
+                                      request.set_session(attacker.id());
+                                      request.set_handle(1);
+                                      request.set_after_command(kPrograms);
+                                      return request;
+                                    }())
+                  .status()
+                  .code() == Code::kNotFound);
+  ExpectMemoryStaysBelow(128 * kMiB);
+}
+
+// A client that asks for a hundred gigabytes and reads none of it.
+TEST_F(MessagesTest, AnswersThatNobodyReads) {
+  RpcSession attacker(*client_);
+  ASSERT_TRUE(attacker.Ones(1, {1 << 18}).ok());  // 1 MiB
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest message = Attach(attacker);
+  constexpr int kFetches = 100000;
+  for (int i = 0; i < kFetches; ++i) {
+    v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+    fetch.set_handle(1);
+    fetch.set_fetch_id(i);
+  }
+  MarkMemory();
+  ASSERT_TRUE(stream->Send(message));
+  v1::GetTensorRequest request;
+  request.set_session(attacker.id());
+  request.set_handle(1);
+  request.set_after_command(kFetches);
+  ASSERT_TRUE(client_->Call<v1::Tensor>("GetTensor", request).ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(session_->Get(1).ok());
+  ExpectMemoryStaysBelow(128 * kMiB);
+  stream->Cancel();
+}
+
+TEST_F(MessagesTest, DtypesAndShapesThatAreNoneInEveryMessage) {
+  constexpr int kDtypes[] = {-1, 0, 10, 255, INT_MAX, INT_MIN};
+  const std::vector<std::vector<int64_t>> shapes = {
+      {-1},
+      {INT64_MIN, 2},
+      {INT64_MAX, INT64_MAX},
+      {int64_t{1} << 32, int64_t{1} << 32, int64_t{1} << 32},
+      {0, INT64_MAX, INT64_MAX},
+      std::vector<int64_t>(33, 1)};
+  std::vector<v1::TensorSpec> specs;
+  for (int dtype : kDtypes) {
+    specs.emplace_back().set_dtype(static_cast<v1::DType>(dtype));
+    specs.back().add_shape(1);
+  }
+  for (const auto& shape : shapes) {
+    specs.emplace_back().set_dtype(v1::DTYPE_FLOAT32);
+    for (int64_t dim : shape) specs.back().add_shape(dim);
+  }
+  for (const v1::TensorSpec& spec : specs) {
+    SCOPED_TRACE(spec.ShortDebugString());
+    v1::CreateTensorRequest create;
+    create.set_session(session_->id());
+    create.set_handle(9);
+    create.set_device("cpu:0");
+    *create.mutable_spec() = spec;
+    ExpectError(client_->Call<v1::Tensor>("CreateTensor", create), Code::kInvalidArgument);
+
+    auto write = client_->Write();
+    v1::WriteRequest first = session_->FirstWrite(9, {DType::kFloat32, {1}});
+    *first.mutable_spec()->mutable_spec() = spec;
+    write->Send(first);
+    ExpectError(write->Finish(), Code::kInvalidArgument);
+
+    RpcSession attacker(*client_);
+    v1::SessionStreamRequest message = Attach(attacker);
+    v1::Promise& promise = *message.add_commands()->mutable_promise();
+    promise.set_handle(9);
+    promise.set_device("cpu:0");
+    *promise.mutable_spec() = spec;
+    EXPECT_TRUE(Send(message).ok());
+    ExpectError(attacker.Get(9), Code::kInvalidArgument);
+
+    message = Attach(attacker);
+    v1::Program& program = *message.add_commands()->mutable_program();
+    program.set_number(1);
+    *program.add_inputs() = spec;
+    ExpectError(Send(message), Code::kInvalidArgument);
+  }
+}
+
+// Names of what is lent look like paths, and are none: each is itself and nothing else.
+TEST_F(MessagesTest, NamesThatLookLikePathsAreNone) {
+  const auto publish = [&](const std::string& name) {
+    v1::PublishTensorRequest request;
+    request.set_session(session_->id());
+    request.set_handle(1);
+    request.set_name(name);
+    return client_->Call<v1::PublishTensorResponse>("PublishTensor", request).status();
+  };
+  const auto open = [&](const std::string& name) {
+    v1::OpenPublishedRequest request;
+    request.set_session(session_->id());
+    request.set_output(2);
+    request.set_name(name);
+    return client_->Call<v1::Tensor>("OpenPublished", request).status();
+  };
+  ASSERT_TRUE(publish("../models/a").ok());
+  for (const char* name : {"models/a", "./../models/a", "../models/./a", "../models//a",
+                           "/etc/passwd", "../../../../etc/passwd", "/proc/self/environ"}) {
+    ExpectError(open(name), Code::kNotFound);
+  }
+  for (const char* name : {"", "a\nb", "a\x1b[2J", "a b", "a%2fb", "a\\b"}) {
+    ExpectError(publish(name), Code::kInvalidArgument);
+  }
+  ExpectError(session_->CreateFloats(2, {1}, "../../dev/sda"), Code::kInvalidArgument);
+  ExpectError(session_->Run("../../lib/x.so", {1}, 2), Code::kNotFound);
+}
+
+// Strides, steps and axes as attributes: what would walk out of a tensor is refused at once.
+TEST_F(MessagesTest, AttributesThatWouldLeaveTheTensor) {
+  using Ints = std::vector<int64_t>;
+  for (int64_t huge : {INT64_MAX, INT64_MIN, int64_t{1} << 40, int64_t{-1} << 40}) {
+    SCOPED_TRACE(huge);
+    ExpectError(session_->Run("permute", {1}, 2, {{"axes", Ints{huge}}}), Code::kInvalidArgument);
+    ExpectError(session_->Run("sum", {1}, 2, {{"axes", Ints{huge}}}), Code::kInvalidArgument);
+    ExpectError(session_->Run("softmax", {1}, 2, {{"axis", huge}}), Code::kInvalidArgument);
+    ExpectError(session_->Run("concat", {1, 1}, 2, {{"axis", huge}}), Code::kInvalidArgument);
+    ExpectError(session_->Run("reshape", {1}, 2, {{"shape", Ints{huge}}}), Code::kInvalidArgument);
+    ExpectError(session_->Run("slice", {1}, 2,
+                              {{"starts", Ints{0}},
+                               {"stops", Ints{16}},
+                               {"steps", Ints{INT64_MIN}},
+                               {"axes", Ints{huge}}}),
+                Code::kInvalidArgument);
+    // Python's slices end at the tensor's edge wherever they are said to.
+    const auto slice =
+        session_->Run("slice", {1}, 3, {{"starts", Ints{huge}}, {"stops", Ints{huge}}});
+    ASSERT_TRUE(slice.ok()) << slice.status();
+    EXPECT_EQ(slice->size_bytes(), 0);
+    ASSERT_TRUE(session_->Delete({3}).ok());
+  }
+}
+
+}  // namespace
+}  // namespace tensord::attack
