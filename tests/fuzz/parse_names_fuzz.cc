@@ -1,9 +1,11 @@
-// Names as people and peers write them: devices, dtypes, --devices.
+// Names as people and peers write them: devices, dtypes, --devices, addresses.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "tensord/common/address.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/dtype.h"
 #include "tensord/server/device/device_factory.h"
@@ -22,6 +24,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& request : *requests) {
       if (request.physical_index < 0 || request.limit_bytes < 0) abort();
     }
+  }
+
+  // Nothing but these is taken for this machine, however it is written.
+  if (tensord::IsLocalAddress(text) && !absl::StartsWith(text, "unix:") &&
+      !absl::StartsWith(text, "localhost") && !absl::StartsWith(text, "[::1]") &&
+      !absl::StartsWith(text, "127.")) {
+    abort();
   }
   return 0;
 }
