@@ -37,6 +37,34 @@ bool ReadLength(CodedInputStream* in, int* length) {
          *length <= in->BytesUntilLimit();
 }
 
+// The next tag, 0 at the end and for one that is too long, which then isn't the message's end.
+uint32_t ReadTag(CodedInputStream* in) {
+  const int start = in->CurrentPosition();
+  const uint32_t tag = in->ReadTag();
+  return in->CurrentPosition() - start <= kMaxVarint32Bytes ? tag : 0;
+}
+
+// An unknown field; groups, which nobody sends any more, to the depth that protobuf goes.
+bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
+  constexpr int kMaxDepth = 100;
+  constexpr auto kStartGroup = WireFormatLite::WIRETYPE_START_GROUP;
+  int length = 0;
+  if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
+  switch (WireFormatLite::GetTagWireType(tag)) {
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
+      return ReadLength(in, &length) && in->Skip(length);
+    case kStartGroup: {
+      if (depth == kMaxDepth) return false;
+      const uint32_t end = tag - kStartGroup + WireFormatLite::WIRETYPE_END_GROUP;
+      uint32_t next = ReadTag(in);
+      while (next != 0 && next != end && SkipField(in, next, depth + 1)) next = ReadTag(in);
+      return next == end;
+    }
+    default:
+      return WireFormatLite::SkipField(in, tag);
+  }
+}
+
 bool ReadField(CodedInputStream* in, uint32_t tag, WriteChunk* chunk) {
   int length = 0;
   switch (tag) {
@@ -58,8 +86,28 @@ bool ReadField(CodedInputStream* in, uint32_t tag, WriteChunk* chunk) {
       chunk->data_bytes = length;
       return in->Skip(length);
     default:
-      return WireFormatLite::GetTagFieldNumber(tag) != 0 && WireFormatLite::SkipField(in, tag);
+      return SkipField(in, tag);
   }
+}
+
+// False where there are too many, or the bytes make no sense.
+bool CountParts(CodedInputStream* in, const google::protobuf::Descriptor& type, int64_t* left) {
+  while (const uint32_t tag = in->ReadTag()) {
+    const google::protobuf::FieldDescriptor* field =
+        type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const bool part = field != nullptr && field->message_type() != nullptr &&
+                      WireFormatLite::GetTagWireType(tag) == kDelimited;
+    if (!part) {
+      if (!WireFormatLite::SkipField(in, tag)) return false;
+      continue;
+    }
+    int length = 0;
+    if (--*left < 0 || !in->ReadVarintSizeAsInt(&length)) return false;
+    const CodedInputStream::Limit limit = in->PushLimit(length);
+    if (!CountParts(in, *field->message_type(), left)) return false;
+    in->PopLimit(limit);
+  }
+  return true;
 }
 
 }  // namespace
@@ -69,13 +117,8 @@ absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message) {
   CodedInputStream in(&reader);
   in.PushLimit(static_cast<int>(message->Length()));
   WriteChunk chunk;
-  int start = 0;
-  while (const uint32_t tag = in.ReadTag()) {
-    const bool overlong = in.CurrentPosition() - start > kMaxVarint32Bytes;
-    if (overlong || !ReadField(&in, tag, &chunk)) {
-      return Malformed(v1::WriteRequest::default_instance());
-    }
-    start = in.CurrentPosition();
+  while (const uint32_t tag = ReadTag(&in)) {
+    if (!ReadField(&in, tag, &chunk)) return Malformed(v1::WriteRequest::default_instance());
   }
   if (!in.ConsumedEntireMessage()) return Malformed(v1::WriteRequest::default_instance());
   return chunk;
@@ -121,6 +164,17 @@ absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLi
   grpc::ProtoBufferReader reader(buffer);
   if (!message->ParseFromZeroCopyStream(&reader)) return Malformed(*message);
   return absl::OkStatus();
+}
+
+absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descriptor& type,
+                        int64_t most) {
+  grpc::ProtoBufferReader reader(buffer);
+  CodedInputStream in(&reader);
+  int64_t left = most;
+  if (CountParts(&in, type, &left) || left >= 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("a ", type.full_name(), " of ", buffer->Length(),
+                                                   " bytes has more than ", most,
+                                                   " messages within it; send several"));
 }
 
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {

@@ -2,6 +2,7 @@
 // memory without a stop in a protobuf field.
 #pragma once
 
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
@@ -36,6 +37,11 @@ grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
 
 // INVALID_ARGUMENT where the bytes are no such message.
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
+// Whether parsing the bytes as a message of `type` would make at most `most` messages within it:
+// each takes some fifty bytes and more, and two bytes on the wire. RESOURCE_EXHAUSTED where it
+// would make more; bytes that are no such message are left to the parser.
+absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descriptor& type,
+                        int64_t most);
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
 }  // namespace tensord::server

@@ -10,8 +10,10 @@
 namespace tensord::server {
 namespace {
 
-// Of messages whose memory serves for the next one; our own client sends no larger ones.
-constexpr int64_t kMostBytesReused = 512 << 10;
+// Messages that are larger, which our own client never sends, may have so many parts; and their
+// memory doesn't serve for the next one.
+constexpr int64_t kLargeBytes = 512 << 10;
+constexpr int64_t kMaxParts = 1 << 18;
 
 }  // namespace
 
@@ -104,7 +106,11 @@ void SessionStream::OnRead(bool ok) {
     return;
   }
   const auto message_bytes = static_cast<int64_t>(incoming_.Length());
-  absl::Status status = DecodeMessage(&incoming_, &request_);
+  absl::Status status;
+  if (message_bytes > kLargeBytes) {
+    status = CheckParts(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);
+  }
+  if (status.ok()) status = DecodeMessage(&incoming_, &request_);
   if (status.ok() && commands == nullptr) {
     status = Attach(request_);
     MutexLock lock(&mu_);
@@ -114,7 +120,7 @@ void SessionStream::OnRead(bool ok) {
   }
   if (status.ok()) status = commands->Take(this, request_, message_bytes);
   // Commands that have been parsed are kept for the next message, but not by the million.
-  if (message_bytes > kMostBytesReused) v1::SessionStreamRequest().Swap(&request_);
+  if (message_bytes > kLargeBytes) v1::SessionStreamRequest().Swap(&request_);
   {
     MutexLock lock(&mu_);
     if (!status.ok()) return FinishLocked(ToGrpc(status));

@@ -1,4 +1,5 @@
-// The messages of Write and Read, which are taken apart by hand: both ends find in any bytes, cut
+// The messages of Write and Read, which are taken apart by hand, and those of SessionStream, which
+// are counted before they are parsed: both ends find in any bytes, cut
 // into any slices, what protobuf's own parser finds, and refuse what it refuses.
 #include <google/protobuf/stubs/logging.h>
 
@@ -55,6 +56,16 @@ void TakeReadResponse(const std::string& bytes, size_t slice_bytes, size_t room,
   if (std::memcmp(out.data() + filled - data.size(), data.data(), data.size()) != 0) std::abort();
 }
 
+void TakeStreamRequest(const std::string& bytes, size_t slice_bytes) {
+  constexpr int kMost = 8;
+  grpc::ByteBuffer buffer = Sliced(bytes, slice_bytes);
+  const bool few =
+      tensord::server::CheckParts(&buffer, *tensord::v1::SessionStreamRequest::descriptor(), kMost)
+          .ok();
+  tensord::v1::SessionStreamRequest parsed;
+  if (parsed.ParseFromString(bytes) && parsed.commands_size() > kMost && few) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -66,5 +77,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes = in.Bytes(in.remaining());
   TakeWriteRequest(bytes, slice_bytes);
   TakeReadResponse(bytes, slice_bytes, room, before);
+  TakeStreamRequest(bytes, slice_bytes);
   return 0;
 }

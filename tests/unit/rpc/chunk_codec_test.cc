@@ -100,9 +100,37 @@ TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
         std::string("\x1a\x81\x80\x80\x80\x00x", 7),
         std::string("\x1a\x81\x80\x80\x80\x80\x00x", 8),
         std::string("\xb8\xb8\xb8\xb8\xb8\xb8\xb8\xb8\x0a\x05", 10),
-        std::string("\x1a\x81\x80\x80\x80\x10x", 7)}) {
+        std::string("\x1a\x81\x80\x80\x80\x10x", 7),
+        // The same of an unknown field, and within groups: one in another, one without its end.
+        std::string("\x7a\x81\x80\x80\x80\x80\x00x", 8),
+        std::string("\x73\x7a\x81\x80\x80\x80\x80\x00x\x74", 10),
+        std::string("\x73\x7a\x01x\x74", 5), std::string("\x73\x6b\x6c\x74", 4),
+        std::string("\x73\x6b\x74\x6c", 4), std::string("\x73", 1),
+        std::string(98, '\x73') + std::string(98, '\x74'),
+        std::string(99, '\x73') + std::string(99, '\x74'),
+        std::string(100, '\x73') + std::string(100, '\x74'),
+        std::string(101, '\x73') + std::string(101, '\x74')}) {
     ExpectSameAsProtobuf(bytes);
   }
+}
+
+// Commands, what is in them, and the entries of maps.
+TEST(ChunkCodecTest, CountsTheMessagesWithinAMessage) {
+  v1::SessionStreamRequest request;
+  for (int i = 0; i < 10; ++i) request.add_commands();
+  v1::Op& op = *request.mutable_commands(9)->mutable_op();
+  op.set_name(std::string(1000, 'x'));
+  (*op.mutable_attrs())["shape"].mutable_ints()->add_values(4);
+  constexpr int kParts = 10 + 1 + 3;
+  for (size_t slice_bytes : {1, 7, 10000}) {
+    grpc::ByteBuffer buffer = Buffer(request.SerializeAsString(), slice_bytes);
+    const auto& type = *v1::SessionStreamRequest::descriptor();
+    EXPECT_TRUE(CheckParts(&buffer, type, kParts).ok());
+    EXPECT_EQ(CheckParts(&buffer, type, kParts - 1).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(DecodeMessage(&buffer, &request).ok()) << "it can still be parsed";
+  }
+  grpc::ByteBuffer garbage = Buffer("\x12\x7f", 10);
+  EXPECT_TRUE(CheckParts(&garbage, *v1::SessionStreamRequest::descriptor(), 1).ok());
 }
 
 TEST(ChunkCodecTest, AgreesOnCutAndDamagedMessages) {
