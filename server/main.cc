@@ -1,4 +1,5 @@
 // tensord: the daemon. Devices, server, signals.
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <malloc.h>
 #include <signal.h>
@@ -98,6 +99,7 @@ int Main(const DaemonFlags& flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
+  google::protobuf::SetLogHandler(nullptr);           // which strangers could fill the log with
   // Never undone: the last grpc_shutdown may wait ten seconds for a poller that nothing wakes.
   grpc_init();
 

@@ -65,5 +65,18 @@ TEST_F(HandlesTest, NamesFromOutsideDoNotBreakTheLog) {
   EXPECT_THAT(daemon_->Output(), testing::Not(testing::HasSubstr("evil")));
 }
 
+// Protobuf would write a line for each text that is no UTF-8: nobody may fill a log from outside.
+TEST_F(HandlesTest, BytesFromOutsideAreNotLogged) {
+  const std::string before = daemon_->Output();
+  const std::string name = "\x12\x01\xff", session = "\x0a\x01\xff";
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(client_->CallRaw("OpenSession", name).ok());
+    EXPECT_FALSE(client_->CallRaw("CreateTensor", session).ok());
+    EXPECT_FALSE(client_->CallRaw("Write", "\x0a\x03" + session).ok());
+    EXPECT_FALSE(client_->CallRaw("SessionStream", "\x0a\x03" + session).ok());
+  }
+  EXPECT_EQ(daemon_->Output(), before);
+}
+
 }  // namespace
 }  // namespace tensord::attack
