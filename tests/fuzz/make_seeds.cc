@@ -80,6 +80,7 @@ std::string Ops() {
   message.add_commands()->mutable_barrier()->set_barrier_id(1);
   message.add_commands()->mutable_drop()->add_handles(1);
   std::string frames = SendFrame(message);
+  for (const char* device : {"0", "1"}) AppendFrame(FrameKind::kRunTurn, device, &frames);
   AppendFrame(FrameKind::kRead, "x", &frames);
   return frames;
 }
@@ -102,7 +103,10 @@ std::string Programs() {
   run.add_inputs(1);
   run.add_outputs(9);
   AddFetch(message, 9);
-  return SendFrame(message);
+  std::string frames = SendFrame(message);
+  AppendFrame(FrameKind::kRunTurn, "0", &frames);
+  AppendFrame(FrameKind::kRead, "x", &frames);
+  return frames;
 }
 
 std::string Resumed() {

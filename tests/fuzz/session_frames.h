@@ -22,6 +22,7 @@ enum class FrameKind : uint8_t {
   kOpen,           // v1::OpenPublishedRequest
   kUnpublish,      // v1::UnpublishTensorRequest
   kOtherClient,    // nothing: what follows is the other client's
+  kRunTurn,        // a byte: which device does a little of its work
   kCount,
 };
 

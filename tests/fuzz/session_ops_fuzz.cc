@@ -247,7 +247,10 @@ void RunOne(FuzzInput in) {
   static FuzzWorld* const world = new FuzzWorld();
   {
     Speaker one(world, "one"), other(world, "other");
-    while (in.remaining() > 0) (in.OneIn(8) ? other : one).Step(in);
+    while (in.remaining() > 0) {
+      (in.OneIn(8) ? other : one).Step(in);
+      if (in.Bool()) world->RunTurn(in.Byte());
+    }
     world->Drain();
   }
   world->CheckEmpty();

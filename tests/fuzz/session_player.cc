@@ -16,7 +16,7 @@ constexpr int64_t kDeviceBytes = 4 << 20;
 
 std::vector<std::unique_ptr<Device>> Devices() {
   const DeviceRequest cpu{DeviceKind::kCpu, 0, kDeviceBytes};
-  auto devices = MakeDevices({cpu, cpu}, /*cpu_threads=*/2);
+  auto devices = MakeDevices({cpu, cpu}, /*cpu_threads=*/1);
   if (!devices.ok()) std::abort();
   return *std::move(devices);
 }
@@ -24,15 +24,20 @@ std::vector<std::unique_ptr<Device>> Devices() {
 }  // namespace
 
 FuzzWorld::FuzzWorld()
-    : engine(Devices()),
+    : engine(Devices(), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand),
       sessions(Limits{}, engine.slots()),
       context{.engine = &engine, .sessions = &sessions, .workers = nullptr, .limits = {}} {}
 
 void FuzzWorld::Drain() {
   // What runs on one device may give the other something to do.
-  for (int pass = 0; pass < 2; ++pass) {
-    for (DeviceSlot* slot : engine.slots()) slot->executor->Drain();
+  for (bool any = true; any;) {
+    any = false;
+    for (DeviceSlot* slot : engine.slots()) any = slot->executor->Drain() || any;
   }
+}
+
+void FuzzWorld::RunTurn(int device) {
+  engine.slots()[device % engine.slots().size()]->executor->RunTurn();
 }
 
 void FuzzWorld::CheckEmpty() {

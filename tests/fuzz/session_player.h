@@ -20,9 +20,13 @@
 namespace tensord::server {
 
 // A server's engine and sessions, on two CPU devices of 4 MiB: small enough that every input is
-// quick. One for all inputs.
+// quick. One for all inputs. Devices run when they are told to, so that an input always does the
+// same.
 struct FuzzWorld {
   FuzzWorld();
+
+  // Has a device do a little of what it has been given.
+  void RunTurn(int device);
 
   // Waits until the devices have nothing to do.
   void Drain();
