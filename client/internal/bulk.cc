@@ -55,7 +55,7 @@ class BorrowedMemory {
   explicit BorrowedMemory(absl::Span<const uint8_t> data) : data_(data) {}
 
   grpc::Slice Lend(int64_t offset, int64_t size) {
-    lent_.fetch_add(1, std::memory_order_relaxed);
+    lent_.fetch_add(1, std::memory_order_release);
     return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &Return, &lent_);
   }
 
@@ -71,7 +71,7 @@ class BorrowedMemory {
 
  private:
   static void Return(void* lent) {
-    static_cast<std::atomic<int>*>(lent)->fetch_sub(1, std::memory_order_release);
+    static_cast<std::atomic<int>*>(lent)->fetch_sub(1, std::memory_order_acq_rel);
   }
 
   const absl::Span<const uint8_t> data_;

@@ -185,7 +185,8 @@ TEST_F(ReconnectTest, TransfersGoOnWhereTheyWere) {
                         }});
     ASSERT_TRUE(tensor.status().ok()) << tensor.status();
     EXPECT_GE(client.stats().reconnects, 1);
-    EXPECT_LT(proxy_->stats().bytes_to_server - passed, 2 * 4 * static_cast<int64_t>(data.size()));
+    // From the beginning each time it would be 4.5 times as much; what is under way is lost.
+    EXPECT_LT(proxy_->stats().bytes_to_server - passed, 3 * 4 * static_cast<int64_t>(data.size()));
     most = 0;
     std::vector<float> back(data.size());
     const absl::Status read = tensor.ReadInto<float>(
