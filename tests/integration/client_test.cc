@@ -1,4 +1,8 @@
 // The C++ client against the real daemon.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <signal.h>
 
 #include <algorithm>
@@ -284,8 +288,19 @@ TEST_F(ClientTest, AReadUnderWayOutlivesADrain) {
 }
 
 TEST(ClientConnectTest, WhereNobodyAnswersIsAnErrorInTime) {
-  const auto client = Client::Connect("127.0.0.1:1", {.connect_timeout = absl::Milliseconds(500)});
-  ExpectError(client, Code::kUnavailable, {"127.0.0.1:1"});
+  // A port that is taken, and that nobody listens on.
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  auto* const generic = reinterpret_cast<sockaddr*>(&at);
+  ASSERT_EQ(bind(taken, generic, size), 0);
+  ASSERT_EQ(getsockname(taken, generic, &size), 0);
+  const std::string address = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  const auto client = Client::Connect(address, {.connect_timeout = absl::Milliseconds(500)});
+  ExpectError(client, Code::kUnavailable, {address});
+  close(taken);
   EXPECT_FALSE(Client::Connect("", {.connect_timeout = absl::Milliseconds(500)}).ok());
 }
 
