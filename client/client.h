@@ -33,7 +33,7 @@ struct TlsOptions {
 };
 
 struct ConnectOptions {
-  // What this program calls itself in the server's log; at most 128 bytes.
+  // What this program calls itself, which the server keeps with the session; at most 128 bytes.
   std::string client_name;
   // How long Connect may take in all.
   absl::Duration connect_timeout = absl::Seconds(10);

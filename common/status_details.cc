@@ -134,6 +134,7 @@ absl::Status ToStatus(const LimitReached& reached) {
   AppendBytes(kDescription, message, &violation);
   AppendBytes(kViolations, violation, &failure);
   status.SetPayload(kQuotaFailureUrl, absl::Cord(failure));
+  if (reached.retry_seconds == 0) return status;
   return WithRetryInfo(std::move(status), reached.retry_seconds);
 }
 

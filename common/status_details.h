@@ -34,7 +34,7 @@ struct LimitReached {
   absl::string_view limit;    // the flag that sets it: "max-bytes-per-session"
   int64_t value;              // what it is set to
   std::string message;        // for people; the flag and its value are added to it
-  int64_t retry_seconds = 1;  // when it may be worth another try
+  int64_t retry_seconds = 1;  // when it may be worth another try; 0: never
 };
 absl::Status ToStatus(const LimitReached& reached);
 

@@ -53,6 +53,24 @@ absl::Status WritePortFile(const std::string& path, const std::vector<std::strin
   return absl::OkStatus();
 }
 
+// The thread that waits for signals.
+pthread_t signal_thread;
+
+void PassOn(int number) { pthread_kill(signal_thread, number); }
+
+// Has these wait for sigwait() on this thread. Threads made from here on inherit that they block
+// them; those that libraries have made before main() pass them on.
+void KeepForThisThread(const sigset_t& signals) {
+  signal_thread = pthread_self();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  struct sigaction pass_on = {};
+  pass_on.sa_handler = PassOn;
+  pass_on.sa_flags = SA_RESTART;
+  for (int number : {SIGTERM, SIGINT, SIGHUP}) {
+    if (sigismember(&signals, number) == 1) sigaction(number, &pass_on, nullptr);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceRequest> requests, ParseDevices(flags.devices));
   TENSORD_ASSIGN_OR_RETURN(
@@ -89,14 +107,13 @@ void Announce(Server& server, const GateOptions& gate) {
 int Main(const DaemonFlags& flags) {
   TuneMalloc();
   TuneLocks();
-  // Blocked before any thread is made, so that every thread inherits it and sigwait gets them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   const bool has_files = flags.server.gate.authenticates() || flags.server.gate.tls.enabled();
   if (has_files) sigaddset(&signals, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  KeepForThisThread(signals);
   signal(SIGPIPE, SIG_IGN);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
   google::protobuf::SetLogHandler(nullptr);           // which strangers could fill the log with

@@ -27,6 +27,7 @@ std::string CommandQueue::Attach(const std::string& session) {
   untaken_.store(static_cast<int64_t>(pushed_ - acknowledged_), std::memory_order_relaxed);
   answers_told_ = answers_;
   untold_bytes_ = 0;
+  owes_receipt_.store(false, std::memory_order_relaxed);  // this message says it
   request.set_answers_received(answers_);
   return request.SerializeAsString();
 }
@@ -227,6 +228,7 @@ void CommandQueue::Close(absl::Status reason) {
     cut_bytes_ = 0;
     encoder_ = CommandEncoder();
     untaken_.store(0, std::memory_order_relaxed);
+    owes_receipt_.store(false, std::memory_order_relaxed);
   }
   space_.SignalAll();
 }

@@ -34,15 +34,18 @@ absl::Status MemoryAccount::Take(int64_t bytes) {
 
 absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) const {
   const int64_t limit = session ? options_.session_limit_bytes : options_.principal_limit_bytes;
+  const bool never = bytes > limit;
   LimitReached reached;
   reached.reason = session ? "SESSION_BYTES_EXCEEDED" : "PRINCIPAL_BYTES_EXCEEDED";
   reached.subject = session ? "session" : "principal";
   reached.limit = session ? "max-bytes-per-session" : "max-bytes-per-principal";
   reached.value = limit;
-  reached.message = absl::StrCat("out of memory on ", options_.device, ": asked for ", bytes,
-                                 " bytes, ", std::max<int64_t>(0, limit - used),
-                                 " bytes are left of what ", session ? "a session" : "a caller",
-                                 " may hold there, ", limit, " bytes; delete tensors");
+  reached.message =
+      absl::StrCat("out of memory on ", options_.device, ": asked for ", bytes, " bytes, ",
+                   std::max<int64_t>(0, limit - used), " bytes are left of what ",
+                   session ? "a session" : "a caller", " may hold there, ", limit, " bytes; ",
+                   never ? "it is more than that" : "delete tensors");
+  if (never) reached.retry_seconds = 0;
   return ToStatus(reached);
 }
 

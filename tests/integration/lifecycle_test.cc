@@ -89,6 +89,21 @@ TEST(LifecycleTest, EndsOnEitherSignal) {
   }
 }
 
+// As timeout(1) does, and people who press a key again: whoever asks twice gets what he asked for.
+TEST(LifecycleTest, FurtherSignalsChangeNothing) {
+  for (int i = 0; i < 5; ++i) {
+    auto daemon = DaemonProcess::Start({"--devices=cpu,cpu"});
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    for (int signals = 0; signals < 200 && (*daemon)->running(); ++signals) {
+      (*daemon)->Signal(SIGTERM);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const auto exit_code = (*daemon)->WaitForEnd();
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+  }
+}
+
 class DrainTest : public DaemonFixture {
  protected:
   DrainTest() : DaemonFixture({"--grace-seconds=120"}) { expect_alive_ = false; }

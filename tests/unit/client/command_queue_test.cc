@@ -245,6 +245,21 @@ TEST(CommandQueueTest, WhatIsNotAcknowledgedIsSentAgainAsItWas) {
   EXPECT_EQ(queue.Take(), nullptr);
 }
 
+// Whoever sends goes on for as long as there is something to say.
+TEST(CommandQueueTest, AReceiptThatANewConnectionHasSaidIsOwedNoMore) {
+  Counters counters;
+  CommandQueue queue(100, 1 << 20, &counters);
+  queue.Acknowledge(0, /*answers=*/64, /*bytes=*/10);
+  ASSERT_TRUE(queue.owes_receipt());
+  queue.Attach("session");
+  EXPECT_FALSE(queue.owes_receipt());
+  EXPECT_EQ(queue.Take(), nullptr);
+  queue.Acknowledge(0, /*answers=*/128, /*bytes=*/10);
+  ASSERT_TRUE(queue.owes_receipt());
+  queue.Close(absl::UnavailableError("gone"));
+  EXPECT_FALSE(queue.owes_receipt());
+}
+
 TEST(CommandQueueTest, AnswersAreAcknowledgedWithCommandsOrWhenThereAreMany) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
