@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/bulk_codec.h"
+#include "tensord/common/handover.h"
 
 namespace tensord::internal {
 namespace {
@@ -55,7 +56,8 @@ class BorrowedMemory {
   explicit BorrowedMemory(absl::Span<const uint8_t> data) : data_(data) {}
 
   grpc::Slice Lend(int64_t offset, int64_t size) {
-    lent_.fetch_add(1, std::memory_order_release);
+    lent_.fetch_add(1, std::memory_order_relaxed);
+    HandOver(&lent_);
     return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &Return, &lent_);
   }
 
@@ -71,7 +73,8 @@ class BorrowedMemory {
 
  private:
   static void Return(void* lent) {
-    static_cast<std::atomic<int>*>(lent)->fetch_sub(1, std::memory_order_acq_rel);
+    TakeOver(lent);
+    static_cast<std::atomic<int>*>(lent)->fetch_sub(1, std::memory_order_release);
   }
 
   const absl::Span<const uint8_t> data_;
