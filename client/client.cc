@@ -135,6 +135,8 @@ absl::Status Client::status() const {
   return session_ == nullptr ? NoConnection() : session_->status();
 }
 
+bool Client::connected() const { return session_ != nullptr && session_->connected(); }
+
 ClientStats Client::stats() const {
   return session_ == nullptr ? ClientStats() : session_->stats();
 }

@@ -78,6 +78,7 @@ struct ServerInfo {
   std::string host_name;
   absl::Duration uptime;
   std::string cuda_unavailable_reason;  // empty where a GPU is served
+  std::string peer_address;             // where other servers find it; empty: nowhere
 };
 
 // A tensor that the server holds.
@@ -179,9 +180,11 @@ class Client {
   // A tensor that `owner` (empty: we ourselves) has published to us. NOT_FOUND where there is none.
   absl::StatusOr<Tensor> Open(absl::string_view name, absl::string_view owner = "") const;
 
-  // OK while the connection stands; UNAVAILABLE with the reason once it is lost,
-  // FAILED_PRECONDITION once it is closed.
+  // OK while the connection stands or is being made anew; UNAVAILABLE with the reason once it is
+  // lost for good, FAILED_PRECONDITION once it is closed.
   absl::Status status() const;
+  // Whether it stands at this moment, as far as is known.
+  bool connected() const;
   ClientStats stats() const;
 
   // Ends the session now, in bounded time, whoever still holds tensors of it: those then fail with
@@ -189,6 +192,7 @@ class Client {
   void Close();
 
  private:
+  friend class Cluster;
   explicit Client(std::shared_ptr<internal::Session> session) : session_(std::move(session)) {}
 
   std::shared_ptr<internal::Session> session_;

@@ -6,6 +6,8 @@
 
 namespace tensord {
 
+std::string Device::name() const { return valid() ? session_->NameOf(id_) : "none"; }
+
 std::string Device::model() const {
   const DeviceInfo* info = valid() ? session_->FindDevice(id_) : nullptr;
   return info == nullptr ? "" : info->model;

@@ -68,8 +68,8 @@ class Device {
   bool valid() const { return session_ != nullptr; }
   explicit operator bool() const { return valid(); }
 
-  // "cuda:0"; "none" where not valid.
-  std::string name() const { return valid() ? id_.ToString() : "none"; }
+  // "cuda:0", of a cluster's server "gpu-a/cuda:0"; "none" where not valid.
+  std::string name() const;
   DeviceKind kind() const { return id_.kind; }
   int index() const { return id_.index; }
   DeviceName id() const { return id_; }

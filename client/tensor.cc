@@ -7,9 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tensord/client/internal/convert.h"
+#include "tensord/client/internal/copy_record.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/format.h"
+#include "tensord/client/internal/peer_copy.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/ops.h"
 #include "tensord/common/status_macros.h"
@@ -87,19 +90,26 @@ Tensor Tensor::To(const Device& device) const {
         absl::StrCat("copy: no device to copy ", Describe(), " to: get one from the client")));
   }
   const std::shared_ptr<internal::Session>& session = state_->session;
-  if (device.session() != session) {
-    return Failed(absl::InvalidArgumentError(
-        absl::StrCat("copy: ", Describe(), " belongs to the connection to ", session->address(),
-                     " and ", device.name(), " to another, to ", device.session()->address(),
-                     "; read the tensor and make it anew there")));
-  }
-  if (device.id() == state_->device) return *this;
+  if (device == this->device()) return *this;
   if (absl::Status here = RequireValue(*this, "copy"); !here.ok()) return Failed(here);
+  if (device.session() != session) return internal::CopyToPeer(*this, device);
   const uint64_t output = session->NextHandle();
   const absl::Status sent = session->SendCopy(state_->handle, output, device.id());
   if (!sent.ok()) return Failed(sent);
-  return Tensor(
-      std::make_shared<internal::TensorState>(session, output, state_->spec, device.id()));
+  auto copy = std::make_shared<internal::TensorState>(session, output, state_->spec, device.id());
+  copy->copy = std::make_shared<internal::CopyRecord>(/*within_server=*/true);
+  return Tensor(std::move(copy));
+}
+
+absl::StatusOr<CopyReport> Tensor::copy_report() const {
+  TENSORD_RETURN_IF_ERROR(status());
+  if (state_->copy == nullptr) return CopyReport();
+  if (state_->copy->within_server()) {
+    TENSORD_RETURN_IF_ERROR(Wait());
+    state_->copy->Finish(
+        CopyReport{CopyPath::kPeer, size_bytes(), absl::Now() - state_->copy->started()});
+  }
+  return state_->copy->Await();
 }
 
 Tensor Tensor::To(DType dtype) const {
@@ -176,8 +186,8 @@ absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& op
 std::string Tensor::Describe() const {
   const absl::Status failure = status();
   if (!failure.ok()) return absl::StrCat("Tensor(<error: ", failure.ToString(), ">)");
-  return absl::StrCat("Tensor(handle=", handle(), ", ", spec().ToString(), ", ",
-                      state_->device.ToString(), ", ", size_bytes(), " bytes)");
+  return absl::StrCat("Tensor(handle=", handle(), ", ", spec().ToString(), ", ", device().name(),
+                      ", ", size_bytes(), " bytes)");
 }
 
 namespace {
@@ -201,7 +211,7 @@ std::string Tensor::ToString(const PrintOptions& options) const {
   const absl::StatusOr<std::vector<uint8_t>> bytes =
       CutOut(*this, internal::ShownShape(shape(), options)).ReadBytes();
   if (!bytes.ok()) return absl::StrCat("tensor(<error: ", bytes.status().ToString(), ">)");
-  return internal::FormatShown(spec(), *bytes, state_->device.ToString(), options);
+  return internal::FormatShown(spec(), *bytes, device().name(), options);
 }
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "tensord/client/copy_report.h"
 #include "tensord/client/device.h"
 #include "tensord/client/element.h"
 #include "tensord/client/print.h"
@@ -60,7 +61,10 @@ class Tensor {
   uint64_t handle() const;
 
   // A copy on `device`. Where it lies there already: this very tensor, same handle, nothing sent.
-  // A device of another connection is INVALID_ARGUMENT.
+  // Doesn't wait. Between two servers the bytes go directly, as soon as they are there; both must
+  // know us by the same name, and the one that has `device` must be allowed to fetch from the other
+  // (tensord --peers). Where it isn't, or can't reach it, they go through this program. What goes
+  // wrong on the way sticks to the copy.
   Tensor To(const Device& device) const;
   // The elements converted, as the op "cast" has it. Of the same dtype: this very tensor.
   Tensor To(DType dtype) const;
@@ -86,6 +90,10 @@ class Tensor {
 
   // Waits until the value is there; the error where it never will be.
   absl::Status Wait() const;
+
+  // Of a copy made by To: waits for it, and tells which way it went. Of any other tensor: that
+  // nothing was moved.
+  absl::StatusOr<CopyReport> copy_report() const;
 
   // "Tensor(handle=7, float32[2, 3], cuda:0, 24 bytes)". Doesn't wait.
   std::string Describe() const;

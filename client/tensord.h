@@ -9,6 +9,8 @@
 #pragma once
 
 #include "tensord/client/client.h"       // IWYU pragma: export
+#include "tensord/client/cluster.h"      // IWYU pragma: export
+#include "tensord/client/copy_report.h"  // IWYU pragma: export
 #include "tensord/client/creation.h"     // IWYU pragma: export
 #include "tensord/client/device.h"       // IWYU pragma: export
 #include "tensord/client/element.h"      // IWYU pragma: export

@@ -23,10 +23,10 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
   for (const Tensor* input : inputs) {
     const TensorState& state = *input->state();
     if (state.session != first.session) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          op, ": inputs belong to different connections: ", inputs[0]->Describe(), " on ",
-          first.session->address(), " and ", input->Describe(), " on ", state.session->address(),
-          "; read one and make it anew on the other's server"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(op, ": inputs are on different devices: ", inputs[0]->Describe(), " at ",
+                       first.session->address(), " and ", input->Describe(), " at ",
+                       state.session->address(), "; copy one first: y.To(x.device())"));
     }
     named.push_back({state.handle, &state.spec, state.device});
   }

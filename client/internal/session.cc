@@ -30,6 +30,7 @@ constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 constexpr int kMostAttempts = 100;
 
 constexpr int kMaxClientNameBytes = 128;
+constexpr size_t kMaxErrorBytes = 4096;
 constexpr int kListPageSize = 10000;
 
 absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
@@ -45,13 +46,14 @@ absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
 
 }  // namespace
 
-Session::Session(std::string address, std::unique_ptr<Connection> connection)
-    : address_(std::move(address)), connection_(std::move(connection)) {}
+Session::Session(std::string address, std::string label, std::unique_ptr<Connection> connection)
+    : address_(std::move(address)), label_(std::move(label)), connection_(std::move(connection)) {}
 
 Session::~Session() { Close(); }
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& address,
-                                                       const ConnectOptions& options) {
+                                                       const ConnectOptions& options,
+                                                       const std::string& label) {
   TENSORD_RETURN_IF_ERROR(CheckAddress(address));
   if (options.client_name.size() > kMaxClientNameBytes) {
     return absl::InvalidArgumentError(
@@ -59,7 +61,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
   }
   TENSORD_ASSIGN_OR_RETURN(const Credentials credentials, Credentials::Load(address, options));
   std::shared_ptr<Session> session(
-      new Session(address, std::make_unique<Connection>(address, options, credentials)));
+      new Session(address, label, std::make_unique<Connection>(address, options, credentials)));
   TENSORD_RETURN_IF_ERROR(session->Greet(options));
   Connection& c = *session->connection_;
   const absl::Duration reconnect = options.reconnect_timeout == absl::ZeroDuration()
@@ -116,6 +118,10 @@ const DeviceInfo* Session::FindDevice(DeviceName name) const {
   const auto it = std::find_if(devices_.begin(), devices_.end(),
                                [&](const DeviceInfo& info) { return info.name == name; });
   return it == devices_.end() ? nullptr : &*it;
+}
+
+std::string Session::NameOf(DeviceName device) const {
+  return label_.empty() ? device.ToString() : absl::StrCat(label_, "/", device.ToString());
 }
 
 uint64_t Session::NextHandle() { return connection_->queue.NextHandle(); }
@@ -193,6 +199,39 @@ void Session::Drop(uint64_t handle) {
   connection_->stream->Flush();
 }
 
+absl::StatusOr<v1::WriteSpec> Session::Promise(uint64_t handle, const TensorSpec& spec,
+                                               DeviceName device) {
+  v1::Command command;
+  v1::Promise* promise = command.mutable_promise();
+  promise->set_handle(handle);
+  SpecToProto(spec, promise->mutable_spec());
+  promise->set_device(device.ToString());
+  v1::WriteSpec write;
+  write.set_session(id_);
+  write.set_handle(handle);
+  *write.mutable_spec() = promise->spec();
+  write.set_device(promise->device());
+  write.set_resumable(true);
+  TENSORD_RETURN_IF_ERROR(Push(command));
+  write.set_after_command(commands_given());
+  return write;
+}
+
+void Session::FailPromise(uint64_t handle, const absl::Status& error) {
+  v1::Command command;
+  v1::FailPromise* fail = command.mutable_fail();
+  fail->set_handle(handle);
+  fail->set_code(error.raw_code());
+  fail->set_message(std::string(error.message().substr(0, kMaxErrorBytes)));
+  Push(command).IgnoreError();  // where the session has ended the tensor is gone anyway
+  connection_->stream->Help();
+}
+
+uint64_t Session::commands_given() {
+  connection_->stream->Help();
+  return connection_->queue.pushed();
+}
+
 absl::Status Session::Outcome(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
   // Where the stream has ended it says better why the call was cancelled or refused.
@@ -245,21 +284,7 @@ grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const 
 
 absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName device,
                              absl::Span<const uint8_t> data, const TransferOptions& options) {
-  v1::Command command;
-  v1::Promise* promise = command.mutable_promise();
-  promise->set_handle(handle);
-  SpecToProto(spec, promise->mutable_spec());
-  promise->set_device(device.ToString());
-  v1::WriteSpec write;
-  write.set_session(id_);
-  write.set_handle(handle);
-  *write.mutable_spec() = promise->spec();
-  write.set_device(promise->device());
-  write.set_resumable(true);
-  TENSORD_RETURN_IF_ERROR(Push(command));
-
-  connection_->stream->Help();
-  write.set_after_command(connection_->queue.pushed());
+  TENSORD_ASSIGN_OR_RETURN(const v1::WriteSpec write, Promise(handle, spec, device));
   WaitTimer timer(&connection_->counters, WaitKind::kUpload, {"upload", handle, &spec});
   const std::optional<grpc::Status> shared =
       connection_->shared_memory.Upload(write, data, options.progress);
@@ -279,6 +304,14 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
     Drop(handle);
   }
   return status;
+}
+
+absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data) {
+  // As if an upload had broken off: something of it may be there.
+  const grpc::Status status = FinishUpload(
+      write, data, TransferOptions(), grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
+  if (status.ok()) connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
+  return Outcome(status);
 }
 
 absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
@@ -470,6 +503,8 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
 }
 
 absl::Status Session::status() const { return connection_->queue.status(); }
+
+bool Session::connected() const { return connection_->stream->connected(); }
 
 ClientStats Session::stats() const { return StatsFromCounters(connection_->counters); }
 

@@ -32,7 +32,8 @@ namespace tensord::internal {
 class Session {
  public:
   static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& address,
-                                                       const ConnectOptions& options);
+                                                       const ConnectOptions& options,
+                                                       const std::string& label = "");
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -45,6 +46,13 @@ class Session {
   const DeviceInfo* FindDevice(DeviceName name) const;
   uint64_t number() const { return number_; }
   absl::Duration lease() const { return lease_; }
+  // The secret that names it to the server.
+  const std::string& id() const { return id_; }
+  // What the server is called where there are several, before its devices' names; empty where it is
+  // the only one.
+  const std::string& label() const { return label_; }
+  // "cuda:0", or "gpu-a/cuda:0".
+  std::string NameOf(DeviceName device) const;
 
   uint64_t NextHandle();
 
@@ -67,6 +75,12 @@ class Session {
   void DropProgram(uint32_t number);
   absl::Status SendCopy(uint64_t input, uint64_t output, DeviceName device);
   void Drop(uint64_t handle);
+  // Makes `handle`, to be filled by a Write or a PullTensor with what is returned.
+  absl::StatusOr<v1::WriteSpec> Promise(uint64_t handle, const TensorSpec& spec, DeviceName device);
+  // Nothing is going to fill it, for this reason.
+  void FailPromise(uint64_t handle, const absl::Status& error);
+  // How many commands have been given so far; what waits for them is looked after from here on.
+  uint64_t commands_given();
 
   // The following wait for the server.
 
@@ -76,6 +90,8 @@ class Session {
   // Fills `out`, spec.size_bytes() of it, with the elements of `handle`.
   absl::Status Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
                         const TransferOptions& options);
+  // Fills what Promise has promised; after an error it is still promised.
+  absl::Status FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data);
   // The error of `handle`, once it has a value or never will have.
   absl::Status Await(uint64_t handle);
   // Until everything sent so far has run; the error is that the connection is gone.
@@ -94,16 +110,22 @@ class Session {
   absl::StatusOr<std::vector<TensorInfo>> ListTensors(bool all_sessions);
 
   absl::Status status() const;
+  // Whether the stream has a connection now; otherwise another is being made, or status() says why
+  // not.
+  bool connected() const;
   ClientStats stats() const;
   void Close();
 
- private:
+  // For calls of one's own, which must have ended before the session goes.
   struct Connection;
-
-  absl::Status Push(const v1::Command& command);
-  Session(std::string address, std::unique_ptr<Connection> connection);
-  absl::Status Greet(const ConnectOptions& options);
+  Connection& connection() { return *connection_; }
+  // What such a call's end means.
   absl::Status Outcome(const grpc::Status& status) const;
+
+ private:
+  absl::Status Push(const v1::Command& command);
+  Session(std::string address, std::string label, std::unique_ptr<Connection> connection);
+  absl::Status Greet(const ConnectOptions& options);
   // Runs `ask`, which asks the server something by the call that it is given, and again where the
   // connection broke under the question. Each such question may be asked twice.
   template <typename Ask>
@@ -115,6 +137,7 @@ class Session {
   absl::Status Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
 
   const std::string address_;
+  const std::string label_;
   const std::unique_ptr<Connection> connection_;
   ServerInfo info_;
   std::vector<DeviceInfo> devices_;

@@ -71,6 +71,11 @@ class Stream {
 
   // Waits, where the connection is broken, until another stands. False where the stream has ended.
   bool AwaitConnected();
+  // Whether it stands now.
+  bool connected() const {
+    MutexLock lock(&mu_);
+    return connected_now_ && !ended_;
+  }
 
   // Ends the stream at once and waits for its thread. Nobody may use it during and after that, but
   // for threads in Await, which return.

@@ -13,9 +13,10 @@
 
 namespace tensord::internal {
 
+class CopyRecord;
 class Recorder;
 
-// Never changes. A failed tensor has a status and nothing else.
+// Never changes once it is shared. A failed tensor has a status and nothing else.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
   TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device,
@@ -46,6 +47,8 @@ struct TensorState {
   const DeviceName device;
   const std::shared_ptr<Recorder> recorder;
   const uint32_t value = 0;
+  // Of a copy: how it goes. Set before the state is shared.
+  std::shared_ptr<CopyRecord> copy;
   // The session's number for the spec, where it has been looked up.
   mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
 };

@@ -1,0 +1,56 @@
+// What is known of a copy: which way its bytes went, and how fast.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace tensord {
+
+// Which way the bytes of a copy went.
+enum class CopyPath {
+  kSameDevice,    // nowhere: the tensor was there already, or was made there
+  kPeer,          // between devices of one server
+  kSharedMemory,  // between two servers on one host, through memory that they share
+  kNetwork,       // from server to server, directly
+  kClient,        // through this program, as the servers can't reach each other
+};
+
+// "same device", "peer", "shared memory", "network", "client".
+inline std::string CopyPathWord(CopyPath path) {
+  switch (path) {
+    case CopyPath::kPeer:
+      return "peer";
+    case CopyPath::kSharedMemory:
+      return "shared memory";
+    case CopyPath::kNetwork:
+      return "network";
+    case CopyPath::kClient:
+      return "client";
+    case CopyPath::kSameDevice:
+      break;
+  }
+  return "same device";
+}
+
+struct CopyReport {
+  CopyPath path = CopyPath::kSameDevice;
+  int64_t bytes = 0;
+  // From the first byte to the last, without the time in which the tensor was computed. Of kPeer
+  // the time from the call to when it was known to be done.
+  absl::Duration transfer_time = absl::ZeroDuration();
+  // How often the connection between the servers broke, and the copy went on where it was.
+  int resumptions = 0;
+  // Why the servers didn't do it between them; empty but for kClient.
+  std::string detour_reason = {};
+
+  // 0 where nothing was moved.
+  double bytes_per_second() const {
+    return transfer_time > absl::ZeroDuration()
+               ? static_cast<double>(bytes) / absl::ToDoubleSeconds(transfer_time)
+               : 0;
+  }
+};
+
+}  // namespace tensord

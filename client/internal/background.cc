@@ -1,0 +1,48 @@
+#include "tensord/client/internal/background.h"
+
+#include <thread>
+#include <utility>
+
+#include "tensord/common/handover.h"
+
+namespace tensord::internal {
+
+Background& Background::Get() {
+  static Background* const background = new Background;
+  return *background;
+}
+
+Background::Background() {
+  std::thread([this] { Serve(); }).detach();
+  std::thread([this] { Work(); }).detach();
+}
+
+void Background::Serve() {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_.Next(&tag, &ok)) {
+    TakeOver(tag);
+    static_cast<Event*>(tag)->Happened();
+  }
+}
+
+void Background::Post(std::function<void()> work) {
+  MutexLock lock(&mu_);
+  work_.push_back(std::move(work));
+  posted_.Signal();
+}
+
+void Background::Work() {
+  for (;;) {
+    std::function<void()> work;
+    {
+      MutexLock lock(&mu_);
+      while (work_.empty()) posted_.Wait(&mu_);
+      work = std::move(work_.front());
+      work_.pop_front();
+    }
+    work();
+  }
+}
+
+}  // namespace tensord::internal

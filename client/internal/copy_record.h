@@ -1,0 +1,49 @@
+// What a copy leaves behind for whoever asks how it went.
+#pragma once
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tensord/client/copy_report.h"
+#include "tensord/common/mutex.h"
+
+namespace tensord::internal {
+
+// Thread-safe.
+class CopyRecord {
+ public:
+  explicit CopyRecord(bool within_server) : within_server_(within_server) {}
+
+  // The first outcome counts.
+  void Finish(absl::StatusOr<CopyReport> outcome) {
+    MutexLock lock(&mu_);
+    if (done_) return;
+    done_ = true;
+    outcome_ = std::move(outcome);
+    finished_.SignalAll();
+  }
+
+  // Waits for the outcome.
+  absl::StatusOr<CopyReport> Await() {
+    MutexLock lock(&mu_);
+    while (!done_) finished_.Wait(&mu_);
+    return outcome_;
+  }
+
+  // Of a copy between devices of one server, which whoever asks has to wait for by other means.
+  bool within_server() const { return within_server_; }
+  absl::Time started() const { return started_; }
+
+ private:
+  const bool within_server_;
+  const absl::Time started_ = absl::Now();
+  Mutex mu_;
+  CondVar finished_;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  absl::StatusOr<CopyReport> outcome_ ABSL_GUARDED_BY(mu_) = CopyReport();
+};
+
+}  // namespace tensord::internal

@@ -1,0 +1,237 @@
+#include "tensord/client/internal/peer_copy.h"
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/support/async_unary_call.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/background.h"
+#include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/copy_record.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/tensor_state.h"
+#include "tensord/client/internal/wire.h"
+#include "tensord/common/handover.h"
+#include "tensord/common/status_details.h"
+
+namespace tensord::internal {
+namespace {
+
+// Between questions whose connection broke.
+constexpr auto kPause = std::chrono::milliseconds(50);
+// Tickets for one copy that may run out before the destination has been asked.
+constexpr int kMostTickets = 16;
+
+CopyPath PathFromProto(v1::CopyPath path) {
+  switch (path) {
+    case v1::COPY_PATH_PEER:
+      return CopyPath::kPeer;
+    case v1::COPY_PATH_SHARED_MEMORY:
+      return CopyPath::kSharedMemory;
+    case v1::COPY_PATH_NETWORK:
+      return CopyPath::kNetwork;
+    case v1::COPY_PATH_CLIENT:
+      return CopyPath::kClient;
+    default:
+      return CopyPath::kSameDevice;
+  }
+}
+
+// One copy on its way: first a ticket from the source, then the destination fetches. Driven by the
+// background's thread, one call at a time.
+class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
+ public:
+  PeerCopy(Tensor source, std::shared_ptr<Session> destination, std::shared_ptr<CopyRecord> record)
+      : source_(std::move(source)),
+        destination_(std::move(destination)),
+        record_(std::move(record)) {
+    question_.set_session(source_session().id());
+    question_.set_handle(source_.handle());
+    question_.set_after_command(source_session().commands_given());
+    question_.set_destination_epoch(destination_->info().epoch);
+  }
+
+  // `write`: the promise that it fulfils.
+  void Start(v1::WriteSpec write) {
+    write_ = std::move(write);
+    AskTicket();
+  }
+
+ private:
+  Session& source_session() const { return *source_.state()->session; }
+
+  // The tag for what begins now, after which `next` comes.
+  void* Begin(void (PeerCopy::*next)()) {
+    next_ = next;
+    self_ = shared_from_this();
+    HandOver(static_cast<Event*>(this));
+    return static_cast<Event*>(this);
+  }
+  void Happened() override {
+    const std::shared_ptr<PeerCopy> self = std::move(self_);
+    call_.reset();
+    (this->*next_)();
+  }
+
+  // The context of a call to one of the two.
+  grpc::ClientContext* NewCall(Session& session) {
+    call_.emplace(&session.connection().calls);
+    // A connection that has broken is given the time to be made anew.
+    call_->context()->set_wait_for_ready(asked_before_);
+    return call_->context();
+  }
+  // Whether the call broke off with its connection: then it is asked again in a moment.
+  bool AsksAgain(Session& session, void (PeerCopy::*ask)()) {
+    // What a server says itself comes with details.
+    const bool broken = (status_.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                         status_.error_code() == grpc::StatusCode::UNKNOWN) &&
+                        status_.error_details().empty();
+    if (!broken || !session.status().ok()) return false;
+    asked_before_ = true;
+    pause_.Set(Background::Get().queue(), std::chrono::system_clock::now() + kPause, Begin(ask));
+    return true;
+  }
+
+  void AskTicket() {
+    ++tickets_asked_;
+    ticket_call_ = source_session().connection().stub->PrepareAsyncCreateTicket(
+        NewCall(source_session()), question_, Background::Get().queue());
+    ticket_call_->StartCall();
+    ticket_call_->Finish(&ticket_, &status_, Begin(&PeerCopy::TicketCame));
+  }
+
+  void TicketCame() {
+    if (AsksAgain(source_session(), &PeerCopy::AskTicket)) return;
+    if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) return Detour();
+    if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
+    asked_before_ = false;
+    AskPull();
+  }
+
+  void AskPull() {
+    v1::PullTensorRequest request;
+    *request.mutable_tensor() = write_;
+    request.set_source_address(source_session().info().peer_address);
+    request.set_ticket(ticket_.ticket());
+    pull_call_ = destination_->connection().stub->PrepareAsyncPullTensor(
+        NewCall(*destination_), request, Background::Get().queue());
+    pull_call_->StartCall();
+    pull_call_->Finish(&pulled_, &status_, Begin(&PeerCopy::PullCame));
+  }
+
+  void PullCame() {
+    if (AsksAgain(*destination_, &PeerCopy::AskPull)) return;
+    if (status_.ok()) {
+      CopyReport report;
+      report.path = PathFromProto(pulled_.path());
+      report.bytes = pulled_.bytes();
+      report.transfer_time = absl::Nanoseconds(pulled_.transfer_nanoseconds());
+      report.resumptions = pulled_.resumptions();
+      return record_->Finish(std::move(report));
+    }
+    const absl::Status error = destination_->Outcome(status_);
+    if (ErrorReason(error) == "TICKET_EXPIRED" && tickets_asked_ < kMostTickets) {
+      return AskTicket();
+    }
+    switch (status_.error_code()) {
+      case grpc::StatusCode::PERMISSION_DENIED:
+      case grpc::StatusCode::UNIMPLEMENTED:
+      case grpc::StatusCode::UNAVAILABLE:
+        if (destination_->status().ok()) return Detour();
+        break;
+      default:
+        break;
+    }
+    record_->Finish(error);  // which the tensor has, too
+  }
+
+  // The servers can't do it between them: waits for the tensor, and takes it through this program.
+  void Detour() {
+    detour_reason_ = status_.error_message();
+    asked_before_ = false;
+    AskTensor();
+  }
+
+  void AskTensor() {
+    v1::GetTensorRequest request;
+    request.set_session(question_.session());
+    request.set_handle(question_.handle());
+    request.set_after_command(question_.after_command());
+    tensor_call_ = source_session().connection().stub->PrepareAsyncGetTensor(
+        NewCall(source_session()), request, Background::Get().queue());
+    tensor_call_->StartCall();
+    tensor_call_->Finish(&tensor_, &status_, Begin(&PeerCopy::TensorCame));
+  }
+
+  void TensorCame() {
+    if (AsksAgain(source_session(), &PeerCopy::AskTensor)) return;
+    if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
+    Background::Get().Post([self = shared_from_this()] { self->Relay(); });
+  }
+
+  void Relay() {
+    CopyReport report;
+    report.path = CopyPath::kClient;
+    report.bytes = source_.size_bytes();
+    report.detour_reason = detour_reason_;
+    const absl::Time start = absl::Now();
+    const absl::StatusOr<std::vector<uint8_t>> data = source_.ReadBytes();
+    if (!data.ok()) return GiveUp(data.status());
+    const absl::Status filled = destination_->FillPromise(write_, *data);
+    if (!filled.ok()) return GiveUp(filled);
+    report.transfer_time = absl::Now() - start;
+    record_->Finish(std::move(report));
+  }
+
+  // Nothing is going to bring the tensor.
+  void GiveUp(const absl::Status& error) {
+    const absl::Status told = WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
+    destination_->FailPromise(write_.handle(), told);
+    record_->Finish(told);
+  }
+
+  const Tensor source_;
+  const std::shared_ptr<Session> destination_;
+  const std::shared_ptr<CopyRecord> record_;
+  v1::CreateTicketRequest question_;
+  v1::WriteSpec write_;
+
+  std::shared_ptr<PeerCopy> self_;  // while something is outstanding
+  void (PeerCopy::*next_)() = nullptr;
+  std::optional<CallRegistry::Call> call_;
+  grpc::Alarm pause_;
+  grpc::Status status_;
+  bool asked_before_ = false;
+  int tickets_asked_ = 0;
+  std::string detour_reason_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::Ticket>> ticket_call_;
+  v1::Ticket ticket_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::PullTensorResponse>> pull_call_;
+  v1::PullTensorResponse pulled_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::Tensor>> tensor_call_;
+  v1::Tensor tensor_;
+};
+
+}  // namespace
+
+Tensor CopyToPeer(const Tensor& source, const Device& device) {
+  const std::shared_ptr<Session>& destination = device.session();
+  auto state = std::make_shared<TensorState>(destination, destination->NextHandle(), source.spec(),
+                                             device.id());
+  state->copy = std::make_shared<CopyRecord>(/*within_server=*/false);
+  auto copy = std::make_shared<PeerCopy>(source, destination, state->copy);
+  absl::StatusOr<v1::WriteSpec> write =
+      destination->Promise(state->handle, source.spec(), device.id());
+  if (!write.ok()) return Tensor::Failed(write.status());
+  copy->Start(*std::move(write));
+  return Tensor(std::move(state));
+}
+
+}  // namespace tensord::internal
