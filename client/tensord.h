@@ -14,8 +14,10 @@
 #include "tensord/client/creation.h"     // IWYU pragma: export
 #include "tensord/client/device.h"       // IWYU pragma: export
 #include "tensord/client/element.h"      // IWYU pragma: export
+#include "tensord/client/group.h"        // IWYU pragma: export
 #include "tensord/client/nn.h"           // IWYU pragma: export
 #include "tensord/client/ops.h"          // IWYU pragma: export
+#include "tensord/client/parallel.h"     // IWYU pragma: export
 #include "tensord/client/print.h"        // IWYU pragma: export
 #include "tensord/client/program.h"      // IWYU pragma: export
 #include "tensord/client/safetensors.h"  // IWYU pragma: export

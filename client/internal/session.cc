@@ -227,6 +227,21 @@ void Session::FailPromise(uint64_t handle, const absl::Status& error) {
   connection_->stream->Help();
 }
 
+absl::Status Session::SendCollective(const v1::Collective& collective) {
+  v1::Command command;
+  *command.mutable_collective() = collective;
+  TENSORD_RETURN_IF_ERROR(Push(command));
+  // The others wait for this member, though this program may not wait for it.
+  connection_->stream->Help();
+  return absl::OkStatus();
+}
+
+void Session::LeaveGroup(uint32_t member) {
+  v1::Command command;
+  command.set_leave_group(member);
+  Push(command).IgnoreError();  // the member goes with its session
+}
+
 uint64_t Session::commands_given() {
   connection_->stream->Help();
   return connection_->queue.pushed();

@@ -22,8 +22,9 @@ namespace grpc {
 class Status;
 }
 namespace tensord::v1 {
+class Collective;
 class WriteSpec;
-}
+}  // namespace tensord::v1
 
 namespace tensord::internal {
 
@@ -79,6 +80,11 @@ class Session {
   absl::StatusOr<v1::WriteSpec> Promise(uint64_t handle, const TensorSpec& spec, DeviceName device);
   // Nothing is going to fill it, for this reason.
   void FailPromise(uint64_t handle, const absl::Status& error);
+  // Members of groups (group.h). A number for one to be made, a member's part of an operation, and
+  // its end once all of those have run.
+  uint32_t NextMember() { return ++last_member_; }
+  absl::Status SendCollective(const v1::Collective& collective);
+  void LeaveGroup(uint32_t member);
   // How many commands have been given so far; what waits for them is looked after from here on.
   uint64_t commands_given();
 
@@ -146,6 +152,7 @@ class Session {
   absl::Duration lease_;
   // Commands that the last finished Barrier covered.
   std::atomic<uint64_t> settled_commands_{0};
+  std::atomic<uint32_t> last_member_{0};
 
   Mutex close_mu_;
   bool closed_ ABSL_GUARDED_BY(close_mu_) = false;

@@ -1,0 +1,377 @@
+#include "tensord/client/group.h"
+
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_unary_call.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/tensor_state.h"
+#include "tensord/client/internal/wire.h"
+#include "tensord/common/mutex.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord {
+
+namespace internal {
+
+// The members that were made, which leave with it.
+struct GroupState {
+  struct Member {
+    Device device;
+    uint32_t number = 0;
+  };
+
+  GroupState() = default;
+  ~GroupState() {
+    for (const Member& member : members) member.device.session()->LeaveGroup(member.number);
+  }
+  GroupState(const GroupState&) = delete;
+  GroupState& operator=(const GroupState&) = delete;
+
+  std::vector<Device> devices;
+  std::vector<Member> members;
+  Mutex mu;  // so that all members have the operations in the same order
+};
+
+}  // namespace internal
+
+namespace {
+
+using internal::GroupState;
+using internal::Session;
+
+// How much longer than the servers' own timeout a call may take.
+constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
+constexpr int kGroupIdBytes = 16;
+
+absl::Status NoGroup() {
+  return absl::FailedPreconditionError("an empty Group: it was never created");
+}
+
+absl::Status CheckDevices(absl::Span<const Device> devices) {
+  if (devices.empty()) return absl::InvalidArgumentError("group: no devices");
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (!devices[i].valid()) {
+      return absl::FailedPreconditionError(absl::StrCat("group: member ", i, " has no device"));
+    }
+    if (devices[i].kind() != devices[0].kind()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group: ", devices[0].name(), " and ", devices[i].name(),
+                       " are of different kinds: make a group of CPUs or one of GPUs"));
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (devices[j] == devices[i]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("group: ", devices[i].name(), " is in it twice"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Asks each member's server the same at the same time, as their answers wait for one another, and
+// waits for all. `requests` and `responses` by rank; the first error, naming the device.
+template <typename Prepare, typename Request, typename Response>
+absl::Status AskAll(absl::Span<const Device> devices, absl::Duration timeout, Prepare prepare,
+                    const std::vector<Request>& requests, std::vector<Response>* responses) {
+  struct Asked {
+    explicit Asked(internal::CallRegistry* calls) : call(calls) {}
+    internal::CallRegistry::Call call;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader;
+    grpc::Status status;
+  };
+  grpc::CompletionQueue queue;
+  std::vector<std::unique_ptr<Asked>> asked;
+  responses->resize(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Session::Connection& connection = devices[i].session()->connection();
+    asked.push_back(std::make_unique<Asked>(&connection.calls));
+    asked[i]->call.context()->set_deadline(
+        absl::ToChronoTime(absl::Now() + timeout + kAnswerSlack));
+    asked[i]->reader =
+        (connection.stub.get()->*prepare)(asked[i]->call.context(), requests[i], &queue);
+    asked[i]->reader->StartCall();
+    asked[i]->reader->Finish(&(*responses)[i], &asked[i]->status, asked[i].get());
+  }
+  absl::Status first;
+  for (size_t left = requests.size(); left > 0; --left) {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    // Once one has failed, the others wait in vain.
+    if (static_cast<Asked*>(tag)->status.ok() || !first.ok()) continue;
+    for (size_t i = 0; i < asked.size(); ++i) {
+      if (asked[i].get() == tag) {
+        first = WithPrefix(devices[i].session()->Outcome(asked[i]->status),
+                           absl::StrCat("group: ", devices[i].name(), ": "));
+      }
+    }
+    for (const std::unique_ptr<Asked>& other : asked) other->call.context()->TryCancel();
+  }
+  return first;
+}
+
+std::string NewGroupId() {
+  std::random_device source;
+  std::string id;
+  while (id.size() < kGroupIdBytes) id.push_back(static_cast<char>(source()));
+  return id;
+}
+
+absl::Status Join(const std::vector<Device>& devices, absl::Duration timeout, GroupState* state,
+                  std::vector<v1::JoinGroupResponse>* joined) {
+  const std::string id = NewGroupId();
+  std::vector<v1::JoinGroupRequest> requests;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    Session& session = *devices[rank].session();
+    v1::JoinGroupRequest& request = requests.emplace_back();
+    request.set_session(session.id());
+    request.set_member(session.NextMember());
+    request.set_device(devices[rank].id().ToString());
+    request.set_rank(static_cast<uint32_t>(rank));
+    request.set_size(static_cast<uint32_t>(devices.size()));
+    request.set_timeout_milliseconds(absl::ToInt64Milliseconds(timeout));
+    request.set_group_id(id);
+    // Leaves what it may have come to, whatever the answer was.
+    state->members.push_back({devices[rank], request.member()});
+  }
+  return AskAll(devices, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup, requests,
+                joined);
+}
+
+absl::Status Connect(const std::vector<Device>& devices, absl::Duration timeout,
+                     const GroupState& state, const std::vector<v1::JoinGroupResponse>& joined) {
+  std::vector<v1::ConnectGroupRequest> requests;
+  for (const GroupState::Member& member : state.members) {
+    v1::ConnectGroupRequest& request = requests.emplace_back();
+    request.set_session(member.device.session()->id());
+    request.set_member(member.number);
+    for (const v1::JoinGroupResponse& other : joined) request.add_addresses(other.address());
+  }
+  std::vector<v1::ConnectGroupResponse> responses;
+  return AskAll(devices, timeout, &v1::TensorService::Stub::PrepareAsyncConnectGroup, requests,
+                &responses);
+}
+
+bool CanBeReduced(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64:
+    case DType::kInt32:
+    case DType::kInt64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// One operation of all members.
+struct Operation {
+  absl::string_view name;
+  v1::CollectiveKind kind;
+  Reduction reduction = Reduction::kSum;
+  uint32_t root = 0;
+};
+
+absl::Status CheckDType(const Operation& operation, const TensorSpec& spec) {
+  if (!CanBeReduced(spec.dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(operation.name, ": ", spec.ToString(),
+                     " isn't of float16, bfloat16, float32, float64, int32 or int64; cast it"));
+  }
+  if (operation.reduction == Reduction::kMean && !IsFloating(spec.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(operation.name, ": no mean of ", spec.ToString(),
+                                                   ": cast it to a floating dtype"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInputs(const Operation& operation, absl::Span<const Device> devices,
+                         absl::Span<const Tensor> inputs) {
+  if (inputs.size() != devices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(operation.name, ": ", inputs.size(),
+                                                   " tensors for ", devices.size(), " members"));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TENSORD_RETURN_IF_ERROR(inputs[i].status());
+    if (inputs[i].handle() == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(operation.name, ": ", inputs[i].Describe(),
+                                                        " stands for a value of a program"));
+    }
+    if (inputs[i].device() != devices[i]) {
+      return absl::InvalidArgumentError(absl::StrCat(operation.name, ": tensor ", i, " is ",
+                                                     inputs[i].Describe(), "; member ", i, " is ",
+                                                     devices[i].name(), ": copy it there first"));
+    }
+    if (inputs[i].spec() != inputs[0].spec()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          operation.name, ": tensor 0 is ", inputs[0].spec().ToString(), " and tensor ", i, " is ",
+          inputs[i].spec().ToString(), "; all must be the same"));
+    }
+  }
+  return CheckDType(operation, inputs[0].spec());
+}
+
+absl::StatusOr<TensorSpec> OutputOf(const Operation& operation, const TensorSpec& input,
+                                    int64_t size) {
+  if (operation.kind != v1::COLLECTIVE_KIND_ALL_GATHER &&
+      operation.kind != v1::COLLECTIVE_KIND_REDUCE_SCATTER) {
+    return input;
+  }
+  if (input.shape.rank() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(operation.name, ": ", input.ToString(), " has no first axis"));
+  }
+  std::vector<int64_t> dims(input.shape.dims().begin(), input.shape.dims().end());
+  if (operation.kind == v1::COLLECTIVE_KIND_ALL_GATHER) {
+    dims[0] *= size;
+  } else if (dims[0] % size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(operation.name, ": the first axis of ",
+                                                   input.ToString(), " doesn't divide by ", size,
+                                                   " members"));
+  } else {
+    dims[0] /= size;
+  }
+  return TensorSpec{input.dtype, Shape(dims)};
+}
+
+// `inputs` by rank; of a broadcast the root's alone, of a barrier none. Where a session has ended
+// already nothing is sent: the others would wait in vain.
+absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState* state,
+                                         absl::Span<const Tensor> inputs, const TensorSpec& input,
+                                         const TensorSpec& output) {
+  for (const Device& device : state->devices) {
+    TENSORD_RETURN_IF_ERROR(device.session()->status());
+  }
+  std::vector<Tensor> outputs;
+  MutexLock lock(&state->mu);
+  for (size_t rank = 0; rank < state->members.size(); ++rank) {
+    const GroupState::Member& member = state->members[rank];
+    const std::shared_ptr<Session>& session = member.device.session();
+    v1::Collective collective;
+    collective.set_member(member.number);
+    collective.set_kind(operation.kind);
+    collective.set_reduction(static_cast<v1::Reduction>(operation.reduction));
+    collective.set_root(operation.root);
+    if (inputs.size() > 1 || (inputs.size() == 1 && rank == operation.root)) {
+      collective.set_input(inputs[inputs.size() == 1 ? 0 : rank].handle());
+    }
+    collective.set_output(session->NextHandle());
+    if (operation.kind != v1::COLLECTIVE_KIND_BARRIER) {
+      internal::SpecToProto(input, collective.mutable_spec());
+    }
+    const absl::Status sent = session->SendCollective(collective);
+    outputs.push_back(sent.ok() ? Tensor(std::make_shared<internal::TensorState>(
+                                      session, collective.output(), output, member.device.id()))
+                                : Tensor::Failed(sent));
+  }
+  return outputs;
+}
+
+std::vector<Tensor> Run(const Operation& operation, GroupState* state,
+                        absl::Span<const Tensor> inputs) {
+  if (state == nullptr) return {Tensor::Failed(NoGroup())};
+  const auto run = [&]() -> absl::StatusOr<std::vector<Tensor>> {
+    TENSORD_RETURN_IF_ERROR(CheckInputs(operation, state->devices, inputs));
+    const TensorSpec& input = inputs[0].spec();
+    TENSORD_ASSIGN_OR_RETURN(const TensorSpec output,
+                             OutputOf(operation, input, static_cast<int64_t>(inputs.size())));
+    return Send(operation, state, inputs, input, output);
+  };
+  absl::StatusOr<std::vector<Tensor>> outputs = run();
+  if (outputs.ok()) return *std::move(outputs);
+  return std::vector<Tensor>(state->devices.size(), Tensor::Failed(outputs.status()));
+}
+
+}  // namespace
+
+absl::StatusOr<Group> Group::Create(std::vector<Device> devices, const GroupOptions& options) {
+  TENSORD_RETURN_IF_ERROR(CheckDevices(devices));
+  auto state = std::make_shared<GroupState>();
+  std::vector<v1::JoinGroupResponse> joined;
+  TENSORD_RETURN_IF_ERROR(Join(devices, options.timeout, state.get(), &joined));
+  for (size_t i = 1; i < joined.size(); ++i) {
+    if (joined[i].backend() != joined[0].backend()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("group: ", devices[0].name(), " works by ", joined[0].backend(), " and ",
+                       devices[i].name(), " by ", joined[i].backend()));
+    }
+  }
+  TENSORD_RETURN_IF_ERROR(Connect(devices, options.timeout, *state, joined));
+  state->devices = std::move(devices);
+  return Group(std::move(state));
+}
+
+int Group::size() const { return state_ == nullptr ? 0 : static_cast<int>(state_->devices.size()); }
+
+const std::vector<Device>& Group::devices() const {
+  static const std::vector<Device> kNone;
+  return state_ == nullptr ? kNone : state_->devices;
+}
+
+std::vector<Tensor> Group::AllReduce(absl::Span<const Tensor> inputs, Reduction reduction) const {
+  return Run({"all_reduce", v1::COLLECTIVE_KIND_ALL_REDUCE, reduction}, state_.get(), inputs);
+}
+
+std::vector<Tensor> Group::AllGather(absl::Span<const Tensor> inputs) const {
+  return Run({"all_gather", v1::COLLECTIVE_KIND_ALL_GATHER}, state_.get(), inputs);
+}
+
+std::vector<Tensor> Group::ReduceScatter(absl::Span<const Tensor> inputs,
+                                         Reduction reduction) const {
+  return Run({"reduce_scatter", v1::COLLECTIVE_KIND_REDUCE_SCATTER, reduction}, state_.get(),
+             inputs);
+}
+
+std::vector<Tensor> Group::Broadcast(const Tensor& input) const {
+  if (state_ == nullptr) return {Tensor::Failed(NoGroup())};
+  Operation operation{"broadcast", v1::COLLECTIVE_KIND_BROADCAST};
+  const auto run = [&]() -> absl::StatusOr<std::vector<Tensor>> {
+    TENSORD_RETURN_IF_ERROR(input.status());
+    while (operation.root < state_->devices.size() &&
+           state_->devices[operation.root] != input.device()) {
+      ++operation.root;
+    }
+    if (operation.root == state_->devices.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "broadcast: ", input.Describe(), " isn't on the device of a member; copy it there"));
+    }
+    if (input.handle() == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("broadcast: ", input.Describe(), " stands for a value of a program"));
+    }
+    TENSORD_RETURN_IF_ERROR(CheckDType(operation, input.spec()));
+    return Send(operation, state_.get(), {input}, input.spec(), input.spec());
+  };
+  absl::StatusOr<std::vector<Tensor>> outputs = run();
+  if (outputs.ok()) return *std::move(outputs);
+  return std::vector<Tensor>(state_->devices.size(), Tensor::Failed(outputs.status()));
+}
+
+absl::Status Group::Barrier() const {
+  if (state_ == nullptr) return NoGroup();
+  const TensorSpec nothing{DType::kUInt8, Shape({0})};
+  TENSORD_ASSIGN_OR_RETURN(
+      const std::vector<Tensor> outputs,
+      Send({"barrier", v1::COLLECTIVE_KIND_BARRIER}, state_.get(), {}, nothing, nothing));
+  absl::Status first;
+  for (const Tensor& output : outputs) {
+    const absl::Status status = output.Wait();
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+}  // namespace tensord
