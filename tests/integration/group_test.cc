@@ -1,0 +1,214 @@
+// Collective operations and what is built on them, through the client.
+#include <signal.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/tests/integration/cluster_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class GroupTest : public ClusterFixture {
+ protected:
+  GroupTest() : ClusterFixture(3) {}
+
+  Group MakeGroup(std::vector<Device> devices, absl::Duration timeout = absl::Seconds(30)) {
+    auto group = Group::Create(std::move(devices), {.timeout = timeout});
+    EXPECT_TRUE(group.ok()) << group.status();
+    return group.ok() ? *group : Group();
+  }
+  Group OverAll() { return MakeGroup(cluster_.devices()); }
+
+  // {rank, 10·rank, …} on each member.
+  std::vector<Tensor> Ranks(const Group& group, int64_t count) {
+    std::vector<Tensor> tensors;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      std::vector<float> values;
+      for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(rank + 10 * i));
+      tensors.push_back(FromVector(group.devices()[rank], values));
+    }
+    return tensors;
+  }
+};
+
+TEST_F(GroupTest, EveryOperationOverAllDevices) {
+  const Group group = OverAll();
+  ASSERT_EQ(group.size(), 6);
+  for (const Tensor& y : group.AllReduce(Ranks(group, 2))) {
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(15, 75));
+  }
+  for (const Tensor& y : group.AllReduce(Ranks(group, 2), Reduction::kMean)) {
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(2.5, 12.5));
+  }
+  for (const Tensor& y : group.AllReduce(Ranks(group, 2), Reduction::kMax)) {
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(5, 15));
+  }
+  for (const Tensor& y : group.AllGather(Ranks(group, 1))) {
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(0, 1, 2, 3, 4, 5));
+  }
+  const std::vector<Tensor> scattered = group.ReduceScatter(Ranks(group, 12));
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_THAT(*scattered[rank].Read<float>(),
+                ElementsAre(15 + 60 * 2 * rank, 15 + 60 * (2 * rank + 1)));
+  }
+  const Tensor from = FromVector<float>(group.devices()[4], {7, 8});
+  for (const Tensor& y : group.Broadcast(from)) {
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(7, 8));
+  }
+  EXPECT_TRUE(group.Barrier().ok());
+}
+
+TEST_F(GroupTest, OperationsRunBehindTheCallsInTheirOrder) {
+  const Group group = OverAll();
+  std::vector<Tensor> x = Ranks(group, 4);
+  for (int i = 0; i < 20; ++i) {
+    x = group.AllReduce(x, Reduction::kMean);
+    for (Tensor& part : x) part = part + 1.0;
+  }
+  for (const Tensor& part : x) {
+    EXPECT_THAT(*part.Read<float>(), ElementsAre(22.5, 32.5, 42.5, 52.5));
+  }
+}
+
+TEST_F(GroupTest, WhatDoesntFitIsSeenAtTheCall) {
+  const Group group = OverAll();
+  std::vector<Tensor> x = Ranks(group, 2);
+  x[3] = FromVector<float>(group.devices()[3], {1, 2, 3});
+  ExpectError(group.AllReduce(x)[0].status(), absl::StatusCode::kInvalidArgument,
+              {"tensor 3", "float32[3]", "float32[2]"});
+  x[3] = x[2];
+  ExpectError(group.AllReduce(x)[5].status(), absl::StatusCode::kInvalidArgument,
+              {group.devices()[3].name()});
+  x.pop_back();
+  ExpectError(group.AllReduce(x)[0].status(), absl::StatusCode::kInvalidArgument, {"6 members"});
+  ExpectError(group.ReduceScatter(Ranks(group, 4))[0].status(), absl::StatusCode::kInvalidArgument,
+              {"divide"});
+  ExpectError(group.Broadcast(Tensor())[0].status(), absl::StatusCode::kFailedPrecondition);
+  std::vector<Tensor> flags;
+  for (const Device& device : group.devices()) flags.push_back(Ones(device, {2}, {DType::kBool}));
+  ExpectError(group.AllReduce(flags)[0].status(), absl::StatusCode::kInvalidArgument, {"cast"});
+  // None of it has cost the group anything.
+  for (const Tensor& y : group.AllReduce(Ranks(group, 1))) {
+    EXPECT_THAT(*y.Read<float>(), ElementsAre(15));
+  }
+}
+
+TEST_F(GroupTest, GroupsAreOfDevicesThatAreThere) {
+  ExpectError(Group::Create({}), absl::StatusCode::kInvalidArgument);
+  ExpectError(Group::Create({On(0), On(1), On(0)}), absl::StatusCode::kInvalidArgument, {"twice"});
+  ExpectError(Group::Create({On(0), Device()}), absl::StatusCode::kFailedPrecondition);
+  ExpectError(Group().AllReduce({})[0].status(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(GroupTest, AGroupThatIsLetGoOfDoesWhatItWasGiven) {
+  std::vector<Tensor> y;
+  {
+    const Group group = OverAll();
+    y = group.AllReduce(Ranks(group, 1));
+  }
+  for (const Tensor& part : y) EXPECT_THAT(*part.Read<float>(), ElementsAre(15));
+  y.clear();
+  EXPECT_TRUE(Eventually([&] { return UsedEverywhere() == 0; })) << UsedEverywhere();
+}
+
+TEST_F(GroupTest, AnErrorOfOneInputIsTheErrorOfAll) {
+  const Group group = MakeGroup({On(0), On(1)}, absl::Seconds(10));
+  // More than the device may hold, found out when it runs.
+  const Tensor too_much = Sum(Zeros(cluster_.device(1), {64 << 20}));
+  const std::vector<Tensor> y = group.AllReduce({too_much.To(On(0)), Ones(On(1), {})});
+  EXPECT_FALSE(y[0].Wait().ok());
+  EXPECT_FALSE(y[1].Wait().ok());
+}
+
+TEST_F(GroupTest, ALostMemberEndsItForAllAndAnotherGroupCanBeMade) {
+  const Group group = MakeGroup({On(0), On(1), On(2)}, absl::Seconds(20));
+  ASSERT_TRUE(group.Barrier().ok());
+  // The third never comes to the operation.
+  daemons_[2]->Signal(SIGSTOP);
+  const std::vector<Tensor> y = group.AllReduce(Ranks(group, 1 << 16));
+  daemons_[2]->Signal(SIGKILL);
+  EXPECT_FALSE(y[0].Wait().ok());
+  EXPECT_FALSE(y[1].Wait().ok());
+  EXPECT_FALSE(group.AllReduce(Ranks(group, 1))[0].Wait().ok());
+  const Group rest = MakeGroup({On(0), On(1)});
+  for (const Tensor& part : rest.AllReduce(Ranks(rest, 1))) {
+    EXPECT_THAT(*part.Read<float>(), ElementsAre(1));
+  }
+}
+
+using ParallelTest = GroupTest;
+
+TEST_F(ParallelTest, ShardsGatherToTheSame) {
+  const std::vector<Device> devices = cluster_.devices();
+  const Tensor x = Normal(On(0), {3, 20}, /*seed=*/1);
+  const std::vector<Tensor> parts = Shard(x, -1, devices);
+  ASSERT_EQ(parts.size(), 6u);
+  // 20 over 6, as torch.tensor_split has it.
+  const std::vector<int64_t> lengths = {4, 4, 3, 3, 3, 3};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i].shape().dim(1), lengths[i]);
+    EXPECT_EQ(parts[i].device(), devices[i]);
+  }
+  EXPECT_EQ(*Gather(parts, 1, On(0)).Read<float>(), *x.Read<float>());
+  ExpectError(Shard(x, 2, devices)[0].status(), absl::StatusCode::kInvalidArgument, {"axis 2"});
+}
+
+TEST_F(ParallelTest, ReplicasAreTheSame) {
+  const Tensor x = Normal(On(1), {1 << 16}, /*seed=*/1);
+  const std::vector<Tensor> copies = Replicate(x, cluster_.devices());
+  EXPECT_TRUE(copies[2].IsSameAs(x));
+  for (const Tensor& copy : copies) EXPECT_EQ(*copy.Read<float>(), *x.Read<float>());
+}
+
+TEST_F(ParallelTest, ALayerCutOverServersGivesWhatOneDeviceDoes) {
+  const std::vector<Device> devices = {On(0), On(1), On(2)};
+  const Tensor w1 = Normal(On(0), {50, 20}, 1), b1 = Normal(On(0), {50}, 2);
+  const Tensor w2 = Normal(On(0), {10, 50}, 3), b2 = Normal(On(0), {10}, 4);
+  const Tensor x = Normal(On(0), {7, 20}, 5);
+  const nn::ColumnParallelLinear up(w1, b1, devices, Activation::kRelu);
+  const nn::RowParallelLinear down(w2, b2, MakeGroup(devices));
+  const std::vector<Tensor> y = down.Forward(up.Forward(Replicate(x, devices)));
+  const Tensor wanted = Linear(Linear(x, w1, b1, {.activation = Activation::kRelu}), w2, b2);
+  for (const Tensor& part : y) {
+    EXPECT_LT(*Max(Abs(part.To(On(0)) - wanted)).Item<double>(), 1e-3);
+  }
+}
+
+TEST_F(ParallelTest, APipelineGivesWhatItsStagesDo) {
+  std::vector<std::shared_ptr<nn::Module>> stages;
+  for (int i = 0; i < 3; ++i) {
+    stages.push_back(std::make_shared<nn::Sequential>(nn::Linear(16, 16, {.seed = i}), nn::Tanh()));
+  }
+  const auto pipeline = nn::Pipeline::Create(stages, {On(0), On(1), On(2)});
+  ASSERT_TRUE(pipeline.ok()) << pipeline.status();
+  const Tensor x = Normal(On(0), {10, 16}, 1);
+  const Tensor y = pipeline->Forward(x, 4);
+  EXPECT_EQ(y.device(), On(2));
+  Tensor wanted = x;
+  for (const auto& stage : stages) {
+    ASSERT_TRUE(stage->To(On(0)).ok());
+    wanted = stage->Forward(wanted);
+  }
+  EXPECT_LT(*Max(Abs(y.To(On(0)) - wanted)).Item<double>(), 1e-6);
+  ExpectError(pipeline->Forward(x, 0).status(), absl::StatusCode::kInvalidArgument);
+  ExpectError(nn::Pipeline::Create(stages, {On(0)}), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ParallelTest, TheExamplesRun) {
+  const std::string servers = addresses_[0] + "," + addresses_[1] + "," + addresses_[2];
+  for (const std::string& example :
+       {std::string("data_parallel"), std::string("tensor_parallel"), std::string("pipeline")}) {
+    const std::string command =
+        TENSORD_EXAMPLES_PATH "/example_" + example + " " + servers + " " TENSORD_TEST_DATA;
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  }
+}
+
+}  // namespace
+}  // namespace tensord::integration
