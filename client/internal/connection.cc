@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/in_process.h"
 
 namespace tensord::internal {
 namespace {
@@ -38,6 +39,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
   credentials.AddTo(&args);
+  if (IsInProcess(address)) return InProcessChannel(args);
   return grpc::CreateCustomChannel(address, credentials.channel(), args);
 }
 
@@ -45,7 +47,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 
 absl::Status CheckAddress(absl::string_view address) {
   bool good = false;
-  if (absl::StartsWith(address, "unix:")) {
+  if (IsInProcess(address)) {
+    good = true;
+  } else if (absl::StartsWith(address, "unix:")) {
     good = address.size() > 5;
   } else {
     const size_t colon = address.rfind(':');

@@ -1,0 +1,182 @@
+// Several servers: what goes between them, what they do together, and what the client's distance
+// costs.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/bench/bench.h"
+#include "tensord/tests/bench/wire.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::bench {
+namespace {
+
+using integration::DaemonProcess;
+
+// Daemons that fetch from each other, each behind a proxy where that is asked for.
+class Servers {
+ public:
+  explicit Servers(int count, bool proxies = false) {
+    std::vector<std::string> addresses;
+    for (int i = 0; i < count; ++i) {
+      daemons_.push_back(
+          Check(DaemonProcess::Start({"--devices=cpu", "--cpu-threads=1", "--peers=127.0.0.1:*"})));
+      addresses.push_back(daemons_.back()->address());
+      if (!proxies) continue;
+      proxies_.push_back(Check(proxy::DelayProxy::Start({.target = addresses.back()})));
+      addresses.back() = proxies_.back()->address();
+    }
+    ClusterOptions options;
+    options.connect.shared_memory = false;
+    cluster_ = Check(Cluster::Connect(addresses, options));
+  }
+
+  Device On(int server) const { return cluster_.device(server); }
+  std::vector<Device> devices() const { return cluster_.devices(); }
+  void SetDelay(std::chrono::microseconds one_way) {
+    for (const auto& proxy : proxies_) proxy->SetDelay(one_way);
+  }
+  int64_t ClientBytes() const {
+    int64_t bytes = 0;
+    for (const auto& proxy : proxies_) {
+      bytes += proxy->stats().bytes_to_server + proxy->stats().bytes_to_client;
+    }
+    return bytes;
+  }
+
+ private:
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  std::vector<std::unique_ptr<proxy::DelayProxy>> proxies_;
+  Cluster cluster_;
+};
+
+Tensor Resident(const Device& device, const Shape& shape) {
+  Tensor tensor = Uniform(device, shape, /*seed=*/1);
+  Check(tensor.Wait());
+  return tensor;
+}
+
+void Copies(Bench& bench) {
+  const std::string measure = "server-to-server copy, 256 MiB";
+  const std::string bytes = "the client's bytes for a server-to-server copy of 256 MiB";
+  if (!bench.WantsAny({measure, bytes})) return;
+  constexpr int64_t kBytes = 256 * kMiB;
+  constexpr double kLimit = 64;
+  Servers servers(2, /*proxies=*/true);
+  const Tensor there = Resident(servers.On(0), {kBytes / 4});
+  CopyReport last;
+  const auto copy = [&] {
+    return kBytes / kGiB / SecondsOf([&] { last = Check(there.To(servers.On(1)).copy_report()); });
+  };
+  copy();
+  const int64_t before = servers.ClientBytes();
+  copy();
+  const double kib = static_cast<double>(servers.ClientBytes() - before) / 1024;
+  bench.Add({bytes, "KiB", kib, "limit", kLimit, kLimit / std::max(kib, 0.1), 1.0});
+  if (!bench.Wants(measure)) return;
+
+  Servers direct(2);
+  const Tensor source = Resident(direct.On(0), {kBytes / 4});
+  RawConnection tcp(RawTcpAddress(bench.echo()));
+  std::vector<uint8_t> here(kBytes, 1);
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] {
+    return kBytes / kGiB / SecondsOf([&] { last = Check(source.To(direct.On(1)).copy_report()); });
+  });
+  turns.JoinOne("raw TCP", [&] { return tcp.Upload(here); });
+  turns.JoinOne("through the client", [&] {
+    return kBytes / kGiB / SecondsOf([&] {
+             const auto values = absl::MakeSpan(reinterpret_cast<float*>(here.data()), kBytes / 4);
+             Check(source.ReadInto(values));
+             Check(FromSpan<float>(direct.On(1), {kBytes / 4}, values).Wait());
+           });
+  });
+  turns.Run(11);
+  const std::string named = measure + " (" + CopyPathWord(last.path) + ")";
+  turns.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.85});
+  turns.AddRow({measure, "GiB/s", "through the client", Better::kHigher, 0.5, 1.8});
+}
+
+// Products a second, as many on each device.
+double Products(const std::vector<Tensor>& operands, int each) {
+  std::vector<Tensor> results;
+  const double seconds = SecondsOf([&] {
+    for (int i = 0; i < each; ++i) {
+      for (const Tensor& x : operands) results.push_back(Matmul(x, x));
+    }
+    for (const Tensor& result : results) Check(result.Wait());
+  });
+  return static_cast<double>(results.size()) / seconds;
+}
+
+void TwoAtOnce(Bench& bench) {
+  const std::string measure = "matmul 1024^3 on two servers of one thread each";
+  if (!bench.Wants(measure)) return;
+  Servers servers(2);
+  std::vector<Tensor> both;
+  for (const Device& device : servers.devices()) both.push_back(Resident(device, {1024, 1024}));
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] { return Products(both, 8); });
+  turns.JoinOne("one of them", [&] { return Products({both[0]}, 8); });
+  turns.Run(11);
+  turns.AddRow({measure, "matmul/s", "one of them", Better::kHigher, 0.5, 1.9});
+}
+
+void AllReduce(Bench& bench) {
+  const std::string measure = "all_reduce, 64 MiB over 4 servers";
+  if (!bench.Wants(measure)) return;
+  constexpr int64_t kBytes = 64 * kMiB;
+  Peer* const gloo = bench.FindPeer("Gloo");
+  Servers servers(4);
+  const Group group = Check(Group::Create(servers.devices()));
+  std::vector<Tensor> x;
+  for (const Device& device : servers.devices()) x.push_back(Resident(device, {kBytes / 4}));
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] {
+    return kBytes / kGiB / SecondsOf([&] {
+             for (const Tensor& y : group.AllReduce(x)) Check(y.Wait());
+           });
+  });
+  turns.JoinPeer("Gloo", gloo, absl::StrCat("all_reduce ", kBytes));
+  turns.Run(11);
+  turns.AddRow({measure, "GiB/s", "Gloo", Better::kHigher, 0.5, 0.9});
+}
+
+void FarPipeline(Bench& bench) {
+  const std::string measure = "pipeline of 3 servers, 16 micro-batches, 10 ms away";
+  if (!bench.Wants(measure)) return;
+  constexpr int64_t kWidth = 2048;
+  constexpr int64_t kRows = 256;
+  constexpr int kMicroBatches = 16;
+  Servers servers(3, /*proxies=*/true);
+  std::vector<std::shared_ptr<nn::Module>> stages;
+  for (int i = 0; i < 3; ++i) {
+    stages.push_back(std::make_shared<nn::Sequential>(
+        nn::Linear(kWidth, kWidth, {.seed = i, .activation = Activation::kRelu})));
+  }
+  const nn::Pipeline pipeline = Check(nn::Pipeline::Create(stages, servers.devices()));
+  const Tensor x = Resident(servers.On(0), {kRows * kMicroBatches, kWidth});
+  const auto run = [&](std::chrono::microseconds round_trip) {
+    servers.SetDelay(round_trip / 2);
+    return 1e3 * SecondsOf([&] { Check(pipeline.Forward(x, kMicroBatches).Wait()); });
+  };
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] { return run(std::chrono::milliseconds(10)); });
+  turns.JoinOne("beside it", [&] { return run(std::chrono::milliseconds(0)); });
+  turns.Run(11);
+  turns.AddRow({measure, "ms", "beside it", Better::kLower, 0.5, 1 / 1.15});
+}
+
+}  // namespace
+
+void ClusterCases(Bench& bench) {
+  Copies(bench);
+  TwoAtOnce(bench);
+  AllReduce(bench);
+  FarPipeline(bench);
+}
+
+}  // namespace tensord::bench

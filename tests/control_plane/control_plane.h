@@ -1,0 +1,45 @@
+// The control plane of any number of servers, played by one within this process: it opens sessions,
+// takes commands in, acknowledges and answers them, and computes nothing. What a thousand servers
+// cost a client can be seen so on one machine.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensord/common/mutex.h"
+#include "tensord/v1/tensord.grpc.pb.h"
+
+namespace tensord::control_plane {
+
+// While it lives, each address "inproc:…" is a server of its own with one CPU device. Thread-safe.
+class ControlPlane {
+ public:
+  ControlPlane();
+  // Once all clients are gone.
+  ~ControlPlane();
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+
+  // "inproc:0", "inproc:1", …
+  static std::vector<std::string> Addresses(int count);
+
+  // Over all servers.
+  int64_t sessions() const;
+  int64_t commands() const;
+  int64_t messages() const;
+
+  // The session that was opened as the n-th, from 0 on, is lost: its stream ends, and it can't be
+  // had again.
+  void Lose(int session);
+
+ private:
+  class Service;
+  const std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace tensord::control_plane

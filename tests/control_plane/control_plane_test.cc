@@ -1,0 +1,89 @@
+// A client of a thousand servers: what it does for one of them doesn't grow with the others.
+#include "tensord/tests/control_plane/control_plane.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tensord/client/tensord.h"
+
+namespace tensord::control_plane {
+namespace {
+
+constexpr int kServers = 1000;
+constexpr int kOpsEach = 20;
+
+// Of one program over the first servers of a cluster.
+struct Work {
+  int64_t commands = 0;
+  int64_t messages_to_others = 0;
+};
+
+// Twenty ops on each of the first `count` servers, waited for there.
+Work DoSomeWork(const Cluster& cluster, int count) {
+  const std::vector<ClusterServer> servers = cluster.servers();
+  std::vector<int64_t> commands, messages;
+  for (const ClusterServer& server : servers) {
+    commands.push_back(server.client.stats().commands_sent);
+    messages.push_back(server.client.stats().messages_sent);
+  }
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < count; ++i) tensors.push_back(Ones(cluster.device(i), {4}));
+  for (int op = 0; op < kOpsEach; ++op) {
+    for (Tensor& tensor : tensors) tensor = tensor + tensor;
+  }
+  Work work;
+  for (int i = 0; i < static_cast<int>(servers.size()); ++i) {
+    if (i < count) {
+      EXPECT_TRUE(servers[i].client.Synchronize().ok());
+      work.commands += servers[i].client.stats().commands_sent - commands[i];
+    } else {
+      work.messages_to_others += servers[i].client.stats().messages_sent - messages[i];
+    }
+  }
+  return work;
+}
+
+TEST(ControlPlaneTest, WhatOneServerIsSentDoesntDependOnTheOthers) {
+  ControlPlane plane;
+  Work of_one;
+  {
+    const auto one = Cluster::Connect(ControlPlane::Addresses(1));
+    ASSERT_TRUE(one.ok()) << one.status();
+    of_one = DoSomeWork(*one, 1);
+  }
+  const auto thousand = Cluster::Connect(ControlPlane::Addresses(kServers));
+  ASSERT_TRUE(thousand.ok()) << thousand.status();
+  ASSERT_EQ(thousand->devices().size(), static_cast<size_t>(kServers));
+  EXPECT_EQ(thousand->device("inproc:731/cpu:0")->name(), "inproc:731/cpu:0");
+  const Work beside = DoSomeWork(*thousand, 1);
+  EXPECT_EQ(beside.commands, of_one.commands);
+  EXPECT_EQ(beside.messages_to_others, 0);
+  // The first has been told already what "add" is.
+  EXPECT_EQ(DoSomeWork(*thousand, kServers).commands, kServers * of_one.commands - 1);
+}
+
+TEST(ControlPlaneTest, OneOfAThousandThatIsLostDisturbsNoOther) {
+  ControlPlane plane;
+  const auto cluster = Cluster::Connect(ControlPlane::Addresses(kServers));
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const Device first = cluster->device(0);
+  const auto lost = static_cast<int>(cluster->servers()[0].client.session_number()) - 1;
+  plane.Lose(lost);
+  absl::Status end;
+  // Commands fail once the end of the stream has come.
+  for (int i = 0; i < 1000 && end.ok(); ++i) end = cluster->servers()[0].client.Synchronize();
+  EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss) << end;
+  EXPECT_FALSE(Ones(first, {1}).ok());
+  int connected = 0;
+  for (const ClusterServer& server : cluster->servers()) {
+    connected += server.state == ServerState::kConnected ? 1 : 0;
+  }
+  EXPECT_EQ(connected, kServers - 1);
+  EXPECT_EQ(cluster->servers()[0].state, ServerState::kLost);
+}
+
+}  // namespace
+}  // namespace tensord::control_plane
