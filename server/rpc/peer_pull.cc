@@ -14,15 +14,10 @@
 namespace tensord::server {
 namespace {
 
+constexpr char kUnwanted[] = "nobody wants the tensor any more";
 constexpr char kMethod[] = "/tensord.v1.PeerService/Fetch";
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
-
-// With these a promise stays one: something else may bring the tensor.
-bool LeavesPromise(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsPermissionDenied(status) ||
-         absl::IsUnimplemented(status);
-}
 
 // gRPC's own words for connections that break, and a source's that has no time for us now.
 bool MayPass(grpc::StatusCode code) {
@@ -69,7 +64,7 @@ void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended
   };
   absl::Status claimed = upload_.Claim(session_, request_.tensor(), stop);
   if (claimed.ok()) claimed = session_->FailAtEnd(tensor);
-  if (!claimed.ok()) return End(claimed);
+  if (!claimed.ok()) return End({.status = claimed});
   out_of_reach_since_ = Clock::now();
   // Also where something else finishes it: its session's end, its device's loss.
   tensor->WhenDone(stop);
@@ -223,7 +218,7 @@ void PeerPull::Land(const ReadChunk& chunk) {
     has_memory_ = true;
     first_byte_ = Clock::now();
   }
-  if (!upload_.wanted()) return Fail(absl::CancelledError("nobody wants the tensor any more"));
+  if (!upload_.wanted()) return Fail(absl::CancelledError(kUnwanted));
   const absl::Status fits = upload_.Check(chunk.offset, chunk.data_bytes);
   if (!fits.ok()) return Fail(fits);
   bytes_ += chunk.data_bytes;
@@ -251,62 +246,69 @@ void PeerPull::Fail(const absl::Status& status) {
   attempt_->context.TryCancel();
 }
 
-absl::Status PeerPull::Judge() const {
+PeerPull::Verdict PeerPull::Judge() const {
   const grpc::Status& status = attempt_->status;
-  if (!failure_.ok()) return failure_;
+  if (!failure_.ok()) return {.status = failure_};
   const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
   // The end of the call may be lost with its connection when all has come.
-  if (status.ok() || complete) return absl::OkStatus();
+  if (status.ok() || complete) return {};
   if (stopped()) return WhyStopped();
   const absl::Status error = FromGrpc(status);
-  if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) return error;
+  if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) {
+    return {.status = error};
+  }
   const std::string whose = absl::StrCat(request_.source_address(), ": ", status.error_message());
-  if (MayPass(status.error_code())) return absl::UnavailableError(whose);
-  if (absl::IsUnimplemented(error)) return absl::UnimplementedError(whose);
+  if (MayPass(status.error_code())) {
+    return {.status = absl::UnavailableError(whose), .leaves_promise = true, .may_pass = true};
+  }
+  if (absl::IsUnimplemented(error)) {
+    return {.status = absl::UnimplementedError(whose), .leaves_promise = true};
+  }
   const bool refused =
       absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error) || absl::IsNotFound(error);
-  return refused ? absl::PermissionDeniedError(whose) : WithPrefix(error, whose);
+  if (refused) return {.status = absl::PermissionDeniedError(whose), .leaves_promise = true};
+  return {.status = WithPrefix(error, absl::StrCat(request_.source_address(), ": "))};
+}
+
+PeerPull::Verdict PeerPull::WhyStopped() const {
+  const TensorRef tensor = tensor_.lock();
+  if (tensor == nullptr) return {.status = absl::CancelledError(kUnwanted)};
+  if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
+  return {.status = absl::UnavailableError("the fetch was broken off"), .leaves_promise = true};
 }
 
 void PeerPull::AttemptEnded() {
   if (outstanding_ > 0) return;
-  const absl::Status status = Judge();
-  const bool may_pass = failure_.ok() && absl::IsUnavailable(status) && !stopped() &&
-                        MayPass(attempt_->status.error_code()) &&
-                        attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) == 0;
+  Verdict verdict = Judge();
   const bool answered = attempt_->answered;
   {
     MutexLock lock(&mu_);
     attempt_.reset();
   }
-  if (!may_pass) return End(status);
+  if (!verdict.may_pass) return End(std::move(verdict));
   const auto now = Clock::now();
   if (answered) {
     out_of_reach_since_ = now;
     pause_ = std::chrono::milliseconds(0);
     ++resumptions_;
   }
-  if (now - out_of_reach_since_ >= peers_->timeout()) {
-    return End(
-        absl::UnavailableError(absl::StrCat("no answer from another server for ",
-                                            peers_->timeout().count(), " s: ", status.message())));
-  }
+  if (now - out_of_reach_since_ < peers_->timeout()) return DialLater();
+  verdict.status = WithPrefix(verdict.status, absl::StrCat("no answer from another server for ",
+                                                           peers_->timeout().count(), " s: "));
+  End(std::move(verdict));
+}
+
+void PeerPull::DialLater() {
   pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
   MutexLock lock(&mu_);
+  const auto pause = stopped_ ? std::chrono::milliseconds(0) : pause_;
   due_set_ = true;
-  due_alarm_.Set(peers_->queue()->get(),
-                 std::chrono::system_clock::now() + (stopped_ ? pause_ - pause_ : pause_),
+  due_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::now() + pause,
                  due_.Begin(shared_from_this()));
 }
 
-absl::Status PeerPull::WhyStopped() const {
-  const TensorRef tensor = tensor_.lock();
-  if (tensor == nullptr) return absl::CancelledError("nobody wants the tensor any more");
-  if (tensor->done() && !tensor->status().ok()) return tensor->status();
-  return absl::UnavailableError("the fetch was broken off");
-}
-
-void PeerPull::End(absl::Status status) {
+void PeerPull::End(Verdict verdict) {
+  absl::Status& status = verdict.status;
   Outcome outcome{.path = v1::COPY_PATH_NETWORK,
                   .bytes = bytes_,
                   .transfer = last_byte_ - first_byte_,
@@ -316,7 +318,7 @@ void PeerPull::End(absl::Status status) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();
     status = finished.status();
     if (finished.ok()) outcome.tensor = *std::move(finished);
-  } else if (LeavesPromise(status) && !promised_here_) {
+  } else if (verdict.leaves_promise && !promised_here_) {
     upload_.BreakOff();
   } else {
     upload_.Fail(status);

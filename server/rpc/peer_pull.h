@@ -82,10 +82,16 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   void Fail(const absl::Status& status);
   // Nothing of the call is outstanding.
   void AttemptEnded();
-  // What the call came to: OK where the tensor is complete, UNAVAILABLE where it is worth another.
-  absl::Status Judge() const;
-  void End(absl::Status status);
-  absl::Status WhyStopped() const;
+  // What a call, or the fetch, came to.
+  struct Verdict {
+    absl::Status status;          // OK where the tensor is complete
+    bool leaves_promise = false;  // something else may bring the tensor
+    bool may_pass = false;        // another call may go better
+  };
+  Verdict Judge() const;
+  Verdict WhyStopped() const;
+  void DialLater();
+  void End(Verdict verdict);
   bool stopped() const;
 
   ServiceContext* const context_;

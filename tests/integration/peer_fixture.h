@@ -29,6 +29,7 @@ class Node {
   void Connect(RpcCredentials credentials) {
     stream.reset();
     session.reset();
+    commands = 0;
     client = std::make_unique<RpcClient>(daemon->address(), std::move(credentials));
     const auto about = client->Call<v1::ServerInfo>("GetServerInfo", v1::GetServerInfoRequest());
     EXPECT_TRUE(about.ok()) << about.status();
@@ -100,6 +101,11 @@ class Node {
   absl::StatusOr<v1::PullTensorResponse> Pull(uint64_t handle, const TensorSpec& spec,
                                               const Node& source, const std::string& ticket,
                                               const std::string& address = "") {
+    return client->Call<v1::PullTensorResponse>("PullTensor",
+                                                PullRequest(handle, spec, source, ticket, address));
+  }
+  v1::PullTensorRequest PullRequest(uint64_t handle, const TensorSpec& spec, const Node& source,
+                                    const std::string& ticket, const std::string& address) {
     v1::PullTensorRequest request;
     v1::WriteSpec* made = request.mutable_tensor();
     made->set_session(session->id());
@@ -109,7 +115,7 @@ class Node {
     made->set_after_command(commands);
     request.set_source_address(address.empty() ? source.info.peer_address() : address);
     request.set_ticket(ticket);
-    return client->Call<v1::PullTensorResponse>("PullTensor", request);
+    return request;
   }
   std::future<absl::StatusOr<v1::PullTensorResponse>> PullSoon(uint64_t handle,
                                                                const TensorSpec& spec,
