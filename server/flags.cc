@@ -85,6 +85,44 @@ void AddIdentity(CLI::App& app, GateOptions* gate) {
       ->group(group);
 }
 
+void AddPeers(CLI::App& app, PeerOptions* peers) {
+  const std::string group = "Other servers";
+  app.add_option("--peers", peers->peers,
+                 "Servers that tensors may be fetched from, by comma, HOST:PORT each: * as the "
+                 "port is any, *.DOMAIN any host in a domain; no other is ever called")
+      ->delimiter(',')
+      ->group(group);
+  app.add_option("--advertise", peers->advertise,
+                 "HOST:PORT by which other servers reach this one; without it the first TCP "
+                 "address that is listened on")
+      ->group(group);
+  app.add_option("--peer-principals", peers->principals,
+                 "Callers, by comma and as in the token file or \"dns:NAME\", that are servers and "
+                 "may fetch from this one, where callers are asked who they are")
+      ->delimiter(',')
+      ->group(group);
+  app.add_option("--peer-token-file", peers->token_file,
+                 "File with the bearer token that this server shows to others. Read anew when it "
+                 "changes")
+      ->group(group);
+  app.add_option("--peer-tls-ca", peers->ca_file,
+                 "Authorities (PEM) of the other servers' certificates: they are then called with "
+                 "TLS, as they are where this server speaks it")
+      ->group(group);
+  app.add_option("--peer-tls-cert", peers->cert_file,
+                 "Certificate (PEM) that this server shows to others; without it --tls-cert")
+      ->group(group);
+  app.add_option("--peer-tls-key", peers->key_file, "Its key (PEM, without a password)")
+      ->group(group);
+  app.add_option_function<int64_t>(
+         "--peer-timeout-seconds",
+         [peers](int64_t seconds) { peers->timeout = std::chrono::seconds(seconds); },
+         "How long another server may be out of reach before a fetch from it gives up")
+      ->check(CLI::Range(int64_t{1}, int64_t{86400}))
+      ->default_str("10")
+      ->group(group);
+}
+
 void AddTuning(CLI::App& app, DaemonFlags* flags) {
   app.add_option(
          "--spin-us", flags->server.spin_microseconds,
@@ -152,6 +190,17 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str()
       ->group(group);
+  app.add_option("--max-tickets-per-principal", limits->max_tickets_per_principal,
+                 "Tickets of one caller, by which other servers fetch its tensors, that haven't "
+                 "been used up")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-pulls-per-principal", limits->max_pulls_per_principal,
+                 "Tensors that are being fetched from other servers for one caller at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str()
+      ->group(group);
   app.add_option(
          "--lease-seconds", limits->default_lease_seconds,
          "How long a session outlives its last call or stream, where the client doesn't say")
@@ -168,6 +217,7 @@ bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
   app.set_version_flag("--version", "tensord " TENSORD_VERSION, "Print the version and exit");
   AddServing(app, flags);
   AddIdentity(app, &flags->server.gate);
+  AddPeers(app, &flags->server.peers);
   AddTuning(app, flags);
   AddLimits(app, &flags->server.limits);
   try {

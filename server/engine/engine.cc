@@ -78,7 +78,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view 
   return inputs;
 }
 
-absl::Status TakeUploadMemory(Session& session, Engine::Upload* upload) {
+absl::Status AllocateUpload(Session& session, Engine::Upload* upload) {
   TENSORD_RETURN_IF_ERROR(CheckServing(*upload->tensor->slot()));
   const int64_t bytes = upload->tensor->spec().size_bytes();
   TENSORD_ASSIGN_OR_RETURN(upload->in_flight, session.BeginUpload(bytes));
@@ -299,6 +299,15 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
 absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle handle,
                                                    const TensorSpec& spec, absl::string_view device,
                                                    std::function<void()> stop) {
+  TENSORD_ASSIGN_OR_RETURN(Upload upload,
+                           ClaimUpload(session, handle, spec, device, std::move(stop)));
+  TENSORD_RETURN_IF_ERROR(TakeMemory(session, &upload));
+  return upload;
+}
+
+absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle handle,
+                                                   const TensorSpec& spec, absl::string_view device,
+                                                   std::function<void()> stop) {
   TENSORD_RETURN_IF_ERROR(spec.Validate());
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   Upload upload;
@@ -323,15 +332,18 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
       upload.buffer = std::move(partial.buffer);
       upload.written_bytes = partial.written_bytes;
       upload.in_flight = std::move(partial.in_flight);
-      return upload;
     }
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
     upload.tensor = std::make_shared<Tensor>(handle, spec, slot);
   }
-  const absl::Status taken = TakeUploadMemory(session, &upload);
-  if (taken.ok()) return upload;
-  if (upload.promised) upload.tensor->Finish(taken);
+  return upload;
+}
+
+absl::Status Engine::TakeMemory(Session& session, Upload* upload) {
+  if (upload->buffer != nullptr) return absl::OkStatus();
+  const absl::Status taken = AllocateUpload(session, upload);
+  if (!taken.ok() && upload->promised) upload->tensor->Finish(taken);
   return taken;
 }
 

@@ -99,6 +99,11 @@ class Engine {
   };
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
+  // The same in two steps, for what may have to wait before it brings anything: nobody else brings
+  // the tensor from the first on, and memory is taken by the second.
+  absl::StatusOr<Upload> ClaimUpload(Session& session, Handle handle, const TensorSpec& spec,
+                                     absl::string_view device, std::function<void()> stop = {});
+  absl::Status TakeMemory(Session& session, Upload* upload);
 
   // With OK the tensor is there for all; otherwise a promise fails with `outcome`, and a handle
   // that wasn't promised stays free. ALREADY_EXISTS where the handle was taken meanwhile.

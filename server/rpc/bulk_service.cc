@@ -18,9 +18,9 @@ int NumQueues() {
 
 }  // namespace
 
-BulkService::BulkService(ServiceContext* context, TensorRpc* rpc, grpc::ServerBuilder* builder,
-                         CallQueue* door)
-    : context_{.service = context, .rpc = rpc} {
+BulkService::BulkService(ServiceContext* context, TensorRpc* rpc, PeerRpc* peer_rpc,
+                         grpc::ServerBuilder* builder, CallQueue* door)
+    : context_{.service = context, .rpc = rpc, .peer_rpc = peer_rpc} {
   for (int i = 0; i < NumQueues(); ++i)
     queues_.push_back(std::make_unique<CallQueue>(builder, door));
 }
@@ -29,6 +29,7 @@ void BulkService::Start() {
   for (const auto& queue : queues_) {
     AwaitWrite(&context_, queue.get());
     AwaitRead(&context_, queue.get());
+    AwaitFetch(&context_, queue.get());
     AwaitSharedMemory(&context_, queue.get());
     queue->Start();
   }

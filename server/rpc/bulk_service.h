@@ -1,4 +1,4 @@
-// The handlers of Write, Read and SharedMemory, and the queues that they run on.
+// The handlers of Write, Read, Fetch and SharedMemory, and the queues that they run on.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,25 +19,27 @@ namespace tensord::server {
 struct BulkContext {
   ServiceContext* service;
   TensorRpc* rpc;
+  PeerRpc* peer_rpc;
   LentMemory lent;
   SharedRings rings;
 
   Mutex mu;
   CondVar reads_ended;
-  int reads ABSL_GUARDED_BY(mu) = 0;  // that have begun
+  int reads ABSL_GUARDED_BY(mu) = 0;  // and fetches, that have begun
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
 
 // Have `queue` wait for a client's call, and then for the next one.
 void AwaitWrite(BulkContext* context, CallQueue* queue);
 void AwaitRead(BulkContext* context, CallQueue* queue);
+void AwaitFetch(BulkContext* context, CallQueue* queue);
 void AwaitSharedMemory(BulkContext* context, CallQueue* queue);
 
 class BulkService {
  public:
   // Before the server is built. Clients come in through `door`. All outlive this.
-  BulkService(ServiceContext* context, TensorRpc* rpc, grpc::ServerBuilder* builder,
-              CallQueue* door);
+  BulkService(ServiceContext* context, TensorRpc* rpc, PeerRpc* peer_rpc,
+              grpc::ServerBuilder* builder, CallQueue* door);
 
   // Once the server is built.
   void Start();

@@ -65,7 +65,13 @@ bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
   }
 }
 
-bool ReadField(CodedInputStream* in, uint32_t tag, WriteChunk* chunk) {
+// The fields of both messages have the same numbers.
+static_assert(v1::WriteRequest::kSpecFieldNumber == v1::ReadResponse::kSpecFieldNumber);
+static_assert(v1::WriteRequest::kOffsetFieldNumber == v1::ReadResponse::kOffsetFieldNumber);
+static_assert(v1::WriteRequest::kDataFieldNumber == v1::ReadResponse::kDataFieldNumber);
+
+template <typename AnyChunk>
+bool ReadField(CodedInputStream* in, uint32_t tag, AnyChunk* chunk) {
   int length = 0;
   switch (tag) {
     case Tag(v1::WriteRequest::kSpecFieldNumber, kDelimited): {
@@ -88,6 +94,19 @@ bool ReadField(CodedInputStream* in, uint32_t tag, WriteChunk* chunk) {
     default:
       return SkipField(in, tag);
   }
+}
+
+template <typename Message, typename AnyChunk>
+absl::StatusOr<AnyChunk> DecodeChunk(grpc::ByteBuffer* message) {
+  grpc::ProtoBufferReader reader(message);
+  CodedInputStream in(&reader);
+  in.PushLimit(static_cast<int>(message->Length()));
+  AnyChunk chunk;
+  while (const uint32_t tag = ReadTag(&in)) {
+    if (!ReadField(&in, tag, &chunk)) return Malformed(Message::default_instance());
+  }
+  if (!in.ConsumedEntireMessage()) return Malformed(Message::default_instance());
+  return chunk;
 }
 
 // False where there are too many, or the bytes make no sense.
@@ -113,15 +132,11 @@ bool CountParts(CodedInputStream* in, const google::protobuf::Descriptor& type, 
 }  // namespace
 
 absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message) {
-  grpc::ProtoBufferReader reader(message);
-  CodedInputStream in(&reader);
-  in.PushLimit(static_cast<int>(message->Length()));
-  WriteChunk chunk;
-  while (const uint32_t tag = ReadTag(&in)) {
-    if (!ReadField(&in, tag, &chunk)) return Malformed(v1::WriteRequest::default_instance());
-  }
-  if (!in.ConsumedEntireMessage()) return Malformed(v1::WriteRequest::default_instance());
-  return chunk;
+  return DecodeChunk<v1::WriteRequest, WriteChunk>(message);
+}
+
+absl::StatusOr<ReadChunk> DecodeReadResponse(grpc::ByteBuffer* message) {
+  return DecodeChunk<v1::ReadResponse, ReadChunk>(message);
 }
 
 void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out) {

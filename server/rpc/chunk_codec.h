@@ -14,19 +14,27 @@
 
 namespace tensord::server {
 
-// A WriteRequest whose data still lies in the buffer that it came in.
-struct WriteChunk {
+// A message whose data still lies in the buffer that it came in.
+struct Chunk {
   bool has_spec = false;
-  v1::WriteSpec spec;
   int64_t offset = 0;
   // Where the data lies in the message.
   int64_t data_position = 0;
   int64_t data_bytes = 0;
 };
 
+// A WriteRequest, and a ReadResponse: which differ in what they call a spec.
+struct WriteChunk : Chunk {
+  v1::WriteSpec spec;
+};
+struct ReadChunk : Chunk {
+  v1::TensorSpec spec;
+};
+
 // What protobuf's own parser would find: a field that comes again replaces what came before (a spec
 // is merged), unknown fields are passed over. INVALID_ARGUMENT where it would refuse the message.
 absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message);
+absl::StatusOr<ReadChunk> DecodeReadResponse(grpc::ByteBuffer* message);
 
 // Copies the `bytes` that lie at `position` of the message to `out`. There must be as many.
 void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out);

@@ -127,7 +127,7 @@ absl::Status CheckGate(const ServerOptions& options) {
 }  // namespace
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
-               std::vector<std::unique_ptr<Device>> devices)
+               std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
     : gate_(std::move(gate)),
       engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
@@ -136,7 +136,11 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .sessions = &sessions_,
                .workers = &workers_,
                .limits = options.limits,
-               .cuda_unavailable_reason = CudaUnavailableReason()},
+               .cuda_unavailable_reason = CudaUnavailableReason(),
+               .peers = peers.get(),
+               .pulls = &pulls_},
+      peers_(std::move(peers)),
+      pulls_(&context_, peers_.get()),
       methods_(&context_, &rpc_),
       devices_serving_(engine_.slots().size(), true) {}
 
@@ -147,8 +151,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, Gate::Make(options.gate));
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Peers> peers, Peers::Make(options.peers, options.gate));
   if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
-  std::unique_ptr<Server> server(new Server(options, std::move(gate), std::move(devices)));
+  std::unique_ptr<Server> server(
+      new Server(options, std::move(gate), std::move(peers), std::move(devices)));
   TENSORD_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }
@@ -172,14 +178,17 @@ absl::Status Server::Listen(const ServerOptions& options) {
     TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
   }
   gate_->Tell(&listeners_);
+  context_.peer_address = PeerAddress(options.peers.advertise, listeners_.addresses(), HostName());
   builder.RegisterService(&rpc_);
+  builder.RegisterService(&peer_rpc_);
   builder.RegisterAsyncGenericService(methods_.generic());
   health_ = std::make_unique<HealthService>(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {
     queues_.push_back(std::make_unique<CallQueue>(&builder, gate_.get(), spin));
   }
-  bulk_ = std::make_unique<BulkService>(&context_, &rpc_, &builder, queues_.front().get());
+  bulk_ =
+      std::make_unique<BulkService>(&context_, &rpc_, &peer_rpc_, &builder, queues_.front().get());
   if (bulk_->shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr) {
@@ -235,6 +244,7 @@ void Server::DeviceChanged(DeviceSlot& slot, bool serving) {
 }
 
 bool Server::HasCalls() const {
+  if (pulls_.Any()) return true;
   for (const SessionRef& session : sessions_.All()) {
     if (session->HasCalls()) return true;
   }
@@ -298,6 +308,7 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   // calls that have news of it on the way get it first.
   for (const auto& queue : queues_) queue->Settle();
   const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
+  pulls_.Stop(deadline);
   bulk_->AwaitNoCalls(deadline);
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
   bulk_->Stop(grace_end);

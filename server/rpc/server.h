@@ -16,6 +16,8 @@
 #include "tensord/server/rpc/gate.h"
 #include "tensord/server/rpc/health_service.h"
 #include "tensord/server/rpc/listeners.h"
+#include "tensord/server/rpc/peers.h"
+#include "tensord/server/rpc/pulls.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/session_table.h"
@@ -31,6 +33,8 @@ struct ServerOptions {
   // shown who they are, or not at all.
   bool allow_insecure_remote = false;
   bool reflection = false;
+  // Other servers.
+  PeerOptions peers;
   Limits limits;
   // How long threads that serve session streams look for the next message before they sleep.
   int spin_microseconds = 0;
@@ -61,7 +65,7 @@ class Server {
   void Shutdown(std::chrono::milliseconds grace);
 
  private:
-  Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
+  Server(const ServerOptions& options, std::unique_ptr<Gate> gate, std::unique_ptr<Peers> peers,
          std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   void SetServing(bool serving);
@@ -79,7 +83,10 @@ class Server {
   SessionTable sessions_;
   WorkerPool workers_;
   ServiceContext context_;
+  const std::unique_ptr<Peers> peers_;
+  Pulls pulls_;
   TensorRpc rpc_;
+  PeerRpc peer_rpc_;
   UnaryMethods methods_;
   std::unique_ptr<HealthService> health_;
   Mutex health_mu_;

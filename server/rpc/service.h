@@ -20,7 +20,12 @@
 
 namespace tensord::server {
 
+class Peers;
+class Pulls;
 class SessionStream;
+
+// What this machine calls itself.
+std::string HostName();
 
 // What every handler works with. Outlives the calls.
 struct ServiceContext {
@@ -30,6 +35,11 @@ struct ServiceContext {
   Limits limits;
   std::string cuda_unavailable_reason;
   std::string boot_id;  // empty where no memory is shared with clients
+
+  // Other servers, and what is fetched from them.
+  Peers* peers = nullptr;
+  Pulls* pulls = nullptr;
+  std::string peer_address = {};  // by which they reach this one
 
   // The open session streams, told when the server drains.
   Mutex mu;
@@ -51,9 +61,14 @@ using TensorRpcOps =
         Rpc::WithAsyncMethod_LinearForward<Rpc::WithAsyncMethod_RunOp<TensorRpcSessions>>>>>;
 using TensorRpcSharing = Rpc::WithAsyncMethod_PublishTensor<
     Rpc::WithAsyncMethod_OpenPublished<Rpc::WithAsyncMethod_UnpublishTensor<TensorRpcOps>>>;
+using TensorRpcPeers = Rpc::WithAsyncMethod_CreateTicket<
+    Rpc::WithAsyncMethod_PullTensor<Rpc::WithAsyncMethod_CheckPeer<TensorRpcSharing>>>;
+using TensorRpcGroups = Rpc::WithGenericMethod_JoinGroup<Rpc::WithGenericMethod_ConnectGroup<
+    Rpc::WithGenericMethod_LeaveGroup<Rpc::WithGenericMethod_RunCollective<TensorRpcPeers>>>>;
 using TensorRpc =
     Rpc::WithAsyncMethod_GetTensor<Rpc::WithAsyncMethod_ReadTensor<Rpc::WithAsyncMethod_GetUpload<
-        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcSharing>>>>>;
+        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcGroups>>>>>;
+using PeerRpc = v1::PeerService::WithRawMethod_Fetch<v1::PeerService::Service>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
 // long goes to the workers. Thread-safe.
@@ -112,6 +127,10 @@ class UnaryMethods {
   void OpenPublished(const UnaryRef<v1::OpenPublishedRequest, v1::Tensor>& call);
   void UnpublishTensor(
       const UnaryRef<v1::UnpublishTensorRequest, v1::UnpublishTensorResponse>& call);
+
+  void CreateTicket(const UnaryRef<v1::CreateTicketRequest, v1::Ticket>& call);
+  void PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTensorResponse>& call);
+  void CheckPeer(const UnaryRef<v1::CheckPeerRequest, v1::CheckPeerResponse>& call);
 
  private:
   ServiceContext* const context_;

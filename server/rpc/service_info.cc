@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/op_schema.h"
+#include "tensord/server/rpc/peers.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/session_stream.h"
@@ -12,13 +13,13 @@ namespace {
 
 constexpr uint32_t kProtocolVersion = 1;
 
+}  // namespace
+
 std::string HostName() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return name;
 }
-
-}  // namespace
 
 UnaryMethods::UnaryMethods(ServiceContext* context, TensorRpc* rpc)
     : context_(context),
@@ -54,6 +55,9 @@ void UnaryMethods::Await(CallQueue* queue) {
   Serve(queue, TENSORD_METHOD(PublishTensor));
   Serve(queue, TENSORD_METHOD(OpenPublished));
   Serve(queue, TENSORD_METHOD(UnpublishTensor));
+  Serve(queue, TENSORD_METHOD(CreateTicket));
+  Serve(queue, TENSORD_METHOD(PullTensor));
+  Serve(queue, TENSORD_METHOD(CheckPeer));
 }
 
 #undef TENSORD_METHOD
@@ -85,6 +89,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->add_features("bulk-streams");
   if (context_->cuda_unavailable_reason.empty()) response->add_features("cuda");
   if (!context_->boot_id.empty()) response->add_features("shared-memory");
+  if (context_->peers->any()) response->add_features("peer-copy");
   response->set_epoch(context_->sessions->epoch());
   response->set_max_message_bytes(context_->limits.max_message_bytes);
   response->set_host_name(host_name_);
@@ -93,6 +98,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
           .count());
   response->set_cuda_unavailable_reason(context_->cuda_unavailable_reason);
   response->set_boot_id(context_->boot_id);
+  response->set_peer_address(context_->peer_address);
   call->Finish(absl::OkStatus());
 }
 

@@ -27,6 +27,8 @@ constexpr int kErrorsPerResponse = 256;
 constexpr int64_t kFetchedBytesPerResponse = 1 << 20;
 // The largest tensor that Fetch brings.
 constexpr int64_t kMaxFetchBytes = 1 << 20;
+// Of what FailPromise says.
+constexpr size_t kMaxMessageBytes = 4096;
 
 int64_t TextBytes(const v1::HandleError& error) {
   return static_cast<int64_t>(error.message().size() + error.status_details().size());
@@ -249,6 +251,9 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
                   : Refuse(command.promise().handle(), number, tensor.status());
       return;
     }
+    case v1::Command::kFail:
+      TakeFailPromise(command.fail(), number);
+      return;
     case v1::Command::kDrop:
       session_->Drop(command.drop().handles());
       for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);
@@ -268,6 +273,19 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
 absl::StatusOr<TensorRef> SessionCommands::TakePromise(const v1::Promise& promise) {
   TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(promise.spec()));
   return context_->engine->Promise(*session_, promise.handle(), spec, promise.device());
+}
+
+void SessionCommands::TakeFailPromise(const v1::FailPromise& fail, uint64_t number) {
+  if (fail.code() < static_cast<int>(absl::StatusCode::kCancelled) ||
+      fail.code() > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
+    return Refuse(0, number,
+                  absl::InvalidArgumentError(absl::StrCat(fail.code(), " is no code of an error")));
+  }
+  const absl::StatusOr<TensorRef> tensor = session_->Find(fail.handle());
+  if (!tensor.ok()) return;
+  const absl::Status error(static_cast<absl::StatusCode>(fail.code()),
+                           fail.message().substr(0, kMaxMessageBytes));
+  (*tensor)->FailPromise(error);
 }
 
 absl::Status SessionCommands::TakeOp(const v1::Op& op, uint64_t number) {

@@ -92,6 +92,7 @@ class SessionCommands final : public StreamState,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   absl::Status TakeOp(const v1::Op& op, uint64_t number);
   absl::StatusOr<TensorRef> TakePromise(const v1::Promise& promise);
+  void TakeFailPromise(const v1::FailPromise& fail, uint64_t number);
   void TakeFetch(const v1::Fetch& fetch);
   void TakeBarrier(const v1::Barrier& barrier);
   // Lets the devices catch up where many commands have been posted.

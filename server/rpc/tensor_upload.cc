@@ -12,7 +12,8 @@ TensorUpload::~TensorUpload() { BreakOff(); }
 
 absl::Status TensorUpload::Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
                                  std::function<void(absl::Status)> ready) {
-  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(principal, spec.session()));
+  TENSORD_ASSIGN_OR_RETURN(use_, context_->sessions->Use(principal, spec.session()));
+  session_ = use_.ref();
   return session_->WhenReceived(spec.after_command(), std::move(ready));
 }
 
@@ -25,6 +26,25 @@ absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void
   resumable_ = wanted.resumable() && upload_->promised;
   written_bytes_ = upload_->written_bytes;
   return absl::OkStatus();
+}
+
+absl::Status TensorUpload::Claim(const SessionRef& session, const v1::WriteSpec& wanted,
+                                 std::function<void()> stop) {
+  session_ = session;
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
+  TENSORD_ASSIGN_OR_RETURN(
+      upload_, context_->engine->ClaimUpload(*session_, wanted.handle(), spec, wanted.device(),
+                                             std::move(stop)));
+  resumable_ = upload_->promised;
+  written_bytes_ = upload_->written_bytes;
+  claimed_ = std::exchange(upload_->tensor, nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status TensorUpload::TakeMemory() {
+  if (upload_->tensor == nullptr) upload_->tensor = claimed_.lock();
+  if (upload_->tensor == nullptr) return absl::CancelledError("nobody wants the tensor any more");
+  return context_->engine->TakeMemory(*session_, &*upload_);
 }
 
 absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
@@ -59,32 +79,37 @@ absl::StatusOr<TensorRef> TensorUpload::Finish() {
     Fail(status);
     return status;
   }
-  Engine::Upload upload = *std::move(upload_);
-  upload_.reset();
+  const SessionUse use = std::move(use_);
+  const SessionRef session = session_;
   const absl::Status status =
-      context_->engine->FinishUpload(*session_, std::move(upload), absl::OkStatus());
-  session_ = SessionUse();
+      context_->engine->FinishUpload(*session, *TakeOut(), absl::OkStatus());
   if (!status.ok()) return status;
   return tensor;
 }
 
+std::optional<Engine::Upload> TensorUpload::TakeOut() {
+  std::optional<Engine::Upload> upload = std::exchange(upload_, std::nullopt);
+  use_ = SessionUse();
+  session_.reset();
+  if (upload.has_value() && upload->tensor == nullptr) upload->tensor = claimed_.lock();
+  if (upload.has_value() && upload->tensor == nullptr) return std::nullopt;
+  return upload;
+}
+
 void TensorUpload::BreakOff() {
   if (!upload_.has_value() || !resumable_) return Fail(absl::CancelledError("the client has gone"));
-  const TensorRef tensor = upload_->tensor;
-  Tensor::PartialUpload partial{std::move(upload_->buffer), written_bytes_,
-                                std::move(upload_->in_flight)};
-  upload_.reset();
-  session_ = SessionUse();
-  tensor->ParkUpload(std::move(partial));
+  std::optional<Engine::Upload> upload = TakeOut();
+  if (!upload.has_value()) return;
+  upload->tensor->ParkUpload(
+      {std::move(upload->buffer), written_bytes_, std::move(upload->in_flight)});
 }
 
 void TensorUpload::Fail(const absl::Status& status) {
-  if (upload_.has_value()) {
-    Engine::Upload upload = *std::move(upload_);
-    upload_.reset();
-    context_->engine->FinishUpload(*session_, std::move(upload), status).IgnoreError();
-  }
-  session_ = SessionUse();
+  const SessionUse use = std::move(use_);
+  const SessionRef session = session_;
+  std::optional<Engine::Upload> upload = TakeOut();
+  if (!upload.has_value()) return;
+  context_->engine->FinishUpload(*session, *std::move(upload), status).IgnoreError();
 }
 
 }  // namespace tensord::server

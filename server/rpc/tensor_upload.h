@@ -1,4 +1,5 @@
-// A tensor that is filled from its first byte to its last by what a client sends.
+// A tensor that is filled from its first byte to its last by what a client sends, or another
+// server.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,15 @@ class TensorUpload {
   // off, where it says that it is resumable: from any thread, as long as begun().
   absl::Status Begin(const v1::WriteSpec& spec, std::function<void()> stop);
   bool begun() const { return upload_.has_value(); }
+
+  // As Begin(), of a tensor that is promised, in two steps. From the first on nobody else brings
+  // it, but it is held only weakly, and its session not in use: `stop` is also called when nobody
+  // wants it any more. The second takes the memory, and CANCELLED says that nobody does.
+  absl::Status Claim(const SessionRef& session, const v1::WriteSpec& spec,
+                     std::function<void()> stop);
+  absl::Status TakeMemory();
+  // Whether anybody but this holds the tensor, once its memory has been taken.
+  bool wanted() const { return upload_->tensor.use_count() > 1; }
   bool resumable() const { return resumable_; }
 
   // Whether `bytes` may come next, and at `offset` of the tensor. DATA_LOSS where its device is
@@ -53,8 +63,13 @@ class TensorUpload {
   void Fail(const absl::Status& status);
 
  private:
+  // The upload is over; none where nobody wants the tensor any more.
+  std::optional<Engine::Upload> TakeOut();
+
   ServiceContext* const context_;
-  SessionUse session_;
+  SessionUse use_;  // of a client's upload
+  SessionRef session_;
+  std::weak_ptr<Tensor> claimed_;  // what upload_ lacks between Claim and TakeMemory
   std::optional<Engine::Upload> upload_;
   bool resumable_ = false;
   int64_t written_bytes_ = 0;

@@ -37,10 +37,12 @@ class Principal {
   }
 
   // What it has in use, over all its sessions, of what is limited by principal. Where there is no
-  // limit nothing is counted, but for sessions.
+  // limit nothing is counted, but for sessions, tickets and pulls.
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }
+  Usage& tickets() const { return tickets_; }
+  Usage& pulls() const { return pulls_; }
   // On a device by its index. Thread-safe; good for as long as the principal.
   Usage& device_bytes(int device) const;
 
@@ -54,6 +56,8 @@ class Principal {
   mutable Usage sessions_;
   mutable Usage handles_;
   mutable Usage upload_bytes_;
+  mutable Usage tickets_;
+  mutable Usage pulls_;
   mutable Mutex mu_;
   mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // never shrinks, nor moves
 };

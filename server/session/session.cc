@@ -227,6 +227,22 @@ absl::Status Session::BeginOp() {
                    "wait for"));
 }
 
+absl::Status Session::FailAtEnd(const TensorRef& tensor) {
+  MutexLock lock(&mu_);
+  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (fail_at_end_.size() >= sweep_at_) {
+    const auto over = [](const std::weak_ptr<Tensor>& weak) {
+      const TensorRef held = weak.lock();
+      return held == nullptr || held->done();
+    };
+    fail_at_end_.erase(std::remove_if(fail_at_end_.begin(), fail_at_end_.end(), over),
+                       fail_at_end_.end());
+    sweep_at_ = std::max<size_t>(64, 2 * fail_at_end_.size());
+  }
+  fail_at_end_.push_back(tensor);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<StreamState>> Session::Stream(
     absl::FunctionRef<std::shared_ptr<StreamState>()> make) {
   MutexLock lock(&mu_);
@@ -281,6 +297,7 @@ int64_t Session::Close() {
   absl::flat_hash_map<Handle, TensorRef> tensors;
   std::vector<Waiting> waiting;
   std::shared_ptr<StreamState> stream;
+  std::vector<std::weak_ptr<Tensor>> fail;
   {
     MutexLock lock(&mu_);
     closed_.store(true, std::memory_order_release);
@@ -288,12 +305,16 @@ int64_t Session::Close() {
     ReturnHandles(tensors.size());
     waiting.swap(waiting_);
     stream.swap(stream_);
+    fail.swap(fail_at_end_);
   }
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);
   // A promise that nobody will keep any more: whoever waits for it is told.
   for (auto& [handle, tensor] : tensors) {
     if (!tensor->done() && tensor->PostedTo(nullptr)) tensor->Finish(ended);
+  }
+  for (const std::weak_ptr<Tensor>& weak : fail) {
+    if (const TensorRef tensor = weak.lock()) tensor->FailPromise(ended);
   }
   return static_cast<int64_t>(tensors.size());
 }

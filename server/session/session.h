@@ -100,6 +100,10 @@ class Session {
   absl::Status BeginOp();
   void EndOp() { ops_in_flight_.fetch_sub(1, std::memory_order_relaxed); }
 
+  // Has a promised tensor fail when the session ends, even where its handle has been let go by
+  // then, and only what waits for it holds it. FAILED_PRECONDITION once the session is closed.
+  absl::Status FailAtEnd(const TensorRef& tensor);
+
   // What the session's stream leaves behind for the next one, made by `make` where there is nothing
   // yet. FAILED_PRECONDITION once the session is closed.
   absl::StatusOr<std::shared_ptr<StreamState>> Stream(
@@ -162,6 +166,8 @@ class Session {
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<Tensor>> fail_at_end_ ABSL_GUARDED_BY(mu_);
+  size_t sweep_at_ ABSL_GUARDED_BY(mu_) = 64;  // those that have gone or are done
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);

@@ -37,7 +37,8 @@ SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots,
     : limits_(limits),
       slots_(std::move(slots)),
       clock_(clock == nullptr ? &std::chrono::steady_clock::now : clock),
-      publications_(limits.max_published_per_principal) {
+      publications_(limits.max_published_per_principal),
+      tickets_(limits.max_tickets_per_principal, clock_) {
   if (clock == nullptr) reaper_ = std::thread([this] { Reap(); });
 }
 
@@ -135,6 +136,7 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl:
 int64_t SessionTable::End(Session& session) {
   const int64_t freed = session.Close();
   publications_.EndOf(session);
+  tickets_.EndOf(session);
   return freed;
 }
 
@@ -194,6 +196,7 @@ void SessionTable::EndExpired() {
     for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
   }
   for (const SessionRef& session : ended) End(*session);
+  tickets_.EndExpired();
 }
 
 }  // namespace tensord::server

@@ -14,6 +14,7 @@
 #include "tensord/server/session/principal.h"
 #include "tensord/server/session/publications.h"
 #include "tensord/server/session/session.h"
+#include "tensord/server/session/tickets.h"
 
 namespace tensord::server {
 
@@ -55,11 +56,13 @@ class SessionTable {
 
   int64_t size() const;
 
-  // Closes the sessions whose lease has run out.
+  // Closes the sessions whose lease has run out, and ends tickets whose time is over.
   void EndExpired();
 
   // What sessions lend to others; ends with them.
   Publications& publications() { return publications_; }
+  // What other servers may fetch; ends with them.
+  Tickets& tickets() { return tickets_; }
 
  private:
   using Sessions = absl::flat_hash_map<std::string, SessionRef>;
@@ -78,6 +81,7 @@ class SessionTable {
   const std::vector<DeviceSlot*> slots_;
   const LeaseClock clock_;
   Publications publications_;
+  Tickets tickets_;
 
   mutable Mutex mu_;
   CondVar wake_;

@@ -12,6 +12,11 @@ TensorRef Tensor::Failed(Handle handle, absl::Status error) {
   return tensor;
 }
 
+Tensor::~Tensor() {
+  MutexLock lock(&mu_);
+  if (upload_ != nullptr && upload_->stop) upload_->stop();
+}
+
 void Tensor::Finish(absl::StatusOr<BufferRef> result) {
   std::vector<Waiter> waiters;
   std::unique_ptr<UploadState> upload;
@@ -82,6 +87,16 @@ void Tensor::StopUpload(Waiter resting) {
     }
   }
   resting();
+}
+
+bool Tensor::FailPromise(const absl::Status& error) {
+  {
+    MutexLock lock(&mu_);
+    if (done_.load(std::memory_order_relaxed)) return false;
+    if (!ClaimUpload() && upload_ == nullptr) return false;
+  }
+  Finish(error);
+  return true;
 }
 
 int64_t Tensor::parked_bytes() {

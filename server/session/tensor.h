@@ -48,6 +48,9 @@ class Tensor {
         done_(true),
         buffer_(std::move(buffer)) {}
 
+  // Nobody wants it any more: what was to bring it is broken off.
+  ~Tensor();
+
   // A handle whose op was refused: done from the start, with that error and no spec.
   static TensorRef Failed(Handle handle, absl::Status error);
 
@@ -104,6 +107,9 @@ class Tensor {
   void GiveUpUpload();
   // Calls back when nobody is uploading: breaks off what is under way.
   void StopUpload(Waiter resting);
+  // Fails what was promised for an upload, under way or not; false where that is over, or it never
+  // was.
+  bool FailPromise(const absl::Status& error);
   // Of a parked upload.
   int64_t parked_bytes();
 

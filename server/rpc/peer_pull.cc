@@ -1,0 +1,338 @@
+#include "tensord/server/rpc/peer_pull.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/handover.h"
+#include "tensord/common/status_details.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/session/session_table.h"
+#include "tensord/server/session/tickets.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr char kUnwanted[] = "nobody wants the tensor any more";
+constexpr char kMethod[] = "/tensord.v1.PeerService/Fetch";
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{1000};
+
+// gRPC's own words for connections that break, and a source's that has no time for us now.
+bool MayPass(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
+                         status.error_message());
+  DecodeDetails(status.error_details(), &converted);
+  return converted;
+}
+
+}  // namespace
+
+PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
+                   v1::PullTensorRequest request, bool promised_here, UsageHold counted)
+    : context_(context),
+      peers_(peers),
+      session_(std::move(session)),
+      request_(std::move(request)),
+      promised_here_(promised_here),
+      counted_(std::move(counted)),
+      fetch_id_(absl::HexStringToBytes(RandomId())),
+      upload_(context) {}
+
+void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {
+  tensor_ = tensor;
+  ended_ = std::move(ended);
+  peers_->queue()->CallBegan();
+  const auto stop = [weak = weak_from_this()] {
+    if (const std::shared_ptr<PeerPull> self = weak.lock()) self->Stop();
+  };
+  absl::Status claimed = upload_.Claim(session_, request_.tensor(), stop);
+  if (claimed.ok()) claimed = session_->FailAtEnd(tensor);
+  if (!claimed.ok()) return End({.status = claimed});
+  out_of_reach_since_ = Clock::now();
+  // Also where something else finishes it: its session's end, its device's loss.
+  tensor->WhenDone(stop);
+  MutexLock lock(&mu_);
+  due_set_ = true;
+  due_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::now(),
+                 due_.Begin(shared_from_this()));
+}
+
+void PeerPull::Stop() {
+  MutexLock lock(&mu_);
+  stopped_ = true;
+  if (attempt_ != nullptr) attempt_->context.TryCancel();
+  if (due_set_) due_alarm_.Cancel();
+}
+
+bool PeerPull::stopped() const {
+  MutexLock lock(&mu_);
+  return stopped_;
+}
+
+void* PeerPull::Begin(Event* event) {
+  ++outstanding_;
+  return event->Begin(shared_from_this());
+}
+
+void PeerPull::OnDue(bool /*ok*/) {
+  {
+    MutexLock lock(&mu_);
+    due_set_ = false;
+  }
+  if (stopped()) return End(WhyStopped());
+  Dial();
+}
+
+grpc::ByteBuffer PeerPull::EncodeRequest() const {
+  const Principal& principal = *session_->principal();
+  v1::FetchRequest request;
+  request.set_ticket(request_.ticket());
+  request.set_destination_epoch(context_->sessions->epoch());
+  request.set_principal_kind(std::string(KindName(principal.kind())));
+  request.set_principal_name(principal.name());
+  request.set_fetch_id(fetch_id_);
+  request.set_offset(upload_.written_bytes());
+  return EncodeMessage(request);
+}
+
+void PeerPull::Dial() {
+  grpc::CompletionQueue* const queue = peers_->queue()->get();
+  grpc::GenericStub stub(peers_->Connect(request_.source_address()));
+  auto attempt = std::make_unique<Attempt>();
+  attempt->context.set_wait_for_ready(true);
+  peers_->Authorize(&attempt->context);
+  attempt->call = stub.PrepareCall(&attempt->context, kMethod, queue);
+  {
+    MutexLock lock(&mu_);
+    attempt_ = std::move(attempt);
+    if (stopped_) attempt_->context.TryCancel();
+  }
+  attempt_->call->StartCall(Begin(&started_));
+  const auto left = out_of_reach_since_ + peers_->timeout() - Clock::now();
+  attempt_->deadline.Set(queue,
+                         std::chrono::system_clock::now() +
+                             std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
+                         Begin(&deadline_));
+}
+
+void PeerPull::OnStarted(bool ok) {
+  --outstanding_;
+  if (ok) {
+    attempt_->call->WriteLast(EncodeRequest(), grpc::WriteOptions(), Begin(&sent_));
+  } else {
+    attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  }
+}
+
+void PeerPull::OnSent(bool ok) {
+  --outstanding_;
+  if (ok) {
+    StartRead();
+  } else {
+    attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  }
+}
+
+void PeerPull::StartRead() { attempt_->call->Read(&incoming_, Begin(&read_)); }
+
+void PeerPull::OnRead(bool ok) {
+  --outstanding_;
+  if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  has_incoming_ = true;
+  GoOn();
+}
+
+void PeerPull::OnWoken(bool /*ok*/) {
+  --outstanding_;
+  busy_ = false;
+  if (!landed_.ok()) Fail(landed_);
+  if (attempt_->finished) return AttemptEnded();
+  GoOn();
+}
+
+void PeerPull::OnDeadline(bool ok) {
+  --outstanding_;
+  if (ok && !attempt_->answered) attempt_->context.TryCancel();
+  if (attempt_->finished) AttemptEnded();
+}
+
+void PeerPull::OnFinished(bool /*ok*/) {
+  --outstanding_;
+  attempt_->finished = true;
+  attempt_->deadline.Cancel();
+  AttemptEnded();
+}
+
+void PeerPull::GoOn() {
+  if (busy_ || !has_incoming_) return;
+  has_incoming_ = false;
+  message_.Swap(&incoming_);
+  incoming_.Clear();
+  StartRead();  // comes in while this one is landed
+  if (!failure_.ok()) return;
+  absl::StatusOr<ReadChunk> chunk = DecodeReadResponse(&message_);
+  if (chunk.ok()) {
+    Take(*std::move(chunk));
+  } else {
+    Fail(chunk.status());
+  }
+}
+
+void PeerPull::Take(ReadChunk chunk) {
+  if (!std::exchange(attempt_->answered, true)) attempt_->deadline.Cancel();
+  if (chunk.has_spec) {
+    const absl::StatusOr<TensorSpec> theirs = FromProto(chunk.spec);
+    const absl::StatusOr<TensorSpec> ours = FromProto(request_.tensor().spec());
+    if (!theirs.ok()) return Fail(theirs.status());
+    if (!ours.ok()) return Fail(ours.status());
+    if (*theirs != *ours) {
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat("the ticket is for a ", theirs->ToString(), ", but tensor ",
+                       request_.tensor().handle(), " is to be a ", ours->ToString())));
+    }
+  }
+  if (chunk.data_bytes > 0) Land(chunk);
+}
+
+void PeerPull::Land(const ReadChunk& chunk) {
+  if (!has_memory_) {
+    const absl::Status taken = upload_.TakeMemory();
+    if (!taken.ok()) return Fail(taken);
+    has_memory_ = true;
+    first_byte_ = Clock::now();
+  }
+  if (!upload_.wanted()) return Fail(absl::CancelledError(kUnwanted));
+  const absl::Status fits = upload_.Check(chunk.offset, chunk.data_bytes);
+  if (!fits.ok()) return Fail(fits);
+  bytes_ += chunk.data_bytes;
+  if (upload_.host_accessible()) {
+    CopyOut(&message_, chunk.data_position, chunk.data_bytes, upload_.destination());
+    upload_.Advance(chunk.data_bytes);
+    message_.Clear();
+    last_byte_ = Clock::now();
+    return;
+  }
+  busy_ = true;
+  void* const tag = Begin(&woken_);
+  context_->workers->Post([this, chunk, tag] {
+    staging_.resize(chunk.data_bytes);
+    CopyOut(&message_, chunk.data_position, chunk.data_bytes, staging_.data());
+    landed_ = upload_.Write(staging_.data(), chunk.data_bytes);
+    last_byte_ = Clock::now();
+    HandOver(tag);
+    wake_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::time_point(), tag);
+  });
+}
+
+void PeerPull::Fail(const absl::Status& status) {
+  if (failure_.ok()) failure_ = status;
+  attempt_->context.TryCancel();
+}
+
+PeerPull::Verdict PeerPull::Judge() const {
+  const grpc::Status& status = attempt_->status;
+  if (!failure_.ok()) return {.status = failure_};
+  const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
+  // The end of the call may be lost with its connection when all has come.
+  if (status.ok() || complete) return {};
+  if (stopped()) return WhyStopped();
+  const absl::Status error = FromGrpc(status);
+  if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) {
+    return {.status = error};
+  }
+  const std::string whose = absl::StrCat(request_.source_address(), ": ", status.error_message());
+  if (MayPass(status.error_code())) {
+    return {.status = absl::UnavailableError(whose), .leaves_promise = true, .may_pass = true};
+  }
+  if (absl::IsUnimplemented(error)) {
+    return {.status = absl::UnimplementedError(whose), .leaves_promise = true};
+  }
+  const bool refused =
+      absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error) || absl::IsNotFound(error);
+  if (refused) return {.status = absl::PermissionDeniedError(whose), .leaves_promise = true};
+  return {.status = WithPrefix(error, absl::StrCat(request_.source_address(), ": "))};
+}
+
+PeerPull::Verdict PeerPull::WhyStopped() const {
+  const TensorRef tensor = tensor_.lock();
+  if (tensor == nullptr) return {.status = absl::CancelledError(kUnwanted)};
+  if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
+  return {.status = absl::UnavailableError("the fetch was broken off"), .leaves_promise = true};
+}
+
+void PeerPull::AttemptEnded() {
+  if (outstanding_ > 0) return;
+  Verdict verdict = Judge();
+  const bool answered = attempt_->answered;
+  {
+    MutexLock lock(&mu_);
+    attempt_.reset();
+  }
+  if (!verdict.may_pass) return End(std::move(verdict));
+  const auto now = Clock::now();
+  if (answered) {
+    out_of_reach_since_ = now;
+    pause_ = std::chrono::milliseconds(0);
+    ++resumptions_;
+  }
+  if (now - out_of_reach_since_ < peers_->timeout()) return DialLater();
+  verdict.status = WithPrefix(verdict.status, absl::StrCat("no answer from another server for ",
+                                                           peers_->timeout().count(), " s: "));
+  End(std::move(verdict));
+}
+
+void PeerPull::DialLater() {
+  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  MutexLock lock(&mu_);
+  const auto pause = stopped_ ? std::chrono::milliseconds(0) : pause_;
+  due_set_ = true;
+  due_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::now() + pause,
+                 due_.Begin(shared_from_this()));
+}
+
+void PeerPull::End(Verdict verdict) {
+  absl::Status& status = verdict.status;
+  Outcome outcome{.path = v1::COPY_PATH_NETWORK,
+                  .bytes = bytes_,
+                  .transfer = last_byte_ - first_byte_,
+                  .resumptions = resumptions_};
+  if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // of no bytes
+  if (status.ok()) {
+    absl::StatusOr<TensorRef> finished = upload_.Finish();
+    status = finished.status();
+    if (finished.ok()) outcome.tensor = *std::move(finished);
+  } else if (verdict.leaves_promise && !promised_here_) {
+    upload_.BreakOff();
+  } else {
+    upload_.Fail(status);
+  }
+  if (!status.ok() && promised_here_) {
+    if (const TensorRef tensor = tensor_.lock()) {
+      session_->Remove(tensor);
+      tensor->Finish(status);
+    }
+  }
+  outcome.status = std::move(status);
+  counted_ = UsageHold();
+  std::exchange(ended_, nullptr)(std::move(outcome));
+  peers_->queue()->CallEnded();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,142 @@
+// One tensor, fetched from another server.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/server/rpc/peers.h"
+#include "tensord/server/rpc/tensor_upload.h"
+
+namespace tensord::server {
+
+// Calls the source, puts what comes where it belongs, and calls again where the connection breaks,
+// until the source has been out of reach for too long. Driven by the thread of the peers' queue,
+// and kept alive by what it has begun there.
+class PeerPull final : public std::enable_shared_from_this<PeerPull> {
+ public:
+  // How a fetch went.
+  struct Outcome {
+    absl::Status status;
+    TensorRef tensor;  // where that is OK
+    v1::CopyPath path = v1::COPY_PATH_UNSPECIFIED;
+    int64_t bytes = 0;
+    std::chrono::nanoseconds transfer{0};  // from the first byte to the last
+    int resumptions = 0;
+  };
+
+  // `promised_here`: its handle was made for this fetch, and goes where that fails.
+  PeerPull(ServiceContext* context, Peers* peers, SessionRef session, v1::PullTensorRequest request,
+           bool promised_here, UsageHold counted);
+
+  // Once, for a tensor that is promised: `ended` is told how it went, at once or later.
+  void Start(const TensorRef& tensor, std::function<void(Outcome)> ended);
+
+  // Breaks it off. From any thread, also with locks of tensors held.
+  void Stop();
+
+ private:
+  friend class CallEvent<PeerPull>;
+  using Event = CallEvent<PeerPull>;
+  using Clock = std::chrono::steady_clock;
+
+  // One call.
+  struct Attempt {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+    grpc::Alarm deadline;  // to be answered by
+    grpc::Status status;
+    bool answered = false;
+    bool finished = false;
+  };
+
+  void Dial();
+  grpc::ByteBuffer EncodeRequest() const;
+  void OnDue(bool ok);
+  void OnStarted(bool ok);
+  void OnSent(bool ok);
+  void OnRead(bool ok);
+  void OnWoken(bool ok);
+  void OnDeadline(bool ok);
+  void OnFinished(bool ok);
+  void AfterEvent() {}
+
+  // The tag for an operation that begins now.
+  void* Begin(Event* event);
+  void StartRead();
+  // Takes up what has come in, where nothing is under way with what came before.
+  void GoOn();
+  void Take(ReadChunk chunk);
+  void Land(const ReadChunk& chunk);
+  // The fetch fails by this as soon as its call has ended.
+  void Fail(const absl::Status& status);
+  // Nothing of the call is outstanding.
+  void AttemptEnded();
+  // What a call, or the fetch, came to.
+  struct Verdict {
+    absl::Status status;          // OK where the tensor is complete
+    bool leaves_promise = false;  // something else may bring the tensor
+    bool may_pass = false;        // another call may go better
+  };
+  Verdict Judge() const;
+  Verdict WhyStopped() const;
+  void DialLater();
+  void End(Verdict verdict);
+  bool stopped() const;
+
+  ServiceContext* const context_;
+  Peers* const peers_;
+  const SessionRef session_;
+  const v1::PullTensorRequest request_;
+  const bool promised_here_;
+  UsageHold counted_;
+  const std::string fetch_id_;
+  std::weak_ptr<Tensor> tensor_;
+  std::function<void(Outcome)> ended_;
+  TensorUpload upload_;
+  bool has_memory_ = false;
+
+  Event due_{&PeerPull::OnDue};
+  Event started_{&PeerPull::OnStarted};
+  Event sent_{&PeerPull::OnSent};
+  Event read_{&PeerPull::OnRead};
+  Event woken_{&PeerPull::OnWoken};
+  Event deadline_{&PeerPull::OnDeadline};
+  Event finish_{&PeerPull::OnFinished};
+  int outstanding_ = 0;  // of the call's events
+
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer message_;  // what is being landed
+  std::string staging_;       // for devices whose memory the host can't reach
+  bool has_incoming_ = false;
+  bool busy_ = false;       // kept so by a worker
+  absl::Status landed_;     // how that went
+  absl::Status failure_;    // our own
+  grpc::Alarm wake_alarm_;  // the worker's
+
+  Clock::time_point out_of_reach_since_;
+  std::chrono::milliseconds pause_{0};
+  Clock::time_point first_byte_;
+  Clock::time_point last_byte_;
+  int64_t bytes_ = 0;
+  int resumptions_ = 0;
+
+  mutable Mutex mu_;  // after tensors' locks
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  // Written with the lock held, by the queue's thread alone, which reads it without.
+  std::unique_ptr<Attempt> attempt_;
+  grpc::Alarm due_alarm_;
+  bool due_set_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tensord::server

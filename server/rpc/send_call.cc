@@ -1,0 +1,90 @@
+#include "tensord/server/rpc/send_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::server {
+namespace {
+
+// Fits a core's cache on its way from one buffer to the next.
+constexpr int64_t kChunkBytes = 512 << 10;
+
+}  // namespace
+
+SendCall::~SendCall() {
+  if (!counted_) return;
+  MutexLock lock(&bulk_->mu);
+  if (--bulk_->reads == 0) bulk_->reads_ended.SignalAll();
+}
+
+bool SendCall::Enter() {
+  MutexLock lock(&bulk_->mu);
+  if (bulk_->draining) return false;
+  ++bulk_->reads;
+  counted_ = true;
+  return true;
+}
+
+void SendCall::BeginRange(TensorRef tensor, int64_t begin, int64_t end) {
+  tensor_ = std::move(tensor);
+  offset_ = begin;
+  end_ = end;
+  GoOn();
+}
+
+void SendCall::GoOn() {
+  if (finished_) return;
+  if (!tensor_->status().ok()) return FailWithTensor(tensor_->status());
+  if (!busy_ && !chunk_.has_value()) Prepare();
+  if (writing_ || busy_ || !chunk_.has_value()) return;
+  v1::TensorSpec spec;
+  if (first_) ToProto(tensor_->spec(), &spec);
+  const int64_t bytes = static_cast<int64_t>(chunk_->size());
+  const grpc::ByteBuffer message = EncodeReadResponse(first_ ? &spec : nullptr, offset_, *chunk_);
+  first_ = false;
+  offset_ += bytes;
+  chunk_.reset();
+  if (offset_ == end_) {
+    finished_ = sent_all_ = true;
+    writer_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, Begin(kFinished));
+    return;
+  }
+  writing_ = true;
+  writer_.Write(message, Begin(kWritten));
+  Prepare();
+}
+
+void SendCall::Written(bool ok) {
+  writing_ = false;
+  if (!ok) return Fail(ClientGone());
+  if (begun()) GoOn();
+}
+
+void SendCall::Prepare() {
+  const int64_t bytes = std::min(kChunkBytes, end_ - offset_);
+  if (bytes == 0) {
+    chunk_ = grpc::Slice();
+  } else if (tensor_->device().host_accessible()) {
+    chunk_ = bulk_->lent.Lend(tensor_->buffer(), offset_, bytes);
+  } else {
+    RunByWorker([this, bytes] {
+      grpc::Slice staging(bytes);
+      const absl::Status read = tensor_->device().Read(
+          *tensor_->buffer(), offset_, const_cast<uint8_t*>(staging.begin()), bytes);
+      chunk_ = std::move(staging);
+      return read;
+    });
+  }
+}
+
+void SendCall::Fail(const absl::Status& status) {
+  if (finished_) return;
+  finished_ = true;
+  writer_.Finish(ToGrpc(status), Begin(kFinished));
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,54 @@
+// What the calls of Read and Fetch have in common: a tensor's memory to the wire, chunk by chunk.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <optional>
+
+#include "tensord/server/rpc/bulk_call.h"
+
+namespace tensord::server {
+
+// One chunk is on its way while the next is read from the device: no more than two are held, and
+// none where the host can reach the tensor's memory.
+class SendCall : public BulkCall {
+ protected:
+  SendCall(BulkContext* bulk, CallQueue* queue) : BulkCall(bulk, queue), writer_(&context()) {}
+  ~SendCall() override;
+
+  // Counts it among those that a drain waits for. False where the server is shutting down.
+  bool Enter();
+
+  // The tensor can be read: sends its bytes from `begin` to `end`, and ends the call.
+  void BeginRange(TensorRef tensor, int64_t begin, int64_t end);
+  bool begun() const { return tensor_ != nullptr; }
+  // Whether all of it has been handed to gRPC.
+  bool sent_all() const { return sent_all_; }
+
+  // Sends what is there and sees to the next. Once begun.
+  void GoOn();
+  // kWritten: what was written has gone, or the client has.
+  void Written(bool ok);
+
+  void Fail(const absl::Status& status) override;
+  // Ends the call with the tensor's own error.
+  virtual void FailWithTensor(const absl::Status& status) { Fail(status); }
+
+  grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_;
+  grpc::ByteBuffer request_bytes_;
+  bool first_ = true;     // the spec hasn't been sent
+  bool writing_ = false;  // kWritten is to come
+
+ private:
+  // Has chunk_ made for offset_, now or when the device has given it.
+  void Prepare();
+
+  TensorRef tensor_;
+  std::optional<grpc::Slice> chunk_;  // what goes out next
+  int64_t offset_ = 0;                // of that
+  int64_t end_ = 0;
+  bool counted_ = false;
+  bool sent_all_ = false;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,165 @@
+#include "tensord/server/session/tickets.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/server/session/session_table.h"
+
+namespace tensord::server {
+namespace {
+
+// A ticket is its id and this much more.
+constexpr size_t kSignatureBytes = 32;
+
+absl::Status Refused() {
+  return WithErrorInfo(
+      absl::PermissionDeniedError(
+          "the ticket isn't good here: it has expired, was used or altered, or was given by "
+          "another server, for another one, or for another caller; ask for a new one"),
+      "TICKET_REFUSED");
+}
+
+// Parts that can't be told apart differently.
+void AppendPart(absl::string_view part, std::string* out) {
+  absl::StrAppend(out, part.size(), ":", part);
+}
+
+}  // namespace
+
+absl::string_view KindName(Principal::Kind kind) {
+  switch (kind) {
+    case Principal::Kind::kAnonymous:
+      return "anonymous";
+    case Principal::Kind::kToken:
+      return "token";
+    case Principal::Kind::kCertificate:
+      return "certificate";
+  }
+  return "";
+}
+
+Tickets::Tickets(int64_t max_per_principal, LeaseClock clock)
+    : max_per_principal_(max_per_principal),
+      clock_(clock),
+      key_(absl::StrCat(RandomId(), RandomId())) {}
+
+std::string Tickets::Sign(absl::string_view id, const Ticket& ticket,
+                          absl::string_view destination_epoch, absl::string_view kind,
+                          absl::string_view name) const {
+  std::string claims = "tensord ticket 1 ";
+  for (const absl::string_view part :
+       {id, absl::string_view(ticket.session_id), destination_epoch, kind, name}) {
+    AppendPart(part, &claims);
+  }
+  AppendPart(absl::StrCat(ticket.handle), &claims);
+  std::string signature(kSignatureBytes, '\0');
+  unsigned int size = 0;
+  HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+       reinterpret_cast<const unsigned char*>(claims.data()), claims.size(),
+       reinterpret_cast<unsigned char*>(signature.data()), &size);
+  return signature;
+}
+
+absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef tensor,
+                                          absl::string_view destination_epoch) {
+  const PrincipalRef& principal = session->principal();
+  UsageRef usage(principal, &principal->tickets());
+  if (!usage->Take(1, max_per_principal_)) {
+    return ToStatus({.reason = "PRINCIPAL_TICKETS_EXCEEDED",
+                     .subject = "principal",
+                     .limit = "max-tickets-per-principal",
+                     .value = max_per_principal_,
+                     .message = "the caller has as many tickets as it may that haven't been used "
+                                "up; have some fetched first"});
+  }
+  Ticket ticket{.principal = principal,
+                .session = session.get(),
+                .session_id = session->id(),
+                .handle = tensor->handle(),
+                .ends = clock_() + kLifetime,
+                .counted = UsageHold(std::move(usage), 1)};
+  ticket.tensor = std::move(tensor);
+  const std::string id = RandomId();
+  std::string text = absl::StrCat(
+      id, Sign(id, ticket, destination_epoch, KindName(principal->kind()), principal->name()));
+  MutexLock lock(&mu_);
+  // Whoever closes it calls EndOf after that.
+  if (session->closed()) {
+    return absl::FailedPreconditionError("the session has ended; open another");
+  }
+  tickets_.emplace(id, std::move(ticket));
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view text,
+                                                             const Claim& claim) {
+  if (text.size() <= kSignatureBytes || claim.fetch_id.size() != kFetchIdBytes) return Refused();
+  const absl::string_view id = text.substr(0, text.size() - kSignatureBytes);
+  const absl::string_view signature = text.substr(id.size());
+  MutexLock lock(&mu_);
+  const auto found = tickets_.find(id);
+  if (found == tickets_.end()) return Refused();
+  Ticket& ticket = found->second;
+  const std::string expected =
+      Sign(id, ticket, claim.destination_epoch, claim.principal_kind, claim.principal_name);
+  if (CRYPTO_memcmp(signature.data(), expected.data(), kSignatureBytes) != 0) return Refused();
+  if (ticket.uses == 0 && clock_() > ticket.ends) return Refused();
+  if (!ticket.fetch_id.empty() && ticket.fetch_id != claim.fetch_id) return Refused();
+  TensorRef tensor = ticket.tensor != nullptr ? ticket.tensor : ticket.fetched.lock();
+  if (tensor == nullptr) return Refused();
+  ticket.fetch_id = std::string(claim.fetch_id);
+  ++ticket.uses;
+  return std::unique_ptr<Use>(new Use(this, std::string(id), std::move(tensor)));
+}
+
+void Tickets::End(const std::string& id, bool finished) {
+  TensorRef let_go;  // outlives the lock: freeing memory may take its time
+  MutexLock lock(&mu_);
+  const auto found = tickets_.find(id);
+  if (found == tickets_.end()) return;
+  Ticket& ticket = found->second;
+  --ticket.uses;
+  ticket.ends = clock_() + kLifetime;
+  if (!finished) return;
+  // Its last bytes may be lost with the connection: while others keep the tensor, they can be had
+  // again.
+  ticket.fetched = ticket.tensor;
+  let_go = std::move(ticket.tensor);
+  ticket.counted = UsageHold();
+}
+
+void Tickets::EndOf(const Session& session) {
+  std::vector<TensorRef> let_go;
+  MutexLock lock(&mu_);
+  for (auto it = tickets_.begin(); it != tickets_.end();) {
+    const auto at = it++;
+    if (at->second.session != &session) continue;
+    let_go.push_back(std::move(at->second.tensor));
+    tickets_.erase(at);
+  }
+}
+
+void Tickets::EndExpired() {
+  std::vector<TensorRef> let_go;
+  MutexLock lock(&mu_);
+  const auto now = clock_();
+  for (auto it = tickets_.begin(); it != tickets_.end();) {
+    const auto at = it++;
+    if (at->second.uses > 0 || now <= at->second.ends) continue;
+    let_go.push_back(std::move(at->second.tensor));
+    tickets_.erase(at);
+  }
+}
+
+int64_t Tickets::size() const {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(tickets_.size());
+}
+
+}  // namespace tensord::server

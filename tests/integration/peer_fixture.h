@@ -1,0 +1,144 @@
+// Several daemons that fetch tensors from each other.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+
+// A daemon, a client of it, and a session with a stream.
+class Node {
+ public:
+  static constexpr char kAnyPeer[] = "--peers=127.0.0.1:*";
+
+  // Ends in a failed test where it can't be started.
+  explicit Node(std::vector<std::string> flags = {kAnyPeer}, RpcCredentials credentials = {}) {
+    flags.push_back("--devices=cpu=1GiB,cpu=64MiB");
+    auto started = DaemonProcess::Start(flags);
+    EXPECT_TRUE(started.ok()) << started.status();
+    if (!started.ok()) return;
+    daemon = *std::move(started);
+    Connect(std::move(credentials));
+  }
+
+  void Connect(RpcCredentials credentials) {
+    stream.reset();
+    session.reset();
+    commands = 0;
+    client = std::make_unique<RpcClient>(daemon->address(), std::move(credentials));
+    const auto about = client->Call<v1::ServerInfo>("GetServerInfo", v1::GetServerInfoRequest());
+    EXPECT_TRUE(about.ok()) << about.status();
+    if (about.ok()) info = *about;
+    session = std::make_unique<RpcSession>(*client, /*lease_seconds=*/5);
+  }
+
+  const std::string& address() const { return daemon->address(); }
+
+  // Sends a command on the session's stream; its number.
+  uint64_t Command(const v1::Command& command) {
+    v1::SessionStreamRequest request;
+    if (stream == nullptr) {
+      stream = client->SessionStream();
+      request.mutable_attach()->set_session(session->id());
+    }
+    *request.add_commands() = command;
+    EXPECT_TRUE(stream->Send(request));
+    return ++commands;
+  }
+  uint64_t Promise(uint64_t handle, const TensorSpec& spec) {
+    v1::Command command;
+    command.mutable_promise()->set_handle(handle);
+    *command.mutable_promise()->mutable_spec() = ToProto(spec);
+    command.mutable_promise()->set_device("cpu:0");
+    return Command(command);
+  }
+  uint64_t FailPromise(uint64_t handle, absl::StatusCode code, const std::string& message) {
+    v1::Command command;
+    command.mutable_fail()->set_handle(handle);
+    command.mutable_fail()->set_code(static_cast<int>(code));
+    command.mutable_fail()->set_message(message);
+    return Command(command);
+  }
+
+  // Numbers that are the same on every server.
+  void Random(uint64_t handle, int64_t count) {
+    v1::CreateTensorRequest request;
+    request.set_session(session->id());
+    request.set_handle(handle);
+    *request.mutable_spec() = ToProto(TensorSpec{DType::kFloat32, {count}});
+    request.set_device("cpu:0");
+    request.mutable_uniform()->set_seed(static_cast<int64_t>(handle));
+    const auto made = client->Call<v1::Tensor>("CreateTensor", request);
+    EXPECT_TRUE(made.ok()) << made.status();
+  }
+
+  // The bytes of a tensor of any size.
+  absl::StatusOr<std::string> Bytes(uint64_t handle) {
+    auto read = client->Read(session->ReadRequest(handle));
+    std::string bytes;
+    while (const auto message = read->Next()) bytes += message->data();
+    const absl::Status status = read->Finish();
+    if (!status.ok()) return status;
+    return bytes;
+  }
+
+  // A ticket for another node.
+  absl::StatusOr<v1::Ticket> Ticket(uint64_t handle, const Node& destination) {
+    v1::CreateTicketRequest request;
+    request.set_session(session->id());
+    request.set_handle(handle);
+    request.set_after_command(commands);
+    request.set_destination_epoch(destination.info.epoch());
+    return client->Call<v1::Ticket>("CreateTicket", request);
+  }
+
+  // What a ticket brings from `source`: another address than its own where `address` is given.
+  absl::StatusOr<v1::PullTensorResponse> Pull(uint64_t handle, const TensorSpec& spec,
+                                              const Node& source, const std::string& ticket,
+                                              const std::string& address = "") {
+    return client->Call<v1::PullTensorResponse>("PullTensor",
+                                                PullRequest(handle, spec, source, ticket, address));
+  }
+  v1::PullTensorRequest PullRequest(uint64_t handle, const TensorSpec& spec, const Node& source,
+                                    const std::string& ticket, const std::string& address) {
+    v1::PullTensorRequest request;
+    v1::WriteSpec* made = request.mutable_tensor();
+    made->set_session(session->id());
+    made->set_handle(handle);
+    *made->mutable_spec() = ToProto(spec);
+    made->set_device("cpu:0");
+    made->set_after_command(commands);
+    request.set_source_address(address.empty() ? source.info.peer_address() : address);
+    request.set_ticket(ticket);
+    return request;
+  }
+  std::future<absl::StatusOr<v1::PullTensorResponse>> PullSoon(uint64_t handle,
+                                                               const TensorSpec& spec,
+                                                               const Node& source,
+                                                               const std::string& ticket,
+                                                               const std::string& address = "") {
+    return std::async(std::launch::async,
+                      [=, this, &source] { return Pull(handle, spec, source, ticket, address); });
+  }
+
+  absl::StatusOr<v1::Upload> Upload(uint64_t handle) {
+    v1::GetUploadRequest request;
+    request.set_session(session->id());
+    request.set_handle(handle);
+    return client->Call<v1::Upload>("GetUpload", request);
+  }
+
+  std::unique_ptr<DaemonProcess> daemon;
+  std::unique_ptr<RpcClient> client;
+  v1::ServerInfo info;
+  std::unique_ptr<RpcSession> session;
+  std::unique_ptr<StreamCall> stream;
+  uint64_t commands = 0;
+};
+
+}  // namespace tensord::integration

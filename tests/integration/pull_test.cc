@@ -1,0 +1,374 @@
+// Tensors that go from server to server: right, to nobody else, and on where they were.
+#include <signal.h>
+
+#include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/integration/peer_fixture.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::integration {
+namespace {
+
+using proxy::DelayProxy;
+using proxy::Direction;
+using Code = absl::StatusCode;
+using testing::HasSubstr;
+
+const TensorSpec kMillion{DType::kFloat32, {1 << 20}};  // 4 MiB
+const TensorSpec kLarge{DType::kFloat32, {8 << 20}};    // 32 MiB
+
+class PullTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    for (Node* node : {&a_, &b_}) {
+      if (!node->daemon->running()) continue;
+      node->stream.reset();
+      const auto exit_code = node->daemon->Terminate();
+      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+      EXPECT_EQ(*exit_code, 0) << node->daemon->Output();
+    }
+  }
+
+  std::unique_ptr<DelayProxy> ProxyTo(const Node& node, int64_t bytes_per_second = 0) {
+    return *DelayProxy::Start({.target = node.address(), .bytes_per_second = bytes_per_second});
+  }
+
+  // A ticket of a's for b, and the tensor's bytes.
+  std::string Ticket(uint64_t handle) {
+    const auto ticket = a_.Ticket(handle, b_);
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    return ticket.ok() ? ticket->ticket() : "";
+  }
+
+  Node a_;
+  Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}};
+};
+
+TEST_F(PullTest, BytesComeAsTheyAre) {
+  EXPECT_THAT(a_.info.features(), testing::Contains("peer-copy"));
+  EXPECT_EQ(a_.info.peer_address(), a_.address());
+  a_.Random(1, 1 << 20);
+  const auto pulled = b_.Pull(5, kMillion, a_, Ticket(1));
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->tensor().handle(), 5u);
+  EXPECT_EQ(pulled->path(), v1::COPY_PATH_NETWORK);
+  EXPECT_EQ(pulled->bytes(), 4 << 20);
+  EXPECT_GT(pulled->transfer_nanoseconds(), 0);
+  EXPECT_EQ(pulled->resumptions(), 0);
+  EXPECT_EQ(*b_.Bytes(5), *a_.Bytes(1));
+  EXPECT_EQ(UsedBytes(*b_.client, "cpu:0"), 4 << 20);
+}
+
+TEST_F(PullTest, EveryShapeComes) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{}, {0}, {1}, {3, 5}, {131072}, {131073}, {0, 7}}) {
+    const uint64_t handle = 10 + a_.session->List()->tensors_size();
+    const TensorSpec spec{DType::kFloat32, Shape(shape)};
+    ASSERT_TRUE(a_.session->Ones(handle, shape).ok());
+    const auto pulled = b_.Pull(handle, spec, a_, Ticket(handle));
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    EXPECT_EQ(*b_.Bytes(handle), *a_.Bytes(handle));
+  }
+}
+
+TEST_F(PullTest, APromiseIsKeptAndWhatWaitsForItRuns) {
+  a_.Random(1, 1 << 20);
+  b_.Promise(2, kMillion);
+  v1::Command add;
+  add.mutable_op()->set_name("add");
+  add.mutable_op()->add_inputs(2);
+  add.mutable_op()->add_inputs(2);
+  add.mutable_op()->set_output(3);
+  b_.Command(add);
+  ASSERT_TRUE(b_.Pull(2, kMillion, a_, Ticket(1)).ok());
+  ASSERT_TRUE(a_.session->Add(1, 1, 2).ok());
+  EXPECT_EQ(*b_.Bytes(3), *a_.Bytes(2));
+}
+
+// Both are asked for before there is anything to fetch.
+TEST_F(PullTest, WhatIsToComeIsWaitedFor) {
+  a_.Promise(1, {DType::kFloat32, {3}});
+  const std::string ticket = Ticket(1);
+  auto pulled = b_.PullSoon(2, {DType::kFloat32, {3}}, a_, ticket);
+  v1::WriteRequest write = a_.session->FirstWrite(1, {DType::kFloat32, {3}});
+  const float values[] = {1, 2, 3};
+  write.set_data(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  auto call = a_.client->Write();
+  ASSERT_TRUE(call->Send(write));
+  ASSERT_TRUE(call->Finish().ok());
+  ASSERT_TRUE(pulled.get().ok());
+  EXPECT_THAT(*b_.session->ReadFloats(2), testing::ElementsAre(1, 2, 3));
+}
+
+TEST_F(PullTest, TheSourcesErrorIsTheTensors) {
+  a_.Promise(1, kMillion);
+  const std::string ticket = Ticket(1);
+  b_.Promise(2, kMillion);
+  auto pulled = b_.PullSoon(2, kMillion, a_, ticket);
+  a_.FailPromise(1, Code::kUnavailable, "the root of it");
+  ExpectError(pulled.get(), Code::kUnavailable, {"the root of it"});
+  ExpectError(b_.session->Get(2), Code::kUnavailable, {"the root of it"});
+  ExpectError(b_.Pull(2, kMillion, a_, ticket), Code::kUnavailable, {"the root of it"});
+  // One that has failed already gives no ticket.
+  ExpectError(a_.Ticket(1, b_), Code::kUnavailable, {"the root of it"});
+}
+
+TEST_F(PullTest, APromiseThatIsGivenUpFails) {
+  b_.Promise(1, kMillion);
+  const uint64_t failed = b_.FailPromise(1, Code::kAborted, "nobody brings it");
+  ExpectError(b_.session->Get(1, failed), Code::kAborted, {"nobody brings it"});
+  // What isn't a promise stays as it is.
+  ASSERT_TRUE(b_.session->Ones(2, {3}).ok());
+  const uint64_t passed = b_.FailPromise(2, Code::kAborted, "");
+  EXPECT_TRUE(b_.session->Get(2, passed).ok());
+}
+
+TEST_F(PullTest, ATicketIsGoodOnce) {
+  a_.Random(1, 1 << 20);
+  const std::string ticket = Ticket(1);
+  ASSERT_TRUE(b_.Pull(2, kMillion, a_, ticket).ok());
+  b_.Promise(3, kMillion);
+  ExpectError(b_.Pull(3, kMillion, a_, ticket), Code::kPermissionDenied, {"ticket"});
+  // The promise stands, and another ticket keeps it.
+  EXPECT_EQ(b_.Upload(3)->received_bytes(), 0);
+  EXPECT_TRUE(b_.Pull(3, kMillion, a_, Ticket(1)).ok());
+}
+
+TEST_F(PullTest, AnAlteredTicketIsNone) {
+  a_.Random(1, 1 << 10);
+  const TensorSpec spec{DType::kFloat32, {1 << 10}};
+  const std::string good = Ticket(1);
+  std::string message;
+  for (size_t i = 0; i <= good.size(); ++i) {
+    std::string bad = good;
+    if (i == good.size()) {
+      bad.pop_back();
+    } else {
+      bad[i] = static_cast<char>(bad[i] ^ 1);
+    }
+    const auto pulled = b_.Pull(2, spec, a_, bad);
+    ExpectError(pulled, Code::kPermissionDenied, {"ticket"});
+    if (message.empty()) message = std::string(pulled.status().message());
+    EXPECT_EQ(std::string(pulled.status().message()), message) << "in the same words";
+  }
+  ExpectError(b_.Pull(2, spec, a_, ""), Code::kPermissionDenied, {"ticket"});
+  EXPECT_TRUE(b_.Pull(2, spec, a_, good).ok()) << "and uses nothing up";
+}
+
+TEST_F(PullTest, ATicketIsForOneDestinationAndOneSource) {
+  a_.Random(1, 1 << 20);
+  Node c;
+  ExpectError(c.Pull(2, kMillion, a_, Ticket(1)), Code::kPermissionDenied, {"ticket"});
+  ExpectError(b_.Pull(2, kMillion, c, Ticket(1)), Code::kPermissionDenied, {"ticket"});
+}
+
+TEST_F(PullTest, ATicketIsForOneTensor) {
+  a_.Random(1, 1 << 20);
+  const TensorSpec other{DType::kFloat32, {2 << 20}};
+  ExpectError(b_.Pull(2, other, a_, Ticket(1)), Code::kInvalidArgument,
+              {"1048576", "2097152", "tensor 2"});
+  ExpectError(b_.session->Get(2), Code::kNotFound);
+  ASSERT_TRUE(b_.session->Ones(3, {4}).ok());
+  ExpectError(b_.Pull(3, kMillion, a_, Ticket(1)), Code::kAlreadyExists);
+  ExpectError(a_.Ticket(99, b_), Code::kNotFound, {"99"});
+}
+
+TEST_F(PullTest, ATicketEndsWithItsSession) {
+  a_.Random(1, 1 << 20);
+  const std::string ticket = Ticket(1);
+  ASSERT_TRUE(a_.session->Close().ok());
+  EXPECT_EQ(UsedBytes(*a_.client, "cpu:0"), 0);
+  ExpectError(b_.Pull(2, kMillion, a_, ticket), Code::kPermissionDenied, {"ticket"});
+}
+
+TEST_F(PullTest, ATicketKeepsItsTensorUntilItIsFetched) {
+  a_.Random(1, 1 << 20);
+  const std::string bytes = *a_.Bytes(1);
+  const std::string ticket = Ticket(1);
+  ASSERT_TRUE(a_.session->Delete({1}).ok());
+  EXPECT_EQ(UsedBytes(*a_.client, "cpu:0"), 4 << 20);
+  ASSERT_TRUE(b_.Pull(2, kMillion, a_, ticket).ok());
+  EXPECT_EQ(*b_.Bytes(2), bytes);
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(*a_.client, "cpu:0") == 0; }));
+}
+
+TEST_F(PullTest, NobodyIsCalledWhoIsNotListed) {
+  a_.Random(1, 1 << 20);
+  const auto proxy = ProxyTo(a_);
+  Node unlisting(std::vector<std::string>{});
+  Node listing({"--peers=127.0.0.1:1,*.example:*,localhost:" +
+                proxy->address().substr(proxy->address().rfind(':') + 1)});
+  for (Node* node : {&unlisting, &listing}) {
+    const auto ticket = a_.Ticket(1, *node);
+    node->Promise(2, kMillion);
+    for (const std::string& address : std::vector<std::string>{
+             proxy->address(), "ipv4:" + proxy->address(), "dns:///" + proxy->address(),
+             "unix:/tmp/x", "[::ffff:127.0.0.1]:1", ""}) {
+      v1::PullTensorRequest request;
+      request.mutable_tensor()->set_session(node->session->id());
+      request.mutable_tensor()->set_handle(2);
+      request.set_source_address(address);
+      request.set_ticket(ticket->ticket());
+      ExpectError(node->client->Call<v1::PullTensorResponse>("PullTensor", request),
+                  Code::kPermissionDenied, {"--peers"});
+      v1::CheckPeerRequest check;
+      check.set_address(address);
+      const auto checked = node->client->Call<v1::CheckPeerResponse>("CheckPeer", check);
+      ASSERT_TRUE(checked.ok()) << checked.status();
+      EXPECT_EQ(checked->code(), static_cast<int>(Code::kPermissionDenied));
+    }
+    EXPECT_EQ(node->Upload(2)->received_bytes(), 0) << "still promised";
+  }
+  EXPECT_EQ(proxy->stats().accepted, 0);
+}
+
+TEST_F(PullTest, ACutConnectionGoesOnWhereItWas) {
+  a_.Random(1, 8 << 20);
+  const auto proxy = ProxyTo(a_, 32 << 20);
+  auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
+  for (int cut = 1; cut <= 3; ++cut) {
+    ASSERT_TRUE(
+        proxy->Await([&](const auto& stats) { return stats.bytes_to_client > cut * (6 << 20); }));
+    proxy->CutAll();
+  }
+  const auto outcome = pulled.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_GE(outcome->resumptions(), 1);
+  EXPECT_EQ(outcome->bytes(), 32 << 20);
+  EXPECT_EQ(*b_.Bytes(2), *a_.Bytes(1));
+  // From the beginning each time it would be more.
+  EXPECT_LT(proxy->stats().bytes_to_client, 60 << 20);
+}
+
+TEST_F(PullTest, ALostSourceLeavesThePromise) {
+  a_.Random(1, 8 << 20);
+  const std::string bytes = *a_.Bytes(1);
+  const auto proxy = ProxyTo(a_, 32 << 20);
+  b_.Promise(2, kLarge);
+  auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (8 << 20); }));
+  a_.daemon->Signal(SIGKILL);
+  ExpectError(pulled.get(), Code::kUnavailable, {proxy->address(), "2 s"});
+  const auto upload = b_.Upload(2);
+  ASSERT_TRUE(upload.ok()) << upload.status();
+  EXPECT_FALSE(upload->done());
+  EXPECT_GT(upload->received_bytes(), 4 << 20);
+  // The rest by another way.
+  auto write = b_.client->Write();
+  ASSERT_TRUE(write->Send(b_.session->FirstWrite(2, kLarge)));
+  for (int64_t at = upload->received_bytes(); at < (32 << 20);) {
+    v1::WriteRequest chunk;
+    chunk.set_offset(at);
+    chunk.set_data(bytes.substr(at, 1 << 20));
+    at += static_cast<int64_t>(chunk.data().size());
+    ASSERT_TRUE(write->Send(chunk));
+  }
+  ASSERT_TRUE(write->Finish().ok());
+  EXPECT_EQ(*b_.Bytes(2), bytes);
+}
+
+TEST_F(PullTest, NobodyThereIsToldInTime) {
+  a_.Random(1, 1 << 20);
+  const auto proxy = ProxyTo(a_);
+  const std::string address = proxy->address();
+  proxy->SetAccepting(false);
+  b_.Promise(2, kMillion);
+  ExpectError(b_.Pull(2, kMillion, a_, Ticket(1), address), Code::kUnavailable, {address, "2 s"});
+  EXPECT_EQ(b_.Upload(2)->received_bytes(), 0);
+  proxy->SetAccepting(true);
+  EXPECT_TRUE(b_.Pull(2, kMillion, a_, Ticket(1), address).ok());
+}
+
+TEST_F(PullTest, AskedAgainItSaysHowItWent) {
+  a_.Random(1, 1 << 20);
+  const auto proxy = ProxyTo(a_);
+  proxy->SetHeld(Direction::kToClient, true);
+  const std::string ticket = Ticket(1);
+  std::vector<std::future<absl::StatusOr<v1::PullTensorResponse>>> asked;
+  for (int i = 0; i < 3; ++i) {
+    asked.push_back(b_.PullSoon(2, kMillion, a_, ticket, proxy->address()));
+  }
+  // A client whose connection broke: it gives the call up, and the fetch goes on.
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.accepted == 1; }));
+  const auto hasty = std::make_unique<RpcClient>(b_.address());
+  hasty->set_deadline_seconds(0.2);
+  ExpectError(hasty->Call<v1::PullTensorResponse>(
+                  "PullTensor", b_.PullRequest(2, kMillion, a_, ticket, proxy->address())),
+              Code::kDeadlineExceeded);
+  proxy->SetHeld(Direction::kToClient, false);
+  for (auto& answer : asked) {
+    const auto pulled = answer.get();
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    EXPECT_EQ(pulled->bytes(), 4 << 20);
+  }
+  const auto again = b_.Pull(2, kMillion, a_, ticket, proxy->address());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->bytes(), 4 << 20);
+  EXPECT_EQ(proxy->stats().accepted, 1);
+}
+
+TEST_F(PullTest, WhatNobodyWantsAnyMoreIsNotFetched) {
+  a_.Promise(1, kMillion);  // and it never comes
+  b_.Promise(2, kMillion);
+  const auto proxy = ProxyTo(a_);
+  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
+  v1::Command drop;
+  drop.mutable_drop()->add_handles(2);
+  const uint64_t dropped = b_.Command(drop);
+  ExpectError(b_.session->Get(2, dropped), Code::kNotFound);
+  EXPECT_FALSE(pulled.get().ok());
+}
+
+TEST_F(PullTest, AFetchEndsWithItsSession) {
+  a_.Promise(1, kMillion);
+  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1));
+  ASSERT_TRUE(Eventually([&] { return b_.session->List()->tensors_size() == 1; }));
+  ASSERT_TRUE(b_.session->Close().ok());
+  EXPECT_FALSE(pulled.get().ok());
+}
+
+// Who asks for what has come so far takes over from the fetch, as from a Write.
+TEST_F(PullTest, GetUploadTakesOver) {
+  a_.Promise(1, {DType::kFloat32, {2}});
+  b_.Promise(2, {DType::kFloat32, {2}});
+  const auto proxy = ProxyTo(a_);
+  auto pulled = b_.PullSoon(2, {DType::kFloat32, {2}}, a_, Ticket(1), proxy->address());
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
+  EXPECT_EQ(b_.Upload(2)->received_bytes(), 0);
+  ExpectError(pulled.get(), Code::kUnavailable, {"broken off"});
+  v1::WriteRequest write = b_.session->FirstWrite(2, {DType::kFloat32, {2}});
+  write.set_data(std::string(8, '\0'));
+  auto call = b_.client->Write();
+  ASSERT_TRUE(call->Send(write));
+  ASSERT_TRUE(call->Finish().ok());
+  EXPECT_THAT(*b_.session->ReadFloats(2), testing::ElementsAre(0, 0));
+}
+
+TEST_F(PullTest, ADrainLetsFetchesFinish) {
+  a_.Random(1, 8 << 20);
+  const auto proxy = ProxyTo(a_, 32 << 20);
+  auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (4 << 20); }));
+  EXPECT_EQ(*b_.daemon->Terminate(), 0);
+  const auto outcome = pulled.get();
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+}
+
+TEST_F(PullTest, LimitsAreNamed) {
+  Node few({Node::kAnyPeer, "--max-tickets-per-principal=2", "--max-pulls-per-principal=1"});
+  few.Promise(1, kMillion);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(few.Ticket(1, b_).ok());
+  ExpectError(few.Ticket(1, b_), Code::kResourceExhausted, {"--max-tickets-per-principal=2"});
+  a_.Promise(1, kMillion);
+  const std::string ticket = a_.Ticket(1, few)->ticket();
+  auto pulled = few.PullSoon(2, kMillion, a_, ticket);
+  ASSERT_TRUE(Eventually([&] { return few.session->List()->tensors_size() == 2; }));
+  ASSERT_TRUE(Eventually([&] {
+    return few.Pull(3, kMillion, a_, ticket).status().code() == Code::kResourceExhausted;
+  }));
+  a_.FailPromise(1, Code::kAborted, "");
+  EXPECT_FALSE(pulled.get().ok());
+}
+
+}  // namespace
+}  // namespace tensord::integration
