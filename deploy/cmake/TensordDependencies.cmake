@@ -18,6 +18,11 @@ add_library(DNNL::dnnl SHARED IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES
   IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 
+# Optional: collective operations.
+find_package(Gloo CONFIG QUIET)
+set(TENSORD_HAVE_GLOO ${Gloo_FOUND})
+message(STATUS "Gloo: ${TENSORD_HAVE_GLOO}")
+
 find_program(PROTOC protoc REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 

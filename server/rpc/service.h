@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tensord/common/mutex.h"
+#include "tensord/server/collective/collectives.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/unary_call.h"
@@ -27,6 +28,8 @@ struct ServiceContext {
   Engine* engine;
   SessionTable* sessions;
   WorkerPool* workers;
+  Collectives* collectives = nullptr;  // null where there are no groups
+  std::string no_collectives_reason;   // why not
   Limits limits;
   std::string cuda_unavailable_reason;
   std::string boot_id;  // empty where no memory is shared with clients
@@ -36,6 +39,12 @@ struct ServiceContext {
   std::set<SessionStream*> streams ABSL_GUARDED_BY(mu);
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
+
+// FAILED_PRECONDITION where this server takes no part in groups.
+absl::Status CheckCollectives(const ServiceContext& context);
+// Promises the result of a collective operation.
+absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
+                                        const v1::Collective& collective);
 
 // Everything goes through completion queues. Bulk data (bulk_service.h) and session streams
 // (session_stream.h) come as the bytes of gRPC's own buffers, and CreateTensor by LargeCall.
@@ -51,9 +60,11 @@ using TensorRpcOps =
         Rpc::WithAsyncMethod_LinearForward<Rpc::WithAsyncMethod_RunOp<TensorRpcSessions>>>>>;
 using TensorRpcSharing = Rpc::WithAsyncMethod_PublishTensor<
     Rpc::WithAsyncMethod_OpenPublished<Rpc::WithAsyncMethod_UnpublishTensor<TensorRpcOps>>>;
+using TensorRpcGroups = Rpc::WithAsyncMethod_JoinGroup<Rpc::WithAsyncMethod_ConnectGroup<
+    Rpc::WithAsyncMethod_LeaveGroup<Rpc::WithAsyncMethod_RunCollective<TensorRpcSharing>>>>;
 using TensorRpc =
     Rpc::WithAsyncMethod_GetTensor<Rpc::WithAsyncMethod_ReadTensor<Rpc::WithAsyncMethod_GetUpload<
-        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcSharing>>>>>;
+        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcGroups>>>>>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
 // long goes to the workers. Thread-safe.
@@ -85,6 +96,8 @@ class UnaryMethods {
 
   // The session of that name, where it is the caller's.
   absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
+  // The same, for what is about groups: FAILED_PRECONDITION where this server has none.
+  absl::StatusOr<SessionUse> UseGroups(UnaryCallBase& call, const std::string& session);
   // Runs `start` in the call's session, and answers when the tensor that it promises is done.
   template <typename Call, typename Start>
   void Compute(const Call& call, Start start);
@@ -112,6 +125,11 @@ class UnaryMethods {
   void OpenPublished(const UnaryRef<v1::OpenPublishedRequest, v1::Tensor>& call);
   void UnpublishTensor(
       const UnaryRef<v1::UnpublishTensorRequest, v1::UnpublishTensorResponse>& call);
+
+  void JoinGroup(const UnaryRef<v1::JoinGroupRequest, v1::JoinGroupResponse>& call);
+  void ConnectGroup(const UnaryRef<v1::ConnectGroupRequest, v1::ConnectGroupResponse>& call);
+  void LeaveGroup(const UnaryRef<v1::LeaveGroupRequest, v1::LeaveGroupResponse>& call);
+  void RunCollective(const UnaryRef<v1::RunCollectiveRequest, v1::Tensor>& call);
 
  private:
   ServiceContext* const context_;

@@ -54,6 +54,10 @@ void UnaryMethods::Await(CallQueue* queue) {
   Serve(queue, TENSORD_METHOD(PublishTensor));
   Serve(queue, TENSORD_METHOD(OpenPublished));
   Serve(queue, TENSORD_METHOD(UnpublishTensor));
+  Serve(queue, TENSORD_METHOD(JoinGroup));
+  Serve(queue, TENSORD_METHOD(ConnectGroup));
+  Serve(queue, TENSORD_METHOD(LeaveGroup));
+  Serve(queue, TENSORD_METHOD(RunCollective));
 }
 
 #undef TENSORD_METHOD
@@ -85,6 +89,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->add_features("bulk-streams");
   if (context_->cuda_unavailable_reason.empty()) response->add_features("cuda");
   if (!context_->boot_id.empty()) response->add_features("shared-memory");
+  if (context_->collectives != nullptr) response->add_features("collectives");
   response->set_epoch(context_->sessions->epoch());
   response->set_max_message_bytes(context_->limits.max_message_bytes);
   response->set_host_name(host_name_);

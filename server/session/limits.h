@@ -17,6 +17,7 @@ struct Limits {
   int64_t max_published_per_principal = 1024;    // names of tensors lent to others; 0 is none
   int64_t max_upload_bytes_per_principal = 0;    // of uploads under way, or broken off and kept
   int64_t max_waiting_calls_per_session = 1024;  // calls that wait for a command of the stream
+  int64_t max_group_members_per_session = 64;    // of groups for collective operations
   int64_t max_ops_in_flight = 1 << 18;           // ops of a session taken in and not yet run
   int64_t default_lease_seconds = 30;            // where the client doesn't say
   int64_t max_lease_seconds = 86400;             // the most that a client is granted

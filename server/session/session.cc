@@ -235,6 +235,14 @@ absl::StatusOr<std::shared_ptr<StreamState>> Session::Stream(
   return stream_;
 }
 
+absl::StatusOr<std::shared_ptr<SessionMembers>> Session::Members(
+    absl::FunctionRef<std::shared_ptr<SessionMembers>()> make) {
+  MutexLock lock(&mu_);
+  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (members_ == nullptr) members_ = make();
+  return members_;
+}
+
 void Session::SetStreamAttached(bool attached) {
   MutexLock lock(&mu_);
   stream_attached_ = attached;
@@ -281,6 +289,7 @@ int64_t Session::Close() {
   absl::flat_hash_map<Handle, TensorRef> tensors;
   std::vector<Waiting> waiting;
   std::shared_ptr<StreamState> stream;
+  std::shared_ptr<SessionMembers> members;
   {
     MutexLock lock(&mu_);
     closed_.store(true, std::memory_order_release);
@@ -288,7 +297,9 @@ int64_t Session::Close() {
     ReturnHandles(tensors.size());
     waiting.swap(waiting_);
     stream.swap(stream_);
+    members.swap(members_);
   }
+  if (members != nullptr) members->End();
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);
   // A promise that nobody will keep any more: whoever waits for it is told.
