@@ -47,7 +47,7 @@ class GroupFixture : public testing::Test {
   static constexpr int kServers = 4;
 
   explicit GroupFixture(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {
-    flags_.push_back("--devices=cpu=512MiB");
+    flags_.push_back("--devices=cpu=128MiB");
   }
 
   void SetUp() override {
