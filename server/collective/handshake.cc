@@ -169,7 +169,8 @@ absl::StatusOr<std::unique_ptr<GroupListener>> GroupListener::Listen(
     return absl::UnavailableError(absl::StrCat("a member of a group can't listen at ",
                                                network.ToString(), ": ", strerror(errno)));
   }
-  TENSORD_ASSIGN_OR_RETURN(const Endpoint endpoint, Endpoint::From(address));
+  TENSORD_ASSIGN_OR_RETURN(listener->endpoint_, Endpoint::From(address));
+  const Endpoint& endpoint = listener->endpoint_;
   AddressBlob blob = {};
   std::memcpy(blob.magic, kMagic, sizeof(kMagic));
   blob.rank = rank;

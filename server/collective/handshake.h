@@ -33,6 +33,7 @@ class GroupListener {
 
   // What the others need: opaque, and of no use to who doesn't know the group's id.
   const std::string& address() const { return address_; }
+  const Endpoint& endpoint() const { return endpoint_; }
 
   // Connects `mesh` with all others. `addresses` by rank; their notes are put into `notes`.
   // INVALID_ARGUMENT where they aren't this group's, PERMISSION_DENIED where one isn't on the
@@ -60,6 +61,7 @@ class GroupListener {
   const int rank_;
   const int size_;
   const std::string group_id_;
+  Endpoint endpoint_;
   std::string address_;
   int fd_ = -1;
 };
