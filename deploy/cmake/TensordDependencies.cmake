@@ -63,6 +63,7 @@ if(NOT TENSORD_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     find_package(CUDAToolkit REQUIRED)
+    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})  # optional
     set(TENSORD_HAVE_CUDA ON)
   elseif(TENSORD_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TENSORD_CUDA=ON but no CUDA toolkit was found: put nvcc on PATH or set CUDA_HOME")

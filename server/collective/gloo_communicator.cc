@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/collective/gloo_transport.h"
-#include "tensord/server/collective/handshake.h"
+#include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/reduce_elements.h"
 
 namespace tensord::server {
@@ -37,43 +37,25 @@ absl::Status Guard(const std::function<void()>& call) {
   }
 }
 
-class GlooCommunicator final : public Communicator {
+class GlooCommunicator final : public MeshCommunicator {
  public:
   GlooCommunicator(const GroupPlace& place, std::unique_ptr<GroupListener> listener)
-      : mesh_(place.rank, place.size, place.timeout),
-        listener_(std::move(listener)),
-        address_(listener_->address()) {}
+      : MeshCommunicator(place, std::move(listener)) {}
 
   absl::string_view backend() const override { return "gloo"; }
-  const std::string& address() const override { return address_; }
-  void Wake() override { mesh_.Wake(); }
-  void Cancel(absl::Status status) override { mesh_.Cancel(std::move(status)); }
-  absl::Status Connect(absl::Span<const std::string> addresses) override;
-  absl::Status Watch() override { return mesh_.Watch(); }
-  absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word) override {
-    return mesh_.Exchange(word);
-  }
   absl::Status Run(const CollectiveOp& op, const Buffer* input, Buffer* output) override;
-  void Leave(const absl::Status& why) override { mesh_.Leave(why); }
 
  private:
+  absl::Status Begin(const std::vector<std::string>&) override {
+    return Guard([this] { context_ = MakeGlooContext(&mesh()); });
+  }
   void AllReduce(const CollectiveOp& op, const Buffer& input, Buffer& output);
   void ReduceScatter(const CollectiveOp& op, const Buffer& input, Buffer& output);
   void AllGather(const Buffer& input, Buffer& output);
   void Broadcast(int root, const Buffer& data);
 
-  PeerMesh mesh_;
-  std::unique_ptr<GroupListener> listener_;  // until all are connected
-  const std::string address_;
   std::shared_ptr<gloo::Context> context_;
 };
-
-absl::Status GlooCommunicator::Connect(absl::Span<const std::string> addresses) {
-  std::vector<std::string> notes;
-  TENSORD_RETURN_IF_ERROR(listener_->Connect(addresses, &mesh_, &notes));
-  listener_.reset();
-  return Guard([this] { context_ = MakeGlooContext(&mesh_); });
-}
 
 absl::Status GlooCommunicator::Run(const CollectiveOp& op, const Buffer* input, Buffer* output) {
   // Gloo's algorithms don't know nothing.
@@ -121,7 +103,7 @@ void GlooCommunicator::AllReduce(const CollectiveOp& op, const Buffer& input, Bu
       break;
   }
   if (op.reduction == CollectiveReduction::kMean) {
-    DivideElements(dtype, output.data(), op.spec.num_elements(), mesh_.size());
+    DivideElements(dtype, output.data(), op.spec.num_elements(), mesh().size());
   }
 }
 
@@ -143,8 +125,8 @@ void GlooCommunicator::Broadcast(int root, const Buffer& data) {
 // dimension's. A ring: what comes from above is added to, and passed on; the sum of the part of a
 // rank begins at the one below it and ends with itself.
 void GlooCommunicator::ReduceScatter(const CollectiveOp& op, const Buffer& input, Buffer& output) {
-  const int size = mesh_.size();
-  const int rank = mesh_.rank();
+  const int size = mesh().size();
+  const int rank = mesh().rank();
   const DType dtype = op.spec.dtype;
   const int64_t part_bytes = output.size_bytes();
   const int to = (rank + size - 1) % size;

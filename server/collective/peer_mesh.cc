@@ -88,6 +88,15 @@ absl::Status PeerMesh::Watch() {
   return absl::OkStatus();
 }
 
+absl::Status PeerMesh::WatchFor(std::chrono::milliseconds pause) {
+  TENSORD_RETURN_IF_ERROR(broken_);
+  TENSORD_RETURN_IF_ERROR(Progress(Clock::now() + pause));
+  for (int rank = 0; rank < size(); ++rank) {
+    if (peers_[rank].gone) return Break(Gone(rank));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view word) {
   TENSORD_RETURN_IF_ERROR(broken_);
   const Clock::time_point deadline = Clock::now() + timeout_;

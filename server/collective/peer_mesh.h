@@ -55,6 +55,8 @@ class PeerMesh {
 
   // Returns at Wake(), or with an error once a member is lost.
   absl::Status Watch();
+  // The same for `pause` at most, without regard to Wake().
+  absl::Status WatchFor(std::chrono::milliseconds pause);
 
   // Tells all others `word`, and returns what everybody says, by rank. Waits for the timeout at
   // most.
