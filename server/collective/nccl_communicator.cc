@@ -70,7 +70,7 @@ class NcclCommunicator final : public MeshCommunicator {
       : MeshCommunicator(place, std::move(listener)), nccl_(nccl), device_(device) {}
 
   ~NcclCommunicator() override {
-    if (IsLost()) return Abandon();
+    if (IsLost()) Abandon();
     if (comm_ == nullptr) return;
     const cuda::DeviceGuard guard(device_->info().physical_index);
     nccl_->CommAbort(comm_);
