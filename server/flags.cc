@@ -44,6 +44,11 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
       "--allow-insecure-remote", flags->server.allow_insecure_remote,
       "Serve addresses that other machines can reach even where there is no TLS, or nobody is "
       "asked who they are: whoever reaches the port can then use the devices");
+  app.add_option("--collectives", flags->server.collectives,
+                 "Address or interface, such as 10.0.0.5 or eth0, that groups of devices talk over "
+                 "for collective operations, unencrypted, with servers on the same network, or on "
+                 "that of the BITS in 10.0.0.5/BITS; \"off\" for none. Without it: loopback, where "
+                 "--listen has nothing else");
   app.add_flag("--reflection", flags->server.reflection,
                "Offer gRPC server reflection: grpcurl then needs no proto files");
   app.add_option("--grace-seconds", flags->grace_seconds,
@@ -199,6 +204,12 @@ void AddLimits(CLI::App& app, Limits* limits) {
   app.add_option("--max-pulls-per-principal", limits->max_pulls_per_principal,
                  "Tensors that are being fetched from other servers for one caller at once")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--max-group-members-per-session", limits->max_group_members_per_session,
+                 "Members of groups for collective operations that one session may have; each has "
+                 "a thread; 0: none")
+      ->check(CLI::Range(int64_t{0}, int64_t{1024}))
       ->capture_default_str()
       ->group(group);
   app.add_option(

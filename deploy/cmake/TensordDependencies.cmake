@@ -18,6 +18,11 @@ add_library(DNNL::dnnl SHARED IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES
   IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 
+# Optional: collective operations.
+find_package(Gloo CONFIG QUIET)
+set(TENSORD_HAVE_GLOO ${Gloo_FOUND})
+message(STATUS "Gloo: ${TENSORD_HAVE_GLOO}")
+
 find_program(PROTOC protoc REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 
@@ -58,6 +63,7 @@ if(NOT TENSORD_CUDA STREQUAL "OFF")
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     find_package(CUDAToolkit REQUIRED)
+    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})  # optional
     set(TENSORD_HAVE_CUDA ON)
   elseif(TENSORD_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TENSORD_CUDA=ON but no CUDA toolkit was found: put nvcc on PATH or set CUDA_HOME")

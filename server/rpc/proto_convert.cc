@@ -1,5 +1,7 @@
 #include "tensord/server/rpc/proto_convert.h"
 
+#include <algorithm>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +52,23 @@ absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto) {
 void ToProto(const TensorSpec& spec, v1::TensorSpec* proto) {
   proto->set_dtype(static_cast<v1::DType>(spec.dtype));
   proto->mutable_shape()->Add(spec.shape.dims().begin(), spec.shape.dims().end());
+}
+
+absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto) {
+  CollectiveOp op;
+  if (proto.kind() < v1::COLLECTIVE_KIND_BROADCAST || proto.kind() > v1::COLLECTIVE_KIND_BARRIER) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown collective kind ", proto.kind()));
+  }
+  op.kind = static_cast<CollectiveKind>(proto.kind());
+  if (op.kind == CollectiveKind::kBarrier) return op;
+  if (proto.reduction() < v1::REDUCTION_SUM || proto.reduction() > v1::REDUCTION_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown reduction ", proto.reduction()));
+  }
+  op.reduction = static_cast<CollectiveReduction>(proto.reduction());
+  // What no group has as a root stays so.
+  op.root = static_cast<int>(std::min(proto.root(), Collectives::kMaxGroupSize));
+  TENSORD_ASSIGN_OR_RETURN(op.spec, FromProto(proto.spec()));
+  return op;
 }
 
 absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name) {

@@ -6,6 +6,7 @@
 #include "tensord/common/attributes.h"
 #include "tensord/common/op_schema.h"
 #include "tensord/common/tensor_spec.h"
+#include "tensord/server/collective/collectives.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/session/tensor.h"
 #include "tensord/v1/tensord.pb.h"
@@ -25,6 +26,9 @@ void ToProto(const AttrValue& value, v1::AttrValue* proto);
 
 // The name that the op "linear" has for an activation; INVALID_ARGUMENT for an unknown number.
 absl::StatusOr<std::string> ActivationName(v1::Activation activation);
+
+// INVALID_ARGUMENT for an unknown kind or reduction. Of a barrier the rest is passed over.
+absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto);
 
 void ToProto(const Device& device, v1::Device* proto);
 void ToProto(const OpSchema& schema, v1::OpInfo* proto);

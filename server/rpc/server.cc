@@ -155,8 +155,38 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   if (options.reflection) TENSORD_RETURN_IF_ERROR(LoadReflection());
   std::unique_ptr<Server> server(
       new Server(options, std::move(gate), std::move(peers), std::move(devices)));
+  TENSORD_RETURN_IF_ERROR(server->OpenCollectives(options));
   TENSORD_RETURN_IF_ERROR(server->Listen(options));
   return server;
+}
+
+absl::Status Server::OpenCollectives(const ServerOptions& options) {
+  std::string wanted = options.collectives;
+  if (wanted.empty()) {
+    const bool local = std::all_of(options.listen.begin(), options.listen.end(),
+                                   [](const std::string& at) { return IsLocalAddress(at); });
+    wanted = local ? "127.0.0.1" : "off";
+  }
+  context_.no_collectives_reason = CollectivesUnavailableReason();
+  if (!context_.no_collectives_reason.empty()) {
+    if (options.collectives.empty() || wanted == "off") return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("--collectives was given, but ", context_.no_collectives_reason));
+  }
+  if (wanted == "off") {
+    context_.no_collectives_reason =
+        "its operator has given no network for them (tensord --collectives)";
+    return absl::OkStatus();
+  }
+  absl::StatusOr<CollectiveNetwork> network = CollectiveNetwork::Find(wanted);
+  if (!network.ok()) {
+    if (!options.collectives.empty()) return network.status();
+    context_.no_collectives_reason = "this machine has no loopback network";
+    return absl::OkStatus();
+  }
+  collectives_ = std::make_unique<Collectives>(&engine_, *std::move(network), options.limits);
+  context_.collectives = collectives_.get();
+  return absl::OkStatus();
 }
 
 absl::Status Server::Listen(const ServerOptions& options) {

@@ -42,6 +42,9 @@ struct ServerOptions {
   bool fusion = true;
   // Whether programs may run as graphs of their device's.
   bool graphs = true;
+  // What groups of devices talk over, as CollectiveNetwork::Find takes it, or "off". Empty: the
+  // loopback network where nothing else is listened on, otherwise off.
+  std::string collectives;
 };
 
 class Server {
@@ -68,6 +71,7 @@ class Server {
   Server(const ServerOptions& options, std::unique_ptr<Gate> gate, std::unique_ptr<Peers> peers,
          std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
+  absl::Status OpenCollectives(const ServerOptions& options);
   void SetServing(bool serving);
   // Health of each device, and of the whole: it serves as long as any device does.
   void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
@@ -80,6 +84,7 @@ class Server {
   const std::unique_ptr<Gate> gate_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
+  std::unique_ptr<Collectives> collectives_;  // null where there are none
   SessionTable sessions_;
   WorkerPool workers_;
   ServiceContext context_;

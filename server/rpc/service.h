@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tensord/common/mutex.h"
+#include "tensord/server/collective/collectives.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/unary_call.h"
@@ -32,6 +33,8 @@ struct ServiceContext {
   Engine* engine;
   SessionTable* sessions;
   WorkerPool* workers;
+  Collectives* collectives = nullptr;  // null where there are no groups
+  std::string no_collectives_reason;   // why not
   Limits limits;
   std::string cuda_unavailable_reason;
   std::string boot_id;  // empty where no memory is shared with clients
@@ -46,6 +49,12 @@ struct ServiceContext {
   std::set<SessionStream*> streams ABSL_GUARDED_BY(mu);
   bool draining ABSL_GUARDED_BY(mu) = false;
 };
+
+// FAILED_PRECONDITION where this server takes no part in groups.
+absl::Status CheckCollectives(const ServiceContext& context);
+// Promises the result of a collective operation.
+absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
+                                        const v1::Collective& collective);
 
 // Everything goes through completion queues. Bulk data (bulk_service.h) and session streams
 // (session_stream.h) come as the bytes of gRPC's own buffers, and CreateTensor by LargeCall.
@@ -63,8 +72,8 @@ using TensorRpcSharing = Rpc::WithAsyncMethod_PublishTensor<
     Rpc::WithAsyncMethod_OpenPublished<Rpc::WithAsyncMethod_UnpublishTensor<TensorRpcOps>>>;
 using TensorRpcPeers = Rpc::WithAsyncMethod_CreateTicket<
     Rpc::WithAsyncMethod_PullTensor<Rpc::WithAsyncMethod_CheckPeer<TensorRpcSharing>>>;
-using TensorRpcGroups = Rpc::WithGenericMethod_JoinGroup<Rpc::WithGenericMethod_ConnectGroup<
-    Rpc::WithGenericMethod_LeaveGroup<Rpc::WithGenericMethod_RunCollective<TensorRpcPeers>>>>;
+using TensorRpcGroups = Rpc::WithAsyncMethod_JoinGroup<Rpc::WithAsyncMethod_ConnectGroup<
+    Rpc::WithAsyncMethod_LeaveGroup<Rpc::WithAsyncMethod_RunCollective<TensorRpcPeers>>>>;
 using TensorRpc =
     Rpc::WithAsyncMethod_GetTensor<Rpc::WithAsyncMethod_ReadTensor<Rpc::WithAsyncMethod_GetUpload<
         Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcGroups>>>>>;
@@ -100,6 +109,8 @@ class UnaryMethods {
 
   // The session of that name, where it is the caller's.
   absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
+  // The same, for what is about groups: FAILED_PRECONDITION where this server has none.
+  absl::StatusOr<SessionUse> UseGroups(UnaryCallBase& call, const std::string& session);
   // Runs `start` in the call's session, and answers when the tensor that it promises is done.
   template <typename Call, typename Start>
   void Compute(const Call& call, Start start);
@@ -131,6 +142,10 @@ class UnaryMethods {
   void CreateTicket(const UnaryRef<v1::CreateTicketRequest, v1::Ticket>& call);
   void PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTensorResponse>& call);
   void CheckPeer(const UnaryRef<v1::CheckPeerRequest, v1::CheckPeerResponse>& call);
+  void JoinGroup(const UnaryRef<v1::JoinGroupRequest, v1::JoinGroupResponse>& call);
+  void ConnectGroup(const UnaryRef<v1::ConnectGroupRequest, v1::ConnectGroupResponse>& call);
+  void LeaveGroup(const UnaryRef<v1::LeaveGroupRequest, v1::LeaveGroupResponse>& call);
+  void RunCollective(const UnaryRef<v1::RunCollectiveRequest, v1::Tensor>& call);
 
  private:
   ServiceContext* const context_;

@@ -58,6 +58,10 @@ void UnaryMethods::Await(CallQueue* queue) {
   Serve(queue, TENSORD_METHOD(CreateTicket));
   Serve(queue, TENSORD_METHOD(PullTensor));
   Serve(queue, TENSORD_METHOD(CheckPeer));
+  Serve(queue, TENSORD_METHOD(JoinGroup));
+  Serve(queue, TENSORD_METHOD(ConnectGroup));
+  Serve(queue, TENSORD_METHOD(LeaveGroup));
+  Serve(queue, TENSORD_METHOD(RunCollective));
 }
 
 #undef TENSORD_METHOD
@@ -90,6 +94,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   if (context_->cuda_unavailable_reason.empty()) response->add_features("cuda");
   if (!context_->boot_id.empty()) response->add_features("shared-memory");
   if (context_->peers->any()) response->add_features("peer-copy");
+  if (context_->collectives != nullptr) response->add_features("collectives");
   response->set_epoch(context_->sessions->epoch());
   response->set_max_message_bytes(context_->limits.max_message_bytes);
   response->set_host_name(host_name_);

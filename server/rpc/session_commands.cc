@@ -254,6 +254,12 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
     case v1::Command::kFail:
       TakeFailPromise(command.fail(), number);
       return;
+    case v1::Command::kCollective: {
+      const v1::Collective& collective = command.collective();
+      absl::StatusOr<TensorRef> tensor = RunCollective(*context_, session_, collective);
+      tensor.ok() ? Watch(*tensor, number) : Refuse(collective.output(), number, tensor.status());
+      return;
+    }
     case v1::Command::kDrop:
       session_->Drop(command.drop().handles());
       for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);

@@ -19,6 +19,7 @@ struct Limits {
   int64_t max_tickets_per_principal = 65536;     // tickets that haven't been used up
   int64_t max_pulls_per_principal = 1024;        // fetches from other servers at once
   int64_t max_waiting_calls_per_session = 1024;  // calls that wait for a command of the stream
+  int64_t max_group_members_per_session = 64;    // of groups for collective operations
   int64_t max_ops_in_flight = 1 << 18;           // ops of a session taken in and not yet run
   int64_t default_lease_seconds = 30;            // where the client doesn't say
   int64_t max_lease_seconds = 86400;             // the most that a client is granted

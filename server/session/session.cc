@@ -251,6 +251,14 @@ absl::StatusOr<std::shared_ptr<StreamState>> Session::Stream(
   return stream_;
 }
 
+absl::StatusOr<std::shared_ptr<SessionMembers>> Session::Members(
+    absl::FunctionRef<std::shared_ptr<SessionMembers>()> make) {
+  MutexLock lock(&mu_);
+  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (members_ == nullptr) members_ = make();
+  return members_;
+}
+
 void Session::SetStreamAttached(bool attached) {
   MutexLock lock(&mu_);
   stream_attached_ = attached;
@@ -298,6 +306,7 @@ int64_t Session::Close() {
   std::vector<Waiting> waiting;
   std::shared_ptr<StreamState> stream;
   std::vector<std::weak_ptr<Tensor>> fail;
+  std::shared_ptr<SessionMembers> members;
   {
     MutexLock lock(&mu_);
     closed_.store(true, std::memory_order_release);
@@ -306,7 +315,9 @@ int64_t Session::Close() {
     waiting.swap(waiting_);
     stream.swap(stream_);
     fail.swap(fail_at_end_);
+    members.swap(members_);
   }
+  if (members != nullptr) members->End();
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);
   // A promise that nobody will keep any more: whoever waits for it is told.

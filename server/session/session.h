@@ -28,6 +28,14 @@ class StreamState {
   virtual ~StreamState() = default;
 };
 
+// A session's members of groups; collective/ knows what that is.
+class SessionMembers {
+ public:
+  virtual ~SessionMembers() = default;
+  // The session is closed. Must not block.
+  virtual void End() = 0;
+};
+
 // The time that leases run by: std::chrono::steady_clock::now, or what a test has instead.
 using LeaseClock = std::chrono::steady_clock::time_point (*)();
 
@@ -108,6 +116,9 @@ class Session {
   // yet. FAILED_PRECONDITION once the session is closed.
   absl::StatusOr<std::shared_ptr<StreamState>> Stream(
       absl::FunctionRef<std::shared_ptr<StreamState>()> make);
+  // Likewise its members of groups.
+  absl::StatusOr<std::shared_ptr<SessionMembers>> Members(
+      absl::FunctionRef<std::shared_ptr<SessionMembers>()> make);
   // Whether a stream uses the session, for HasCalls.
   void SetStreamAttached(bool attached);
 
@@ -168,6 +179,7 @@ class Session {
   std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<Tensor>> fail_at_end_ ABSL_GUARDED_BY(mu_);
   size_t sweep_at_ ABSL_GUARDED_BY(mu_) = 64;  // those that have gone or are done
+  std::shared_ptr<SessionMembers> members_ ABSL_GUARDED_BY(mu_);
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);

@@ -200,6 +200,18 @@ absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
   return event;
 }
 
+absl::Status CudaDevice::AwaitMemory(const Buffer& buffer) {
+  if (buffer.size_bytes() == 0) return absl::OkStatus();
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  const DeviceGuard guard(info_.physical_index);
+  TENSORD_RETURN_IF_ERROR(
+      uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get()));
+  TENSORD_ASSIGN_OR_RETURN(Event event, RecordOnCompute());
+  const cudaError_t error = cudaEventSynchronize(event.get());
+  events_.Return(std::move(event));
+  return CudaStatus(error, "cudaEventSynchronize");
+}
+
 void CudaDevice::Fence(std::function<void(absl::Status)> done) {
   const CallGate::Entry entry(&gate_);
   if (!entry.entered()) {

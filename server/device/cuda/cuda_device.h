@@ -30,6 +30,10 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 
+// For those who use a device's memory by streams of their own. Blocking, from any thread: until the
+// allocation of `buffer`, which is a CUDA device's, has taken effect, and every upload into it.
+absl::Status AwaitCudaMemory(const Buffer& buffer);
+
 // Makes a GPU usable again when a fault has taken its context: destroys what this process has on
 // it, once every device on it has been abandoned. Whether that was enough shows in what is made
 // next.

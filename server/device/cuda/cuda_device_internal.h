@@ -110,6 +110,9 @@ class CudaDevice final : public Device {
   absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                               absl::Span<const Buffer* const> inputs);
 
+  // As AwaitCudaMemory.
+  absl::Status AwaitMemory(const Buffer& buffer);
+
   // Executor thread. Enqueues a graph behind the uploads into `inputs`.
   absl::Status LaunchGraph(cudaGraphExec_t graph, absl::Span<const Buffer* const> inputs);
   // Thread-safe. What is still running goes on to its end.

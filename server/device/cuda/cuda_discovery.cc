@@ -99,6 +99,10 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index) {
   return static_cast<int64_t>(properties.totalGlobalMem);
 }
 
+absl::Status AwaitCudaMemory(const Buffer& buffer) {
+  return static_cast<cuda::CudaDevice&>(buffer.device()).AwaitMemory(buffer);
+}
+
 absl::Status ResetCudaDevice(int physical_index) {
   // What these return may be the very fault that is being dealt with: what counts is whether the
   // GPU can be used afterwards.

@@ -1,0 +1,124 @@
+#include "tensord/server/collective/collective_op.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+// How much of an error others are told.
+constexpr size_t kMaxReasonBytes = 1024;
+
+absl::string_view KindName(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+    case CollectiveKind::kBarrier:
+      break;
+  }
+  return "barrier";
+}
+
+absl::string_view ReductionName(CollectiveReduction reduction) {
+  switch (reduction) {
+    case CollectiveReduction::kMean:
+      return "mean";
+    case CollectiveReduction::kMax:
+      return "max";
+    case CollectiveReduction::kSum:
+      break;
+  }
+  return "sum";
+}
+
+bool IsCarried(DType dtype) {
+  return IsFloating(dtype) || dtype == DType::kInt32 || dtype == DType::kInt64;
+}
+
+absl::Status Refuse(const CollectiveOp& op, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(op.ToString(), ": ", why));
+}
+
+// Of the sizes, the first multiplied or divided by the number of members.
+TensorSpec WithFirst(const TensorSpec& spec, int64_t first) {
+  const absl::Span<const int64_t> dims = spec.shape.dims();
+  std::vector<int64_t> sizes(dims.begin(), dims.end());
+  sizes[0] = first;
+  return {spec.dtype, Shape(sizes)};
+}
+
+}  // namespace
+
+std::string CollectiveOp::ToString() const {
+  std::string text(KindName(kind));
+  if (kind == CollectiveKind::kBarrier) return text;
+  if (reduces()) absl::StrAppend(&text, "(", ReductionName(reduction), ")");
+  absl::StrAppend(&text, " of ", spec.ToString());
+  if (kind == CollectiveKind::kBroadcast) absl::StrAppend(&text, " from rank ", root);
+  return text;
+}
+
+absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size) {
+  if (op.kind == CollectiveKind::kBarrier) return TensorSpec{DType::kUInt8, Shape({0})};
+  TENSORD_RETURN_IF_ERROR(op.spec.Validate());
+  if (!IsCarried(op.spec.dtype)) {
+    return Refuse(op, "float16, bfloat16, float32, float64, int32 and int64 are carried");
+  }
+  if (op.reduces() && op.reduction == CollectiveReduction::kMean && !IsFloating(op.spec.dtype)) {
+    return Refuse(op, "the mean is of floating dtypes; take the sum and divide, or cast before");
+  }
+  if (op.kind == CollectiveKind::kBroadcast && (op.root < 0 || op.root >= size)) {
+    return Refuse(op, absl::StrCat("the group has ranks 0 to ", size - 1));
+  }
+  if (op.kind == CollectiveKind::kBroadcast || op.kind == CollectiveKind::kAllReduce) {
+    return op.spec;
+  }
+  if (op.spec.shape.rank() == 0) return Refuse(op, "a scalar has no first dimension");
+  const int64_t first = op.spec.shape.dim(0);
+  if (op.kind == CollectiveKind::kReduceScatter) {
+    if (first % size == 0) return WithFirst(op.spec, first / size);
+    return Refuse(op, absl::StrCat("the first dimension can't be shared out among ", size));
+  }
+  if (first > (int64_t{1} << 48)) return Refuse(op, "the result is too large");
+  const TensorSpec gathered = WithFirst(op.spec, first * size);
+  TENSORD_RETURN_IF_ERROR(gathered.Validate());
+  return gathered;
+}
+
+std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::Status& mine) {
+  const char code = static_cast<char>(mine.code());
+  const absl::string_view reason = absl::string_view(mine.message()).substr(0, kMaxReasonBytes);
+  const std::string text = mine.ok() ? absl::StrCat(op.ToString(), " as number ", sequence)
+                                     : absl::StrCat(op.ToString(), ": ", reason);
+  return absl::StrCat(absl::string_view(&code, 1), text);
+}
+
+absl::Status JudgeIntents(absl::Span<const std::string> intents) {
+  for (size_t rank = 0; rank < intents.size(); ++rank) {
+    const int code = intents[rank].empty() ? static_cast<int>(absl::StatusCode::kInternal)
+                                           : static_cast<unsigned char>(intents[rank][0]);
+    if (code == 0) continue;
+    const bool known = code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+    return absl::Status(
+        known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+        absl::StrCat("rank ", rank, " of the group can't take part in its ",
+                     intents[rank].substr(std::min<size_t>(1, intents[rank].size()))));
+  }
+  for (size_t rank = 1; rank < intents.size(); ++rank) {
+    if (intents[rank] == intents[0]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the members of a group run the same operations in the same order, but rank 0 runs ",
+        intents[0].substr(1), ", and rank ", rank, " ", intents[rank].substr(1)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,233 @@
+#include "tensord/server/collective/collectives.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/server/collective/handshake.h"
+
+namespace tensord::server {
+namespace {
+
+// Of the descriptors that the process may have, one in so many may be a connection of a group.
+constexpr int64_t kDescriptorShare = 4;
+constexpr int64_t kMostConnections = 1 << 16;
+
+int64_t MaxConnections() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return Collectives::kMaxGroupSize;
+  const auto descriptors = std::min<uint64_t>(limit.rlim_cur, kMostConnections);
+  return static_cast<int64_t>(descriptors) / kDescriptorShare;
+}
+
+// What a member has open: its connections, its listener, and its wake-up call.
+int64_t ConnectionsOf(const CollectiveMember& member) { return member.size() + 1; }
+
+// A session's.
+class MemberTable final : public SessionMembers {
+ public:
+  // `make` is called once there is room for it.
+  absl::StatusOr<std::shared_ptr<CollectiveMember>> Add(
+      uint32_t number, int64_t limit,
+      absl::FunctionRef<absl::StatusOr<std::shared_ptr<CollectiveMember>>()> make) {
+    MutexLock lock(&mu_);
+    if (ended_) return Ended();
+    if (members_.contains(number)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("the session has a member ", number, " already; choose another number"));
+    }
+    if (static_cast<int64_t>(members_.size()) >= limit) {
+      return ToStatus({.reason = "SESSION_GROUP_MEMBERS_EXCEEDED",
+                       .subject = "session",
+                       .limit = "max-group-members-per-session",
+                       .value = limit,
+                       .message = "the session has as many members of groups as it may; "
+                                  "LeaveGroup those that aren't needed"});
+    }
+    TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<CollectiveMember> member, make());
+    members_.emplace(number, member);
+    return member;
+  }
+
+  absl::StatusOr<std::shared_ptr<CollectiveMember>> Find(uint32_t number) {
+    MutexLock lock(&mu_);
+    const auto it = members_.find(number);
+    if (it == members_.end()) return NoSuchMember(number);
+    return it->second;
+  }
+
+  absl::StatusOr<std::shared_ptr<CollectiveMember>> TakeOut(uint32_t number) {
+    MutexLock lock(&mu_);
+    const auto it = members_.find(number);
+    if (it == members_.end()) return NoSuchMember(number);
+    std::shared_ptr<CollectiveMember> member = std::move(it->second);
+    members_.erase(it);
+    return member;
+  }
+
+  void End() override {
+    absl::flat_hash_map<uint32_t, std::shared_ptr<CollectiveMember>> members;
+    {
+      MutexLock lock(&mu_);
+      ended_ = true;
+      members.swap(members_);
+    }
+    for (const auto& [number, member] : members) member->Leave(Ended());
+  }
+
+ private:
+  static absl::Status Ended() {
+    return absl::FailedPreconditionError("the session has ended; open another");
+  }
+  static absl::Status NoSuchMember(uint32_t number) {
+    return absl::NotFoundError(
+        absl::StrCat("the session has no member ", number, " of a group; JoinGroup makes one"));
+  }
+
+  Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_map<uint32_t, std::shared_ptr<CollectiveMember>> members_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::StatusOr<std::shared_ptr<MemberTable>> TableOf(const SessionRef& session) {
+  TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionMembers> members,
+                           session->Members([] { return std::make_shared<MemberTable>(); }));
+  return std::static_pointer_cast<MemberTable>(std::move(members));
+}
+
+}  // namespace
+
+Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits)
+    : engine_(engine),
+      network_(std::move(network)),
+      max_members_per_session_(limits.max_group_members_per_session),
+      max_connections_(MaxConnections()) {}
+
+Collectives::~Collectives() {
+  std::list<Running> running;
+  {
+    MutexLock lock(&mu_);
+    for (Running& each : running_) {
+      if (each.member == nullptr) continue;
+      each.member->Leave(absl::UnavailableError("the server is shutting down"));
+    }
+    running.splice(running.end(), running_);
+  }
+  for (Running& each : running) each.thread.join();
+}
+
+absl::Status Collectives::Check(const Join& join) const {
+  const auto wrong = [](const auto&... words) {
+    return absl::InvalidArgumentError(absl::StrCat("JoinGroup: ", words...));
+  };
+  if (join.member == 0) return wrong("0 is no member's number; choose another");
+  if (join.size == 0 || join.size > kMaxGroupSize) {
+    return wrong("a group has 1 to ", kMaxGroupSize, " members, not ", join.size);
+  }
+  if (join.rank >= join.size) {
+    return wrong("rank ", join.rank, " isn't one of 0 to ", join.size - 1);
+  }
+  if (join.timeout_milliseconds < 0 || join.timeout_milliseconds > kMaxTimeout.count()) {
+    return wrong("a timeout of ", join.timeout_milliseconds, " ms isn't within 0 to ",
+                 kMaxTimeout.count());
+  }
+  if (join.group_id.size() != kGroupIdBytes) {
+    return wrong("group_id has ", join.group_id.size(), " bytes, not ", kGroupIdBytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const SessionRef& session,
+                                                                    const Join& join) {
+  TENSORD_RETURN_IF_ERROR(Check(join));
+  TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, engine_->FindDevice(join.device));
+  TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
+  const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),
+                         join.timeout_milliseconds == 0
+                             ? kDefaultTimeout
+                             : std::chrono::milliseconds(join.timeout_milliseconds),
+                         join.group_id};
+  return table->Add(join.member, max_members_per_session_,
+                    [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
+                      TENSORD_ASSIGN_OR_RETURN(auto communicator,
+                                               MakeCommunicator(network_, *slot->device, place));
+                      auto member = std::make_shared<CollectiveMember>(engine_, slot, place,
+                                                                       std::move(communicator));
+                      TENSORD_RETURN_IF_ERROR(Start(member));
+                      return member;
+                    });
+}
+
+absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member) {
+  std::list<Running> ended;
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    ended = TakeEndedLocked();
+    if (connections_ + ConnectionsOf(*member) > max_connections_) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "the groups on this server have ", connections_, " descriptors of ", max_connections_,
+          ", a quarter of what the system grants the process: no room for a member of a group of ",
+          member->size()));
+    } else {
+      running_.push_back({member});
+      Running* running = &running_.back();
+      try {
+        running->thread = std::thread([this, running] { Serve(running); });
+        connections_ += ConnectionsOf(*member);
+      } catch (const std::system_error&) {
+        running_.pop_back();
+        status = absl::ResourceExhaustedError("the system grants no thread for another member");
+      }
+    }
+  }
+  for (Running& each : ended) each.thread.join();
+  return status;
+}
+
+void Collectives::Serve(Running* running) {
+  running->member->Serve();
+  std::shared_ptr<CollectiveMember> member;  // outlives the lock
+  MutexLock lock(&mu_);
+  connections_ -= ConnectionsOf(*running->member);
+  member = std::move(running->member);
+  running->ended = true;
+}
+
+std::list<Collectives::Running> Collectives::TakeEndedLocked() {
+  std::list<Running> ended;
+  for (auto it = running_.begin(); it != running_.end();) {
+    const auto next = std::next(it);
+    if (it->ended) ended.splice(ended.end(), running_, it);
+    it = next;
+  }
+  return ended;
+}
+
+absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Find(const SessionRef& session,
+                                                                    uint32_t member) const {
+  TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
+  return table->Find(member);
+}
+
+absl::StatusOr<TensorRef> Collectives::Run(const SessionRef& session, uint32_t member,
+                                           const CollectiveRequest& request) const {
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<CollectiveMember> found, Find(session, member));
+  return found->Run(session, request);
+}
+
+absl::Status Collectives::Leave(const SessionRef& session, uint32_t member) {
+  TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<CollectiveMember> left, table->TakeOut(member));
+  left->Leave(absl::CancelledError("the member has left its group"));
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,79 @@
+// The members of groups that this server has, by session.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/collective/member.h"
+#include "tensord/server/collective/network.h"
+#include "tensord/server/session/limits.h"
+#include "tensord/server/session/session.h"
+
+namespace tensord::server {
+
+// Thread-safe. Members end with their session, at the latest.
+class Collectives {
+ public:
+  static constexpr uint32_t kMaxGroupSize = 1024;
+  static constexpr std::chrono::milliseconds kDefaultTimeout{30000};
+  static constexpr std::chrono::milliseconds kMaxTimeout{3600000};
+
+  // A member of a group, as a client asks for it.
+  struct Join {
+    uint32_t member = 0;
+    std::string device;
+    uint32_t rank = 0;
+    uint32_t size = 0;
+    int64_t timeout_milliseconds = 0;
+    std::string group_id;
+  };
+
+  // `engine` outlives it.
+  Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits);
+  // Ends the members that are left, and waits for their threads.
+  ~Collectives();
+
+  // Makes a member. INVALID_ARGUMENT for what can't be, ALREADY_EXISTS, UNAVAILABLE where its
+  // device is lost, UNIMPLEMENTED where it has no way to be a member; RESOURCE_EXHAUSTED past
+  // max_group_members_per_session, and where the server has no descriptors for so many connections.
+  absl::StatusOr<std::shared_ptr<CollectiveMember>> Make(const SessionRef& session,
+                                                         const Join& join);
+  // NOT_FOUND where the session has no such member.
+  absl::StatusOr<std::shared_ptr<CollectiveMember>> Find(const SessionRef& session,
+                                                         uint32_t member) const;
+  // As CollectiveMember::Run.
+  absl::StatusOr<TensorRef> Run(const SessionRef& session, uint32_t member,
+                                const CollectiveRequest& request) const;
+  // Takes a member out. NOT_FOUND where there is none.
+  absl::Status Leave(const SessionRef& session, uint32_t member);
+
+ private:
+  struct Running {
+    std::shared_ptr<CollectiveMember> member;
+    std::thread thread;
+    bool ended = false;
+  };
+
+  absl::Status Check(const Join& join) const;
+  absl::Status Start(const std::shared_ptr<CollectiveMember>& member);
+  void Serve(Running* running);
+  // Those that have ended.
+  std::list<Running> TakeEndedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Engine* const engine_;
+  const CollectiveNetwork network_;
+  const int64_t max_members_per_session_;
+  const int64_t max_connections_;
+
+  Mutex mu_;
+  std::list<Running> running_ ABSL_GUARDED_BY(mu_);
+  int64_t connections_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,367 @@
+#include "tensord/server/collective/handshake.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+using Clock = PeerMesh::Clock;
+
+constexpr char kMagic[8] = {'t', 'n', 's', 'r', 'd', 'c', 'g', '1'};
+constexpr size_t kNonceBytes = 16;
+constexpr size_t kProofBytes = 32;
+// How long a caller may take to show who it is, and how many may be at it at once.
+constexpr auto kCallerTimeout = std::chrono::seconds(2);
+constexpr size_t kMaxCallers = 64;
+// Others may come all at once.
+constexpr int kBacklog = 1024;
+constexpr size_t kMaxNoteBytes = 1024;
+
+// The first that is sent, by who has connected.
+struct Greeting {
+  char magic[8];
+  uint32_t from;
+  uint32_t to;
+  char nonce[kNonceBytes];
+
+  absl::string_view bytes() const {
+    return {reinterpret_cast<const char*>(this), sizeof(Greeting)};
+  }
+};
+
+// The answer.
+struct Answer {
+  char nonce[kNonceBytes];
+  char proof[kProofBytes];
+};
+
+// GroupListener::address(), but for the note behind it.
+struct AddressBlob {
+  char magic[8];
+  uint32_t rank;
+  uint32_t size;
+  uint16_t family;
+  uint16_t port;
+  uint8_t address[16];
+  char tag[kProofBytes];
+};
+
+std::string Hmac(absl::string_view key, absl::string_view message) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int bytes = 0;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+       reinterpret_cast<const unsigned char*>(message.data()), message.size(), digest, &bytes);
+  return {reinterpret_cast<const char*>(digest), bytes};
+}
+
+bool SameSecret(absl::string_view a, absl::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+void FillNonce(char (&nonce)[kNonceBytes]) {
+  RAND_bytes(reinterpret_cast<unsigned char*>(nonce), sizeof(nonce));
+}
+
+void TuneConnection(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+// Closes it unless it has been taken out.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(other.Release()) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~OwnedFd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Waits until `fd` has any of `events`; DEADLINE_EXCEEDED where it hasn't.
+absl::Status AwaitEvent(PeerMesh* mesh, int fd, int events, Clock::time_point deadline) {
+  std::vector<pollfd> fds = {{fd, static_cast<short>(events), 0}};
+  do {
+    TENSORD_RETURN_IF_ERROR(mesh->Poll(&fds, deadline));
+    if (fds[0].revents != 0) return absl::OkStatus();
+  } while (Clock::now() < deadline);
+  return absl::DeadlineExceededError("nothing came in time");
+}
+
+absl::Status SendAll(PeerMesh* mesh, int fd, absl::string_view bytes, Clock::time_point deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes.remove_prefix(sent);
+    } else if (errno == EAGAIN || errno == EINTR) {
+      TENSORD_RETURN_IF_ERROR(AwaitEvent(mesh, fd, POLLOUT, deadline));
+    } else {
+      return absl::AbortedError(strerror(errno));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReceiveAll(PeerMesh* mesh, int fd, void* data, size_t bytes,
+                        Clock::time_point deadline) {
+  char* into = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = recv(fd, into, bytes, MSG_DONTWAIT);
+    if (count > 0) {
+      into += count;
+      bytes -= count;
+    } else if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
+      TENSORD_RETURN_IF_ERROR(AwaitEvent(mesh, fd, POLLIN, deadline));
+    } else {
+      return absl::AbortedError(count == 0 ? "it hung up" : strerror(errno));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// Somebody who has connected.
+struct GroupListener::Caller {
+  OwnedFd fd;
+  Clock::time_point deadline;
+  Greeting greeting = {};
+  char proof[kProofBytes] = {};
+  size_t received = 0;
+  std::string expected;  // the proof, once the greeting has been answered
+};
+
+absl::StatusOr<std::unique_ptr<GroupListener>> GroupListener::Listen(
+    const CollectiveNetwork& network, int rank, int size, absl::string_view group_id,
+    absl::string_view note) {
+  std::unique_ptr<GroupListener> listener(new GroupListener(network, rank, size, group_id));
+  sockaddr_storage storage;
+  socklen_t length = network.address().ToSockaddr(&storage);
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  listener->fd_ = socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener->fd_ < 0 || bind(listener->fd_, address, length) != 0 ||
+      listen(listener->fd_, kBacklog) != 0 || getsockname(listener->fd_, address, &length) != 0) {
+    return absl::UnavailableError(absl::StrCat("a member of a group can't listen at ",
+                                               network.ToString(), ": ", strerror(errno)));
+  }
+  TENSORD_ASSIGN_OR_RETURN(listener->endpoint_, Endpoint::From(address));
+  const Endpoint& endpoint = listener->endpoint_;
+  AddressBlob blob = {};
+  std::memcpy(blob.magic, kMagic, sizeof(kMagic));
+  blob.rank = rank;
+  blob.size = size;
+  blob.family = endpoint.family == AF_INET ? 4 : 6;
+  blob.port = endpoint.port;
+  std::copy(endpoint.address.begin(), endpoint.address.end(), blob.address);
+  const absl::string_view head(reinterpret_cast<const char*>(&blob), offsetof(AddressBlob, tag));
+  const std::string tag = Hmac(group_id, absl::StrCat("address", head, note));
+  std::copy(tag.begin(), tag.end(), blob.tag);
+  listener->address_ =
+      absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&blob), sizeof(blob)), note);
+  return listener;
+}
+
+GroupListener::~GroupListener() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::string GroupListener::Proof(char side, absl::string_view greeting,
+                                 absl::string_view nonce) const {
+  return Hmac(group_id_, absl::StrCat(absl::string_view(&side, 1), greeting, nonce));
+}
+
+absl::Status GroupListener::ReadAddress(absl::string_view blob, int rank, Endpoint* endpoint,
+                                        std::string* note) const {
+  AddressBlob head;
+  const auto refuse = [rank](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("the address of rank ", rank, " ", why));
+  };
+  if (blob.size() < sizeof(head) || blob.size() > sizeof(head) + kMaxNoteBytes) {
+    return refuse("is none that JoinGroup gave");
+  }
+  std::memcpy(&head, blob.data(), sizeof(head));
+  *note = std::string(blob.substr(sizeof(head)));
+  const std::string tag =
+      Hmac(group_id_, absl::StrCat("address", blob.substr(0, offsetof(AddressBlob, tag)), *note));
+  if (!SameSecret(tag, {head.tag, sizeof(head.tag)})) {
+    return refuse("is not one of this group: its group_id is another");
+  }
+  if (head.rank != static_cast<uint32_t>(rank) || head.size != static_cast<uint32_t>(size_)) {
+    return refuse(absl::StrCat("is that of rank ", head.rank, " of ", head.size));
+  }
+  endpoint->family = head.family == 4 ? AF_INET : AF_INET6;
+  endpoint->port = head.port;
+  std::copy(std::begin(head.address), std::end(head.address), endpoint->address.begin());
+  if (network_.Contains(*endpoint)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("rank ", rank, " is at ", endpoint->ToString(), ", which isn't on the network ",
+                   network_.ToString(),
+                   " that this server's operator gives to collective operations "
+                   "(tensord --collectives)"));
+}
+
+absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, PeerMesh* mesh,
+                                    std::vector<std::string>* notes) {
+  const Clock::time_point deadline = Clock::now() + mesh->timeout();
+  if (static_cast<int>(addresses.size()) != size_) {
+    return absl::InvalidArgumentError(absl::StrCat("the group has ", size_, " members, but ",
+                                                   addresses.size(), " addresses are given"));
+  }
+  std::vector<Endpoint> endpoints(size_);
+  notes->resize(size_);
+  for (int peer = 0; peer < size_; ++peer) {
+    TENSORD_RETURN_IF_ERROR(ReadAddress(addresses[peer], peer, &endpoints[peer], &(*notes)[peer]));
+  }
+  // Each waits only for those below it, and rank 0 for nobody: so all come to the end.
+  for (int peer = 0; peer < rank_; ++peer) {
+    const absl::Status dialled = Dial(peer, endpoints[peer], mesh, deadline);
+    if (dialled.ok()) continue;
+    return absl::Status(dialled.code(),
+                        absl::StrCat("rank ", peer, " of the group at ", endpoints[peer].ToString(),
+                                     " can't be reached: ", dialled.message()));
+  }
+  TENSORD_RETURN_IF_ERROR(AcceptAll(mesh, deadline));
+  close(fd_);
+  fd_ = -1;
+  return absl::OkStatus();
+}
+
+absl::Status GroupListener::Dial(int peer, const Endpoint& endpoint, PeerMesh* mesh,
+                                 Clock::time_point deadline) const {
+  sockaddr_storage storage;
+  const socklen_t length = endpoint.ToSockaddr(&storage);
+  OwnedFd fd(socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return absl::UnavailableError(strerror(errno));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0) {
+    if (errno != EINPROGRESS) return absl::AbortedError(strerror(errno));
+    TENSORD_RETURN_IF_ERROR(AwaitEvent(mesh, fd.get(), POLLOUT, deadline));
+    int error = 0;
+    socklen_t error_bytes = sizeof(error);
+    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &error_bytes);
+    if (error != 0) return absl::AbortedError(strerror(error));
+  }
+  TuneConnection(fd.get());
+  Greeting greeting = {};
+  std::memcpy(greeting.magic, kMagic, sizeof(kMagic));
+  greeting.from = rank_;
+  greeting.to = peer;
+  FillNonce(greeting.nonce);
+  TENSORD_RETURN_IF_ERROR(SendAll(mesh, fd.get(), greeting.bytes(), deadline));
+  Answer answer;
+  TENSORD_RETURN_IF_ERROR(ReceiveAll(mesh, fd.get(), &answer, sizeof(answer), deadline));
+  const absl::string_view nonce(answer.nonce, sizeof(answer.nonce));
+  if (!SameSecret(Proof('a', greeting.bytes(), nonce), {answer.proof, sizeof(answer.proof)})) {
+    return absl::AbortedError("whoever answers there isn't of the group");
+  }
+  TENSORD_RETURN_IF_ERROR(SendAll(mesh, fd.get(), Proof('d', greeting.bytes(), nonce), deadline));
+  mesh->Adopt(peer, fd.Release());
+  return absl::OkStatus();
+}
+
+absl::Status GroupListener::AcceptAll(PeerMesh* mesh, Clock::time_point deadline) {
+  std::vector<Caller> callers;
+  for (;;) {
+    std::vector<int> missing;
+    for (int peer = rank_ + 1; peer < size_; ++peer) {
+      if (!mesh->HasPeer(peer)) missing.push_back(peer);
+    }
+    if (missing.empty()) return absl::OkStatus();
+    if (Clock::now() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", rank_, " waited ", mesh->timeout().count(), " ms for rank ",
+                       absl::StrJoin(missing, ", "), " to connect; make another group to go on"));
+    }
+    const int more = callers.size() < kMaxCallers ? POLLIN : 0;
+    std::vector<pollfd> fds = {{fd_, static_cast<short>(more), 0}};
+    Clock::time_point wake = deadline;
+    for (const Caller& caller : callers) {
+      fds.push_back({caller.fd.get(), POLLIN, 0});
+      wake = std::min(wake, caller.deadline);
+    }
+    TENSORD_RETURN_IF_ERROR(mesh->Poll(&fds, wake));
+    std::vector<Caller> kept;
+    for (size_t i = 0; i < callers.size(); ++i) {
+      const bool goes_on =
+          fds[i + 1].revents == 0 ? Clock::now() < callers[i].deadline : Serve(&callers[i], mesh);
+      if (goes_on) kept.push_back(std::move(callers[i]));
+    }
+    callers = std::move(kept);
+    if (fds[0].revents != 0) TakeCallers(&callers);
+  }
+}
+
+void GroupListener::TakeCallers(std::vector<Caller>* callers) const {
+  while (callers->size() < kMaxCallers) {
+    sockaddr_storage storage;
+    socklen_t length = sizeof(storage);
+    auto* address = reinterpret_cast<sockaddr*>(&storage);
+    OwnedFd fd(accept4(fd_, address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() < 0) return;
+    const absl::StatusOr<Endpoint> from = Endpoint::From(address);
+    if (!from.ok() || !network_.Contains(*from)) continue;
+    TuneConnection(fd.get());
+    callers->push_back({std::move(fd), Clock::now() + kCallerTimeout});
+  }
+}
+
+bool GroupListener::Serve(Caller* caller, PeerMesh* mesh) const {
+  const bool greeted = !caller->expected.empty();
+  char* into = greeted ? caller->proof : reinterpret_cast<char*>(&caller->greeting);
+  const size_t wanted = greeted ? sizeof(caller->proof) : sizeof(caller->greeting);
+  const ssize_t count =
+      recv(caller->fd.get(), into + caller->received, wanted - caller->received, MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (count <= 0) return false;
+  caller->received += count;
+  if (caller->received < wanted) return true;
+  caller->received = 0;
+  const Greeting& greeting = caller->greeting;
+  if (greeted) {
+    if (!SameSecret(caller->expected, {caller->proof, sizeof(caller->proof)})) return false;
+    if (mesh->HasPeer(greeting.from)) return false;
+    mesh->Adopt(greeting.from, caller->fd.Release());
+    return false;
+  }
+  if (std::memcmp(greeting.magic, kMagic, sizeof(kMagic)) != 0 ||
+      greeting.to != static_cast<uint32_t>(rank_) ||
+      greeting.from <= static_cast<uint32_t>(rank_) ||
+      greeting.from >= static_cast<uint32_t>(size_)) {
+    return false;
+  }
+  Answer answer;
+  FillNonce(answer.nonce);
+  const absl::string_view nonce(answer.nonce, sizeof(answer.nonce));
+  const std::string proof = Proof('a', greeting.bytes(), nonce);
+  std::copy(proof.begin(), proof.end(), answer.proof);
+  caller->expected = Proof('d', greeting.bytes(), nonce);
+  // Fits any connection's buffer.
+  return send(caller->fd.get(), &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof(answer));
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,237 @@
+#include "tensord/server/collective/member.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::server {
+namespace {
+
+// Refused operations that wait for their turn to be told: a session's ops in flight have a limit of
+// their own.
+constexpr size_t kMaxQueued = 1 << 18;
+
+absl::Status NotConnected() {
+  return absl::FailedPreconditionError("the member isn't connected with its group: ConnectGroup");
+}
+
+}  // namespace
+
+CollectiveMember::CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
+                                   std::unique_ptr<Communicator> communicator)
+    : engine_(engine), slot_(slot), place_(place), communicator_(std::move(communicator)) {}
+
+void CollectiveMember::Connect(std::vector<std::string> addresses,
+                               std::function<void(absl::Status)> done) {
+  absl::Status state;
+  bool waits = false;
+  {
+    MutexLock lock(&mu_);
+    state = ended_;
+    waits = state.ok() && !connected_;
+    if (waits) {
+      if (!asked_to_connect_) addresses_ = std::move(addresses);
+      asked_to_connect_ = true;
+      connecting_.push_back(std::move(done));
+    }
+  }
+  if (waits) {
+    communicator_->Wake();
+  } else {
+    done(state);
+  }
+}
+
+absl::StatusOr<TensorRef> CollectiveMember::FindInput(const Session& session,
+                                                      const CollectiveRequest& request) const {
+  if (!request.op.HasInput(place_.rank)) {
+    if (request.input == 0) return TensorRef();
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", place_.rank, " brings no tensor to a ", request.op.ToString()));
+  }
+  TENSORD_ASSIGN_OR_RETURN(TensorRef input, session.Find(request.input));
+  if (input->slot() == nullptr) return input->status();
+  if (input->slot() == slot_ && input->spec() == request.op.spec) return input;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor ", request.input, " is ", input->spec().ToString(), " on ",
+      input->device().name().ToString(), "; the operation was said to be of ",
+      request.op.spec.ToString(), ", and the member is on ", slot_->device->name().ToString()));
+}
+
+absl::StatusOr<CollectiveMember::WorkRef> CollectiveMember::Promise(
+    const SessionRef& session, const CollectiveRequest& request) {
+  TENSORD_RETURN_IF_ERROR(request.refused);
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, PlanCollective(request.op, place_.size));
+  TENSORD_ASSIGN_OR_RETURN(TensorRef input, FindInput(*session, request));
+  if (input != nullptr && input->done() && !input->status().ok()) return input->status();
+  auto work = std::make_shared<Work>();
+  work->op = request.op;
+  work->input = std::move(input);
+  work->output = std::make_shared<Tensor>(request.output, spec, slot_);
+  TENSORD_RETURN_IF_ERROR(session->BeginOp());
+  if (absl::Status taken = session->Insert(work->output); !taken.ok()) {
+    session->EndOp();
+    return taken;
+  }
+  work->session = session;
+  return work;
+}
+
+absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
+                                                const CollectiveRequest& request) {
+  absl::StatusOr<TensorRef> result = TensorRef();
+  WorkRef work;
+  {
+    // The lock is held all along: what is promised is queued in the same order.
+    MutexLock lock(&mu_);
+    TENSORD_RETURN_IF_ERROR(ended_);
+    if (!asked_to_connect_) return NotConnected();
+    if (queue_.size() >= kMaxQueued) {
+      return absl::ResourceExhaustedError("too many operations of the group wait; wait for some");
+    }
+    absl::StatusOr<WorkRef> promised = Promise(session, request);
+    if (promised.ok()) {
+      work = *promised;
+      result = work->output;
+    } else {
+      result = WithPrefix(promised.status(), "collective: ");
+      work = std::make_shared<Work>();
+      work->op = request.op;
+      work->status = promised.status();
+    }
+    work->sequence = ++sequence_;
+    work->ready = work->input == nullptr;
+    queue_.push_back(work);
+  }
+  if (work->input == nullptr) {
+    communicator_->Wake();
+  } else {
+    AwaitInput(work);
+  }
+  return result;
+}
+
+void CollectiveMember::AwaitInput(const WorkRef& work) {
+  engine_->WhenReadable(work->input, [self = shared_from_this(), work](const absl::Status& status) {
+    {
+      MutexLock lock(&self->mu_);
+      work->status = status;
+      work->ready = true;
+    }
+    self->communicator_->Wake();
+  });
+}
+
+void CollectiveMember::Leave(absl::Status why) {
+  {
+    MutexLock lock(&mu_);
+    if (ended_.ok()) ended_ = why;
+  }
+  communicator_->Cancel(std::move(why));
+}
+
+CollectiveMember::WorkRef CollectiveMember::TakeReady() {
+  MutexLock lock(&mu_);
+  if (!connected_ || queue_.empty() || !queue_.front()->ready) return nullptr;
+  WorkRef work = std::move(queue_.front());
+  queue_.pop_front();
+  return work;
+}
+
+void CollectiveMember::Serve() {
+  absl::Status status;
+  while (status.ok()) {
+    status = ConnectNow();
+    if (!status.ok()) break;
+    const WorkRef work = TakeReady();
+    status = work == nullptr ? communicator_->Watch() : RunNow(*work);
+    if (work != nullptr && !status.ok()) Finish(*work, status);
+  }
+  End(status);
+}
+
+absl::Status CollectiveMember::ConnectNow() {
+  std::vector<std::string> addresses;
+  {
+    MutexLock lock(&mu_);
+    if (connected_ || !asked_to_connect_) return absl::OkStatus();
+    addresses.swap(addresses_);
+  }
+  const absl::Status status = communicator_->Connect(addresses);
+  std::vector<std::function<void(absl::Status)>> done;
+  const bool again = absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
+  if (status.ok() || again) {
+    MutexLock lock(&mu_);
+    connected_ = status.ok();
+    asked_to_connect_ = connected_;
+    done.swap(connecting_);
+  }
+  for (const auto& callback : done) callback(status);
+  return again ? absl::OkStatus() : status;
+}
+
+absl::Status CollectiveMember::Exchange(Work& work, BufferRef* output, absl::Status* verdict) {
+  absl::Status mine = work.status;
+  const bool has_result =
+      work.op.kind != CollectiveKind::kBroadcast || !work.op.HasInput(place_.rank);
+  if (mine.ok() && has_result) {
+    absl::StatusOr<BufferRef> buffer = AllocateFor(work.session->account(*slot_), *slot_->device,
+                                                   work.output->spec().size_bytes());
+    mine = buffer.status();
+    if (buffer.ok()) *output = *std::move(buffer);
+  }
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<std::string> intents,
+                           communicator_->Exchange(EncodeIntent(work.sequence, work.op, mine)));
+  *verdict = mine.ok() ? JudgeIntents(intents) : mine;
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveMember::RunNow(Work& work) {
+  BufferRef output;
+  absl::Status verdict;
+  TENSORD_RETURN_IF_ERROR(Exchange(work, &output, &verdict));
+  if (!verdict.ok()) {
+    Finish(work, verdict);
+    return absl::OkStatus();
+  }
+  if (work.op.kind != CollectiveKind::kBarrier) {
+    const Buffer* input = work.input == nullptr ? nullptr : work.input->buffer().get();
+    TENSORD_RETURN_IF_ERROR(communicator_->Run(work.op, input, output.get()));
+  }
+  // Its root's result is what it has brought.
+  if (output == nullptr) output = work.input->buffer();
+  const absl::Status* loss = output->device().loss();
+  if (loss != nullptr) {
+    Finish(work, *loss);
+  } else {
+    Finish(work, std::move(output));
+  }
+  return absl::OkStatus();
+}
+
+void CollectiveMember::Finish(Work& work, absl::StatusOr<BufferRef> result) {
+  if (work.session == nullptr) return;
+  work.input.reset();
+  work.output->Finish(std::move(result));
+  work.session->EndOp();
+}
+
+void CollectiveMember::End(const absl::Status& why) {
+  std::deque<WorkRef> queue;
+  std::vector<std::function<void(absl::Status)>> connecting;
+  absl::Status ended;
+  {
+    MutexLock lock(&mu_);
+    if (ended_.ok()) ended_ = why;
+    ended = ended_;
+    queue.swap(queue_);
+    connecting.swap(connecting_);
+  }
+  communicator_->Leave(ended);
+  for (const auto& callback : connecting) callback(ended);
+  for (const WorkRef& work : queue) Finish(*work, ended);
+}
+
+}  // namespace tensord::server

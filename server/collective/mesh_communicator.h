@@ -1,0 +1,51 @@
+// What communicators have in common: the members' own connections, over which they find each other,
+// agree on what they do, and hear of each other's end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tensord/common/status_macros.h"
+#include "tensord/server/collective/communicator.h"
+#include "tensord/server/collective/handshake.h"
+#include "tensord/server/collective/peer_mesh.h"
+
+namespace tensord::server {
+
+class MeshCommunicator : public Communicator {
+ public:
+  const std::string& address() const override { return address_; }
+  void Wake() override { mesh_.Wake(); }
+  void Cancel(absl::Status status) override { mesh_.Cancel(std::move(status)); }
+  absl::Status Connect(absl::Span<const std::string> addresses) override {
+    std::vector<std::string> notes;
+    TENSORD_RETURN_IF_ERROR(listener_->Connect(addresses, &mesh_, &notes));
+    listener_.reset();
+    return Begin(notes);
+  }
+  absl::Status Watch() override { return mesh_.Watch(); }
+  absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word) override {
+    return mesh_.Exchange(word);
+  }
+  void Leave(const absl::Status& why) override { mesh_.Leave(why); }
+
+ protected:
+  MeshCommunicator(const GroupPlace& place, std::unique_ptr<GroupListener> listener)
+      : mesh_(place.rank, place.size, place.timeout),
+        listener_(std::move(listener)),
+        address_(listener_->address()) {}
+
+  // All are connected. `notes`: what each has told the others with its address.
+  virtual absl::Status Begin(const std::vector<std::string>& notes) = 0;
+
+  PeerMesh& mesh() { return mesh_; }
+
+ private:
+  PeerMesh mesh_;
+  std::unique_ptr<GroupListener> listener_;  // until all are connected
+  const std::string address_;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,78 @@
+// Which operations there are, and how members find out whether they agree.
+#include "tensord/server/collective/collective_op.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tensord::server {
+namespace {
+
+CollectiveOp Of(CollectiveKind kind, TensorSpec spec,
+                CollectiveReduction reduction = CollectiveReduction::kSum) {
+  return {kind, reduction, 0, std::move(spec)};
+}
+
+TEST(PlanCollectiveTest, Results) {
+  const TensorSpec spec{DType::kFloat32, Shape({6, 5})};
+  EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kAllReduce, spec), 3), spec);
+  EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kBroadcast, spec), 3), spec);
+  EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kAllGather, spec), 3),
+            (TensorSpec{DType::kFloat32, Shape({18, 5})}));
+  EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kReduceScatter, spec), 3),
+            (TensorSpec{DType::kFloat32, Shape({2, 5})}));
+  EXPECT_EQ(*PlanCollective(Of(CollectiveKind::kBarrier, {}), 3),
+            (TensorSpec{DType::kUInt8, Shape({0})}));
+}
+
+TEST(PlanCollectiveTest, WhatCantBe) {
+  const auto refused = [](const CollectiveOp& op, int size) {
+    return absl::IsInvalidArgument(PlanCollective(op, size).status());
+  };
+  const TensorSpec scalar{DType::kFloat32, Shape()};
+  EXPECT_TRUE(refused(Of(CollectiveKind::kAllGather, scalar), 2));
+  EXPECT_TRUE(refused(Of(CollectiveKind::kReduceScatter, scalar), 2));
+  EXPECT_FALSE(refused(Of(CollectiveKind::kAllReduce, scalar), 2));
+  EXPECT_TRUE(refused(Of(CollectiveKind::kReduceScatter, {DType::kFloat32, Shape({7})}), 2));
+  EXPECT_TRUE(refused(Of(CollectiveKind::kAllReduce, {DType::kBool, Shape({2})}), 2));
+  EXPECT_TRUE(refused(
+      Of(CollectiveKind::kAllReduce, {DType::kInt64, Shape({2})}, CollectiveReduction::kMean), 2));
+  EXPECT_TRUE(
+      refused(Of(CollectiveKind::kAllGather, {DType::kFloat32, Shape({int64_t{1} << 48})}), 1024));
+  CollectiveOp rootless = Of(CollectiveKind::kBroadcast, scalar);
+  rootless.root = 2;
+  EXPECT_TRUE(refused(rootless, 2));
+}
+
+TEST(JudgeIntentsTest, SameIsFineAndDifferenceNamesBothSides) {
+  const CollectiveOp sum = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4, 8})});
+  CollectiveOp max = sum;
+  max.reduction = CollectiveReduction::kMax;
+  const std::string a = EncodeIntent(7, sum, absl::OkStatus());
+  EXPECT_TRUE(JudgeIntents({a, a, a}).ok());
+  const absl::Status other = JudgeIntents({a, a, EncodeIntent(7, max, absl::OkStatus())});
+  EXPECT_TRUE(absl::IsInvalidArgument(other));
+  EXPECT_THAT(std::string(other.message()),
+              testing::AllOf(testing::HasSubstr("rank 0 runs all_reduce(sum) of float32[4, 8]"),
+                             testing::HasSubstr("rank 2 all_reduce(max) of float32[4, 8]")));
+  const absl::Status later = JudgeIntents({a, EncodeIntent(8, sum, absl::OkStatus())});
+  EXPECT_THAT(std::string(later.message()), testing::HasSubstr("number 8"));
+}
+
+TEST(JudgeIntentsTest, WhoCantTakePartIsTheErrorOfAll) {
+  const CollectiveOp op = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
+  const std::string fine = EncodeIntent(1, op, absl::OkStatus());
+  const std::string full =
+      EncodeIntent(1, op, absl::ResourceExhaustedError(std::string(5000, 'm')));
+  EXPECT_LE(full.size(), 4096u);
+  const absl::Status status = JudgeIntents({fine, full, fine});
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 1"));
+}
+
+TEST(JudgeIntentsTest, NonsenseIsAnError) {
+  EXPECT_FALSE(JudgeIntents({"", ""}).ok());
+  EXPECT_FALSE(JudgeIntents({std::string(1, '\xff'), std::string(1, '\xff')}).ok());
+}
+
+}  // namespace
+}  // namespace tensord::server

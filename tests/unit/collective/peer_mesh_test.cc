@@ -1,0 +1,198 @@
+// What goes over a group's connections, and what is made of peers that send nonsense.
+#include "tensord/server/collective/peer_mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+namespace tensord::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A frame as it goes over the wire.
+struct RawFrame {
+  uint32_t kind;
+  uint32_t code;
+  uint64_t slot;
+  uint64_t bytes;
+};
+constexpr uint32_t kWord = 0x7a01, kData = 0x7a02, kGoodbye = 0x7a03;
+
+// Two members, each connected with the other.
+class PeerMeshTest : public testing::Test {
+ protected:
+  void Connect(milliseconds timeout = milliseconds(20000)) {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    left_ = std::make_unique<PeerMesh>(0, 2, timeout);
+    left_->Adopt(1, fds[0]);
+    right_ = std::make_unique<PeerMesh>(1, 2, timeout);
+    right_->Adopt(0, fds[1]);
+  }
+
+  // One member, whose peer is the test.
+  void ConnectRaw(milliseconds timeout = milliseconds(20000)) {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    left_ = std::make_unique<PeerMesh>(0, 2, timeout);
+    left_->Adopt(1, fds[0]);
+    raw_ = fds[1];
+  }
+  void SendRaw(const RawFrame& frame, const std::string& content = "") {
+    ASSERT_EQ(send(raw_, &frame, sizeof(frame), 0), static_cast<ssize_t>(sizeof(frame)));
+    ASSERT_EQ(send(raw_, content.data(), content.size(), 0), static_cast<ssize_t>(content.size()));
+  }
+  void TearDown() override {
+    if (raw_ >= 0) close(raw_);
+  }
+
+  std::unique_ptr<PeerMesh> left_, right_;
+  int raw_ = -1;
+};
+
+TEST_F(PeerMeshTest, WordsAreExchanged) {
+  Connect();
+  auto other = std::async(std::launch::async, [this] { return right_->Exchange("right"); });
+  const auto words = left_->Exchange("left");
+  ASSERT_TRUE(words.ok()) << words.status();
+  EXPECT_THAT(*words, testing::ElementsAre("left", "right"));
+  EXPECT_THAT(*other.get(), testing::ElementsAre("left", "right"));
+}
+
+TEST_F(PeerMeshTest, ElementsGoBothWaysAtOnce) {
+  Connect();
+  // More than any connection's buffers take.
+  constexpr size_t kBytes = 32 << 20;
+  const auto swap = [](PeerMesh* mesh, int peer, char own, std::vector<char>* received) {
+    const std::vector<char> sent(kBytes, own);
+    int receives = 0, sends = 0;
+    mesh->Receive(peer, 5, received->data(), kBytes, &receives);
+    mesh->Send(peer, 5, sent.data(), kBytes, &sends);
+    const absl::Status status = mesh->Await(&receives);
+    return status.ok() ? mesh->Await(&sends) : status;
+  };
+  std::vector<char> at_left(kBytes), at_right(kBytes);
+  auto other =
+      std::async(std::launch::async, [&] { return swap(right_.get(), 0, 'r', &at_right); });
+  EXPECT_TRUE(swap(left_.get(), 1, 'l', &at_left).ok());
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_EQ(at_left, std::vector<char>(kBytes, 'r'));
+  EXPECT_EQ(at_right, std::vector<char>(kBytes, 'l'));
+}
+
+TEST_F(PeerMeshTest, WatchEndsWhenItIsWoken) {
+  Connect();
+  auto watching = std::async(std::launch::async, [this] { return left_->Watch(); });
+  left_->Wake();
+  EXPECT_TRUE(watching.get().ok());
+}
+
+TEST_F(PeerMeshTest, CancellingEndsWhateverWaits) {
+  Connect();
+  auto waiting = std::async(std::launch::async, [this] { return left_->Exchange("left"); });
+  left_->Cancel(absl::CancelledError("enough"));
+  EXPECT_TRUE(absl::IsCancelled(waiting.get().status()));
+  EXPECT_TRUE(absl::IsCancelled(left_->Watch()));
+}
+
+TEST_F(PeerMeshTest, WhoIsLateIsNamedToAll) {
+  Connect(milliseconds(50));
+  const absl::Status late = left_->Exchange("left").status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late));
+  EXPECT_THAT(std::string(late.message()), testing::HasSubstr("50 ms for rank 1"));
+  EXPECT_EQ(right_->Watch(), late) << "the other hears of it while it waits for nobody";
+  EXPECT_EQ(right_->Exchange("right").status(), late);
+}
+
+TEST_F(PeerMeshTest, APeerThatLeavesIsGone) {
+  Connect();
+  right_->Leave(absl::OkStatus());
+  const absl::Status status = left_->Watch();
+  EXPECT_TRUE(absl::IsAborted(status));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 1 of the group has left"));
+}
+
+TEST_F(PeerMeshTest, APeerThatDiesIsGone) {
+  Connect();
+  right_.reset();
+  const absl::Status status = left_->Exchange("left").status();
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+}
+
+TEST_F(PeerMeshTest, APeerThatHasDoneItsPartMayLeave) {
+  Connect();
+  char element = 'x', received = 0;
+  int sent = 0, come = 0;
+  auto words = std::async(std::launch::async, [this] { return right_->Exchange("w"); });
+  ASSERT_TRUE(left_->Exchange("w").ok());
+  ASSERT_TRUE(words.get().ok());
+  right_->Send(0, 1, &element, 1, &sent);
+  ASSERT_TRUE(right_->Await(&sent).ok());
+  right_->Leave(absl::OkStatus());
+  left_->Receive(1, 1, &received, 1, &come);
+  EXPECT_TRUE(left_->Await(&come).ok());
+  EXPECT_EQ(received, 'x');
+  EXPECT_TRUE(absl::IsAborted(left_->Watch()));
+}
+
+TEST_F(PeerMeshTest, NonsenseEndsTheGroupAndNothingElse) {
+  const std::string zeros(64, '\0');
+  const std::vector<std::pair<RawFrame, std::string>> nonsense = {
+      {{0, 0, 0, 0}, ""},
+      {{0xffffffff, 0xffffffff, ~uint64_t{0}, ~uint64_t{0}}, zeros},
+      {{kWord, 0, 0, uint64_t{1} << 40}, zeros},
+      {{kWord, 0, 0, ~uint64_t{0}}, zeros},
+      {{kData, 0, 0, 64}, zeros},
+      {{kGoodbye, 3, 0, 4}, "what"},
+      {{kGoodbye, 0, 0, ~uint64_t{0}}, ""}};
+  for (const auto& [frame, content] : nonsense) {
+    ConnectRaw();
+    SendRaw(frame, content);
+    const absl::Status status = left_->Watch();
+    EXPECT_TRUE(absl::IsAborted(status)) << frame.kind << " " << status;
+    close(raw_);
+  }
+  raw_ = -1;
+}
+
+TEST_F(PeerMeshTest, TwoWordsAtOnceAreNonsense) {
+  ConnectRaw();
+  SendRaw({kWord, 0, 0, 1}, "a");
+  SendRaw({kWord, 0, 0, 1}, "b");
+  EXPECT_TRUE(absl::IsAborted(left_->Watch()));
+}
+
+TEST_F(PeerMeshTest, NotAByteMoreThanWasAskedForIsTaken) {
+  for (const RawFrame& frame : {RawFrame{kData, 0, 7, 9}, RawFrame{kData, 0, 7, 7},
+                                RawFrame{kData, 0, 6, 8}, RawFrame{kData, 0, 7, ~uint64_t{0}}}) {
+    ConnectRaw();
+    SendRaw({kWord, 0, 0, 0});
+    ASSERT_TRUE(left_->Exchange("").ok());
+    SendRaw(frame, std::string(16, '!'));
+    char memory[8] = {};
+    int come = 0;
+    left_->Receive(1, 7, memory, sizeof(memory), &come);
+    EXPECT_TRUE(absl::IsAborted(left_->Await(&come)));
+    EXPECT_EQ(std::string(memory, 8), std::string(8, '\0'));
+    close(raw_);
+  }
+  raw_ = -1;
+}
+
+TEST_F(PeerMeshTest, HalfAFrameAndThenNothing) {
+  ConnectRaw(milliseconds(50));
+  const char half[10] = {1, 0x7a};
+  ASSERT_EQ(send(raw_, half, sizeof(half), 0), 10);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(left_->Exchange("left").status()));
+}
+
+}  // namespace
+}  // namespace tensord::server
