@@ -48,10 +48,13 @@ CopyPath PathFromProto(v1::CopyPath path) {
 // background's thread, one call at a time.
 class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
  public:
-  PeerCopy(Tensor source, std::shared_ptr<Session> destination, std::shared_ptr<CopyRecord> record)
+  // `copy` is kept until it is there: what is computed from it needs it, whoever lets go of it
+  // meanwhile.
+  PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
       : source_(std::move(source)),
-        destination_(std::move(destination)),
-        record_(std::move(record)) {
+        copy_(std::move(copy)),
+        destination_(copy_->session),
+        record_(copy_->copy) {
     question_.set_session(source_session().id());
     question_.set_handle(source_.handle());
     question_.set_after_command(source_session().commands_given());
@@ -198,6 +201,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   const Tensor source_;
+  const std::shared_ptr<const TensorState> copy_;
   const std::shared_ptr<Session> destination_;
   const std::shared_ptr<CopyRecord> record_;
   v1::CreateTicketRequest question_;
@@ -226,7 +230,7 @@ Tensor CopyToPeer(const Tensor& source, const Device& device) {
   auto state = std::make_shared<TensorState>(destination, destination->NextHandle(), source.spec(),
                                              device.id());
   state->copy = std::make_shared<CopyRecord>(/*within_server=*/false);
-  auto copy = std::make_shared<PeerCopy>(source, destination, state->copy);
+  auto copy = std::make_shared<PeerCopy>(source, state);
   absl::StatusOr<v1::WriteSpec> write =
       destination->Promise(state->handle, source.spec(), device.id());
   if (!write.ok()) return Tensor::Failed(write.status());

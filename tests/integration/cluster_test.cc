@@ -102,13 +102,13 @@ TEST_F(ClusterTest, TheProgramsOwnLinkCarriesNoneOfIt) {
     }
     return bytes;
   };
-  const Tensor there = Normal(On(0), {64 * kMiB}, /*seed=*/1);
+  const Tensor there = Normal(On(0), {16 * kMiB}, /*seed=*/1);
   ASSERT_TRUE(there.Wait().ok());
   const int64_t before = moved();
   const Tensor here = there.To(On(1));
   ASSERT_TRUE(here.copy_report().ok());
   EXPECT_LE(moved() - before, 64 * 1024);
-  EXPECT_EQ(*Sum(Eq(here, Normal(On(1), {64 * kMiB}, /*seed=*/1))).Item<int64_t>(), 64 * kMiB);
+  EXPECT_EQ(*Sum(Eq(here, Normal(On(1), {16 * kMiB}, /*seed=*/1))).Item<int64_t>(), 16 * kMiB);
 }
 
 TEST_F(ClusterTest, ToWhereItIsCostsNothing) {
