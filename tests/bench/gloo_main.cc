@@ -1,5 +1,5 @@
 // Gloo called directly: all_reduce between processes over loopback, for comparison.
-//   usage: gloo_peer MEMBERS MIB ROUNDS
+//   usage: bench_gloo MEMBERS MIB ROUNDS
 // Prints the seconds of the fastest round, and bytes of the tensor by those seconds in GB/s.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -57,13 +57,13 @@ void RunMember(const std::string& folder, int rank, int members, size_t elements
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(stderr, "usage: gloo_peer MEMBERS MIB ROUNDS\n");
+    std::fprintf(stderr, "usage: bench_gloo MEMBERS MIB ROUNDS\n");
     return 2;
   }
   const int members = std::atoi(argv[1]);
   const size_t elements = static_cast<size_t>(std::atoi(argv[2])) << 18;
   const int rounds = std::atoi(argv[3]);
-  char folder[] = "/tmp/gloo_peer_XXXXXX";
+  char folder[] = "/tmp/bench_gloo_XXXXXX";
   if (mkdtemp(folder) == nullptr) return 1;
   for (int rank = 0; rank < members; ++rank) {
     if (fork() != 0) continue;
