@@ -1,0 +1,144 @@
+// Tickets: for one tensor, one destination, one principal, one fetch, and not for long.
+#include "tensord/server/session/tickets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/session/test_principal.h"
+
+namespace tensord::server {
+namespace {
+
+using Code = absl::StatusCode;
+using std::chrono::seconds;
+
+std::chrono::steady_clock::time_point now;
+std::chrono::steady_clock::time_point Now() { return now; }
+
+const std::string kFetch(Tickets::kFetchIdBytes, 'a');
+const std::string kOther(Tickets::kFetchIdBytes, 'b');
+
+class TicketsTest : public testing::Test {
+ protected:
+  TicketsTest() : table_({.max_tickets_per_principal = 3}, {}, &Now) {
+    session_ = *table_.Open(TestPrincipal("alice"), 0, "");
+    tensor_ = std::make_shared<Tensor>(1, TensorSpec{}, nullptr);
+  }
+
+  std::string Give() { return *tickets().Give(session_, tensor_, "there"); }
+  Tickets& tickets() { return table_.tickets(); }
+
+  // Whether the ticket lets this fetch begin, which then lasts as long as what is returned.
+  std::unique_ptr<Tickets::Use> Begin(const std::string& ticket, const std::string& fetch = kFetch,
+                                      const std::string& epoch = "there",
+                                      const std::string& kind = "token",
+                                      const std::string& name = "alice") {
+    auto use = tickets().Begin(ticket, {.destination_epoch = epoch,
+                                        .principal_kind = kind,
+                                        .principal_name = name,
+                                        .fetch_id = fetch});
+    if (use.ok()) return *std::move(use);
+    EXPECT_EQ(use.status().code(), Code::kPermissionDenied) << use.status();
+    return nullptr;
+  }
+
+  SessionTable table_;
+  SessionRef session_;
+  TensorRef tensor_;
+};
+
+TEST_F(TicketsTest, LetsFetchWhatItIsFor) {
+  const auto use = Begin(Give());
+  ASSERT_NE(use, nullptr);
+  EXPECT_EQ(use->tensor(), tensor_);
+}
+
+TEST_F(TicketsTest, IsForNobodyElse) {
+  const std::string ticket = Give();
+  EXPECT_EQ(Begin(ticket, kFetch, "elsewhere"), nullptr);
+  EXPECT_EQ(Begin(ticket, kFetch, "there", "token", "bob"), nullptr);
+  EXPECT_EQ(Begin(ticket, kFetch, "there", "certificate"), nullptr);
+  EXPECT_EQ(Begin(ticket, kFetch, "there", "tokena", "lice"), nullptr) << "parts that run together";
+  EXPECT_EQ(Begin(ticket, "short"), nullptr);
+  EXPECT_EQ(Begin("", kFetch), nullptr);
+  SessionTable another({}, {}, &Now);
+  EXPECT_FALSE(another.tickets().Begin(ticket, {"there", "token", "alice", kFetch}).ok());
+  EXPECT_NE(Begin(ticket), nullptr) << "nothing of that used it up";
+}
+
+TEST_F(TicketsTest, TheFirstFetchUsesIt) {
+  const std::string ticket = Give();
+  {
+    const auto use = Begin(ticket);
+    EXPECT_EQ(Begin(ticket, kOther), nullptr);
+    EXPECT_NE(Begin(ticket), nullptr) << "over another connection";
+  }
+  EXPECT_EQ(Begin(ticket, kOther), nullptr);
+  EXPECT_NE(Begin(ticket), nullptr) << "taken up again";
+}
+
+TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
+  const std::string unused = Give();
+  const std::string used = Give();
+  auto use = Begin(used);
+  now += Tickets::kLifetime;
+  EXPECT_NE(Begin(unused), nullptr) << "the last moment";
+  now += Tickets::kLifetime + seconds(1);
+  EXPECT_EQ(Begin(unused), nullptr);
+  table_.EndExpired();
+  EXPECT_EQ(tickets().size(), 1) << "that whose fetch waits";
+  use.reset();
+  EXPECT_NE(Begin(used), nullptr);
+  now += Tickets::kLifetime + seconds(1);
+  table_.EndExpired();
+  EXPECT_EQ(tickets().size(), 0);
+}
+
+TEST_F(TicketsTest, HoldsTheTensorUntilItIsFetched) {
+  const std::string ticket = Give();
+  const std::weak_ptr<Tensor> tensor = tensor_;
+  tensor_.reset();
+  EXPECT_FALSE(tensor.expired());
+  auto use = Begin(ticket);
+  use->Finished();
+  use.reset();
+  EXPECT_TRUE(tensor.expired());
+  EXPECT_EQ(Begin(ticket), nullptr);
+}
+
+TEST_F(TicketsTest, OfWhatOthersKeepTheEndCanBeHadAgain) {
+  const std::string ticket = Give();
+  Begin(ticket)->Finished();
+  EXPECT_NE(Begin(ticket), nullptr);
+  EXPECT_EQ(Begin(ticket, kOther), nullptr);
+}
+
+TEST_F(TicketsTest, EndsWithItsSession) {
+  const std::string ticket = Give();
+  const auto use = Begin(ticket);
+  ASSERT_TRUE(table_.Close(session_->principal(), session_->id()).ok());
+  EXPECT_EQ(tickets().size(), 0);
+  EXPECT_EQ(Begin(ticket), nullptr);
+  EXPECT_EQ(use->tensor(), tensor_) << "what is under way goes on";
+  EXPECT_EQ(tickets().Give(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(TicketsTest, EachPrincipalHasSoMany) {
+  std::vector<std::string> given;
+  for (int i = 0; i < 3; ++i) given.push_back(Give());
+  const auto refused = tickets().Give(session_, tensor_, "there");
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::HasSubstr("--max-tickets-per-principal=3"));
+  const SessionRef others = *table_.Open(TestPrincipal("bob"), 0, "");
+  EXPECT_TRUE(tickets().Give(others, tensor_, "there").ok());
+  Begin(given[0])->Finished();
+  EXPECT_TRUE(tickets().Give(session_, tensor_, "there").ok());
+  now += Tickets::kLifetime + seconds(1);
+  table_.EndExpired();
+  EXPECT_TRUE(tickets().Give(session_, tensor_, "there").ok());
+}
+
+}  // namespace
+}  // namespace tensord::server
