@@ -72,14 +72,29 @@ class MemberTable final : public SessionMembers {
     return member;
   }
 
+  // A member that has been taken out, and leaves when it is done: it still ends with the session.
+  void Remember(const std::shared_ptr<CollectiveMember>& leaving) {
+    MutexLock lock(&mu_);
+    if (ended_) return leaving->Leave(Ended());
+    leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
+                                  [](const auto& member) { return member.expired(); }),
+                   leaving_.end());
+    leaving_.push_back(leaving);
+  }
+
   void End() override {
     absl::flat_hash_map<uint32_t, std::shared_ptr<CollectiveMember>> members;
+    std::vector<std::weak_ptr<CollectiveMember>> leaving;
     {
       MutexLock lock(&mu_);
       ended_ = true;
       members.swap(members_);
+      leaving.swap(leaving_);
     }
     for (const auto& [number, member] : members) member->Leave(Ended());
+    for (const auto& weak : leaving) {
+      if (const auto member = weak.lock()) member->Leave(Ended());
+    }
   }
 
  private:
@@ -94,6 +109,7 @@ class MemberTable final : public SessionMembers {
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint32_t, std::shared_ptr<CollectiveMember>> members_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<CollectiveMember>> leaving_ ABSL_GUARDED_BY(mu_);
 };
 
 absl::StatusOr<std::shared_ptr<MemberTable>> TableOf(const SessionRef& session) {
@@ -227,6 +243,14 @@ absl::Status Collectives::Leave(const SessionRef& session, uint32_t member) {
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<CollectiveMember> left, table->TakeOut(member));
   left->Leave(absl::CancelledError("the member has left its group"));
+  return absl::OkStatus();
+}
+
+absl::Status Collectives::LeaveWhenDone(const SessionRef& session, uint32_t member) {
+  TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
+  TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<CollectiveMember> left, table->TakeOut(member));
+  left->LeaveWhenDone();
+  table->Remember(left);
   return absl::OkStatus();
 }
 

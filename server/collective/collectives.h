@@ -52,6 +52,8 @@ class Collectives {
                                 const CollectiveRequest& request) const;
   // Takes a member out. NOT_FOUND where there is none.
   absl::Status Leave(const SessionRef& session, uint32_t member);
+  // The same once it has done all that it was asked.
+  absl::Status LeaveWhenDone(const SessionRef& session, uint32_t member);
 
  private:
   struct Running {

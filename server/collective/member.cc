@@ -17,6 +17,8 @@ absl::Status NotConnected() {
   return absl::FailedPreconditionError("the member isn't connected with its group: ConnectGroup");
 }
 
+absl::Status HasLeft() { return absl::CancelledError("the member has left its group"); }
+
 }  // namespace
 
 CollectiveMember::CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
@@ -87,6 +89,7 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
     // The lock is held all along: what is promised is queued in the same order.
     MutexLock lock(&mu_);
     TENSORD_RETURN_IF_ERROR(ended_);
+    if (leaving_) return HasLeft();
     if (!asked_to_connect_) return NotConnected();
     if (queue_.size() >= kMaxQueued) {
       return absl::ResourceExhaustedError("too many operations of the group wait; wait for some");
@@ -124,6 +127,19 @@ void CollectiveMember::AwaitInput(const WorkRef& work) {
   });
 }
 
+void CollectiveMember::LeaveWhenDone() {
+  {
+    MutexLock lock(&mu_);
+    leaving_ = true;
+  }
+  communicator_->Wake();
+}
+
+absl::Status CollectiveMember::CheckLeaving() {
+  MutexLock lock(&mu_);
+  return leaving_ && queue_.empty() ? HasLeft() : absl::OkStatus();
+}
+
 void CollectiveMember::Leave(absl::Status why) {
   {
     MutexLock lock(&mu_);
@@ -144,6 +160,7 @@ void CollectiveMember::Serve() {
   absl::Status status;
   while (status.ok()) {
     status = ConnectNow();
+    if (status.ok()) status = CheckLeaving();
     if (!status.ok()) break;
     const WorkRef work = TakeReady();
     status = work == nullptr ? communicator_->Watch() : RunNow(*work);

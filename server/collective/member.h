@@ -51,6 +51,8 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // has failed with, once it has.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const CollectiveRequest& request);
 
+  // Ends once all that has been asked of it is done; more can't be asked.
+  void LeaveWhenDone();
   // Ends: what has been promised fails with `why`, what is asked later, too.
   void Leave(absl::Status why);
 
@@ -70,6 +72,8 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   absl::StatusOr<TensorRef> FindInput(const Session& session,
                                       const CollectiveRequest& request) const;
   void AwaitInput(const WorkRef& work);
+  // CANCELLED where it is to leave, and has nothing to do any more.
+  absl::Status CheckLeaving();
   // The first, once its input is there; null where there is none.
   WorkRef TakeReady();
   absl::Status ConnectNow();
@@ -87,6 +91,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   Mutex mu_;
   bool asked_to_connect_ ABSL_GUARDED_BY(mu_) = false;
   bool connected_ ABSL_GUARDED_BY(mu_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mu_);
   std::vector<std::function<void(absl::Status)>> connecting_ ABSL_GUARDED_BY(mu_);
   std::deque<WorkRef> queue_ ABSL_GUARDED_BY(mu_);

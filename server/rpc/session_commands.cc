@@ -260,6 +260,12 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
       tensor.ok() ? Watch(*tensor, number) : Refuse(collective.output(), number, tensor.status());
       return;
     }
+    case v1::Command::kLeaveGroup:
+      // Where there is no such member it has left already.
+      if (context_->collectives != nullptr) {
+        context_->collectives->LeaveWhenDone(session_, command.leave_group()).IgnoreError();
+      }
+      return;
     case v1::Command::kDrop:
       session_->Drop(command.drop().handles());
       for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);
