@@ -1,4 +1,6 @@
 // Fetch: a tensor's elements for another server that shows a ticket.
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "tensord/server/rpc/chunk_codec.h"
@@ -69,23 +71,57 @@ class FetchCall final : public SendCall {
 
   void AwaitTensor() {
     const absl::Status waiting = Wait([&](const CancellableWait& wait) {
-      bulk_->service->engine->WhenReadable(ticket_->tensor(),
-                                           [this, wait](const absl::Status& readable) {
-                                             if (!wait.End()) return;  // this call may be gone
-                                             readable_ = readable;
-                                             Wake();
-                                           });
+      const auto ready = [this, wait](const absl::Status& readable) {
+        if (!wait.End()) return;  // this call may be gone
+        readable_ = readable;
+        Wake();
+      };
+      const std::weak_ptr<Tensor> weak = ticket_->tensor();
+      ticket_->tensor()->WhenReceived(request_.offset(),
+                                      [engine = bulk_->service->engine, weak, ready] {
+                                        const TensorRef tensor = weak.lock();
+                                        if (tensor == nullptr || !tensor->done())
+                                          return ready(absl::OkStatus());
+                                        engine->WhenReadable(tensor, ready);
+                                      });
+    });
+    if (!waiting.ok()) Fail(waiting);
+  }
+
+  // Its last chunk goes out when it is done: until then it may fail.
+  int64_t Available() override {
+    const int64_t size = ticket_->tensor()->spec().size_bytes();
+    const int64_t received = ticket_->tensor()->received().bytes;
+    if (received < size) return std::max(received, next_offset());
+    return std::max((size - 1) / kChunkBytes * kChunkBytes, next_offset());
+  }
+
+  void AwaitMore() override {
+    const TensorRef& tensor = ticket_->tensor();
+    const absl::Status waiting = Wait([&](const CancellableWait& wait) {
+      const auto woken = [this, wait] {
+        if (wait.End()) Wake();
+      };
+      if (tensor->received().bytes < tensor->spec().size_bytes()) {
+        tensor->WhenReceived(next_offset(), woken);
+      } else {
+        tensor->WhenDone(woken);
+      }
     });
     if (!waiting.ok()) Fail(waiting);
   }
 
   void BeginWanted() {
     if (!readable_.ok()) return FailWithTensor(readable_);
-    const int64_t size = ticket_->tensor()->spec().size_bytes();
+    const TensorRef& tensor = ticket_->tensor();
+    const int64_t size = tensor->spec().size_bytes();
     if (request_.offset() < 0 || request_.offset() > size) {
       return Fail(absl::OutOfRangeError("the tensor doesn't reach as far as what is asked for"));
     }
-    BeginRange(ticket_->tensor(), request_.offset(), size);
+    // What is done meanwhile has nothing received any more.
+    BufferRef received = tensor->received().buffer;
+    if (received == nullptr && !tensor->done()) return AwaitTensor();
+    BeginRange(tensor, request_.offset(), size, std::move(received));
   }
 
   void FailWithTensor(const absl::Status& status) override {

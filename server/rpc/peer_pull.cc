@@ -116,7 +116,6 @@ void PeerPull::Dial() {
   grpc::CompletionQueue* const queue = peers_->queue()->get();
   grpc::GenericStub stub(peers_->Connect(request_.source_address()));
   auto attempt = std::make_unique<Attempt>();
-  attempt->context.set_wait_for_ready(true);
   peers_->Authorize(&attempt->context);
   attempt->call = stub.PrepareCall(&attempt->context, kMethod, queue);
   {
@@ -257,7 +256,9 @@ PeerPull::Verdict PeerPull::Judge() const {
   if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) {
     return {.status = error};
   }
-  const std::string whose = absl::StrCat(request_.source_address(), ": ", status.error_message());
+  const bool silent = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
+  const std::string whose = absl::StrCat(request_.source_address(), ": ",
+                                         silent ? "it doesn't answer" : status.error_message());
   if (MayPass(status.error_code())) {
     return {.status = absl::UnavailableError(whose), .leaves_promise = true, .may_pass = true};
   }
@@ -289,8 +290,9 @@ void PeerPull::AttemptEnded() {
   const auto now = Clock::now();
   if (answered) {
     out_of_reach_since_ = now;
-    pause_ = std::chrono::milliseconds(0);
     ++resumptions_;
+    if (bytes_ > bytes_before_) pause_ = std::chrono::milliseconds(0);
+    bytes_before_ = bytes_;
   }
   if (now - out_of_reach_since_ < peers_->timeout()) return DialLater();
   verdict.status = WithPrefix(verdict.status, absl::StrCat("no answer from another server for ",

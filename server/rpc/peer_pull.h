@@ -129,6 +129,7 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   Clock::time_point first_byte_;
   Clock::time_point last_byte_;
   int64_t bytes_ = 0;
+  int64_t bytes_before_ = 0;  // the last call
   int resumptions_ = 0;
 
   mutable Mutex mu_;  // after tensors' locks

@@ -8,12 +8,6 @@
 #include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
-namespace {
-
-// Fits a core's cache on its way from one buffer to the next.
-constexpr int64_t kChunkBytes = 512 << 10;
-
-}  // namespace
 
 SendCall::~SendCall() {
   if (!counted_) return;
@@ -29,8 +23,10 @@ bool SendCall::Enter() {
   return true;
 }
 
-void SendCall::BeginRange(TensorRef tensor, int64_t begin, int64_t end) {
+void SendCall::BeginRange(TensorRef tensor, int64_t begin, int64_t end, BufferRef received) {
   tensor_ = std::move(tensor);
+  available_ = received == nullptr ? end : 0;
+  buffer_ = received == nullptr ? tensor_->buffer() : std::move(received);
   offset_ = begin;
   end_ = end;
   GoOn();
@@ -38,7 +34,7 @@ void SendCall::BeginRange(TensorRef tensor, int64_t begin, int64_t end) {
 
 void SendCall::GoOn() {
   if (finished_) return;
-  if (!tensor_->status().ok()) return FailWithTensor(tensor_->status());
+  if (tensor_->done() && !tensor_->status().ok()) return FailWithTensor(tensor_->status());
   if (!busy_ && !chunk_.has_value()) Prepare();
   if (writing_ || busy_ || !chunk_.has_value()) return;
   v1::TensorSpec spec;
@@ -65,16 +61,19 @@ void SendCall::Written(bool ok) {
 }
 
 void SendCall::Prepare() {
-  const int64_t bytes = std::min(kChunkBytes, end_ - offset_);
-  if (bytes == 0) {
+  if (available_ < end_) available_ = tensor_->done() ? end_ : Available();
+  const int64_t bytes = std::min(kChunkBytes, available_ - offset_);
+  if (bytes == 0 && offset_ < end_) {
+    AwaitMore();
+  } else if (bytes == 0) {
     chunk_ = grpc::Slice();
   } else if (tensor_->device().host_accessible()) {
-    chunk_ = bulk_->lent.Lend(tensor_->buffer(), offset_, bytes);
+    chunk_ = bulk_->lent.Lend(buffer_, offset_, bytes);
   } else {
     RunByWorker([this, bytes] {
       grpc::Slice staging(bytes);
-      const absl::Status read = tensor_->device().Read(
-          *tensor_->buffer(), offset_, const_cast<uint8_t*>(staging.begin()), bytes);
+      const absl::Status read =
+          tensor_->device().Read(*buffer_, offset_, const_cast<uint8_t*>(staging.begin()), bytes);
       chunk_ = std::move(staging);
       return read;
     });

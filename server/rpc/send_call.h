@@ -19,11 +19,17 @@ class SendCall : public BulkCall {
   // Counts it among those that a drain waits for. False where the server is shutting down.
   bool Enter();
 
-  // The tensor can be read: sends its bytes from `begin` to `end`, and ends the call.
-  void BeginRange(TensorRef tensor, int64_t begin, int64_t end);
+  // The tensor can be read: sends its bytes from `begin` to `end`, and ends the call. Where it
+  // isn't done yet, `received` is what there is of it, in memory that the host reaches.
+  void BeginRange(TensorRef tensor, int64_t begin, int64_t end, BufferRef received = nullptr);
   bool begun() const { return tensor_ != nullptr; }
   // Whether all of it has been handed to gRPC.
   bool sent_all() const { return sent_all_; }
+
+  int64_t next_offset() const { return offset_; }
+
+  // Fits a core's cache on its way from one buffer to the next.
+  static constexpr int64_t kChunkBytes = 512 << 10;
 
   // Sends what is there and sees to the next. Once begun.
   void GoOn();
@@ -31,6 +37,10 @@ class SendCall : public BulkCall {
   void Written(bool ok);
 
   void Fail(const absl::Status& status) override;
+  // Of a tensor that isn't done: how much may be sent.
+  virtual int64_t Available() { return 0; }
+  // Has kWoken come when there is more than that, or the tensor is done.
+  virtual void AwaitMore() {}
   // Ends the call with the tensor's own error.
   virtual void FailWithTensor(const absl::Status& status) { Fail(status); }
 
@@ -44,9 +54,11 @@ class SendCall : public BulkCall {
   void Prepare();
 
   TensorRef tensor_;
+  BufferRef buffer_;
   std::optional<grpc::Slice> chunk_;  // what goes out next
   int64_t offset_ = 0;                // of that
   int64_t end_ = 0;
+  int64_t available_ = 0;  // of it
   bool counted_ = false;
   bool sent_all_ = false;
 };

@@ -62,6 +62,11 @@ absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
   return absl::OkStatus();
 }
 
+void TensorUpload::Advance(int64_t bytes) {
+  written_bytes_ += bytes;
+  if (upload_->promised) upload_->tensor->Received(upload_->buffer, written_bytes_);
+}
+
 absl::Status TensorUpload::Write(const void* data, int64_t bytes) {
   TENSORD_RETURN_IF_ERROR(
       upload_->tensor->device().Write(*upload_->buffer, written_bytes_, data, bytes));

@@ -51,7 +51,7 @@ class TensorUpload {
     return static_cast<uint8_t*>(upload_->buffer->data()) + written_bytes_;
   }
   // `bytes` have been put at destination().
-  void Advance(int64_t bytes) { written_bytes_ += bytes; }
+  void Advance(int64_t bytes);
   // Writes to any device; may wait for it.
   absl::Status Write(const void* data, int64_t bytes);
 

@@ -1,5 +1,6 @@
 #include "tensord/server/session/tensor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@ Tensor::~Tensor() {
 void Tensor::Finish(absl::StatusOr<BufferRef> result) {
   std::vector<Waiter> waiters;
   std::unique_ptr<UploadState> upload;
+  std::unique_ptr<std::vector<ByteWaiter>> byte_waiters;
   {
     MutexLock lock(&mu_);
     if (done_.load(std::memory_order_relaxed)) return;
@@ -28,8 +30,13 @@ void Tensor::Finish(absl::StatusOr<BufferRef> result) {
     done_.store(true, std::memory_order_release);
     waiters.swap(waiters_);
     upload = std::move(upload_);
+    byte_waiters = std::move(byte_waiters_);
   }
+  if (upload != nullptr) upload->received = {};  // whoever runs now may want the memory
   for (Waiter& waiter : waiters) waiter();
+  if (byte_waiters != nullptr) {
+    for (ByteWaiter& waiting : *byte_waiters) waiting.waiter();
+  }
   if (upload == nullptr) return;
   for (Waiter& waiter : upload->waiters) waiter();
 }
@@ -87,6 +94,40 @@ void Tensor::StopUpload(Waiter resting) {
     }
   }
   resting();
+}
+
+void Tensor::Received(const BufferRef& buffer, int64_t bytes) {
+  std::vector<Waiter> due;
+  {
+    MutexLock lock(&mu_);
+    if (done_.load(std::memory_order_relaxed) || upload_ == nullptr) return;
+    upload_->received = {buffer, bytes};
+    if (byte_waiters_ == nullptr) return;
+    const auto later =
+        std::partition(byte_waiters_->begin(), byte_waiters_->end(),
+                       [bytes](const ByteWaiter& waiting) { return waiting.bytes >= bytes; });
+    for (auto it = later; it != byte_waiters_->end(); ++it) due.push_back(std::move(it->waiter));
+    byte_waiters_->erase(later, byte_waiters_->end());
+  }
+  for (Waiter& waiter : due) waiter();
+}
+
+Tensor::ReceivedPart Tensor::received() {
+  MutexLock lock(&mu_);
+  return upload_ == nullptr ? ReceivedPart() : upload_->received;
+}
+
+void Tensor::WhenReceived(int64_t bytes, Waiter waiter) {
+  {
+    MutexLock lock(&mu_);
+    const bool there = upload_ != nullptr && upload_->received.bytes > bytes;
+    if (!there && !done_.load(std::memory_order_relaxed)) {
+      if (byte_waiters_ == nullptr) byte_waiters_ = std::make_unique<std::vector<ByteWaiter>>();
+      byte_waiters_->push_back({bytes, std::move(waiter)});
+      return;
+    }
+  }
+  waiter();
 }
 
 bool Tensor::FailPromise(const absl::Status& error) {

@@ -107,6 +107,17 @@ class Tensor {
   void GiveUpUpload();
   // Calls back when nobody is uploading: breaks off what is under way.
   void StopUpload(Waiter resting);
+  // For who has taken the partial upload of a tensor in memory that the host reaches: its first
+  // `bytes` are there, and may be sent on.
+  void Received(const BufferRef& buffer, int64_t bytes);
+  // What is there while it isn't done; no buffer where nothing is.
+  struct ReceivedPart {
+    BufferRef buffer;
+    int64_t bytes = 0;
+  };
+  ReceivedPart received();
+  // Runs `waiter` when more than `bytes` have been received, or the tensor is done: as WhenDone.
+  void WhenReceived(int64_t bytes, Waiter waiter);
   // Fails what was promised for an upload, under way or not; false where that is over, or it never
   // was.
   bool FailPromise(const absl::Status& error);
@@ -137,12 +148,18 @@ class Tensor {
     PartialUpload partial;
     std::function<void()> stop;  // set while an upload is under way
     std::vector<Waiter> waiters;
+    ReceivedPart received;
+  };
+  struct ByteWaiter {
+    int64_t bytes;
+    Waiter waiter;
   };
 
   Mutex mu_;
   bool given_up_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<UploadState> upload_ ABSL_GUARDED_BY(mu_);  // made by the first upload
+  std::unique_ptr<std::vector<ByteWaiter>> byte_waiters_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tensord::server

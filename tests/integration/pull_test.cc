@@ -354,6 +354,59 @@ TEST_F(PullTest, ADrainLetsFetchesFinish) {
   EXPECT_TRUE(outcome.ok()) << outcome.status();
 }
 
+// From a by b to c: what b has goes on while the rest is still to come.
+TEST_F(PullTest, AChainSendsWhatItHas) {
+  Node c;
+  a_.Random(1, 8 << 20);
+  const auto to_a = ProxyTo(a_, 64 << 20);
+  const auto to_b = ProxyTo(b_);
+  b_.Promise(2, kLarge);
+  auto third = c.PullSoon(3, kLarge, b_, b_.Ticket(2, c)->ticket(), to_b->address());
+  auto second = b_.PullSoon(2, kLarge, a_, Ticket(1), to_a->address());
+  ASSERT_TRUE(to_a->Await([](const auto& stats) { return stats.bytes_to_client > (8 << 20); }));
+  to_a->SetHeld(Direction::kToClient, true);
+  EXPECT_TRUE(to_b->Await([](const auto& stats) { return stats.bytes_to_client > (4 << 20); }));
+  to_a->SetHeld(Direction::kToClient, false);
+  ASSERT_TRUE(second.get().ok());
+  const auto outcome = third.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(*c.Bytes(3), *a_.Bytes(1));
+}
+
+TEST_F(PullTest, AnUploadIsSentOnAsItComes) {
+  const std::string bytes(4 << 20, 'x');
+  a_.Promise(1, kMillion);
+  const auto proxy = ProxyTo(a_);
+  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
+  auto write = a_.client->Write();
+  ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
+  v1::WriteRequest half;
+  half.set_data(bytes.substr(0, 2 << 20));
+  ASSERT_TRUE(write->Send(half));
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (2 << 20); }));
+  half.set_offset(2 << 20);
+  ASSERT_TRUE(write->Send(half));
+  ASSERT_TRUE(write->Finish().ok());
+  ASSERT_TRUE(pulled.get().ok());
+  EXPECT_EQ(*b_.Bytes(2), bytes);
+}
+
+TEST_F(PullTest, AnUploadThatFailsFailsWhatItWasSentTo) {
+  a_.Promise(1, kMillion);
+  const auto proxy = ProxyTo(a_);
+  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
+  auto write = a_.client->Write();
+  ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
+  v1::WriteRequest all;
+  all.set_data(std::string(4 << 20, 'x'));
+  ASSERT_TRUE(write->Send(all));
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (3 << 20); }));
+  all.set_offset(4 << 20);
+  write->Send(all);
+  ExpectError(write->Finish(), Code::kInvalidArgument);
+  ExpectError(pulled.get(), Code::kInvalidArgument, {"4194304"});
+}
+
 TEST_F(PullTest, LimitsAreNamed) {
   Node few({Node::kAnyPeer, "--max-tickets-per-principal=2", "--max-pulls-per-principal=1"});
   few.Promise(1, kMillion);

@@ -159,6 +159,15 @@ TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
       EXPECT_EQ(response.offset(), 1 << 20);
       EXPECT_EQ(response.data(), data);
       EXPECT_EQ(response.has_spec(), first != nullptr);
+      // And what we read ourselves.
+      const absl::StatusOr<ReadChunk> chunk = DecodeReadResponse(&buffer);
+      ASSERT_TRUE(chunk.ok()) << chunk.status();
+      EXPECT_EQ(chunk->has_spec, response.has_spec());
+      EXPECT_EQ(chunk->spec.SerializeAsString(), response.spec().SerializeAsString());
+      EXPECT_EQ(chunk->offset, response.offset());
+      std::string out(chunk->data_bytes, '?');
+      CopyOut(&buffer, chunk->data_position, chunk->data_bytes, out.data());
+      EXPECT_EQ(out, data);
     }
   }
 }

@@ -23,6 +23,7 @@ class TicketsTest : public testing::Test {
  protected:
   TicketsTest() : table_({.max_tickets_per_principal = 3}, {}, &Now) {
     session_ = *table_.Open(TestPrincipal("alice"), 0, "");
+    use_ = *table_.Use(session_->principal(), session_->id());
     tensor_ = std::make_shared<Tensor>(1, TensorSpec{}, nullptr);
   }
 
@@ -45,6 +46,7 @@ class TicketsTest : public testing::Test {
 
   SessionTable table_;
   SessionRef session_;
+  SessionUse use_;  // leases have a time of their own
   TensorRef tensor_;
 };
 
