@@ -164,6 +164,11 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
                                                                     const Join& join) {
   TENSORD_RETURN_IF_ERROR(Check(join));
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, engine_->FindDevice(join.device));
+  const DeviceHealth health = slot->device->health();
+  if (!health.serving()) {
+    return absl::UnavailableError(
+        absl::StrCat(slot->device->name().ToString(), " can't join a group now: ", health.reason));
+  }
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
   const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),
                          join.timeout_milliseconds == 0

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "tensord/common/float16.h"
 #include "tensord/tests/integration/group_fixture.h"
@@ -516,6 +517,39 @@ TEST_F(CollectiveTest, TheEndOfASessionEndsItsMembers) {
   });
   ASSERT_TRUE(session(3).Close().ok());
   for (const auto& made : waiting.get()) ExpectError(made, Code::kAborted, {"rank 3", "left"});
+}
+
+// How many threads, or descriptors, a daemon has: the entries of a folder of /proc.
+int64_t CountOf(const DaemonProcess& daemon, const std::string& what) {
+  int64_t count = 0;
+  const std::string folder = absl::StrCat("/proc/", daemon.pid(), "/", what);
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+TEST_F(CollectiveTest, WhatMembersTakeIsGivenBack) {
+  CreateAll(1, {1, 2});
+  const DaemonProcess& daemon = *servers_[0].daemon;
+  const int64_t threads = CountOf(daemon, "task"), descriptors = CountOf(daemon, "fd");
+  for (int round = 0; round < 3; ++round) {
+    MakeGroup();
+    EXPECT_GT(CountOf(daemon, "task"), threads);
+    EXPECT_GE(CountOf(daemon, "fd"), descriptors + 3);
+    ExpectGroupWorks(50);
+    for (int rank = 0; rank < kServers; ++rank) {
+      ASSERT_TRUE(session(rank).Delete({50, 51}).ok());
+      ASSERT_TRUE(Leave(rank).ok());
+    }
+  }
+  MakeGroup();
+  const auto stream = Promise(session(0), 20, kPair);
+  auto waiting =
+      std::async(std::launch::async, [&] { return Run(0, Op(kAllReduce, kPair, 20, 2)); });
+  stream->Cancel();
+  ASSERT_TRUE(session(0).Close().ok());
+  EXPECT_FALSE(waiting.get().ok());
+  EXPECT_TRUE(Eventually([&] { return CountOf(daemon, "task") <= threads; }));
+  EXPECT_TRUE(Eventually([&] { return CountOf(daemon, "fd") <= descriptors; }));
 }
 
 TEST_F(CollectiveTest, AServerThatDrainsEndsItsMembers) {
