@@ -47,6 +47,7 @@ folder=${TENSORD_TOKEN_FILE%/*}
 echo "arguments: $1, $2"
 echo "servers: $TENSORD_SERVERS"
 echo "folder: $folder"
+echo "umask: $(umask)"
 echo "mode: $(stat -c %a "$folder")"
 echo "others may read: $(find "$folder" -perm /077 -printf '%f ')"
 echo "authority's key: $(find "$folder" -name ca.key)"
@@ -87,7 +88,8 @@ class SlurmTest(unittest.TestCase):
         return subprocess.run(
             [os.path.join(OPTIONS.source, "deploy/slurm/tensord.sbatch"), *program],
             env=environment, cwd=self.folder.name, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, check=False)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, umask=0o022,
+            check=False)
 
     def assert_nothing_is_left(self):
         self.assertEqual(os.listdir(self.shared), [], "the folder with the secrets goes")
@@ -105,6 +107,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(said["arguments"], "one, and two")
         self.assertRegex(said["servers"], r"^localhost:\d+,127\.0\.0\.1:\d+$")
         self.assertTrue(said["folder"].startswith(self.shared))
+        self.assertEqual(said["umask"], "0022", "what the program writes is as it was")
         self.assertEqual(said["mode"], "700")
         self.assertEqual(said["others may read"].strip(), "")
         self.assertEqual(said["authority's key"], "")
