@@ -83,6 +83,10 @@ absl::StatusOr<std::vector<DeviceInfo>> Client::ListDevices() const {
   return session_ == nullptr ? NoConnection() : session_->ListDevices();
 }
 
+absl::StatusOr<PeerCheck> Client::CheckPeer(absl::string_view address) const {
+  return session_ == nullptr ? NoConnection() : session_->CheckPeer(address);
+}
+
 absl::StatusOr<MemoryInfo> Client::memory(const Device& device) const {
   if (session_ == nullptr) return NoConnection();
   if (device.session() != session_) {

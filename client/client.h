@@ -90,6 +90,15 @@ struct TensorInfo {
   uint64_t session_number = 0;  // set by ListAllTensors: which session it belongs to
 };
 
+// What a server found when it tried another one, as if to fetch a tensor from there.
+struct PeerCheck {
+  // OK: it was reached, and would let the server fetch. PERMISSION_DENIED: the server's operator
+  // hasn't listed it, or it doesn't take the server for one. UNAVAILABLE, UNAUTHENTICATED, …
+  absl::Status status;
+  ServerInfo server;  // what the other says of itself; without a version where it wasn't reached
+  absl::Duration round_trip;  // of a small question
+};
+
 // How often calls waited, and for how long in all.
 struct WaitStats {
   int64_t count = 0;
@@ -155,8 +164,8 @@ class Client {
   // Every GPU, or cpu:0 alone where there is none.
   std::vector<Device> TryAllDevices() const;
 
-  // The following ask the server and wait for its answer; all but the first wait for everything
-  // sent so far to have run.
+  // The following ask the server and wait for its answer; all but GetServerInfo and CheckPeer wait
+  // for everything sent so far to have run.
   absl::StatusOr<ServerInfo> GetServerInfo() const;
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices() const;
   // The figures of one device, now.
@@ -165,6 +174,9 @@ class Client {
   absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
   // Those of every session of ours: who opened one sees it.
   absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
+  // Whether the server can fetch from another one, whose ServerInfo::peer_address this is. What is
+  // wrong between the two is in the answer, and UNIMPLEMENTED is from a server too old to say.
+  absl::StatusOr<PeerCheck> CheckPeer(absl::string_view address) const;
   // Waits until everything sent so far has run. Returns the first error found by the server that no
   // read, Wait or Synchronize has returned yet, if any.
   absl::Status Synchronize() const;

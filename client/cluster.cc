@@ -153,7 +153,8 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
     problems.push_back(absl::StrCat(server.name, ": ", server.unreached.message()));
     if (first.ok()) first = server.unreached;
   }
-  const bool enough = options.allow_missing && problems.size() < addresses.size();
+  const bool enough =
+      options.allow_none || (options.allow_missing && problems.size() < addresses.size());
   if (problems.empty() || enough) return Cluster(std::move(state));
   return absl::Status(first.code(),
                       absl::StrCat("cluster: ", problems.size(), " of ", addresses.size(),

@@ -18,6 +18,8 @@ struct ClusterOptions {
   ConnectOptions connect;
   // Do without servers that can't be reached, as long as one can.
   bool allow_missing = false;
+  // Do without any: servers() says how each is.
+  bool allow_none = false;
 };
 
 // How one server of a cluster is.

@@ -1,14 +1,24 @@
 #include "tensord/client/cli/command.h"
 
+#include <algorithm>
+#include <thread>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
 
 namespace tensord::cli {
+namespace {
+
+constexpr size_t kMostQuestions = 64;  // at once, each in a thread of its own
+
+}  // namespace
 
 absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name) {
   ConnectOptions options = context.connect;
   options.client_name = absl::StrCat("tensorctl ", client_name);
-  absl::StatusOr<Client> client = Client::Connect(context.server, options);
+  TENSORD_ASSIGN_OR_RETURN(const std::string address, OneServer(context.servers));
+  absl::StatusOr<Client> client = Client::Connect(address, options);
   if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
   if (!absl::IsUnavailable(client.status())) return client;
   if (absl::StrContains(client.status().message(), "not in peer certificate")) {
@@ -30,6 +40,51 @@ absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view 
   return absl::UnavailableError(absl::StrCat(
       client.status().message(), "\nIs a server running there? To start one on this machine: ",
       "tensord\nTo use another: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
+}
+
+absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name) {
+  ClusterOptions options = {.connect = context.connect, .allow_missing = true, .allow_none = true};
+  options.connect.client_name = absl::StrCat("tensorctl ", client_name);
+  absl::StatusOr<Cluster> cluster = Cluster::Connect(context.servers.several, options);
+  if (absl::IsInvalidArgument(cluster.status())) return UsageError(cluster.status().message());
+  return cluster;
+}
+
+void AskAll(std::vector<ClusterServer>& servers,
+            const std::function<absl::Status(size_t index, const ClusterServer&)>& ask) {
+  for (size_t begin = 0; begin < servers.size(); begin += kMostQuestions) {
+    std::vector<std::thread> threads;
+    for (size_t i = begin; i < std::min(servers.size(), begin + kMostQuestions); ++i) {
+      if (!servers[i].status.ok()) continue;
+      threads.emplace_back([&ask, i, server = &servers[i]] {
+        server->status = ask(i, *server);
+        if (!server->status.ok()) server->state = ServerState::kLost;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+std::vector<ServerListing> ListServers(const Cluster& cluster) {
+  std::vector<ClusterServer> servers = cluster.servers();
+  std::vector<ServerListing> listings(servers.size());
+  AskAll(servers, [&](size_t i, const ClusterServer& server) -> absl::Status {
+    TENSORD_ASSIGN_OR_RETURN(listings[i].info, server.client.GetServerInfo());
+    TENSORD_ASSIGN_OR_RETURN(listings[i].devices, server.client.ListDevices());
+    return absl::OkStatus();
+  });
+  for (size_t i = 0; i < servers.size(); ++i) {
+    listings[i].name = servers[i].name;
+    listings[i].address = servers[i].address;
+    listings[i].status = servers[i].status;
+    if (!servers[i].status.ok()) listings[i].devices.clear();
+  }
+  return listings;
+}
+
+bool AnyLost(absl::Span<const ServerListing> servers) {
+  return std::any_of(servers.begin(), servers.end(),
+                     [](const ServerListing& server) { return !server.status.ok(); });
 }
 
 absl::StatusOr<Device> ChosenDevice(const CommandContext& context, const Client& client) {

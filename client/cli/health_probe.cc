@@ -13,15 +13,6 @@ namespace {
 
 namespace health_v1 = grpc::health::v1;
 
-// gRPC's account of a failed connection, down to what the system said.
-std::string Reason(absl::string_view message) {
-  for (absl::string_view before : {"remote host: ", "last error: "}) {
-    const size_t at = message.rfind(before);
-    if (at != absl::string_view::npos) return Printable(message.substr(at + before.size()));
-  }
-  return Printable(message);
-}
-
 }  // namespace
 
 HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options,
@@ -58,7 +49,7 @@ HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options
     case grpc::StatusCode::UNIMPLEMENTED:
       return {Health::kUnreachable, "what answers there has no health service"};
     default:
-      return {Health::kUnreachable, Reason(status.error_message())};
+      return {Health::kUnreachable, ConnectionFailure(status.error_message())};
   }
 }
 

@@ -82,11 +82,12 @@ std::string OverviewHelp(absl::Span<const CommandSpec> commands,
                {{"tensord --devices=cpu,cpu &", "Start a server with two devices on this machine."},
                 {"tensorctl devices", "See its devices."},
                 {"tensorctl tour", "See what can be done with them, with the code that does it."},
-                {"tensorctl --server gpu-box:50051 devices", "See those of another machine."}}),
+                {"tensorctl --server gpu-box:50051 devices", "See those of another machine."},
+                {"tensorctl --servers a:50051,b:50051 devices", "See those of several."}}),
       Heading(terminal, "Exit status"),
       Text(terminal,
            "0 success, 1 failure, 2 a mistake in the command line. "
-           "health has its own: see tensorctl help health."));
+           "health and cluster check have their own: see tensorctl help health, help cluster."));
 }
 
 std::string CommandHelp(const CommandSpec& command, absl::Span<const FlagSpec> general_flags,

@@ -38,7 +38,24 @@ std::string UsedOfLimit(const MemoryInfo& memory) {
   return absl::StrCat(FormatBytes(memory.used_bytes), " / ", FormatBytes(memory.limit_bytes));
 }
 
-Table WideDeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal) {
+// A row: a device under its name, or a server that has none to show.
+struct DeviceRow {
+  std::string server;                  // empty where there is but one
+  const DeviceInfo* device = nullptr;  // nullptr: a lost server
+
+  std::string Name(absl::string_view between) const {
+    if (device == nullptr) return server;
+    return absl::StrCat(server, server.empty() ? "" : between, device->name.ToString());
+  }
+};
+
+std::vector<DeviceRow> Rows(absl::Span<const DeviceInfo> devices) {
+  std::vector<DeviceRow> rows;
+  for (const DeviceInfo& device : devices) rows.push_back({"", &device});
+  return rows;
+}
+
+Table WideDeviceTable(absl::Span<const DeviceRow> rows, const Terminal& terminal) {
   Table table({{"device"},
                {"model", Align::kLeft, 20},
                {"uuid"},
@@ -47,8 +64,14 @@ Table WideDeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& term
                {"peak", Align::kRight},
                {"total", Align::kRight},
                {"used"}});
-  for (const DeviceInfo& device : devices) {
-    table.AddRow({terminal.Paint(Style::kBold, device.name.ToString()), Printable(device.model),
+  for (const DeviceRow& row : rows) {
+    if (row.device == nullptr) {
+      table.AddRow(
+          {terminal.Paint(Style::kBold, row.Name("/")), terminal.Paint(Style::kRed, "lost")});
+      continue;
+    }
+    const DeviceInfo& device = *row.device;
+    table.AddRow({terminal.Paint(Style::kBold, row.Name("/")), Printable(device.model),
                   ShortUuid(device.uuid), ComputeText(device), UsedOfLimit(device.memory),
                   FormatBytes(device.memory.peak_bytes), FormatBytes(device.memory.total_bytes),
                   Bar(device.memory, 10, terminal)});
@@ -56,15 +79,21 @@ Table WideDeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& term
   return table;
 }
 
-Table NarrowDeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal) {
+Table NarrowDeviceTable(absl::Span<const DeviceRow> rows, const Terminal& terminal) {
   Table table({{"device"},
                {"model\nuuid      computes with", Align::kLeft, 12},
                {"memory used / limit\npeak, total", Align::kRight, 10},
                {"used", Align::kLeft, 6}});
-  for (const DeviceInfo& device : devices) {
-    if (&device != devices.data()) table.AddRule();
+  for (const DeviceRow& row : rows) {
+    if (&row != rows.data()) table.AddRule();
+    if (row.device == nullptr) {
+      table.AddRow(
+          {terminal.Paint(Style::kBold, row.Name("/\n")), terminal.Paint(Style::kRed, "lost")});
+      continue;
+    }
+    const DeviceInfo& device = *row.device;
     const MemoryInfo& memory = device.memory;
-    table.AddRow({terminal.Paint(Style::kBold, device.name.ToString()),
+    table.AddRow({terminal.Paint(Style::kBold, row.Name("/\n")),
                   absl::StrCat(Printable(device.model), "\n", PadRight(ShortUuid(device.uuid), 8),
                                "  ", ComputeText(device)),
                   absl::StrCat(UsedOfLimit(memory), "\n", FormatBytes(memory.peak_bytes), ", ",
@@ -74,10 +103,16 @@ Table NarrowDeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& te
   return table;
 }
 
+std::string RenderDevices(absl::Span<const DeviceRow> rows, const Terminal& terminal) {
+  const Table wide = WideDeviceTable(rows, terminal);
+  return wide.NaturalWidth() <= terminal.width ? wide.Render(terminal)
+                                               : NarrowDeviceTable(rows, terminal).Render(terminal);
+}
+
 // What is out of the ordinary about a device; empty where nothing is.
-std::string StateLines(const DeviceInfo& device, const Terminal& terminal) {
+std::string StateLines(const std::string& name, const DeviceInfo& device,
+                       const Terminal& terminal) {
   std::string text;
-  const std::string name = device.name.ToString();
   if (device.state == DeviceState::kLost || device.state == DeviceState::kResetting) {
     text = absl::StrCat(name, " is ", DeviceStateWord(device.state), ": ",
                         Printable(device.state_reason));
@@ -105,6 +140,41 @@ Json SpecJson(const TensorSpec& spec) {
   return {{"dtype", std::string(DTypeName(spec.dtype))}, {"shape", shape}};
 }
 
+Json DeviceJson(const DeviceInfo& device, const std::string& name) {
+  return {{"name", name},
+          {"kind", std::string(DeviceKindName(device.name.kind))},
+          {"model", device.model},
+          {"uuid", device.uuid},
+          {"compute_capability", device.compute_capability},
+          {"threads", device.threads},
+          {"memory_used_bytes", device.memory.used_bytes},
+          {"memory_peak_bytes", device.memory.peak_bytes},
+          {"memory_limit_bytes", device.memory.limit_bytes},
+          {"memory_total_bytes", device.memory.total_bytes},
+          {"state", DeviceStateWord(device.state)},
+          {"state_reason", device.state_reason},
+          {"restarts", device.restarts}};
+}
+
+Json ServerJson(const ServerListing& server) {
+  return {{"name", server.name},
+          {"server", server.address},
+          {"lost", !server.status.ok()},
+          {"lost_reason", std::string(server.status.message())}};
+}
+
+Json TensorListJson(absl::Span<const TensorInfo> tensors) {
+  Json list = Json::array();
+  for (const TensorInfo& tensor : tensors) {
+    Json entry = {{"session_number", tensor.session_number}, {"handle", tensor.handle}};
+    entry.update(SpecJson(tensor.spec));
+    entry["device"] = tensor.device;
+    entry["size_bytes"] = tensor.size_bytes;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string ComputeText(const DeviceInfo& device) {
@@ -120,12 +190,38 @@ std::string ServerLine(const ServerInfo& server) {
 }
 
 std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal) {
-  const Table wide = WideDeviceTable(devices, terminal);
-  std::string text = wide.NaturalWidth() <= terminal.width
-                         ? wide.Render(terminal)
-                         : NarrowDeviceTable(devices, terminal).Render(terminal);
-  for (const DeviceInfo& device : devices) absl::StrAppend(&text, StateLines(device, terminal));
+  std::string text = RenderDevices(Rows(devices), terminal);
+  for (const DeviceInfo& device : devices) {
+    absl::StrAppend(&text, StateLines(device.name.ToString(), device, terminal));
+  }
   return text;
+}
+
+std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal) {
+  std::string lines;
+  for (const ServerListing& server : servers) {
+    if (server.status.ok()) continue;
+    const std::string text = absl::StrCat(Printable(server.name),
+                                          " is lost: ", ConnectionFailure(server.status.message()));
+    for (const std::string& line : Wrap(text, terminal.width)) {
+      absl::StrAppend(&lines, terminal.Paint(Style::kRed, line), "\n");
+    }
+  }
+  return lines;
+}
+
+std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Terminal& terminal) {
+  std::vector<DeviceRow> rows;
+  std::string states;
+  for (const ServerListing& server : servers) {
+    const std::string name = Printable(server.name);
+    if (!server.status.ok()) rows.push_back({name, nullptr});
+    for (const DeviceInfo& device : server.devices) {
+      rows.push_back({name, &device});
+      absl::StrAppend(&states, StateLines(rows.back().Name("/"), device, terminal));
+    }
+  }
+  return absl::StrCat(RenderDevices(rows, terminal), states, LostServers(servers, terminal));
 }
 
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal) {
@@ -162,19 +258,7 @@ std::string DevicesJson(const std::string& address, const ServerInfo& server,
                         absl::Span<const DeviceInfo> devices) {
   Json list = Json::array();
   for (const DeviceInfo& device : devices) {
-    list.push_back({{"name", device.name.ToString()},
-                    {"kind", std::string(DeviceKindName(device.name.kind))},
-                    {"model", device.model},
-                    {"uuid", device.uuid},
-                    {"compute_capability", device.compute_capability},
-                    {"threads", device.threads},
-                    {"memory_used_bytes", device.memory.used_bytes},
-                    {"memory_peak_bytes", device.memory.peak_bytes},
-                    {"memory_limit_bytes", device.memory.limit_bytes},
-                    {"memory_total_bytes", device.memory.total_bytes},
-                    {"state", DeviceStateWord(device.state)},
-                    {"state_reason", device.state_reason},
-                    {"restarts", device.restarts}});
+    list.push_back(DeviceJson(device, device.name.ToString()));
   }
   return Dump({{"server", address},
                {"host_name", server.host_name},
@@ -182,16 +266,31 @@ std::string DevicesJson(const std::string& address, const ServerInfo& server,
                {"devices", list}});
 }
 
-std::string TensorsJson(absl::Span<const TensorInfo> tensors) {
+std::string ClusterDevicesJson(absl::Span<const ServerListing> servers) {
   Json list = Json::array();
-  for (const TensorInfo& tensor : tensors) {
-    Json entry = {{"session_number", tensor.session_number}, {"handle", tensor.handle}};
-    entry.update(SpecJson(tensor.spec));
-    entry["device"] = tensor.device;
-    entry["size_bytes"] = tensor.size_bytes;
+  for (const ServerListing& server : servers) {
+    Json devices = Json::array();
+    for (const DeviceInfo& device : server.devices) {
+      devices.push_back(DeviceJson(device, absl::StrCat(server.name, "/", device.name.ToString())));
+    }
+    Json entry = ServerJson(server);
+    entry["host_name"] = server.info.host_name;
+    entry["version"] = server.info.version;
+    entry["devices"] = std::move(devices);
     list.push_back(std::move(entry));
   }
-  return Dump({{"tensors", list}});
+  return Dump({{"servers", list}});
+}
+
+std::string TensorsJson(absl::Span<const TensorInfo> tensors) {
+  return Dump({{"tensors", TensorListJson(tensors)}});
+}
+
+std::string ClusterTensorsJson(absl::Span<const ServerListing> servers,
+                               absl::Span<const TensorInfo> tensors) {
+  Json list = Json::array();
+  for (const ServerListing& server : servers) list.push_back(ServerJson(server));
+  return Dump({{"servers", list}, {"tensors", TensorListJson(tensors)}});
 }
 
 }  // namespace tensord::cli

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "tensord/client/cli/terminal.h"
 #include "tensord/client/client.h"
@@ -15,6 +16,21 @@ namespace tensord::cli {
 // the terminal is too narrow for that, two lines per device.
 std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal);
 
+// One of several servers, as it has answered.
+struct ServerListing {
+  std::string name;     // "gpu-a", before its devices' names
+  std::string address;  // "gpu-a:50051"
+  absl::Status status;  // why it is lost; the rest is then empty
+  ServerInfo info;
+  std::vector<DeviceInfo> devices;
+};
+
+// The same for several servers: one table, with a row for a server that is lost, and why below it.
+std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Terminal& terminal);
+
+// "gpu-b is lost: REASON", a line or more each; empty where none is.
+std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal);
+
 // A row per tensor, and the totals of each device.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
@@ -22,6 +38,10 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
 std::string DevicesJson(const std::string& address, const ServerInfo& server,
                         absl::Span<const DeviceInfo> devices);
 std::string TensorsJson(absl::Span<const TensorInfo> tensors);
+std::string ClusterDevicesJson(absl::Span<const ServerListing> servers);
+// `tensors`: of all servers, with their devices' names as in the cluster.
+std::string ClusterTensorsJson(absl::Span<const ServerListing> servers,
+                               absl::Span<const TensorInfo> tensors);
 
 // "compute 9.0" or "2 threads".
 std::string ComputeText(const DeviceInfo& device);

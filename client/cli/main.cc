@@ -13,23 +13,25 @@
 #include "tensord/client/cli/command.h"
 #include "tensord/client/cli/commands/commands.h"
 #include "tensord/client/cli/help.h"
+#include "tensord/client/cli/servers.h"
 #include "tensord/client/cli/terminal.h"
 #include "tensord/client/cli/text.h"
 
 namespace tensord::cli {
 namespace {
 
-constexpr char kDefaultServer[] = "127.0.0.1:50051";
-
 std::vector<CommandSpec> AllCommands() {
-  return {DevicesCommand(),  TensorsCommand(), InfoCommand(), HealthCommand(),
-          RunModelCommand(), TourCommand(),    TokenCommand()};
+  return {DevicesCommand(), TensorsCommand(),  InfoCommand(), HealthCommand(),
+          ClusterCommand(), RunModelCommand(), TourCommand(), TokenCommand()};
 }
 
 std::vector<FlagSpec> GeneralFlags() {
   return {{"server", "ADDRESS",
            absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ",
                         kDefaultServer)},
+          {"servers", "ADDRESSES",
+           "several, by commas, or a name that stands for several (HOST:PORT); $TENSORD_SERVERS by "
+           "default. For devices, tensors, info, health and cluster check"},
           {"token-file", "FILE", "who we are: a token; $TENSORD_TOKEN_FILE by default"},
           {"tls", "", "encrypt, and trust the system's authorities; or TENSORD_TLS=1"},
           {"tls-ca", "FILE", "encrypt, and trust these authorities; $TENSORD_TLS_CA by default"},
@@ -42,10 +44,9 @@ std::vector<FlagSpec> GeneralFlags() {
           {"version", "", "print the version of this program"}};
 }
 
-std::string ServerAddress(const Flags& flags) {
-  const char* from_environment = std::getenv("TENSORD_SERVER");
-  const bool is_set = from_environment != nullptr && *from_environment != '\0';
-  return flags.Get("server", is_set ? from_environment : kDefaultServer);
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 ConnectOptions HowToConnect(const Flags& flags) {
@@ -73,10 +74,12 @@ int PrintError(const absl::Status& status, const Terminal& terminal) {
 
 int RunCommand(const CommandSpec& command, Flags flags, const Terminal& out_terminal,
                const Terminal& err_terminal) {
-  const std::string server = ServerAddress(flags);
+  const absl::StatusOr<ServerChoice> servers =
+      ChooseServers(flags, FromEnvironment("TENSORD_SERVERS"), FromEnvironment("TENSORD_SERVER"));
+  if (!servers.ok()) return PrintError(servers.status(), err_terminal);
   const ConnectOptions connect = HowToConnect(flags);
   CommandContext context = {.flags = std::move(flags),
-                            .server = server,
+                            .servers = *servers,
                             .connect = connect,
                             .out = std::cout,
                             .err = std::cerr,

@@ -130,6 +130,14 @@ std::string Printable(absl::string_view text) {
   return result;
 }
 
+std::string ConnectionFailure(absl::string_view message) {
+  for (absl::string_view before : {"remote host: ", "last error: "}) {
+    const size_t at = message.rfind(before);
+    if (at != absl::string_view::npos) return Printable(message.substr(at + before.size()));
+  }
+  return Printable(message);
+}
+
 std::string FormatThreeDigits(double value) {
   const double magnitude = std::fabs(value);
   if (magnitude >= 999.5) return FormatCount(std::llround(value));

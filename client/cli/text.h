@@ -32,6 +32,10 @@ std::vector<std::string> Wrap(absl::string_view text, int width);
 // What another machine sent, safe to print: control characters and what isn't UTF-8 become "?".
 std::string Printable(absl::string_view text);
 
+// gRPC's account of a failed connection, down to what the system said: "Connection refused"; safe
+// to print. Other messages as they are.
+std::string ConnectionFailure(absl::string_view message);
+
 // "0 B", "512 B", "1.50 KiB", "23.4 GiB": three digits and a binary unit.
 std::string FormatBytes(int64_t bytes);
 // "1,797".

@@ -479,6 +479,21 @@ absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   return ServerInfoFromProto(info);
 }
 
+absl::StatusOr<PeerCheck> Session::CheckPeer(absl::string_view address) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::CheckPeerRequest request;
+  request.set_address(std::string(address));
+  v1::CheckPeerResponse response;
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"CheckPeer"});
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->CheckPeer(call->context(), request, &response);
+  }));
+  return PeerCheck{StatusFromCode(response.code(), response.message(), ""),
+                   ServerInfoFromProto(response.server()),
+                   absl::Nanoseconds(response.round_trip_nanoseconds())};
+}
+
 absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListDevicesResponse response;

@@ -112,6 +112,7 @@ class Session {
   absl::StatusOr<TensorInfo> OpenPublished(absl::string_view name, absl::string_view owner);
 
   absl::StatusOr<ServerInfo> GetServerInfo();
+  absl::StatusOr<PeerCheck> CheckPeer(absl::string_view address);
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
   absl::StatusOr<std::vector<TensorInfo>> ListTensors(bool all_sessions);
 

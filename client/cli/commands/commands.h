@@ -9,6 +9,7 @@ CommandSpec DevicesCommand();
 CommandSpec TensorsCommand();
 CommandSpec InfoCommand();
 CommandSpec HealthCommand();
+CommandSpec ClusterCommand();
 CommandSpec RunModelCommand();
 CommandSpec TourCommand();
 CommandSpec TokenCommand();

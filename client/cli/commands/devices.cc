@@ -9,7 +9,16 @@
 namespace tensord::cli {
 namespace {
 
+absl::StatusOr<int> RunForAll(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "devices"));
+  const std::vector<ServerListing> servers = ListServers(cluster);
+  context.out << (context.flags.Has("json") ? ClusterDevicesJson(servers)
+                                            : ClusterDeviceTable(servers, context.out_terminal));
+  return AnyLost(servers) ? 1 : 0;
+}
+
 absl::StatusOr<int> Run(CommandContext& context) {
+  if (!context.servers.several.empty()) return RunForAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "devices"));
   TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
@@ -32,9 +41,12 @@ CommandSpec DevicesCommand() {
           "Shows each device with its model, its UUID (short; devices that share one stand on the "
           "same hardware), its compute capability or its threads, and its memory: what tensors "
           "hold now, the most they may hold, the most they have held since the server started, and "
-          "all that the hardware has.",
+          "all that the hardware has. With --servers, those of all in one table; a server that "
+          "can't be reached is a row that says so, and the exit status is then 1.",
       .flags = {{"json", "", "print JSON, with sizes in bytes, for programs"}},
       .examples = {{"tensorctl devices", "The devices of the server on this machine."},
+                   {"tensorctl --servers gpu-a:50051,gpu-b:50051 devices",
+                    "Those of two servers, as gpu-a/cuda:0 and so on."},
                    {"tensorctl devices --json | jq '.devices[].name'", "Just their names."},
                    {"watch -n 1 tensorctl devices", "Memory as it changes."}},
       .run = Run,

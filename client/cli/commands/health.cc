@@ -3,7 +3,9 @@
 #include <ostream>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tensord/client/cli/command.h"
 #include "tensord/client/cli/commands/commands.h"
@@ -18,15 +20,14 @@ namespace {
 constexpr double kMaxSeconds = 86400;
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
-// Asks until the server serves or `wait` has passed; at least once.
-HealthAnswer AskUntilServing(const CommandContext& context, const std::string& service,
-                             absl::Duration timeout, absl::Duration wait) {
-  const absl::Time end = absl::Now() + wait;
+// Asks until the server serves or `end` has come; at least once.
+HealthAnswer AskUntilServing(const CommandContext& context, const std::string& address,
+                             const std::string& service, absl::Duration timeout, absl::Time end) {
+  const bool waits = absl::Now() < end;
   while (true) {
     const absl::Duration left = end - absl::Now();
-    HealthAnswer answer = AskHealth(
-        context.server, context.connect, service,
-        wait > absl::ZeroDuration() ? std::min(timeout, std::max(left, kPause)) : timeout);
+    HealthAnswer answer = AskHealth(address, context.connect, service,
+                                    waits ? std::min(timeout, std::max(left, kPause)) : timeout);
     if (answer.health == Health::kServing || answer.health == Health::kRefused ||
         absl::Now() + kPause >= end)
       return answer;
@@ -67,9 +68,17 @@ absl::StatusOr<int> Run(CommandContext& context) {
     if (!device.ok()) return UsageError(absl::StrCat("--device: ", device.status().message()));
     service = device->ToString();
   }
-  const HealthAnswer answer =
-      AskUntilServing(context, service, absl::Seconds(timeout), absl::Seconds(wait));
-  return Report(context.out, answer, service, context.server);
+  const ServerChoice& servers = context.servers;
+  const absl::Time end = absl::Now() + absl::Seconds(wait);
+  int worst = 0;
+  for (absl::string_view address :
+       absl::StrSplit(servers.several.empty() ? servers.one : servers.several, ',')) {
+    const std::string server(absl::StripAsciiWhitespace(address));
+    const HealthAnswer answer =
+        AskUntilServing(context, server, service, absl::Seconds(timeout), end);
+    worst = std::max(worst, Report(context.out, answer, service, server));
+  }
+  return worst;
 }
 
 }  // namespace
@@ -81,8 +90,8 @@ CommandSpec HealthCommand() {
       .description =
           "Asks the standard gRPC health service and prints one line. Exit status: 0 serving; 1 "
           "not serving (the server is draining, or has no such device); 2 unreachable, or it "
-          "doesn't tell us. Of "
-          "the server as a whole everybody may ask, of a device whoever may use it.",
+          "doesn't tell us. Of several servers it prints a line each, and the exit status is the "
+          "worst. Of the server as a whole everybody may ask, of a device whoever may use it.",
       .flags = {{"device", "NAME", "ask for this device instead of the whole server"},
                 {"timeout", "SECONDS", "how long one question may take; 3 by default"},
                 {"wait", "SECONDS",

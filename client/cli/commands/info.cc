@@ -16,6 +16,8 @@
 namespace tensord::cli {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::string ProtocolText(const ServerInfo& server) {
   if (server.min_protocol_version == server.max_protocol_version) {
     return absl::StrCat(server.max_protocol_version);
@@ -24,7 +26,7 @@ std::string ProtocolText(const ServerInfo& server) {
 }
 
 std::string InfoText(const Client& client, const ServerInfo& server,
-                     const std::vector<DeviceInfo>& devices, const Terminal& terminal) {
+                     absl::Span<const DeviceInfo> devices, const Terminal& terminal) {
   Table table({{""}, {"", Align::kLeft, 20}}, Frame::kNone);
   const auto row = [&](absl::string_view name, const std::string& value) {
     std::string label = terminal.Paint(Style::kDim, name);
@@ -39,6 +41,7 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   row("version", Printable(server.version));
   row("protocol", ProtocolText(server));
   row("epoch", Printable(server.epoch));
+  if (!server.peer_address.empty()) row("to peers", Printable(server.peer_address));
   row("up", FormatUptime(server.uptime));
   row("features", Printable(absl::StrJoin(server.features, ", ")));
   row("limits", absl::StrCat("largest message ", FormatBytes(server.max_message_bytes),
@@ -54,33 +57,62 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   return table.Render(terminal);
 }
 
-std::string InfoJson(const Client& client, const ServerInfo& server,
-                     const std::vector<DeviceInfo>& devices) {
-  using Json = nlohmann::ordered_json;
+Json InfoJson(const Client& client, const ServerInfo& server,
+              absl::Span<const DeviceInfo> devices) {
   Json names = Json::array();
   for (const DeviceInfo& device : devices) names.push_back(device.name.ToString());
-  const Json json = {{"server", client.address()},
-                     {"host_name", server.host_name},
-                     {"version", server.version},
-                     {"min_protocol_version", server.min_protocol_version},
-                     {"max_protocol_version", server.max_protocol_version},
-                     {"epoch", server.epoch},
-                     {"uptime_seconds", absl::ToInt64Seconds(server.uptime)},
-                     {"features", server.features},
-                     {"max_message_bytes", server.max_message_bytes},
-                     {"lease_seconds", absl::ToInt64Seconds(client.lease())},
-                     {"devices", names},
-                     {"cuda_unavailable_reason", server.cuda_unavailable_reason}};
+  return {{"server", client.address()},
+          {"host_name", server.host_name},
+          {"version", server.version},
+          {"min_protocol_version", server.min_protocol_version},
+          {"max_protocol_version", server.max_protocol_version},
+          {"epoch", server.epoch},
+          {"peer_address", server.peer_address},
+          {"uptime_seconds", absl::ToInt64Seconds(server.uptime)},
+          {"features", server.features},
+          {"max_message_bytes", server.max_message_bytes},
+          {"lease_seconds", absl::ToInt64Seconds(client.lease())},
+          {"devices", names},
+          {"cuda_unavailable_reason", server.cuda_unavailable_reason}};
+}
+
+std::string Dump(const Json& json) {
   // What isn't UTF-8 would make the library throw.
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
+absl::StatusOr<int> RunForAll(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "info"));
+  const std::vector<ClusterServer> servers = cluster.servers();
+  const std::vector<ServerListing> listings = ListServers(cluster);
+  Json list = Json::array();
+  std::string text;
+  for (size_t i = 0; i < servers.size(); ++i) {
+    const ServerListing& server = listings[i];
+    Json entry = {{"name", server.name}, {"server", server.address}};
+    if (server.status.ok()) {
+      entry.update(InfoJson(servers[i].client, server.info, server.devices));
+      absl::StrAppend(
+          &text, InfoText(servers[i].client, server.info, server.devices, context.out_terminal));
+    } else {
+      absl::StrAppend(&text, LostServers({&server, 1}, context.out_terminal));
+    }
+    entry["lost"] = !server.status.ok();
+    entry["lost_reason"] = std::string(server.status.message());
+    list.push_back(std::move(entry));
+    if (i + 1 < servers.size()) absl::StrAppend(&text, "\n");
+  }
+  context.out << (context.flags.Has("json") ? Dump({{"servers", list}}) : text);
+  return AnyLost(listings) ? 1 : 0;
+}
+
 absl::StatusOr<int> Run(CommandContext& context) {
+  if (!context.servers.several.empty()) return RunForAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "info"));
   TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
   context.out << (context.flags.Has("json")
-                      ? InfoJson(client, server, devices)
+                      ? Dump(InfoJson(client, server, devices))
                       : InfoText(client, server, devices, context.out_terminal));
   return 0;
 }
@@ -95,7 +127,8 @@ CommandSpec InfoCommand() {
           "Shows what the server is: its version and the protocol versions it speaks, its epoch "
           "(new with every start: handles from an earlier one are gone), how long it has been up, "
           "its named features, its limits, its devices, and why it serves no GPU where it serves "
-          "none.",
+          "none. With --servers, one after the other, and the exit status is 1 where one is "
+          "lost.",
       .flags = {{"json", "", "print JSON for programs"}},
       .examples = {{"tensorctl --server gpu-box:50051 info", "About the server on gpu-box."}},
       .run = Run,

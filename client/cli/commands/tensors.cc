@@ -14,13 +14,11 @@
 namespace tensord::cli {
 namespace {
 
-// Leaves what --device and --session ask for.
-absl::Status Filter(const CommandContext& context, const Client& client,
+// Leaves those on this device, where one is named, and of the session that --session asks for.
+absl::Status Filter(const CommandContext& context, const std::string& device,
                     std::vector<TensorInfo>& tensors) {
-  if (context.flags.Has("device")) {
-    TENSORD_ASSIGN_OR_RETURN(const Device device, ChosenDevice(context, client));
-    const std::string name = device.name();
-    std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.device != name; });
+  if (!device.empty()) {
+    std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.device != device; });
   }
   TENSORD_ASSIGN_OR_RETURN(
       const int64_t session,
@@ -33,20 +31,69 @@ absl::Status Filter(const CommandContext& context, const Client& client,
   return absl::OkStatus();
 }
 
+// The device of a cluster that --device names, in full.
+absl::StatusOr<std::string> NameInCluster(const CommandContext& context, const Cluster& cluster) {
+  const absl::StatusOr<Device> device = cluster.device(context.flags.Get("device", ""));
+  if (absl::IsInvalidArgument(device.status())) return UsageError(device.status().message());
+  if (!device.ok()) return device.status();
+  return device->name();
+}
+
+std::string Text(const std::vector<TensorInfo>& tensors, size_t held, const Terminal& terminal) {
+  if (!tensors.empty()) return TensorTable(tensors, terminal);
+  return absl::StrCat(
+      "no tensors", held > 0 ? absl::StrCat(" like that; there are ", held, " others") : "", "\n");
+}
+
+// Those of one server, with its name before their devices'.
+absl::Status TensorsOf(const ClusterServer& server, std::vector<TensorInfo>* tensors) {
+  TENSORD_ASSIGN_OR_RETURN(*tensors, server.client.ListAllTensors());
+  for (TensorInfo& tensor : *tensors) {
+    tensor.device = absl::StrCat(server.name, tensor.device.empty() ? "" : "/", tensor.device);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunForAll(CommandContext& context) {
+  TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "tensors"));
+  std::vector<ClusterServer> servers = cluster.servers();
+  std::vector<std::vector<TensorInfo>> of_each(servers.size());
+  AskAll(servers,
+         [&](size_t i, const ClusterServer& server) { return TensorsOf(server, &of_each[i]); });
+  std::vector<TensorInfo> tensors;
+  std::vector<ServerListing> listings;
+  for (size_t i = 0; i < servers.size(); ++i) {
+    tensors.insert(tensors.end(), of_each[i].begin(), of_each[i].end());
+    listings.push_back({servers[i].name, servers[i].address, servers[i].status, {}, {}});
+  }
+  const size_t held = tensors.size();
+  std::string device;
+  if (context.flags.Has("device")) {
+    TENSORD_ASSIGN_OR_RETURN(device, NameInCluster(context, cluster));
+  }
+  TENSORD_RETURN_IF_ERROR(Filter(context, device, tensors));
+  if (context.flags.Has("json")) {
+    context.out << ClusterTensorsJson(listings, tensors);
+  } else {
+    context.out << Text(tensors, held, context.out_terminal)
+                << LostServers(listings, context.out_terminal);
+  }
+  return AnyLost(listings) ? 1 : 0;
+}
+
 absl::StatusOr<int> Run(CommandContext& context) {
+  if (!context.servers.several.empty()) return RunForAll(context);
   TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "tensors"));
   TENSORD_ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, client.ListAllTensors());
   const size_t held = tensors.size();
-  TENSORD_RETURN_IF_ERROR(Filter(context, client, tensors));
-  if (context.flags.Has("json")) {
-    context.out << TensorsJson(tensors);
-  } else if (tensors.empty()) {
-    context.out << "no tensors"
-                << (held > 0 ? absl::StrCat(" like that; there are ", held, " others") : "")
-                << "\n";
-  } else {
-    context.out << TensorTable(tensors, context.out_terminal);
+  std::string name;
+  if (context.flags.Has("device")) {
+    TENSORD_ASSIGN_OR_RETURN(const Device device, ChosenDevice(context, client));
+    name = device.name();
   }
+  TENSORD_RETURN_IF_ERROR(Filter(context, name, tensors));
+  context.out << (context.flags.Has("json") ? TensorsJson(tensors)
+                                            : Text(tensors, held, context.out_terminal));
   return 0;
 }
 
@@ -60,7 +107,8 @@ CommandSpec TensorsCommand() {
           "Shows each tensor with its session's number, its handle in that session, what it is, "
           "where it lies and what it takes there; then the totals of each device. Tensors that "
           "share memory, such as a reshape and what it was made from, each count in full, so that "
-          "a total may be more than the memory used that \"tensorctl devices\" shows.",
+          "a total may be more than the memory used that \"tensorctl devices\" shows. With "
+          "--servers, those of all; sessions and handles are numbered by each server for itself.",
       .flags = {{"device", "NAME", "only those on this device"},
                 {"session", "NUMBER", "only those of this session"},
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},

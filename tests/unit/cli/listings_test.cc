@@ -97,6 +97,48 @@ TEST(DevicesJson, IsJsonWithSizesInBytes) {
   EXPECT_EQ(json["devices"][1]["threads"], 96);
 }
 
+std::vector<ServerListing> Servers() {
+  std::vector<ServerListing> servers = {
+      {.name = "gpu-a", .address = "gpu-a:50051", .devices = Devices()},
+      {.name = "gpu-b", .address = "gpu-b:50051"}};
+  servers[0].info.version = "0.1.0";
+  servers[1].status = absl::UnavailableError("no route\x1b[2J");
+  return servers;
+}
+
+TEST(ClusterDeviceTable, NamesDevicesInFullAtAnyWidth) {
+  const std::string wide = ClusterDeviceTable(Servers(), {.width = 160});
+  EXPECT_THAT(wide, HasSubstr("gpu-a/cuda:1"));
+  EXPECT_THAT(wide, HasSubstr("gpu-a/cpu:0"));
+  const std::string narrow = ClusterDeviceTable(Servers(), {.width = 80});
+  EXPECT_THAT(narrow, HasSubstr("gpu-a/ "));
+  EXPECT_THAT(narrow, HasSubstr("cuda:1 "));
+  for (absl::string_view line : absl::StrSplit(narrow, '\n')) {
+    EXPECT_LE(DisplayWidth(line), 80) << line;
+  }
+}
+
+TEST(ClusterDeviceTable, ALostServerIsARowAndAReason) {
+  for (int width : {80, 160}) {
+    const std::string text = ClusterDeviceTable(Servers(), {.width = width});
+    EXPECT_THAT(text, ::testing::ContainsRegex("│ gpu-b +│ lost +│")) << text;
+    EXPECT_THAT(text, HasSubstr("gpu-b is lost: no route?[2J"));
+    EXPECT_THAT(text, Not(HasSubstr("gpu-a is lost")));
+  }
+}
+
+TEST(ClusterDevicesJson, HasAllServers) {
+  const auto json = nlohmann::json::parse(ClusterDevicesJson(Servers()));
+  ASSERT_EQ(json["servers"].size(), 2u);
+  EXPECT_EQ(json["servers"][0]["name"], "gpu-a");
+  EXPECT_EQ(json["servers"][0]["server"], "gpu-a:50051");
+  EXPECT_EQ(json["servers"][0]["lost"], false);
+  EXPECT_EQ(json["servers"][0]["version"], "0.1.0");
+  EXPECT_EQ(json["servers"][0]["devices"][0]["name"], "gpu-a/cuda:1");
+  EXPECT_EQ(json["servers"][1]["lost"], true);
+  EXPECT_EQ(json["servers"][1]["devices"].size(), 0u);
+}
+
 std::vector<TensorInfo> Tensors() {
   return {{.handle = 7,
            .spec = {DType::kFloat32, Shape({2, 3})},
@@ -134,6 +176,13 @@ TEST(TensorsJson, IsJson) {
   EXPECT_EQ(json["tensors"][1]["dtype"], "int64");
   EXPECT_EQ(json["tensors"][2]["session_number"], 4);
   EXPECT_EQ(nlohmann::json::parse(TensorsJson({}))["tensors"].size(), 0u);
+}
+
+TEST(ClusterTensorsJson, SaysWhichServersAreMissing) {
+  const auto json = nlohmann::json::parse(ClusterTensorsJson(Servers(), Tensors()));
+  EXPECT_EQ(json["tensors"].size(), 3u);
+  EXPECT_EQ(json["servers"][0]["lost"], false);
+  EXPECT_EQ(json["servers"][1]["lost"], true);
 }
 
 TEST(ServerLine, OneLine) {

@@ -97,5 +97,12 @@ TEST(Text, BarShowsTheLeastUse) {
   EXPECT_EQ(UsageBar(0.5, 0), "");
 }
 
+TEST(Text, AFailedConnectionIsToldAsTheSystemDoes) {
+  EXPECT_EQ(ConnectionFailure("failed to connect to all addresses; last error: UNKNOWN: "
+                              "ipv4:1.2.3.4:5: Failed to connect to remote host: No route\x1b"),
+            "No route?");
+  EXPECT_EQ(ConnectionFailure("Socket closed"), "Socket closed");
+}
+
 }  // namespace
 }  // namespace tensord::cli

@@ -1,0 +1,239 @@
+#include "tensord/client/cli/cluster_check.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/client/cli/text.h"
+
+namespace tensord::cli {
+
+bool HasFeature(const ServerInfo& info, absl::string_view feature) {
+  return std::find(info.features.begin(), info.features.end(), feature) != info.features.end();
+}
+
+namespace {
+
+std::string NameOf(const CheckedServer& server) { return Printable(server.name); }
+
+std::string Reason(const absl::Status& status) {
+  std::string text = ConnectionFailure(status.message());
+  while (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
+bool IsOutOfReach(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsNotFound(status);
+}
+
+}  // namespace
+
+PairState StateOf(const ClusterCheck& check, const CheckedPair& pair) {
+  const ServerInfo& from = check.servers[pair.from].info;
+  const ServerInfo& to = check.servers[pair.to].info;
+  if (absl::IsUnimplemented(pair.asked)) return PairState::kTooOld;
+  if (!pair.asked.ok()) return PairState::kNoAnswer;
+  if (!HasFeature(from, "peer-copy")) return PairState::kNoPeers;
+  if (to.peer_address.empty()) return PairState::kNoAddress;
+  const absl::Status& status = pair.check.status;
+  const std::string& found = pair.check.server.epoch;
+  if (!found.empty() && !to.epoch.empty() && found != to.epoch) return PairState::kElsewhere;
+  if (status.ok()) return PairState::kFine;
+  if (absl::IsUnauthenticated(status)) return PairState::kNotKnown;
+  if (absl::IsPermissionDenied(status)) {
+    // Only who listed the other has reached it.
+    const bool reached = !pair.check.server.version.empty() ||
+                         absl::StrContains(status.message(), "--peer-principals");
+    return reached ? PairState::kNotAPeer : PairState::kNotListed;
+  }
+  return IsOutOfReach(status) ? PairState::kUnreachable : PairState::kOther;
+}
+
+namespace {
+
+// Pairs that go wrong for one reason and are mended in one place.
+struct Group {
+  PairState state;
+  size_t where;              // the server to mend
+  std::vector<size_t> from;  // of the pairs, each once
+  std::vector<size_t> to;
+  absl::Status status;  // of the first pair
+};
+
+void AddOnce(std::vector<size_t>& list, size_t value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+}
+
+std::vector<Group> GroupPairs(const ClusterCheck& check) {
+  std::map<std::pair<size_t, PairState>, Group> groups;
+  for (const CheckedPair& pair : check.pairs) {
+    const PairState state = StateOf(check, pair);
+    if (state == PairState::kFine || state == PairState::kNoAddress) continue;
+    const bool at_target = state == PairState::kNotAPeer || state == PairState::kElsewhere ||
+                           state == PairState::kUnreachable;
+    const size_t where = at_target ? pair.to : pair.from;
+    Group& group =
+        groups.try_emplace({where, state}, Group{state, where, {}, {}, {}}).first->second;
+    AddOnce(group.from, pair.from);
+    AddOnce(group.to, pair.to);
+    if (group.status.ok()) group.status = pair.asked.ok() ? pair.check.status : pair.asked;
+  }
+  std::vector<Group> list;
+  for (auto& [key, group] : groups) list.push_back(std::move(group));
+  return list;
+}
+
+std::string Names(const ClusterCheck& check, const std::vector<size_t>& list) {
+  return absl::StrJoin(list, ", ",
+                       [&](std::string* out, size_t i) { out->append(NameOf(check.servers[i])); });
+}
+
+std::string Addresses(const ClusterCheck& check, const std::vector<size_t>& list) {
+  return absl::StrJoin(list, ",", [&](std::string* out, size_t i) {
+    const CheckedServer& server = check.servers[i];
+    out->append(
+        Printable(server.info.peer_address.empty() ? server.address : server.info.peer_address));
+  });
+}
+
+// Of tensord, at the server to mend.
+std::string FlagFor(PairState state) {
+  switch (state) {
+    case PairState::kNoPeers:
+    case PairState::kNotListed:
+      return "--peers";
+    case PairState::kNotAPeer:
+      return "--peer-principals";
+    case PairState::kNotKnown:
+      return "--peer-token-file";
+    case PairState::kElsewhere:
+    case PairState::kUnreachable:
+      return "--advertise";
+    default:
+      return "";
+  }
+}
+
+std::string SentenceFor(const ClusterCheck& check, const Group& group) {
+  const CheckedServer& server = check.servers[group.where];
+  const std::string name = NameOf(server);
+  const std::string at = Printable(server.info.peer_address);
+  const std::string from = Names(check, group.from);
+  const std::string to = Names(check, group.to);
+  const std::string reason = Reason(group.status);
+  switch (group.state) {
+    case PairState::kTooOld:
+      return absl::StrCat(name, " is too old (tensord ", Printable(server.info.version),
+                          "): it doesn't know of other servers. Update tensord there.");
+    case PairState::kNoPeers:
+      return absl::StrCat(
+          name, " fetches from nobody: start it with --peers=", Addresses(check, group.to), ".");
+    case PairState::kNotListed:
+      return absl::StrCat(name, " may not fetch from ", to, ": add ", Addresses(check, group.to),
+                          " to its --peers.");
+    case PairState::kNotAPeer:
+      return absl::StrCat(name, " doesn't take ", from,
+                          " for a server: add the name of its token, or of its certificate (such "
+                          "as dns:NAME), to the --peer-principals of ",
+                          name, ".");
+    case PairState::kNotKnown:
+      return absl::StrCat(name, " isn't let in by ", to, " (", reason, "): give ", name,
+                          " a token by --peer-token-file, or a certificate by --peer-tls-cert and "
+                          "--peer-tls-key.");
+    case PairState::kElsewhere:
+      return absl::StrCat(from, " finds another server at ", at, ", which ", name,
+                          " says is where it is: start ", name,
+                          " with --advertise=HOST:PORT, by which the others reach it.");
+    case PairState::kUnreachable:
+      return absl::StrCat(from, " can't reach ", name, " at ", at, " (", reason,
+                          "): is that where ", name,
+                          " is found (its --advertise), is the way open ",
+                          "(firewall, network policy), and does the authority in --peer-tls-ca of ",
+                          from, " vouch for it?");
+    default:
+      return absl::StrCat(name, " can't say whether it reaches ", to, ": ", reason, ".");
+  }
+}
+
+Problem Missing(const CheckedServer& server) {
+  Problem problem = {.server = server.name, .missing = true};
+  const std::string name = NameOf(server);
+  const std::string reason = Reason(server.status);
+  if (absl::IsUnauthenticated(server.status) || absl::IsPermissionDenied(server.status)) {
+    problem.flag = "--token-file";
+    problem.sentence =
+        absl::StrCat(name, " doesn't let us in (", reason,
+                     "): show a token that is in its --token-file by "
+                     "tensorctl --token-file, or a certificate by --tls-cert and --tls-key.");
+  } else if (absl::IsUnavailable(server.status)) {
+    problem.flag = "--listen";
+    problem.sentence =
+        absl::StrCat(name, " can't be reached (", reason,
+                     "): does tensord run there, does its --listen take "
+                     "what comes from this machine, and are both ends for TLS, or neither?");
+  } else {
+    problem.sentence = absl::StrCat(name, " can't be used: ", reason, ".");
+  }
+  return problem;
+}
+
+// Servers with the same epoch are one.
+Problem Twice(const CheckedServer& server, const CheckedServer& first) {
+  return {.server = server.name,
+          .sentence = absl::StrCat(NameOf(server), " and ", NameOf(first),
+                                   " are the same server: name it once.")};
+}
+
+Problem NoAddress(const CheckedServer& server) {
+  return {.server = server.name,
+          .flag = "--advertise",
+          .sentence = absl::StrCat(NameOf(server),
+                                   " doesn't say where other servers find it: start it with "
+                                   "--advertise=HOST:PORT, or with a TCP address in --listen.")};
+}
+
+}  // namespace
+
+std::vector<Problem> FindProblems(const ClusterCheck& check) {
+  const std::vector<Group> groups = GroupPairs(check);
+  std::vector<Problem> problems;
+  for (size_t i = 0; i < check.servers.size(); ++i) {
+    const CheckedServer& server = check.servers[i];
+    if (!server.status.ok()) {
+      problems.push_back(Missing(server));
+      continue;
+    }
+    const auto same = [&](const CheckedServer& other) {
+      return other.status.ok() && !server.info.epoch.empty() &&
+             other.info.epoch == server.info.epoch;
+    };
+    const auto first = std::find_if(check.servers.begin(), check.servers.begin() + i, same);
+    if (first != check.servers.begin() + i) problems.push_back(Twice(server, *first));
+    const auto is_too_old = [i](const Group& group) {
+      return group.where == i && group.state == PairState::kTooOld;
+    };
+    const bool too_old = std::any_of(groups.begin(), groups.end(), is_too_old);
+    if (check.servers.size() > 1 && server.info.peer_address.empty() && !too_old) {
+      problems.push_back(NoAddress(server));
+    }
+    for (const Group& group : groups) {
+      if (group.where != i) continue;
+      problems.push_back({.server = server.name,
+                          .flag = FlagFor(group.state),
+                          .sentence = SentenceFor(check, group)});
+    }
+  }
+  return problems;
+}
+
+int CheckExitCode(absl::Span<const Problem> problems) {
+  const auto missing = [](const Problem& problem) { return problem.missing; };
+  if (std::any_of(problems.begin(), problems.end(), missing)) return 2;
+  return problems.empty() ? 0 : 1;
+}
+
+}  // namespace tensord::cli

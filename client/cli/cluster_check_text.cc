@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/cli/cluster_check.h"
+#include "tensord/client/cli/table.h"
+#include "tensord/client/cli/text.h"
+
+namespace tensord::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Word(PairState state) {
+  switch (state) {
+    case PairState::kFine:
+      return "ok";
+    case PairState::kTooOld:
+      return "too old";
+    case PairState::kNoPeers:
+      return "no --peers";
+    case PairState::kNotListed:
+      return "not listed";
+    case PairState::kNotAPeer:
+      return "not a peer";
+    case PairState::kNotKnown:
+      return "not known";
+    case PairState::kElsewhere:
+      return "elsewhere";
+    case PairState::kUnreachable:
+      return "unreachable";
+    case PairState::kNoAddress:
+      return "no address";
+    case PairState::kNoAnswer:
+      return "no answer";
+    case PairState::kOther:
+      break;
+  }
+  return "error";
+}
+
+Table ServerTable(const ClusterCheck& check, const Terminal& terminal) {
+  Table table({{"server"},
+               {"version"},
+               {"devices", Align::kRight},
+               {"found by others at", Align::kLeft, 20},
+               {"fetches"},
+               {"collectives"}},
+              Frame::kNone);
+  const auto yes_or_no = [](bool yes) { return yes ? "yes" : "no"; };
+  for (const CheckedServer& server : check.servers) {
+    const std::string name = terminal.Paint(Style::kBold, Printable(server.name));
+    if (!server.status.ok()) {
+      table.AddRow({name, terminal.Paint(Style::kRed, "missing")});
+      continue;
+    }
+    table.AddRow({name, Printable(server.info.version), absl::StrCat(server.devices),
+                  Printable(server.info.peer_address),
+                  yes_or_no(HasFeature(server.info, "peer-copy")),
+                  yes_or_no(HasFeature(server.info, "collectives"))});
+  }
+  return table;
+}
+
+// Who fetches from whom: a row and a column a server.
+Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
+  std::vector<Column> columns = {{"fetching from"}};
+  std::vector<std::vector<std::string>> rows;
+  for (const CheckedServer& server : check.servers) {
+    columns.push_back({Printable(server.name), Align::kRight});
+    rows.push_back({terminal.Paint(Style::kBold, Printable(server.name))});
+    rows.back().resize(check.servers.size() + 1);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) rows[i][i + 1] = "·";
+  for (const CheckedPair& pair : check.pairs) {
+    const PairState state = StateOf(check, pair);
+    rows[pair.from][pair.to + 1] = state == PairState::kFine
+                                       ? FormatElapsed(pair.check.round_trip)
+                                       : terminal.Paint(Style::kRed, Word(state));
+  }
+  Table table(std::move(columns), Frame::kNone);
+  for (std::vector<std::string>& row : rows) table.AddRow(std::move(row));
+  return table;
+}
+
+std::string Summary(const ClusterCheck& check) {
+  const size_t fine = std::count_if(
+      check.pairs.begin(), check.pairs.end(),
+      [&](const CheckedPair& pair) { return StateOf(check, pair) == PairState::kFine; });
+  const size_t servers = check.servers.size();
+  const size_t there =
+      std::count_if(check.servers.begin(), check.servers.end(),
+                    [](const CheckedServer& server) { return server.status.ok(); });
+  return absl::StrCat(there, " of ", servers, servers == 1 ? " server is" : " servers are",
+                      " there; ", fine, " of ", servers * (servers - 1),
+                      " ways between them are open.\n");
+}
+
+}  // namespace
+
+std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> problems,
+                      const Terminal& terminal) {
+  std::string text = ServerTable(check, terminal).Render(terminal);
+  const Table pairs = PairTable(check, terminal);
+  // Of many servers it would be too wide, and the problems say the same.
+  if (!check.pairs.empty() && pairs.NaturalWidth() <= terminal.width) {
+    absl::StrAppend(&text, "\n", pairs.Render(terminal));
+  }
+  absl::StrAppend(&text, "\n", Summary(check));
+  for (const Problem& problem : problems) {
+    for (const std::string& line : Wrap(problem.sentence, terminal.width)) {
+      absl::StrAppend(&text, terminal.Paint(Style::kRed, line), "\n");
+    }
+  }
+  return text;
+}
+
+std::string CheckJson(const ClusterCheck& check, absl::Span<const Problem> problems) {
+  Json servers = Json::array();
+  for (const CheckedServer& server : check.servers) {
+    servers.push_back({{"name", server.name},
+                       {"server", server.address},
+                       {"missing", !server.status.ok()},
+                       {"missing_reason", std::string(server.status.message())},
+                       {"version", server.info.version},
+                       {"peer_address", server.info.peer_address},
+                       {"features", server.info.features},
+                       {"devices", server.devices}});
+  }
+  Json pairs = Json::array();
+  for (const CheckedPair& pair : check.pairs) {
+    const absl::Status& status = pair.asked.ok() ? pair.check.status : pair.asked;
+    const PairState state = StateOf(check, pair);
+    pairs.push_back({{"from", check.servers[pair.from].name},
+                     {"to", check.servers[pair.to].name},
+                     {"state", Word(state)},
+                     {"message", std::string(status.message())},
+                     {"round_trip_seconds", absl::ToDoubleSeconds(pair.check.round_trip)}});
+  }
+  Json wrong = Json::array();
+  for (const Problem& problem : problems) {
+    wrong.push_back(
+        {{"server", problem.server}, {"flag", problem.flag}, {"message", problem.sentence}});
+  }
+  const Json json = {
+      {"good", problems.empty()}, {"servers", servers}, {"pairs", pairs}, {"problems", wrong}};
+  // What isn't UTF-8 would make the library throw.
+  return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
+}
+
+}  // namespace tensord::cli

@@ -1,0 +1,146 @@
+"""Runs deploy/slurm/tensord.sbatch with two daemons on loopback and stand-ins for Slurm's programs.
+
+usage: slurm_test.py --daemon PATH --tensorctl PATH --source FOLDER
+"""
+
+import argparse
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OPTIONS = None
+PATIENCE_SECONDS = 120
+
+# Two names of this machine, which are two nodes.
+SCONTROL = """#!/usr/bin/env bash
+[[ $1 == show && $2 == hostnames && $3 == "nodes[1-2]" ]] || exit 1
+printf '%s\\n' localhost 127.0.0.1
+"""
+
+# One task a node, all at once. As srun, it hands on SIGUSR1 and kills its tasks on SIGTERM, and ends
+# when all have.
+SRUN = """#!/usr/bin/env bash
+set -um
+while [[ $1 == --* ]]; do shift; done
+tasks=()
+trap 'kill -USR1 "${tasks[@]}" 2>/dev/null' USR1
+trap 'for task in "${tasks[@]}"; do kill -KILL -- "-$task"; done 2>/dev/null' TERM
+for node in localhost 127.0.0.1; do
+  SLURMD_NODENAME=$node "$@" &
+  tasks+=("$!")
+done
+code=0
+for task in "${tasks[@]}"; do
+  while kill -0 "$task" 2>/dev/null; do wait "$task"; code=$?; done
+done
+exit "$code"
+"""
+
+# What the job is for: says what it finds, and ends with a code of its own.
+PROGRAM = """
+set -u
+folder=${TENSORD_TOKEN_FILE%/*}
+echo "arguments: $1, $2"
+echo "servers: $TENSORD_SERVERS"
+echo "folder: $folder"
+echo "umask: $(umask)"
+echo "mode: $(stat -c %a "$folder")"
+echo "others may read: $(find "$folder" -perm /077 -printf '%f ')"
+echo "authority's key: $(find "$folder" -name ca.key)"
+TENSORD_TOKEN_FILE= tensorctl devices >/dev/null 2>&1 && echo "let in without a token"
+echo "devices: $(tensorctl devices --json | tr -d '\\n')"
+echo "check: $(tensorctl cluster check --json | tr -d '\\n')"
+exit 7
+"""
+
+
+class SlurmTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tensord_slurm.")
+        self.addCleanup(self.folder.cleanup)
+        self.shared = self.path("shared")
+        os.mkdir(self.shared)
+        os.mkdir(self.path("bin"))
+        for name, text in (("scontrol", SCONTROL), ("srun", SRUN)):
+            with open(self.path("bin", name), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(file.name, stat.S_IRWXU)
+        os.symlink(OPTIONS.daemon, self.path("bin", "tensord"))
+        os.symlink(OPTIONS.tensorctl, self.path("bin", "tensorctl"))
+
+    def path(self, *parts):
+        return os.path.join(self.folder.name, *parts)
+
+    def run_job(self, *program, **variables):
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("TENSORD_", "SLURM"))}
+        environment.update(PATH=self.path("bin") + ":" + os.environ["PATH"], SLURM_JOB_ID="1234",
+                           SLURM_JOB_NODELIST="nodes[1-2]", SLURM_SUBMIT_DIR=OPTIONS.source,
+                           TENSORD_SHARED=self.shared, TENSORD_PORT="0",
+                           TENSORD_LISTEN="127.0.0.1", TENSORD_LOG=self.path("log"),
+                           TENSORD_OPTIONS="--devices=cpu=256MiB --cpu-threads=1")
+        environment.update(variables)
+        return subprocess.run(
+            [os.path.join(OPTIONS.source, "deploy/slurm/tensord.sbatch"), *program],
+            env=environment, cwd=self.folder.name, stdin=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, umask=0o022,
+            check=False)
+
+    def assert_nothing_is_left(self):
+        self.assertEqual(os.listdir(self.shared), [], "the folder with the secrets goes")
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                    self.assertNotIn(self.folder.name, file.read(), "the servers end")
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # it has just ended
+
+    def test_a_program_finds_its_servers(self):
+        job = self.run_job("bash", "-c", PROGRAM, "program", "one", "and two")
+        self.assertEqual(job.returncode, 7, job.stdout + job.stderr)
+        said = dict(line.split(": ", 1) for line in job.stdout.splitlines())
+        self.assertEqual(said["arguments"], "one, and two")
+        self.assertRegex(said["servers"], r"^localhost:\d+,127\.0\.0\.1:\d+$")
+        self.assertTrue(said["folder"].startswith(self.shared))
+        self.assertEqual(said["umask"], "0022", "what the program writes is as it was")
+        self.assertEqual(said["mode"], "700")
+        self.assertEqual(said["others may read"].strip(), "")
+        self.assertEqual(said["authority's key"], "")
+        servers = json.loads(said["devices"])["servers"]
+        self.assertEqual([device["name"] for server in servers for device in server["devices"]],
+                         ["localhost/cpu:0", "127.0.0.1/cpu:0"])
+        check = json.loads(said["check"])
+        self.assertEqual(check["problems"], [])
+        self.assertEqual([pair["state"] for pair in check["pairs"]], ["ok", "ok"])
+        with open(self.path("log"), encoding="utf-8") as log:
+            self.assertEqual(log.read().count("draining"), 2, "and are not killed")
+        self.assertNotIn("killed", job.stderr)
+        self.assert_nothing_is_left()
+
+    def test_servers_that_dont_start_say_why(self):
+        job = self.run_job("true", TENSORD_OPTIONS="--devices=abacus")
+        self.assertEqual(job.returncode, 1)
+        self.assertIn("abacus", job.stderr)
+        self.assert_nothing_is_left()
+
+    def test_mistakes_of_the_caller(self):
+        self.assertEqual(self.run_job().returncode, 2)
+        self.assertIn("sbatch [--nodes=N]", self.run_job("--help").stdout)
+        outside = self.run_job("true", SLURM_JOB_ID="")
+        self.assertEqual(outside.returncode, 1)
+        self.assertIn("start it by sbatch", outside.stderr)
+        self.assertEqual(os.listdir(self.shared), [])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--daemon", required=True)
+    parser.add_argument("--tensorctl", required=True)
+    parser.add_argument("--source", required=True)
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=sys.argv[:1] + rest, verbosity=2)

@@ -1,0 +1,163 @@
+// tensorctl over several servers, as it is typed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/tests/integration/daemon_process.h"
+#include "tensord/tests/integration/identity_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kAnyPeer[] = "--peers=127.0.0.1:*";
+
+struct Said {
+  int exit_code = -1;
+  std::string out;  // of standard output
+  std::string err;
+};
+
+class TensorctlClusterTest : public IdentityFixture {
+ protected:
+  std::string Start(std::vector<std::string> flags) {
+    flags.push_back("--devices=cpu=64MiB");
+    auto daemon = DaemonProcess::Start(flags);
+    EXPECT_TRUE(daemon.ok()) << daemon.status();
+    if (!daemon.ok()) return "";
+    daemons_.push_back(*std::move(daemon));
+    return addresses_.emplace_back(daemons_.back()->address());
+  }
+
+  // Runs tensorctl with $COLUMNS wide enough for a sentence a line.
+  Said Tensorctl(const std::string& arguments) {
+    const std::string errors = folder_.File("errors");
+    const std::string command = absl::StrCat(
+        "env -u TENSORD_SERVER COLUMNS=1000 TENSORD_SERVERS=", absl::StrJoin(addresses_, ","),
+        " " TENSORCTL_PATH " ", arguments, " 2>", errors);
+    FILE* pipe = popen(command.c_str(), "r");
+    Said said;
+    if (pipe == nullptr) return said;
+    char buffer[4096];
+    while (const size_t size = fread(buffer, 1, sizeof(buffer), pipe)) {
+      said.out.append(buffer, size);
+    }
+    const int status = pclose(pipe);
+    said.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    std::ifstream in(errors);
+    said.err.assign(std::istreambuf_iterator<char>(in), {});
+    return said;
+  }
+
+  nlohmann::json Problems(const Said& said) {
+    const auto json = nlohmann::json::parse(said.out, nullptr, /*allow_exceptions=*/false);
+    return json.is_discarded() ? nlohmann::json(said.out + said.err) : json["problems"];
+  }
+
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  std::vector<std::string> addresses_;
+};
+
+TEST_F(TensorctlClusterTest, ServersThatReachEachOther) {
+  for (int i = 0; i < 3; ++i) Start({kAnyPeer});
+  const Said check = Tensorctl("cluster check");
+  EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
+  EXPECT_THAT(check.out, HasSubstr("3 of 3 servers are there; 6 of 6 ways between them are open."));
+  EXPECT_THAT(Problems(Tensorctl("cluster check --json")), IsEmpty());
+  EXPECT_EQ(Tensorctl("health").exit_code, 0);
+  const Said devices = Tensorctl("devices");
+  EXPECT_EQ(devices.exit_code, 0);
+  for (const std::string& address : addresses_) {
+    EXPECT_THAT(devices.out, HasSubstr(address + "/cpu:0"));
+  }
+}
+
+TEST_F(TensorctlClusterTest, AServerThatIsGoneIsARowAndAnExitCode) {
+  for (int i = 0; i < 3; ++i) Start({kAnyPeer});
+  daemons_[1]->Signal(SIGKILL);
+  ASSERT_TRUE(daemons_[1]->WaitForEnd().ok());
+  const Said devices = Tensorctl("devices");
+  EXPECT_EQ(devices.exit_code, 1);
+  EXPECT_THAT(devices.out,
+              AllOf(HasSubstr(addresses_[0] + "/cpu:0"), HasSubstr(addresses_[1] + " is lost: "),
+                    HasSubstr(addresses_[2] + "/cpu:0")));
+  const auto json = nlohmann::json::parse(Tensorctl("devices --json").out);
+  EXPECT_EQ(json["servers"][1]["lost"], true);
+  for (const char* command : {"info", "tensors"}) {
+    const Said said = Tensorctl(command);
+    EXPECT_EQ(said.exit_code, 1);
+    EXPECT_THAT(said.out, HasSubstr(addresses_[1] + " is lost: "));
+  }
+  EXPECT_EQ(Tensorctl("health").exit_code, 2);
+  const Said check = Tensorctl("cluster check");
+  EXPECT_EQ(check.exit_code, 2);
+  EXPECT_THAT(check.out, AllOf(HasSubstr(addresses_[1] + " can't be reached (Connection refused)"),
+                               HasSubstr("2 of 3 servers are there; 2 of 6 ways")));
+}
+
+TEST_F(TensorctlClusterTest, NobodyThere) {
+  addresses_ = {"127.0.0.1:1", "127.0.0.1:2"};
+  EXPECT_EQ(Tensorctl("devices").exit_code, 1);
+  EXPECT_EQ(Tensorctl("cluster check").exit_code, 2);
+}
+
+TEST_F(TensorctlClusterTest, AServerWithoutPeersAndOneThatListsTooFew) {
+  const std::string a = Start({kAnyPeer});
+  const std::string b = Start({});
+  const std::string c = Start({"--peers=" + b});
+  const Said check = Tensorctl("cluster check");
+  EXPECT_EQ(check.exit_code, 1) << check.out << check.err;
+  EXPECT_THAT(check.out,
+              AllOf(HasSubstr(absl::StrCat(b, " fetches from nobody: start it with --peers=", a,
+                                           ",", c, ".\n")),
+                    HasSubstr(absl::StrCat(c, " may not fetch from ", a, ": add ", a,
+                                           " to its --peers.\n")),
+                    HasSubstr("3 of 6 ways")));
+}
+
+TEST_F(TensorctlClusterTest, AServerThatSaysTheWrongAddress) {
+  const std::string a = Start({kAnyPeer});
+  const std::string b = Start({kAnyPeer, "--advertise=" + a});
+  const std::string c = Start({kAnyPeer, "--advertise=127.0.0.1:1"});
+  const auto problems = Problems(Tensorctl("cluster check --json"));
+  ASSERT_EQ(problems.size(), 2u) << problems;
+  EXPECT_EQ(problems[0]["server"], b);
+  EXPECT_THAT(std::string(problems[0]["message"]), HasSubstr("finds another server at " + a));
+  EXPECT_EQ(problems[1]["server"], c);
+  EXPECT_THAT(std::string(problems[1]["message"]), HasSubstr("can't reach " + c));
+  for (const auto& problem : problems) EXPECT_EQ(problem["flag"], "--advertise");
+}
+
+TEST_F(TensorctlClusterTest, ServersThatDontKnowEachOther) {
+  const std::string tokens =
+      "--token-file=" + folder_.Write("tokens", Line("alice", "alices") + Line("a", "of-a"));
+  const std::string as_a = "--peer-token-file=" + folder_.Write("a.token", "of-a");
+  const std::string alice = " --token-file " + folder_.Write("alice.token", "alices");
+  const std::string a = Start({kAnyPeer, tokens, as_a, "--peer-principals=a"});
+  const std::string b = Start({kAnyPeer, tokens});
+  const auto problems = Problems(Tensorctl("cluster check --json" + alice));
+  ASSERT_EQ(problems.size(), 2u) << problems;
+  EXPECT_EQ(problems[0]["server"], b);
+  EXPECT_EQ(problems[0]["flag"], "--peer-principals");
+  EXPECT_EQ(problems[1]["server"], b);
+  EXPECT_EQ(problems[1]["flag"], "--peer-token-file");
+  const Said stranger = Tensorctl("cluster check");
+  EXPECT_EQ(stranger.exit_code, 2);
+  EXPECT_THAT(stranger.out, HasSubstr(a + " doesn't let us in"));
+}
+
+}  // namespace
+}  // namespace tensord::integration

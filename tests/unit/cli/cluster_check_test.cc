@@ -1,0 +1,256 @@
+#include "tensord/client/cli/cluster_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tensord/client/cli/text.h"
+
+namespace tensord::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// "gpu-a", "gpu-b", … as they ought to be.
+ClusterCheck Good(size_t servers) {
+  ClusterCheck check;
+  for (size_t i = 0; i < servers; ++i) {
+    const std::string name = absl::StrCat("gpu-", std::string(1, static_cast<char>('a' + i)));
+    CheckedServer server = {.name = name, .address = name + ":50051", .devices = 2};
+    server.info.version = "0.1.0";
+    server.info.features = {"session-stream", "peer-copy", "collectives"};
+    server.info.epoch = absl::StrCat("epoch of ", name);
+    server.info.peer_address = name + ".cluster:50051";
+    check.servers.push_back(server);
+  }
+  for (size_t from = 0; from < servers; ++from) {
+    for (size_t to = 0; to < servers; ++to) {
+      if (from == to) continue;
+      CheckedPair pair = {.from = from, .to = to};
+      pair.check.server = check.servers[to].info;
+      pair.check.round_trip = absl::Microseconds(150);
+      check.pairs.push_back(pair);
+    }
+  }
+  return check;
+}
+
+CheckedPair& PairOf(ClusterCheck& check, size_t from, size_t to) {
+  for (CheckedPair& pair : check.pairs) {
+    if (pair.from == from && pair.to == to) return pair;
+  }
+  ADD_FAILURE() << "no such pair";
+  return check.pairs[0];
+}
+
+// As a server answers that hasn't reached the other.
+void Fail(CheckedPair& pair, const absl::Status& status) { pair.check = {.status = status}; }
+
+void Remove(ClusterCheck& check, size_t server, const absl::Status& why) {
+  check.servers[server].status = why;
+  check.servers[server].info = {};
+  std::erase_if(check.pairs,
+                [&](const CheckedPair& pair) { return pair.from == server || pair.to == server; });
+}
+
+Problem OnlyProblem(const ClusterCheck& check) {
+  const std::vector<Problem> problems = FindProblems(check);
+  EXPECT_EQ(problems.size(), 1u) << CheckText(check, problems, {});
+  return problems.empty() ? Problem() : problems[0];
+}
+
+TEST(ClusterCheck, AllIsWell) {
+  const ClusterCheck check = Good(3);
+  const std::vector<Problem> problems = FindProblems(check);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_EQ(CheckExitCode(problems), 0);
+  EXPECT_EQ(CheckText(check, problems, {}),
+            "server  version  devices  found by others at   fetches  collectives\n"
+            "gpu-a   0.1.0          2  gpu-a.cluster:50051  yes      yes\n"
+            "gpu-b   0.1.0          2  gpu-b.cluster:50051  yes      yes\n"
+            "gpu-c   0.1.0          2  gpu-c.cluster:50051  yes      yes\n"
+            "\n"
+            "fetching from   gpu-a   gpu-b   gpu-c\n"
+            "gpu-a               ·  150 µs  150 µs\n"
+            "gpu-b          150 µs       ·  150 µs\n"
+            "gpu-c          150 µs  150 µs       ·\n"
+            "\n"
+            "3 of 3 servers are there; 6 of 6 ways between them are open.\n");
+}
+
+TEST(ClusterCheck, OneServerAloneNeedsNoPeers) {
+  ClusterCheck check = Good(1);
+  check.servers[0].info.features.clear();
+  check.servers[0].info.peer_address.clear();
+  EXPECT_TRUE(FindProblems(check).empty());
+}
+
+TEST(ClusterCheck, AServerThatIsMissing) {
+  ClusterCheck check = Good(3);
+  Remove(check, 1,
+         absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: "
+                                "ipv4:10.0.0.2:50051: Failed to connect to remote host: "
+                                "Connection refused"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-b");
+  EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-b can't be reached (Connection refused)"),
+                                      HasSubstr("--listen")));
+  EXPECT_EQ(CheckExitCode({&problem, 1}), 2);
+  EXPECT_THAT(
+      CheckText(check, {&problem, 1}, {}),
+      AllOf(HasSubstr("gpu-b   missing"), HasSubstr("2 of 3 servers"), HasSubstr("2 of 6 ways")));
+}
+
+TEST(ClusterCheck, AServerThatDoesntLetUsIn) {
+  ClusterCheck check = Good(2);
+  Remove(check, 1, absl::UnauthenticatedError("show a token"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_THAT(problem.sentence,
+              AllOf(HasSubstr("gpu-b doesn't let us in"), HasSubstr("tensorctl --token-file")));
+  EXPECT_EQ(CheckExitCode({&problem, 1}), 2);
+}
+
+TEST(ClusterCheck, AServerThatIsTooOld) {
+  ClusterCheck check = Good(3);
+  check.servers[2].info.features = {"session-stream"};
+  check.servers[2].info.peer_address.clear();
+  for (size_t to : {0, 1}) PairOf(check, 2, to).asked = absl::UnimplementedError("");
+  for (size_t from : {0, 1}) Fail(PairOf(check, from, 2), absl::PermissionDeniedError("--peers"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-c");
+  EXPECT_THAT(problem.sentence, HasSubstr("gpu-c is too old (tensord 0.1.0)"));
+  EXPECT_EQ(CheckExitCode({&problem, 1}), 1);
+}
+
+TEST(ClusterCheck, AServerWithoutPeersIsToldOnceForAll) {
+  ClusterCheck check = Good(3);
+  check.servers[0].info.features = {"session-stream"};
+  for (size_t to : {1, 2}) Fail(PairOf(check, 0, to), absl::PermissionDeniedError("no --peers"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-a");
+  EXPECT_EQ(problem.flag, "--peers");
+  EXPECT_THAT(problem.sentence, HasSubstr("--peers=gpu-b.cluster:50051,gpu-c.cluster:50051."));
+  EXPECT_THAT(problem.sentence, Not(HasSubstr("gpu-a.cluster")));
+}
+
+TEST(ClusterCheck, AServerThatIsNotListed) {
+  ClusterCheck check = Good(3);
+  Fail(PairOf(check, 0, 2), absl::PermissionDeniedError("not listed in --peers"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-a");
+  EXPECT_EQ(problem.flag, "--peers");
+  EXPECT_THAT(problem.sentence,
+              HasSubstr("gpu-a may not fetch from gpu-c: add gpu-c.cluster:50051 to its --peers."));
+}
+
+TEST(ClusterCheck, AServerThatIsntTakenForOne) {
+  ClusterCheck check = Good(3);
+  for (size_t from : {0, 1}) {
+    PairOf(check, from, 2).check.status = absl::PermissionDeniedError("not known as a server");
+  }
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-c");
+  EXPECT_EQ(problem.flag, "--peer-principals");
+  EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-c doesn't take gpu-a, gpu-b for a server"),
+                                      HasSubstr("--peer-principals of gpu-c")));
+}
+
+TEST(ClusterCheck, AServerThatTheOtherDoesntKnow) {
+  ClusterCheck check = Good(2);
+  Fail(PairOf(check, 0, 1), absl::UnauthenticatedError("show a token"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-a");
+  EXPECT_THAT(problem.sentence,
+              AllOf(HasSubstr("gpu-a isn't let in by gpu-b (show a token)"),
+                    HasSubstr("--peer-token-file"), HasSubstr("--peer-tls-cert")));
+}
+
+TEST(ClusterCheck, ACutBetweenTwoIsToldByBothNames) {
+  ClusterCheck check = Good(3);
+  Fail(PairOf(check, 0, 1), absl::UnavailableError("Connection timed out."));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-b");
+  EXPECT_EQ(problem.flag, "--advertise");
+  EXPECT_THAT(problem.sentence,
+              AllOf(HasSubstr("gpu-a can't reach gpu-b at gpu-b.cluster:50051 (Connection timed "
+                              "out)"),
+                    HasSubstr("network policy")));
+}
+
+TEST(ClusterCheck, AnAddressThatIsSomebodyElses) {
+  // Both say that they are found on loopback: each finds itself there.
+  ClusterCheck check = Good(2);
+  for (CheckedServer& server : check.servers) server.info.peer_address = "127.0.0.1:50051";
+  PairOf(check, 0, 1).check.server = check.servers[0].info;
+  PairOf(check, 1, 0).check.server = check.servers[1].info;
+  const std::vector<Problem> problems = FindProblems(check);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0].flag, "--advertise");
+  EXPECT_THAT(problems[0].sentence, HasSubstr("gpu-b finds another server at 127.0.0.1:50051"));
+  EXPECT_THAT(problems[0].sentence, HasSubstr("start gpu-a with --advertise"));
+}
+
+TEST(ClusterCheck, AServerThatIsFoundNowhere) {
+  ClusterCheck check = Good(2);
+  check.servers[1].info.peer_address.clear();
+  Fail(PairOf(check, 0, 1), absl::PermissionDeniedError("not listed"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-b");
+  EXPECT_THAT(problem.sentence, HasSubstr("gpu-b doesn't say where other servers find it"));
+}
+
+TEST(ClusterCheck, OneServerUnderTwoNames) {
+  ClusterCheck check = Good(2);
+  check.servers[1].info.epoch = check.servers[0].info.epoch;
+  for (CheckedPair& pair : check.pairs) pair.check.server.epoch = check.servers[0].info.epoch;
+  EXPECT_THAT(OnlyProblem(check).sentence, HasSubstr("gpu-b and gpu-a are the same server"));
+}
+
+TEST(ClusterCheck, AServerThatGoesWhileItIsAsked) {
+  ClusterCheck check = Good(2);
+  PairOf(check, 1, 0).asked = absl::UnavailableError("Socket closed");
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-b");
+  EXPECT_THAT(problem.sentence, HasSubstr("Socket closed"));
+}
+
+TEST(ClusterCheck, ManyServersKeepToTheWidth) {
+  ClusterCheck check = Good(26);
+  Fail(PairOf(check, 0, 1), absl::UnavailableError("no route to host"));
+  const std::vector<Problem> problems = FindProblems(check);
+  const std::string text = CheckText(check, problems, {.width = 80});
+  for (absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(DisplayWidth(line), 80);
+  EXPECT_THAT(text, HasSubstr("649 of 650 ways"));
+  EXPECT_THAT(text, HasSubstr("gpu-a can't reach gpu-b"));
+}
+
+TEST(ClusterCheck, WhatServersSayCantDriveTheTerminal) {
+  ClusterCheck check = Good(2);
+  check.servers[0].info.version = "0.1\x1b[2J";
+  check.servers[1].info.peer_address = "b\x1b[2J:1";
+  Fail(PairOf(check, 0, 1), absl::UnavailableError("\x1b[2J"));
+  EXPECT_THAT(CheckText(check, FindProblems(check), {}), Not(HasSubstr("\x1b")));
+}
+
+TEST(ClusterCheck, Json) {
+  ClusterCheck check = Good(2);
+  Fail(PairOf(check, 0, 1), absl::UnavailableError("no route to host \xff"));
+  const auto json = nlohmann::json::parse(CheckJson(check, FindProblems(check)));
+  EXPECT_EQ(json["good"], false);
+  EXPECT_EQ(json["servers"][1]["peer_address"], "gpu-b.cluster:50051");
+  EXPECT_EQ(json["pairs"][0]["from"], "gpu-a");
+  EXPECT_EQ(json["pairs"][0]["state"], "unreachable");
+  EXPECT_EQ(json["pairs"][1]["state"], "ok");
+  EXPECT_DOUBLE_EQ(json["pairs"][1]["round_trip_seconds"], 150e-6);
+  EXPECT_EQ(json["problems"][0]["server"], "gpu-b");
+  EXPECT_EQ(json["problems"][0]["flag"], "--advertise");
+}
+
+}  // namespace
+}  // namespace tensord::cli
