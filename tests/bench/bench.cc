@@ -29,6 +29,13 @@ const char* Python() {
 Command CommandOf(const std::string& name) {
   const std::string peers = TENSORD_BENCH_PEERS;
   if (name == "echo") return {TENSORD_BENCH_ECHO};
+  if (name == "Gloo") {
+#ifdef TENSORD_BENCH_GLOO
+    return {TENSORD_BENCH_GLOO};
+#else
+    return {"/bin/echo", "skip built without Gloo"};
+#endif
+  }
   if (name == "torch RPC") return {Python(), peers + "/torch_rpc.py"};
   if (name == "Dask") return {Python(), peers + "/dask_peer.py"};
 #ifdef TENSORD_BENCH_TORCH

@@ -1,5 +1,7 @@
 // Several servers: what goes between them, what they do together, and what the client's distance
 // costs.
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -9,6 +11,7 @@
 
 #include "tensord/tests/bench/bench.h"
 #include "tensord/tests/bench/wire.h"
+#include "tensord/tests/control_plane/control_plane.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
 namespace tensord::bench {
@@ -61,43 +64,41 @@ Tensor Resident(const Device& device, const Shape& shape) {
 
 void Copies(Bench& bench) {
   const std::string measure = "server-to-server copy, 256 MiB";
-  const std::string bytes = "the client's bytes for a server-to-server copy of 256 MiB";
-  if (!bench.WantsAny({measure, bytes})) return;
-  constexpr int64_t kBytes = 256 * kMiB;
-  constexpr double kLimit = 64;
-  Servers servers(2, /*proxies=*/true);
-  const Tensor there = Resident(servers.On(0), {kBytes / 4});
-  CopyReport last;
-  const auto copy = [&] {
-    return kBytes / kGiB / SecondsOf([&] { last = Check(there.To(servers.On(1)).copy_report()); });
-  };
-  copy();
-  const int64_t before = servers.ClientBytes();
-  copy();
-  const double kib = static_cast<double>(servers.ClientBytes() - before) / 1024;
-  bench.Add({bytes, "KiB", kib, "limit", kLimit, kLimit / std::max(kib, 0.1), 1.0});
   if (!bench.Wants(measure)) return;
-
-  Servers direct(2);
-  const Tensor source = Resident(direct.On(0), {kBytes / 4});
+  constexpr int64_t kBytes = 256 * kMiB;
+  Servers servers(2);
+  const Tensor there = Resident(servers.On(0), {kBytes / 4});
   RawConnection tcp(RawTcpAddress(bench.echo()));
-  std::vector<uint8_t> here(kBytes, 1);
+  std::vector<float> here(kBytes / 4, 1);
   Turns turns(bench);
   turns.JoinOne(kOurs, [&] {
-    return kBytes / kGiB / SecondsOf([&] { last = Check(source.To(direct.On(1)).copy_report()); });
+    return kBytes / kGiB /
+           SecondsOf([&] { Check(there.To(servers.On(1)).copy_report().status()); });
   });
-  turns.JoinOne("raw TCP", [&] { return tcp.Upload(here); });
+  turns.JoinOne("raw TCP", [&] {
+    return tcp.Upload({reinterpret_cast<const uint8_t*>(here.data()), kBytes});
+  });
   turns.JoinOne("through the client", [&] {
     return kBytes / kGiB / SecondsOf([&] {
-             const auto values = absl::MakeSpan(reinterpret_cast<float*>(here.data()), kBytes / 4);
-             Check(source.ReadInto(values));
-             Check(FromSpan<float>(direct.On(1), {kBytes / 4}, values).Wait());
+             Check(there.ReadInto(absl::MakeSpan(here)));
+             Check(FromSpan<float>(servers.On(1), there.shape(), here).Wait());
            });
   });
   turns.Run(11);
-  const std::string named = measure + " (" + CopyPathWord(last.path) + ")";
   turns.AddRow({measure, "GiB/s", "raw TCP", Better::kHigher, 0.5, 0.85});
   turns.AddRow({measure, "GiB/s", "through the client", Better::kHigher, 0.5, 1.8});
+}
+
+void ClientBytes(Bench& bench) {
+  const std::string measure = "the client's bytes for a server-to-server copy of 256 MiB";
+  if (!bench.Wants(measure)) return;
+  constexpr double kLimit = 64;
+  Servers servers(2, /*proxies=*/true);
+  const Tensor there = Resident(servers.On(0), {64 * kMiB});
+  const int64_t before = servers.ClientBytes();
+  Check(there.To(servers.On(1)).copy_report().status());
+  const double kib = static_cast<double>(servers.ClientBytes() - before) / 1024;
+  bench.Add({measure, "KiB", kib, "limit", kLimit, kLimit / std::max(kib, 0.1), 1.0});
 }
 
 // Products a second, as many on each device.
@@ -170,13 +171,48 @@ void FarPipeline(Bench& bench) {
   turns.AddRow({measure, "ms", "beside it", Better::kLower, 0.5, 1 / 1.15});
 }
 
+// Processor time of this thread.
+double ThreadSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Nanoseconds of the caller's for an op on one of `cluster`'s servers.
+double OpNanoseconds(const Cluster& cluster) {
+  constexpr int kOps = 20000;
+  const Client client = cluster.servers()[0].client;
+  Tensor x = Ones(cluster.device(0), {kSmall});
+  Check(client.Synchronize());
+  const double start = ThreadSeconds();
+  for (int i = 0; i < kOps; ++i) x = Add(x, x);
+  const double taken = ThreadSeconds() - start;
+  Check(client.Synchronize());
+  return 1e9 * taken / kOps;
+}
+
+void ManyServers(Bench& bench) {
+  const std::string measure = "an op's cost to a client of 1,000 servers";
+  if (!bench.Wants(measure)) return;
+  const control_plane::ControlPlane plane;
+  const Cluster one = Check(Cluster::Connect(control_plane::ControlPlane::Addresses(1)));
+  const Cluster thousand = Check(Cluster::Connect(control_plane::ControlPlane::Addresses(1000)));
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] { return OpNanoseconds(thousand); });
+  turns.JoinOne("of one", [&] { return OpNanoseconds(one); });
+  turns.Run(11);
+  turns.AddRow({measure, "ns", "of one", Better::kLower, 0.5, 0.9});
+}
+
 }  // namespace
 
 void ClusterCases(Bench& bench) {
   Copies(bench);
+  ClientBytes(bench);
   TwoAtOnce(bench);
   AllReduce(bench);
   FarPipeline(bench);
+  ManyServers(bench);
 }
 
 }  // namespace tensord::bench

@@ -1,6 +1,5 @@
-// Gloo called directly: all_reduce between processes over loopback, for comparison.
-//   usage: bench_gloo MEMBERS MIB ROUNDS
-// Prints the seconds of the fastest round, and bytes of the tensor by those seconds in GB/s.
+// Gloo called directly: all_reduce between four processes over loopback. A peer (peer.h) that is
+// asked "all_reduce BYTES", of float32, and answers GiB/s of one round.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -10,69 +9,92 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <limits>
+#include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace {
 
-void RunMember(const std::string& folder, int rank, int members, size_t elements, int rounds) {
+constexpr int kMembers = 4;
+
+// Seconds from when all are there until all are done.
+double AllReduce(const std::shared_ptr<gloo::Context>& context, std::vector<float>* input,
+                 std::vector<float>* output) {
+  gloo::BarrierOptions together(context);
+  gloo::barrier(together);
+  const auto start = std::chrono::steady_clock::now();
+  gloo::AllreduceOptions options(context);
+  options.setInput(input->data(), input->size());
+  options.setOutput(output->data(), output->size());
+  options.setReduceFunction(
+      static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+  gloo::allreduce(options);
+  gloo::BarrierOptions done(context);
+  gloo::barrier(done);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Runs a round for each size that comes by `questions`; rank 0 puts seconds into `answers`.
+void RunMember(const std::string& folder, int rank, int questions, int answers) {
   gloo::transport::tcp::attr attr("127.0.0.1");
   auto device = gloo::transport::tcp::CreateDevice(attr);
   gloo::rendezvous::FileStore store(folder);
-  const auto context = std::make_shared<gloo::rendezvous::Context>(rank, members);
+  const auto context = std::make_shared<gloo::rendezvous::Context>(rank, kMembers);
   context->connectFullMesh(store, device);
-
-  std::vector<float> input(elements, static_cast<float>(rank + 1));
-  std::vector<float> output(elements);
-  double best = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < rounds; ++round) {
-    gloo::BarrierOptions together(context);
-    gloo::barrier(together);
-    const auto start = std::chrono::steady_clock::now();
-    gloo::AllreduceOptions options(context);
-    options.setInput(input.data(), elements);
-    options.setOutput(output.data(), elements);
-    options.setReduceFunction(
-        static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
-    gloo::allreduce(options);
-    gloo::BarrierOptions done(context);
-    gloo::barrier(done);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    best = std::min(best, taken.count());
+  std::vector<float> input, output;
+  int64_t bytes = 0;
+  while (read(questions, &bytes, sizeof(bytes)) == sizeof(bytes)) {
+    input.assign(bytes / sizeof(float), static_cast<float>(rank + 1));
+    output.resize(input.size());
+    const double seconds = AllReduce(context, &input, &output);
+    if (output.front() != 10 || output.back() != 10) std::_Exit(1);
+    if (rank == 0 && write(answers, &seconds, sizeof(seconds)) != sizeof(seconds)) std::_Exit(1);
   }
-  const float expected = static_cast<float>(members) * static_cast<float>(members + 1) / 2;
-  if (output.front() != expected || output.back() != expected) std::exit(1);
-  if (rank == 0) {
-    std::printf("%.6f s %.3f GB/s\n", best, static_cast<double>(elements) * 4 / best / 1e9);
-  }
+  std::_Exit(0);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: bench_gloo MEMBERS MIB ROUNDS\n");
-    return 2;
-  }
-  const int members = std::atoi(argv[1]);
-  const size_t elements = static_cast<size_t>(std::atoi(argv[2])) << 18;
-  const int rounds = std::atoi(argv[3]);
+int main() {
   char folder[] = "/tmp/bench_gloo_XXXXXX";
-  if (mkdtemp(folder) == nullptr) return 1;
-  for (int rank = 0; rank < members; ++rank) {
-    if (fork() != 0) continue;
-    RunMember(folder, rank, members, elements, rounds);
-    std::fflush(stdout);
-    _exit(0);
+  int answers[2];
+  if (mkdtemp(folder) == nullptr || pipe(answers) != 0) return 1;
+  std::vector<int> questions;
+  for (int rank = 0; rank < kMembers; ++rank) {
+    int question[2];
+    if (pipe(question) != 0) return 1;
+    if (fork() == 0) {
+      for (int other : questions) close(other);
+      close(question[1]);
+      RunMember(folder, rank, question[0], answers[1]);
+    }
+    close(question[0]);
+    questions.push_back(question[1]);
   }
-  int failed = 0;
-  for (int status = 0; wait(&status) > 0;) failed |= status;
+  close(answers[1]);
+  std::cout << "ready" << std::endl;
+  std::string word;
+  int64_t bytes = 0;
+  while (std::cin >> word >> bytes) {
+    for (int question : questions) {
+      if (write(question, &bytes, sizeof(bytes)) != sizeof(bytes)) return 1;
+    }
+    double seconds = 0;
+    if (read(answers[0], &seconds, sizeof(seconds)) != sizeof(seconds)) {
+      std::cout << "error a member has ended" << std::endl;
+      break;
+    }
+    std::cout << "ok " << static_cast<double>(bytes) / (1 << 30) / seconds << std::endl;
+  }
+  for (int question : questions) close(question);
+  while (wait(nullptr) > 0) {
+  }
   std::filesystem::remove_all(folder);
-  return failed == 0 ? 0 : 1;
+  return 0;
 }

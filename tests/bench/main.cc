@@ -35,6 +35,7 @@ int Main(int argc, char** argv) {
   LatencyCases(bench);
   TransferCases(bench);
   SessionCases(bench);
+  ClusterCases(bench);
   ComputeCases(bench);
 #ifdef TENSORD_BENCH_CUDA
   CudaCases(bench);
