@@ -245,7 +245,7 @@ TEST_F(PullTest, ALostSourceLeavesThePromise) {
   const auto proxy = ProxyTo(a_, 32 << 20);
   b_.Promise(2, kLarge);
   auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
-  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (8 << 20); }));
+  ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (16 << 20); }));
   a_.daemon->Signal(SIGKILL);
   ExpectError(pulled.get(), Code::kUnavailable, {proxy->address(), "2 s"});
   const auto upload = b_.Upload(2);
