@@ -26,8 +26,8 @@ namespace {
 
 // Between questions whose connection broke.
 constexpr auto kPause = std::chrono::milliseconds(50);
-// Tickets for one copy that may run out before the destination has been asked.
-constexpr int kMostTickets = 16;
+// Tickets for one copy.
+constexpr int kMostTickets = 3;
 
 CopyPath PathFromProto(v1::CopyPath path) {
   switch (path) {
@@ -140,7 +140,8 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       return record_->Finish(std::move(report));
     }
     const absl::Status error = destination_->Outcome(status_);
-    if (ErrorReason(error) == "TICKET_EXPIRED" && tickets_asked_ < kMostTickets) {
+    // It may have run out while the destination couldn't be reached.
+    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_asked_ < kMostTickets) {
       return AskTicket();
     }
     switch (status_.error_code()) {

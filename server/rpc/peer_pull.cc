@@ -260,14 +260,21 @@ PeerPull::Verdict PeerPull::Judge() const {
   const std::string whose = absl::StrCat(request_.source_address(), ": ",
                                          silent ? "it doesn't answer" : status.error_message());
   if (MayPass(status.error_code())) {
-    return {.status = absl::UnavailableError(whose), .leaves_promise = true, .may_pass = true};
+    return {.status = WithErrorInfo(absl::UnavailableError(whose), "PEER_UNREACHABLE"),
+            .leaves_promise = true,
+            .may_pass = true};
   }
   if (absl::IsUnimplemented(error)) {
     return {.status = absl::UnimplementedError(whose), .leaves_promise = true};
   }
   const bool refused =
       absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error) || absl::IsNotFound(error);
-  if (refused) return {.status = absl::PermissionDeniedError(whose), .leaves_promise = true};
+  if (refused) {
+    const std::string reason = ErrorReason(error);
+    return {.status = WithErrorInfo(absl::PermissionDeniedError(whose),
+                                    reason.empty() ? "PEER_REFUSED" : reason),
+            .leaves_promise = true};
+  }
   return {.status = WithPrefix(error, absl::StrCat(request_.source_address(), ": "))};
 }
 
@@ -275,7 +282,9 @@ PeerPull::Verdict PeerPull::WhyStopped() const {
   const TensorRef tensor = tensor_.lock();
   if (tensor == nullptr) return {.status = absl::CancelledError(kUnwanted)};
   if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
-  return {.status = absl::UnavailableError("the fetch was broken off"), .leaves_promise = true};
+  return {.status =
+              WithErrorInfo(absl::UnavailableError("the fetch was broken off"), "FETCH_BROKEN_OFF"),
+          .leaves_promise = true};
 }
 
 void PeerPull::AttemptEnded() {
