@@ -44,7 +44,7 @@ struct ConnectOptions {
   // session's lease; negative: not at all.
   absl::Duration reconnect_timeout = absl::ZeroDuration();
   // How often an idle connection is probed, and how long an answer may take before the server
-  // counts as gone.
+  // counts as gone. At least a second: servers take more for an attack.
   absl::Duration keepalive_interval = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(20);
   // How long a read of a small tensor looks for its answer without going to sleep. It takes a core

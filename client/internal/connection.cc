@@ -16,6 +16,7 @@ namespace {
 constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kLongestReconnectPauseMs = 1000;
 constexpr int kConnectAttemptMs = 5000;
+constexpr absl::Duration kLeastKeepaliveInterval = absl::Seconds(1);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
@@ -29,7 +30,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(-1);
   args.SetMaxSendMessageSize(-1);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_interval));
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+              Milliseconds(std::max(options.keepalive_interval, kLeastKeepaliveInterval)));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // What may be asked again we know better, and messages aren't to be kept for it.

@@ -283,7 +283,11 @@ grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const 
   question.set_session(write.session());
   question.set_handle(write.handle());
   question.set_after_command(write.after_command());
-  for (int attempt = 0; attempt < kMostAttempts && Recovered(status); ++attempt) {
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    // What was sent over the broken connection may arrive after the question how far it had come,
+    // and be under way, or done, when the rest is sent over the next one.
+    const bool overtaken = attempt > 0 && status.error_code() == grpc::StatusCode::ALREADY_EXISTS;
+    if (!overtaken && !Recovered(status)) break;
     v1::Upload upload;
     CallRegistry::Call asking(&connection_->calls);
     asking.context()->set_wait_for_ready(true);

@@ -209,5 +209,39 @@ TEST_F(WriteReadTest, AWriteUnderWayEndsWithItsSession) {
   EXPECT_FALSE(call->Finish().ok());
 }
 
+// Messages may arrive late, over a connection that their client has given up: what it has sent
+// since, over another, stays as it is.
+TEST_F(WriteReadTest, ALateWriteTakesNothingFromTheOneThatWentOn) {
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest promise;
+  promise.mutable_attach()->set_session(session_->id());
+  v1::Promise* promised = promise.add_commands()->mutable_promise();
+  promised->set_handle(1);
+  *promised->mutable_spec() = First(1).spec().spec();
+  promised->set_device("cpu:0");
+  ASSERT_TRUE(stream->Send(promise));
+  const auto resumable = [&](int64_t offset, const std::string& data) {
+    v1::WriteRequest message = First(1, data);
+    message.mutable_spec()->set_resumable(true);
+    message.mutable_spec()->set_after_command(1);
+    message.set_offset(offset);
+    return message;
+  };
+  const auto received = [&] {
+    v1::GetUploadRequest request;
+    request.set_session(session_->id());
+    request.set_handle(1);
+    return client_->Call<v1::Upload>("GetUpload", request)->received_bytes();
+  };
+  ExpectError(Write({resumable(0, "0123")}), Code::kAborted);
+  ASSERT_EQ(received(), 4);
+  ExpectError(Write({resumable(0, "0123456789")}), Code::kInvalidArgument, {"offset 0", "4 bytes"});
+  ASSERT_EQ(received(), 4);
+  ASSERT_TRUE(Write({resumable(4, "456789")}).ok());
+  ExpectError(Write({resumable(0, "0123456789")}), Code::kAlreadyExists);
+  EXPECT_EQ(*ReadAll(session_->ReadRequest(1)), "0123456789");
+  expected_bytes_ = 10;
+}
+
 }  // namespace
 }  // namespace tensord::integration
