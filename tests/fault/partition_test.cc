@@ -1,11 +1,7 @@
-// Two hosts with a cable between them, which is pulled: network namespaces (network_namespaces(7))
-// that are the test's own and go with it. Nobody is told of it, neither client nor server.
-#include <fcntl.h>
-#include <sched.h>
+// Two hosts with a cable between them, which is pulled. Nobody is told of it, neither client nor
+// server.
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <fstream>
 #include <future>
 #include <sstream>
@@ -14,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/tensord.h"
+#include "tensord/tests/fault/hosts.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::fault {
@@ -27,74 +24,6 @@ using integration::UsedBytes;
 using testing::Each;
 
 constexpr char kServer[] = "10.77.0.2:50051";
-
-bool Shell(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
-}
-
-void WriteFile(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
-
-// This process's host and the server's, made before there are threads.
-class Hosts final : public testing::Environment {
- public:
-  static Hosts& Get() {
-    static auto* const hosts = new Hosts;
-    return *hosts;
-  }
-
-  void SetUp() override { why_not_ = Make(); }
-
-  // Empty where the hosts are there.
-  const std::string& why_not() const { return why_not_; }
-
-  // Runs `start` as if on the server's host: processes that it starts are there.
-  template <typename Start>
-  auto OnServer(Start start) const {
-    setns(server_, CLONE_NEWNET);
-    auto result = start();
-    setns(client_, CLONE_NEWNET);
-    return result;
-  }
-
-  // The cable, at the server's end.
-  bool SetPlugged(bool plugged) const {
-    return Shell(InServer(absl::StrCat("ip link set s0 ", plugged ? "up" : "down")));
-  }
-
- private:
-  std::string InServer(const std::string& command) const {
-    return absl::StrCat("nsenter --net=/proc/self/fd/", server_, " ", command);
-  }
-
-  std::string Make() {
-    const std::string uid = std::to_string(getuid());
-    const std::string gid = std::to_string(getgid());
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) {
-      WriteFile("/proc/self/setgroups", "deny");
-      WriteFile("/proc/self/uid_map", "0 " + uid + " 1");
-      WriteFile("/proc/self/gid_map", "0 " + gid + " 1");
-    } else if (unshare(CLONE_NEWNET) != 0) {
-      return "no network namespaces may be made here";
-    }
-    client_ = open("/proc/thread-self/ns/net", O_RDONLY);
-    if (client_ < 0 || unshare(CLONE_NEWNET) != 0) return "no second network namespace";
-    server_ = open("/proc/thread-self/ns/net", O_RDONLY);
-    if (server_ < 0 || setns(client_, CLONE_NEWNET) != 0) return "namespaces can't be entered";
-    const bool made =
-        Shell("ip link set lo up") && Shell("ip link add c0 type veth peer name s0") &&
-        Shell(absl::StrCat("ip link set s0 netns /proc/self/fd/", server_)) &&
-        Shell("ip addr add 10.77.0.1/24 dev c0") && Shell("ip link set c0 up") &&
-        Shell(InServer("ip link set lo up")) && Shell(InServer("ip link set s0 up")) &&
-        Shell(InServer("ip addr add 10.77.0.2/24 dev s0"));
-    return made ? "" : "ip(8) can't make a pair of interfaces here";
-  }
-
-  std::string why_not_;
-  int client_ = -1;  // the namespaces
-  int server_ = -1;
-};
-
-const auto* const kHosts = testing::AddGlobalTestEnvironment(&Hosts::Get());
 
 // Established connections of this host.
 int Connections() {
@@ -117,7 +46,7 @@ class PartitionTest : public testing::Test {
   void SetUp() override {
     if (!Hosts::Get().why_not().empty()) GTEST_SKIP() << Hosts::Get().why_not();
     socket_ = absl::StrCat("unix:", testing::TempDir(), "/partition.", getpid());
-    auto daemon = Hosts::Get().OnServer([&] {
+    auto daemon = Hosts::Get().On(0, [&] {
       return DaemonProcess::Start({absl::StrCat("--listen=", kServer, ",", socket_),
                                    "--allow-insecure-remote", "--devices=cpu=1GiB"});
     });
@@ -128,7 +57,7 @@ class PartitionTest : public testing::Test {
   }
   void TearDown() override {
     if (daemon_ == nullptr) return;
-    EXPECT_TRUE(Hosts::Get().SetPlugged(true));
+    EXPECT_TRUE(Hosts::Get().SetPlugged(0, true));
     EXPECT_EQ(*daemon_->Terminate(), 0) << daemon_->Output();
   }
 
@@ -147,9 +76,9 @@ class PartitionTest : public testing::Test {
   // Pulls the cable, and plugs it in again once the client has noticed.
   static void PullForAWhile() {
     const int before = Connections();
-    EXPECT_TRUE(Hosts::Get().SetPlugged(false));
+    EXPECT_TRUE(Hosts::Get().SetPlugged(0, false));
     EXPECT_TRUE(Eventually([before] { return Connections() < before; }));
-    EXPECT_TRUE(Hosts::Get().SetPlugged(true));
+    EXPECT_TRUE(Hosts::Get().SetPlugged(0, true));
   }
 
   std::string socket_;
@@ -201,10 +130,10 @@ TEST_F(PartitionTest, AfterTheLeaseNothingIsLeftAndTheClientIsTold) {
   const Tensor x = Ones(*client.device("cpu:0"), {1000});
   ASSERT_TRUE(x.Wait().ok());
   ASSERT_GT(Used(), 0);
-  ASSERT_TRUE(Hosts::Get().SetPlugged(false));
+  ASSERT_TRUE(Hosts::Get().SetPlugged(0, false));
   // The server finds out by itself, while there is still no cable.
   EXPECT_TRUE(Eventually([&] { return Used() == 0; })) << Used();
-  ASSERT_TRUE(Hosts::Get().SetPlugged(true));
+  ASSERT_TRUE(Hosts::Get().SetPlugged(0, true));
   ExpectError(x.Read<float>(), absl::StatusCode::kDataLoss, {"lease"});
   const Client again = Connect(absl::Seconds(1));
   EXPECT_THAT(*Ones(*again.device("cpu:0"), {4}).Read<float>(), Each(1.0f));

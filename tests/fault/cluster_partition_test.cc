@@ -1,0 +1,178 @@
+// Four servers on hosts of their own: one cable pulled and not the others, one link between two
+// servers, one server killed in the middle, one started anew.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/tensord.h"
+#include "tensord/tests/fault/hosts.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::fault {
+namespace {
+
+using integration::DaemonProcess;
+using integration::Eventually;
+using integration::ExpectError;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kElements = 16 * kMiB;
+
+class ClusterPartitionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Hosts::Get().why_not().empty()) GTEST_SKIP() << Hosts::Get().why_not();
+    for (int i = 0; i < kNumServerHosts; ++i) ASSERT_NO_FATAL_FAILURE(StartServer(i));
+    std::vector<std::string> addresses;
+    for (int i = 0; i < kNumServerHosts; ++i) addresses.push_back(AddressOf(i));
+    ClusterOptions options;
+    options.connect.lease = absl::Seconds(60);
+    options.connect.reconnect_timeout = absl::Seconds(20);
+    options.connect.keepalive_interval = absl::Seconds(1);
+    options.connect.keepalive_timeout = absl::Seconds(1);
+    options.connect.shared_memory = false;
+    auto cluster = Cluster::Connect(addresses, options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+  }
+
+  void TearDown() override {
+    for (int i = 0; i < static_cast<int>(daemons_.size()); ++i) Hosts::Get().SetPlugged(i, true);
+    cluster_.Close();
+  }
+
+  static std::string AddressOf(int server) {
+    return absl::StrCat(Hosts::AddressOf(server), ":50051");
+  }
+
+  void StartServer(int i) {
+    auto daemon = Hosts::Get().On(i, [&] {
+      return DaemonProcess::Start({"--listen=" + AddressOf(i), "--advertise=" + AddressOf(i),
+                                   "--peers=10.77.0.2:50051,"
+                                   "10.77.0.3:50051,10.77.0.4:50051,10.77.0.5:50051",
+                                   "--peer-timeout-seconds=20",
+                                   "--collectives=" + Hosts::AddressOf(i),
+                                   "--allow-insecure-remote", "--devices=cpu=1GiB"});
+    });
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    if (static_cast<int>(daemons_.size()) <= i) daemons_.resize(i + 1);
+    daemons_[i] = *std::move(daemon);
+  }
+
+  Device On(int server) const { return cluster_.device(server); }
+  // A tensor by its seed alone, so that it can be made anew anywhere.
+  Tensor Made(int server, int64_t seed) const { return Normal(On(server), {kElements}, seed); }
+  void ExpectSame(const Tensor& copy, int64_t seed) const {
+    const Tensor wanted = Normal(copy.device(), {kElements}, seed);
+    const auto same = Sum(Cast(Eq(copy, wanted), DType::kInt32)).Item<int64_t>();
+    ASSERT_TRUE(same.ok()) << same.status();
+    EXPECT_EQ(*same, kElements);
+  }
+
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  Cluster cluster_;
+};
+
+TEST_F(ClusterPartitionTest, ALinkBetweenTwoServersMendsAndTheCopyGoesOn) {
+  const Tensor x = Made(0, 1);
+  ASSERT_TRUE(x.Wait().ok());
+  ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, false));
+  const Tensor over_the_cut_link = x.To(On(1));
+  // No other notices.
+  const Tensor beside = x.To(On(2));
+  const auto report = beside.copy_report();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->path, CopyPath::kNetwork);
+  ExpectSame(beside, 1);
+  for (const ClusterServer& server : cluster_.servers()) {
+    EXPECT_EQ(server.state, ServerState::kConnected) << server.name;
+  }
+  ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, true));
+  const auto mended = over_the_cut_link.copy_report();
+  ASSERT_TRUE(mended.ok()) << mended.status();
+  EXPECT_EQ(mended->path, CopyPath::kNetwork);
+  ExpectSame(over_the_cut_link, 1);
+}
+
+TEST_F(ClusterPartitionTest, WhereTwoServersNeverMeetTheProgramCarriesIt) {
+  const Tensor x = Made(0, 1);
+  ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, false));
+  const Tensor copy = x.To(On(1));
+  const auto report = copy.copy_report();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->path, CopyPath::kClient);
+  EXPECT_THAT(report->detour_reason, HasSubstr(AddressOf(0)));
+  ExpectSame(copy, 1);
+  ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, true));
+}
+
+TEST_F(ClusterPartitionTest, APulledCableHoldsUpWhatNeedsItAndNothingElse) {
+  const Tensor x = Made(0, 1);
+  const Tensor y = Ones(On(3), {100});
+  ASSERT_TRUE(cluster_.Synchronize().ok());
+  ASSERT_TRUE(Hosts::Get().SetPlugged(0, false));
+  const Tensor copy = x.To(On(1));
+  EXPECT_TRUE(
+      Eventually([&] { return cluster_.servers()[0].state == ServerState::kReconnecting; }));
+  for (int server = 1; server < kNumServerHosts; ++server) {
+    EXPECT_EQ(cluster_.servers()[server].state, ServerState::kConnected);
+  }
+  EXPECT_THAT(*(y.To(On(2)) + 1).Read<float>(), Each(2));
+  ASSERT_TRUE(Hosts::Get().SetPlugged(0, true));
+  ExpectSame(copy, 1);
+  ExpectSame(x, 1);
+}
+
+TEST_F(ClusterPartitionTest, AServerKilledAtAnyPhaseOfACopyIsAnErrorAndNoHang) {
+  const Tensor kept = Made(1, 7);
+  // Before the source has it, and in the middle of its bytes.
+  for (const auto pause : {std::chrono::milliseconds(0), std::chrono::milliseconds(20)}) {
+    const Tensor copy = Made(0, 1).To(On(1));
+    const Tensor result = Sum(copy);
+    std::this_thread::sleep_for(pause);
+    daemons_[0]->Signal(SIGKILL);
+    ASSERT_TRUE(daemons_[0]->WaitForEnd().ok());
+    ASSERT_NO_FATAL_FAILURE(StartServer(0));
+    // It may just have got through; otherwise the error says that the source is another now.
+    const auto value = result.Item<float>();
+    if (!value.ok()) ExpectError(value, absl::StatusCode::kDataLoss, {AddressOf(0)});
+    ExpectError(Made(0, 1).status().ok() ? Made(0, 1).Wait() : Made(0, 1).status(),
+                absl::StatusCode::kDataLoss);
+    EXPECT_TRUE(Eventually([&] { return cluster_.servers()[0].state == ServerState::kLost; }));
+    auto again = Cluster::Connect({AddressOf(0), AddressOf(1), AddressOf(2), AddressOf(3)}, {});
+    ASSERT_TRUE(again.ok()) << again.status();
+    ExpectSame(kept, 7);  // of the first cluster's session
+    cluster_ = *std::move(again);
+  }
+}
+
+TEST_F(ClusterPartitionTest, AGroupThatLosesALinkEndsForAllAndCanBeMadeAgain) {
+  const auto group = Group::Create(cluster_.devices(), {.timeout = absl::Seconds(2)});
+  ASSERT_TRUE(group.ok()) << group.status();
+  const auto ones = [&] {
+    std::vector<Tensor> tensors;
+    for (const Device& device : cluster_.devices()) tensors.push_back(Ones(device, {kMiB}));
+    return tensors;
+  };
+  for (const Tensor& y : group->AllReduce(ones())) EXPECT_EQ(*Max(y).Item<float>(), 4);
+  ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, false));
+  for (const Tensor& y : group->AllReduce(ones())) {
+    const absl::Status status = y.Wait();
+    EXPECT_TRUE(absl::IsAborted(status) || absl::IsDeadlineExceeded(status)) << status;
+  }
+  ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, true));
+  const auto again = Group::Create(cluster_.devices());
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const Tensor& y : again->AllReduce(ones())) EXPECT_EQ(*Max(y).Item<float>(), 4);
+}
+
+}  // namespace
+}  // namespace tensord::fault
