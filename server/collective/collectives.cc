@@ -1,5 +1,6 @@
 #include "tensord/server/collective/collectives.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -214,6 +215,7 @@ absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member)
 }
 
 void Collectives::Serve(Running* running) {
+  pthread_setname_np(pthread_self(), "group-member");
   running->member->Serve();
   std::shared_ptr<CollectiveMember> member;  // outlives the lock
   MutexLock lock(&mu_);

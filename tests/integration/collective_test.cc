@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "tensord/common/float16.h"
 #include "tensord/tests/integration/group_fixture.h"
@@ -519,22 +520,34 @@ TEST_F(CollectiveTest, TheEndOfASessionEndsItsMembers) {
   for (const auto& made : waiting.get()) ExpectError(made, Code::kAborted, {"rank 3", "left"});
 }
 
-// How many threads, or descriptors, a daemon has: the entries of a folder of /proc.
-int64_t CountOf(const DaemonProcess& daemon, const std::string& what) {
+// How many descriptors a daemon has.
+int64_t Descriptors(const DaemonProcess& daemon) {
   int64_t count = 0;
-  const std::string folder = absl::StrCat("/proc/", daemon.pid(), "/", what);
+  const std::string folder = absl::StrCat("/proc/", daemon.pid(), "/fd");
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+// How many of its threads are members'.
+int64_t MemberThreads(const DaemonProcess& daemon) {
+  int64_t count = 0;
+  const std::string folder = absl::StrCat("/proc/", daemon.pid(), "/task");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path() / "comm");
+    std::string name;
+    if (file >> name && name == "group-member") ++count;
+  }
   return count;
 }
 
 TEST_F(CollectiveTest, WhatMembersTakeIsGivenBack) {
   CreateAll(1, {1, 2});
   const DaemonProcess& daemon = *servers_[0].daemon;
-  const int64_t threads = CountOf(daemon, "task"), descriptors = CountOf(daemon, "fd");
+  const int64_t descriptors = Descriptors(daemon);
   for (int round = 0; round < 3; ++round) {
     MakeGroup();
-    EXPECT_GT(CountOf(daemon, "task"), threads);
-    EXPECT_GE(CountOf(daemon, "fd"), descriptors + 3);
+    EXPECT_TRUE(Eventually([&] { return MemberThreads(daemon) == 1; }));
+    EXPECT_GE(Descriptors(daemon), descriptors + 3);
     ExpectGroupWorks(50);
     for (int rank = 0; rank < kServers; ++rank) {
       ASSERT_TRUE(session(rank).Delete({50, 51}).ok());
@@ -548,8 +561,8 @@ TEST_F(CollectiveTest, WhatMembersTakeIsGivenBack) {
   stream->Cancel();
   ASSERT_TRUE(session(0).Close().ok());
   EXPECT_FALSE(waiting.get().ok());
-  EXPECT_TRUE(Eventually([&] { return CountOf(daemon, "task") <= threads; }));
-  EXPECT_TRUE(Eventually([&] { return CountOf(daemon, "fd") <= descriptors; }));
+  EXPECT_TRUE(Eventually([&] { return MemberThreads(daemon) == 0; }));
+  EXPECT_TRUE(Eventually([&] { return Descriptors(daemon) <= descriptors; }));
 }
 
 TEST_F(CollectiveTest, AServerThatDrainsEndsItsMembers) {
