@@ -71,6 +71,8 @@ class Stream {
 
   // Waits, where the connection is broken, until another stands. False where the stream has ended.
   bool AwaitConnected();
+  // Whether one stands now, as far as anybody has noticed.
+  bool connected() const;
 
   // Ends the stream at once and waits for its thread. Nobody may use it during and after that, but
   // for threads in Await, which return.

@@ -296,6 +296,11 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
   return tensor;
 }
 
+absl::Status Engine::UploadMovedOn(Handle handle) {
+  return absl::AbortedError(absl::StrCat("another call has brought some of tensor ", handle,
+                                         ", or is bringing it: GetUpload says how much"));
+}
+
 absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle handle,
                                                    const TensorSpec& spec, absl::string_view device,
                                                    std::function<void()> stop) {
@@ -325,6 +330,8 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
       upload.in_flight = std::move(partial.in_flight);
       return upload;
     }
+  } else if (stop && promised.ok() && (*promised)->of_upload()) {
+    return UploadMovedOn(handle);
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
     upload.tensor = std::make_shared<Tensor>(handle, spec, slot);

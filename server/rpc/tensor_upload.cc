@@ -30,6 +30,7 @@ absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void
 absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
   if (const absl::Status* loss = upload_->buffer->device().loss()) return *loss;
   if (offset != written_bytes_) {
+    if (resumable_) return Engine::UploadMovedOn(upload_->tensor->handle());
     return absl::InvalidArgumentError(absl::StrCat("a chunk says offset ", offset, ", but ",
                                                    written_bytes_, " bytes have come so far"));
   }
@@ -79,6 +80,7 @@ void TensorUpload::BreakOff() {
 }
 
 void TensorUpload::Fail(const absl::Status& status) {
+  if (upload_.has_value() && resumable_ && absl::IsAborted(status)) return BreakOff();
   if (upload_.has_value()) {
     Engine::Upload upload = *std::move(upload_);
     upload_.reset();
