@@ -92,6 +92,7 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
   call_ = call;
   const absl::Status shown = ShowPass(gate, call, std::move(ended));
+  if (!shown.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), shown);
   if (gate->listeners_ == nullptr) return shown;
   if (shown.ok()) {
     if (!gate->listeners_->Welcome(call->peer())) listeners_ = gate->listeners_;

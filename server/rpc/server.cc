@@ -128,7 +128,8 @@ absl::Status CheckGate(const ServerOptions& options) {
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                std::vector<std::unique_ptr<Device>> devices)
-    : gate_(std::move(gate)),
+    : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
+      gate_(std::move(gate)),
       engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
@@ -172,6 +173,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
     TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
   }
   gate_->Tell(&listeners_);
+  gate_->SetLog(session_log_.get());
+  sessions_.SetLog(session_log_.get());
   builder.RegisterService(&rpc_);
   builder.RegisterAsyncGenericService(methods_.generic());
   health_ = std::make_unique<HealthService>(&builder);

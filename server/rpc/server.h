@@ -18,6 +18,7 @@
 #include "tensord/server/rpc/listeners.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/limits.h"
+#include "tensord/server/session/session_log.h"
 #include "tensord/server/session/session_table.h"
 
 namespace tensord::server {
@@ -38,6 +39,8 @@ struct ServerOptions {
   bool fusion = true;
   // Whether programs may run as graphs of their device's.
   bool graphs = true;
+  // Whether standard error is told of each session and of each caller that is refused.
+  bool log_sessions = false;
 };
 
 class Server {
@@ -73,6 +76,7 @@ class Server {
   void EndQueues(std::chrono::steady_clock::time_point grace_end);
 
   // In order of construction: each outlives what follows it.
+  const std::unique_ptr<SessionLog> session_log_;  // null where nothing is told
   const std::unique_ptr<Gate> gate_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
