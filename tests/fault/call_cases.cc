@@ -1,5 +1,6 @@
 #include "tensord/tests/fault/call_cases.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -78,21 +79,25 @@ absl::Status ActListTensors(Visit& visit) {
   return Expect(tensors.size() == 1 && tensors[0].handle == visit.kept.handle(), "other tensors");
 }
 
+// Whether the server has a session of this number that holds tensors.
+absl::StatusOr<bool> HoldsTensors(const std::string& server, uint64_t session_number) {
+  RpcClient direct(server);
+  v1::ListTensorsRequest all;
+  all.set_session("-");
+  TENSORD_ASSIGN_OR_RETURN(const auto listed,
+                           direct.Call<v1::ListTensorsResponse>("ListTensors", all));
+  return std::any_of(
+      listed.tensors().begin(), listed.tensors().end(),
+      [&](const v1::Tensor& tensor) { return tensor.session_number() == session_number; });
+}
+
 // That nobody has the session any more, at the latest when its lease has ended.
 absl::Status ActClose(Visit& visit) {
   const uint64_t number = visit.client.session_number();
   visit.client.Close();
-  RpcClient direct(visit.server);
-  v1::ListTensorsRequest all;
-  all.set_session("-");
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
   while (absl::Now() < deadline) {
-    TENSORD_ASSIGN_OR_RETURN(const auto tensors,
-                             direct.Call<v1::ListTensorsResponse>("ListTensors", all));
-    bool there = false;
-    for (const v1::Tensor& tensor : tensors.tensors()) {
-      there = there || tensor.session_number() == number;
-    }
+    TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(visit.server, number));
     if (!there) return absl::OkStatus();
     absl::SleepFor(absl::Milliseconds(20));
   }
@@ -351,10 +356,12 @@ absl::Status RunCase(const std::string& server, const CallCase& call, const Faul
     visit.options.keepalive_timeout = absl::Milliseconds(300);
   }
   const absl::Status status = RunVisit(call, fault, visit);
-  visit.kept = Tensor();
-  visit.client.Close();
   *sprung = visit.proxy->stats().traps_sprung > 0;
-  return status;
+  TENSORD_RETURN_IF_ERROR(status);
+  const uint64_t number = visit.client.session_number();
+  visit.client.Close();
+  TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(visit.server, number));
+  return Expect(!there, "the session is still there after Close");
 }
 
 }  // namespace tensord::fault
