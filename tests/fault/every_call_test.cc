@@ -78,8 +78,8 @@ TEST_F(EveryCallTest, SlowNetworks) {
 // At every byte of question and answer in the long form, for as long as they last; otherwise at
 // some.
 TEST_F(EveryCallTest, CutAtEveryByte) {
-  const int64_t stride = Long() ? 1 : 29;
-  const int64_t most_bytes = Long() ? 500 : 12 * stride;
+  const int64_t stride = Long() ? 1 : 53;
+  const int64_t most_bytes = Long() ? 500 : 7 * stride;
   const int64_t batch_bytes = 4 * kAtOnce * stride;
   int sprung = 0;
   for (const CallCase& call : CallCases()) {

@@ -19,7 +19,8 @@ class TransferPhaseTest : public NetworkFaultFixture {
     for (int round = 0; round < (Long() ? 30 : 1); ++round) {
       for (const CallSpot& spot : spots) {
         for (const bool cut : {true, false}) {
-          for (const bool all : {true, false}) jobs.push_back({transfer, Break(spot, cut, all)});
+          jobs.push_back({transfer, Break(spot, cut, /*all=*/true)});
+          if (cut || Long()) jobs.push_back({transfer, Break(spot, cut, /*all=*/false)});
         }
       }
     }
