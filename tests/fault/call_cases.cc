@@ -344,7 +344,7 @@ absl::Status RunCase(const std::string& server, const CallCase& call, const Faul
   visit.breaks = fault.trap.has_value();
   visit.silent = visit.breaks && !fault.trap->cut;
   visit.unique = absl::StrCat("visit", visit.proxy->address().substr(10));
-  visit.options.connect_timeout = visit.silent ? absl::Seconds(2) : absl::Seconds(20);
+  visit.options.connect_timeout = absl::Seconds(visit.silent && call.connects ? 3 : 30);
   // What a client doesn't close itself would be seen for that long, but for those whose session, or
   // its end, may be lost on the way.
   const bool may_lose_session = call.connects && call.method != "SessionStream";
@@ -353,7 +353,7 @@ absl::Status RunCase(const std::string& server, const CallCase& call, const Faul
   visit.options.shared_memory = call.shared_memory;
   if (visit.silent) {
     visit.options.keepalive_interval = absl::Seconds(1);
-    visit.options.keepalive_timeout = absl::Milliseconds(300);
+    visit.options.keepalive_timeout = absl::Seconds(1);
   }
   const absl::Status status = RunVisit(call, fault, visit);
   *sprung = visit.proxy->stats().traps_sprung > 0;
