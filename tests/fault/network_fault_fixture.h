@@ -16,7 +16,11 @@
 namespace tensord::fault {
 
 // Faults mostly wait.
+#ifdef __SANITIZE_THREAD__
+inline constexpr int kAtOnce = 6;  // and take longer for the rest
+#else
 inline constexpr int kAtOnce = 24;
+#endif
 inline constexpr int kMaxSessions = 64;
 
 inline bool Long() { return std::getenv("TENSORD_TEST_LONG") != nullptr; }
