@@ -188,6 +188,7 @@ class Client {
   // name.
   absl::Status Publish(const Tensor& tensor, absl::string_view name,
                        const std::vector<std::string>& principals = {}) const;
+  // NOT_FOUND where nothing of ours has the name.
   absl::Status Unpublish(absl::string_view name) const;
   // A tensor that `owner` (empty: we ourselves) has published to us. NOT_FOUND where there is none.
   absl::StatusOr<Tensor> Open(absl::string_view name, absl::string_view owner = "") const;

@@ -3,7 +3,7 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/support/async_unary_call.h>
 
-#include <atomic>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <random>
@@ -53,6 +53,9 @@ using internal::Session;
 // How much longer than the servers' own timeout a call may take.
 constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 constexpr int kGroupIdBytes = 16;
+// Of making a group, where connections break under it.
+constexpr int kMostAttempts = 20;
+constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 absl::Status NoGroup() {
   return absl::FailedPreconditionError("an empty Group: it was never created");
@@ -161,6 +164,24 @@ absl::Status Connect(const std::vector<Device>& devices, absl::Duration timeout,
   std::vector<v1::ConnectGroupResponse> responses;
   return AskAll(devices, timeout, &v1::TensorService::Stub::PrepareAsyncConnectGroup, requests,
                 &responses);
+}
+
+absl::Status Make(const std::vector<Device>& devices, absl::Duration timeout, GroupState* state) {
+  std::vector<v1::JoinGroupResponse> joined;
+  TENSORD_RETURN_IF_ERROR(Join(devices, timeout, state, &joined));
+  for (size_t i = 1; i < joined.size(); ++i) {
+    if (joined[i].backend() != joined[0].backend()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("group: ", devices[0].name(), " works by ", joined[0].backend(), " and ",
+                       devices[i].name(), " by ", joined[i].backend()));
+    }
+  }
+  return Connect(devices, timeout, *state, joined);
+}
+
+bool AllStand(absl::Span<const Device> devices) {
+  return std::all_of(devices.begin(), devices.end(),
+                     [](const Device& device) { return device.session()->status().ok(); });
 }
 
 bool CanBeReduced(DType dtype) {
@@ -299,19 +320,19 @@ std::vector<Tensor> Run(const Operation& operation, GroupState* state,
 
 absl::StatusOr<Group> Group::Create(std::vector<Device> devices, const GroupOptions& options) {
   TENSORD_RETURN_IF_ERROR(CheckDevices(devices));
-  auto state = std::make_shared<GroupState>();
-  std::vector<v1::JoinGroupResponse> joined;
-  TENSORD_RETURN_IF_ERROR(Join(devices, options.timeout, state.get(), &joined));
-  for (size_t i = 1; i < joined.size(); ++i) {
-    if (joined[i].backend() != joined[0].backend()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("group: ", devices[0].name(), " works by ", joined[0].backend(), " and ",
-                       devices[i].name(), " by ", joined[i].backend()));
+  absl::Status status;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    auto state = std::make_shared<GroupState>();
+    status = Make(devices, options.timeout, state.get());
+    if (status.ok()) {
+      state->devices = std::move(devices);
+      return Group(std::move(state));
     }
+    // A connection that broke under a question may stand again: then with new members.
+    if (!absl::IsUnavailable(status) || !AllStand(devices)) break;
+    absl::SleepFor(kPause);
   }
-  TENSORD_RETURN_IF_ERROR(Connect(devices, options.timeout, *state, joined));
-  state->devices = std::move(devices);
-  return Group(std::move(state));
+  return status;
 }
 
 int Group::size() const { return state_ == nullptr ? 0 : static_cast<int>(state_->devices.size()); }

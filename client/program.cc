@@ -41,9 +41,9 @@ const internal::ProgramState& NoProgram() {
 absl::Status CheckCaptured(absl::Span<const Tensor> captured, const Device& device) {
   for (const Tensor& tensor : captured) {
     if (tensor.device() == device) continue;
-    return absl::InvalidArgumentError(absl::StrCat("program: it runs on ", device.name(),
-                                                   " and uses ", tensor.Describe(),
-                                                   "; copy that there first"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("program: it runs on ", device.name(), " and uses ", tensor.Describe(),
+                     "; copy that to ", device.name(), " before Program::Record"));
   }
   return absl::OkStatus();
 }

@@ -186,8 +186,11 @@ absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& op
 std::string Tensor::Describe() const {
   const absl::Status failure = status();
   if (!failure.ok()) return absl::StrCat("Tensor(<error: ", failure.ToString(), ">)");
-  return absl::StrCat("Tensor(handle=", handle(), ", ", spec().ToString(), ", ", device().name(),
-                      ", ", size_bytes(), " bytes)");
+  const std::string which = state_ != nullptr && state_->recorder != nullptr
+                                ? "a value of a program"
+                                : absl::StrCat("handle=", handle());
+  return absl::StrCat("Tensor(", which, ", ", spec().ToString(), ", ", device().name(), ", ",
+                      size_bytes(), " bytes)");
 }
 
 namespace {

@@ -153,7 +153,7 @@ absl::Status CheckSameDevice(absl::string_view op, absl::Span<const NamedInput> 
     return absl::InvalidArgumentError(absl::StrCat(
         op, ": inputs are on different devices: ", DescribeInput(first), " and ",
         DescribeInput(other), "; copy one first, for example tensor ", other.handle, " to ",
-        first.device.ToString(), " with CopyToDevice (in the client: y.To(x.device()))"));
+        first.device.ToString(), " (Tensor::To in the client library, the call CopyToDevice)"));
   }
   return absl::OkStatus();
 }

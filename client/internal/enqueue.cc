@@ -1,5 +1,7 @@
 #include "tensord/client/internal/enqueue.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -14,6 +16,26 @@ namespace {
 
 template <typename T>
 using PerInput = absl::InlinedVector<T, 3>;
+
+// A program runs on one device, and what it makes can't be copied while it is recorded: advice is
+// about the tensor that is taken in from outside.
+absl::Status CheckRecordedDevice(absl::string_view op, absl::Span<const Tensor* const> inputs) {
+  const auto recorded = std::find_if(inputs.begin(), inputs.end(), [](const Tensor* input) {
+    return input->state()->recorder != nullptr;
+  });
+  if (recorded == inputs.end()) return absl::OkStatus();
+  const std::string device = (*recorded)->device().name();
+  for (const Tensor* input : inputs) {
+    if (input->device() == (*recorded)->device()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": the program that is being recorded runs on ", device, ", and ",
+                     input->Describe(), " is on ", input->device().name(),
+                     input->state()->recorder == nullptr
+                         ? absl::StrCat("; copy that to ", device, " before Program::Record")
+                         : std::string("; it stands for a value of another program")));
+  }
+  return absl::OkStatus();
+}
 
 // What is wrong with inputs that aren't all well and of one session and device.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
@@ -30,6 +52,7 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
     }
     named.push_back({state.handle, &state.spec, state.device});
   }
+  TENSORD_RETURN_IF_ERROR(CheckRecordedDevice(op, inputs));
   return CheckSameDevice(op, named);
 }
 

@@ -53,6 +53,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
       : source_(std::move(source)),
         copy_(std::move(copy)),
+        source_session_(source_.state()->session),
         destination_(copy_->session),
         record_(copy_->copy) {
     question_.set_session(source_session().id());
@@ -68,7 +69,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
  private:
-  Session& source_session() const { return *source_.state()->session; }
+  Session& source_session() const { return *source_session_; }
 
   // The tag for what begins now, after which `next` comes.
   void* Begin(void (PeerCopy::*next)()) {
@@ -78,9 +79,11 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     return static_cast<Event*>(this);
   }
   void Happened() override {
-    const std::shared_ptr<PeerCopy> self = std::move(self_);
+    std::shared_ptr<PeerCopy> self = std::move(self_);
     call_.reset();
     (this->*next_)();
+    // The last reference to a session takes a while to go.
+    if (self_ == nullptr) Background::Get().Post([self = std::move(self)] {});
   }
 
   // The context of a call to one of the two.
@@ -137,7 +140,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       report.bytes = pulled_.bytes();
       report.transfer_time = absl::Nanoseconds(pulled_.transfer_nanoseconds());
       report.resumptions = pulled_.resumptions();
-      return record_->Finish(std::move(report));
+      return Finish(std::move(report));
     }
     const absl::Status error = destination_->Outcome(status_);
     // It may have run out while the destination couldn't be reached.
@@ -153,7 +156,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       default:
         break;
     }
-    record_->Finish(error);  // which the tensor has, too
+    Finish(error);  // which the tensor has, too
   }
 
   // The servers can't do it between them: waits for the tensor, and takes it through this program.
@@ -191,18 +194,26 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     const absl::Status filled = destination_->FillPromise(write_, *data);
     if (!filled.ok()) return GiveUp(filled);
     report.transfer_time = absl::Now() - start;
-    record_->Finish(std::move(report));
+    Finish(std::move(report));
   }
 
   // Nothing is going to bring the tensor.
   void GiveUp(const absl::Status& error) {
     const absl::Status told = WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
     destination_->FailPromise(write_.handle(), told);
-    record_->Finish(told);
+    Finish(told);
   }
 
-  const Tensor source_;
-  const std::shared_ptr<const TensorState> copy_;
+  // Whoever hears of it finds that nothing is held any more.
+  void Finish(absl::StatusOr<CopyReport> outcome) {
+    source_ = Tensor();
+    copy_.reset();
+    record_->Finish(std::move(outcome));
+  }
+
+  Tensor source_;
+  std::shared_ptr<const TensorState> copy_;
+  const std::shared_ptr<Session> source_session_;
   const std::shared_ptr<Session> destination_;
   const std::shared_ptr<CopyRecord> record_;
   v1::CreateTicketRequest question_;

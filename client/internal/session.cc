@@ -25,9 +25,23 @@ constexpr int64_t kMaxFetchBytes = 1024 * 1024;
 // For questions that the server answers from what it knows.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+constexpr absl::Duration kCloseTimeoutWhileReconnecting = absl::Milliseconds(500);
 
-// Of one question, each over another connection.
+// Of one question: each over another connection, or after a pause that grows to this, as gRPC goes
+// on for a moment giving calls to a connection that it has found to be dead.
 constexpr int kMostAttempts = 100;
+constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+
+// UNKNOWN is what gRPC makes of some ways in which a connection breaks.
+bool IsBroken(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         status.error_code() == grpc::StatusCode::UNKNOWN;
+}
+
+// Before an attempt, the first being 0.
+void PauseBefore(int attempt) {
+  if (attempt > 1) absl::SleepFor(std::min(absl::Milliseconds(5) * (attempt - 1), kLongestPause));
+}
 
 constexpr int kMaxClientNameBytes = 128;
 constexpr size_t kMaxErrorBytes = 4096;
@@ -257,16 +271,14 @@ absl::Status Session::Outcome(const grpc::Status& status) const {
 }
 
 bool Session::Recovered(const grpc::Status& status) {
-  // UNKNOWN is what gRPC makes of some ways in which a connection breaks.
-  const bool broken = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                      status.error_code() == grpc::StatusCode::UNKNOWN;
-  return broken && connection_->stream->AwaitConnected();
+  return IsBroken(status) && connection_->stream->AwaitConnected();
 }
 
 template <typename Ask>
 absl::Status Session::Insist(Ask ask) {
   grpc::Status status;
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    PauseBefore(attempt);
     CallRegistry::Call call(&connection_->calls);
     // A connection that has broken is given the time to be made anew.
     call.context()->set_wait_for_ready(attempt > 0);
@@ -283,11 +295,13 @@ grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const 
   question.set_session(write.session());
   question.set_handle(write.handle());
   question.set_after_command(write.after_command());
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-    // What was sent over the broken connection may arrive after the question how far it had come,
-    // and be under way, or done, when the rest is sent over the next one.
-    const bool overtaken = attempt > 0 && status.error_code() == grpc::StatusCode::ALREADY_EXISTS;
-    if (!overtaken && !Recovered(status)) break;
+  // A call that was sent over the broken connection may arrive late, and bring more, or be the one
+  // that is under way: then ours ends with ABORTED.
+  const auto broke_off = [&] {
+    return status.error_code() == grpc::StatusCode::ABORTED || Recovered(status);
+  };
+  for (int attempt = 0; attempt < kMostAttempts && broke_off(); ++attempt) {
+    PauseBefore(attempt);
     v1::Upload upload;
     CallRegistry::Call asking(&connection_->calls);
     asking.context()->set_wait_for_ready(true);
@@ -429,10 +443,14 @@ absl::Status Session::Unpublish(absl::string_view name) {
   request.set_session(id_);
   request.set_name(std::string(name));
   v1::UnpublishTensorResponse response;
-  return Insist([&](CallRegistry::Call* call) {
+  int attempts = 0;
+  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+    ++attempts;
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->UnpublishTensor(call->context(), request, &response);
   });
+  // The attempt whose answer was lost may have taken the name back.
+  return attempts > 1 && absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<TensorInfo> Session::OpenPublished(absl::string_view name, absl::string_view owner) {
@@ -542,10 +560,30 @@ bool Session::connected() const { return connection_->stream->connected(); }
 
 ClientStats Session::stats() const { return StatsFromCounters(connection_->counters); }
 
+// Where it doesn't get through, the lease ends the session.
+void Session::EndAtServer(bool stands, bool connected) {
+  const absl::Time deadline =
+      absl::Now() + (connected ? kCloseTimeout : kCloseTimeoutWhileReconnecting);
+  for (int attempt = 0; attempt < kMostAttempts && absl::Now() < deadline; ++attempt) {
+    PauseBefore(attempt);
+    grpc::ClientContext context;
+    connection_->calls.credentials().AddTo(&context);
+    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_wait_for_ready(stands);
+    v1::CloseSessionRequest request;
+    request.set_session(id_);
+    v1::CloseSessionResponse response;
+    const grpc::Status status = connection_->stub->CloseSession(&context, request, &response);
+    if (!stands || !IsBroken(status)) return;
+  }
+}
+
 void Session::Close() {
   MutexLock lock(&close_mu_);
   if (closed_) return;
   closed_ = true;
+  const bool stands = status().ok();
+  const bool connected = connection_->stream != nullptr && connection_->stream->connected();
   const absl::Status reason = absl::FailedPreconditionError(
       absl::StrCat("the connection to the tensord server at ", address_, " has been closed"));
   connection_->queue.Close(reason);
@@ -553,16 +591,7 @@ void Session::Close() {
   connection_->calls.CancelAll();
   connection_->shared_memory.Close();
   if (connection_->stream != nullptr) connection_->stream->Stop();
-  if (id_.empty()) return;
-
-  grpc::ClientContext context;
-  connection_->calls.credentials().AddTo(&context);
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCloseTimeout));
-  v1::CloseSessionRequest request;
-  request.set_session(id_);
-  v1::CloseSessionResponse response;
-  // Where it doesn't get through, the lease ends the session.
-  connection_->stub->CloseSession(&context, request, &response);
+  if (!id_.empty()) EndAtServer(stands, connected);
 }
 
 }  // namespace tensord::internal

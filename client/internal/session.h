@@ -141,6 +141,9 @@ class Session {
   bool Recovered(const grpc::Status& status);
   grpc::Status FinishUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
                             const TransferOptions& options, grpc::Status status);
+  // Has the server end the session, in bounded time. `stands`: it hasn't been given up;
+  // `connected`: nor lost its connection.
+  void EndAtServer(bool stands, bool connected);
   absl::Status Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
 
   const std::string address_;

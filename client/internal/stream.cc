@@ -388,6 +388,11 @@ bool Stream::AwaitConnected() {
   return !ended_;
 }
 
+bool Stream::connected() const {
+  MutexLock lock(&mu_);
+  return !ended_ && (connected_now_ || (generation_ == 0 && retry_ == nullptr));
+}
+
 absl::Status Stream::Verdict(const grpc::Status& status) const {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:

@@ -71,11 +71,8 @@ class Stream {
 
   // Waits, where the connection is broken, until another stands. False where the stream has ended.
   bool AwaitConnected();
-  // Whether it stands now, or is being made for the first time.
-  bool connected() const {
-    MutexLock lock(&mu_);
-    return !ended_ && (connected_now_ || (generation_ == 0 && retry_ == nullptr));
-  }
+  // Whether one stands now, as far as anybody has noticed, or is being made for the first time.
+  bool connected() const;
 
   // Ends the stream at once and waits for its thread. Nobody may use it during and after that, but
   // for threads in Await, which return.

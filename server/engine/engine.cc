@@ -296,6 +296,11 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
   return tensor;
 }
 
+absl::Status Engine::UploadMovedOn(Handle handle) {
+  return absl::AbortedError(absl::StrCat("another call has brought some of tensor ", handle,
+                                         ", or is bringing it: GetUpload says how much"));
+}
+
 absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle handle,
                                                    const TensorSpec& spec, absl::string_view device,
                                                    std::function<void()> stop) {
@@ -333,6 +338,8 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
       upload.written_bytes = partial.written_bytes;
       upload.in_flight = std::move(partial.in_flight);
     }
+  } else if (stop && promised.ok() && (*promised)->of_upload()) {
+    return UploadMovedOn(handle);
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
     upload.tensor = std::make_shared<Tensor>(handle, spec, slot);

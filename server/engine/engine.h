@@ -90,6 +90,7 @@ class Engine {
   // Takes the memory for an upload, to a promised or a free handle, or goes on with one that was
   // parked. The spec and device of a promise must be met. Fill the buffer with Device::Write, then
   // call FinishUpload. `stop`: as in Tensor::TakePartialUpload; empty where the upload can't be.
+  // With one, UploadMovedOn where the promise has been taken up by another call.
   struct Upload {
     TensorRef tensor;
     BufferRef buffer;
@@ -97,6 +98,8 @@ class Engine {
     UsageHold in_flight;  // counts it as under way
     int64_t written_bytes = 0;
   };
+  // What a call that may go on with an upload gets where another has gone on with it: ABORTED.
+  static absl::Status UploadMovedOn(Handle handle);
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   // The same in two steps, for what may have to wait before it brings anything: nobody else brings

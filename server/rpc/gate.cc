@@ -92,6 +92,7 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
   call_ = call;
   const absl::Status shown = ShowPass(gate, call, std::move(ended));
+  if (!shown.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), shown);
   if (gate->listeners_ == nullptr) return shown;
   if (shown.ok()) {
     if (!gate->listeners_->Welcome(call->peer())) listeners_ = gate->listeners_;
@@ -265,12 +266,13 @@ absl::Status Gate::NobodyCalls() const {
       kCredentialsMissing,
       absl::StrCat(
           "this server wants to know who calls: ",
-          tokens ? absl::StrCat(
-                       "it takes a bearer token (tensorctl --token-file, TENSORD_TOKEN_FILE, or ",
-                       kHowToSend, ")")
+          tokens ? absl::StrCat("it takes a bearer token (TENSORD_TOKEN_FILE names a file in the "
+                                "environment of clients; in a call, ",
+                                kHowToSend, ")")
                  : "",
           tokens && certificates ? ", or " : "",
-          certificates ? "it takes a client certificate (tensorctl --tls-cert and --tls-key)"
+          certificates ? "it takes a client certificate (TENSORD_TLS_CERT and TENSORD_TLS_KEY name "
+                         "one in the environment of clients)"
                        : ""));
 }
 

@@ -22,6 +22,7 @@
 #include "tensord/server/rpc/file_watch.h"
 #include "tensord/server/rpc/listeners.h"
 #include "tensord/server/session/principal.h"
+#include "tensord/server/session/session_log.h"
 
 namespace tensord::server {
 
@@ -102,6 +103,8 @@ class Gate {
 
   // Has these know whom the gate lets in and whom it doesn't. Before the first call; outlives them.
   void Tell(Listeners* listeners) { listeners_ = listeners; }
+  // Likewise has this told whom it refuses.
+  void SetLog(SessionLog* log) { log_ = log; }
   // A call has come that will enter on another thread: its connection is welcome from now on, where
   // the caller is somebody.
   void Greet(const grpc::ServerContext& call);
@@ -144,6 +147,7 @@ class Gate {
 
   const GateOptions options_;
   Listeners* listeners_ = nullptr;
+  SessionLog* log_ = nullptr;
   PrincipalTable principals_;
   const PrincipalRef anonymous_;
 

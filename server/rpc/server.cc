@@ -128,7 +128,8 @@ absl::Status CheckGate(const ServerOptions& options) {
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
-    : gate_(std::move(gate)),
+    : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
+      gate_(std::move(gate)),
       engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
@@ -209,6 +210,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
   }
   gate_->Tell(&listeners_);
   context_.peer_address = PeerAddress(options.peers.advertise, listeners_.addresses(), HostName());
+  gate_->SetLog(session_log_.get());
+  sessions_.SetLog(session_log_.get());
   builder.RegisterService(&rpc_);
   builder.RegisterService(&peer_rpc_);
   builder.RegisterAsyncGenericService(methods_.generic());

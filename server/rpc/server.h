@@ -20,6 +20,7 @@
 #include "tensord/server/rpc/pulls.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/session/limits.h"
+#include "tensord/server/session/session_log.h"
 #include "tensord/server/session/session_table.h"
 
 namespace tensord::server {
@@ -45,6 +46,8 @@ struct ServerOptions {
   // What groups of devices talk over, as CollectiveNetwork::Find takes it, or "off". Empty: the
   // loopback network where nothing else is listened on, otherwise off.
   std::string collectives;
+  // Whether standard error is told of each session and of each caller that is refused.
+  bool log_sessions = false;
 };
 
 class Server {
@@ -81,6 +84,7 @@ class Server {
   void EndQueues(std::chrono::steady_clock::time_point grace_end);
 
   // In order of construction: each outlives what follows it.
+  const std::unique_ptr<SessionLog> session_log_;  // null where nothing is told
   const std::unique_ptr<Gate> gate_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;

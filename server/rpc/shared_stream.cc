@@ -126,10 +126,8 @@ class SharedCall final : public BulkCall {
     upload_.emplace(bulk_->service);
     after_wait_ = [this, spec]() -> absl::Status {
       TENSORD_RETURN_IF_ERROR(upload_->Begin(spec, [this] { context().TryCancel(); }));
-      if (upload_->written_bytes() > 0) {  // slots are filled from the tensor's first byte on
-        upload_->BreakOff();
-        return absl::AbortedError("another upload has brought a part of the tensor already");
-      }
+      // Slots are filled from the tensor's first byte on.
+      if (upload_->written_bytes() > 0) return Engine::UploadMovedOn(spec.handle());
       return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
     };
     return AwaitTensor([&](auto woken) {

@@ -50,6 +50,7 @@ absl::Status TensorUpload::TakeMemory() {
 absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
   if (const absl::Status* loss = upload_->buffer->device().loss()) return *loss;
   if (offset != written_bytes_) {
+    if (resumable_) return Engine::UploadMovedOn(upload_->tensor->handle());
     return absl::InvalidArgumentError(absl::StrCat("a chunk says offset ", offset, ", but ",
                                                    written_bytes_, " bytes have come so far"));
   }
@@ -110,6 +111,7 @@ void TensorUpload::BreakOff() {
 }
 
 void TensorUpload::Fail(const absl::Status& status) {
+  if (begun() && resumable_ && absl::IsAborted(status)) return BreakOff();
   const SessionUse use = std::move(use_);
   const SessionRef session = session_;
   std::optional<Engine::Upload> upload = TakeOut();

@@ -40,7 +40,7 @@ class TensorUpload {
   bool resumable() const { return resumable_; }
 
   // Whether `bytes` may come next, and at `offset` of the tensor. DATA_LOSS where its device is
-  // lost.
+  // lost; ABORTED where the upload is resumable and stands elsewhere.
   absl::Status Check(int64_t offset, int64_t bytes) const;
   int64_t written_bytes() const { return written_bytes_; }
   int64_t size_bytes() const { return upload_->tensor->spec().size_bytes(); }
@@ -59,7 +59,7 @@ class TensorUpload {
   absl::StatusOr<TensorRef> Finish();
   // The client has gone. What has come is kept where the upload is resumable; otherwise it fails.
   void BreakOff();
-  // A promise fails with `status`, another handle stays free.
+  // A promise fails with `status`, another handle stays free. ABORTED is as BreakOff.
   void Fail(const absl::Status& status);
 
  private:

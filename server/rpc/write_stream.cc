@@ -98,13 +98,7 @@ class WriteCall final : public BulkCall {
   void Land() {
     if (chunk_.data_bytes == 0) return GoOn();
     const absl::Status status = upload_.Check(chunk_.offset, chunk_.data_bytes);
-    if (!status.ok()) {
-      // A call that comes late, of a client that has gone on by another since: that one's bytes
-      // stay.
-      const bool late = upload_.resumable() && chunk_.offset != upload_.written_bytes();
-      if (late) upload_.BreakOff();
-      return Fail(status);
-    }
+    if (!status.ok()) return Fail(status);
     if (upload_.host_accessible()) {
       CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, upload_.destination());
       upload_.Advance(chunk_.data_bytes);

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/server/session/session_log.h"
 
 namespace tensord::server {
 namespace {
@@ -51,7 +52,7 @@ SessionTable::~SessionTable() {
   if (reaper_.joinable()) reaper_.join();
   for (const SessionRef& session : All()) {
     session->principal()->sessions().Return(1);
-    End(*session);
+    End(*session, "ended with the server");
   }
 }
 
@@ -75,6 +76,15 @@ absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
 
 absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int64_t lease_seconds,
                                               absl::string_view client_name) {
+  absl::StatusOr<SessionRef> opened = Add(principal, lease_seconds, client_name);
+  if (log_ == nullptr) return opened;
+  if (opened.ok()) log_->Opened(**opened);
+  if (!opened.ok() && principal != nullptr) log_->Refused(principal->name(), opened.status());
+  return opened;
+}
+
+absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int64_t lease_seconds,
+                                             absl::string_view client_name) {
   if (principal == nullptr) return absl::UnauthenticatedError("nobody may open a session");
   if (lease_seconds < 0) {
     return absl::InvalidArgumentError(
@@ -130,13 +140,14 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl:
     session = it->second;
     RemoveLocked(it);
   }
-  return End(*session);
+  return End(*session, "closed");
 }
 
-int64_t SessionTable::End(Session& session) {
+int64_t SessionTable::End(Session& session, absl::string_view how) {
   const int64_t freed = session.Close();
   publications_.EndOf(session);
   tickets_.EndOf(session);
+  if (log_ != nullptr) log_->Ended(session, how, freed);
   return freed;
 }
 
@@ -195,7 +206,7 @@ void SessionTable::EndExpired() {
     }
     for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
   }
-  for (const SessionRef& session : ended) End(*session);
+  for (const SessionRef& session : ended) End(*session, "expired");
   tickets_.EndExpired();
 }
 

@@ -18,6 +18,8 @@
 
 namespace tensord::server {
 
+class SessionLog;
+
 // 128 bits from the kernel's random source, in hex.
 std::string RandomId();
 
@@ -28,6 +30,9 @@ class SessionTable {
   // there is no thread.
   SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock = nullptr);
   ~SessionTable();  // closes all sessions
+
+  // Has it told of every session from now on. Before the first; outlives the table.
+  void SetLog(SessionLog* log) { log_ = log; }
 
   // Everywhere: `principal` is who the call is made for, as the gate has said. A session of another
   // is NOT_FOUND in the same words as one that never was.
@@ -67,11 +72,14 @@ class SessionTable {
  private:
   using Sessions = absl::flat_hash_map<std::string, SessionRef>;
 
+  absl::StatusOr<SessionRef> Add(const PrincipalRef& principal, int64_t lease_seconds,
+                                 absl::string_view client_name);
   // The end where there is none of this id, or it is another's.
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reap();
-  int64_t End(Session& session);  // the number of handles freed
+  // The number of handles freed. `how`: as in SessionLog.
+  int64_t End(Session& session, absl::string_view how);
   void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status NoSuchSession(absl::string_view id) const;
@@ -82,6 +90,7 @@ class SessionTable {
   const LeaseClock clock_;
   Publications publications_;
   Tickets tickets_;
+  SessionLog* log_ = nullptr;
 
   mutable Mutex mu_;
   CondVar wake_;

@@ -87,8 +87,14 @@ class Tensor {
 
   // An upload will bring the tensor, and whoever claims it first is to do it. False where no upload
   // was announced or it has been claimed.
-  void AnnounceUpload() { announced_.store(true, std::memory_order_release); }
+  void AnnounceUpload() {
+    of_upload_.store(true, std::memory_order_relaxed);
+    announced_.store(true, std::memory_order_release);
+  }
   bool ClaimUpload() { return announced_.exchange(false, std::memory_order_acq_rel); }
+
+  // Whether one was ever announced.
+  bool of_upload() const { return of_upload_.load(std::memory_order_relaxed); }
 
   // An upload that has been broken off: memory, where any has been taken, and how much has come.
   struct PartialUpload {
@@ -138,6 +144,7 @@ class Tensor {
   DeviceSlot* const slot_;
   std::atomic<const Executor::Lane*> posted_{nullptr};
   std::atomic<bool> announced_{false};
+  std::atomic<bool> of_upload_{false};
   std::atomic<OpNode*> reader_{nullptr};
 
   std::atomic<bool> done_{false};

@@ -7,8 +7,10 @@ namespace tensord::integration {
 namespace {
 
 using Code = absl::StatusCode;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 class ProgramTest : public ClientFixture {
  protected:
@@ -134,6 +136,10 @@ TEST_F(ProgramTest, WhatDoesNotFitIsAClearError) {
     return std::vector<Tensor>{in[0] + elsewhere};
   });
   EXPECT_EQ(apart.status().code(), Code::kInvalidArgument);
+  // What is made while recording can't be copied: the advice is about the other.
+  EXPECT_THAT(std::string(apart.status().message()),
+              AllOf(HasSubstr(elsewhere.Describe() + " is on cpu:1; copy that to cpu:0"),
+                    HasSubstr("before Program::Record"), Not(HasSubstr("tensor 0"))));
 
   const auto program = Program::Record(device_, {kThree}, [](absl::Span<const Tensor> in) {
     return std::vector<Tensor>{Exp(in[0])};

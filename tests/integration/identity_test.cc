@@ -309,6 +309,28 @@ TEST_F(TokenTest, AHangUpReadsTheFileAtOnce) {
   EXPECT_TRUE(Ask(kAlice).ok());
 }
 
+class LogTest : public IdentityFixture {};
+
+TEST_F(LogTest, TellsOfSessionsAndOfThoseWhoAreRefused) {
+  folder_.Write("tokens", Line("alice", kAlice));
+  StartDaemon({"--token-file=" + folder_.File("tokens"), "--log-sessions"});
+  ExpectError(Ask(kUnknown), Code::kUnauthenticated);
+  EXPECT_TRUE(Says("tensord: refused ipv4:127.0.0.1:"));
+  RpcClient alice(daemon_->address(), {.token = kAlice});
+  v1::OpenSessionRequest request;
+  request.set_lease_seconds(1);
+  request.set_client_name("first\ntensord: refused everybody\n");
+  ASSERT_TRUE(alice.Call<v1::Session>("OpenSession", request).ok());
+  EXPECT_TRUE(Says("session 1 of alice by a token opened by \"first\\ntensord: refused"));
+  EXPECT_TRUE(Says("session 1 of alice by a token expired, 0 tensors freed\n"));
+  RpcSession second(alice);
+  ASSERT_TRUE(second.CreateFloats(1, {1}).ok());
+  ASSERT_TRUE(second.Close().ok());
+  EXPECT_TRUE(Says("session 2 of alice by a token closed, 1 tensors freed\n"));
+  EXPECT_THAT(daemon_->Output(), Not(HasSubstr(kUnknown)));
+  EXPECT_THAT(daemon_->Output(), Not(HasSubstr("\ntensord: refused everybody")));
+}
+
 class AnonymousTest : public IdentityFixture {};
 
 TEST_F(AnonymousTest, CallersFromThisMachineMayBeLetInWithoutToken) {

@@ -209,38 +209,61 @@ TEST_F(WriteReadTest, AWriteUnderWayEndsWithItsSession) {
   EXPECT_FALSE(call->Finish().ok());
 }
 
-// Messages may arrive late, over a connection that their client has given up: what it has sent
-// since, over another, stays as it is.
-TEST_F(WriteReadTest, ALateWriteTakesNothingFromTheOneThatWentOn) {
-  auto stream = client_->SessionStream();
-  v1::SessionStreamRequest promise;
-  promise.mutable_attach()->set_session(session_->id());
-  v1::Promise* promised = promise.add_commands()->mutable_promise();
-  promised->set_handle(1);
-  *promised->mutable_spec() = First(1).spec().spec();
-  promised->set_device("cpu:0");
-  ASSERT_TRUE(stream->Send(promise));
-  const auto resumable = [&](int64_t offset, const std::string& data) {
+// Of a promised tensor, by calls whose connections break: what was sent over one may arrive after
+// what was sent over the next, and costs nothing.
+class ResumedWriteTest : public WriteReadTest {
+ protected:
+  void SetUp() override {
+    WriteReadTest::SetUp();
+    v1::SessionStreamRequest message;
+    message.mutable_attach()->set_session(session_->id());
+    v1::Promise& promise = *message.add_commands()->mutable_promise();
+    promise.set_handle(1);
+    *promise.mutable_spec() = ToProto(kSpec);
+    promise.set_device("cpu:0");
+    auto stream = client_->SessionStream();
+    ASSERT_TRUE(stream->Send(message));
+    stream->HalfClose();
+    while (stream->Next()) {
+    }
+    ASSERT_TRUE(stream->Finish().ok());
+    expected_bytes_ = 10;
+  }
+
+  v1::WriteRequest Resumed(int64_t offset, const std::string& data) {
     v1::WriteRequest message = First(1, data);
     message.mutable_spec()->set_resumable(true);
-    message.mutable_spec()->set_after_command(1);
     message.set_offset(offset);
     return message;
-  };
-  const auto received = [&] {
+  }
+  absl::StatusOr<v1::Upload> GetUpload() {
     v1::GetUploadRequest request;
     request.set_session(session_->id());
     request.set_handle(1);
-    return client_->Call<v1::Upload>("GetUpload", request)->received_bytes();
-  };
-  ExpectError(Write({resumable(0, "0123")}), Code::kAborted);
-  ASSERT_EQ(received(), 4);
-  ExpectError(Write({resumable(0, "0123456789")}), Code::kInvalidArgument, {"offset 0", "4 bytes"});
-  ASSERT_EQ(received(), 4);
-  ASSERT_TRUE(Write({resumable(4, "456789")}).ok());
-  ExpectError(Write({resumable(0, "0123456789")}), Code::kAlreadyExists);
+    return client_->Call<v1::Upload>("GetUpload", request);
+  }
+};
+
+TEST_F(ResumedWriteTest, ACallThatIsUnderWayIsNotDisturbed) {
+  auto late = client_->Write();
+  ASSERT_TRUE(late->Send(Resumed(0, "0123")));
+  ASSERT_TRUE(Eventually([&] { return Used(0) == 10; }));
+  ExpectError(Write({Resumed(0, "0123456789")}), Code::kAborted, {"GetUpload"});
+  ASSERT_TRUE(late->Send(Chunk(4, "456789")));
+  ASSERT_TRUE(late->Finish().ok());
   EXPECT_EQ(*ReadAll(session_->ReadRequest(1)), "0123456789");
-  expected_bytes_ = 10;
+  ExpectError(Write({Resumed(4, "456789")}), Code::kAborted);  // it is all there
+  EXPECT_TRUE(GetUpload()->done());
+}
+
+TEST_F(ResumedWriteTest, WhatHasComeMeanwhileIsKept) {
+  ExpectError(Write({Resumed(0, "0123")}), Code::kAborted);
+  for (const int64_t offset : {0, 3, 5}) {
+    ExpectError(Write({Resumed(offset, "45")}), Code::kAborted, {"GetUpload"});
+    EXPECT_EQ(GetUpload()->received_bytes(), 4);
+  }
+  ASSERT_TRUE(Write({Resumed(4, "456789")}).ok());
+  EXPECT_EQ(*ReadAll(session_->ReadRequest(1)), "0123456789");
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ Connection::Outcome Connection::PumpOnce(Clock::time_point now) {
   const auto size = [&] { return static_cast<int64_t>(bytes.size()); };
   const Pipe::Step from_client = to_server_.Read(now, &bytes);
   if (!bytes.empty()) {
+    Watch(Direction::kToServer, bytes);
     tally_->FromClient(size(), from_client_.Scan(bytes));
     if (from_client_.is_http2() || from_client_.is_raw()) {
       from_server_.SetIsHttp2(from_client_.is_http2());
@@ -67,6 +68,7 @@ Connection::Outcome Connection::PumpOnce(Clock::time_point now) {
   }
   const Pipe::Step to_server = to_server_.Write(now, &bytes);
   const Pipe::Step from_server = to_client_.Read(now, &bytes);
+  if (!bytes.empty()) Watch(Direction::kToClient, bytes);
   const Pipe::Step to_client = to_client_.Write(now, &bytes);
   if (!bytes.empty()) tally_->ToClient(size(), from_server_.Scan(bytes));
 
@@ -76,6 +78,27 @@ Connection::Outcome Connection::PumpOnce(Clock::time_point now) {
   };
   if (any(Pipe::Step::kBroken)) return Outcome::kBroken;
   return any(Pipe::Step::kDone) ? Outcome::kProgress : Outcome::kIdle;
+}
+
+void Connection::Watch(Direction direction, absl::string_view bytes) {
+  const std::optional<size_t> kept = watch_.Pass(direction, bytes);
+  if (!kept) return;
+  trap_sprung_ = true;
+  Pipe& here = direction == Direction::kToServer ? to_server_ : to_client_;
+  Pipe& other = direction == Direction::kToServer ? to_client_ : to_server_;
+  here.Sever(bytes.size() - *kept, trap_cuts_);
+  other.Sever(0, /*reset=*/false);
+}
+
+void Connection::SetTrap(const std::optional<Trap>& trap) {
+  trap_cuts_ = trap && trap->cut;
+  trap_sprung_ = false;
+  watch_.LookFor(trap ? std::optional(trap->spot) : std::nullopt);
+}
+
+void Connection::Sever() {
+  to_server_.Sever(0, /*reset=*/false);
+  to_client_.Sever(0, /*reset=*/false);
 }
 
 bool Connection::Pump(Clock::time_point now) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
+#include "tensord/tests/proxy/call_watch.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 #include "tensord/tests/proxy/frame_scanner.h"
 #include "tensord/tests/proxy/pipe.h"
@@ -50,12 +51,20 @@ class Connection {
   std::optional<Clock::time_point> NextDue() const;
   int64_t pending_bytes(Direction direction) const;
 
+  // Waits for the trap's place, or for none.
+  void SetTrap(const std::optional<Trap>& trap);
+  // It has come by, and this connection has been treated so.
+  bool trap_sprung() const { return trap_sprung_; }
+  // From now on nothing that is said arrives.
+  void Sever();
+
   // From now on a close is a reset.
   void Abort();
 
  private:
   enum class Outcome { kIdle, kProgress, kBroken };
   Outcome PumpOnce(Clock::time_point now);
+  void Watch(Direction direction, absl::string_view bytes);
 
   const int client_fd_;
   const int server_fd_;
@@ -64,6 +73,9 @@ class Connection {
   Pipe to_client_;
   FrameScanner from_client_{FrameScanner::From::kClient};
   FrameScanner from_server_{FrameScanner::From::kServer};
+  CallWatch watch_;
+  bool trap_cuts_ = false;
+  bool trap_sprung_ = false;
   bool has_more_ = false;
 };
 

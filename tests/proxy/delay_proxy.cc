@@ -46,6 +46,14 @@ void DelayProxy::SetAccepting(bool accepting) {
   loop_->Run([=](Loop& loop) { loop.SetAccepting(accepting); });
 }
 
+void DelayProxy::SetTrap(const Trap& trap) {
+  loop_->Run([&](Loop& loop) { loop.SetTrap(trap); });
+}
+
+void DelayProxy::ClearTrap() {
+  loop_->Run([](Loop& loop) { loop.SetTrap(std::nullopt); });
+}
+
 void DelayProxy::CutAll() {
   loop_->Run([](Loop& loop) { loop.CutAll(); });
 }

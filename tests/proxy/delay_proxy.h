@@ -22,6 +22,29 @@ struct DelayProxyOptions {
   int64_t max_buffered_bytes = 16 * 1024 * 1024;
 };
 
+// A place in a gRPC call as it passes by.
+struct CallSpot {
+  std::string method;  // "/tensord.v1.TensorService/Read"
+  Direction direction = Direction::kToServer;
+  // After so many whole messages in this direction, and so many bytes of HTTP/2 frames more: 0 and
+  // 0 is before the call's first byte in this direction, 1 and 0 right after the first message.
+  // Exact but where a frame's head comes in two pieces.
+  int64_t messages = 0;
+  int64_t bytes = 0;
+  // Instead: before the frame that ends the call in this direction.
+  bool at_end = false;
+};
+
+// What happens there. What passed before it still arrives, and nothing after it.
+struct Trap {
+  CallSpot spot;
+  // Connections are reset; without it they are left half open: nothing that either end says
+  // arrives.
+  bool cut = true;
+  // It happens to every connection there is, and not to the call's alone.
+  bool all = false;
+};
+
 struct ProxyStats {
   int64_t accepted = 0;         // connections so far
   int64_t connections = 0;      // now
@@ -37,6 +60,7 @@ struct ProxyStats {
   int64_t turns = 0;
   // Reads that held some of a client's messages.
   int64_t client_bursts = 0;
+  int64_t traps_sprung = 0;
 };
 
 // Runs on a thread of its own. Thread-safe; what is set holds for all connections, those that are
@@ -61,6 +85,10 @@ class DelayProxy {
   void SetSwallowed(Direction direction, bool swallowed);
   // Connections that aren't accepted wait, unanswered.
   void SetAccepting(bool accepting);
+  // Waits for the first call of this method that a connection carries, and does this to it, once.
+  // It takes the place of a trap that waits. Calls that have begun aren't looked at.
+  void SetTrap(const Trap& trap);
+  void ClearTrap();
   // Resets every connection.
   void CutAll();
 

@@ -267,5 +267,50 @@ TEST_F(DelayProxyTest, SaysWhatIsWrongWithAnAddress) {
   EXPECT_EQ(DelayProxy::Start(options_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// What a gRPC client begins a connection and a call with, and the call's number 1.
+std::string CallOf(const std::string& method) {
+  std::string headers("\0\0\0\1\4\0\0\0\1", 9);
+  headers[2] = static_cast<char>(method.size() + 1);
+  return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", headers,
+                      std::string(1, static_cast<char>(method.size())), method);
+}
+
+TEST_F(DelayProxyTest, ATrapCutsACallWhereItSays) {
+  const std::string call = CallOf("/a.Service/Do");
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  proxy_->SetTrap({.spot = {.method = "/a.Service/Do", .bytes = 20}});
+  client_.Send(call);
+  const std::string arrived = call.substr(0, call.size() - 3);  // 9 of the frame's head, 11 more
+  EXPECT_EQ(server_.Receive(arrived.size()), arrived);
+  EXPECT_EQ(server_.End(), ECONNRESET);
+  EXPECT_EQ(client_.End(), ECONNRESET);
+  EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.connections == 0; }));
+  EXPECT_EQ(proxy_->stats().traps_sprung, 1);
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  client_.Send(call);
+  EXPECT_EQ(server_.Receive(call.size()), call) << "it springs once";
+}
+
+TEST_F(DelayProxyTest, ATrapLeavesAllHalfOpen) {
+  const std::string call = CallOf("/a.Service/Do");
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const Socket other_client = std::move(client_);
+  const Socket other_server = std::move(server_);
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  proxy_->SetTrap({.spot = {.method = "/a.Service/Do"}, .cut = false, .all = true});
+  client_.Send(call);
+  EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.traps_sprung == 1; }));
+  const int64_t passed = proxy_->stats().bytes_to_server;
+  other_client.Send("lost");
+  server_.Send("lost");
+  EXPECT_TRUE(
+      proxy_->Await([&](const ProxyStats& stats) { return stats.bytes_to_server == passed + 4; }));
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  client_.Send("later");
+  EXPECT_EQ(server_.Receive(5), "later") << "connections to come are well";
+  pollfd quiet = {.fd = other_server.fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&quiet, 1, 0), 0);
+}
+
 }  // namespace
 }  // namespace tensord::proxy

@@ -150,6 +150,28 @@ void DelayProxy::Loop::SetAccepting(bool accepting) {
   epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
 }
 
+void DelayProxy::Loop::SetTrap(const std::optional<Trap>& trap) {
+  trap_ = trap;
+  for (const auto& connection : connections_) connection->SetTrap(trap);
+}
+
+void DelayProxy::Loop::TendTrap() {
+  ++traps_sprung_;
+  const Trap trap = *std::exchange(trap_, std::nullopt);
+  const auto over = [&](const std::unique_ptr<Connection>& connection) {
+    const bool has_been_treated = connection->trap_sprung();
+    connection->SetTrap(std::nullopt);
+    if (has_been_treated || !trap.all) return false;
+    connection->Sever();
+    if (!trap.cut) return false;
+    connection->Abort();
+    by_fd_.erase(connection->client_fd());
+    by_fd_.erase(connection->server_fd());
+    return true;
+  };
+  std::erase_if(connections_, over);
+}
+
 void DelayProxy::Loop::CutAll() {
   for (const auto& connection : connections_) connection->Abort();
   by_fd_.clear();
@@ -207,6 +229,7 @@ void DelayProxy::Loop::Accept() {
   ++accepted_;
   connections_.push_back(std::make_unique<Connection>(
       client, server, &treatments_[0], &treatments_[1], max_buffered_bytes_, &tally_));
+  connections_.back()->SetTrap(trap_);
   by_fd_[client] = connections_.back().get();
   by_fd_[server] = connections_.back().get();
   Watch(client, kBothEdges);
@@ -215,14 +238,17 @@ void DelayProxy::Loop::Accept() {
 
 void DelayProxy::Loop::PumpAll() {
   const auto now = Clock::now();
+  bool sprung = false;
   const auto over = [&](const std::unique_ptr<Connection>& connection) {
-    if (connection->Pump(now)) return false;
+    const bool lives = connection->Pump(now);
+    sprung = sprung || connection->trap_sprung();
+    if (lives) return false;
     by_fd_.erase(connection->client_fd());
     by_fd_.erase(connection->server_fd());
     return true;
   };
-  connections_.erase(std::remove_if(connections_.begin(), connections_.end(), over),
-                     connections_.end());
+  std::erase_if(connections_, over);
+  if (sprung) TendTrap();
 }
 
 void DelayProxy::Loop::SetTimer() {
@@ -245,6 +271,7 @@ void DelayProxy::Loop::SetTimer() {
 void DelayProxy::Loop::Publish(size_t tasks_done) {
   ProxyStats stats;
   stats.accepted = accepted_;
+  stats.traps_sprung = traps_sprung_;
   stats.connections = static_cast<int64_t>(connections_.size());
   tally_.Report(&stats);
   for (const auto& connection : connections_) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +34,7 @@ class DelayProxy::Loop {
     return treatments_[direction == Direction::kToServer ? 0 : 1];
   }
   void SetAccepting(bool accepting);
+  void SetTrap(const std::optional<Trap>& trap);
   void CutAll();
 
  private:
@@ -44,6 +46,8 @@ class DelayProxy::Loop {
   void Accept();
   void Watch(int fd, uint32_t events);
   void PumpAll();
+  // The trap has sprung on a connection: it waits no more, and the others get their part of it.
+  void TendTrap();
   void SetTimer();
   // The figures, and that so many more tasks are done.
   void Publish(size_t tasks_done);
@@ -60,6 +64,8 @@ class DelayProxy::Loop {
   Treatment treatments_[2];
   Tally tally_;
   int64_t accepted_ = 0;
+  std::optional<Trap> trap_;
+  int64_t traps_sprung_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<int, Connection*> by_fd_;
 

@@ -47,12 +47,24 @@ void Pipe::Append(absl::string_view bytes, Clock::time_point now) {
   // Nothing overtakes what went before, also where the delay has been made shorter.
   if (!chunks_.empty()) due = std::max(due, chunks_.back().due);
   buffered_bytes_ += static_cast<int64_t>(bytes.size());
-  chunks_.push_back({std::string(bytes), due});
+  chunks_.push_back({.bytes = std::string(bytes), .due = due});
+}
+
+void Pipe::Sever(size_t bytes, bool reset) {
+  if (bytes > 0 && !treatment_->swallowed) {
+    std::string& last = chunks_.back().bytes;
+    last.resize(last.size() - bytes);
+    buffered_bytes_ -= static_cast<int64_t>(bytes);
+    if (last.empty()) chunks_.pop_back();
+  }
+  severed_ = true;
+  if (reset) chunks_.push_back({.reset = true, .due = Clock::time_point()});
 }
 
 Pipe::Step Pipe::Read(Clock::time_point now, absl::string_view* bytes) {
   *bytes = {};
   if (!readable_ || ended_ || buffered_bytes_ >= max_buffered_bytes_) return Step::kNothing;
+  const bool deaf = treatment_->swallowed || severed_;
   last_.resize(ReadSize());
   const ssize_t got = Retry([&] { return recv(from_, last_.data(), last_.size(), 0); });
   if (got < 0) {
@@ -61,11 +73,11 @@ Pipe::Step Pipe::Read(Clock::time_point now, absl::string_view* bytes) {
   }
   if (got == 0) {
     ended_ = true;
-    if (!treatment_->swallowed) Append({}, now);
+    if (!deaf) Append({}, now);
     return Step::kDone;
   }
   *bytes = absl::string_view(last_.data(), got);
-  if (!treatment_->swallowed) Append(*bytes, now);
+  if (!deaf) Append(*bytes, now);
   return Step::kDone;
 }
 
@@ -74,6 +86,7 @@ Pipe::Step Pipe::Write(Clock::time_point now, absl::string_view* bytes) {
   const bool something = !chunks_.empty() && chunks_.front().due <= now;
   if (!something || !writable_ || treatment_->held) return Step::kNothing;
   Chunk& chunk = chunks_.front();
+  if (chunk.reset) return Step::kBroken;
   if (chunk.bytes.empty()) {
     chunks_.pop_front();
     finished_ = true;

@@ -40,6 +40,10 @@ class Pipe {
   // Writes once where something is due and there is room. `bytes` is what has gone.
   Step Write(Clock::time_point now, absl::string_view* bytes);
 
+  // Takes back the last so many bytes of what Read has just told of, and throws away whatever comes
+  // after. With `reset`, Write says kBroken once the rest has gone.
+  void Sever(size_t bytes, bool reset);
+
   // When Write has something to do, if it is a matter of time.
   std::optional<Clock::time_point> NextDue() const;
   int64_t buffered_bytes() const { return buffered_bytes_; }
@@ -48,7 +52,8 @@ class Pipe {
 
  private:
   struct Chunk {
-    std::string bytes;  // empty: the end
+    std::string bytes;   // empty: the end
+    bool reset = false;  // the end is one
     Clock::time_point due;
   };
 
@@ -63,6 +68,7 @@ class Pipe {
   bool readable_ = false;
   bool writable_ = false;
   bool ended_ = false;  // `from` has
+  bool severed_ = false;
   bool finished_ = false;
   std::deque<Chunk> chunks_;
   size_t written_ = 0;  // of the first chunk

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tensord/server/device/byte_size.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/device_factory.h"
 
@@ -46,6 +47,18 @@ TEST(ParseDevicesTest, ReadsSizesInEveryForm) {
     const auto requests = ParseDevices(std::string("cpu=") + text);
     ASSERT_TRUE(requests.ok()) << text << ": " << requests.status();
     EXPECT_EQ((*requests)[0].limit_bytes, bytes) << text;
+    EXPECT_EQ(*ParseByteSize(text), bytes) << text;
+  }
+  EXPECT_EQ(*ParseByteSize("0"), 0);
+}
+
+TEST(ParseByteSizeTest, SaysWhatASizeIs) {
+  for (const char* text : {"", "-1", "8 bananas", "GiB", "1e30", "nan", "-inf",
+                           "9223372036854775808", "1GiB\nroot", "0x10GiB!"}) {
+    const auto bytes = ParseByteSize(text);
+    EXPECT_EQ(bytes.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(bytes.status().message(), HasSubstr("1.5GiB")) << text;
+    EXPECT_THAT(bytes.status().message(), testing::Not(HasSubstr("\n"))) << text;
   }
 }
 

@@ -1,0 +1,79 @@
+#include "tensord/server/session/session_log.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr size_t kMostShown = 160;
+
+std::string Shown(absl::string_view text) {
+  return absl::StrCat(absl::CHexEscape(text.substr(0, kMostShown)),
+                      text.size() > kMostShown ? "…" : "");
+}
+
+absl::string_view KindWord(Principal::Kind kind) {
+  switch (kind) {
+    case Principal::Kind::kToken:
+      return " by a token";
+    case Principal::Kind::kCertificate:
+      return " by a certificate";
+    case Principal::Kind::kAnonymous:
+      break;
+  }
+  return "";
+}
+
+std::string Who(const Session& session) {
+  const Principal& principal = *session.principal();
+  return absl::StrCat("session ", session.number(), " of ", Shown(principal.name()),
+                      KindWord(principal.kind()));
+}
+
+void ToStandardError(absl::string_view line) {
+  // One call, so that lines of several threads don't mix.
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+SessionLog::SessionLog(std::function<void(absl::string_view)> write, LeaseClock clock)
+    : write_(write ? std::move(write) : &ToStandardError), clock_(clock), counted_at_(clock()) {}
+
+void SessionLog::Opened(const Session& session) {
+  Write(absl::StrCat(Who(session), " opened by \"", Shown(session.client_name()), "\", lease ",
+                     session.lease().count(), " s"));
+}
+
+void SessionLog::Ended(const Session& session, absl::string_view how, int64_t tensors_freed) {
+  Write(absl::StrCat(Who(session), " ", how, ", ", tensors_freed, " tensors freed"));
+}
+
+void SessionLog::Refused(absl::string_view caller, const absl::Status& why) {
+  Write(absl::StrCat("refused ", Shown(caller), ": ", Shown(why.message())));
+}
+
+void SessionLog::Write(const std::string& text) {
+  MutexLock lock(&mu_);
+  const auto now = clock_();
+  const double seconds = std::chrono::duration<double>(now - counted_at_).count();
+  allowed_ = std::min<double>(allowed_ + seconds * kLinesPerSecond, kMostAtOnce);
+  counted_at_ = now;
+  if (allowed_ < 1) {
+    ++left_out_;
+    return;
+  }
+  allowed_ -= 1;
+  std::string line;
+  const int64_t left_out = std::exchange(left_out_, 0);
+  if (left_out > 0) line = absl::StrCat("tensord: ", left_out, " lines about sessions left out\n");
+  absl::StrAppend(&line, "tensord: ", text, "\n");
+  write_(line);
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,438 @@
+#include "tensord/tests/fault/call_cases.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/tests/integration/rpc_helpers.h"
+
+namespace tensord::fault {
+namespace {
+
+using integration::RpcClient;
+using integration::RpcSession;
+
+// Of 512 KiB, at most, each, but for what goes through shared memory.
+constexpr int64_t kChunkedElements = 440000;  // float32: 3.4 chunks
+constexpr int64_t kSharedElements = 2200000;  // more than the least for which a ring is opened
+
+absl::Status Wrong(absl::string_view what) { return absl::InternalError(what); }
+
+absl::Status Expect(bool right, absl::string_view what) {
+  return right ? absl::OkStatus() : Wrong(what);
+}
+
+std::vector<float> Counting(int64_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), 0.0f);
+  return values;
+}
+
+absl::Status ExpectValues(const Tensor& tensor, const std::vector<float>& expected) {
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<float> values, tensor.Read<float>());
+  return Expect(values == expected, "the elements are wrong");
+}
+
+absl::Status ConnectClient(Visit& visit) {
+  TENSORD_ASSIGN_OR_RETURN(visit.client, Client::Connect(visit.proxy->address(), visit.options));
+  TENSORD_ASSIGN_OR_RETURN(visit.device, visit.client.device("cpu:0"));
+  return absl::OkStatus();
+}
+
+absl::Status MakeKept(Visit& visit) {
+  visit.kept = Full(visit.device, {8}, 7.0f);
+  return visit.client.Synchronize();
+}
+
+// Where the connection breaks in the middle of it, UNAVAILABLE with the address is what Connect
+// promises.
+absl::Status ActConnect(Visit& visit) {
+  const absl::Status status = ConnectClient(visit);
+  if (status.ok()) return MakeKept(visit);
+  const bool promised = visit.breaks && absl::IsUnavailable(status) &&
+                        absl::StrContains(status.message(), visit.proxy->address());
+  return promised ? absl::OkStatus() : status;
+}
+
+// The proxy tells a connection's first call of a method from others, and Connect has made one.
+absl::Status ConnectAnew(Visit& visit) {
+  visit.proxy->CutAll();
+  const Tensor unused = visit.kept + 1;
+  return visit.client.Synchronize();
+}
+
+absl::Status ActServerInfo(Visit& visit) {
+  TENSORD_ASSIGN_OR_RETURN(const ServerInfo info, visit.client.GetServerInfo());
+  return Expect(info.epoch == visit.client.epoch(), "another epoch");
+}
+
+absl::Status ActListDevices(Visit& visit) {
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, visit.client.ListDevices());
+  return Expect(devices.size() == 2, "another number of devices");
+}
+
+absl::Status ActListTensors(Visit& visit) {
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<TensorInfo> tensors, visit.client.ListTensors());
+  return Expect(tensors.size() == 1 && tensors[0].handle == visit.kept.handle(), "other tensors");
+}
+
+// Whether the server has a session of this number that holds tensors.
+absl::StatusOr<bool> HoldsTensors(const std::string& server, uint64_t session_number) {
+  RpcClient direct(server);
+  v1::ListTensorsRequest all;
+  all.set_session("-");
+  TENSORD_ASSIGN_OR_RETURN(const auto listed,
+                           direct.Call<v1::ListTensorsResponse>("ListTensors", all));
+  return std::any_of(
+      listed.tensors().begin(), listed.tensors().end(),
+      [&](const v1::Tensor& tensor) { return tensor.session_number() == session_number; });
+}
+
+// That nobody has the session any more, at the latest when its lease has ended.
+absl::Status ActClose(Visit& visit) {
+  const uint64_t number = visit.client.session_number();
+  visit.client.Close();
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (absl::Now() < deadline) {
+    TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(visit.server, number));
+    if (!there) return absl::OkStatus();
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return Wrong("the session has not ended");
+}
+
+absl::Status PublishKept(Visit& visit) { return visit.client.Publish(visit.kept, visit.unique); }
+
+absl::Status ActPublish(Visit& visit) {
+  TENSORD_RETURN_IF_ERROR(PublishKept(visit));
+  TENSORD_ASSIGN_OR_RETURN(const Tensor opened, visit.client.Open(visit.unique));
+  TENSORD_RETURN_IF_ERROR(ExpectValues(opened, std::vector<float>(8, 7)));
+  return visit.client.Unpublish(visit.unique);
+}
+
+absl::Status ActOpenPublished(Visit& visit) {
+  TENSORD_ASSIGN_OR_RETURN(const Tensor opened, visit.client.Open(visit.unique));
+  TENSORD_RETURN_IF_ERROR(ExpectValues(opened, std::vector<float>(8, 7)));
+  return visit.client.Unpublish(visit.unique);
+}
+
+absl::Status ActUnpublish(Visit& visit) {
+  TENSORD_RETURN_IF_ERROR(visit.client.Unpublish(visit.unique));
+  const auto opened = visit.client.Open(visit.unique);
+  return Expect(absl::IsNotFound(opened.status()), "the name is still there");
+}
+
+absl::Status ActUpload(Visit& visit, int64_t elements, const TransferOptions& options = {}) {
+  const std::vector<float> values = Counting(elements);
+  const int64_t before = visit.client.stats().bytes_uploaded;
+  const Tensor tensor = FromSpan<float>(visit.device, {elements}, values, options);
+  TENSORD_RETURN_IF_ERROR(ExpectValues(tensor, values));
+  return Expect(visit.client.stats().bytes_uploaded - before == elements * 4,
+                "the upload counts more than once, or not at all");
+}
+
+absl::Status ActDownload(Visit& visit, int64_t elements) {
+  const Tensor tensor = Arange(visit.device, elements, {.dtype = DType::kFloat32});
+  return ExpectValues(tensor, Counting(elements));
+}
+
+// The upload is cut in the middle, so that the client has to ask how far it has come.
+absl::Status ActGetUpload(Visit& visit) {
+  bool cut = false;
+  return ActUpload(visit, kChunkedElements, {.progress = [&](int64_t done, int64_t total) {
+                     if (done == total || std::exchange(cut, true)) return;
+                     visit.proxy->CutAll();
+                   }});
+}
+
+// From and to a client that is near the server: only the bytes of the question go through the
+// network.
+absl::Status ActCopy(Visit& visit, bool from_near) {
+  TENSORD_ASSIGN_OR_RETURN(Client near, Client::Connect(visit.server));
+  TENSORD_ASSIGN_OR_RETURN(const Device device, near.device("cpu:0"));
+  const Tensor copy = from_near ? Full(device, {8}, 7.0f).To(visit.device) : visit.kept.To(device);
+  TENSORD_ASSIGN_OR_RETURN(const CopyReport report, copy.copy_report());
+  TENSORD_RETURN_IF_ERROR(
+      Expect(report.path == CopyPath::kNetwork, "the bytes went " + CopyPathWord(report.path)));
+  TENSORD_RETURN_IF_ERROR(ExpectValues(copy, std::vector<float>(8, 7)));
+  near.Close();
+  return absl::OkStatus();
+}
+
+absl::Status ActGroup(Visit& visit) {
+  TENSORD_ASSIGN_OR_RETURN(const Group group, Group::Create({visit.device}));
+  return ExpectValues(group.AllReduce({visit.kept})[0], std::vector<float>(8, 7));
+}
+
+// A sum that goes up by one with each op would show one that is lost or done twice.
+absl::Status ActStream(Visit& visit) {
+  TENSORD_RETURN_IF_ERROR(ConnectClient(visit));
+  TENSORD_RETURN_IF_ERROR(MakeKept(visit));
+  const Tensor one = Ones(visit.device, {8});
+  Tensor sum = Zeros(visit.device, {8});
+  for (int round = 1; round <= 12; ++round) {
+    for (int i = 0; i < 5; ++i) sum = sum + one;
+    TENSORD_RETURN_IF_ERROR(ExpectValues(sum, std::vector<float>(8, 5.0f * round)));
+  }
+  return absl::OkStatus();
+}
+
+// A method that the library doesn't use, by itself: the call says that it is done, or that the
+// connection broke; whichever it says, the same again has it done, once.
+struct RawCase {
+  std::string method;
+  std::function<std::string(const std::string& session)> request;
+  // What the second one says where the first was done.
+  absl::StatusCode again = absl::StatusCode::kAlreadyExists;
+  // Handle 10 afterwards, made of two sevens; none: it isn't there.
+  std::optional<std::vector<float>> result = {};
+  // Before it, without the network.
+  std::function<absl::Status(RpcSession& session)> prepare = nullptr;
+};
+
+v1::JoinGroupRequest JoinAlone(const std::string& session) {
+  v1::JoinGroupRequest request;
+  request.set_session(session);
+  request.set_member(1);
+  request.set_device("cpu:0");
+  request.set_size(1);
+  request.set_group_id(std::string(16, 'g'));
+  return request;
+}
+
+// A group of one.
+absl::Status MakeGroup(RpcSession& session) {
+  TENSORD_ASSIGN_OR_RETURN(const auto joined, session.client().Call<v1::JoinGroupResponse>(
+                                                  "JoinGroup", JoinAlone(session.id())));
+  v1::ConnectGroupRequest request;
+  request.set_session(session.id());
+  request.set_member(1);
+  request.add_addresses(joined.address());
+  return session.client().Call<v1::ConnectGroupResponse>("ConnectGroup", request).status();
+}
+
+absl::Status ActRaw(const RawCase& raw, Visit& visit) {
+  RpcClient direct(visit.server);
+  RpcSession session(direct);
+  TENSORD_RETURN_IF_ERROR(session.CreateFloats(1, {7, 7, 7, 7}).status());
+  TENSORD_RETURN_IF_ERROR(
+      session.Run("reshape", {1}, 2, {{"shape", std::vector<int64_t>{2, 2}}}).status());
+  if (raw.prepare) TENSORD_RETURN_IF_ERROR(raw.prepare(session));
+  const std::string path = absl::StrCat("/tensord.v1.TensorService/", raw.method);
+  RpcClient broken(visit.proxy->address());
+  if (visit.silent) broken.set_deadline_seconds(0.5);
+  const absl::Status first = broken.CallAnyKind(path, raw.request(session.id()));
+  const bool promised = visit.breaks && (absl::IsUnavailable(first) || absl::IsUnknown(first) ||
+                                         (visit.silent && absl::IsDeadlineExceeded(first)));
+  if (!first.ok() && !promised) return first;
+  const absl::Status second = direct.CallAnyKind(path, raw.request(session.id()));
+  if (!second.ok() && second.code() != raw.again) return second;
+  if (raw.result) {
+    TENSORD_ASSIGN_OR_RETURN(const std::vector<float> values, session.ReadFloats(10));
+    TENSORD_RETURN_IF_ERROR(Expect(values == *raw.result, "the elements are wrong"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(const auto listed, session.List());
+  const int expected = raw.method == "DeleteTensors" ? 1 : raw.result ? 3 : 2;
+  TENSORD_RETURN_IF_ERROR(Expect(listed.tensors_size() == expected, "other tensors than these"));
+  TENSORD_ASSIGN_OR_RETURN(const int64_t freed, session.Close());
+  return Expect(freed == expected, "the session had other tensors than these");
+}
+
+template <typename Request, typename Fill>
+std::function<std::string(const std::string&)> Make(Fill fill) {
+  return [fill](const std::string& session) {
+    Request request;
+    request.set_session(session);
+    fill(request);
+    return request.SerializeAsString();
+  };
+}
+
+std::vector<RawCase> RawCases() {
+  const std::vector<float> sums(4, 14.0f);
+  const std::vector<float> products(4, 98.0f);
+  return {
+      {"ListOps", [](const std::string&) { return std::string(); }},
+      {"CreateTensor", Make<v1::CreateTensorRequest>([](v1::CreateTensorRequest& request) {
+         request.set_handle(10);
+         *request.mutable_spec() = integration::ToProto({DType::kFloat32, {3}});
+         request.set_device("cpu:0");
+         request.set_ones(true);
+       }),
+       absl::StatusCode::kAlreadyExists, std::vector<float>(3, 1)},
+      {"CopyToDevice", Make<v1::CopyToDeviceRequest>([](v1::CopyToDeviceRequest& request) {
+         request.set_input(1);
+         request.set_output(10);
+         request.set_device("cpu:1");
+       }),
+       absl::StatusCode::kAlreadyExists, std::vector<float>(4, 7)},
+      {"Add", Make<v1::AddRequest>([](v1::AddRequest& request) {
+         request.set_a(1);
+         request.set_b(1);
+         request.set_output(10);
+       }),
+       absl::StatusCode::kAlreadyExists, sums},
+      {"MatMul", Make<v1::MatMulRequest>([](v1::MatMulRequest& request) {
+         request.set_a(2);
+         request.set_b(2);
+         request.set_output(10);
+       }),
+       absl::StatusCode::kAlreadyExists, products},
+      {"LinearForward", Make<v1::LinearForwardRequest>([](v1::LinearForwardRequest& request) {
+         request.set_input(2);
+         request.set_weight(2);
+         request.set_output(10);
+       }),
+       absl::StatusCode::kAlreadyExists, products},
+      {"RunOp", Make<v1::RunOpRequest>([](v1::RunOpRequest& request) {
+         request.mutable_op()->set_name("add");
+         request.mutable_op()->add_inputs(1);
+         request.mutable_op()->add_inputs(1);
+         request.mutable_op()->set_output(10);
+       }),
+       absl::StatusCode::kAlreadyExists, sums},
+      {"ReadTensor",
+       Make<v1::ReadTensorRequest>([](v1::ReadTensorRequest& request) { request.set_handle(1); })},
+      {"CheckPeer",
+       [](const std::string&) {
+         v1::CheckPeerRequest request;
+         request.set_address("127.0.0.1:1");  // nobody: the answer says so
+         return request.SerializeAsString();
+       }},
+      {"JoinGroup",
+       [](const std::string& session) { return JoinAlone(session).SerializeAsString(); }},
+      {"LeaveGroup",
+       Make<v1::LeaveGroupRequest>([](v1::LeaveGroupRequest& request) { request.set_member(1); }),
+       absl::StatusCode::kNotFound,
+       {},
+       MakeGroup},
+      {"RunCollective", Make<v1::RunCollectiveRequest>([](v1::RunCollectiveRequest& request) {
+         v1::Collective* collective = request.mutable_collective();
+         collective->set_member(1);
+         collective->set_kind(v1::COLLECTIVE_KIND_ALL_REDUCE);
+         collective->set_input(1);
+         collective->set_output(10);
+         *collective->mutable_spec() = integration::ToProto({DType::kFloat32, {4}});
+       }),
+       absl::StatusCode::kAlreadyExists, std::vector<float>(4, 7), MakeGroup},
+      {"DeleteTensors", Make<v1::DeleteTensorsRequest>([](v1::DeleteTensorsRequest& request) {
+         request.add_handles(2);
+       }),
+       absl::StatusCode::kNotFound},
+  };
+}
+
+// The client goes on where it was, and the session holds what it held.
+absl::Status CheckSession(Visit& visit) {
+  TENSORD_RETURN_IF_ERROR(visit.client.status());
+  TENSORD_RETURN_IF_ERROR(ExpectValues(visit.kept + 1, std::vector<float>(8, 8)));
+  TENSORD_RETURN_IF_ERROR(visit.client.Synchronize());
+  return ActListTensors(visit);
+}
+
+absl::Status RunVisit(const CallCase& call, const Fault& fault, Visit& visit) {
+  if (!call.connects) {
+    TENSORD_RETURN_IF_ERROR(ConnectClient(visit));
+    TENSORD_RETURN_IF_ERROR(MakeKept(visit));
+  }
+  if (call.prepare) TENSORD_RETURN_IF_ERROR(call.prepare(visit));
+  if (fault.trap) {
+    proxy::Trap trap = *fault.trap;
+    trap.spot.method = absl::StrCat("/tensord.v1.TensorService/", call.method);
+    visit.proxy->SetTrap(trap);
+  }
+  visit.proxy->SetDelay(fault.delay);
+  visit.proxy->SetBandwidth(fault.bytes_per_second);
+  TENSORD_RETURN_IF_ERROR(call.act(visit));
+  visit.proxy->ClearTrap();
+  if (call.ends_session || !visit.kept.ok()) return absl::OkStatus();
+  return CheckSession(visit);
+}
+
+}  // namespace
+
+CallCase UploadCase() {
+  return {"Write", [](Visit& visit) { return ActUpload(visit, kChunkedElements); }};
+}
+
+CallCase DownloadCase() {
+  return {"Read", [](Visit& visit) { return ActDownload(visit, kChunkedElements); }};
+}
+
+CallCase SharedUploadCase() {
+  return {.method = "SharedMemory",
+          .act = [](Visit& visit) { return ActUpload(visit, kSharedElements); },
+          .shared_memory = true};
+}
+
+CallCase SharedDownloadCase() {
+  return {.method = "SharedMemory",
+          .act = [](Visit& visit) { return ActDownload(visit, kSharedElements); },
+          .shared_memory = true};
+}
+
+std::vector<CallCase> CallCases() {
+  std::vector<CallCase> cases = {
+      {.method = "GetServerInfo", .act = ActConnect, .connects = true},
+      {.method = "ListDevices", .act = ActConnect, .connects = true},
+      {.method = "OpenSession", .act = ActConnect, .connects = true},
+      {.method = "GetServerInfo", .act = ActServerInfo, .prepare = ConnectAnew},
+      {.method = "ListDevices", .act = ActListDevices, .prepare = ConnectAnew},
+      {.method = "CloseSession", .act = ActClose, .ends_session = true},
+      {.method = "GetTensor", .act = [](Visit& visit) { return visit.kept.Wait(); }},
+      {.method = "ListTensors", .act = ActListTensors},
+      {.method = "PublishTensor", .act = ActPublish},
+      {.method = "OpenPublished", .act = ActOpenPublished, .prepare = PublishKept},
+      {.method = "UnpublishTensor", .act = ActUnpublish, .prepare = PublishKept},
+      {.method = "GetUpload", .act = ActGetUpload},
+      {.method = "CreateTicket",
+       .act = [](Visit& visit) { return ActCopy(visit, /*from_near=*/false); }},
+      {.method = "PullTensor",
+       .act = [](Visit& visit) { return ActCopy(visit, /*from_near=*/true); }},
+      {.method = "JoinGroup", .act = ActGroup},
+      {.method = "ConnectGroup", .act = ActGroup},
+      {.method = "SessionStream", .act = ActStream, .connects = true},
+      UploadCase(),
+      DownloadCase(),
+      SharedUploadCase(),
+      SharedDownloadCase(),
+  };
+  for (const RawCase& raw : RawCases()) {
+    cases.push_back(
+        {.method = raw.method, .act = [raw](Visit& visit) { return ActRaw(raw, visit); }});
+  }
+  return cases;
+}
+
+absl::Status RunCase(const std::string& server, const CallCase& call, const Fault& fault,
+                     bool* sprung) {
+  Visit visit;
+  visit.server = server;
+  TENSORD_ASSIGN_OR_RETURN(visit.proxy, proxy::DelayProxy::Start({.target = server}));
+  visit.breaks = fault.trap.has_value();
+  visit.silent = visit.breaks && !fault.trap->cut;
+  visit.unique = absl::StrCat("visit", visit.proxy->address().substr(10));
+  visit.options.connect_timeout = absl::Seconds(visit.silent && call.connects ? 3 : 30);
+  // What a client doesn't close itself would be seen for that long, but for those whose session, or
+  // its end, may be lost on the way.
+  const bool may_lose_session = call.connects && call.method != "SessionStream";
+  visit.options.lease =
+      may_lose_session || call.ends_session ? absl::Seconds(2) : absl::Seconds(90);
+  visit.options.shared_memory = call.shared_memory;
+  if (visit.silent) {
+    visit.options.keepalive_interval = absl::Seconds(1);
+    visit.options.keepalive_timeout = absl::Seconds(1);
+  }
+  const absl::Status status = RunVisit(call, fault, visit);
+  *sprung = visit.proxy->stats().traps_sprung > 0;
+  TENSORD_RETURN_IF_ERROR(status);
+  const uint64_t number = visit.client.session_number();
+  visit.client.Close();
+  TENSORD_ASSIGN_OR_RETURN(const bool there, HoldsTensors(visit.server, number));
+  return Expect(!there, "the session is still there after Close");
+}
+
+}  // namespace tensord::fault

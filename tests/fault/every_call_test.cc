@@ -1,0 +1,108 @@
+// Every method of the service with every way in which a connection can fail it: the caller gets the
+// right result or the error that is promised, the session lives on, and nothing is left behind.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tensord/tests/fault/network_fault_fixture.h"
+
+namespace tensord::fault {
+namespace {
+
+using proxy::CallSpot;
+using proxy::Direction;
+
+// Before the request arrives and in the middle of it; when it has been answered, in the middle of
+// that, and before the status.
+const CallSpot kBefore = {.direction = Direction::kToServer};
+const CallSpot kInRequest = {.direction = Direction::kToServer, .bytes = 40};
+const CallSpot kAnswered = {.direction = Direction::kToClient};
+const CallSpot kInAnswer = {.direction = Direction::kToClient, .bytes = 15};
+const CallSpot kBeforeStatus = {.direction = Direction::kToClient, .messages = 1};
+
+class EveryCallTest : public NetworkFaultFixture {};
+
+TEST_F(EveryCallTest, EveryMethodHasItsCase) {
+  std::set<std::string> have;
+  for (const CallCase& call : CallCases()) have.insert(call.method);
+  std::set<std::string> wanted;
+  const auto* service = v1::ServerInfo::descriptor()->file()->FindServiceByName("TensorService");
+  for (int i = 0; i < service->method_count(); ++i) wanted.insert(service->method(i)->name());
+  EXPECT_EQ(have, wanted);
+}
+
+TEST_F(EveryCallTest, Cut) {
+  std::vector<Job> jobs;
+  for (const CallCase& call : CallCases()) {
+    for (const CallSpot& spot : {kBefore, kInRequest, kAnswered, kInAnswer, kBeforeStatus}) {
+      jobs.push_back({call, Break(spot, /*cut=*/true, /*all=*/false)});
+    }
+    for (const CallSpot& spot : {kBefore, kAnswered}) {
+      jobs.push_back({call, Break(spot, /*cut=*/true, /*all=*/true)});
+    }
+  }
+  Run(jobs);
+  ExpectNothingLeft();
+}
+
+TEST_F(EveryCallTest, HalfOpen) {
+  std::vector<Job> jobs;
+  for (const CallCase& call : CallCases()) {
+    jobs.push_back({call, Break(kBefore, /*cut=*/false, /*all=*/false)});
+    jobs.push_back({call, Break(kAnswered, /*cut=*/false, /*all=*/true)});
+    if (!Long()) continue;
+    for (const CallSpot& spot : {kBefore, kInRequest, kAnswered, kInAnswer, kBeforeStatus}) {
+      for (const bool all : {false, true}) {
+        jobs.push_back({call, Break(spot, /*cut=*/false, all)});
+      }
+    }
+  }
+  Run(jobs);
+  ExpectNothingLeft();
+}
+
+// Whatever takes long comes in the end.
+TEST_F(EveryCallTest, SlowNetworks) {
+  std::vector<Job> jobs;
+  for (const CallCase& call : CallCases()) {
+    jobs.push_back({call, {.name = "delayed", .delay = std::chrono::milliseconds(30)}});
+    const bool large = call.method == "Write" || call.method == "Read" ||
+                       call.method == "GetUpload" || call.method == "SharedMemory";
+    jobs.push_back({call, {.name = "a trickle", .bytes_per_second = large ? 2 << 20 : 4 << 10}});
+  }
+  Run(jobs);
+  ExpectNothingLeft();
+}
+
+// At every byte of question and answer in the long form, for as long as they last; otherwise at
+// some.
+TEST_F(EveryCallTest, CutAtEveryByte) {
+  const int64_t stride = Long() ? 1 : 53;
+  const int64_t most_bytes = Long() ? 500 : 7 * stride;
+  const int64_t batch_bytes = 4 * kAtOnce * stride;
+  int sprung = 0;
+  for (const CallCase& call : CallCases()) {
+    for (const Direction direction : {Direction::kToServer, Direction::kToClient}) {
+      for (int64_t begin = 0; begin < most_bytes; begin += batch_bytes) {
+        std::vector<Job> jobs;
+        for (int64_t bytes = begin; bytes < std::min(begin + batch_bytes, most_bytes);
+             bytes += stride) {
+          jobs.push_back({call,
+                          Break({.direction = direction, .bytes = bytes}, /*cut=*/true,
+                                /*all=*/bytes % 2 == 1),
+                          /*must_spring=*/false});
+        }
+        const int here = Run(jobs);
+        sprung += here;
+        if (here == 0 || HasFailure()) break;
+      }
+    }
+  }
+  EXPECT_GT(sprung, Long() ? 2000 : 80);
+  RecordProperty("cuts", sprung);
+  ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace tensord::fault

@@ -1,0 +1,120 @@
+// A daemon whose clients' networks fail, and the check that nothing is left of them.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/fault/call_cases.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::fault {
+
+// Faults mostly wait.
+#ifdef __SANITIZE_THREAD__
+inline constexpr int kAtOnce = 6;  // and take longer for the rest
+#else
+inline constexpr int kAtOnce = 24;
+#endif
+inline constexpr int kMaxSessions = 64;
+
+inline bool Long() { return std::getenv("TENSORD_TEST_LONG") != nullptr; }
+
+inline Fault Break(const proxy::CallSpot& spot, bool cut, bool all) {
+  return {
+      .name = absl::StrCat(
+          cut ? "cut" : "half open", all ? ", all connections" : "", ", ",
+          spot.direction == proxy::Direction::kToServer ? "to server" : "to client", " after ",
+          spot.messages, " messages and ", spot.bytes, " bytes", spot.at_end ? ", at the end" : ""),
+      .trap = proxy::Trap{.spot = spot, .cut = cut, .all = all}};
+}
+
+class NetworkFaultFixture : public integration::DaemonFixture {
+ protected:
+  NetworkFaultFixture()
+      : DaemonFixture(
+            {absl::StrCat("--max-sessions-per-principal=", kMaxSessions), "--peers=127.0.0.1:*"}) {}
+
+  void SetUp() override {
+    DaemonFixture::SetUp();
+    ASSERT_TRUE(session_->Close().ok());  // nobody would use it for longer than its lease
+    descriptors_ = Descriptors();
+  }
+
+  int64_t Descriptors() const {
+    const std::filesystem::directory_iterator open("/proc/" + std::to_string(daemon_->pid()) +
+                                                   "/fd");
+    return std::distance(begin(open), end(open));
+  }
+
+  struct Job {
+    CallCase call;
+    Fault fault;
+    bool must_spring = true;
+  };
+
+  // Whether the trap has sprung. On a busy machine the server may have sent a new connection away
+  // before it came to that, for what came over it before its first call was looked at.
+  bool RunJob(const Job& job) {
+    const bool must_spring = job.fault.trap && job.must_spring;
+    for (int i = 0; i < 10; ++i) {
+      bool sprung = false;
+      const absl::Status status = RunCase(daemon_->address(), job.call, job.fault, &sprung);
+      EXPECT_TRUE(status.ok()) << job.call.method << ": " << job.fault.name << ": " << status;
+      if (sprung || !must_spring || !status.ok()) return sprung;
+    }
+    ADD_FAILURE() << job.call.method << ": " << job.fault.name << ": it never came to that";
+    return false;
+  }
+
+  // Runs them, some at a time. How many of the traps have sprung.
+  int Run(const std::vector<Job>& jobs) {
+    std::atomic<size_t> next{0};
+    std::atomic<int> all_sprung{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kAtOnce; ++t) {
+      threads.emplace_back([&] {
+        for (size_t i = next++; i < jobs.size(); i = next++) {
+          all_sprung += RunJob(jobs[i]) ? 1 : 0;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return all_sprung;
+  }
+
+  // Sessions that can be opened.
+  int FreeSessions() {
+    std::vector<std::unique_ptr<integration::RpcSession>> sessions;
+    while (true) {
+      sessions.push_back(std::make_unique<integration::RpcSession>(*client_, /*lease_seconds=*/20));
+      if (sessions.back()->id().empty()) break;
+    }
+    sessions.pop_back();
+    for (const auto& session : sessions) EXPECT_TRUE(session->Close().ok());
+    return static_cast<int>(sessions.size());
+  }
+
+  void ExpectNothingLeft() {
+    EXPECT_TRUE(integration::Eventually([&] { return FreeSessions() == kMaxSessions; }))
+        << kMaxSessions - FreeSessions() << " sessions";
+    EXPECT_TRUE(integration::Eventually([&] { return Used(0) == 0 && Used(1) == 0; }))
+        << Used(0) << " and " << Used(1) << " bytes";
+    EXPECT_TRUE(integration::Eventually([&] { return Descriptors() <= descriptors_; }))
+        << Descriptors() << " descriptors instead of " << descriptors_;
+    v1::ListTensorsRequest all;
+    all.set_session("-");
+    const auto tensors = client_->Call<v1::ListTensorsResponse>("ListTensors", all);
+    ASSERT_TRUE(tensors.ok()) << tensors.status();
+    EXPECT_EQ(tensors->tensors_size(), 0) << tensors->DebugString();
+  }
+
+  int64_t descriptors_ = 0;
+};
+
+}  // namespace tensord::fault

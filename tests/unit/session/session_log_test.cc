@@ -1,0 +1,80 @@
+// What the log of sessions says: lines that are lines, and not too many.
+#include "tensord/server/session/session_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/session/test_principal.h"
+
+namespace tensord::server {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+std::chrono::steady_clock::time_point now;
+
+class SessionLogTest : public testing::Test {
+ protected:
+  SessionLogTest()
+      : log_([this](absl::string_view line) { lines_.emplace_back(line); }, [] { return now; }),
+        table_({.max_sessions_per_principal = 2}, {}, [] { return now; }) {
+    table_.SetLog(&log_);
+  }
+
+  std::vector<std::string> lines_;
+  SessionLog log_;
+  SessionTable table_;
+};
+
+TEST_F(SessionLogTest, TellsOfEverySessionsBeginAndEnd) {
+  const PrincipalRef alice = TestPrincipal("alice");
+  const std::string first = (*table_.Open(alice, 10, "notebook"))->id();
+  ASSERT_TRUE(table_.Open(alice, 10, "").ok());
+  ASSERT_FALSE(table_.Open(alice, 10, "").ok());
+  ASSERT_TRUE(table_.Close(alice, first).ok());
+  now += std::chrono::seconds(11);
+  table_.EndExpired();
+  EXPECT_THAT(
+      lines_,
+      ElementsAre(
+          "tensord: session 1 of alice by a token opened by \"notebook\", lease 10 s\n",
+          "tensord: session 2 of alice by a token opened by \"\", lease 10 s\n",
+          AllOf(HasSubstr("tensord: refused alice: "), HasSubstr("as many sessions as it may")),
+          "tensord: session 1 of alice by a token closed, 0 tensors freed\n",
+          "tensord: session 2 of alice by a token expired, 0 tensors freed\n"));
+}
+
+TEST_F(SessionLogTest, NobodyWritesLinesOfTheirOwn) {
+  const std::string evil = "x\ntensord: session 9 of root opened\r\x1b[2J\xff\"";
+  ASSERT_TRUE(table_.Open(TestPrincipal(evil), 0, evil).ok());
+  log_.Refused(evil, absl::UnauthenticatedError(evil + std::string(5000, 'y')));
+  ASSERT_THAT(lines_, SizeIs(2));
+  for (const std::string& line : lines_) {
+    EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
+    EXPECT_EQ(line.find_first_of("\r\x1b\xff"), line.npos) << line;
+    EXPECT_LT(line.size(), 1000u);
+  }
+}
+
+TEST_F(SessionLogTest, FloodsAreCounted) {
+  for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
+  EXPECT_THAT(lines_, SizeIs(SessionLog::kMostAtOnce));
+  EXPECT_THAT(lines_, Each("tensord: refused somebody: no\n"));
+  lines_.clear();
+  now += std::chrono::seconds(1);
+  for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
+  ASSERT_THAT(lines_, SizeIs(SessionLog::kLinesPerSecond));
+  EXPECT_EQ(lines_[0],
+            "tensord: 4900 lines about sessions left out\ntensord: refused somebody: no\n");
+}
+
+}  // namespace
+}  // namespace tensord::server
