@@ -43,7 +43,17 @@ class NetworkFaultFixture : public integration::DaemonFixture {
   void SetUp() override {
     DaemonFixture::SetUp();
     ASSERT_TRUE(session_->Close().ok());  // nobody would use it for longer than its lease
+    // The server keeps the connection that it has to another, which is itself here.
+    TakeCopy();
     descriptors_ = Descriptors();
+  }
+
+  void TakeCopy() {
+    const auto from = Client::Connect(daemon_->address());
+    const auto to = Client::Connect(daemon_->address());
+    ASSERT_TRUE(from.ok() && to.ok()) << from.status() << to.status();
+    const Tensor copy = Ones(*from->device("cpu:0"), {8}).To(*to->device("cpu:0"));
+    ASSERT_TRUE(copy.copy_report().ok()) << copy.copy_report().status();
   }
 
   int64_t Descriptors() const {

@@ -64,7 +64,7 @@ TEST_F(ClientTest, CrossDeviceIsKnownAtTheCallAndNothingIsSent) {
   EXPECT_EQ(after.waits, before.waits);
   ExpectError(sum.status(), Code::kInvalidArgument,
               {"add", std::to_string(x.handle()), std::to_string(y.handle()), "float32[2, 3]",
-               "cpu:0", "cpu:1", "To("});
+               "cpu:0", "cpu:1", "Tensor::To"});
   EXPECT_EQ(later.status(), sum.status());
   EXPECT_EQ(later.Read<float>().status(), sum.status());
   EXPECT_TRUE((x + y.To(first_)).Read<float>().ok());

@@ -430,7 +430,8 @@ TEST_F(ResumableStreamTest, ALateOneTakesNobodysPlace) {
   message.set_first_command(1);
   AddBarrier(message, 5);
   ASSERT_TRUE(stream->Send(message));
-  const auto answer = stream->Next();
+  auto answer = stream->Next();
+  while (answer.has_value() && answer->barriers().empty()) answer = stream->Next();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->commands_received(), 1u) << "nothing of the late one was taken in";
 }

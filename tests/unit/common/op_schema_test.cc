@@ -148,7 +148,7 @@ TEST(CheckSameDevice, NamesBothTensorsAndTheCopyThatMendsIt) {
   EXPECT_EQ(
       std::string(status.message()),
       "add: inputs are on different devices: tensor 7 (float32[2, 3]) is on cuda:0 and tensor "
-      "9 (float32[2, 3]) is on cpu:0; copy one first, for example tensor 9 to cuda:0 with "
+      "9 (float32[2, 3]) is on cpu:0; copy one first, for example tensor 9 to cuda:0 "
       "(Tensor::To in the client library, the call CopyToDevice)");
 }
 
