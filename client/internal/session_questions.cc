@@ -1,0 +1,172 @@
+// What a session asks its server and waits for.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/session_retry.h"
+#include "tensord/client/internal/wire.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+namespace {
+
+// For questions that the server answers from what it knows.
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
+constexpr int kListPageSize = 10000;
+
+}  // namespace
+
+absl::Status Session::Await(uint64_t handle) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::GetTensorRequest request;
+  request.set_session(id_);
+  request.set_handle(handle);
+  connection_->stream->Help();
+  request.set_after_command(connection_->queue.pushed());
+  v1::Tensor tensor;
+  WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
+  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+    return connection_->stub->GetTensor(call->context(), request, &tensor);
+  });
+  if (!status.ok()) connection_->replies.MarkTold(status);
+  return status;
+}
+
+absl::Status Session::Publish(uint64_t handle, absl::string_view name,
+                              const std::vector<std::string>& principals) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::PublishTensorRequest request;
+  request.set_session(id_);
+  request.set_handle(handle);
+  request.set_name(std::string(name));
+  for (const std::string& principal : principals) request.add_principals(principal);
+  connection_->stream->Help();
+  request.set_after_command(connection_->queue.pushed());
+  v1::PublishTensorResponse response;
+  WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
+  const absl::Status published = Insist([&](CallRegistry::Call* call) {
+    return connection_->stub->PublishTensor(call->context(), request, &response);
+  });
+  if (!published.ok()) connection_->replies.MarkTold(published);
+  return published;
+}
+
+absl::Status Session::Unpublish(absl::string_view name) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::UnpublishTensorRequest request;
+  request.set_session(id_);
+  request.set_name(std::string(name));
+  v1::UnpublishTensorResponse response;
+  int attempts = 0;
+  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+    ++attempts;
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->UnpublishTensor(call->context(), request, &response);
+  });
+  // The attempt whose answer was lost may have taken the name back.
+  return attempts > 1 && absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::StatusOr<TensorInfo> Session::OpenPublished(absl::string_view name, absl::string_view owner) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::OpenPublishedRequest request;
+  request.set_session(id_);
+  request.set_output(NextHandle());
+  request.set_name(std::string(name));
+  request.set_owner(std::string(owner));
+  v1::Tensor tensor;
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->OpenPublished(call->context(), request, &tensor);
+  }));
+  return TensorFromProto(tensor);
+}
+
+absl::Status Session::Barrier() {
+  const uint64_t sent = connection_->queue.pushed();
+  if (sent == settled_commands_.load()) return status();
+  const uint64_t id = connection_->replies.Expect();
+  v1::Command command;
+  command.mutable_barrier()->set_barrier_id(id);
+  const absl::Status pushed = connection_->queue.Push(command);
+  if (!pushed.ok()) {
+    connection_->replies.Forget(id);
+    return pushed;
+  }
+  WaitTimer timer(&connection_->counters, WaitKind::kSynchronize, {"everything sent so far"});
+  TENSORD_RETURN_IF_ERROR(connection_->stream->Await(id).status());
+  settled_commands_ = sent + 1;  // the barrier was a command too
+  return absl::OkStatus();
+}
+
+absl::Status Session::Synchronize() {
+  TENSORD_RETURN_IF_ERROR(Barrier());
+  return connection_->replies.TakeError();
+}
+
+absl::StatusOr<ServerInfo> Session::GetServerInfo() {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::ServerInfo info;
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"GetServerInfo"});
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->GetServerInfo(call->context(), v1::GetServerInfoRequest(), &info);
+  }));
+  return ServerInfoFromProto(info);
+}
+
+absl::StatusOr<PeerCheck> Session::CheckPeer(absl::string_view address) {
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::CheckPeerRequest request;
+  request.set_address(std::string(address));
+  v1::CheckPeerResponse response;
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"CheckPeer"});
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->CheckPeer(call->context(), request, &response);
+  }));
+  return PeerCheck{StatusFromCode(response.code(), response.message(), ""),
+                   ServerInfoFromProto(response.server()),
+                   absl::Nanoseconds(response.round_trip_nanoseconds())};
+}
+
+absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
+  TENSORD_RETURN_IF_ERROR(Barrier());
+  v1::ListDevicesResponse response;
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListDevices"});
+  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+    return connection_->stub->ListDevices(call->context(), v1::ListDevicesRequest(), &response);
+  }));
+  std::vector<DeviceInfo> devices;
+  for (const v1::Device& device : response.devices()) {
+    TENSORD_ASSIGN_OR_RETURN(DeviceInfo info, DeviceFromProto(device));
+    devices.push_back(std::move(info));
+  }
+  return devices;
+}
+
+absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) {
+  TENSORD_RETURN_IF_ERROR(Barrier());
+  v1::ListTensorsRequest request;
+  request.set_session(all_sessions ? "-" : id_);
+  request.set_page_size(kListPageSize);
+  std::vector<TensorInfo> tensors;
+  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListTensors"});
+  do {
+    v1::ListTensorsResponse response;
+    TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+      call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
+      return connection_->stub->ListTensors(call->context(), request, &response);
+    }));
+    for (const v1::Tensor& tensor : response.tensors()) {
+      TENSORD_ASSIGN_OR_RETURN(TensorInfo info, TensorFromProto(tensor));
+      tensors.push_back(std::move(info));
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return tensors;
+}
+
+}  // namespace tensord::internal

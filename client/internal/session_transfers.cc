@@ -1,0 +1,135 @@
+// Tensors' elements on their way to the server and back.
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/bulk.h"
+#include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/session.h"
+#include "tensord/client/internal/session_retry.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::internal {
+namespace {
+
+// Elements that come back on the command stream; more goes by a Read of its own.
+constexpr int64_t kMaxFetchBytes = 1024 * 1024;
+
+}  // namespace
+
+// Where the upload broke off with its connection: finds out how far it had come, and goes on.
+grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
+                                   const TransferOptions& options, grpc::Status status) {
+  v1::GetUploadRequest question;
+  question.set_session(write.session());
+  question.set_handle(write.handle());
+  question.set_after_command(write.after_command());
+  // A call that was sent over the broken connection may arrive late, and bring more, or be the one
+  // that is under way: then ours ends with ABORTED.
+  const auto broke_off = [&] {
+    return status.error_code() == grpc::StatusCode::ABORTED || Recovered(status);
+  };
+  for (int attempt = 0; attempt < kMostAttempts && broke_off(); ++attempt) {
+    PauseBefore(attempt);
+    v1::Upload upload;
+    CallRegistry::Call asking(&connection_->calls);
+    asking.context()->set_wait_for_ready(true);
+    status = connection_->stub->GetUpload(asking.context(), question, &upload);
+    if (!status.ok()) continue;
+    if (upload.done()) return status;
+    status = internal::Upload(&connection_->bulk_stub, &connection_->calls,
+                              /*wait_for_ready=*/true, write, data, upload.received_bytes(),
+                              options.progress);
+  }
+  return status;
+}
+
+absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName device,
+                             absl::Span<const uint8_t> data, const TransferOptions& options) {
+  TENSORD_ASSIGN_OR_RETURN(const v1::WriteSpec write, Promise(handle, spec, device));
+  WaitTimer timer(&connection_->counters, WaitKind::kUpload, {"upload", handle, &spec});
+  const std::optional<grpc::Status> shared =
+      connection_->shared_memory.Upload(write, data, options.progress);
+  grpc::Status written;
+  if (shared.has_value()) {
+    written = *shared;
+  } else {
+    written =
+        internal::Upload(&connection_->bulk_stub, &connection_->calls,
+                         /*wait_for_ready=*/false, write, data, /*offset=*/0, options.progress);
+  }
+  const absl::Status status = Outcome(FinishUpload(write, data, options, std::move(written)));
+  if (status.ok()) {
+    if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += data.size();
+    connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
+  } else {
+    Drop(handle);
+  }
+  return status;
+}
+
+absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data) {
+  // As if an upload had broken off: something of it may be there.
+  const grpc::Status status = FinishUpload(
+      write, data, TransferOptions(), grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
+  if (status.ok()) connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
+  return Outcome(status);
+}
+
+absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
+                               const TransferOptions& options) {
+  WaitTimer timer(&connection_->counters, WaitKind::kRead, {"read", handle, &spec});
+  if (spec.size_bytes() <= kMaxFetchBytes) {
+    TENSORD_RETURN_IF_ERROR(Fetch(handle, spec, out));
+    if (options.progress) options.progress(spec.size_bytes(), spec.size_bytes());
+    return absl::OkStatus();
+  }
+  TENSORD_RETURN_IF_ERROR(status());
+  v1::ReadRequest request;
+  request.set_session(id_);
+  request.set_handle(handle);
+  connection_->stream->Help();
+  request.set_after_command(connection_->queue.pushed());
+  const std::optional<grpc::Status> shared =
+      connection_->shared_memory.Download(request, out, options.progress);
+  absl::Status status;
+  if (shared.has_value() && !Recovered(*shared)) {
+    status = Outcome(*shared);
+  } else {
+    int64_t filled = 0;
+    status = Insist([&](CallRegistry::Call* call) {
+      request.set_offset(filled);
+      return internal::Download(&connection_->bulk_stub, call, request, out, &filled,
+                                options.progress);
+    });
+  }
+  if (status.ok()) {
+    if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += out.size();
+    connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
+  } else {
+    connection_->replies.MarkTold(status);
+  }
+  return status;
+}
+
+absl::Status Session::Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out) {
+  const uint64_t id = connection_->replies.Expect();
+  v1::Command command;
+  command.mutable_fetch()->set_handle(handle);
+  command.mutable_fetch()->set_fetch_id(id);
+  const absl::Status pushed = connection_->queue.Push(command);
+  if (!pushed.ok()) {
+    connection_->replies.Forget(id);
+    return pushed;
+  }
+  TENSORD_ASSIGN_OR_RETURN(const v1::Fetched fetched, connection_->stream->Await(id));
+  if (fetched.data().size() != out.size()) {
+    return absl::InternalError(absl::StrCat("the server sent ", fetched.data().size(),
+                                            " bytes for ", spec.ToString(), ", handle ", handle));
+  }
+  if (!out.empty()) std::memcpy(out.data(), fetched.data().data(), out.size());
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::internal
