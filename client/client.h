@@ -113,6 +113,9 @@ struct ClientStats {
   int64_t bytes_uploaded = 0;  // besides the command stream
   int64_t bytes_downloaded = 0;
   int64_t bytes_shared = 0;  // of both: what went through memory shared with the server
+  // Copies to this server that came through this program, as servers couldn't do it between them
+  // (Tensor::copy_report says why). With TENSORD_TRACE=1 each is told on standard error.
+  int64_t copies_relayed = 0;
   // Times a call waited for the server, and for how long: the sum of those below. Making and
   // computing tensors doesn't wait, and so doesn't count. With TENSORD_TRACE=1 in the environment
   // each wait is also told on standard error: what for, how long, how many bytes.

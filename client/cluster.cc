@@ -150,7 +150,7 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
   absl::Status first;
   for (const State::Server& server : state->servers) {
     if (server.unreached.ok()) continue;
-    problems.push_back(absl::StrCat(server.name, ": ", server.unreached.message()));
+    problems.push_back(absl::StrCat(server.address, ": ", server.unreached.message()));
     if (first.ok()) first = server.unreached;
   }
   const bool enough =

@@ -18,18 +18,23 @@ bool Tracing() {
   return tracing;
 }
 
-// "tensord: waited 0.061 ms for read of float32[64], handle 7, 256 bytes"
-void Trace(const WaitSubject& subject, std::chrono::nanoseconds waited) {
-  std::string line = absl::StrFormat("tensord: waited %.3f ms for ", 1e-6 * waited.count());
+// "waited 0.061 ms for read of float32[64], handle 7, 256 bytes"
+std::string Told(const WaitSubject& subject, std::chrono::nanoseconds waited) {
+  std::string line = absl::StrFormat("waited %.3f ms for ", 1e-6 * waited.count());
   line.append(subject.what.data(), subject.what.size());
   if (subject.spec != nullptr) absl::StrAppend(&line, " of ", subject.spec->ToString());
   if (subject.handle != 0) absl::StrAppend(&line, ", handle ", subject.handle);
   if (subject.spec != nullptr) absl::StrAppend(&line, ", ", subject.spec->size_bytes(), " bytes");
-  line += "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  return line;
 }
 
 }  // namespace
+
+void Trace(absl::string_view what) {
+  if (!Tracing()) return;
+  const std::string line = absl::StrCat("tensord: ", what, "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 ClientStats StatsFromCounters(const Counters& counters) {
   ClientStats stats;
@@ -39,6 +44,7 @@ ClientStats StatsFromCounters(const Counters& counters) {
   stats.bytes_uploaded = counters.bytes_uploaded;
   stats.bytes_downloaded = counters.bytes_downloaded;
   stats.bytes_shared = counters.bytes_shared;
+  stats.copies_relayed = counters.copies_relayed;
   const auto take = [&](WaitKind kind, WaitStats* field) {
     const Counters::Waits& waits = counters.waits[static_cast<size_t>(kind)];
     field->count = waits.count;
@@ -60,7 +66,7 @@ WaitTimer::~WaitTimer() {
   Counters::Waits& waits = counters_->waits[static_cast<size_t>(kind_)];
   waits.count.fetch_add(1, std::memory_order_relaxed);
   waits.nanoseconds.fetch_add(waited.count(), std::memory_order_relaxed);
-  if (Tracing()) Trace(subject_, waited);
+  if (Tracing()) Trace(Told(subject_, waited));
 }
 
 }  // namespace tensord::internal

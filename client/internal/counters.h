@@ -22,6 +22,7 @@ struct Counters {
   std::atomic<int64_t> bytes_uploaded{0};
   std::atomic<int64_t> bytes_downloaded{0};
   std::atomic<int64_t> bytes_shared{0};  // of both, by shared memory
+  std::atomic<int64_t> copies_relayed{0};
 
   struct Waits {
     std::atomic<int64_t> count{0};
@@ -29,6 +30,9 @@ struct Counters {
   };
   std::array<Waits, kNumWaitKinds> waits;  // by WaitKind
 };
+
+// Prints a line to standard error where the environment has TENSORD_TRACE=1.
+void Trace(absl::string_view what);
 
 ClientStats StatsFromCounters(const Counters& counters);
 

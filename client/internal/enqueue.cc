@@ -37,6 +37,11 @@ absl::Status CheckRecordedDevice(absl::string_view op, absl::Span<const Tensor* 
   return absl::OkStatus();
 }
 
+// Of a cluster's servers the device's name says which.
+std::string AtServer(const TensorState& state) {
+  return state.session->label().empty() ? absl::StrCat(" at ", state.session->address()) : "";
+}
+
 // What is wrong with inputs that aren't all well and of one session and device.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
@@ -45,10 +50,9 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
   for (const Tensor* input : inputs) {
     const TensorState& state = *input->state();
     if (state.session != first.session) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(op, ": inputs are on different devices: ", inputs[0]->Describe(), " at ",
-                       first.session->address(), " and ", input->Describe(), " at ",
-                       state.session->address(), "; copy one first: y.To(x.device())"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          op, ": inputs are on different devices: ", inputs[0]->Describe(), AtServer(first),
+          " and ", input->Describe(), AtServer(state), "; copy one first: b.To(a.device())"));
     }
     named.push_back({state.handle, &state.spec, state.device});
   }

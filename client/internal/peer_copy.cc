@@ -15,6 +15,7 @@
 #include "tensord/client/internal/background.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/copy_record.h"
+#include "tensord/client/internal/counters.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/internal/wire.h"
@@ -162,6 +163,9 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   // The servers can't do it between them: waits for the tensor, and takes it through this program.
   void Detour() {
     detour_reason_ = status_.error_message();
+    ++destination_->connection().counters.copies_relayed;
+    Trace(absl::StrCat("a copy of ", source_.Describe(), " to ", destination_->address(),
+                       " goes through this program: ", detour_reason_));
     asked_before_ = false;
     AskTensor();
   }

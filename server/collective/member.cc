@@ -85,6 +85,7 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
                                                 const CollectiveRequest& request) {
   absl::StatusOr<TensorRef> result = TensorRef();
   WorkRef work;
+  TensorRef input;  // once it is queued, the member's thread lets go of the work's own
   {
     // The lock is held all along: what is promised is queued in the same order.
     MutexLock lock(&mu_);
@@ -105,19 +106,20 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
       work->status = promised.status();
     }
     work->sequence = ++sequence_;
-    work->ready = work->input == nullptr;
+    input = work->input;
+    work->ready = input == nullptr;
     queue_.push_back(work);
   }
-  if (work->input == nullptr) {
+  if (input == nullptr) {
     communicator_->Wake();
   } else {
-    AwaitInput(work);
+    AwaitInput(work, input);
   }
   return result;
 }
 
-void CollectiveMember::AwaitInput(const WorkRef& work) {
-  engine_->WhenReadable(work->input, [self = shared_from_this(), work](const absl::Status& status) {
+void CollectiveMember::AwaitInput(const WorkRef& work, const TensorRef& input) {
+  engine_->WhenReadable(input, [self = shared_from_this(), work](const absl::Status& status) {
     {
       MutexLock lock(&self->mu_);
       work->status = status;

@@ -71,7 +71,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   absl::StatusOr<WorkRef> Promise(const SessionRef& session, const CollectiveRequest& request);
   absl::StatusOr<TensorRef> FindInput(const Session& session,
                                       const CollectiveRequest& request) const;
-  void AwaitInput(const WorkRef& work);
+  void AwaitInput(const WorkRef& work, const TensorRef& input);
   // CANCELLED where it is to leave, and has nothing to do any more.
   absl::Status CheckLeaving();
   // The first, once its input is there; null where there is none.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/handover.h"
 #include "tensord/common/status_details.h"
@@ -259,6 +260,18 @@ PeerPull::Verdict PeerPull::Judge() const {
   const bool silent = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
   const std::string whose = absl::StrCat(request_.source_address(), ": ",
                                          silent ? "it doesn't answer" : status.error_message());
+  // What is wrong with a certificate doesn't pass.
+  const bool distrusted = absl::StrContains(whose, "CERTIFICATE_VERIFY_FAILED") ||
+                          absl::StrContains(whose, "certificate verify failed") ||
+                          absl::StrContains(whose, "is not in peer certificate");
+  if (distrusted) {
+    return {.status = WithErrorInfo(
+                absl::PermissionDeniedError(absl::StrCat(
+                    whose, " (--peer-tls-ca must name its authority, and its certificate the ",
+                    "name it goes by)")),
+                "PEER_NOT_TRUSTED"),
+            .leaves_promise = true};
+  }
   if (MayPass(status.error_code())) {
     return {.status = WithErrorInfo(absl::UnavailableError(whose), "PEER_UNREACHABLE"),
             .leaves_promise = true,

@@ -200,6 +200,7 @@ TEST_F(UnlistedClusterTest, WhatServersMayNotDoGoesThroughTheProgram) {
   const auto report = copy.copy_report();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->path, CopyPath::kClient);
+  EXPECT_EQ(cluster_.servers()[1].client.stats().copies_relayed, 1);
   EXPECT_EQ(report->bytes, 4 * kMiB);
   EXPECT_THAT(report->detour_reason, HasSubstr("--peers"));
   EXPECT_EQ(*copy.Read<int32_t>(), values);

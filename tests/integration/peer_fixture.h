@@ -1,6 +1,7 @@
 // Several daemons that fetch tensors from each other.
 #pragma once
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <string>
@@ -138,7 +139,7 @@ class Node {
   v1::ServerInfo info;
   std::unique_ptr<RpcSession> session;
   std::unique_ptr<StreamCall> stream;
-  uint64_t commands = 0;
+  std::atomic<uint64_t> commands = 0;
 };
 
 }  // namespace tensord::integration

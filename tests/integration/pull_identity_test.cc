@@ -95,7 +95,8 @@ TEST_F(PullIdentityTest, AServerOfAnotherAuthorityIsNotTrusted) {
   Node a(Flags({"--peer-principals=server-b"}), As("alices"));
   folder_.Write("ca.pem", ca);
   a.Random(1, 1 << 20);
-  ExpectError(b.Pull(2, kMillion, a, a.Ticket(1, b)->ticket()), Code::kUnavailable);
+  ExpectError(b.Pull(2, kMillion, a, a.Ticket(1, b)->ticket()), Code::kPermissionDenied,
+              {"--peer-tls-ca"});
 }
 
 TEST_F(PullIdentityTest, TheTokenIsReadAnew) {
