@@ -69,8 +69,8 @@ void AddServing(CLI::App& app, DaemonFlags* flags) {
   app.add_option("--collectives", flags->server.collectives,
                  "Address or interface, such as 10.0.0.5 or eth0, that groups of devices talk over "
                  "for collective operations, unencrypted, with servers on the same network, or on "
-                 "that of the BITS in 10.0.0.5/BITS; \"off\" for none. Without it: loopback, where "
-                 "--listen has nothing else")
+                 "that of the BITS in 10.0.0.5/BITS; \"off\" for none. Without it: 127.0.0.1 where "
+                 "all of --listen is loopback, otherwise off")
       ->type_name("NETWORK");
   app.add_flag("--log-sessions", flags->server.log_sessions,
                "Tell on standard error of each session that is opened, closed or expires, and of "

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tensord/client/cli/cluster_check.h"
 #include "tensord/client/cli/table.h"
 #include "tensord/client/cli/text.h"
@@ -96,6 +97,19 @@ std::string Summary(const ClusterCheck& check) {
                       " ways between them are open.\n");
 }
 
+// Not wrong by itself: who makes no groups doesn't need them.
+std::string NoGroups(const ClusterCheck& check) {
+  std::vector<std::string> names;
+  for (const CheckedServer& server : check.servers) {
+    if (server.status.ok() && !HasFeature(server.info, "collectives")) {
+      names.push_back(Printable(server.name));
+    }
+  }
+  if (names.empty()) return "";
+  return absl::StrCat("In groups (all_reduce and the like) can't take part, for want of ",
+                      "--collectives: ", absl::StrJoin(names, ", "), ".");
+}
+
 }  // namespace
 
 std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> problems,
@@ -107,6 +121,9 @@ std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> probl
     absl::StrAppend(&text, "\n", pairs.Render(terminal));
   }
   absl::StrAppend(&text, "\n", Summary(check));
+  if (const std::string note = NoGroups(check); !note.empty()) {
+    absl::StrAppend(&text, absl::StrJoin(Wrap(note, terminal.width), "\n"), "\n");
+  }
   for (const Problem& problem : problems) {
     for (const std::string& line : Wrap(problem.sentence, terminal.width)) {
       absl::StrAppend(&text, terminal.Paint(Style::kRed, line), "\n");

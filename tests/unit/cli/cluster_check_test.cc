@@ -107,6 +107,14 @@ TEST(ClusterCheck, AServerThatIsMissing) {
       AllOf(HasSubstr("gpu-b   missing"), HasSubstr("2 of 3 servers"), HasSubstr("2 of 6 ways")));
 }
 
+TEST(ClusterCheck, WhoTakesNoPartInGroupsIsToldAndNothingIsWrong) {
+  ClusterCheck check = Good(3);
+  check.servers[1].info.features = {"session-stream", "peer-copy"};
+  const std::vector<Problem> problems = FindProblems(check);
+  EXPECT_EQ(CheckExitCode(problems), 0);
+  EXPECT_THAT(CheckText(check, problems, {}), HasSubstr("for want of --collectives: gpu-b."));
+}
+
 TEST(ClusterCheck, AServerThatDoesntLetUsIn) {
   ClusterCheck check = Good(2);
   Remove(check, 1, absl::UnauthenticatedError("show a token"));
