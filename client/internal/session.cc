@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/session_retry.h"
@@ -68,10 +69,17 @@ absl::Status Session::Greet(const ConnectOptions& options) {
   const absl::Time deadline = absl::Now() + options.connect_timeout;
   // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
   const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
-    CallRegistry::Call registered(&connection_->calls);
-    registered.context()->set_deadline(absl::ToChronoTime(deadline));
-    const grpc::Status status =
-        (connection_->stub.get()->*method)(registered.context(), request, response);
+    grpc::Status status;
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      PauseBefore(attempt);
+      CallRegistry::Call registered(&connection_->calls);
+      registered.context()->set_deadline(absl::ToChronoTime(deadline));
+      status = (connection_->stub.get()->*method)(registered.context(), request, response);
+      // Where nobody listens there is nothing to wait for; a connection that broke may be made
+      // anew.
+      const bool nobody = absl::StrContains(status.error_message(), "failed to connect");
+      if (!IsBroken(status) || nobody || absl::Now() > deadline) break;
+    }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::UnavailableError(absl::StrCat("tensord server at ", address_, ": no answer in ",
                                                  absl::FormatDuration(options.connect_timeout)));
