@@ -21,6 +21,9 @@ constexpr int kMaxProtocolVersion = 1;
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 constexpr absl::Duration kCloseTimeoutWhileReconnecting = absl::Milliseconds(500);
 
+// Of each question of Connect, where connections break under it.
+constexpr int kMostGreetings = 10;
+
 constexpr int kMaxClientNameBytes = 128;
 constexpr size_t kMaxErrorBytes = 4096;
 
@@ -70,7 +73,7 @@ absl::Status Session::Greet(const ConnectOptions& options) {
   // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
   const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
     grpc::Status status;
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    for (int attempt = 0; attempt < kMostGreetings; ++attempt) {
       PauseBefore(attempt);
       CallRegistry::Call registered(&connection_->calls);
       registered.context()->set_deadline(absl::ToChronoTime(deadline));
