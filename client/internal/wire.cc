@@ -120,9 +120,10 @@ absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view addres
       StatusFromCode(status.error_code(), status.error_message(), status.error_details());
   // What the server says of it is for those who make the calls themselves.
   if (ErrorReason(error) != "SERVER_RESTARTED") return error;
-  absl::Status restarted = absl::DataLossError(absl::StrCat(
-      "tensord server at ", address, " has been started anew, and the session is lost ",
-      "with its tensors; connect again"));
+  absl::Status restarted = absl::DataLossError(
+      absl::StrCat("tensord server at ", address, " has been started anew (epoch ",
+                   ErrorMetadataValue(error, "epoch"),
+                   "), and the session is lost with its tensors; connect again"));
   DecodeDetails(status.error_details(), &restarted);
   return restarted;
 }

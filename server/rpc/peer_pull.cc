@@ -261,8 +261,7 @@ PeerPull::Verdict PeerPull::Judge() const {
   const std::string whose = absl::StrCat(request_.source_address(), ": ",
                                          silent ? "it doesn't answer" : status.error_message());
   // What is wrong with a certificate doesn't pass.
-  const bool distrusted = absl::StrContains(whose, "CERTIFICATE_VERIFY_FAILED") ||
-                          absl::StrContains(whose, "certificate verify failed") ||
+  const bool distrusted = absl::StrContains(whose, "SSL_ERROR_SSL") ||
                           absl::StrContains(whose, "is not in peer certificate");
   if (distrusted) {
     return {.status = WithErrorInfo(

@@ -112,7 +112,8 @@ TEST(ClusterCheck, WhoTakesNoPartInGroupsIsToldAndNothingIsWrong) {
   check.servers[1].info.features = {"session-stream", "peer-copy"};
   const std::vector<Problem> problems = FindProblems(check);
   EXPECT_EQ(CheckExitCode(problems), 0);
-  EXPECT_THAT(CheckText(check, problems, {}), HasSubstr("for want of --collectives: gpu-b."));
+  EXPECT_THAT(CheckText(check, problems, {.width = 200}),
+              HasSubstr("for want of --collectives: gpu-b."));
 }
 
 TEST(ClusterCheck, AServerThatDoesntLetUsIn) {
