@@ -18,6 +18,9 @@ namespace tensord::server {
 namespace {
 
 // What a farewell says, at most.
+// A member that has heard everybody may say its next word while another still waits for a third: it
+// can't be further ahead, as that takes the other's next word.
+constexpr size_t kMostWords = 2;
 constexpr size_t kMaxFarewellBytes = 1024;
 
 // Buffers of a connection that are emptied before it is closed.
@@ -105,7 +108,7 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[rank];
     if (rank == rank_) continue;
-    if (peer.gone && !peer.word.has_value()) return Break(Gone(rank));
+    if (peer.gone && peer.words.empty()) return Break(Gone(rank));
     if (peer.gone) {
       ++told;  // it has said its part and needs no more of ours
       continue;
@@ -118,7 +121,7 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
   for (;;) {
     missing.clear();
     for (int rank = 0; rank < size(); ++rank) {
-      if (rank == rank_ || peers_[rank].word.has_value()) continue;
+      if (rank == rank_ || !peers_[rank].words.empty()) continue;
       if (peers_[rank].gone) return Break(Gone(rank));
       missing.push_back(rank);
     }
@@ -131,7 +134,12 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
   }
   std::vector<std::string> words(size());
   for (int rank = 0; rank < size(); ++rank) {
-    words[rank] = rank == rank_ ? std::string(word) : *std::exchange(peers_[rank].word, {});
+    if (rank == rank_) {
+      words[rank] = std::string(word);
+    } else {
+      words[rank] = std::move(peers_[rank].words.front());
+      peers_[rank].words.pop_front();
+    }
   }
   return words;
 }
@@ -263,7 +271,9 @@ absl::StatusOr<bool> PeerMesh::BeginFrame(Peer* peer, int rank) {
     case kWord:
     case kGoodbye:
       if (frame.bytes > kMaxWordBytes) return Nonsense(rank, "too long a word");
-      if (frame.kind == kWord && peer->word.has_value()) return Nonsense(rank, "two words at once");
+      if (frame.kind == kWord && peer->words.size() >= kMostWords) {
+        return Nonsense(rank, "too many words at once");
+      }
       peer->content.resize(frame.bytes);
       return true;
     case kData: {
@@ -289,7 +299,7 @@ absl::Status PeerMesh::EndFrame(Peer* peer, int rank) {
   peer->content_bytes = 0;
   switch (peer->frame.kind) {
     case kWord:
-      peer->word = std::move(peer->content);
+      peer->words.push_back(std::move(peer->content));
       return absl::OkStatus();
     case kData:
       ++*peer->receives.front().done;

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,9 +102,9 @@ class PeerMesh {
     Frame frame;
     size_t head_bytes = 0;
     size_t content_bytes = 0;
-    std::string content;              // of a word or goodbye
-    bool parked = false;              // nobody has asked for this frame yet
-    std::optional<std::string> word;  // that hasn't been asked for yet
+    std::string content;            // of a word or goodbye
+    bool parked = false;            // nobody has asked for this frame yet
+    std::deque<std::string> words;  // that haven't been asked for yet, the oldest first
     bool gone = false;
     std::string farewell;  // how it went
   };

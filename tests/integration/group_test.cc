@@ -76,6 +76,15 @@ TEST_F(GroupTest, OperationsRunBehindTheCallsInTheirOrder) {
   }
 }
 
+// Members are told in no order by which of them a word comes first.
+TEST_F(GroupTest, ManyBarriersInARow) {
+  const Group group = OverAll();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(group.Barrier().ok()) << "barrier " << i;
+  std::vector<Tensor> last;
+  for (int i = 0; i < 100; ++i) last = group.AllReduce(Ranks(group, 1), Reduction::kMax);
+  for (const Tensor& y : last) EXPECT_THAT(*y.Read<float>(), ElementsAre(5));
+}
+
 TEST_F(GroupTest, WhatDoesntFitIsSeenAtTheCall) {
   const Group group = OverAll();
   std::vector<Tensor> x = Ranks(group, 2);

@@ -163,10 +163,17 @@ TEST_F(PeerMeshTest, NonsenseEndsTheGroupAndNothingElse) {
   raw_ = -1;
 }
 
-TEST_F(PeerMeshTest, TwoWordsAtOnceAreNonsense) {
+TEST_F(PeerMeshTest, APeerMayBeOneWordAhead) {
   ConnectRaw();
   SendRaw({kWord, 0, 0, 1}, "a");
   SendRaw({kWord, 0, 0, 1}, "b");
+  EXPECT_THAT(*left_->Exchange("left"), testing::ElementsAre("left", "a"));
+  EXPECT_THAT(*left_->Exchange("again"), testing::ElementsAre("again", "b"));
+}
+
+TEST_F(PeerMeshTest, ThreeWordsAtOnceAreNonsense) {
+  ConnectRaw();
+  for (const char* word : {"a", "b", "c"}) SendRaw({kWord, 0, 0, 1}, word);
   EXPECT_TRUE(absl::IsAborted(left_->Watch()));
 }
 
