@@ -137,6 +137,11 @@ void CollectiveMember::LeaveWhenDone() {
   communicator_->Wake();
 }
 
+bool CollectiveMember::IsConnected() {
+  MutexLock lock(&mu_);
+  return connected_;
+}
+
 absl::Status CollectiveMember::CheckLeaving() {
   MutexLock lock(&mu_);
   return leaving_ && queue_.empty() ? HasLeft() : absl::OkStatus();
@@ -162,7 +167,10 @@ void CollectiveMember::Serve() {
   absl::Status status;
   while (status.ok()) {
     status = ConnectNow();
-    if (status.ok()) status = CheckLeaving();
+    if (!status.ok()) break;
+    status = CheckLeaving();
+    // Nobody hangs up on others that are still at the last operation.
+    if (!status.ok() && IsConnected()) communicator_->Exchange("leaving").IgnoreError();
     if (!status.ok()) break;
     const WorkRef work = TakeReady();
     status = work == nullptr ? communicator_->Watch() : RunNow(*work);

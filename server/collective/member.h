@@ -74,6 +74,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   void AwaitInput(const WorkRef& work, const TensorRef& input);
   // CANCELLED where it is to leave, and has nothing to do any more.
   absl::Status CheckLeaving();
+  bool IsConnected();
   // The first, once its input is there; null where there is none.
   WorkRef TakeReady();
   absl::Status ConnectNow();
