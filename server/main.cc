@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/debugging/failure_signal_handler.h"
+#include "absl/debugging/symbolize.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
@@ -148,6 +150,11 @@ int Main(const DaemonFlags& flags) {
 }  // namespace tensord::server
 
 int main(int argc, char** argv) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those have reports of theirs
+  // A crash leaves its stack in the log.
+  absl::InitializeSymbolizer(argv[0]);
+  absl::InstallFailureSignalHandler(absl::FailureSignalHandlerOptions());
+#endif
   tensord::server::DaemonFlags flags;
   int exit_status = 0;
   if (!tensord::server::ParseFlags(argc, argv, &flags, &exit_status)) return exit_status;

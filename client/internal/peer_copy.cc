@@ -81,6 +81,10 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
   void Happened() override {
     std::shared_ptr<PeerCopy> self = std::move(self_);
+    // Before the call's context: they lie in memory of the call's.
+    ticket_call_.reset();
+    pull_call_.reset();
+    tensor_call_.reset();
     call_.reset();
     (this->*next_)();
     // The last reference to a session takes a while to go.

@@ -40,8 +40,8 @@ Stream::Stream(grpc::GenericStub* stub, Options options, CommandQueue* queue, Re
       counters_(counters),
       spin_(absl::ToChronoNanoseconds(options_.spin)),
       on_end_(std::move(on_end)),
-      lost_at_(Clock::now()),
-      jitter_(std::random_device()()) {
+      jitter_(std::random_device()()),
+      lost_at_(Clock::now()) {
   Start();
   thread_ = std::thread([this] { Run(); });
 }
@@ -61,7 +61,7 @@ void Stream::Stop() {
   thread_.join();
   {
     MutexLock lock(&mu_);
-    give_up_.reset();
+    if (give_up_set_) give_up_.Cancel();
   }
   events_.Shutdown();
   void* tag = nullptr;
@@ -88,12 +88,12 @@ void Stream::Send() {
   // that thread doesn't send: so this one looks once more.
   do {
     if (over_.load(std::memory_order_acquire) || writing_.exchange(true)) return;
-    if (CommandQueue::Message message = queue_->Take()) {
+    CommandQueue::Message message = over_.load() ? nullptr : queue_->Take();
+    if (message != nullptr) {
       call_->wire->Write(ToBuffer(std::move(message)), reinterpret_cast<void*>(Event::kWritten));
       return;
     }
-    writing_.store(false);
-    FinishIfOver();
+    Release();
   } while (queue_->untaken() > 0 || queue_->owes_receipt());
 }
 
@@ -213,7 +213,7 @@ void Stream::PollInBackground() {
 }
 
 void Stream::SendHeld() {
-  if (queue_->untaken() == 0 || writing_.load()) return;
+  if (queue_->untaken() == 0 || writing_.load() || over_.load()) return;
   Send();
   // More is likely to come: it goes together.
   held_until_ = Clock::now() + kHold;
@@ -232,24 +232,19 @@ void Stream::Handle(Event event, bool ok) {
       attaching_ = false;
       if (ok && !reading_over_.load()) {
         MaybeConnected();
-        if (draining_) SayGoodbye();
         return;
       }
       over_.store(true, std::memory_order_release);
-      writing_.store(false);
-      FinishIfOver();
+      Release();
       return;
     case Event::kWritten:
       if (!ok) over_.store(true, std::memory_order_release);
-      writing_.store(false);
-      if (draining_) {
-        SayGoodbye();
-      } else if (ok && AnyWaits()) {
+      Release();
+      if (ok && AnyWaits()) {
         Send();
       } else if (ok && !holding_.load(std::memory_order_relaxed)) {
         SendHeld();
       }
-      FinishIfOver();
       return;
     case Event::kRead:
       if (ok) {
@@ -264,8 +259,7 @@ void Stream::Handle(Event event, bool ok) {
       FinishIfOver();
       return;
     case Event::kSaidGoodbye:
-      writing_.store(false);
-      FinishIfOver();
+      Release();
       return;
     case Event::kFinished:
       return Lost();
@@ -273,8 +267,7 @@ void Stream::Handle(Event event, bool ok) {
       ok ? Start() : End(last_error_);
       return;
     case Event::kGiveUp:
-      if (ok) GiveUp();
-      return;
+      return GiveUp();
   }
 }
 
@@ -285,10 +278,10 @@ void Stream::MaybeConnected() {
     MutexLock lock(&mu_);
     if (generation_++ > 0) counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
     connected_now_ = true;
-    give_up_.reset();
+    if (give_up_set_) give_up_.Cancel();
   }
   connected_.SignalAll();
-  writing_.store(false);
+  Release();
   Send();
 }
 
@@ -297,16 +290,30 @@ bool Stream::AnyWaits() {
   return waiting_ > 0;
 }
 
+void Stream::Release() {
+  writing_.store(false);
+  if (draining_.load()) SayGoodbye();
+  FinishIfOver();
+}
+
 void Stream::SayGoodbye() {
-  if (said_goodbye_ || attaching_ || reading_over_.load() || writing_.exchange(true)) return;
-  said_goodbye_ = true;
+  if (said_goodbye_.load() || reading_over_.load() || writing_.exchange(true)) return;
+  if (said_goodbye_.exchange(true)) {
+    writing_.store(false);
+    return;
+  }
   call_->wire->WritesDone(reinterpret_cast<void*>(Event::kSaidGoodbye));
 }
 
 void Stream::FinishIfOver() {
   // A write under way ends, too, and comes back here. Taking writing_ for good keeps others out.
-  if (!reading_over_.load() || writing_.exchange(true)) return;
-  call_->wire->Finish(&call_->status, reinterpret_cast<void*>(Event::kFinished));
+  while (reading_over_.load() && !writing_.exchange(true)) {
+    if (reading_over_.load()) {
+      call_->wire->Finish(&call_->status, reinterpret_cast<void*>(Event::kFinished));
+      return;
+    }
+    writing_.store(false);  // that was the connection before this one
+  }
 }
 
 void Stream::Received() {
@@ -316,8 +323,10 @@ void Stream::Received() {
     call_->context.TryCancel();
     return;
   }
-  draining_ = draining_ || response.draining();
-  if (draining_) over_.store(true, std::memory_order_release);
+  if (response.draining()) {
+    over_.store(true, std::memory_order_release);
+    draining_.store(true);
+  }
   queue_->Acknowledge(response.commands_received(), response.answers(), bytes);
   replies_->Deliver(&response);
   if (std::exchange(awaits_answer_, false)) {
@@ -325,25 +334,21 @@ void Stream::Received() {
   } else if (!attaching_ && queue_->owes_receipt() && !writing_.load()) {
     Send();
   }
-  if (draining_) SayGoodbye();
+  if (draining_.load()) SayGoodbye();
 }
 
 void Stream::Lost() {
   last_error_ = Verdict(call_->status);
   const auto now = Clock::now();
-  bool retry = absl::IsUnavailable(last_error_) && !draining_;
+  bool retry = absl::IsUnavailable(last_error_) && !draining_.load();
   {
     MutexLock lock(&mu_);
     if (connected_now_) lost_at_ = now;
     connected_now_ = false;
     const auto left = lost_at_ + absl::ToChronoNanoseconds(options_.reconnect_timeout) - now;
     retry = retry && !stopping_ && left > left.zero();
-    if (retry && give_up_ == nullptr) {
-      give_up_ = std::make_unique<grpc::Alarm>();
-      give_up_->Set(&events_, std::chrono::system_clock::now() + left,
-                    reinterpret_cast<void*>(Event::kGiveUp));
-    }
     if (retry) {
+      SetGiveUpLocked();
       const auto pause = std::min<std::chrono::nanoseconds>(
           kFirstPause * (1 << std::min(attempts_, 10)), kLongestPause);
       ++attempts_;
@@ -359,9 +364,21 @@ void Stream::Lost() {
   if (!retry) End(last_error_);
 }
 
+void Stream::SetGiveUpLocked() {
+  if (give_up_set_) return;
+  give_up_set_ = true;
+  const auto left = lost_at_ + absl::ToChronoNanoseconds(options_.reconnect_timeout) - Clock::now();
+  give_up_.Set(&events_, std::chrono::system_clock::now() + left,
+               reinterpret_cast<void*>(Event::kGiveUp));
+}
+
 void Stream::GiveUp() {
   MutexLock lock(&mu_);
-  if (connected_now_ || ended_) return;
+  give_up_set_ = false;
+  if (connected_now_ || ended_ || stopping_) return;
+  // It may have been cancelled for a connection that has been lost since.
+  const auto over_at = lost_at_ + absl::ToChronoNanoseconds(options_.reconnect_timeout);
+  if (Clock::now() < over_at) return SetGiveUpLocked();
   // Both come back as what Lost() or End() see.
   if (retry_ != nullptr) {
     retry_->Cancel();

@@ -125,11 +125,14 @@ class Stream {
   // server closes the connection may cost the answers that are on theirs.
   void SayGoodbye();
   void FinishIfOver();
+  // The wire is free: does what was put off while it wasn't.
+  void Release();
   // The connection is over: begins to wait for the next attempt, or ends the stream.
   void Lost();
   void End(absl::Status reason);
   // The time to come back is over, unless the connection stands by now.
   void GiveUp();
+  void SetGiveUpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the end of a connection means for the stream; OK where it may be tried again.
   absl::Status Verdict(const grpc::Status& status) const;
 
@@ -146,15 +149,16 @@ class Stream {
   // Owned by who polls.
   bool attaching_ = false;      // the message that attaches is being written
   bool awaits_answer_ = false;  // to that message: it says what the server has received
-  bool draining_ = false;
-  bool said_goodbye_ = false;
-  int attempts_ = 0;           // since the connection stood
-  Clock::time_point lost_at_;  // when it last did
+  int attempts_ = 0;            // since the connection stood
   absl::Status last_error_;
   std::minstd_rand jitter_;
 
-  std::atomic<bool> writing_{true};  // or not started yet, or over
-  std::atomic<bool> over_{false};    // no more writes
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> said_goodbye_{false};
+  // Somebody writes, or nobody may: not started yet, or over. Whoever sets it owns the wire's other
+  // direction, and must look at the rest anew: the connection may be another by then.
+  std::atomic<bool> writing_{true};
+  std::atomic<bool> over_{false};  // no more writes
   std::atomic<bool> reading_over_{false};
   std::atomic<bool> standing_back_{false};
   std::atomic<bool> holding_{false};  // until held_until_, which the polling thread keeps
@@ -165,13 +169,16 @@ class Stream {
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;  // connections that have stood
   bool connected_now_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::unique_ptr<grpc::Alarm> retry_ ABSL_GUARDED_BY(mu_);    // set while none is tried
-  std::unique_ptr<grpc::Alarm> give_up_ ABSL_GUARDED_BY(mu_);  // set since the connection was lost
-  CondVar changed_;                                            // for the stream's own thread
-  bool polled_ ABSL_GUARDED_BY(mu_) = false;                   // somebody has the token
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;                    // no event will come any more
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;                       // threads in Await
-  bool dozing_ ABSL_GUARDED_BY(mu_) = false;  // the stream's own thread waits to be told
+  // An alarm must not go before its event has come: gRPC touches it when it goes off.
+  std::unique_ptr<grpc::Alarm> retry_ ABSL_GUARDED_BY(mu_);  // set while none is tried
+  grpc::Alarm give_up_ ABSL_GUARDED_BY(mu_);
+  bool give_up_set_ ABSL_GUARDED_BY(mu_) = false;   // its event is to come
+  Clock::time_point lost_at_ ABSL_GUARDED_BY(mu_);  // when the connection last stood
+  CondVar changed_;                                 // for the stream's own thread
+  bool polled_ ABSL_GUARDED_BY(mu_) = false;        // somebody has the token
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;         // no event will come any more
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;            // threads in Await
+  bool dozing_ ABSL_GUARDED_BY(mu_) = false;        // the stream's own thread waits to be told
   Clock::time_point stand_back_until_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };

@@ -16,6 +16,9 @@ void PeerCheck::Start() {
 }
 
 void PeerCheck::Prepare() {
+  // Before the context: they lie in memory of the call's.
+  asking_.reset();
+  fetching_.reset();
   context_ = std::make_unique<grpc::ClientContext>();
   context_->set_deadline(deadline_);
   peers_->Authorize(context_.get());

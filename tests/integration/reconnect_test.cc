@@ -2,9 +2,11 @@
 // nothing is lost and nothing is done twice.
 #include <atomic>
 #include <future>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
@@ -266,6 +268,26 @@ TEST_F(ReconnectTest, GivesUpInTime) {
   proxy_->SetAccepting(false);
   proxy_->CutAll();
   ExpectError(x.Read<float>(), Code::kUnavailable, {proxy_->address()});
+}
+
+// The moment at which it gives up is one at which it may be let go of, too.
+TEST_F(ReconnectTest, MayGoAsItGivesUp) {
+  constexpr auto kPatience = std::chrono::milliseconds(30);
+  std::vector<std::thread> programs;
+  std::vector<std::optional<Client>> clients(100);
+  for (auto& client : clients) {
+    client = Connect({.reconnect_timeout = absl::FromChrono(kPatience)});
+  }
+  proxy_->SetAccepting(false);
+  proxy_->CutAll();
+  const auto lost = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < clients.size(); ++i) {
+    programs.emplace_back([&, i] {
+      std::this_thread::sleep_until(lost + kPatience + std::chrono::microseconds(20 * i));
+      clients[i].reset();
+    });
+  }
+  for (std::thread& program : programs) program.join();
 }
 
 TEST_F(ReconnectTest, ADrainIsNoCut) {
