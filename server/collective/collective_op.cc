@@ -101,6 +101,11 @@ std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::
   return absl::StrCat(absl::string_view(&code, 1), text);
 }
 
+std::string EncodeLeaving() {
+  const char code = static_cast<char>(absl::StatusCode::kAborted);
+  return absl::StrCat(absl::string_view(&code, 1), "next operation: it is leaving");
+}
+
 absl::Status JudgeIntents(absl::Span<const std::string> intents) {
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const int code = intents[rank].empty() ? static_cast<int>(absl::StatusCode::kInternal)

@@ -40,6 +40,10 @@ absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size);
 // What a member says before anything moves: which op it is about to run, or why it can't.
 std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::Status& mine);
 
+// The same of one that has nothing more to run, and leaves when all others have said something,
+// too.
+std::string EncodeLeaving();
+
 // What becomes of the op, given what all members said: the same at each. OK where all run the same;
 // INVALID_ARGUMENT naming two that don't; the error of the first that can't take part.
 absl::Status JudgeIntents(absl::Span<const std::string> intents);

@@ -170,7 +170,7 @@ void CollectiveMember::Serve() {
     if (!status.ok()) break;
     status = CheckLeaving();
     // Nobody hangs up on others that are still at the last operation.
-    if (!status.ok() && IsConnected()) communicator_->Exchange("leaving").IgnoreError();
+    if (!status.ok() && IsConnected()) communicator_->Exchange(EncodeLeaving()).IgnoreError();
     if (!status.ok()) break;
     const WorkRef work = TakeReady();
     status = work == nullptr ? communicator_->Watch() : RunNow(*work);

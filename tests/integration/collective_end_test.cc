@@ -9,9 +9,22 @@
 namespace tensord::integration {
 namespace {
 
-using CollectiveTest = CollectiveFixture;
+class CollectiveEndTest : public CollectiveFixture {
+ protected:
+  // Tensor 1 of each member again and again, until that fails: how it did, by rank.
+  std::vector<absl::Status> ReduceWithoutEnd(const TensorSpec& spec) {
+    return AtOnce(kServers, [&](int rank) {
+      absl::Status status;
+      for (uint64_t output = 2; status.ok(); ++output) {
+        status = Run(rank, Op(kAllReduce, spec, 1, output)).status();
+        if (status.ok()) status = session(rank).Delete({output});
+      }
+      return status;
+    });
+  }
+};
 
-TEST_F(CollectiveTest, OneWhoComesTooLateEndsTheGroupForAll) {
+TEST_F(CollectiveEndTest, OneWhoComesTooLateEndsTheGroupForAll) {
   MakeGroup({.timeout_ms = 1000});
   CreateAll(1, {1, 2});
   const auto stream = Promise(session(2), 20, kPair);
@@ -31,7 +44,7 @@ TEST_F(CollectiveTest, OneWhoComesTooLateEndsTheGroupForAll) {
   for (const auto& made : RunAll(barrier)) EXPECT_TRUE(made.ok()) << made.status();
 }
 
-TEST_F(CollectiveTest, AMemberThatIsKilledEndsTheGroupAndAnotherCanBeMade) {
+TEST_F(CollectiveEndTest, AMemberThatIsKilledEndsTheGroupAndAnotherCanBeMade) {
   MakeGroup();
   CreateAll(1, {1, 2});
   const auto stream = Promise(session(3), 20, kPair);
@@ -50,22 +63,13 @@ TEST_F(CollectiveTest, AMemberThatIsKilledEndsTheGroupAndAnotherCanBeMade) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveTest, AMemberThatIsKilledWhileElementsMove) {
+TEST_F(CollectiveEndTest, AMemberThatIsKilledWhileElementsMove) {
   const int64_t count = 8 << 20;
   const TensorSpec spec{DType::kFloat32, Shape({count})};
   MakeGroup();
   for (int rank = 0; rank < kServers; ++rank) ASSERT_TRUE(session(rank).Ones(1, {count}).ok());
-  // Without an end: the kill comes at any moment of one of them.
-  auto waiting = std::async(std::launch::async, [&] {
-    return AtOnce(kServers, [&](int rank) {
-      absl::Status status;
-      for (uint64_t output = 2; status.ok(); ++output) {
-        status = Run(rank, Op(kAllReduce, spec, 1, output)).status();
-        if (status.ok()) status = session(rank).Delete({output});
-      }
-      return status;
-    });
-  });
+  // The kill comes at any moment of one of them.
+  auto waiting = std::async(std::launch::async, [&] { return ReduceWithoutEnd(spec); });
   ASSERT_TRUE(Eventually([&] { return servers_[1].daemon->MemoryBytes("VmHWM") > 80 << 20; }));
   servers_[1].daemon->Signal(SIGKILL);
   const std::vector<absl::Status> ends = waiting.get();
@@ -76,22 +80,13 @@ TEST_F(CollectiveTest, AMemberThatIsKilledWhileElementsMove) {
   }
 }
 
-TEST_F(CollectiveTest, AMemberThatStandsStillWhileElementsMove) {
+TEST_F(CollectiveEndTest, AMemberThatStandsStillWhileElementsMove) {
   const int64_t count = 8 << 20;
   const TensorSpec spec{DType::kFloat32, Shape({count})};
   MakeGroup({.timeout_ms = 1500});
   for (int rank = 0; rank < kServers; ++rank) ASSERT_TRUE(session(rank).Ones(1, {count}).ok());
   client(1).set_deadline_seconds(5);
-  auto waiting = std::async(std::launch::async, [&] {
-    return AtOnce(kServers, [&](int rank) {
-      absl::Status status;
-      for (uint64_t output = 2; status.ok(); ++output) {
-        status = Run(rank, Op(kAllReduce, spec, 1, output)).status();
-        if (status.ok()) status = session(rank).Delete({output});
-      }
-      return status;
-    });
-  });
+  auto waiting = std::async(std::launch::async, [&] { return ReduceWithoutEnd(spec); });
   ASSERT_TRUE(Eventually([&] { return servers_[1].daemon->MemoryBytes("VmHWM") > 80 << 20; }));
   servers_[1].daemon->Signal(SIGSTOP);
   const std::vector<absl::Status> ends = waiting.get();
@@ -103,7 +98,7 @@ TEST_F(CollectiveTest, AMemberThatStandsStillWhileElementsMove) {
   }
 }
 
-TEST_F(CollectiveTest, LeavingEndsWhatTheOthersWaitFor) {
+TEST_F(CollectiveEndTest, LeavingEndsWhatTheOthersWaitFor) {
   MakeGroup();
   auto waiting = std::async(std::launch::async, [&] {
     return AtOnce(3, [&](int rank) { return Run(rank, Barrier(2)); });
@@ -114,7 +109,7 @@ TEST_F(CollectiveTest, LeavingEndsWhatTheOthersWaitFor) {
   ExpectError(Run(3, Barrier(2)), Code::kNotFound, {"member 1", "JoinGroup"});
 }
 
-TEST_F(CollectiveTest, LeavingEndsOnesOwnOperationsToo) {
+TEST_F(CollectiveEndTest, LeavingEndsOnesOwnOperationsToo) {
   MakeGroup();
   auto waiting = std::async(std::launch::async, [&] { return Run(0, Barrier(2)); });
   ASSERT_TRUE(Eventually([&] {
@@ -125,7 +120,7 @@ TEST_F(CollectiveTest, LeavingEndsOnesOwnOperationsToo) {
   ExpectError(waiting.get(), Code::kCancelled, {"left its group"});
 }
 
-TEST_F(CollectiveTest, TheEndOfASessionEndsItsMembers) {
+TEST_F(CollectiveEndTest, TheEndOfASessionEndsItsMembers) {
   MakeGroup();
   auto waiting = std::async(std::launch::async, [&] {
     return AtOnce(3, [&](int rank) { return Run(rank, Barrier(2)); });
@@ -154,7 +149,7 @@ int64_t MemberThreads(const DaemonProcess& daemon) {
   return count;
 }
 
-TEST_F(CollectiveTest, WhatMembersTakeIsGivenBack) {
+TEST_F(CollectiveEndTest, WhatMembersTakeIsGivenBack) {
   CreateAll(1, {1, 2});
   const DaemonProcess& daemon = *servers_[0].daemon;
   const int64_t descriptors = Descriptors(daemon);
@@ -179,7 +174,7 @@ TEST_F(CollectiveTest, WhatMembersTakeIsGivenBack) {
   EXPECT_TRUE(Eventually([&] { return Descriptors(daemon) <= descriptors; }));
 }
 
-TEST_F(CollectiveTest, AServerThatDrainsEndsItsMembers) {
+TEST_F(CollectiveEndTest, AServerThatDrainsEndsItsMembers) {
   flags_.push_back("--grace-seconds=1");
   Restart(0);
   MakeGroup();
@@ -198,7 +193,7 @@ TEST_F(CollectiveTest, AServerThatDrainsEndsItsMembers) {
   for (int rank : {1, 2}) ExpectError(made[rank], Code::kAborted, {"rank 0"});
 }
 
-TEST_F(CollectiveTest, AGroupThatDoesntMeetInTimeIsToldSo) {
+TEST_F(CollectiveEndTest, AGroupThatDoesntMeetInTimeIsToldSo) {
   const std::vector<std::string> addresses = JoinAll({.timeout_ms = 500});
   const auto connected = AtOnce(3, [&](int rank) { return Connect(rank, addresses); });
   for (const absl::Status& status : connected) {
@@ -206,7 +201,7 @@ TEST_F(CollectiveTest, AGroupThatDoesntMeetInTimeIsToldSo) {
   }
 }
 
-TEST_F(CollectiveTest, AddressesOfAnotherGroupAreRefused) {
+TEST_F(CollectiveEndTest, AddressesOfAnotherGroupAreRefused) {
   std::vector<std::string> addresses = JoinAll();
   std::vector<std::string> others = JoinAll({.member = 2, .id = "another group id"});
   std::vector<std::string> mixed = addresses;
@@ -230,7 +225,7 @@ TEST_F(CollectiveTest, AddressesOfAnotherGroupAreRefused) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveTest, WhatAMemberCantBe) {
+TEST_F(CollectiveEndTest, WhatAMemberCantBe) {
   v1::JoinGroupRequest right;
   right.set_session(session(0).id());
   right.set_member(1);

@@ -69,6 +69,15 @@ TEST(JudgeIntentsTest, WhoCantTakePartIsTheErrorOfAll) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 1"));
 }
 
+TEST(JudgeIntentsTest, WhoLeavesTakesNoPart) {
+  const CollectiveOp op = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
+  const absl::Status status =
+      JudgeIntents({EncodeIntent(1, op, absl::OkStatus()), EncodeLeaving()});
+  EXPECT_TRUE(absl::IsAborted(status));
+  EXPECT_EQ(status.message(),
+            "rank 1 of the group can't take part in its next operation: it is leaving");
+}
+
 TEST(JudgeIntentsTest, NonsenseIsAnError) {
   EXPECT_FALSE(JudgeIntents({"", ""}).ok());
   EXPECT_FALSE(JudgeIntents({std::string(1, '\xff'), std::string(1, '\xff')}).ok());
