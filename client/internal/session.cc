@@ -27,6 +27,14 @@ constexpr int kMostGreetings = 10;
 constexpr int kMaxClientNameBytes = 128;
 constexpr size_t kMaxErrorBytes = 4096;
 
+// Where nobody listens, or is whom he says he is, there is nothing to wait for. A connection that
+// broke, also while it was being made, may be made anew; how that looks varies.
+bool IsFinal(absl::string_view message) {
+  return absl::StrContains(message, "Connection refused") ||
+         absl::StrContains(message, "SSL_ERROR_SSL") ||
+         absl::StrContains(message, "not in peer certificate");
+}
+
 absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
   if (info.min_protocol_version <= kMaxProtocolVersion &&
       info.max_protocol_version >= kMinProtocolVersion) {
@@ -74,14 +82,15 @@ absl::Status Session::Greet(const ConnectOptions& options) {
   const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
     grpc::Status status;
     for (int attempt = 0; attempt < kMostGreetings; ++attempt) {
-      PauseBefore(attempt);
+      // Until the channel tries again, calls fail by its last failure.
+      grpc::Channel& channel = *connection_->question_channel;
+      if (attempt > 0 && channel.GetState(true) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+        channel.WaitForStateChange(GRPC_CHANNEL_TRANSIENT_FAILURE, absl::ToChronoTime(deadline));
+      }
       CallRegistry::Call registered(&connection_->calls);
       registered.context()->set_deadline(absl::ToChronoTime(deadline));
       status = (connection_->stub.get()->*method)(registered.context(), request, response);
-      // Where nobody listens there is nothing to wait for; a connection that broke may be made
-      // anew.
-      const bool nobody = absl::StrContains(status.error_message(), "failed to connect");
-      if (!IsBroken(status) || nobody || absl::Now() > deadline) break;
+      if (!IsBroken(status) || IsFinal(status.error_message()) || absl::Now() > deadline) break;
     }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::UnavailableError(absl::StrCat("tensord server at ", address_, ": no answer in ",

@@ -270,6 +270,13 @@ TEST_F(ReconnectTest, GivesUpInTime) {
   ExpectError(x.Read<float>(), Code::kUnavailable, {proxy_->address()});
 }
 
+TEST_F(ReconnectTest, ConnectTriesAgainWhereConnectionsBreakAsTheyAreMade) {
+  proxy_->SetResets(2);
+  auto client = Client::Connect(proxy_->address(), {.shared_memory = false});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(*Sum(Ones(*client->device("cpu:0"), {4})).Item<float>(), 4);
+}
+
 // The moment at which it gives up is one at which it may be let go of, too.
 TEST_F(ReconnectTest, MayGoAsItGivesUp) {
   constexpr auto kPatience = std::chrono::milliseconds(30);

@@ -42,6 +42,10 @@ void DelayProxy::SetSwallowed(Direction direction, bool swallowed) {
   loop_->Run([=](Loop& loop) { loop.treatment(direction).swallowed = swallowed; });
 }
 
+void DelayProxy::SetResets(int connections) {
+  loop_->Run([=](Loop& loop) { loop.SetResets(connections); });
+}
+
 void DelayProxy::SetAccepting(bool accepting) {
   loop_->Run([=](Loop& loop) { loop.SetAccepting(accepting); });
 }

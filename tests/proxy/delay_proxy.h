@@ -85,6 +85,8 @@ class DelayProxy {
   void SetSwallowed(Direction direction, bool swallowed);
   // Connections that aren't accepted wait, unanswered.
   void SetAccepting(bool accepting);
+  // Resets as many of the connections to come as soon as they are there.
+  void SetResets(int connections);
   // Waits for the first call of this method that a connection carries, and does this to it, once.
   // It takes the place of a trap that waits. Calls that have begun aren't looked at.
   void SetTrap(const Trap& trap);

@@ -220,6 +220,13 @@ size_t DelayProxy::Loop::RunTasks() {
 void DelayProxy::Loop::Accept() {
   const int client = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (client < 0) return;
+  if (resets_ > 0) {
+    --resets_;
+    const linger reset = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(client, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(client);
+    return;
+  }
   SendAtOnce(client);
   const int server = ConnectTo(target_);
   if (server < 0) {

@@ -34,6 +34,7 @@ class DelayProxy::Loop {
     return treatments_[direction == Direction::kToServer ? 0 : 1];
   }
   void SetAccepting(bool accepting);
+  void SetResets(int connections) { resets_ = connections; }
   void SetTrap(const std::optional<Trap>& trap);
   void CutAll();
 
@@ -64,6 +65,7 @@ class DelayProxy::Loop {
   Treatment treatments_[2];
   Tally tally_;
   int64_t accepted_ = 0;
+  int resets_ = 0;  // to come
   std::optional<Trap> trap_;
   int64_t traps_sprung_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
