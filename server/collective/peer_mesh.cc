@@ -17,10 +17,10 @@
 namespace tensord::server {
 namespace {
 
-// What a farewell says, at most.
 // A member that has heard everybody may say its next word while another still waits for a third: it
 // can't be further ahead, as that takes the other's next word.
 constexpr size_t kMostWords = 2;
+// What a farewell says, at most.
 constexpr size_t kMaxFarewellBytes = 1024;
 
 // Buffers of a connection that are emptied before it is closed.
