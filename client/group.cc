@@ -145,6 +145,7 @@ absl::Status Join(const std::vector<Device>& devices, absl::Duration timeout, Gr
     request.set_size(static_cast<uint32_t>(devices.size()));
     request.set_timeout_milliseconds(absl::ToInt64Milliseconds(timeout));
     request.set_group_id(id);
+    for (const Device& device : devices) request.add_member_names(device.name());
     // Leaves what it may have come to, whatever the answer was.
     state->members.push_back({devices[rank], request.member()});
   }

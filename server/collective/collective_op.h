@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/tensor_spec.h"
+#include "tensord/server/collective/member_names.h"
 
 namespace tensord::server {
 
@@ -46,6 +47,6 @@ std::string EncodeLeaving();
 
 // What becomes of the op, given what all members said: the same at each. OK where all run the same;
 // INVALID_ARGUMENT naming two that don't; the error of the first that can't take part.
-absl::Status JudgeIntents(absl::Span<const std::string> intents);
+absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNames& names = {});
 
 }  // namespace tensord::server

@@ -158,6 +158,13 @@ absl::Status Collectives::Check(const Join& join) const {
   if (join.group_id.size() != kGroupIdBytes) {
     return wrong("group_id has ", join.group_id.size(), " bytes, not ", kGroupIdBytes);
   }
+  if (!join.member_names.empty() && join.member_names.size() != join.size) {
+    return wrong(join.member_names.size(), " member_names for ", join.size, " members");
+  }
+  const auto too_long = [](const std::string& name) { return name.size() > kMaxNameBytes; };
+  if (std::any_of(join.member_names.begin(), join.member_names.end(), too_long)) {
+    return wrong("one of member_names has more than ", kMaxNameBytes, " bytes");
+  }
   return absl::OkStatus();
 }
 
@@ -175,7 +182,7 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
                          join.timeout_milliseconds == 0
                              ? kDefaultTimeout
                              : std::chrono::milliseconds(join.timeout_milliseconds),
-                         join.group_id};
+                         join.group_id, MemberNames(join.member_names)};
   return table->Add(join.member, max_members_per_session_,
                     [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
                       TENSORD_ASSIGN_OR_RETURN(auto communicator,

@@ -23,6 +23,7 @@ class Collectives {
   static constexpr uint32_t kMaxGroupSize = 1024;
   static constexpr std::chrono::milliseconds kDefaultTimeout{30000};
   static constexpr std::chrono::milliseconds kMaxTimeout{3600000};
+  static constexpr size_t kMaxNameBytes = 512;
 
   // A member of a group, as a client asks for it.
   struct Join {
@@ -32,6 +33,7 @@ class Collectives {
     uint32_t size = 0;
     int64_t timeout_milliseconds = 0;
     std::string group_id;
+    std::vector<std::string> member_names;
   };
 
   // `engine` outlives it.

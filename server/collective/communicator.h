@@ -21,6 +21,7 @@ struct GroupPlace {
   int size = 1;
   std::chrono::milliseconds timeout{0};
   std::string group_id;
+  MemberNames names;
 };
 
 // One member's end of a group. Its calls block, and come from one thread, but for Wake() and

@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::server {
@@ -216,10 +215,10 @@ std::string GroupListener::Proof(char side, absl::string_view greeting,
 }
 
 absl::Status GroupListener::ReadAddress(absl::string_view blob, int rank, Endpoint* endpoint,
-                                        std::string* note) const {
+                                        std::string* note, const std::string& who) const {
   AddressBlob head;
-  const auto refuse = [rank](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat("the address of rank ", rank, " ", why));
+  const auto refuse = [&who](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("the address of ", who, " ", why));
   };
   if (blob.size() < sizeof(head) || blob.size() > sizeof(head) + kMaxNoteBytes) {
     return refuse("is none that JoinGroup gave");
@@ -238,11 +237,10 @@ absl::Status GroupListener::ReadAddress(absl::string_view blob, int rank, Endpoi
   endpoint->port = head.port;
   std::copy(std::begin(head.address), std::end(head.address), endpoint->address.begin());
   if (network_.Contains(*endpoint)) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat("rank ", rank, " is at ", endpoint->ToString(), ", which isn't on the network ",
-                   network_.ToString(),
-                   " that this server's operator gives to collective operations "
-                   "(tensord --collectives)"));
+  return absl::PermissionDeniedError(absl::StrCat(
+      who, " is at ", endpoint->ToString(), ", which isn't on the network ", network_.ToString(),
+      " that this server's operator gives to collective operations "
+      "(tensord --collectives)"));
 }
 
 absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, PeerMesh* mesh,
@@ -255,15 +253,16 @@ absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, Pee
   std::vector<Endpoint> endpoints(size_);
   notes->resize(size_);
   for (int peer = 0; peer < size_; ++peer) {
-    TENSORD_RETURN_IF_ERROR(ReadAddress(addresses[peer], peer, &endpoints[peer], &(*notes)[peer]));
+    TENSORD_RETURN_IF_ERROR(ReadAddress(addresses[peer], peer, &endpoints[peer], &(*notes)[peer],
+                                        mesh->names().Who(peer)));
   }
   // Each waits only for those below it, and rank 0 for nobody: so all come to the end.
   for (int peer = 0; peer < rank_; ++peer) {
     const absl::Status dialled = Dial(peer, endpoints[peer], mesh, deadline);
     if (dialled.ok()) continue;
-    return absl::Status(dialled.code(),
-                        absl::StrCat("rank ", peer, " of the group at ", endpoints[peer].ToString(),
-                                     " can't be reached: ", dialled.message()));
+    return absl::Status(dialled.code(), absl::StrCat(mesh->names().Who(peer), " of the group at ",
+                                                     endpoints[peer].ToString(),
+                                                     " can't be reached: ", dialled.message()));
   }
   TENSORD_RETURN_IF_ERROR(AcceptAll(mesh, deadline));
   close(fd_);
@@ -313,8 +312,8 @@ absl::Status GroupListener::AcceptAll(PeerMesh* mesh, Clock::time_point deadline
     if (missing.empty()) return absl::OkStatus();
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("rank ", rank_, " waited ", mesh->timeout().count(), " ms for rank ",
-                       absl::StrJoin(missing, ", "), " to connect; make another group to go on"));
+          absl::StrCat(mesh->names().Who(rank_), " waited ", mesh->timeout().count(), " ms for ",
+                       mesh->names().Who(missing), " to connect; make another group to go on"));
     }
     const int more = callers.size() < kMaxCallers ? POLLIN : 0;
     std::vector<pollfd> fds = {{fd_, static_cast<short>(more), 0}};

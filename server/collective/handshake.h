@@ -47,8 +47,8 @@ class GroupListener {
   GroupListener(const CollectiveNetwork& network, int rank, int size, absl::string_view group_id)
       : network_(network), rank_(rank), size_(size), group_id_(group_id) {}
 
-  absl::Status ReadAddress(absl::string_view blob, int rank, Endpoint* endpoint,
-                           std::string* note) const;
+  absl::Status ReadAddress(absl::string_view blob, int rank, Endpoint* endpoint, std::string* note,
+                           const std::string& who) const;
   absl::Status Dial(int peer, const Endpoint& endpoint, PeerMesh* mesh,
                     PeerMesh::Clock::time_point deadline) const;
   absl::Status AcceptAll(PeerMesh* mesh, PeerMesh::Clock::time_point deadline);

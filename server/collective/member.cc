@@ -50,8 +50,8 @@ absl::StatusOr<TensorRef> CollectiveMember::FindInput(const Session& session,
                                                       const CollectiveRequest& request) const {
   if (!request.op.HasInput(place_.rank)) {
     if (request.input == 0) return TensorRef();
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", place_.rank, " brings no tensor to a ", request.op.ToString()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        place_.names.Who(place_.rank), " brings no tensor to a ", request.op.ToString()));
   }
   TENSORD_ASSIGN_OR_RETURN(TensorRef input, session.Find(request.input));
   if (input->slot() == nullptr) return input->status();
@@ -211,7 +211,7 @@ absl::Status CollectiveMember::Exchange(Work& work, BufferRef* output, absl::Sta
   }
   TENSORD_ASSIGN_OR_RETURN(const std::vector<std::string> intents,
                            communicator_->Exchange(EncodeIntent(work.sequence, work.op, mine)));
-  *verdict = mine.ok() ? JudgeIntents(intents) : mine;
+  *verdict = mine.ok() ? JudgeIntents(intents, place_.names) : mine;
   return absl::OkStatus();
 }
 

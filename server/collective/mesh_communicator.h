@@ -33,7 +33,7 @@ class MeshCommunicator : public Communicator {
 
  protected:
   MeshCommunicator(const GroupPlace& place, std::unique_ptr<GroupListener> listener)
-      : mesh_(place.rank, place.size, place.timeout),
+      : mesh_(place.rank, place.size, place.timeout, place.names),
         listener_(std::move(listener)),
         address_(listener_->address()) {}
 

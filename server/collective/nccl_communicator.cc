@@ -119,8 +119,9 @@ absl::Status NcclCommunicator::Begin(const std::vector<std::string>& notes) {
   ncclUniqueId id;
   if (notes[0].size() != sizeof(id)) {
     return Fail(
-        absl::AbortedError("rank 0 of the group has given no unique id of NCCL's: all "
-                           "members of a group are on GPUs, or all on CPU devices"));
+        absl::AbortedError(absl::StrCat(mesh().names().Who(0),
+                                        " of the group has given no unique id of NCCL's: all "
+                                        "members of a group are on GPUs, or all on CPU devices")));
   }
   std::memcpy(&id, notes[0].data(), sizeof(id));
   const cuda::DeviceGuard guard(device_->info().physical_index);
@@ -223,9 +224,9 @@ absl::Status NcclCommunicator::Await(absl::string_view call, cudaEvent_t done) {
   nccl_->CommAbort(comm_);
   comm_ = nullptr;
   if (!lost.ok()) return lost;
-  return Fail(absl::DeadlineExceededError(absl::StrCat("rank ", mesh().rank(), " waited ",
-                                                       mesh().timeout().count(), " ms for ", call,
-                                                       "; make another group to go on")));
+  return Fail(absl::DeadlineExceededError(
+      absl::StrCat(mesh().names().Who(mesh().rank()), " waited ", mesh().timeout().count(),
+                   " ms for ", call, "; make another group to go on")));
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::server {
@@ -30,9 +29,10 @@ bool MayTryLater(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 
 }  // namespace
 
-PeerMesh::PeerMesh(int rank, int size, std::chrono::milliseconds timeout)
+PeerMesh::PeerMesh(int rank, int size, std::chrono::milliseconds timeout, MemberNames names)
     : rank_(rank),
       timeout_(timeout),
+      names_(std::move(names)),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       peers_(size) {}
 
@@ -127,8 +127,7 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
     }
     if (missing.empty() && told >= size() - 1) break;
     if (Clock::now() >= deadline) {
-      const std::string who = missing.empty() ? "the network" : absl::StrJoin(missing, ", ");
-      return Break(Late(absl::StrCat(missing.empty() ? "" : "rank ", who)));
+      return Break(Late(missing.empty() ? "the network" : names_.Who(missing)));
     }
     TENSORD_RETURN_IF_ERROR(Progress(deadline));
   }
@@ -171,7 +170,7 @@ absl::Status PeerMesh::Await(const int* done) {
         const Peer& peer = peers_[rank];
         if (!peer.receives.empty() || !peer.sends.empty()) awaited.push_back(rank);
       }
-      return Break(Late(absl::StrCat("rank ", absl::StrJoin(awaited, ", "), " to go on")));
+      return Break(Late(absl::StrCat(names_.Who(awaited), " to go on")));
     }
     Progress(moved_ + timeout_).IgnoreError();
   }
@@ -345,19 +344,19 @@ absl::Status PeerMesh::Lose(int rank, absl::string_view how) {
 }
 
 absl::Status PeerMesh::Gone(int rank) const {
-  return absl::AbortedError(absl::StrCat("rank ", rank, " of the group ", peers_[rank].farewell,
+  return absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group ", peers_[rank].farewell,
                                          "; make another group to go on"));
 }
 
 absl::Status PeerMesh::Late(const std::string& what) const {
-  return absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ", timeout_.count(),
+  return absl::DeadlineExceededError(absl::StrCat(names_.Who(rank_), " waited ", timeout_.count(),
                                                   " ms for ", what,
                                                   "; make another group to go on"));
 }
 
 absl::Status PeerMesh::Nonsense(int rank, absl::string_view what) {
-  return Break(absl::AbortedError(
-      absl::StrCat("rank ", rank, " of the group sent ", what, "; make another group to go on")));
+  return Break(absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group sent ", what,
+                                               "; make another group to go on")));
 }
 
 absl::Status PeerMesh::Break(absl::Status status) {

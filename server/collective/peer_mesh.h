@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/mutex.h"
+#include "tensord/server/collective/member_names.h"
 
 namespace tensord::server {
 
@@ -29,12 +30,13 @@ class PeerMesh {
   // What one member says to all others at a time, at most.
   static constexpr size_t kMaxWordBytes = 4096;
 
-  PeerMesh(int rank, int size, std::chrono::milliseconds timeout);
+  PeerMesh(int rank, int size, std::chrono::milliseconds timeout, MemberNames names = {});
   ~PeerMesh();
   PeerMesh(const PeerMesh&) = delete;
   PeerMesh& operator=(const PeerMesh&) = delete;
 
   int rank() const { return rank_; }
+  const MemberNames& names() const { return names_; }
   int size() const { return static_cast<int>(peers_.size()); }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
@@ -128,6 +130,7 @@ class PeerMesh {
 
   const int rank_;
   const std::chrono::milliseconds timeout_;
+  const MemberNames names_;
   const int wake_fd_;
   std::vector<Peer> peers_;
   std::vector<pollfd> fds_;  // Progress's

@@ -43,7 +43,8 @@ void UnaryMethods::JoinGroup(const UnaryRef<v1::JoinGroupRequest, v1::JoinGroupR
                                request.rank(),
                                request.size(),
                                request.timeout_milliseconds(),
-                               request.group_id()};
+                               request.group_id(),
+                               {request.member_names().begin(), request.member_names().end()}};
   const absl::StatusOr<std::shared_ptr<CollectiveMember>> member =
       context_->collectives->Make(use->ref(), join);
   if (member.ok()) {

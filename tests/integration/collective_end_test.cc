@@ -246,6 +246,13 @@ TEST_F(CollectiveEndTest, WhatAMemberCantBe) {
   refused([](Request& r) { r.set_group_id("short"); }, Code::kInvalidArgument, {"16"});
   refused([](Request& r) { r.set_timeout_milliseconds(-1); }, Code::kInvalidArgument, {"-1"});
   refused([](Request& r) { r.set_timeout_milliseconds(3600001); }, Code::kInvalidArgument, {});
+  refused([](Request& r) { r.add_member_names("a"); }, Code::kInvalidArgument, {"1 member_names"});
+  refused(
+      [](Request& r) {
+        r.add_member_names("a");
+        r.add_member_names(std::string(513, 'b'));
+      },
+      Code::kInvalidArgument, {"512"});
   refused([](Request& r) { r.set_device("cpu:7"); }, Code::kNotFound, {"cpu:7"});
   refused([](Request& r) { r.set_session("nobody's"); }, Code::kNotFound, {});
   ASSERT_TRUE(client(0).Call<v1::JoinGroupResponse>("JoinGroup", right).ok());

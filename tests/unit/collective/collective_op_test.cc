@@ -78,6 +78,29 @@ TEST(JudgeIntentsTest, WhoLeavesTakesNoPart) {
             "rank 1 of the group can't take part in its next operation: it is leaving");
 }
 
+TEST(JudgeIntentsTest, MembersAreNamedAsTheClientCallsThem) {
+  const MemberNames names({"gpu-a/cuda:0", "gpu-b/cuda:0"});
+  const CollectiveOp sum = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
+  const CollectiveOp barrier;
+  const std::string first = EncodeIntent(1, sum, absl::OkStatus());
+  const std::string other = EncodeIntent(1, barrier, absl::OkStatus());
+  const std::string lost = EncodeIntent(1, sum, absl::DataLossError("the GPU was lost"));
+  EXPECT_THAT(std::string(JudgeIntents({first, other}, names).message()),
+              testing::AllOf(testing::HasSubstr("rank 0 (gpu-a/cuda:0) runs"),
+                             testing::HasSubstr("rank 1 (gpu-b/cuda:0) ")));
+  EXPECT_THAT(std::string(JudgeIntents({first, lost}, names).message()),
+              testing::HasSubstr("rank 1 (gpu-b/cuda:0) of the group can't take part"));
+}
+
+TEST(MemberNamesTest, ManyAreCutShort) {
+  const MemberNames names({"a", "", "c"});
+  EXPECT_EQ(names.Who(0), "rank 0 (a)");
+  EXPECT_EQ(names.Who(1), "rank 1");
+  EXPECT_EQ(names.Who({0, 1, 2, 3}), "rank 0 (a), 1, 2 (c), 3");
+  EXPECT_EQ(MemberNames().Who({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
+            "rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
 TEST(JudgeIntentsTest, NonsenseIsAnError) {
   EXPECT_FALSE(JudgeIntents({"", ""}).ok());
   EXPECT_FALSE(JudgeIntents({std::string(1, '\xff'), std::string(1, '\xff')}).ok());

@@ -1,0 +1,45 @@
+// What a client calls the members of a group.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+
+namespace tensord::server {
+
+// Names by rank, as a client knows them, for errors. Empty: ranks have numbers alone.
+class MemberNames {
+ public:
+  MemberNames() = default;
+  explicit MemberNames(std::vector<std::string> names) : names_(std::move(names)) {}
+
+  // "rank 2 (gpu-b/cuda:0)", or "rank 2".
+  std::string Who(int rank) const { return absl::StrCat("rank ", Numbered(rank)); }
+  // "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)"; of many the first alone, and how many more there
+  // are.
+  std::string Who(absl::Span<const int> ranks) const {
+    constexpr size_t kMostNamed = 8;
+    std::string text = "rank ";
+    for (size_t i = 0; i < ranks.size() && i < kMostNamed; ++i) {
+      absl::StrAppend(&text, i == 0 ? "" : ", ", Numbered(ranks[i]));
+    }
+    if (ranks.size() > kMostNamed) {
+      absl::StrAppend(&text, " and ", ranks.size() - kMostNamed, " more");
+    }
+    return text;
+  }
+
+ private:
+  std::string Numbered(int rank) const {
+    const auto place = static_cast<size_t>(rank);
+    if (place >= names_.size() || names_[place].empty()) return absl::StrCat(rank);
+    return absl::StrCat(rank, " (", names_[place], ")");
+  }
+
+  std::vector<std::string> names_;
+};
+
+}  // namespace tensord::server
