@@ -116,6 +116,10 @@ struct ClientStats {
   // Copies to this server that came through this program, as servers couldn't do it between them
   // (Tensor::copy_report says why). With TENSORD_TRACE=1 each is told on standard error.
   int64_t copies_relayed = 0;
+  // Of those: what went through this program at once, as an earlier copy had found the way between
+  // the two servers shut. It is tried again after half a minute, later after up to four minutes,
+  // and when a connection to one of the two was made anew.
+  int64_t copies_untried = 0;
   // Times a call waited for the server, and for how long: the sum of those below. Making and
   // computing tensors doesn't wait, and so doesn't count. With TENSORD_TRACE=1 in the environment
   // each wait is also told on standard error: what for, how long, how many bytes.

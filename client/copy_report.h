@@ -1,4 +1,5 @@
-// What is known of a copy: which way its bytes went, and how fast.
+// What is known of a copy: which way its bytes went, and how fast. Times are absl::Durations, to be
+// had in any unit (absl::ToDoubleSeconds).
 #pragma once
 
 #include <cstdint>
@@ -40,11 +41,18 @@ struct CopyReport {
   // From the first byte to the last, without the time in which the tensor was computed. Of kPeer
   // the time from the call to when it was known to be done.
   absl::Duration transfer_time = absl::ZeroDuration();
+  // From the call of Tensor::To to when this program knew that the copy was done: the wait for the
+  // tensor to be computed and for a way to be found, and the transfer. Zero of kSameDevice.
+  absl::Duration total_time = absl::ZeroDuration();
   // How often the connection between the servers broke, and the copy went on where it was.
   int resumptions = 0;
   // Why the servers didn't do it between them; empty but for kClient.
   std::string detour_reason = {};
+  // Whether that was known from an earlier copy, and the direct way wasn't tried.
+  bool detour_known = false;
 
+  // What of total_time wasn't transferring.
+  absl::Duration wait_time() const { return total_time - transfer_time; }
   // 0 where nothing was moved.
   double bytes_per_second() const {
     return transfer_time > absl::ZeroDuration()

@@ -17,6 +17,7 @@
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/shared_memory.h"
+#include "tensord/client/internal/shut_ways.h"
 #include "tensord/client/internal/stream.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
@@ -43,6 +44,7 @@ struct Session::Connection {
   ReplyTable replies;
   CallRegistry calls;
   SharedMemory shared_memory;
+  ShutWays shut_ways;  // to this server from others
   // Last: its threads use the others.
   std::unique_ptr<Stream> stream;
 };

@@ -1,6 +1,7 @@
 // What a copy leaves behind for whoever asks how it went.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -23,6 +24,9 @@ class CopyRecord {
     if (done_) return;
     done_ = true;
     outcome_ = std::move(outcome);
+    if (outcome_.ok()) {
+      outcome_->total_time = std::max(absl::Now() - started_, outcome_->transfer_time);
+    }
     finished_.SignalAll();
   }
 

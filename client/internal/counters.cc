@@ -45,6 +45,7 @@ ClientStats StatsFromCounters(const Counters& counters) {
   stats.bytes_downloaded = counters.bytes_downloaded;
   stats.bytes_shared = counters.bytes_shared;
   stats.copies_relayed = counters.copies_relayed;
+  stats.copies_untried = counters.copies_untried;
   const auto take = [&](WaitKind kind, WaitStats* field) {
     const Counters::Waits& waits = counters.waits[static_cast<size_t>(kind)];
     field->count = waits.count;

@@ -23,6 +23,7 @@ struct Counters {
   std::atomic<int64_t> bytes_downloaded{0};
   std::atomic<int64_t> bytes_shared{0};  // of both, by shared memory
   std::atomic<int64_t> copies_relayed{0};
+  std::atomic<int64_t> copies_untried{0};
 
   struct Waits {
     std::atomic<int64_t> count{0};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/background.h"
 #include "tensord/client/internal/connection.h"
@@ -45,6 +46,14 @@ CopyPath PathFromProto(v1::CopyPath path) {
   }
 }
 
+// Whether the next copy between the two servers would end likewise, and not only this one: a ticket
+// is refused that often where the two know this program by different names.
+bool IsOfTheWay(const absl::Status& error) {
+  const std::string reason = ErrorReason(error);
+  return absl::IsUnimplemented(error) || reason == "NOT_A_PEER" || reason == "TICKET_REFUSED" ||
+         absl::StartsWith(reason, "PEER_") || absl::StartsWith(reason, "CREDENTIALS_");
+}
+
 // One copy on its way: first a ticket from the source, then the destination fetches. Driven by the
 // background's thread, one call at a time.
 class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
@@ -66,11 +75,19 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   // `write`: the promise that it fulfils.
   void Start(v1::WriteSpec write) {
     write_ = std::move(write);
-    AskTicket();
+    reconnects_ = source_session().connection().counters.reconnects +
+                  destination_->connection().counters.reconnects;
+    const std::string shut = ways().WhyNotTried(source_epoch(), reconnects_);
+    if (shut.empty()) return AskTicket();
+    ++destination_->connection().counters.copies_untried;
+    untried_ = true;
+    Detour(shut);
   }
 
  private:
   Session& source_session() const { return *source_session_; }
+  const std::string& source_epoch() const { return source_session().info().epoch; }
+  ShutWays& ways() const { return destination_->connection().shut_ways; }
 
   // The tag for what begins now, after which `next` comes.
   void* Begin(void (PeerCopy::*next)()) {
@@ -120,7 +137,9 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
 
   void TicketCame() {
     if (AsksAgain(source_session(), &PeerCopy::AskTicket)) return;
-    if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) return Detour();
+    if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+      return FindDetour();
+    }
     if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
     asked_before_ = false;
     AskPull();
@@ -140,6 +159,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   void PullCame() {
     if (AsksAgain(*destination_, &PeerCopy::AskPull)) return;
     if (status_.ok()) {
+      ways().FoundOpen(source_epoch());
       CopyReport report;
       report.path = PathFromProto(pulled_.path());
       report.bytes = pulled_.bytes();
@@ -156,7 +176,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       case grpc::StatusCode::PERMISSION_DENIED:
       case grpc::StatusCode::UNIMPLEMENTED:
       case grpc::StatusCode::UNAVAILABLE:
-        if (destination_->status().ok()) return Detour();
+        if (destination_->status().ok()) return FindDetour();
         break;
       default:
         break;
@@ -164,12 +184,21 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     Finish(error);  // which the tensor has, too
   }
 
-  // The servers can't do it between them: waits for the tensor, and takes it through this program.
-  void Detour() {
-    detour_reason_ = status_.error_message();
+  // The servers can't do it between them, as one of them has said.
+  void FindDetour() {
+    const std::string why = status_.error_message();
+    const absl::Status error = StatusFromCode(status_.error_code(), why, status_.error_details());
+    if (IsOfTheWay(error)) ways().FoundShut(source_epoch(), reconnects_, why);
+    Detour(why);
+  }
+
+  // Waits for the tensor, and takes it through this program.
+  void Detour(const std::string& why) {
+    detour_reason_ = why;
     ++destination_->connection().counters.copies_relayed;
     Trace(absl::StrCat("a copy of ", source_.Describe(), " to ", destination_->address(),
-                       " goes through this program: ", detour_reason_));
+                       " goes through this program", untried_ ? " untried: " : ": ",
+                       detour_reason_));
     asked_before_ = false;
     AskTensor();
   }
@@ -196,6 +225,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     report.path = CopyPath::kClient;
     report.bytes = source_.size_bytes();
     report.detour_reason = detour_reason_;
+    report.detour_known = untried_;
     const absl::Time start = absl::Now();
     const absl::StatusOr<std::vector<uint8_t>> data = source_.ReadBytes();
     if (!data.ok()) return GiveUp(data.status());
@@ -234,7 +264,9 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   grpc::Status status_;
   bool asked_before_ = false;
   int tickets_asked_ = 0;
+  int64_t reconnects_ = 0;  // of both connections, when the copy began
   std::string detour_reason_;
+  bool untried_ = false;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::Ticket>> ticket_call_;
   v1::Ticket ticket_;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::PullTensorResponse>> pull_call_;

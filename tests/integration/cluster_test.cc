@@ -204,9 +204,40 @@ TEST_F(UnlistedClusterTest, WhatServersMayNotDoGoesThroughTheProgram) {
   EXPECT_EQ(report->bytes, 4 * kMiB);
   EXPECT_THAT(report->detour_reason, HasSubstr("--peers"));
   EXPECT_EQ(*copy.Read<int32_t>(), values);
+  EXPECT_FALSE(report->detour_known);
+  EXPECT_GE(report->total_time, report->transfer_time);
+  // What one has found out the next one knows, until a connection is made anew.
+  const auto next = x.To(On(1)).copy_report();
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->detour_known);
+  EXPECT_EQ(next->path, CopyPath::kClient);
+  EXPECT_EQ(next->detour_reason, report->detour_reason);
+  EXPECT_EQ(cluster_.servers()[1].client.stats().copies_relayed, 2);
+  EXPECT_EQ(cluster_.servers()[1].client.stats().copies_untried, 1);
   // Also where one waits for another.
   for (int i = 0; i < 6; ++i) x = x.To(On(i % 2 == 0 ? 1 : 0)) + 1;
   EXPECT_EQ(*Sum(Eq(x, FromVector(x.device(), values) + 6)).Item<int64_t>(), kMiB);
+}
+
+TEST_F(UnlistedClusterTest, AWayThatWasShutIsTriedAgainAfterAReconnect) {
+  auto proxy = proxy::DelayProxy::Start({.target = addresses_[1]});
+  ASSERT_TRUE(proxy.ok()) << proxy.status();
+  ClusterOptions options;
+  options.connect.shared_memory = false;
+  const auto cluster = Cluster::Connect({addresses_[0], (*proxy)->address()}, options);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const Tensor x = FromVector<float>(cluster->device(0), {1, 2});
+  const auto known = [&]() -> absl::StatusOr<bool> {
+    const auto report = x.To(cluster->device(2)).copy_report();
+    if (!report.ok()) return report.status();
+    return report->detour_known;
+  };
+  EXPECT_FALSE(*known());
+  EXPECT_TRUE(*known());
+  (*proxy)->CutAll();
+  const auto reconnects = [&] { return cluster->servers()[1].client.stats().reconnects; };
+  ASSERT_TRUE(Eventually([&] { return reconnects() > 0; }));
+  EXPECT_FALSE(*known());
 }
 
 }  // namespace
