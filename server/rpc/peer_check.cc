@@ -61,7 +61,11 @@ void PeerCheck::OnRefused(bool /*ok*/) {
 }
 
 void PeerCheck::End(const grpc::Status& status) {
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+  const std::string distrust = peers_->Distrust(status);
+  if (!distrust.empty()) {
+    response_.set_code(static_cast<int>(grpc::StatusCode::UNAUTHENTICATED));
+    response_.set_message(distrust);
+  } else if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     response_.set_code(static_cast<int>(grpc::StatusCode::UNAVAILABLE));
     response_.set_message(absl::StrCat("no answer within ", peers_->timeout().count(), " s"));
   } else if (!status.ok()) {

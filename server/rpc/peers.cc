@@ -16,6 +16,7 @@
 #include "tensord/common/status_macros.h"
 #include "tensord/common/token_file.h"
 #include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/session/tickets.h"
 
 namespace tensord::server {
 namespace {
@@ -233,11 +234,36 @@ absl::Status Peers::CheckCaller(const Principal& caller) const {
   const bool known = caller.kind() != Principal::Kind::kAnonymous &&
                      std::find(names.begin(), names.end(), caller.name()) != names.end();
   if (known) return absl::OkStatus();
+  const std::string who = caller.kind() == Principal::Kind::kAnonymous
+                              ? "the caller, who showed neither a token nor a certificate,"
+                              : absl::StrCat("the caller, \"", caller.name(), "\" by its ",
+                                             KindName(caller.kind()), ",");
   return WithErrorInfo(
       absl::PermissionDeniedError(
-          "the caller isn't known here as a server: whoever runs this one hasn't named it in "
-          "--peer-principals"),
-      "NOT_A_PEER");
+          absl::StrCat(who,
+                       " isn't known here as a server: whoever runs this one hasn't named it in "
+                       "--peer-principals")),
+      "NOT_A_PEER", {{"caller", caller.name()}});
+}
+
+std::string Peers::Distrust(const grpc::Status& status) const {
+  // By TLS 1.3 our end of the handshake is over before the peer looks at our certificate: it hangs
+  // up then. What a server says itself comes with details.
+  const std::string& message = status.error_message();
+  const bool hung_up = absl::StrContains(message, "Socket closed") ||
+                       absl::StrContains(message, "Connection reset") ||
+                       absl::StrContains(message, "ALERT");
+  if (!use_tls_ || !hung_up || status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+      !status.error_details().empty()) {
+    return "";
+  }
+  return absl::StrCat(
+      message,
+      "; it hangs up after the TLS handshake, as a server does that requires a certificate ",
+      "(--tls-client-auth=require) which an authority in its --tls-client-ca has signed: ",
+      options_.cert_file.empty()
+          ? "this one has none to show (--peer-tls-cert, --peer-tls-key)"
+          : "is the one that this one shows such (--peer-tls-cert, without it --tls-cert)?");
 }
 
 void Peers::RefreshLocked() {

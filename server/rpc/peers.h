@@ -83,6 +83,10 @@ class Peers {
   // PERMISSION_DENIED where callers are asked who they are, and this one is no server.
   absl::Status CheckCaller(const Principal& caller) const;
 
+  // Where a call to a peer ended as it does where the peer wants another certificate than ours:
+  // that it may be so, and what to do. Empty otherwise.
+  std::string Distrust(const grpc::Status& status) const;
+
   // The channel to a server, which must be listed.
   std::shared_ptr<grpc::Channel> Connect(const std::string& address);
   // Says who we are, for a call that is about to begin.

@@ -76,7 +76,7 @@ TEST_F(PullIdentityTest, WhoIsNoServerMayNotFetch) {
   Node nobody(Flags({}), As("alices"));
   a.Random(1, 1 << 20);
   ExpectError(b.Pull(2, kMillion, a, a.Ticket(1, b)->ticket()), Code::kPermissionDenied,
-              {"--peer-principals"});
+              {"--peer-principals", "\"server-b\" by its token"});
   ExpectError(nobody.Pull(2, kMillion, a, a.Ticket(1, nobody)->ticket()), Code::kPermissionDenied,
               {"token"});
   EXPECT_EQ(Check(b, a).code(), static_cast<int>(Code::kPermissionDenied));
@@ -97,6 +97,26 @@ TEST_F(PullIdentityTest, AServerOfAnotherAuthorityIsNotTrusted) {
   a.Random(1, 1 << 20);
   ExpectError(b.Pull(2, kMillion, a, a.Ticket(1, b)->ticket()), Code::kPermissionDenied,
               {"--peer-tls-ca"});
+}
+
+// All that the one that calls sees of it is that it is hung up on.
+TEST_F(PullIdentityTest, AServerThatWantsAnotherCertificateIsSuspected) {
+  const CertificatePair ours = authority_.Issue(ClientRequest("alice"));
+  Node a(Flags({"--tls-client-ca=" + folder_.Write("clients.pem", authority_.pem()),
+                "--tls-client-auth=require", "--peer-principals=cn:b"}),
+         {.ca_pem = authority_.pem(), .cert_pem = ours.cert, .key_pem = ours.key});
+  const CertificatePair strange = Authority().Issue(ClientRequest("b"));
+  Node b(Flags({"--peer-tls-cert=" + folder_.Write("b.pem", strange.cert),
+                "--peer-tls-key=" + folder_.Write("b.key", strange.key)}),
+         As("alices"));
+  const v1::CheckPeerResponse refused = Check(b, a);
+  EXPECT_EQ(refused.code(), static_cast<int>(Code::kUnauthenticated)) << refused.message();
+  EXPECT_THAT(refused.message(), testing::AllOf(testing::HasSubstr("--tls-client-auth=require"),
+                                                testing::HasSubstr("--peer-tls-cert")));
+  const CertificatePair good = authority_.Issue(ClientRequest("b"));
+  folder_.Write("b.key", good.key);
+  folder_.Write("b.pem", good.cert);
+  EXPECT_TRUE(Eventually([&] { return Check(b, a).code() == 0; })) << Check(b, a).message();
 }
 
 TEST_F(PullIdentityTest, TheTokenIsReadAnew) {
