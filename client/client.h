@@ -79,6 +79,8 @@ struct ServerInfo {
   absl::Duration uptime;
   std::string cuda_unavailable_reason;  // empty where a GPU is served
   std::string peer_address;             // where other servers find it; empty: nowhere
+  // Who we are to it: the name of our token or certificate; empty where it doesn't ask.
+  std::string caller;
 };
 
 // A tensor that the server holds.

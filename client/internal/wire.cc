@@ -100,6 +100,7 @@ ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto) {
   info.max_message_bytes = proto.max_message_bytes();
   info.host_name = proto.host_name();
   info.peer_address = proto.peer_address();
+  info.caller = proto.caller();
   info.uptime = absl::Seconds(proto.uptime_seconds());
   info.cuda_unavailable_reason = proto.cuda_unavailable_reason();
   return info;

@@ -104,6 +104,7 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->set_cuda_unavailable_reason(context_->cuda_unavailable_reason);
   response->set_boot_id(context_->boot_id);
   response->set_peer_address(context_->peer_address);
+  response->set_caller(call->principal()->name());
   call->Finish(absl::OkStatus());
 }
 
