@@ -140,8 +140,11 @@ Json SpecJson(const TensorSpec& spec) {
   return {{"dtype", std::string(DTypeName(spec.dtype))}, {"shape", shape}};
 }
 
-Json DeviceJson(const DeviceInfo& device, const std::string& name) {
-  return {{"name", name},
+// A device's or server's name is what its table shows.
+Json DeviceJson(const DeviceInfo& device, const ServerListing& server) {
+  const std::string name = device.name.ToString();
+  return {{"server", server.address},
+          {"name", server.name.empty() ? name : absl::StrCat(server.name, "/", name)},
           {"kind", std::string(DeviceKindName(device.name.kind))},
           {"model", device.model},
           {"uuid", device.uuid},
@@ -157,21 +160,15 @@ Json DeviceJson(const DeviceInfo& device, const std::string& name) {
 }
 
 Json ServerJson(const ServerListing& server) {
-  return {{"name", server.name},
+  return {{"name", server.name.empty() ? server.address : server.name},
           {"server", server.address},
           {"lost", !server.status.ok()},
           {"lost_reason", std::string(server.status.message())}};
 }
 
-Json TensorListJson(absl::Span<const TensorInfo> tensors) {
+Json ServersJson(absl::Span<const ServerListing> servers) {
   Json list = Json::array();
-  for (const TensorInfo& tensor : tensors) {
-    Json entry = {{"session_number", tensor.session_number}, {"handle", tensor.handle}};
-    entry.update(SpecJson(tensor.spec));
-    entry["device"] = tensor.device;
-    entry["size_bytes"] = tensor.size_bytes;
-    list.push_back(std::move(entry));
-  }
+  for (const ServerListing& server : servers) list.push_back(ServerJson(server));
   return list;
 }
 
@@ -254,43 +251,34 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
   return absl::StrCat(table.Render(terminal), "\n", sums.Render(terminal));
 }
 
-std::string DevicesJson(const std::string& address, const ServerInfo& server,
-                        absl::Span<const DeviceInfo> devices) {
-  Json list = Json::array();
-  for (const DeviceInfo& device : devices) {
-    list.push_back(DeviceJson(device, device.name.ToString()));
-  }
-  return Dump({{"server", address},
-               {"host_name", server.host_name},
-               {"version", server.version},
-               {"devices", list}});
-}
-
-std::string ClusterDevicesJson(absl::Span<const ServerListing> servers) {
-  Json list = Json::array();
-  for (const ServerListing& server : servers) {
-    Json devices = Json::array();
-    for (const DeviceInfo& device : server.devices) {
-      devices.push_back(DeviceJson(device, absl::StrCat(server.name, "/", device.name.ToString())));
+std::string DevicesJson(absl::Span<const ServerListing> servers) {
+  Json devices = Json::array();
+  Json list = ServersJson(servers);
+  for (size_t i = 0; i < servers.size(); ++i) {
+    list[i]["host_name"] = servers[i].info.host_name;
+    list[i]["version"] = servers[i].info.version;
+    for (const DeviceInfo& device : servers[i].devices) {
+      devices.push_back(DeviceJson(device, servers[i]));
     }
-    Json entry = ServerJson(server);
-    entry["host_name"] = server.info.host_name;
-    entry["version"] = server.info.version;
-    entry["devices"] = std::move(devices);
-    list.push_back(std::move(entry));
   }
-  return Dump({{"servers", list}});
+  return Dump({{"servers", list}, {"devices", devices}});
 }
 
-std::string TensorsJson(absl::Span<const TensorInfo> tensors) {
-  return Dump({{"tensors", TensorListJson(tensors)}});
-}
-
-std::string ClusterTensorsJson(absl::Span<const ServerListing> servers,
-                               absl::Span<const TensorInfo> tensors) {
+std::string TensorsJson(absl::Span<const ServerListing> servers,
+                        absl::Span<const std::vector<TensorInfo>> tensors) {
   Json list = Json::array();
-  for (const ServerListing& server : servers) list.push_back(ServerJson(server));
-  return Dump({{"servers", list}, {"tensors", TensorListJson(tensors)}});
+  for (size_t i = 0; i < servers.size(); ++i) {
+    for (const TensorInfo& tensor : tensors[i]) {
+      Json entry = {{"server", servers[i].address},
+                    {"session_number", tensor.session_number},
+                    {"handle", tensor.handle}};
+      entry.update(SpecJson(tensor.spec));
+      entry["device"] = tensor.device;
+      entry["size_bytes"] = tensor.size_bytes;
+      list.push_back(std::move(entry));
+    }
+  }
+  return Dump({{"servers", ServersJson(servers)}, {"tensors", list}});
 }
 
 }  // namespace tensord::cli

@@ -18,7 +18,7 @@ std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& te
 
 // One of several servers, as it has answered.
 struct ServerListing {
-  std::string name;     // "gpu-a", before its devices' names
+  std::string name;     // "gpu-a", before its devices' names; empty where it is the only one
   std::string address;  // "gpu-a:50051"
   absl::Status status;  // why it is lost; the rest is then empty
   ServerInfo info;
@@ -34,14 +34,13 @@ std::string LostServers(absl::Span<const ServerListing> servers, const Terminal&
 // A row per tensor, and the totals of each device.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
-// JSON objects and arrays, two spaces of indentation, a newline at the end. Sizes are in bytes.
-std::string DevicesJson(const std::string& address, const ServerInfo& server,
-                        absl::Span<const DeviceInfo> devices);
-std::string TensorsJson(absl::Span<const TensorInfo> tensors);
-std::string ClusterDevicesJson(absl::Span<const ServerListing> servers);
-// `tensors`: of all servers, with their devices' names as in the cluster.
-std::string ClusterTensorsJson(absl::Span<const ServerListing> servers,
-                               absl::Span<const TensorInfo> tensors);
+// JSON, two spaces of indentation, a newline at the end, with the same keys for one server and for
+// several: "servers", a list, and beside it a list of all their devices, or tensors, each with the
+// address of its "server". Names of devices are those that the tables show. Sizes are in bytes.
+std::string DevicesJson(absl::Span<const ServerListing> servers);
+// `tensors`: by server, in the order of `servers`.
+std::string TensorsJson(absl::Span<const ServerListing> servers,
+                        absl::Span<const std::vector<TensorInfo>> tensors);
 
 // "compute 9.0" or "2 threads".
 std::string ComputeText(const DeviceInfo& device);

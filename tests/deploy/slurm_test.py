@@ -111,8 +111,8 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(said["mode"], "700")
         self.assertEqual(said["others may read"].strip(), "")
         self.assertEqual(said["authority's key"], "")
-        servers = json.loads(said["devices"])["servers"]
-        self.assertEqual([device["name"] for server in servers for device in server["devices"]],
+        devices = json.loads(said["devices"])["devices"]
+        self.assertEqual([device["name"] for device in devices],
                          ["localhost/cpu:0", "127.0.0.1/cpu:0"])
         check = json.loads(said["check"])
         self.assertEqual(check["problems"], [])

@@ -12,7 +12,7 @@ namespace {
 absl::StatusOr<int> RunForAll(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "devices"));
   const std::vector<ServerListing> servers = ListServers(cluster);
-  context.out << (context.flags.Has("json") ? ClusterDevicesJson(servers)
+  context.out << (context.flags.Has("json") ? DevicesJson(servers)
                                             : ClusterDeviceTable(servers, context.out_terminal));
   return AnyLost(servers) ? 1 : 0;
 }
@@ -23,7 +23,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
   if (context.flags.Has("json")) {
-    context.out << DevicesJson(client.address(), server, devices);
+    context.out << DevicesJson({{.address = client.address(), .info = server, .devices = devices}});
   } else {
     context.out << client.address() << ": " << ServerLine(server) << "\n"
                 << DeviceTable(devices, context.out_terminal);
@@ -42,7 +42,9 @@ CommandSpec DevicesCommand() {
           "same hardware), its compute capability or its threads, and its memory: what tensors "
           "hold now, the most they may hold, the most they have held since the server started, and "
           "all that the hardware has. With --servers, those of all in one table; a server that "
-          "can't be reached is a row that says so, and the exit status is then 1.",
+          "can't be reached is a row that says so, and the exit status is then 1.\n"
+          "JSON has the same keys for one server as for several: \"servers\", a list, and "
+          "\"devices\", the list of all devices, each with the address of its \"server\".",
       .flags = {{"json", "", "print JSON, with sizes in bytes, for programs"}},
       .examples = {{"tensorctl devices", "The devices of the server on this machine."},
                    {"tensorctl --servers gpu-a:50051,gpu-b:50051 devices",

@@ -41,6 +41,7 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   row("version", Printable(server.version));
   row("protocol", ProtocolText(server));
   row("epoch", Printable(server.epoch));
+  if (!server.caller.empty()) row("we are", Printable(server.caller));
   if (!server.peer_address.empty()) row("to peers", Printable(server.peer_address));
   row("up", FormatUptime(server.uptime));
   row("features", Printable(absl::StrJoin(server.features, ", ")));
@@ -57,17 +58,21 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   return table.Render(terminal);
 }
 
-Json InfoJson(const Client& client, const ServerInfo& server,
+Json InfoJson(const std::string& name, const Client& client, const ServerInfo& server,
               absl::Span<const DeviceInfo> devices) {
   Json names = Json::array();
   for (const DeviceInfo& device : devices) names.push_back(device.name.ToString());
-  return {{"server", client.address()},
+  return {{"name", name},
+          {"server", client.address()},
+          {"lost", false},
+          {"lost_reason", ""},
           {"host_name", server.host_name},
           {"version", server.version},
           {"min_protocol_version", server.min_protocol_version},
           {"max_protocol_version", server.max_protocol_version},
           {"epoch", server.epoch},
           {"peer_address", server.peer_address},
+          {"caller", server.caller},
           {"uptime_seconds", absl::ToInt64Seconds(server.uptime)},
           {"features", server.features},
           {"max_message_bytes", server.max_message_bytes},
@@ -89,17 +94,17 @@ absl::StatusOr<int> RunForAll(CommandContext& context) {
   std::string text;
   for (size_t i = 0; i < servers.size(); ++i) {
     const ServerListing& server = listings[i];
-    Json entry = {{"name", server.name}, {"server", server.address}};
     if (server.status.ok()) {
-      entry.update(InfoJson(servers[i].client, server.info, server.devices));
+      list.push_back(InfoJson(server.name, servers[i].client, server.info, server.devices));
       absl::StrAppend(
           &text, InfoText(servers[i].client, server.info, server.devices, context.out_terminal));
     } else {
+      list.push_back({{"name", server.name},
+                      {"server", server.address},
+                      {"lost", true},
+                      {"lost_reason", std::string(server.status.message())}});
       absl::StrAppend(&text, LostServers({&server, 1}, context.out_terminal));
     }
-    entry["lost"] = !server.status.ok();
-    entry["lost_reason"] = std::string(server.status.message());
-    list.push_back(std::move(entry));
     if (i + 1 < servers.size()) absl::StrAppend(&text, "\n");
   }
   context.out << (context.flags.Has("json") ? Dump({{"servers", list}}) : text);
@@ -112,7 +117,8 @@ absl::StatusOr<int> Run(CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(const ServerInfo server, client.GetServerInfo());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceInfo> devices, client.ListDevices());
   context.out << (context.flags.Has("json")
-                      ? Dump(InfoJson(client, server, devices))
+                      ? Dump({{"servers",
+                               Json::array({InfoJson(client.address(), client, server, devices)})}})
                       : InfoText(client, server, devices, context.out_terminal));
   return 0;
 }
@@ -127,8 +133,8 @@ CommandSpec InfoCommand() {
           "Shows what the server is: its version and the protocol versions it speaks, its epoch "
           "(new with every start: handles from an earlier one are gone), how long it has been up, "
           "its named features, its limits, its devices, and why it serves no GPU where it serves "
-          "none. With --servers, one after the other, and the exit status is 1 where one is "
-          "lost.",
+          "none; and who we are to it, where it asks. With --servers, one after the other, and the "
+          "exit status is 1 where one is lost. JSON is a list of \"servers\", also of one.",
       .flags = {{"json", "", "print JSON for programs"}},
       .examples = {{"tensorctl --server gpu-box:50051 info", "About the server on gpu-box."}},
       .run = Run,

@@ -60,22 +60,25 @@ absl::StatusOr<int> RunForAll(CommandContext& context) {
   std::vector<std::vector<TensorInfo>> of_each(servers.size());
   AskAll(servers,
          [&](size_t i, const ClusterServer& server) { return TensorsOf(server, &of_each[i]); });
-  std::vector<TensorInfo> tensors;
   std::vector<ServerListing> listings;
-  for (size_t i = 0; i < servers.size(); ++i) {
-    tensors.insert(tensors.end(), of_each[i].begin(), of_each[i].end());
-    listings.push_back({servers[i].name, servers[i].address, servers[i].status, {}, {}});
+  for (const ClusterServer& server : servers) {
+    listings.push_back({server.name, server.address, server.status, {}, {}});
   }
-  const size_t held = tensors.size();
   std::string device;
   if (context.flags.Has("device")) {
     TENSORD_ASSIGN_OR_RETURN(device, NameInCluster(context, cluster));
   }
-  TENSORD_RETURN_IF_ERROR(Filter(context, device, tensors));
+  size_t held = 0;
+  std::vector<TensorInfo> all;
+  for (std::vector<TensorInfo>& tensors : of_each) {
+    held += tensors.size();
+    TENSORD_RETURN_IF_ERROR(Filter(context, device, tensors));
+    all.insert(all.end(), tensors.begin(), tensors.end());
+  }
   if (context.flags.Has("json")) {
-    context.out << ClusterTensorsJson(listings, tensors);
+    context.out << TensorsJson(listings, of_each);
   } else {
-    context.out << Text(tensors, held, context.out_terminal)
+    context.out << Text(all, held, context.out_terminal)
                 << LostServers(listings, context.out_terminal);
   }
   return AnyLost(listings) ? 1 : 0;
@@ -92,8 +95,9 @@ absl::StatusOr<int> Run(CommandContext& context) {
     name = device.name();
   }
   TENSORD_RETURN_IF_ERROR(Filter(context, name, tensors));
-  context.out << (context.flags.Has("json") ? TensorsJson(tensors)
-                                            : Text(tensors, held, context.out_terminal));
+  context.out << (context.flags.Has("json")
+                      ? TensorsJson({{.address = client.address()}}, {tensors})
+                      : Text(tensors, held, context.out_terminal));
   return 0;
 }
 
@@ -108,7 +112,9 @@ CommandSpec TensorsCommand() {
           "where it lies and what it takes there; then the totals of each device. Tensors that "
           "share memory, such as a reshape and what it was made from, each count in full, so that "
           "a total may be more than the memory used that \"tensorctl devices\" shows. With "
-          "--servers, those of all; sessions and handles are numbered by each server for itself.",
+          "--servers, those of all; sessions and handles are numbered by each server for itself.\n"
+          "JSON has the same keys for one server as for several: \"servers\", a list, and "
+          "\"tensors\", the list of all tensors, each with the address of its \"server\".",
       .flags = {{"device", "NAME", "only those on this device"},
                 {"session", "NUMBER", "only those of this session"},
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},

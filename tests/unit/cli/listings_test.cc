@@ -77,7 +77,7 @@ TEST(DeviceTable, SaysWhichDeviceIsLostAndWhy) {
   EXPECT_THAT(text, HasSubstr("cuda:1 is lost: an illegal address"));
   EXPECT_THAT(text, HasSubstr("cpu:0 has come back from 2 faults"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b[2J")));
-  const auto json = nlohmann::json::parse(DevicesJson("h:1", {}, devices));
+  const auto json = nlohmann::json::parse(DevicesJson({{.address = "h:1", .devices = devices}}));
   EXPECT_EQ(json["devices"][0]["state"], "lost");
   EXPECT_EQ(json["devices"][1]["state"], "serving");
   EXPECT_EQ(json["devices"][1]["restarts"], 2);
@@ -86,10 +86,12 @@ TEST(DeviceTable, SaysWhichDeviceIsLostAndWhy) {
 TEST(DevicesJson, IsJsonWithSizesInBytes) {
   std::vector<DeviceInfo> devices = Devices();
   devices[0].model = "not UTF-8: \xff";
-  const auto json =
-      nlohmann::json::parse(DevicesJson("h:1", {.version = "0.1.0", .host_name = "box"}, devices));
-  EXPECT_EQ(json["server"], "h:1");
-  EXPECT_EQ(json["version"], "0.1.0");
+  const auto json = nlohmann::json::parse(DevicesJson(
+      {{.address = "h:1", .info = {.version = "0.1.0", .host_name = "box"}, .devices = devices}}));
+  ASSERT_EQ(json["servers"].size(), 1u);
+  EXPECT_EQ(json["servers"][0]["server"], "h:1");
+  EXPECT_EQ(json["servers"][0]["version"], "0.1.0");
+  EXPECT_EQ(json["devices"][0]["server"], "h:1");
   ASSERT_EQ(json["devices"].size(), 2u);
   EXPECT_EQ(json["devices"][0]["name"], "cuda:1");
   EXPECT_EQ(json["devices"][0]["kind"], "cuda");
@@ -127,16 +129,29 @@ TEST(ClusterDeviceTable, ALostServerIsARowAndAReason) {
   }
 }
 
-TEST(ClusterDevicesJson, HasAllServers) {
-  const auto json = nlohmann::json::parse(ClusterDevicesJson(Servers()));
+// What a program reads of one server it reads of several in the same place.
+template <typename Json>
+std::set<std::string> Keys(const Json& json) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.insert(key);
+  return keys;
+}
+
+TEST(DevicesJson, HasAllServersInTheShapeOfOne) {
+  const auto json = nlohmann::json::parse(DevicesJson(Servers()));
+  const auto one = nlohmann::json::parse(DevicesJson({{.address = "h:1", .devices = Devices()}}));
+  EXPECT_EQ(Keys(json), Keys(one));
+  EXPECT_EQ(Keys(json["servers"][1]), Keys(one["servers"][0]));
+  EXPECT_EQ(Keys(json["devices"][0]), Keys(one["devices"][0]));
   ASSERT_EQ(json["servers"].size(), 2u);
   EXPECT_EQ(json["servers"][0]["name"], "gpu-a");
   EXPECT_EQ(json["servers"][0]["server"], "gpu-a:50051");
   EXPECT_EQ(json["servers"][0]["lost"], false);
   EXPECT_EQ(json["servers"][0]["version"], "0.1.0");
-  EXPECT_EQ(json["servers"][0]["devices"][0]["name"], "gpu-a/cuda:1");
+  ASSERT_EQ(json["devices"].size(), 2u);
+  EXPECT_EQ(json["devices"][0]["name"], "gpu-a/cuda:1");
+  EXPECT_EQ(json["devices"][0]["server"], "gpu-a:50051");
   EXPECT_EQ(json["servers"][1]["lost"], true);
-  EXPECT_EQ(json["servers"][1]["devices"].size(), 0u);
 }
 
 std::vector<TensorInfo> Tensors() {
@@ -170,17 +185,21 @@ TEST(TensorTable, RowsAndTotals) {
 }
 
 TEST(TensorsJson, IsJson) {
-  const auto json = nlohmann::json::parse(TensorsJson(Tensors()));
+  const auto json = nlohmann::json::parse(TensorsJson({{.address = "h:1"}}, {Tensors()}));
   ASSERT_EQ(json["tensors"].size(), 3u);
   EXPECT_EQ(json["tensors"][0]["shape"], nlohmann::json({2, 3}));
   EXPECT_EQ(json["tensors"][1]["dtype"], "int64");
   EXPECT_EQ(json["tensors"][2]["session_number"], 4);
-  EXPECT_EQ(nlohmann::json::parse(TensorsJson({}))["tensors"].size(), 0u);
+  EXPECT_EQ(json["tensors"][2]["server"], "h:1");
+  const auto none = nlohmann::json::parse(TensorsJson({{.address = "h:1"}}, {{}}));
+  EXPECT_EQ(none["tensors"].size(), 0u);
+  EXPECT_EQ(Keys(none), Keys(json));
 }
 
-TEST(ClusterTensorsJson, SaysWhichServersAreMissing) {
-  const auto json = nlohmann::json::parse(ClusterTensorsJson(Servers(), Tensors()));
+TEST(TensorsJson, SaysWhichServersAreMissing) {
+  const auto json = nlohmann::json::parse(TensorsJson(Servers(), {Tensors(), {}}));
   EXPECT_EQ(json["tensors"].size(), 3u);
+  EXPECT_EQ(json["tensors"][0]["server"], "gpu-a:50051");
   EXPECT_EQ(json["servers"][0]["lost"], false);
   EXPECT_EQ(json["servers"][1]["lost"], true);
 }
