@@ -19,12 +19,6 @@ namespace {
 
 std::string NameOf(const CheckedServer& server) { return Printable(server.name); }
 
-std::string Reason(const absl::Status& status) {
-  std::string text = ConnectionFailure(status.message());
-  while (!text.empty() && text.back() == '.') text.pop_back();
-  return text;
-}
-
 bool IsOutOfReach(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsNotFound(status);
@@ -32,16 +26,30 @@ bool IsOutOfReach(const absl::Status& status) {
 
 }  // namespace
 
+std::string ReasonOf(const absl::Status& status) {
+  std::string text = ConnectionFailure(status.message());
+  while (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
+std::string NamesOf(const ClusterCheck& check, absl::Span<const size_t> servers) {
+  return absl::StrJoin(servers, ", ",
+                       [&](std::string* out, size_t i) { out->append(NameOf(check.servers[i])); });
+}
+
 PairState StateOf(const ClusterCheck& check, const CheckedPair& pair) {
   const ServerInfo& from = check.servers[pair.from].info;
   const ServerInfo& to = check.servers[pair.to].info;
   if (absl::IsUnimplemented(pair.asked)) return PairState::kTooOld;
   if (!pair.asked.ok()) return PairState::kNoAnswer;
-  if (!HasFeature(from, "peer-copy")) return PairState::kNoPeers;
-  if (to.peer_address.empty()) return PairState::kNoAddress;
+  if (!HasFeature(to, "peer-copy")) return PairState::kNoPeers;
+  if (from.peer_address.empty()) return PairState::kNoAddress;
   const absl::Status& status = pair.check.status;
   const std::string& found = pair.check.server.epoch;
-  if (!found.empty() && !to.epoch.empty() && found != to.epoch) return PairState::kElsewhere;
+  if (!found.empty() && !from.epoch.empty() && found != from.epoch) return PairState::kElsewhere;
+  if (status.ok() && !pair.copied.ok()) {
+    return from.caller != to.caller ? PairState::kTwoNames : PairState::kNotCopied;
+  }
   if (status.ok()) return PairState::kFine;
   if (absl::IsUnauthenticated(status)) return PairState::kNotKnown;
   if (absl::IsPermissionDenied(status)) {
@@ -53,6 +61,11 @@ PairState StateOf(const ClusterCheck& check, const CheckedPair& pair) {
   return IsOutOfReach(status) ? PairState::kUnreachable : PairState::kOther;
 }
 
+const absl::Status& FailureOf(const CheckedPair& pair) {
+  if (!pair.asked.ok()) return pair.asked;
+  return pair.check.status.ok() ? pair.copied : pair.check.status;
+}
+
 namespace {
 
 // Pairs that go wrong for one reason and are mended in one place.
@@ -61,10 +74,12 @@ struct Group {
   size_t where;              // the server to mend
   std::vector<size_t> from;  // of the pairs, each once
   std::vector<size_t> to;
-  absl::Status status;  // of the first pair
+  absl::Status status;               // of the first pair
+  std::vector<std::string> callers;  // who they are, to the server to mend
 };
 
-void AddOnce(std::vector<size_t>& list, size_t value) {
+template <typename Value>
+void AddOnce(std::vector<Value>& list, const Value& value) {
   if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
 }
 
@@ -73,23 +88,20 @@ std::vector<Group> GroupPairs(const ClusterCheck& check) {
   for (const CheckedPair& pair : check.pairs) {
     const PairState state = StateOf(check, pair);
     if (state == PairState::kFine || state == PairState::kNoAddress) continue;
-    const bool at_target = state == PairState::kNotAPeer || state == PairState::kElsewhere ||
+    const bool at_source = state == PairState::kNotAPeer || state == PairState::kElsewhere ||
                            state == PairState::kUnreachable;
-    const size_t where = at_target ? pair.to : pair.from;
+    const size_t where = at_source ? pair.from : pair.to;
     Group& group =
-        groups.try_emplace({where, state}, Group{state, where, {}, {}, {}}).first->second;
+        groups.try_emplace({where, state}, Group{state, where, {}, {}, {}, {}}).first->second;
     AddOnce(group.from, pair.from);
     AddOnce(group.to, pair.to);
-    if (group.status.ok()) group.status = pair.asked.ok() ? pair.check.status : pair.asked;
+    const std::string& caller = pair.check.server.caller;
+    if (!caller.empty()) AddOnce(group.callers, Printable(caller));
+    if (group.status.ok()) group.status = FailureOf(pair);
   }
   std::vector<Group> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
-}
-
-std::string Names(const ClusterCheck& check, const std::vector<size_t>& list) {
-  return absl::StrJoin(list, ", ",
-                       [&](std::string* out, size_t i) { out->append(NameOf(check.servers[i])); });
 }
 
 std::string Addresses(const ClusterCheck& check, const std::vector<size_t>& list) {
@@ -110,6 +122,8 @@ std::string FlagFor(PairState state) {
       return "--peer-principals";
     case PairState::kNotKnown:
       return "--peer-token-file";
+    case PairState::kTwoNames:
+      return "--token-file";
     case PairState::kElsewhere:
     case PairState::kUnreachable:
       return "--advertise";
@@ -118,51 +132,73 @@ std::string FlagFor(PairState state) {
   }
 }
 
+std::string ByName(const std::string& name) {
+  return name.empty() ? "by no name" : absl::StrCat("as \"", Printable(name), "\"");
+}
+
+// Who the servers are that aren't taken for such, where that is known.
+std::string NotAPeer(const std::string& name, const std::string& others,
+                     const std::vector<std::string>& callers) {
+  if (callers.empty()) {
+    return absl::StrCat(name, " doesn't take ", others,
+                        " for a server: add the name of its token, or of its certificate (such as "
+                        "dns:NAME), to the --peer-principals of ",
+                        name, ".");
+  }
+  return absl::StrCat(name, " doesn't take ", others, " for a server: add ",
+                      absl::StrJoin(callers, ","), ", as it knows ",
+                      callers.size() == 1 ? "it" : "them", ", to the --peer-principals of ", name,
+                      ".");
+}
+
 std::string SentenceFor(const ClusterCheck& check, const Group& group) {
   const CheckedServer& server = check.servers[group.where];
   const std::string name = NameOf(server);
   const std::string at = Printable(server.info.peer_address);
-  const std::string from = Names(check, group.from);
-  const std::string to = Names(check, group.to);
-  const std::string reason = Reason(group.status);
+  const std::string from = NamesOf(check, group.from);
+  const std::string to = NamesOf(check, group.to);
+  const std::string reason = ReasonOf(group.status);
   switch (group.state) {
     case PairState::kTooOld:
       return absl::StrCat(name, " is too old (tensord ", Printable(server.info.version),
                           "): it doesn't know of other servers. Update tensord there.");
     case PairState::kNoPeers:
       return absl::StrCat(
-          name, " fetches from nobody: start it with --peers=", Addresses(check, group.to), ".");
+          name, " fetches from nobody: start it with --peers=", Addresses(check, group.from), ".");
     case PairState::kNotListed:
-      return absl::StrCat(name, " may not fetch from ", to, ": add ", Addresses(check, group.to),
-                          " to its --peers.");
+      return absl::StrCat(name, " may not fetch from ", from, ": add ",
+                          Addresses(check, group.from), " to its --peers.");
     case PairState::kNotAPeer:
-      return absl::StrCat(name, " doesn't take ", from,
-                          " for a server: add the name of its token, or of its certificate (such "
-                          "as dns:NAME), to the --peer-principals of ",
-                          name, ".");
+      return NotAPeer(name, to, group.callers);
     case PairState::kNotKnown:
-      return absl::StrCat(name, " isn't let in by ", to, " (", reason, "): give ", name,
+      return absl::StrCat(name, " isn't let in by ", from, " (", reason, "): give ", name,
                           " a token by --peer-token-file, or a certificate by --peer-tls-cert and "
                           "--peer-tls-key.");
     case PairState::kElsewhere:
-      return absl::StrCat(from, " finds another server at ", at, ", which ", name,
+      return absl::StrCat(to, " finds another server at ", at, ", which ", name,
                           " says is where it is: start ", name,
                           " with --advertise=HOST:PORT, by which the others reach it.");
     case PairState::kUnreachable:
-      return absl::StrCat(from, " can't reach ", name, " at ", at, " (", reason,
-                          "): is that where ", name,
-                          " is found (its --advertise), is the way open ",
+      return absl::StrCat(to, " can't reach ", name, " at ", at, " (", reason, "): is that where ",
+                          name, " is found (its --advertise), is the way open ",
                           "(firewall, network policy), and does the authority in --peer-tls-ca of ",
-                          from, " vouch for it?");
+                          to, " vouch for it?");
+    case PairState::kTwoNames:
+      return absl::StrCat(name, " knows us ", ByName(server.info.caller), ", and ", from, " ",
+                          ByName(check.servers[group.from[0]].info.caller),
+                          ": no tensor may go from one to the other. Give our token the same name "
+                          "in the --token-file of both.");
+    case PairState::kNotCopied:
+      return absl::StrCat("A tensor from ", from, " doesn't get to ", name, ": ", reason, ".");
     default:
-      return absl::StrCat(name, " can't say whether it reaches ", to, ": ", reason, ".");
+      return absl::StrCat(name, " can't say whether it reaches ", from, ": ", reason, ".");
   }
 }
 
 Problem Missing(const CheckedServer& server) {
   Problem problem = {.server = server.name, .missing = true};
   const std::string name = NameOf(server);
-  const std::string reason = Reason(server.status);
+  const std::string reason = ReasonOf(server.status);
   if (absl::IsUnauthenticated(server.status) || absl::IsPermissionDenied(server.status)) {
     problem.flag = "--token-file";
     problem.sentence =
@@ -196,11 +232,27 @@ Problem NoAddress(const CheckedServer& server) {
                                    "--advertise=HOST:PORT, or with a TCP address in --listen.")};
 }
 
+Problem NotAsExpected(const ClusterCheck& check) {
+  const size_t found = check.servers.size();
+  const bool fewer = found < check.expected;
+  return {.flag = "",
+          .sentence = absl::StrCat(
+              Printable(check.asked_for), found == 1 ? " is " : " are ", found,
+              found == 1 ? " server" : " servers", ", and ", check.expected, " are expected: ",
+              fewer ? "is each of them running and ready (a name stands for those that are), or is "
+                      "one left out?"
+                    : "is one there that doesn't belong to them?"),
+          .missing = fewer};
+}
+
 }  // namespace
 
 std::vector<Problem> FindProblems(const ClusterCheck& check) {
   const std::vector<Group> groups = GroupPairs(check);
   std::vector<Problem> problems;
+  if (check.expected > 0 && check.expected != check.servers.size()) {
+    problems.push_back(NotAsExpected(check));
+  }
   for (size_t i = 0; i < check.servers.size(); ++i) {
     const CheckedServer& server = check.servers[i];
     if (!server.status.ok()) {
@@ -227,6 +279,7 @@ std::vector<Problem> FindProblems(const ClusterCheck& check) {
                           .sentence = SentenceFor(check, group)});
     }
   }
+  for (Problem& problem : FindGroupProblems(check)) problems.push_back(std::move(problem));
   return problems;
 }
 

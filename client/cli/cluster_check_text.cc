@@ -34,6 +34,10 @@ std::string Word(PairState state) {
       return "no address";
     case PairState::kNoAnswer:
       return "no answer";
+    case PairState::kTwoNames:
+      return "two names";
+    case PairState::kNotCopied:
+      return "not copied";
     case PairState::kOther:
       break;
   }
@@ -63,9 +67,9 @@ Table ServerTable(const ClusterCheck& check, const Terminal& terminal) {
   return table;
 }
 
-// Who fetches from whom: a row and a column a server.
+// From whom to whom: a row and a column a server.
 Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
-  std::vector<Column> columns = {{"fetching from"}};
+  std::vector<Column> columns = {{"from \\ to"}};
   std::vector<std::vector<std::string>> rows;
   for (const CheckedServer& server : check.servers) {
     columns.push_back({Printable(server.name), Align::kRight});
@@ -97,17 +101,26 @@ std::string Summary(const ClusterCheck& check) {
                       " ways between them are open.\n");
 }
 
-// Not wrong by itself: who makes no groups doesn't need them.
-std::string NoGroups(const ClusterCheck& check) {
-  std::vector<std::string> names;
-  for (const CheckedServer& server : check.servers) {
-    if (server.status.ok() && !HasFeature(server.info, "collectives")) {
-      names.push_back(Printable(server.name));
-    }
+// Who makes no groups needs no server that takes part in them.
+std::string GroupNote(const ClusterCheck& check) {
+  const size_t members = check.group.members.size();
+  if (members == 0) {
+    return "No server takes part in groups (all_reduce and the like), for want of --collectives.";
   }
-  if (names.empty()) return "";
-  return absl::StrCat("In groups (all_reduce and the like) can't take part, for want of ",
-                      "--collectives: ", absl::StrJoin(names, ", "), ".");
+  if (members < 2 || !check.group.together.ok()) return "";
+  return absl::StrCat("A group of ", members,
+                      " devices, one a server, stood and passed a barrier.");
+}
+
+Json GroupJson(const ClusterCheck& check) {
+  Json members = Json::array();
+  for (size_t member : check.group.members) members.push_back(check.servers[member].name);
+  const bool made = members.size() > 1;
+  return {{"members", members},
+          {"state", !made                       ? "not tried"
+                    : check.group.together.ok() ? "ok"
+                                                : "failed"},
+          {"message", std::string(check.group.together.message())}};
 }
 
 }  // namespace
@@ -121,7 +134,7 @@ std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> probl
     absl::StrAppend(&text, "\n", pairs.Render(terminal));
   }
   absl::StrAppend(&text, "\n", Summary(check));
-  if (const std::string note = NoGroups(check); !note.empty()) {
+  if (const std::string note = GroupNote(check); !note.empty()) {
     absl::StrAppend(&text, absl::StrJoin(Wrap(note, terminal.width), "\n"), "\n");
   }
   for (const Problem& problem : problems) {
@@ -141,17 +154,17 @@ std::string CheckJson(const ClusterCheck& check, absl::Span<const Problem> probl
                        {"missing_reason", std::string(server.status.message())},
                        {"version", server.info.version},
                        {"peer_address", server.info.peer_address},
+                       {"caller", server.info.caller},
                        {"features", server.info.features},
                        {"devices", server.devices}});
   }
   Json pairs = Json::array();
   for (const CheckedPair& pair : check.pairs) {
-    const absl::Status& status = pair.asked.ok() ? pair.check.status : pair.asked;
     const PairState state = StateOf(check, pair);
     pairs.push_back({{"from", check.servers[pair.from].name},
                      {"to", check.servers[pair.to].name},
                      {"state", Word(state)},
-                     {"message", std::string(status.message())},
+                     {"message", std::string(FailureOf(pair).message())},
                      {"round_trip_seconds", absl::ToDoubleSeconds(pair.check.round_trip)}});
   }
   Json wrong = Json::array();
@@ -159,8 +172,11 @@ std::string CheckJson(const ClusterCheck& check, absl::Span<const Problem> probl
     wrong.push_back(
         {{"server", problem.server}, {"flag", problem.flag}, {"message", problem.sentence}});
   }
-  const Json json = {
-      {"good", problems.empty()}, {"servers", servers}, {"pairs", pairs}, {"problems", wrong}};
+  const Json json = {{"good", problems.empty()},
+                     {"servers", servers},
+                     {"pairs", pairs},
+                     {"group", GroupJson(check)},
+                     {"problems", wrong}};
   // What isn't UTF-8 would make the library throw.
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }

@@ -50,19 +50,24 @@ absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_v
   return cluster;
 }
 
-void AskAll(std::vector<ClusterServer>& servers,
-            const std::function<absl::Status(size_t index, const ClusterServer&)>& ask) {
-  for (size_t begin = 0; begin < servers.size(); begin += kMostQuestions) {
+void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& work) {
+  for (size_t begin = 0; begin < count; begin += most) {
     std::vector<std::thread> threads;
-    for (size_t i = begin; i < std::min(servers.size(), begin + kMostQuestions); ++i) {
-      if (!servers[i].status.ok()) continue;
-      threads.emplace_back([&ask, i, server = &servers[i]] {
-        server->status = ask(i, *server);
-        if (!server->status.ok()) server->state = ServerState::kLost;
-      });
+    for (size_t i = begin; i < std::min(count, begin + most); ++i) {
+      threads.emplace_back([&work, i] { work(i); });
     }
     for (std::thread& thread : threads) thread.join();
   }
+}
+
+void AskAll(std::vector<ClusterServer>& servers,
+            const std::function<absl::Status(size_t index, const ClusterServer&)>& ask) {
+  AtOnce(servers.size(), kMostQuestions, [&](size_t i) {
+    ClusterServer& server = servers[i];
+    if (!server.status.ok()) return;
+    server.status = ask(i, server);
+    if (!server.status.ok()) server.state = ServerState::kLost;
+  });
 }
 
 std::vector<ServerListing> ListServers(const Cluster& cluster) {

@@ -35,6 +35,9 @@ absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view 
 // Connects to several (context.servers.several), with or without those that can't be reached.
 absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name);
 
+// Runs work(0) to work(count - 1), `most` at a time, each in a thread of its own.
+void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& work);
+
 // Runs ask(server) for each server of a cluster, at the same time; a server that isn't there, or
 // for which it returns an error, has that as its status.
 void AskAll(std::vector<ClusterServer>& servers,

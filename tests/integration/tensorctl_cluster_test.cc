@@ -75,7 +75,9 @@ TEST_F(TensorctlClusterTest, ServersThatReachEachOther) {
   for (int i = 0; i < 3; ++i) Start({kAnyPeer});
   const Said check = Tensorctl("cluster check");
   EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
-  EXPECT_THAT(check.out, HasSubstr("3 of 3 servers are there; 6 of 6 ways between them are open."));
+  EXPECT_THAT(check.out,
+              AllOf(HasSubstr("3 of 3 servers are there; 6 of 6 ways between them are open."),
+                    HasSubstr("A group of 3 devices, one a server, stood and passed a barrier.")));
   EXPECT_THAT(Problems(Tensorctl("cluster check --json")), IsEmpty());
   EXPECT_EQ(Tensorctl("health").exit_code, 0);
   const Said devices = Tensorctl("devices");
@@ -96,6 +98,8 @@ TEST_F(TensorctlClusterTest, AServerThatIsGoneIsARowAndAnExitCode) {
                     HasSubstr(addresses_[2] + "/cpu:0")));
   const auto json = nlohmann::json::parse(Tensorctl("devices --json").out);
   EXPECT_EQ(json["servers"][1]["lost"], true);
+  ASSERT_EQ(json["devices"].size(), 2u);
+  EXPECT_EQ(json["devices"][1]["server"], addresses_[2]);
   for (const char* command : {"info", "tensors"}) {
     const Said said = Tensorctl(command);
     EXPECT_EQ(said.exit_code, 1);
@@ -157,6 +161,77 @@ TEST_F(TensorctlClusterTest, ServersThatDontKnowEachOther) {
   const Said stranger = Tensorctl("cluster check");
   EXPECT_EQ(stranger.exit_code, 2);
   EXPECT_THAT(stranger.out, HasSubstr(a + " doesn't let us in"));
+}
+
+// No tensor is anybody's but its owner's: who is alice at one and bob at the other can't have hers.
+TEST_F(TensorctlClusterTest, ACallerWithTwoNames) {
+  const std::string as_server = "--peer-token-file=" + folder_.Write("server.token", "servers");
+  const auto flags = [&](const std::string& file, const std::string& name) {
+    const std::string tokens = Line(name, "ours") + Line("server", "servers");
+    return std::vector<std::string>{kAnyPeer, "--peer-principals=server", as_server,
+                                    "--token-file=" + folder_.Write(file, tokens)};
+  };
+  const std::string a = Start(flags("tokens.a", "alice"));
+  const std::string b = Start(flags("tokens.b", "bob"));
+  const std::string ours = " --token-file " + folder_.Write("ours.token", "ours");
+  const Said check = Tensorctl("cluster check" + ours);
+  EXPECT_EQ(check.exit_code, 1) << check.err;
+  EXPECT_THAT(check.out, HasSubstr(absl::StrCat(b, " knows us as \"bob\", and ", a,
+                                                " as \"alice\": no tensor may go from one")));
+  const auto json = nlohmann::json::parse(Tensorctl("cluster check --json" + ours).out);
+  EXPECT_EQ(json["pairs"][0]["state"], "two names");
+  ASSERT_EQ(json["problems"].size(), 2u);
+  for (const auto& problem : json["problems"]) EXPECT_EQ(problem["flag"], "--token-file");
+}
+
+TEST_F(TensorctlClusterTest, GroupsWithAServerThatTakesNoPart) {
+  const std::string a = Start({kAnyPeer});
+  const std::string b = Start({kAnyPeer, "--collectives=off"});
+  const Said check = Tensorctl("cluster check");
+  EXPECT_EQ(check.exit_code, 1);
+  EXPECT_THAT(check.out, HasSubstr(b + " takes no part in groups"));
+  addresses_ = {b};
+  const Said alone = Tensorctl("cluster check");
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_THAT(alone.out, HasSubstr("No server takes part in groups"));
+}
+
+TEST_F(TensorctlClusterTest, GroupsWithAServerOnAnotherNetwork) {
+  const std::string a = Start({kAnyPeer, "--collectives=127.0.0.1/32"});
+  const std::string b = Start({kAnyPeer, "--collectives=127.0.0.1/32"});
+  const std::string c = Start({kAnyPeer, "--collectives=127.0.0.2/32"});
+  const auto problems = Problems(Tensorctl("cluster check --json"));
+  ASSERT_EQ(problems.size(), 1u) << problems;
+  EXPECT_EQ(problems[0]["server"], c);
+  EXPECT_EQ(problems[0]["flag"], "--collectives");
+  EXPECT_THAT(std::string(problems[0]["message"]),
+              HasSubstr(absl::StrCat(c, " can't make a group with ", a, ", ", b)));
+  EXPECT_EQ(Tensorctl("cluster check").exit_code, 1);
+}
+
+TEST_F(TensorctlClusterTest, AsManyServersAsExpected) {
+  for (int i = 0; i < 2; ++i) Start({kAnyPeer});
+  EXPECT_EQ(Tensorctl("cluster check --expect 2").exit_code, 0);
+  const Said fewer = Tensorctl("cluster check --expect 3");
+  EXPECT_EQ(fewer.exit_code, 2);
+  EXPECT_THAT(fewer.out, HasSubstr("are 2 servers, and 3 are expected"));
+  EXPECT_EQ(Tensorctl("cluster check --expect=1").exit_code, 1);
+  EXPECT_THAT(Tensorctl("cluster check --expect none").err, HasSubstr("--expect takes"));
+}
+
+// What reads the JSON of one server reads that of several.
+TEST_F(TensorctlClusterTest, JsonHasOneShape) {
+  for (int i = 0; i < 2; ++i) Start({kAnyPeer});
+  for (const std::string command : {"devices", "info", "tensors"}) {
+    const auto several = nlohmann::json::parse(Tensorctl(command + " --json").out);
+    const auto one =
+        nlohmann::json::parse(Tensorctl(command + " --json --server " + addresses_[0]).out);
+    ASSERT_EQ(several["servers"].size(), 2u) << several;
+    ASSERT_EQ(one["servers"].size(), 1u) << one;
+    EXPECT_EQ(several.size(), one.size());
+    EXPECT_EQ(several["servers"][0].size(), one["servers"][0].size());
+    EXPECT_EQ(one["servers"][0]["server"], addresses_[0]);
+  }
 }
 
 }  // namespace

@@ -1,35 +1,107 @@
 // tensorctl cluster check: whether several servers can work together.
+#include <algorithm>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/cluster_check.h"
 #include "tensord/client/cli/command.h"
 #include "tensord/client/cli/commands/commands.h"
+#include "tensord/client/creation.h"
+#include "tensord/client/group.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::cli {
 namespace {
 
 constexpr char kCheck[] = "check";
+// For a group to be made, and for its barrier.
+constexpr absl::Duration kGroupTimeout = absl::Seconds(5);
+constexpr size_t kMostMeetingsAtOnce = 32;
+constexpr int64_t kMostServers = 1000000;
 
-// What `from` says of each other server.
-std::vector<CheckedPair> AskAbout(const ClusterCheck& check, size_t from, const Client& client) {
+// Copies a number from one server to the other, as a program would. Why that didn't go directly.
+absl::Status TryCopy(const Client& from, const Client& to) {
+  if (from.devices().empty() || to.devices().empty()) return absl::OkStatus();
+  const Tensor copy = FromScalar(from.devices()[0], 1.0f).To(to.devices()[0]);
+  TENSORD_ASSIGN_OR_RETURN(const CopyReport report, copy.copy_report());
+  if (report.path != CopyPath::kClient) return absl::OkStatus();
+  return absl::UnavailableError(report.detour_reason);
+}
+
+// What `to` says of each other server, and whether a tensor comes from there.
+std::vector<CheckedPair> AskAbout(const ClusterCheck& check, size_t to,
+                                  const std::vector<ClusterServer>& servers) {
   std::vector<CheckedPair> pairs;
-  for (size_t to = 0; to < check.servers.size(); ++to) {
-    const CheckedServer& other = check.servers[to];
-    if (to == from || !other.status.ok()) continue;
+  for (size_t from = 0; from < check.servers.size(); ++from) {
+    const CheckedServer& other = check.servers[from];
+    if (from == to || !other.status.ok()) continue;
     CheckedPair pair = {.from = from, .to = to};
     // One that is too old to have such an address is found out by what it answers itself.
     const std::string& address =
         other.info.peer_address.empty() ? other.address : other.info.peer_address;
-    absl::StatusOr<PeerCheck> answer = client.CheckPeer(address);
+    absl::StatusOr<PeerCheck> answer = servers[to].client.CheckPeer(address);
     pair.asked = answer.status();
     if (answer.ok()) pair.check = *std::move(answer);
+    if (StateOf(check, pair) == PairState::kFine) {
+      pair.copied = TryCopy(servers[from].client, servers[to].client);
+    }
     pairs.push_back(std::move(pair));
   }
   return pairs;
+}
+
+// Of a kind that each of them has, a CPU if possible; empty where there is none.
+std::vector<Device> DevicesFor(const std::vector<ClusterServer>& servers,
+                               const std::vector<size_t>& members) {
+  for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    std::vector<Device> devices;
+    for (size_t member : members) {
+      const std::vector<Device> all = servers[member].client.devices();
+      const auto found = std::find_if(
+          all.begin(), all.end(), [kind](const Device& device) { return device.kind() == kind; });
+      if (found != all.end()) devices.push_back(*found);
+    }
+    if (devices.size() == members.size()) return devices;
+  }
+  return {};
+}
+
+absl::Status TryGroup(const std::vector<ClusterServer>& servers,
+                      const std::vector<size_t>& members) {
+  std::vector<Device> devices = DevicesFor(servers, members);
+  if (devices.empty()) {
+    return absl::FailedPreconditionError("they have no kind of device in common");
+  }
+  TENSORD_ASSIGN_OR_RETURN(const Group group,
+                           Group::Create(std::move(devices), {.timeout = kGroupTimeout}));
+  return group.Barrier();
+}
+
+// Makes a group over all that take part, and, where that fails, groups of two, to see who is apart.
+CheckedGroup CheckGroups(const std::vector<ClusterServer>& servers) {
+  CheckedGroup group;
+  group.refusals.resize(servers.size());
+  for (size_t i = 0; i < servers.size(); ++i) {
+    if (!servers[i].status.ok()) continue;
+    if (HasFeature(servers[i].client.info(), "collectives")) {
+      group.members.push_back(i);
+    } else {
+      // Why, it says when it is asked to.
+      group.refusals[i] = TryGroup(servers, {i});
+    }
+  }
+  if (group.members.size() < 2) return group;
+  group.together = TryGroup(servers, group.members);
+  if (group.together.ok()) return group;
+  group.meetings = MeetingsOf(group.members);
+  AtOnce(group.meetings.size(), kMostMeetingsAtOnce, [&](size_t i) {
+    CheckedMeeting& meeting = group.meetings[i];
+    meeting.status = TryGroup(servers, {meeting.one, meeting.other});
+  });
+  return group;
 }
 
 ClusterCheck Check(const Cluster& cluster) {
@@ -43,13 +115,14 @@ ClusterCheck Check(const Cluster& cluster) {
                              .devices = server.client.devices().size()});
   }
   std::vector<std::vector<CheckedPair>> pairs(servers.size());
-  AskAll(servers, [&](size_t i, const ClusterServer& server) {
-    pairs[i] = AskAbout(check, i, server.client);
+  AskAll(servers, [&](size_t i, const ClusterServer& /*server*/) {
+    pairs[i] = AskAbout(check, i, servers);
     return absl::OkStatus();
   });
-  for (std::vector<CheckedPair>& of_one : pairs) {
-    for (CheckedPair& pair : of_one) check.pairs.push_back(std::move(pair));
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (CheckedPair& pair : pairs[i]) check.pairs.push_back(std::move(pair));
   }
+  check.group = CheckGroups(servers);
   return check;
 }
 
@@ -59,9 +132,13 @@ absl::StatusOr<int> Run(CommandContext& context) {
     return UsageError(
         absl::StrCat("there is no \"cluster ", what, "\"; there is \"cluster check\""));
   }
+  TENSORD_ASSIGN_OR_RETURN(const int64_t expected,
+                           context.flags.GetInt("expect", 0, 1, kMostServers));
   if (context.servers.several.empty()) context.servers.several = context.servers.one;
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "cluster check"));
-  const ClusterCheck check = Check(cluster);
+  ClusterCheck check = Check(cluster);
+  check.asked_for = context.servers.several;
+  check.expected = static_cast<size_t>(expected);
   const std::vector<Problem> problems = FindProblems(check);
   context.out << (context.flags.Has("json") ? CheckJson(check, problems)
                                             : CheckText(check, problems, context.out_terminal));
@@ -73,21 +150,31 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec ClusterCommand() {
   return {
       .name = "cluster",
-      .summary = "\"cluster check\": whether several servers are there and reach each other",
+      .summary = "\"cluster check\": whether several servers are there and work together",
       .description =
           "Asks every server what it is, and whether it can fetch tensors from each of the others: "
-          "whether it is allowed to (--peers of tensord), finds it (--advertise), and is let in "
-          "(--peer-principals). Shows how long a question between each two takes, and says for "
-          "all that is wrong at which server it is mended, and by which flag. \"fetches\" and "
-          "\"collectives\" tell whether a server has --peers and --collectives.\n"
-          "Exit status: 0 all is well; 1 a server can't reach another, or is too old; 2 a server "
-          "is missing, or doesn't let us in.",
-      .flags = {{"json", "", "print JSON for programs"}},
+          "whether it is allowed to (--peers of tensord), finds it (--advertise), is let in "
+          "(--peer-principals), and knows us by the same name; then copies a number from each to "
+          "each. Makes a group over those that have --collectives, of a CPU device each (or a GPU "
+          "each), runs a barrier, and where that fails finds out, within seconds, whom the others "
+          "can't reach. Says for all that is wrong at which server it is mended, and by which "
+          "flag.\n"
+          "The second table has a row for each server that a tensor comes from and a column for "
+          "each that fetches it, with the time that a question takes between the two. \"fetches\" "
+          "and \"collectives\" tell whether a server has --peers and --collectives; that none has "
+          "--collectives is nothing wrong.\n"
+          "Exit status: 0 all is well; 1 something is wrong with servers or between them, or there "
+          "are more than expected; 2 a server is missing, or doesn't let us in.",
+      .flags = {{"expect", "N", "how many servers there should be: fewer or more are wrong"},
+                {"json", "",
+                 "print JSON for programs: \"servers\", \"pairs\" (a tensor's way \"from\" a "
+                 "server \"to\" another), \"group\", \"problems\""}},
       .operand = kCheck,
       .examples = {{"tensorctl --servers gpu-a:50051,gpu-b:50051 cluster check",
                     "Before a job begins."},
-                   {"tensorctl --servers tensord.tensord.svc.cluster.local:50051 cluster check",
-                    "All servers behind one name."}},
+                   {"tensorctl --servers tensord.tensord.svc.cluster.local:50051 cluster check "
+                    "--expect 4",
+                    "All servers behind one name, which are four."}},
       .run = Run,
   };
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -28,12 +29,14 @@ ClusterCheck Good(size_t servers) {
     server.info.epoch = absl::StrCat("epoch of ", name);
     server.info.peer_address = name + ".cluster:50051";
     check.servers.push_back(server);
+    check.group.members.push_back(i);
+    check.group.refusals.push_back(absl::OkStatus());
   }
   for (size_t from = 0; from < servers; ++from) {
     for (size_t to = 0; to < servers; ++to) {
       if (from == to) continue;
       CheckedPair pair = {.from = from, .to = to};
-      pair.check.server = check.servers[to].info;
+      pair.check.server = check.servers[from].info;
       pair.check.round_trip = absl::Microseconds(150);
       check.pairs.push_back(pair);
     }
@@ -41,7 +44,8 @@ ClusterCheck Good(size_t servers) {
   return check;
 }
 
-CheckedPair& PairOf(ClusterCheck& check, size_t from, size_t to) {
+// What a server finds that fetches from another.
+CheckedPair& Fetching(ClusterCheck& check, size_t to, size_t from) {
   for (CheckedPair& pair : check.pairs) {
     if (pair.from == from && pair.to == to) return pair;
   }
@@ -57,6 +61,7 @@ void Remove(ClusterCheck& check, size_t server, const absl::Status& why) {
   check.servers[server].info = {};
   std::erase_if(check.pairs,
                 [&](const CheckedPair& pair) { return pair.from == server || pair.to == server; });
+  std::erase(check.group.members, server);
 }
 
 Problem OnlyProblem(const ClusterCheck& check) {
@@ -76,18 +81,20 @@ TEST(ClusterCheck, AllIsWell) {
             "gpu-b   0.1.0          2  gpu-b.cluster:50051  yes      yes\n"
             "gpu-c   0.1.0          2  gpu-c.cluster:50051  yes      yes\n"
             "\n"
-            "fetching from   gpu-a   gpu-b   gpu-c\n"
-            "gpu-a               ·  150 µs  150 µs\n"
-            "gpu-b          150 µs       ·  150 µs\n"
-            "gpu-c          150 µs  150 µs       ·\n"
+            "from \\ to   gpu-a   gpu-b   gpu-c\n"
+            "gpu-a           ·  150 µs  150 µs\n"
+            "gpu-b      150 µs       ·  150 µs\n"
+            "gpu-c      150 µs  150 µs       ·\n"
             "\n"
-            "3 of 3 servers are there; 6 of 6 ways between them are open.\n");
+            "3 of 3 servers are there; 6 of 6 ways between them are open.\n"
+            "A group of 3 devices, one a server, stood and passed a barrier.\n");
 }
 
 TEST(ClusterCheck, OneServerAloneNeedsNoPeers) {
   ClusterCheck check = Good(1);
   check.servers[0].info.features.clear();
   check.servers[0].info.peer_address.clear();
+  check.group.members.clear();
   EXPECT_TRUE(FindProblems(check).empty());
 }
 
@@ -107,13 +114,99 @@ TEST(ClusterCheck, AServerThatIsMissing) {
       AllOf(HasSubstr("gpu-b   missing"), HasSubstr("2 of 3 servers"), HasSubstr("2 of 6 ways")));
 }
 
-TEST(ClusterCheck, WhoTakesNoPartInGroupsIsToldAndNothingIsWrong) {
+TEST(ClusterCheck, NoServerNeedsToTakePartInGroups) {
   ClusterCheck check = Good(3);
-  check.servers[1].info.features = {"session-stream", "peer-copy"};
+  check.group.members.clear();
+  for (absl::Status& refusal : check.group.refusals) {
+    refusal = absl::FailedPreconditionError("no --collectives");
+  }
   const std::vector<Problem> problems = FindProblems(check);
   EXPECT_EQ(CheckExitCode(problems), 0);
   EXPECT_THAT(CheckText(check, problems, {.width = 200}),
-              HasSubstr("for want of --collectives: gpu-b."));
+              HasSubstr("No server takes part in groups"));
+}
+
+TEST(ClusterCheck, AServerThatTakesNoPartInGroupsWhereOthersDo) {
+  ClusterCheck check = Good(3);
+  check.group.members = {0, 2};
+  check.group.refusals[1] = absl::FailedPreconditionError("start it so");
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-b");
+  EXPECT_EQ(problem.flag, "--collectives");
+  EXPECT_THAT(problem.sentence, HasSubstr("gpu-b takes no part in groups (all_reduce and the "
+                                          "like), as gpu-a, gpu-c do (start it so)"));
+  EXPECT_EQ(CheckExitCode({&problem, 1}), 1);
+}
+
+TEST(ClusterCheck, AServerWhoseCollectiveAddressTheOthersDontReach) {
+  ClusterCheck check = Good(4);
+  check.group.together = absl::DeadlineExceededError("rank 0 waited");
+  check.group.meetings = MeetingsOf(check.group.members);
+  ASSERT_EQ(check.group.meetings.size(), 6u);
+  for (CheckedMeeting& meeting : check.group.meetings) {
+    if (meeting.one == 2 || meeting.other == 2) {
+      meeting.status = absl::AbortedError("Connection refused.");
+    }
+  }
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-c");
+  EXPECT_EQ(problem.flag, "--collectives");
+  EXPECT_THAT(problem.sentence,
+              HasSubstr("gpu-c can't make a group with gpu-a, gpu-b, gpu-d (Connection refused)"));
+  const auto json = nlohmann::json::parse(CheckJson(check, {&problem, 1}));
+  EXPECT_EQ(json["group"]["state"], "failed");
+  EXPECT_EQ(json["group"]["members"].size(), 4u);
+}
+
+TEST(ClusterCheck, AGroupThatOnlyFailsAsAWhole) {
+  ClusterCheck check = Good(3);
+  check.group.together = absl::ResourceExhaustedError("no descriptors");
+  check.group.meetings = MeetingsOf(check.group.members);
+  EXPECT_THAT(OnlyProblem(check).sentence,
+              HasSubstr("No group can be made of gpu-a, gpu-b, gpu-c: no descriptors."));
+}
+
+TEST(ClusterCheck, OfManyServersNotAllMeetButEachMeetsSome) {
+  std::vector<size_t> members(1000);
+  std::iota(members.begin(), members.end(), 0);
+  EXPECT_EQ(MeetingsOf(members).size(), 999u);
+  members.resize(50);
+  EXPECT_LE(MeetingsOf(members).size(), 256u);
+  EXPECT_EQ(MeetingsOf({}).size(), 0u);
+}
+
+TEST(ClusterCheck, ACallerUnderTwoNames) {
+  ClusterCheck check = Good(2);
+  check.servers[0].info.caller = "alice";
+  check.servers[1].info.caller = "bob";
+  for (CheckedPair& pair : check.pairs) pair.copied = absl::UnavailableError("the ticket");
+  const std::vector<Problem> problems = FindProblems(check);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0].flag, "--token-file");
+  EXPECT_THAT(problems[0].sentence, HasSubstr("gpu-a knows us as \"alice\", and gpu-b as \"bob\""));
+}
+
+TEST(ClusterCheck, ATensorThatDoesntGetThere) {
+  ClusterCheck check = Good(2);
+  Fetching(check, 1, 0).copied = absl::UnavailableError("no room");
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.server, "gpu-b");
+  EXPECT_EQ(problem.sentence, "A tensor from gpu-a doesn't get to gpu-b: no room.");
+}
+
+TEST(ClusterCheck, MoreOrFewerServersThanExpected) {
+  ClusterCheck check = Good(2);
+  check.asked_for = "tensord.local:50051";
+  check.expected = 2;
+  EXPECT_TRUE(FindProblems(check).empty());
+  check.expected = 3;
+  const Problem fewer = OnlyProblem(check);
+  EXPECT_THAT(fewer.sentence,
+              HasSubstr("tensord.local:50051 are 2 servers, and 3 are expected: is each"));
+  EXPECT_EQ(CheckExitCode({&fewer, 1}), 2);
+  check.expected = 1;
+  const Problem more = OnlyProblem(check);
+  EXPECT_EQ(CheckExitCode({&more, 1}), 1);
 }
 
 TEST(ClusterCheck, AServerThatDoesntLetUsIn) {
@@ -129,8 +222,8 @@ TEST(ClusterCheck, AServerThatIsTooOld) {
   ClusterCheck check = Good(3);
   check.servers[2].info.features = {"session-stream"};
   check.servers[2].info.peer_address.clear();
-  for (size_t to : {0, 1}) PairOf(check, 2, to).asked = absl::UnimplementedError("");
-  for (size_t from : {0, 1}) Fail(PairOf(check, from, 2), absl::PermissionDeniedError("--peers"));
+  for (size_t to : {0, 1}) Fetching(check, 2, to).asked = absl::UnimplementedError("");
+  for (size_t from : {0, 1}) Fail(Fetching(check, from, 2), absl::PermissionDeniedError("--peers"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-c");
   EXPECT_THAT(problem.sentence, HasSubstr("gpu-c is too old (tensord 0.1.0)"));
@@ -140,7 +233,7 @@ TEST(ClusterCheck, AServerThatIsTooOld) {
 TEST(ClusterCheck, AServerWithoutPeersIsToldOnceForAll) {
   ClusterCheck check = Good(3);
   check.servers[0].info.features = {"session-stream"};
-  for (size_t to : {1, 2}) Fail(PairOf(check, 0, to), absl::PermissionDeniedError("no --peers"));
+  for (size_t to : {1, 2}) Fail(Fetching(check, 0, to), absl::PermissionDeniedError("no --peers"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-a");
   EXPECT_EQ(problem.flag, "--peers");
@@ -150,7 +243,7 @@ TEST(ClusterCheck, AServerWithoutPeersIsToldOnceForAll) {
 
 TEST(ClusterCheck, AServerThatIsNotListed) {
   ClusterCheck check = Good(3);
-  Fail(PairOf(check, 0, 2), absl::PermissionDeniedError("not listed in --peers"));
+  Fail(Fetching(check, 0, 2), absl::PermissionDeniedError("not listed in --peers"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-a");
   EXPECT_EQ(problem.flag, "--peers");
@@ -161,18 +254,23 @@ TEST(ClusterCheck, AServerThatIsNotListed) {
 TEST(ClusterCheck, AServerThatIsntTakenForOne) {
   ClusterCheck check = Good(3);
   for (size_t from : {0, 1}) {
-    PairOf(check, from, 2).check.status = absl::PermissionDeniedError("not known as a server");
+    Fetching(check, from, 2).check.status = absl::PermissionDeniedError("not known as a server");
   }
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-c");
   EXPECT_EQ(problem.flag, "--peer-principals");
   EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-c doesn't take gpu-a, gpu-b for a server"),
                                       HasSubstr("--peer-principals of gpu-c")));
+  // Who they are, where it is known.
+  Fetching(check, 0, 2).check.server.caller = "a";
+  Fetching(check, 1, 2).check.server.caller = "dns:b";
+  EXPECT_THAT(OnlyProblem(check).sentence,
+              HasSubstr("add a,dns:b, as it knows them, to the --peer-principals of gpu-c."));
 }
 
 TEST(ClusterCheck, AServerThatTheOtherDoesntKnow) {
   ClusterCheck check = Good(2);
-  Fail(PairOf(check, 0, 1), absl::UnauthenticatedError("show a token"));
+  Fail(Fetching(check, 0, 1), absl::UnauthenticatedError("show a token"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-a");
   EXPECT_THAT(problem.sentence,
@@ -182,7 +280,7 @@ TEST(ClusterCheck, AServerThatTheOtherDoesntKnow) {
 
 TEST(ClusterCheck, ACutBetweenTwoIsToldByBothNames) {
   ClusterCheck check = Good(3);
-  Fail(PairOf(check, 0, 1), absl::UnavailableError("Connection timed out."));
+  Fail(Fetching(check, 0, 1), absl::UnavailableError("Connection timed out."));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-b");
   EXPECT_EQ(problem.flag, "--advertise");
@@ -196,8 +294,8 @@ TEST(ClusterCheck, AnAddressThatIsSomebodyElses) {
   // Both say that they are found on loopback: each finds itself there.
   ClusterCheck check = Good(2);
   for (CheckedServer& server : check.servers) server.info.peer_address = "127.0.0.1:50051";
-  PairOf(check, 0, 1).check.server = check.servers[0].info;
-  PairOf(check, 1, 0).check.server = check.servers[1].info;
+  Fetching(check, 0, 1).check.server = check.servers[0].info;
+  Fetching(check, 1, 0).check.server = check.servers[1].info;
   const std::vector<Problem> problems = FindProblems(check);
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[0].flag, "--advertise");
@@ -208,7 +306,7 @@ TEST(ClusterCheck, AnAddressThatIsSomebodyElses) {
 TEST(ClusterCheck, AServerThatIsFoundNowhere) {
   ClusterCheck check = Good(2);
   check.servers[1].info.peer_address.clear();
-  Fail(PairOf(check, 0, 1), absl::PermissionDeniedError("not listed"));
+  Fail(Fetching(check, 0, 1), absl::PermissionDeniedError("not listed"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-b");
   EXPECT_THAT(problem.sentence, HasSubstr("gpu-b doesn't say where other servers find it"));
@@ -223,7 +321,7 @@ TEST(ClusterCheck, OneServerUnderTwoNames) {
 
 TEST(ClusterCheck, AServerThatGoesWhileItIsAsked) {
   ClusterCheck check = Good(2);
-  PairOf(check, 1, 0).asked = absl::UnavailableError("Socket closed");
+  Fetching(check, 1, 0).asked = absl::UnavailableError("Socket closed");
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-b");
   EXPECT_THAT(problem.sentence, HasSubstr("Socket closed"));
@@ -231,7 +329,7 @@ TEST(ClusterCheck, AServerThatGoesWhileItIsAsked) {
 
 TEST(ClusterCheck, ManyServersKeepToTheWidth) {
   ClusterCheck check = Good(26);
-  Fail(PairOf(check, 0, 1), absl::UnavailableError("no route to host"));
+  Fail(Fetching(check, 0, 1), absl::UnavailableError("no route to host"));
   const std::vector<Problem> problems = FindProblems(check);
   const std::string text = CheckText(check, problems, {.width = 80});
   for (absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(DisplayWidth(line), 80);
@@ -243,20 +341,24 @@ TEST(ClusterCheck, WhatServersSayCantDriveTheTerminal) {
   ClusterCheck check = Good(2);
   check.servers[0].info.version = "0.1\x1b[2J";
   check.servers[1].info.peer_address = "b\x1b[2J:1";
-  Fail(PairOf(check, 0, 1), absl::UnavailableError("\x1b[2J"));
+  Fail(Fetching(check, 0, 1), absl::UnavailableError("\x1b[2J"));
   EXPECT_THAT(CheckText(check, FindProblems(check), {}), Not(HasSubstr("\x1b")));
 }
 
 TEST(ClusterCheck, Json) {
   ClusterCheck check = Good(2);
-  Fail(PairOf(check, 0, 1), absl::UnavailableError("no route to host \xff"));
+  Fail(Fetching(check, 0, 1), absl::UnavailableError("no route to host \xff"));
   const auto json = nlohmann::json::parse(CheckJson(check, FindProblems(check)));
   EXPECT_EQ(json["good"], false);
   EXPECT_EQ(json["servers"][1]["peer_address"], "gpu-b.cluster:50051");
+  // From the one that a tensor comes from to the one that fetches it.
   EXPECT_EQ(json["pairs"][0]["from"], "gpu-a");
-  EXPECT_EQ(json["pairs"][0]["state"], "unreachable");
-  EXPECT_EQ(json["pairs"][1]["state"], "ok");
-  EXPECT_DOUBLE_EQ(json["pairs"][1]["round_trip_seconds"], 150e-6);
+  EXPECT_EQ(json["pairs"][0]["to"], "gpu-b");
+  EXPECT_EQ(json["pairs"][0]["state"], "ok");
+  EXPECT_DOUBLE_EQ(json["pairs"][0]["round_trip_seconds"], 150e-6);
+  EXPECT_EQ(json["pairs"][1]["from"], "gpu-b");
+  EXPECT_EQ(json["pairs"][1]["state"], "unreachable");
+  EXPECT_EQ(json["group"]["state"], "ok");
   EXPECT_EQ(json["problems"][0]["server"], "gpu-b");
   EXPECT_EQ(json["problems"][0]["flag"], "--advertise");
 }
