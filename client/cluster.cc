@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -106,6 +107,14 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& address) {
   return addresses;
 }
 
+std::string FromEnvironment() {
+  for (const char* name : {"TENSORD_SERVERS", "TENSORD_SERVER"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
 template <typename Do>
 void ForAllAtOnce(size_t count, Do work) {
   for (size_t begin = 0; begin < count; begin += kMostThreads) {
@@ -163,6 +172,12 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
 
 absl::StatusOr<Cluster> Cluster::Connect(absl::string_view addresses,
                                          const ClusterOptions& options) {
+  if (addresses.empty()) {
+    const std::string named = FromEnvironment();
+    if (!named.empty()) return Connect(named, options);
+    return absl::InvalidArgumentError(
+        "cluster: no addresses, and neither TENSORD_SERVERS nor TENSORD_SERVER holds any");
+  }
   std::vector<std::string> list;
   for (absl::string_view address : absl::StrSplit(addresses, ',', absl::SkipWhitespace())) {
     list.emplace_back(absl::StripAsciiWhitespace(address));

@@ -58,7 +58,8 @@ class Cluster {
                                          const ClusterOptions& options = {});
   // Addresses by commas; or one "host:port" whose host resolves to several addresses (a headless
   // service, say): a server for each, named after it. With TLS, certificates must then be good for
-  // the host, unless ConnectOptions::tls says for what.
+  // the host, unless ConnectOptions::tls says for what. Empty: what TENSORD_SERVERS holds in the
+  // environment, or, where that isn't set, TENSORD_SERVER.
   static absl::StatusOr<Cluster> Connect(absl::string_view addresses,
                                          const ClusterOptions& options = {});
 

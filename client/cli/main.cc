@@ -28,10 +28,12 @@ std::vector<CommandSpec> AllCommands() {
 std::vector<FlagSpec> GeneralFlags() {
   return {{"server", "ADDRESS",
            absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ",
-                        kDefaultServer)},
+                        kDefaultServer, ". It wins over $TENSORD_SERVERS")},
           {"servers", "ADDRESSES",
            "several, by commas, or a name that stands for several (HOST:PORT); $TENSORD_SERVERS by "
-           "default. For devices, tensors, info, health and cluster check"},
+           "default. For devices, tensors, info, health and cluster check, for which "
+           "$TENSORD_SERVERS goes before $TENSORD_SERVER; the others take the one in "
+           "$TENSORD_SERVER"},
           {"token-file", "FILE", "who we are: a token; $TENSORD_TOKEN_FILE by default"},
           {"tls", "", "encrypt, and trust the system's authorities; or TENSORD_TLS=1"},
           {"tls-ca", "FILE", "encrypt, and trust these authorities; $TENSORD_TLS_CA by default"},

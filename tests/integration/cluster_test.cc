@@ -67,6 +67,21 @@ TEST_F(ClusterTest, AListByCommasConnectsToo) {
   EXPECT_EQ(cluster->servers().size(), 2u);
 }
 
+TEST_F(ClusterTest, NoAddressesAreThoseOfTheEnvironment) {
+  ASSERT_EQ(unsetenv("TENSORD_SERVERS"), 0);
+  ASSERT_EQ(setenv("TENSORD_SERVER", addresses_[1].c_str(), 1), 0);
+  const auto one = Cluster::Connect("");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->servers()[0].address, addresses_[1]);
+  ASSERT_EQ(setenv("TENSORD_SERVERS", (addresses_[0] + "," + addresses_[1]).c_str(), 1), 0);
+  const auto both = Cluster::Connect("");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->servers().size(), 2u);
+  unsetenv("TENSORD_SERVERS");
+  unsetenv("TENSORD_SERVER");
+  ExpectError(Cluster::Connect(""), absl::StatusCode::kInvalidArgument, {"TENSORD_SERVERS"});
+}
+
 TEST_F(ClusterTest, ACopyGoesFromServerToServer) {
   const std::vector<int32_t> values = Counting(4 * kMiB);
   const Tensor there = FromVector(On(0), values);
