@@ -162,4 +162,10 @@ absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<cons
   return internal::FormatShown(spec, gathered, device, options);
 }
 
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << DTypeName(dtype); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.ToString(); }
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
+  return out << spec.ToString();
+}
+
 }  // namespace tensord

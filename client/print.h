@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -27,5 +28,10 @@ struct PrintOptions {
 absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<const uint8_t> data,
                                          absl::string_view device,
                                          const PrintOptions& options = {});
+
+// "float32", "[2, 3]", "float32[2, 3]".
+std::ostream& operator<<(std::ostream& out, DType dtype);
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);
 
 }  // namespace tensord

@@ -1,5 +1,5 @@
 // The digits network on every server, each with its part of the digits.
-//   example_data_parallel SERVER,SERVER,… [FOLDER OF THE DATA]
+//   example_data_parallel [SERVERS [FOLDER]]
 #include <iostream>
 #include <memory>
 #include <string>
@@ -57,6 +57,9 @@ absl::Status Run(const std::string& servers, const std::string& data) {
 }  // namespace tensord::examples
 
 int main(int argc, char** argv) {
-  return tensord::examples::Report(tensord::examples::Run(argc > 1 ? argv[1] : "127.0.0.1:50051",
-                                                          argc > 2 ? argv[2] : "tests/data"));
+  return tensord::examples::Main(
+      argc, argv, "[SERVERS [FOLDER]]",
+      "The digits network on every server, each with its part of the digits.\n"
+      "FOLDER: where digits.safetensors and digits_mlp.safetensors lie; tests/data.",
+      tensord::examples::Run);
 }

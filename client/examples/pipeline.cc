@@ -1,5 +1,5 @@
 // A network in stages, one on each server, through which micro-batches go one behind the other.
-//   example_pipeline SERVER,SERVER,…
+//   example_pipeline [SERVERS]
 #include <iostream>
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ std::shared_ptr<nn::Module> MakeStage(int64_t seed) {
                                           nn::Linear(kWidth, kWidth, {.seed = seed + 1}));
 }
 
-absl::Status Run(const std::string& servers) {
+absl::Status Run(const std::string& servers, const std::string& /*data*/) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Connect(servers));
   const std::vector<Device> devices = cluster.TryAllDevices();
   std::vector<std::shared_ptr<nn::Module>> stages;
@@ -43,5 +43,8 @@ absl::Status Run(const std::string& servers) {
 }  // namespace tensord::examples
 
 int main(int argc, char** argv) {
-  return tensord::examples::Report(tensord::examples::Run(argc > 1 ? argv[1] : "127.0.0.1:50051"));
+  return tensord::examples::Main(
+      argc, argv, "[SERVERS]",
+      "A network in stages, one on each server, through which micro-batches go.",
+      tensord::examples::Run);
 }

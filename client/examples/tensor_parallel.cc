@@ -1,5 +1,5 @@
 // Two linear layers, cut over all servers: the first by its outputs, the second by its inputs.
-//   example_tensor_parallel SERVER,SERVER,…
+//   example_tensor_parallel [SERVERS]
 #include <iostream>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ constexpr int64_t kBatch = 32;
 constexpr int64_t kWidth = 256;
 constexpr int64_t kHidden = 1024;
 
-absl::Status Run(const std::string& servers) {
+absl::Status Run(const std::string& servers, const std::string& /*data*/) {
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, Cluster::Connect(servers));
   const std::vector<Device> devices = cluster.TryAllDevices();
   const Device& first = devices[0];
@@ -40,5 +40,7 @@ absl::Status Run(const std::string& servers) {
 }  // namespace tensord::examples
 
 int main(int argc, char** argv) {
-  return tensord::examples::Report(tensord::examples::Run(argc > 1 ? argv[1] : "127.0.0.1:50051"));
+  return tensord::examples::Main(argc, argv, "[SERVERS]",
+                                 "Two linear layers, cut over all servers, with one all_reduce.",
+                                 tensord::examples::Run);
 }

@@ -18,10 +18,11 @@ install(TARGETS tensord_client tensord_common tensord_proto tensord_options
   EXPORT tensordTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
 
-# The client's public headers are the *.h of its folder, and of common/ those that they include.
+# The client's public headers are the *.h of its folder, of common/ those that they include, and the
+# one that says what is in an error.
 file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/*.h)
 install(FILES ${client_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client)
-foreach(name attributes device_name dtype float16 shape tensor_spec)
+foreach(name attributes device_name dtype float16 shape status_details tensor_spec)
   install(FILES ${PROJECT_SOURCE_DIR}/common/${name}.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/common)
 endforeach()

@@ -219,6 +219,9 @@ TEST_F(ParallelTest, TheExamplesRun) {
     const std::string command =
         TENSORD_EXAMPLES_PATH "/example_" + example + " " + servers + " " TENSORD_TEST_DATA;
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    const std::string help =
+        TENSORD_EXAMPLES_PATH "/example_" + example + " --help | grep -q 'usage: .*SERVERS'";
+    EXPECT_EQ(std::system(help.c_str()), 0) << help;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include "tensord/client/element.h"
@@ -172,6 +173,13 @@ TEST(PrintTest, RefusesDataOfAnotherSize) {
   const absl::Status status = FormatTensor({DType::kFloat32, {1}}, bytes, "cpu:0").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "float32[1] has 4 bytes, the data given 3");
+}
+
+TEST(StreamTest, WhatATensorIsCanBePrinted) {
+  std::ostringstream out;
+  const TensorSpec spec{DType::kFloat32, {2, 3}};
+  out << spec.dtype << " " << spec.shape << " " << spec << " " << Shape();
+  EXPECT_EQ(out.str(), "float32 [2, 3] float32[2, 3] []");
 }
 
 }  // namespace
