@@ -235,7 +235,8 @@ class KubernetesTest(DeployTest):
             for there, instead in (("/etc/tensord", folder), ("/run/tensord", folder),
                                    ("$(POD_NAMESPACE)", NAMESPACE), ("10.244.1.2", "127.0.0.1"),
                                    ("0.0.0.0:50051", "127.0.0.1:0"),
-                                   ("6GiB", "64MiB"), ("/16", "")):
+                                   ("cuda:0,cpu=16GiB", "cpu=64MiB"), ("6GiB", "64MiB"),
+                                   ("/16", "")):
                 word = word.replace(there, instead)
             return word
 
@@ -310,14 +311,15 @@ class KubernetesTest(DeployTest):
                               spec["affinity"]["podAntiAffinity"], "one a node")
 
     def test_time_and_memory_suffice(self):
-        for _, _, pod, container in self.each():
+        for kind, _, pod, container in self.each():
             flags = flag_values(container["args"])
             self.assertGreaterEqual(pod["spec"]["terminationGracePeriodSeconds"],
                                     int(flags["--grace-seconds"]) + 10)
-            limit = re.fullmatch(r"cpu=(\w+)", flags.get("--devices", ""))
-            if limit is not None:
-                self.assertLess(bytes_of(limit.group(1)),
-                                bytes_of(container["resources"]["limits"]["memory"]))
+            *gpus, cpu = flags["--devices"].split(",")
+            limits = container["resources"]["limits"]
+            self.assertLess(bytes_of(re.fullmatch(r"cpu=(\w+)", cpu).group(1)),
+                            bytes_of(limits["memory"]), kind)
+            self.assertEqual(gpus, [f"cuda:{i}" for i in range(int(limits.get("nvidia.com/gpu", 0)))])
 
 
 class ComposeTest(DeployTest):

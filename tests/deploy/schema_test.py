@@ -57,7 +57,9 @@ def as_the_readme_says(source):
             if (stateful["spec"]["replicas"] != 4 or
                     not container["image"].startswith("registry.example.com/tensord:") or
                     stateful["metadata"]["namespace"] != "tensord" or
-                    container["resources"]["limits"].get("nvidia.com/gpu", "8") != "8"):
+                    container["resources"]["limits"].get("nvidia.com/gpu", "8") != "8" or
+                    (kind == "gpu" and container["args"][1].count("cuda:") != 8) or
+                    sum(word.startswith("--devices=") for word in container["args"]) != 1):
                 raise ValueError(f"the README's example has no effect: {stateful}")
             yield f"README, {kind}", documents
 

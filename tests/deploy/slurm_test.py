@@ -25,7 +25,10 @@ printf '%s\\n' localhost 127.0.0.1
 # when all have.
 SRUN = """#!/usr/bin/env bash
 set -um
-while [[ $1 == --* ]]; do shift; done
+while [[ $1 == --* ]]; do
+  echo "srun: $1"
+  shift
+done
 tasks=()
 trap 'kill -USR1 "${tasks[@]}" 2>/dev/null' USR1
 trap 'for task in "${tasks[@]}"; do kill -KILL -- "-$task"; done 2>/dev/null' TERM
@@ -101,7 +104,8 @@ class SlurmTest(unittest.TestCase):
                 pass  # it has just ended
 
     def test_a_program_finds_its_servers(self):
-        job = self.run_job("bash", "-c", PROGRAM, "program", "one", "and two")
+        job = self.run_job("bash", "-c", PROGRAM, "program", "one", "and two",
+                           SLURM_CPUS_PER_TASK="3")
         self.assertEqual(job.returncode, 7, job.stdout + job.stderr)
         said = dict(line.split(": ", 1) for line in job.stdout.splitlines())
         self.assertEqual(said["arguments"], "one, and two")
@@ -118,7 +122,9 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(check["problems"], [])
         self.assertEqual([pair["state"] for pair in check["pairs"]], ["ok", "ok"])
         with open(self.path("log"), encoding="utf-8") as log:
-            self.assertEqual(log.read().count("draining"), 2, "and are not killed")
+            said_by_servers = log.read()
+        self.assertEqual(said_by_servers.count("draining"), 2, "and are not killed")
+        self.assertIn("srun: --cpus-per-task=3\n", said_by_servers)
         self.assertNotIn("killed", job.stderr)
         self.assert_nothing_is_left()
 
@@ -126,6 +132,18 @@ class SlurmTest(unittest.TestCase):
         job = self.run_job("true", TENSORD_OPTIONS="--devices=abacus")
         self.assertEqual(job.returncode, 1)
         self.assertIn("abacus", job.stderr)
+        self.assert_nothing_is_left()
+
+    def test_servers_that_dont_reach_each_other(self):
+        options = "--devices=cpu=256MiB --cpu-threads=1 --advertise=127.0.0.1:1"
+        lenient = self.run_job("echo", "ran", TENSORD_OPTIONS=options)
+        self.assertEqual(lenient.returncode, 0, lenient.stderr)
+        self.assertEqual(lenient.stdout, "ran\n")
+        self.assertIn("--advertise", lenient.stderr)
+        strict = self.run_job("echo", "ran", TENSORD_OPTIONS=options, TENSORD_STRICT="1")
+        self.assertEqual(strict.returncode, 1)
+        self.assertEqual(strict.stdout, "")
+        self.assertIn("TENSORD_STRICT", strict.stderr)
         self.assert_nothing_is_left()
 
     def test_mistakes_of_the_caller(self):
