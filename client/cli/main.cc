@@ -28,7 +28,7 @@ std::vector<CommandSpec> AllCommands() {
 std::vector<FlagSpec> GeneralFlags() {
   return {{"server", "ADDRESS",
            absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ",
-                        kDefaultServer, ". It wins over $TENSORD_SERVERS")},
+                        kDefaultServer, "; given as a flag it goes before $TENSORD_SERVERS")},
           {"servers", "ADDRESSES",
            "several, by commas, or a name that stands for several (HOST:PORT); $TENSORD_SERVERS by "
            "default. For devices, tensors, info, health and cluster check, for which "

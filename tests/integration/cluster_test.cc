@@ -94,6 +94,8 @@ TEST_F(ClusterTest, ACopyGoesFromServerToServer) {
       << CopyPathWord(report->path);
   EXPECT_EQ(report->bytes, here.size_bytes());
   EXPECT_GT(report->bytes_per_second(), 0);
+  EXPECT_GE(report->wait_time(), absl::ZeroDuration());
+  EXPECT_FALSE(report->detour_known);
   EXPECT_EQ(*here.Read<int32_t>(), values);
 }
 
@@ -253,6 +255,30 @@ TEST_F(UnlistedClusterTest, AWayThatWasShutIsTriedAgainAfterAReconnect) {
   const auto reconnects = [&] { return cluster->servers()[1].client.stats().reconnects; };
   ASSERT_TRUE(Eventually([&] { return reconnects() > 0; }));
   EXPECT_FALSE(*known());
+}
+
+class UnreachableClusterTest : public ClusterFixture {
+ protected:
+  UnreachableClusterTest()
+      : ClusterFixture(
+            2, {"--peers=127.0.0.1:*", "--advertise=127.0.0.1:1", "--peer-timeout-seconds=1"}) {}
+};
+
+TEST_F(UnreachableClusterTest, ServersThatDontReachEachOtherAreNotWaitedForAgain) {
+  const Tensor x = FromVector<float>(On(0), {1, 2});
+  const auto first = x.To(On(1)).copy_report();
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->path, CopyPath::kClient);
+  EXPECT_FALSE(first->detour_known);
+  EXPECT_THAT(first->detour_reason, HasSubstr("no answer from another server for 1 s"));
+  const auto next = x.To(On(1)).copy_report();
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->detour_known);
+  EXPECT_EQ(next->detour_reason, first->detour_reason);
+  // The other way is another.
+  const auto back = FromVector<float>(On(1), {1, 2}).To(On(0)).copy_report();
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_FALSE(back->detour_known);
 }
 
 }  // namespace
