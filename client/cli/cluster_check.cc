@@ -112,16 +112,21 @@ std::string Addresses(const ClusterCheck& check, const std::vector<size_t>& list
   });
 }
 
+// Whether it is a certificate that is wanted, and a token of no use.
+bool WantsCertificate(const Group& group) {
+  return absl::StrContains(group.status.message(), "--tls-client-auth=require");
+}
+
 // Of tensord, at the server to mend.
-std::string FlagFor(PairState state) {
-  switch (state) {
+std::string FlagFor(const Group& group) {
+  switch (group.state) {
     case PairState::kNoPeers:
     case PairState::kNotListed:
       return "--peers";
     case PairState::kNotAPeer:
       return "--peer-principals";
     case PairState::kNotKnown:
-      return "--peer-token-file";
+      return WantsCertificate(group) ? "--peer-tls-cert" : "--peer-token-file";
     case PairState::kTwoNames:
       return "--token-file";
     case PairState::kElsewhere:
@@ -171,9 +176,14 @@ std::string SentenceFor(const ClusterCheck& check, const Group& group) {
     case PairState::kNotAPeer:
       return NotAPeer(name, to, group.callers);
     case PairState::kNotKnown:
-      return absl::StrCat(name, " isn't let in by ", from, " (", reason, "): give ", name,
-                          " a token by --peer-token-file, or a certificate by --peer-tls-cert and "
-                          "--peer-tls-key.");
+      return absl::StrCat(
+          name, " isn't let in by ", from, " (", reason, "): give ", name,
+          WantsCertificate(group)
+              ? absl::StrCat(" a certificate by --peer-tls-cert and --peer-tls-key that an "
+                             "authority in the --tls-client-ca of ",
+                             from, " has signed.")
+              : " a token by --peer-token-file, or a certificate by --peer-tls-cert and "
+                "--peer-tls-key.");
     case PairState::kElsewhere:
       return absl::StrCat(to, " finds another server at ", at, ", which ", name,
                           " says is where it is: start ", name,
@@ -274,9 +284,8 @@ std::vector<Problem> FindProblems(const ClusterCheck& check) {
     }
     for (const Group& group : groups) {
       if (group.where != i) continue;
-      problems.push_back({.server = server.name,
-                          .flag = FlagFor(group.state),
-                          .sentence = SentenceFor(check, group)});
+      problems.push_back(
+          {.server = server.name, .flag = FlagFor(group), .sentence = SentenceFor(check, group)});
     }
   }
   for (Problem& problem : FindGroupProblems(check)) problems.push_back(std::move(problem));

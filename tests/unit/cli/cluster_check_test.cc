@@ -276,6 +276,12 @@ TEST(ClusterCheck, AServerThatTheOtherDoesntKnow) {
   EXPECT_THAT(problem.sentence,
               AllOf(HasSubstr("gpu-a isn't let in by gpu-b (show a token)"),
                     HasSubstr("--peer-token-file"), HasSubstr("--peer-tls-cert")));
+  // A token is of no use where it wants a certificate.
+  Fail(Fetching(check, 0, 1), absl::UnauthenticatedError("hung up: --tls-client-auth=require"));
+  const Problem certificate = OnlyProblem(check);
+  EXPECT_EQ(certificate.flag, "--peer-tls-cert");
+  EXPECT_THAT(certificate.sentence, AllOf(HasSubstr("in the --tls-client-ca of gpu-b"),
+                                          Not(HasSubstr("--peer-token-file"))));
 }
 
 TEST(ClusterCheck, ACutBetweenTwoIsToldByBothNames) {
