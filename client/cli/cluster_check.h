@@ -2,6 +2,7 @@
 // functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/types/span.h"
 #include "tensord/client/cli/terminal.h"
 #include "tensord/client/client.h"
+#include "tensord/client/copy_report.h"
 
 namespace tensord::cli {
 
@@ -30,6 +32,7 @@ struct CheckedPair {
   absl::Status asked;   // whether `to` has answered at all what it finds at `from`
   PeerCheck check;      // where it has
   absl::Status copied;  // where that was well: of a tensor that was copied, why not directly
+  std::optional<CopyReport> measured;  // and of a large one, where that was asked for
 };
 
 // Two servers that were to make a group of a device of each.

@@ -67,6 +67,21 @@ Table ServerTable(const ClusterCheck& check, const Terminal& terminal) {
   return table;
 }
 
+// ", 2.4 GiB/s by network", of what was measured.
+std::string RateOf(const CheckedPair& pair) {
+  if (!pair.measured.has_value()) return "";
+  const auto rate = static_cast<int64_t>(pair.measured->bytes_per_second());
+  return absl::StrCat(", ", FormatBytes(rate), "/s by ", CopyPathWord(pair.measured->path));
+}
+
+Json MeasuredJson(const CopyReport& report) {
+  return {{"path", CopyPathWord(report.path)},
+          {"bytes", report.bytes},
+          {"transfer_seconds", absl::ToDoubleSeconds(report.transfer_time)},
+          {"total_seconds", absl::ToDoubleSeconds(report.total_time)},
+          {"bytes_per_second", report.bytes_per_second()}};
+}
+
 // From whom to whom: a row and a column a server.
 Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
   std::vector<Column> columns = {{"from \\ to"}};
@@ -79,9 +94,9 @@ Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
   for (size_t i = 0; i < rows.size(); ++i) rows[i][i + 1] = "·";
   for (const CheckedPair& pair : check.pairs) {
     const PairState state = StateOf(check, pair);
-    rows[pair.from][pair.to + 1] = state == PairState::kFine
-                                       ? FormatElapsed(pair.check.round_trip)
-                                       : terminal.Paint(Style::kRed, Word(state));
+    rows[pair.from][pair.to + 1] =
+        state == PairState::kFine ? absl::StrCat(FormatElapsed(pair.check.round_trip), RateOf(pair))
+                                  : terminal.Paint(Style::kRed, Word(state));
   }
   Table table(std::move(columns), Frame::kNone);
   for (std::vector<std::string>& row : rows) table.AddRow(std::move(row));
@@ -166,6 +181,7 @@ std::string CheckJson(const ClusterCheck& check, absl::Span<const Problem> probl
                      {"state", Word(state)},
                      {"message", std::string(FailureOf(pair).message())},
                      {"round_trip_seconds", absl::ToDoubleSeconds(pair.check.round_trip)}});
+    if (pair.measured.has_value()) pairs.back()["measured"] = MeasuredJson(*pair.measured);
   }
   Json wrong = Json::array();
   for (const Problem& problem : problems) {

@@ -87,6 +87,26 @@ TEST_F(TensorctlClusterTest, ServersThatReachEachOther) {
   }
 }
 
+TEST_F(TensorctlClusterTest, HowFastTheWaysAre) {
+  Start({kAnyPeer});
+  Start({kAnyPeer});
+  const Said said = Tensorctl("cluster check --measure 4 --json");
+  ASSERT_EQ(said.exit_code, 0) << said.out << said.err;
+  const auto json = nlohmann::json::parse(said.out);
+  ASSERT_EQ(json["pairs"].size(), 2u);
+  for (const auto& pair : json["pairs"]) {
+    const auto& measured = pair["measured"];
+    EXPECT_EQ(measured["bytes"], 4 << 20);
+    EXPECT_GT(measured["bytes_per_second"], 0);
+    EXPECT_GE(measured["total_seconds"], measured["transfer_seconds"]);
+  }
+  EXPECT_THAT(Tensorctl("cluster check --measure 4").out,
+              HasSubstr("/s by " + json["pairs"][0]["measured"]["path"].get<std::string>()));
+  const Said too_much = Tensorctl("cluster check --measure 65");
+  EXPECT_EQ(too_much.exit_code, 1) << "a device has no more than 64 MiB";
+  EXPECT_THAT(too_much.out, HasSubstr("64"));
+}
+
 TEST_F(TensorctlClusterTest, AServerThatIsGoneIsARowAndAnExitCode) {
   for (int i = 0; i < 3; ++i) Start({kAnyPeer});
   daemons_[1]->Signal(SIGKILL);

@@ -21,6 +21,7 @@ constexpr char kCheck[] = "check";
 constexpr absl::Duration kGroupTimeout = absl::Seconds(5);
 constexpr size_t kMostMeetingsAtOnce = 32;
 constexpr int64_t kMostServers = 1000000;
+constexpr int64_t kMostMeasuredMib = 16384;
 
 // Copies a number from one server to the other, as a program would. Why that didn't go directly.
 absl::Status TryCopy(const Client& from, const Client& to) {
@@ -29,6 +30,21 @@ absl::Status TryCopy(const Client& from, const Client& to) {
   TENSORD_ASSIGN_OR_RETURN(const CopyReport report, copy.copy_report());
   if (report.path != CopyPath::kClient) return absl::OkStatus();
   return absl::UnavailableError(report.detour_reason);
+}
+
+// One way after another, so that each has the network to itself.
+void MeasureWays(int64_t mib, const std::vector<ClusterServer>& servers, ClusterCheck* check) {
+  for (CheckedPair& pair : check->pairs) {
+    const Client& from = servers[pair.from].client;
+    const Client& to = servers[pair.to].client;
+    if (StateOf(*check, pair) != PairState::kFine || from.devices().empty()) continue;
+    const Tensor tensor = Ones(from.devices()[0], {mib << 20}, {.dtype = DType::kUInt8});
+    pair.copied = tensor.Wait();  // not measured
+    if (!pair.copied.ok()) continue;
+    const absl::StatusOr<CopyReport> report = tensor.To(to.devices()[0]).copy_report();
+    pair.copied = report.status();
+    if (report.ok()) pair.measured = *report;
+  }
 }
 
 // What `to` says of each other server, and whether a tensor comes from there.
@@ -104,7 +120,7 @@ CheckedGroup CheckGroups(const std::vector<ClusterServer>& servers) {
   return group;
 }
 
-ClusterCheck Check(const Cluster& cluster) {
+ClusterCheck Check(const Cluster& cluster, int64_t measured_mib) {
   std::vector<ClusterServer> servers = cluster.servers();
   ClusterCheck check;
   for (const ClusterServer& server : servers) {
@@ -122,6 +138,7 @@ ClusterCheck Check(const Cluster& cluster) {
   for (size_t i = 0; i < pairs.size(); ++i) {
     for (CheckedPair& pair : pairs[i]) check.pairs.push_back(std::move(pair));
   }
+  if (measured_mib > 0) MeasureWays(measured_mib, servers, &check);
   check.group = CheckGroups(servers);
   return check;
 }
@@ -134,9 +151,11 @@ absl::StatusOr<int> Run(CommandContext& context) {
   }
   TENSORD_ASSIGN_OR_RETURN(const int64_t expected,
                            context.flags.GetInt("expect", 0, 1, kMostServers));
+  TENSORD_ASSIGN_OR_RETURN(const int64_t measured_mib,
+                           context.flags.GetInt("measure", 0, 1, kMostMeasuredMib));
   if (context.servers.several.empty()) context.servers.several = context.servers.one;
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "cluster check"));
-  ClusterCheck check = Check(cluster);
+  ClusterCheck check = Check(cluster, measured_mib);
   check.asked_for = context.servers.several;
   check.expected = static_cast<size_t>(expected);
   const std::vector<Problem> problems = FindProblems(check);
@@ -166,12 +185,17 @@ CommandSpec ClusterCommand() {
           "Exit status: 0 all is well; 1 something is wrong with servers or between them, or there "
           "are more than expected; 2 a server is missing, or doesn't let us in.",
       .flags = {{"expect", "N", "how many servers there should be: fewer or more are wrong"},
+                {"measure", "MIB",
+                 "also copy so many MiB from each server to each other, one way after another, and "
+                 "tell the rate and the way: shared memory or network"},
                 {"json", "",
                  "print JSON for programs: \"servers\", \"pairs\" (a tensor's way \"from\" a "
                  "server \"to\" another), \"group\", \"problems\""}},
       .operand = kCheck,
       .examples = {{"tensorctl --servers gpu-a:50051,gpu-b:50051 cluster check",
                     "Before a job begins."},
+                   {"tensorctl --servers gpu-a:50051,gpu-b:50051 cluster check --measure 256",
+                    "How fast tensors get from one to the other."},
                    {"tensorctl --servers tensord.tensord.svc.cluster.local:50051 cluster check "
                     "--expect 4",
                     "All servers behind one name, which are four."}},
