@@ -1,9 +1,9 @@
 #include "tensord/client/internal/shared_memory.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "tensord/common/boot_id.h"
+#include "tensord/common/shared_mapping.h"
 
 namespace tensord::internal {
 namespace {
@@ -14,18 +14,13 @@ constexpr size_t kLeastBytesToOpen = 4 * 1024 * 1024;
 // What the server grants a session; more threads than that take the connection.
 constexpr int kMaxRings = 2;
 
-bool SwitchedOff() {
-  const char* value = std::getenv("TENSORD_SHARED_MEMORY");
-  return value != nullptr && std::string(value) == "0";
-}
-
 }  // namespace
 
 SharedMemory::SharedMemory(std::shared_ptr<grpc::Channel> channel, CallRegistry* calls)
     : stub_(v1::TensorService::NewStub(std::move(channel))), calls_(calls) {}
 
 void SharedMemory::Enable(const std::string& boot_id) {
-  const bool same_host = !boot_id.empty() && boot_id == BootId() && !SwitchedOff();
+  const bool same_host = !boot_id.empty() && boot_id == BootId() && !SharedMemorySwitchedOff();
   MutexLock lock(&mu_);
   enabled_ = same_host;
 }

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "tensord/client/internal/bulk.h"
 #include "tensord/client/internal/call_registry.h"
+#include "tensord/common/shared_mapping.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::internal {
@@ -32,20 +33,16 @@ class SharedRing {
 
  private:
   explicit SharedRing(CallRegistry* calls) : call_(calls) {}
-  absl::Status Map(const v1::SharedRing& ring);
   bool SendSlot(uint32_t slot, int64_t bytes);
   // The server's next message, which must be of slot `slot`, with at most so many bytes in it.
   // False where there is none, or it says something else: End() knows how it is.
   bool ReceiveSlot(uint32_t slot, int64_t most_bytes, int64_t* bytes);
   grpc::Status End();
-  uint8_t* slot(uint32_t index) const { return data_ + index * slot_bytes_; }
 
   CallRegistry::Call call_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::SharedMemoryRequest, v1::SharedMemoryResponse>>
       stream_;
-  uint8_t* data_ = nullptr;
-  int64_t slot_bytes_ = 0;
-  uint32_t slots_ = 0;
+  std::unique_ptr<SharedMapping> ring_;
   bool broken_ = false;  // the server has said what it mustn't
 };
 

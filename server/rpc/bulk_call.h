@@ -59,13 +59,7 @@ class BulkCall : public QueuedCall {
     return true;
   }
 
-  BulkContext* const bulk_;
-  CancellableWait wait_;  // else a broken stream ends the call
-  absl::Status outcome_;  // of what the call was busy with
-  bool busy_ = false;     // kWoken is to come
-  bool finished_ = false;
-
- private:
+  // Ends the call as soon as it can: not while a worker is at it.
   void Refuse(const absl::Status& status) final {
     if (finished_) return;
     if (busy_ && !wait_.Cancel()) {
@@ -77,6 +71,13 @@ class BulkCall : public QueuedCall {
     Fail(status);
   }
 
+  BulkContext* const bulk_;
+  CancellableWait wait_;  // else a broken stream ends the call
+  absl::Status outcome_;  // of what the call was busy with
+  bool busy_ = false;     // kWoken is to come
+  bool finished_ = false;
+
+ private:
   absl::Status refused_;  // while the call was busy
 };
 

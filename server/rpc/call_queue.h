@@ -60,7 +60,7 @@ class CallEvent final : public QueueEvent {
 class QueuedCall {
  public:
   // What may be outstanding, each at most once at a time.
-  enum Step { kCalled, kRead, kWritten, kWoken, kFinished, kRevoked, kDone, kNumSteps };
+  enum Step { kCalled, kRead, kWritten, kWoken, kDue, kFinished, kRevoked, kDone, kNumSteps };
 
   explicit QueuedCall(CallQueue* queue);
   virtual ~QueuedCall() = default;

@@ -65,21 +65,44 @@ bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
   }
 }
 
-// The fields of both messages have the same numbers.
+// The fields of all three messages have the same numbers.
 static_assert(v1::WriteRequest::kSpecFieldNumber == v1::ReadResponse::kSpecFieldNumber);
 static_assert(v1::WriteRequest::kOffsetFieldNumber == v1::ReadResponse::kOffsetFieldNumber);
 static_assert(v1::WriteRequest::kDataFieldNumber == v1::ReadResponse::kDataFieldNumber);
+static_assert(v1::FetchResponse::kSpecFieldNumber == v1::ReadResponse::kSpecFieldNumber);
+static_assert(v1::FetchResponse::kOffsetFieldNumber == v1::ReadResponse::kOffsetFieldNumber);
+static_assert(v1::FetchResponse::kDataFieldNumber == v1::ReadResponse::kDataFieldNumber);
+
+bool MergePart(CodedInputStream* in, google::protobuf::MessageLite* part) {
+  int length = 0;
+  std::string bytes;
+  return ReadLength(in, &length) && in->ReadString(&bytes, length) && part->MergeFromString(bytes);
+}
+
+// What only one of them has.
+bool ReadOther(CodedInputStream* in, uint32_t tag, WriteChunk* /*chunk*/) {
+  return SkipField(in, tag);
+}
+bool ReadOther(CodedInputStream* in, uint32_t tag, FetchChunk* chunk) {
+  switch (tag) {
+    case Tag(v1::FetchResponse::kRingFieldNumber, kDelimited):
+      chunk->has_ring = true;
+      return MergePart(in, &chunk->ring);
+    case Tag(v1::FetchResponse::kSlotFieldNumber, kDelimited):
+      chunk->has_slot = true;
+      return MergePart(in, &chunk->slot);
+    default:
+      return SkipField(in, tag);
+  }
+}
 
 template <typename AnyChunk>
 bool ReadField(CodedInputStream* in, uint32_t tag, AnyChunk* chunk) {
   int length = 0;
   switch (tag) {
-    case Tag(v1::WriteRequest::kSpecFieldNumber, kDelimited): {
-      std::string bytes;
+    case Tag(v1::WriteRequest::kSpecFieldNumber, kDelimited):
       chunk->has_spec = true;
-      return ReadLength(in, &length) && in->ReadString(&bytes, length) &&
-             chunk->spec.MergeFromString(bytes);
-    }
+      return MergePart(in, &chunk->spec);
     case Tag(v1::WriteRequest::kOffsetFieldNumber, kVarint): {
       uint64_t offset = 0;
       if (!in->ReadVarint64(&offset)) return false;
@@ -92,7 +115,7 @@ bool ReadField(CodedInputStream* in, uint32_t tag, AnyChunk* chunk) {
       chunk->data_bytes = length;
       return in->Skip(length);
     default:
-      return SkipField(in, tag);
+      return ReadOther(in, tag, chunk);
   }
 }
 
@@ -135,8 +158,8 @@ absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message) {
   return DecodeChunk<v1::WriteRequest, WriteChunk>(message);
 }
 
-absl::StatusOr<ReadChunk> DecodeReadResponse(grpc::ByteBuffer* message) {
-  return DecodeChunk<v1::ReadResponse, ReadChunk>(message);
+absl::StatusOr<FetchChunk> DecodeFetchResponse(grpc::ByteBuffer* message) {
+  return DecodeChunk<v1::FetchResponse, FetchChunk>(message);
 }
 
 void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out) {

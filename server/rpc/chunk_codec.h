@@ -1,5 +1,5 @@
-// The messages of Write and Read by hand: a payload goes between gRPC's buffers and a tensor's
-// memory without a stop in a protobuf field.
+// The messages of Write, Read and Fetch by hand: a payload goes between gRPC's buffers and a
+// tensor's memory without a stop in a protobuf field.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -23,23 +23,29 @@ struct Chunk {
   int64_t data_bytes = 0;
 };
 
-// A WriteRequest, and a ReadResponse: which differ in what they call a spec.
+// A WriteRequest, and a FetchResponse: which differ in what they call a spec, and in what else may
+// be in it.
 struct WriteChunk : Chunk {
   v1::WriteSpec spec;
 };
-struct ReadChunk : Chunk {
+struct FetchChunk : Chunk {
   v1::TensorSpec spec;
+  bool has_ring = false;
+  bool has_slot = false;
+  v1::SharedRing ring;
+  v1::SharedSlot slot;
 };
 
 // What protobuf's own parser would find: a field that comes again replaces what came before (a spec
 // is merged), unknown fields are passed over. INVALID_ARGUMENT where it would refuse the message.
 absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message);
-absl::StatusOr<ReadChunk> DecodeReadResponse(grpc::ByteBuffer* message);
+absl::StatusOr<FetchChunk> DecodeFetchResponse(grpc::ByteBuffer* message);
 
 // Copies the `bytes` that lie at `position` of the message to `out`. There must be as many.
 void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out);
 
-// A ReadResponse with `offset` and `data`, and with `spec` where it isn't null.
+// A ReadResponse, or a FetchResponse, with `offset` and `data`, and with `spec` where it isn't
+// null.
 grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
                                     const grpc::Slice& data);
 

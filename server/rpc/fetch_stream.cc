@@ -1,39 +1,67 @@
-// Fetch: a tensor's elements for another server that shows a ticket.
+// Fetch: a tensor's elements for another server that shows a ticket, in messages or by memory.
 #include <algorithm>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peers.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/send_call.h"
+#include "tensord/server/rpc/slot_turns.h"
 
 namespace tensord::server {
 namespace {
 
+using Stream = grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
 // It says at once, by the tensor's spec, that the ticket was good; then it waits for the tensor,
 // for as long as that may take. It doesn't keep the tensor's session in use: who waits for a tensor
 // that never comes goes when their own client does.
-class FetchCall final : public SendCall {
+class FetchCall final : public SendCallBy<Stream> {
  public:
-  FetchCall(BulkContext* bulk, CallQueue* queue) : SendCall(bulk, queue) {
-    bulk_->peer_rpc->RequestFetch(&context(), &request_bytes_, &writer_, queue->get(),
-                                  queue->arrivals(), Begin(kCalled));
+  FetchCall(BulkContext* bulk, CallQueue* queue) : SendCallBy(bulk, queue) {
+    bulk_->peer_rpc->RequestFetch(&context(), &stream_, queue->get(), queue->arrivals(),
+                                  Begin(kCalled));
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // How the bytes go.
+  enum class Way {
+    kUnknown,   // the tensor isn't there
+    kOpening,   // a worker makes a ring
+    kOffered,   // and the destination has been asked whether it can map it
+    kRing,      // it can
+    kMessages,  // it can't, or nobody wants it to
+  };
+
   void AwaitNext() override { AwaitFetch(bulk_, queue()); }
 
   void On(Step step, bool ok) override {
     switch (step) {
       case kCalled:
         return Arrived();
+      case kRead:
+        if (finished_) return;
+        return ticket_ == nullptr ? Begun(ok) : Answered(ok);
       case kWoken:
-        if (!GoesOn()) return;
-        return begun() ? GoOn() : BeginWanted();
+        if (GoesOn()) Woken();
+        return;
       case kWritten:
-        return Written(ok);
+        writing_ = false;
+        if (!ok) return Fail(ClientGone());
+        SendQueued();
+        if (begun()) GoOn();
+        return;
+      case kDue:
+        if (ok) CheckTime();
+        return;
       case kDone:
+        due_.Cancel();
         if (sent_all() && !context().IsCancelled()) ticket_->Finished();
         if (CancelledWait()) Fail(ClientGone());
         return;
@@ -43,9 +71,16 @@ class FetchCall final : public SendCall {
   }
 
   void Arrived() {
-    if (!Enter()) return Fail(absl::UnavailableError("the server is shutting down"));
     const absl::Status caller = bulk_->service->peers->CheckCaller(*principal());
     if (!caller.ok()) return Fail(caller);
+    StartRead();
+  }
+
+  void StartRead() { stream_.Read(&request_bytes_, Begin(kRead)); }
+
+  void Begun(bool ok) {
+    if (!ok) return Fail(absl::InvalidArgumentError("a fetch begins with what is wanted"));
+    if (!Enter()) return Fail(absl::UnavailableError("the server is shutting down"));
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request_);
     if (!decoded.ok()) return Fail(decoded);
     absl::StatusOr<std::unique_ptr<Tickets::Use>> ticket =
@@ -66,7 +101,7 @@ class FetchCall final : public SendCall {
     ToProto(ticket_->tensor()->spec(), &spec);
     first_ = false;
     writing_ = true;
-    writer_.Write(EncodeReadResponse(&spec, request_.offset(), grpc::Slice()), Begin(kWritten));
+    Write(EncodeReadResponse(&spec, request_.offset(), grpc::Slice()), Begin(kWritten));
   }
 
   void AwaitTensor() {
@@ -86,6 +121,13 @@ class FetchCall final : public SendCall {
                                       });
     });
     if (!waiting.ok()) Fail(waiting);
+  }
+
+  void Woken() {
+    if (filling_ > 0) SlotFilled(std::exchange(filling_, 0));
+    if (begun()) return GoOn();
+    if (way_ == Way::kOpening) return Offer();
+    BeginWanted();
   }
 
   // Its last chunk goes out when it is done: until then it may fail.
@@ -121,7 +163,143 @@ class FetchCall final : public SendCall {
     // What is done meanwhile has nothing received any more.
     BufferRef received = tensor->received().buffer;
     if (received == nullptr && !tensor->done()) return AwaitTensor();
-    BeginRange(tensor, request_.offset(), size, std::move(received));
+    if (way_ == Way::kUnknown) {
+      const std::string& here = bulk_->service->boot_id;
+      const bool shares = !here.empty() && request_.boot_id() == here &&
+                          size - request_.offset() >= kLeastSharedBytes;
+      if (shares) return OpenRing();
+      way_ = Way::kMessages;
+    }
+    SetRange(tensor, request_.offset(), size, std::move(received));
+    GoOn();
+  }
+
+  void GoOn() { return way_ == Way::kRing ? FillSlots() : SendCall::GoOn(); }
+
+  // Whose memory is allocated here, a page at a time.
+  void OpenRing() {
+    way_ = Way::kOpening;
+    RunByWorker([this] {
+      auto ring = bulk_->rings.OpenForFetch(ticket_->session_id());
+      if (ring.ok()) ring_ = *std::move(ring);
+      return absl::OkStatus();  // without one it goes by messages
+    });
+  }
+
+  void Offer() {
+    if (ring_ == nullptr) {
+      way_ = Way::kMessages;
+      return BeginWanted();
+    }
+    way_ = Way::kOffered;
+    turns_ = SlotTurns(kSharedSlots);
+    v1::FetchResponse offer;
+    offer.set_offset(request_.offset());
+    ring_->Describe(offer.mutable_ring());
+    Send(offer);
+    heard_ = Clock::now();
+    SetTimer();
+    StartRead();
+  }
+
+  // What the destination says of the ring, or of a slot.
+  void Answered(bool ok) {
+    if (!ok) return Refuse(ClientGone());
+    v1::FetchRequest answer;
+    const absl::Status decoded = DecodeMessage(&request_bytes_, &answer);
+    if (!decoded.ok()) return Refuse(decoded);
+    heard_ = Clock::now();
+    if (way_ == Way::kRing && answer.has_slot()) {
+      const absl::Status due = turns_.GiveBack(answer.slot());
+      if (!due.ok()) return Refuse(due);
+      StartRead();
+      return GoOn();
+    }
+    if (way_ != Way::kOffered || !answer.has_ring_mapped()) {
+      return Refuse(absl::InvalidArgumentError(
+          "a message of Fetch that isn't due: first what is wanted, then whether the ring is "
+          "mapped, then its slots"));
+    }
+    if (answer.ring_mapped()) {
+      way_ = Way::kRing;
+      StartRead();
+    } else {
+      way_ = Way::kMessages;
+      ring_.reset();
+    }
+    BeginWanted();
+  }
+
+  void FillSlots() {
+    if (finished_ || busy_ || TensorFailed()) return;
+    while (turns_.any_free()) {
+      const int64_t bytes = std::min(kSharedSlotBytes, Sendable());
+      if (bytes == 0) break;
+      const auto fill = [this, bytes] {
+        return buffer()->device().Read(*buffer(), next_offset(), ring_->slot(turns_.next()), bytes);
+      };
+      if (!buffer()->device().host_accessible()) {
+        filling_ = bytes;
+        return RunByWorker(fill);
+      }
+      const absl::Status filled = fill();
+      if (!filled.ok()) return Fail(filled);
+      SlotFilled(bytes);
+    }
+    if (next_offset() == end()) {
+      if (turns_.out() == 0) Succeed();
+    } else if (turns_.any_free()) {
+      AwaitMore();
+    }
+  }
+
+  void SlotFilled(int64_t bytes) {
+    if (turns_.out() == 0) heard_ = Clock::now();  // the destination owes us nothing until now
+    v1::FetchResponse response;
+    response.set_offset(next_offset());
+    response.mutable_slot()->set_slot(turns_.next());
+    response.mutable_slot()->set_bytes(bytes);
+    turns_.Filled();
+    Sent(bytes);
+    Send(response);
+  }
+
+  // At most one message for each slot waits.
+  void Send(const v1::FetchResponse& response) {
+    queued_.push_back(EncodeMessage(response));
+    SendQueued();
+  }
+
+  void SendQueued() {
+    if (finished_ || writing_ || queued_.empty()) return;
+    writing_ = true;
+    Write(queued_.front(), Begin(kWritten));
+    queued_.pop_front();
+  }
+
+  void SetTimer() {
+    const auto left = heard_ + bulk_->service->peers->timeout() - Clock::now();
+    due_.Set(queue()->get(),
+             std::chrono::system_clock::now() +
+                 std::chrono::ceil<std::chrono::system_clock::duration>(left),
+             Begin(kDue));
+  }
+
+  // Memory isn't held for a destination that says nothing.
+  void CheckTime() {
+    if (finished_ || way_ == Way::kMessages) return;
+    const bool owes = way_ == Way::kOffered || turns_.out() > 0;
+    const auto now = Clock::now();
+    if (!owes) heard_ = now;
+    const auto timeout = bulk_->service->peers->timeout();
+    if (now - heard_ < timeout) return SetTimer();
+    Refuse(absl::DeadlineExceededError(absl::StrCat(
+        "nothing was heard of the ring of shared memory for ", timeout.count(), " s")));
+  }
+
+  void Fail(const absl::Status& status) override {
+    due_.Cancel();
+    SendCall::Fail(status);
   }
 
   void FailWithTensor(const absl::Status& status) override {
@@ -132,6 +310,14 @@ class FetchCall final : public SendCall {
   v1::FetchRequest request_;
   std::unique_ptr<Tickets::Use> ticket_;
   absl::Status readable_;
+
+  Way way_ = Way::kUnknown;
+  std::unique_ptr<SharedRings::Ring> ring_;
+  SlotTurns turns_;
+  int64_t filling_ = 0;  // bytes that a worker puts into the next slot
+  std::deque<grpc::ByteBuffer> queued_;
+  Clock::time_point heard_;  // when the destination last said something, or began to owe it
+  grpc::Alarm due_;
 };
 
 }  // namespace

@@ -41,11 +41,16 @@ void PeerCheck::OnAnswer(bool /*ok*/) {
 
 void PeerCheck::Knock() {
   Prepare();
-  fetching_ = peer_stub_->AsyncFetch(context_.get(), {}, peers_->queue()->get(),
+  fetching_ = peer_stub_->AsyncFetch(context_.get(), peers_->queue()->get(),
                                      knocked_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnKnocked(bool /*ok*/) {
+void PeerCheck::OnKnocked(bool ok) {
+  if (!ok) return OnRead(false);
+  fetching_->WriteLast({}, grpc::WriteOptions(), shown_.Begin(shared_from_this()));
+}
+
+void PeerCheck::OnShown(bool /*ok*/) {
   fetching_->Read(&nothing_, read_.Begin(shared_from_this()));
 }
 

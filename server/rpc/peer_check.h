@@ -35,6 +35,7 @@ class PeerCheck final : public std::enable_shared_from_this<PeerCheck> {
   void OnAnswer(bool ok);
   void Knock();
   void OnKnocked(bool ok);
+  void OnShown(bool ok);
   void OnRead(bool ok);
   void OnRefused(bool ok);
   void AfterEvent() {}
@@ -50,6 +51,7 @@ class PeerCheck final : public std::enable_shared_from_this<PeerCheck> {
 
   Event answer_{&PeerCheck::OnAnswer};
   Event knocked_{&PeerCheck::OnKnocked};
+  Event shown_{&PeerCheck::OnShown};
   Event read_{&PeerCheck::OnRead};
   Event refused_{&PeerCheck::OnRefused};
   std::chrono::system_clock::time_point deadline_;
@@ -57,8 +59,8 @@ class PeerCheck final : public std::enable_shared_from_this<PeerCheck> {
   bool asked_twice_ = false;
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServerInfo>> asking_;
-  std::unique_ptr<grpc::ClientAsyncReader<v1::ReadResponse>> fetching_;
-  v1::ReadResponse nothing_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::FetchRequest, v1::FetchResponse>> fetching_;
+  v1::FetchResponse nothing_;
   grpc::Status status_;
   v1::CheckPeerResponse response_;
 };

@@ -6,16 +6,15 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/common/handover.h"
 #include "tensord/common/status_details.h"
 #include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/shared_rings.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/server/session/tickets.h"
 
 namespace tensord::server {
 namespace {
 
-constexpr char kUnwanted[] = "nobody wants the tensor any more";
 constexpr char kMethod[] = "/tensord.v1.PeerService/Fetch";
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
@@ -101,7 +100,7 @@ void PeerPull::OnDue(bool /*ok*/) {
   Dial();
 }
 
-grpc::ByteBuffer PeerPull::EncodeRequest() const {
+v1::FetchRequest PeerPull::FirstRequest() const {
   const Principal& principal = *session_->principal();
   v1::FetchRequest request;
   request.set_ticket(request_.ticket());
@@ -110,7 +109,12 @@ grpc::ByteBuffer PeerPull::EncodeRequest() const {
   request.set_principal_name(principal.name());
   request.set_fetch_id(fetch_id_);
   request.set_offset(upload_.written_bytes());
-  return EncodeMessage(request);
+  const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
+  const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kLeastSharedBytes;
+  if (large && !ring_broke_ && peers_->MayShareWith(request_.source_address())) {
+    request.set_boot_id(context_->boot_id);
+  }
+  return request;
 }
 
 void PeerPull::Dial() {
@@ -134,8 +138,20 @@ void PeerPull::Dial() {
 
 void PeerPull::OnStarted(bool ok) {
   --outstanding_;
+  if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  const v1::FetchRequest request = FirstRequest();
+  attempt_->wants_ring = !request.boot_id().empty();
+  if (attempt_->wants_ring) {
+    attempt_->call->Write(EncodeMessage(request), Begin(&asked_));
+  } else {
+    attempt_->call->WriteLast(EncodeMessage(request), grpc::WriteOptions(), Begin(&asked_));
+  }
+}
+
+void PeerPull::OnAsked(bool ok) {
+  --outstanding_;
   if (ok) {
-    attempt_->call->WriteLast(EncodeRequest(), grpc::WriteOptions(), Begin(&sent_));
+    StartRead();
   } else {
     attempt_->call->Finish(&attempt_->status, Begin(&finish_));
   }
@@ -143,11 +159,9 @@ void PeerPull::OnStarted(bool ok) {
 
 void PeerPull::OnSent(bool ok) {
   --outstanding_;
-  if (ok) {
-    StartRead();
-  } else {
-    attempt_->call->Finish(&attempt_->status, Begin(&finish_));
-  }
+  attempt_->sending = false;
+  if (ok) SendNext();  // otherwise reading says so, too
+  if (attempt_->finished) AttemptEnded();
 }
 
 void PeerPull::StartRead() { attempt_->call->Read(&incoming_, Begin(&read_)); }
@@ -162,7 +176,13 @@ void PeerPull::OnRead(bool ok) {
 void PeerPull::OnWoken(bool /*ok*/) {
   --outstanding_;
   busy_ = false;
-  if (!landed_.ok()) Fail(landed_);
+  if (std::exchange(mapping_, false)) {
+    RingMapped();
+  } else if (landed_.ok()) {
+    Landed();
+  } else {
+    Fail(landed_);
+  }
   if (attempt_->finished) return AttemptEnded();
   GoOn();
 }
@@ -178,67 +198,6 @@ void PeerPull::OnFinished(bool /*ok*/) {
   attempt_->finished = true;
   attempt_->deadline.Cancel();
   AttemptEnded();
-}
-
-void PeerPull::GoOn() {
-  if (busy_ || !has_incoming_) return;
-  has_incoming_ = false;
-  message_.Swap(&incoming_);
-  incoming_.Clear();
-  StartRead();  // comes in while this one is landed
-  if (!failure_.ok()) return;
-  absl::StatusOr<ReadChunk> chunk = DecodeReadResponse(&message_);
-  if (chunk.ok()) {
-    Take(*std::move(chunk));
-  } else {
-    Fail(chunk.status());
-  }
-}
-
-void PeerPull::Take(ReadChunk chunk) {
-  if (!std::exchange(attempt_->answered, true)) attempt_->deadline.Cancel();
-  if (chunk.has_spec) {
-    const absl::StatusOr<TensorSpec> theirs = FromProto(chunk.spec);
-    const absl::StatusOr<TensorSpec> ours = FromProto(request_.tensor().spec());
-    if (!theirs.ok()) return Fail(theirs.status());
-    if (!ours.ok()) return Fail(ours.status());
-    if (*theirs != *ours) {
-      return Fail(absl::InvalidArgumentError(
-          absl::StrCat("the ticket is for a ", theirs->ToString(), ", but tensor ",
-                       request_.tensor().handle(), " is to be a ", ours->ToString())));
-    }
-  }
-  if (chunk.data_bytes > 0) Land(chunk);
-}
-
-void PeerPull::Land(const ReadChunk& chunk) {
-  if (!has_memory_) {
-    const absl::Status taken = upload_.TakeMemory();
-    if (!taken.ok()) return Fail(taken);
-    has_memory_ = true;
-    first_byte_ = Clock::now();
-  }
-  if (!upload_.wanted()) return Fail(absl::CancelledError(kUnwanted));
-  const absl::Status fits = upload_.Check(chunk.offset, chunk.data_bytes);
-  if (!fits.ok()) return Fail(fits);
-  bytes_ += chunk.data_bytes;
-  if (upload_.host_accessible()) {
-    CopyOut(&message_, chunk.data_position, chunk.data_bytes, upload_.destination());
-    upload_.Advance(chunk.data_bytes);
-    message_.Clear();
-    last_byte_ = Clock::now();
-    return;
-  }
-  busy_ = true;
-  void* const tag = Begin(&woken_);
-  context_->workers->Post([this, chunk, tag] {
-    staging_.resize(chunk.data_bytes);
-    CopyOut(&message_, chunk.data_position, chunk.data_bytes, staging_.data());
-    landed_ = upload_.Write(staging_.data(), chunk.data_bytes);
-    last_byte_ = Clock::now();
-    HandOver(tag);
-    wake_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::time_point(), tag);
-  });
 }
 
 void PeerPull::Fail(const absl::Status& status) {
@@ -292,7 +251,7 @@ PeerPull::Verdict PeerPull::Judge() const {
 
 PeerPull::Verdict PeerPull::WhyStopped() const {
   const TensorRef tensor = tensor_.lock();
-  if (tensor == nullptr) return {.status = absl::CancelledError(kUnwanted)};
+  if (tensor == nullptr) return {.status = absl::CancelledError(kTensorUnwanted)};
   if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
   return {.status =
               WithErrorInfo(absl::UnavailableError("the fetch was broken off"), "FETCH_BROKEN_OFF"),
@@ -303,6 +262,7 @@ void PeerPull::AttemptEnded() {
   if (outstanding_ > 0) return;
   Verdict verdict = Judge();
   const bool answered = attempt_->answered;
+  ring_broke_ = ring_broke_ || attempt_->ring != nullptr;
   {
     MutexLock lock(&mu_);
     attempt_.reset();
@@ -332,10 +292,11 @@ void PeerPull::DialLater() {
 
 void PeerPull::End(Verdict verdict) {
   absl::Status& status = verdict.status;
-  Outcome outcome{.path = v1::COPY_PATH_NETWORK,
-                  .bytes = bytes_,
-                  .transfer = last_byte_ - first_byte_,
-                  .resumptions = resumptions_};
+  Outcome outcome{
+      .path = 2 * shared_bytes_ > bytes_ ? v1::COPY_PATH_SHARED_MEMORY : v1::COPY_PATH_NETWORK,
+      .bytes = bytes_,
+      .transfer = last_byte_ - first_byte_,
+      .resumptions = resumptions_};
   if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // of no bytes
   if (status.ok()) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();

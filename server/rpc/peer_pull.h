@@ -7,22 +7,28 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "tensord/common/mutex.h"
+#include "tensord/common/shared_mapping.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peers.h"
+#include "tensord/server/rpc/slot_turns.h"
 #include "tensord/server/rpc/tensor_upload.h"
 
 namespace tensord::server {
 
-// Calls the source, puts what comes where it belongs, and calls again where the connection breaks,
-// until the source has been out of reach for too long. Driven by the thread of the peers' queue,
-// and kept alive by what it has begun there.
+inline constexpr char kTensorUnwanted[] = "nobody wants the tensor any more";
+
+// Calls the source, puts what comes where it belongs, out of messages or out of memory that the
+// source shares, and calls again where the connection breaks, for messages from then on, until the
+// source has been out of reach for too long. Driven by the thread of the peers' queue, and kept
+// alive by what it has begun there.
 class PeerPull final : public std::enable_shared_from_this<PeerPull> {
  public:
   // How a fetch went.
@@ -58,12 +64,19 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
     grpc::Status status;
     bool answered = false;
     bool finished = false;
+    std::deque<grpc::ByteBuffer> outgoing;
+    bool sending = false;
+    bool wants_ring = false;  // and none has been offered so far
+    std::unique_ptr<SharedMapping> ring;
+    SlotTurns turns;
   };
 
   void Dial();
-  grpc::ByteBuffer EncodeRequest() const;
+  // What is wanted, by memory where that may be had.
+  v1::FetchRequest FirstRequest() const;
   void OnDue(bool ok);
   void OnStarted(bool ok);
+  void OnAsked(bool ok);
   void OnSent(bool ok);
   void OnRead(bool ok);
   void OnWoken(bool ok);
@@ -74,10 +87,20 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   // The tag for an operation that begins now.
   void* Begin(Event* event);
   void StartRead();
+  // Says something to the source after the first request.
+  void Answer(const v1::FetchRequest& answer);
+  void SendNext();
   // Takes up what has come in, where nothing is under way with what came before.
   void GoOn();
-  void Take(ReadChunk chunk);
-  void Land(const ReadChunk& chunk);
+  void Take(const FetchChunk& chunk);
+  absl::Status CheckSpec(const v1::TensorSpec& spec) const;
+  void TakeRing(const v1::SharedRing& ring);
+  void RingMapped();
+  absl::Status CheckSlot(const v1::SharedSlot& slot) const;
+  void Land(const FetchChunk& chunk);
+  void Landed();
+  // Has `work`, which may wait, run by a worker; woken_ comes then.
+  void RunByWorker(std::function<void()> work);
   // The fetch fails by this as soon as its call has ended.
   void Fail(const absl::Status& status);
   // Nothing of the call is outstanding.
@@ -108,6 +131,7 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
 
   Event due_{&PeerPull::OnDue};
   Event started_{&PeerPull::OnStarted};
+  Event asked_{&PeerPull::OnAsked};
   Event sent_{&PeerPull::OnSent};
   Event read_{&PeerPull::OnRead};
   Event woken_{&PeerPull::OnWoken};
@@ -120,6 +144,8 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   std::string staging_;       // for devices whose memory the host can't reach
   bool has_incoming_ = false;
   bool busy_ = false;       // kept so by a worker
+  bool mapping_ = false;    // which maps a ring
+  FetchChunk chunk_;        // or what it lands
   absl::Status landed_;     // how that went
   absl::Status failure_;    // our own
   grpc::Alarm wake_alarm_;  // the worker's
@@ -130,6 +156,8 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   Clock::time_point last_byte_;
   int64_t bytes_ = 0;
   int64_t bytes_before_ = 0;  // the last call
+  int64_t shared_bytes_ = 0;  // of them, that came by memory
+  bool ring_broke_ = false;   // messages do from now on
   int resumptions_ = 0;
 
   mutable Mutex mu_;  // after tensors' locks

@@ -27,6 +27,8 @@ constexpr auto kLookInterval = std::chrono::seconds(1);
 constexpr size_t kMostChannels = 256;
 constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kLongestReconnectPauseMs = 1000;
+// Servers whose memory can't be reached are asked for it again after this.
+constexpr std::chrono::minutes kApart{1};
 // Servers take offence at questions that come more often.
 constexpr std::chrono::seconds kLeastKeepaliveInterval{5};
 
@@ -315,6 +317,18 @@ void Peers::Authorize(grpc::ClientContext* call) {
   if (!files_.token.empty()) {
     call->AddMetadata("authorization", absl::StrCat("Bearer ", files_.token));
   }
+}
+
+bool Peers::MayShareWith(const std::string& address) {
+  MutexLock lock(&mu_);
+  const auto found = apart_.find(address);
+  return found == apart_.end() || std::chrono::steady_clock::now() >= found->second;
+}
+
+void Peers::CantShareWith(const std::string& address) {
+  MutexLock lock(&mu_);
+  if (apart_.size() >= kMostChannels) apart_.clear();
+  apart_[address] = std::chrono::steady_clock::now() + kApart;
 }
 
 std::string PeerAddress(const std::string& advertise, const std::vector<std::string>& listening,

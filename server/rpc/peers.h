@@ -92,6 +92,11 @@ class Peers {
   // Says who we are, for a call that is about to begin.
   void Authorize(grpc::ClientContext* call);
 
+  // Whether it makes sense to ask a server for memory; it doesn't for a minute after that couldn't
+  // be reached.
+  bool MayShareWith(const std::string& address);
+  void CantShareWith(const std::string& address);
+
   PeerQueue* queue() { return &queue_; }
 
  private:
@@ -119,6 +124,9 @@ class Peers {
   Files files_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point looked_at_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mu_);
+  // Until when those aren't asked for memory.
+  absl::flat_hash_map<std::string, std::chrono::steady_clock::time_point> apart_
+      ABSL_GUARDED_BY(mu_);
   PeerQueue queue_;
 };
 

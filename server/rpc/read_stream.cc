@@ -8,10 +8,10 @@
 namespace tensord::server {
 namespace {
 
-class ReadCall final : public SendCall {
+class ReadCall final : public SendCallBy<grpc::ServerAsyncWriter<grpc::ByteBuffer>> {
  public:
-  ReadCall(BulkContext* bulk, CallQueue* queue) : SendCall(bulk, queue) {
-    bulk_->rpc->RequestRead(&context(), &request_bytes_, &writer_, queue->get(), queue->arrivals(),
+  ReadCall(BulkContext* bulk, CallQueue* queue) : SendCallBy(bulk, queue) {
+    bulk_->rpc->RequestRead(&context(), &request_bytes_, &stream_, queue->get(), queue->arrivals(),
                             Begin(kCalled));
   }
 
@@ -61,7 +61,8 @@ class ReadCall final : public SendCall {
   void BeginWanted() {
     const absl::StatusOr<int64_t> end = ReadEnd(*tensor_, offset_, limit_);
     if (!end.ok()) return Fail(end.status());
-    BeginRange(std::move(tensor_), offset_, *end);
+    SetRange(std::move(tensor_), offset_, *end);
+    GoOn();
   }
 
   SessionUse session_;

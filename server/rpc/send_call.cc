@@ -23,18 +23,28 @@ bool SendCall::Enter() {
   return true;
 }
 
-void SendCall::BeginRange(TensorRef tensor, int64_t begin, int64_t end, BufferRef received) {
+void SendCall::SetRange(TensorRef tensor, int64_t begin, int64_t end, BufferRef received) {
   tensor_ = std::move(tensor);
   available_ = received == nullptr ? end : 0;
   buffer_ = received == nullptr ? tensor_->buffer() : std::move(received);
   offset_ = begin;
   end_ = end;
-  GoOn();
+}
+
+bool SendCall::TensorFailed() {
+  if (!tensor_->done() || tensor_->status().ok()) return false;
+  FailWithTensor(tensor_->status());
+  return true;
+}
+
+int64_t SendCall::Sendable() {
+  if (available_ < end_) available_ = tensor_->done() ? end_ : Available();
+  return available_ - offset_;
 }
 
 void SendCall::GoOn() {
   if (finished_) return;
-  if (tensor_->done() && !tensor_->status().ok()) return FailWithTensor(tensor_->status());
+  if (TensorFailed()) return;
   if (!busy_ && !chunk_.has_value()) Prepare();
   if (writing_ || busy_ || !chunk_.has_value()) return;
   v1::TensorSpec spec;
@@ -46,11 +56,11 @@ void SendCall::GoOn() {
   chunk_.reset();
   if (offset_ == end_) {
     finished_ = sent_all_ = true;
-    writer_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, Begin(kFinished));
+    WriteAndFinish(message, Begin(kFinished));
     return;
   }
   writing_ = true;
-  writer_.Write(message, Begin(kWritten));
+  Write(message, Begin(kWritten));
   Prepare();
 }
 
@@ -61,8 +71,7 @@ void SendCall::Written(bool ok) {
 }
 
 void SendCall::Prepare() {
-  if (available_ < end_) available_ = tensor_->done() ? end_ : Available();
-  const int64_t bytes = std::min(kChunkBytes, available_ - offset_);
+  const int64_t bytes = std::min(kChunkBytes, Sendable());
   if (bytes == 0 && offset_ < end_) {
     AwaitMore();
   } else if (bytes == 0) {
@@ -80,10 +89,15 @@ void SendCall::Prepare() {
   }
 }
 
+void SendCall::Succeed() {
+  finished_ = sent_all_ = true;
+  Finish(grpc::Status::OK, Begin(kFinished));
+}
+
 void SendCall::Fail(const absl::Status& status) {
   if (finished_) return;
   finished_ = true;
-  writer_.Finish(ToGrpc(status), Begin(kFinished));
+  Finish(ToGrpc(status), Begin(kFinished));
 }
 
 }  // namespace tensord::server

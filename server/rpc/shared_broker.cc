@@ -12,13 +12,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/shared_mapping.h"
 #include "tensord/server/session/session_table.h"
 
 namespace tensord::server {
 namespace {
 
 constexpr int kSweepIntervalMs = 500;
-constexpr size_t kSecretBytes = 32;
 
 // One byte and the descriptor. A client that has gone, or whose socket is full, has lost it.
 void SendDescriptor(int socket, const sockaddr_un& to, socklen_t to_size, int fd) {
@@ -58,9 +58,10 @@ SharedBroker::~SharedBroker() {
 }
 
 void SharedBroker::Listen() {
+  if (SharedMemorySwitchedOff()) return;
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
-  const std::string name = absl::StrCat("tensord-", RandomId());
+  const std::string name = absl::StrCat(kSharedSocketPrefix, RandomId());
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::copy(name.begin(), name.end(), address.sun_path + 1);
@@ -97,16 +98,16 @@ void SharedBroker::Run() {
 }
 
 void SharedBroker::Answer() {
-  char secret[kSecretBytes + 1];
+  char secret[kSharedSecretBytes + 1];
   sockaddr_un from = {};
   socklen_t from_size = sizeof(from);
   const ssize_t size = recvfrom(socket_, secret, sizeof(secret), MSG_DONTWAIT,
                                 reinterpret_cast<sockaddr*>(&from), &from_size);
-  if (size != static_cast<ssize_t>(kSecretBytes) || from_size <= sizeof(sa_family_t)) return;
+  if (size != static_cast<ssize_t>(kSharedSecretBytes) || from_size <= sizeof(sa_family_t)) return;
   std::shared_ptr<SharedRegion> region;
   {
     MutexLock lock(&mu_);
-    const auto it = offers_.find(absl::string_view(secret, kSecretBytes));
+    const auto it = offers_.find(absl::string_view(secret, kSharedSecretBytes));
     if (it == offers_.end()) return;
     region = std::move(it->second);
     offers_.erase(it);

@@ -22,7 +22,8 @@ class SharedBroker {
   explicit SharedBroker(std::function<void()> sweep);
   ~SharedBroker();
 
-  // In the abstract namespace; empty where there is no such socket, and nothing can be shared.
+  // In the abstract namespace; empty where there is no such socket, or TENSORD_SHARED_MEMORY=0 is
+  // set, and nothing can be shared.
   const std::string& socket_name() const { return socket_name_; }
 
   // The secret by which `region` may be fetched, once.

@@ -19,13 +19,32 @@ constexpr int kMaxRingsPerSession = 2;
 
 SharedRings::Ring::~Ring() { rings_->Leave(this); }
 
+void SharedRings::Ring::Describe(v1::SharedRing* ring) const {
+  ring->set_socket_name(rings_->broker_.socket_name());
+  ring->set_secret(secret_);
+  ring->set_slot_bytes(kSharedSlotBytes);
+  ring->set_slots(kSharedSlots);
+}
+
 absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(SessionRef session,
                                                                      grpc::ServerContext* call) {
-  if (!available()) return absl::FailedPreconditionError("the server shares no memory");
   std::unique_ptr<Ring> ring(new Ring());
-  ring->rings_ = this;
+  ring->owner_ = session->id();
   ring->call_ = call;
   ring->session_ = std::move(session);
+  return Open(std::move(ring));
+}
+
+absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::OpenForFetch(
+    const std::string& session_id) {
+  std::unique_ptr<Ring> ring(new Ring());
+  ring->owner_ = session_id;
+  return Open(std::move(ring));
+}
+
+absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(std::unique_ptr<Ring> ring) {
+  ring->rings_ = this;
+  if (!available()) return absl::FailedPreconditionError("the server shares no memory");
   TENSORD_RETURN_IF_ERROR(Enter(ring.get()));
   TENSORD_ASSIGN_OR_RETURN(ring->region_, SharedRegion::Make(kSharedSlots * kSharedSlotBytes));
   ring->secret_ = broker_.Offer(ring->region_);
@@ -35,8 +54,8 @@ absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(SessionRef 
 absl::Status SharedRings::Enter(Ring* ring) {
   MutexLock lock(&mu_);
   if (draining_) return absl::UnavailableError("the server is shutting down");
-  const auto of_session = std::count_if(rings_.begin(), rings_.end(), [&](const auto& other) {
-    return other.second == ring->session_.get();
+  const auto of_session = std::count_if(rings_.begin(), rings_.end(), [&](const Ring* other) {
+    return other->owner_ == ring->owner_ && (other->call_ == nullptr) == (ring->call_ == nullptr);
   });
   if (of_session >= kMaxRingsPerSession || rings_.size() >= kMaxRings) {
     return absl::ResourceExhaustedError(
@@ -44,7 +63,7 @@ absl::Status SharedRings::Enter(Ring* ring) {
                      " of them this session's; at most ", kMaxRings, " and ", kMaxRingsPerSession,
                      ": use Write and Read"));
   }
-  rings_.emplace(ring, ring->session_.get());
+  rings_.insert(ring);
   return absl::OkStatus();
 }
 
@@ -57,13 +76,15 @@ void SharedRings::Leave(Ring* ring) {
 void SharedRings::Drain() {
   MutexLock lock(&mu_);
   draining_ = true;
-  for (const auto& [ring, session] : rings_) ring->call_->TryCancel();
+  for (const Ring* ring : rings_) {
+    if (ring->call_ != nullptr) ring->call_->TryCancel();
+  }
 }
 
 void SharedRings::Sweep() {
   MutexLock lock(&mu_);
-  for (const auto& [ring, session] : rings_) {
-    if (session->closed()) ring->call_->TryCancel();
+  for (const Ring* ring : rings_) {
+    if (ring->call_ != nullptr && ring->session_->closed()) ring->call_->TryCancel();
   }
 }
 

@@ -1,16 +1,17 @@
-// The rings of shared memory that clients have, and their limits.
+// The rings of shared memory that clients and other servers have, and their limits.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/rpc/shared_broker.h"
 #include "tensord/server/rpc/shared_region.h"
 #include "tensord/server/session/session.h"
+#include "tensord/v1/tensord.pb.h"
 
 namespace grpc {
 class ServerContext;
@@ -20,7 +21,9 @@ namespace tensord::server {
 
 // Few messages, and a ring that the caches hold.
 inline constexpr int64_t kSharedSlotBytes = 4 << 20;
-inline constexpr int kSharedSlots = 3;
+inline constexpr uint32_t kSharedSlots = 3;
+// Less isn't worth a ring that is made for it.
+inline constexpr int64_t kLeastSharedBytes = 4 << 20;
 
 // Thread-safe.
 class SharedRings {
@@ -30,8 +33,8 @@ class SharedRings {
   // Whether anything can be shared here.
   bool available() const { return !broker_.socket_name().empty(); }
 
-  // A ring for a call of a session, which counts until this object goes; it goes before the call
-  // does.
+  // A ring for a call, which counts until this object goes; it goes before the call does. Made anew
+  // for each: what has once lain in it nobody else sees.
   class Ring {
    public:
     ~Ring();
@@ -39,7 +42,8 @@ class SharedRings {
     Ring& operator=(const Ring&) = delete;
 
     uint8_t* slot(int index) const { return region_->data() + index * kSharedSlotBytes; }
-    const std::string& secret() const { return secret_; }
+    // What the other side needs to come by it.
+    void Describe(v1::SharedRing* ring) const;
     const SessionRef& session() const { return session_; }
 
    private:
@@ -47,8 +51,9 @@ class SharedRings {
     Ring() = default;
 
     SharedRings* rings_ = nullptr;
-    grpc::ServerContext* call_ = nullptr;
-    SessionRef session_;
+    std::string owner_;                    // the session's id
+    grpc::ServerContext* call_ = nullptr;  // null for a fetch
+    SessionRef session_;                   // the same
     std::shared_ptr<SharedRegion> region_;
     std::string secret_;
   };
@@ -56,18 +61,21 @@ class SharedRings {
   // RESOURCE_EXHAUSTED where there are too many, UNAVAILABLE once the server drains. The call is
   // cancelled when its session ends, or when the server drains.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
-  const std::string& socket_name() const { return broker_.socket_name(); }
+  // The same for a fetch of a tensor of the session, whose clients' rings don't count. Neither the
+  // session's end nor a drain ends it.
+  absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id);
 
-  // Cancels every call, and lets no further one begin.
+  // Cancels every client's call, and lets no further one begin, nor any fetch by memory.
   void Drain();
 
  private:
+  absl::StatusOr<std::unique_ptr<Ring>> Open(std::unique_ptr<Ring> ring);
   absl::Status Enter(Ring* ring);
   void Leave(Ring* ring);
   void Sweep();
 
   Mutex mu_;
-  absl::flat_hash_map<Ring*, Session*> rings_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<Ring*> rings_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   SharedBroker broker_;  // last: its thread uses the others
 };

@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/common/stream_copy.h"
 #include "tensord/server/rpc/bulk_call.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/shared_rings.h"
+#include "tensord/server/rpc/slot_turns.h"
 #include "tensord/server/rpc/status_convert.h"
 #include "tensord/server/rpc/tensor_upload.h"
 #include "tensord/server/rpc/wait_for_tensor.h"
@@ -105,11 +105,7 @@ class SharedCall final : public BulkCall {
     TENSORD_ASSIGN_OR_RETURN(ring_, bulk_->rings.Open(use.ref(), &context()));
     state_ = State::kIdle;
     Response response;
-    v1::SharedRing* ring = response.mutable_ring();
-    ring->set_socket_name(bulk_->rings.socket_name());
-    ring->set_secret(ring_->secret());
-    ring->set_slot_bytes(kSharedSlotBytes);
-    ring->set_slots(kSharedSlots);
+    ring_->Describe(response.mutable_ring());
     Send(std::move(response));
     return absl::OkStatus();
   }
@@ -141,8 +137,7 @@ class SharedCall final : public BulkCall {
     TENSORD_RETURN_IF_ERROR(CheckSession(request.session()));
     TENSORD_ASSIGN_OR_RETURN(use_, bulk_->service->sessions->Use(principal(), request.session()));
     state_ = State::kDownloading;
-    next_slot_ = 0;
-    slots_out_ = 0;
+    slots_out_ = SlotTurns(kSharedSlots);
     offset_ = request.offset();
     after_wait_ = [this, limit = request.limit_bytes()]() -> absl::Status {
       TENSORD_ASSIGN_OR_RETURN(end_, ReadEnd(*tensor_, offset_, limit));
@@ -210,9 +205,9 @@ class SharedCall final : public BulkCall {
 
   // Downloading: fills what slots are free.
   absl::Status Fill() {
-    while (!busy_ && offset_ < end_ && slots_out_ < kSharedSlots) {
+    while (!busy_ && offset_ < end_ && slots_out_.any_free()) {
       const int64_t bytes = std::min(kSharedSlotBytes, end_ - offset_);
-      uint8_t* data = ring_->slot(next_slot_);
+      uint8_t* data = ring_->slot(slots_out_.next());
       if (!tensor_->device().host_accessible()) {
         Work([this, data,
               bytes] { return tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes); },
@@ -222,23 +217,19 @@ class SharedCall final : public BulkCall {
       TENSORD_RETURN_IF_ERROR(tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes));
       SlotFilled(bytes);
     }
-    if (offset_ == end_ && slots_out_ == 0) EndDownload();
+    if (offset_ == end_ && slots_out_.out() == 0) EndDownload();
     return absl::OkStatus();
   }
 
   void SlotFilled(int64_t bytes) {
-    SendSlot(next_slot_, bytes);
-    next_slot_ = (next_slot_ + 1) % kSharedSlots;
-    ++slots_out_;
+    SendSlot(slots_out_.next(), bytes);
+    slots_out_.Filled();
     offset_ += bytes;
   }
 
   // The client has emptied a slot: the oldest that it has.
   absl::Status Emptied(const v1::SharedSlot& slot) {
-    if (slots_out_ == 0) return absl::InvalidArgumentError("no slot is to be given back");
-    const int oldest = (next_slot_ + kSharedSlots - slots_out_) % kSharedSlots;
-    TENSORD_RETURN_IF_ERROR(CheckSlot(slot, oldest, 0));
-    --slots_out_;
+    TENSORD_RETURN_IF_ERROR(slots_out_.GiveBack(slot));
     return Fill();
   }
 
@@ -248,16 +239,7 @@ class SharedCall final : public BulkCall {
     state_ = State::kIdle;
   }
 
-  static absl::Status CheckSlot(const v1::SharedSlot& slot, int due, int64_t bytes) {
-    if (slot.slot() == static_cast<uint32_t>(due) && slot.bytes() == bytes) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(absl::StrCat("slot ", due, " with ", bytes,
-                                                   " bytes is due, not slot ", slot.slot(),
-                                                   " with ", slot.bytes()));
-  }
-
-  void SendSlot(int slot, int64_t bytes) {
+  void SendSlot(uint32_t slot, int64_t bytes) {
     Response response;
     response.mutable_slot()->set_slot(slot);
     response.mutable_slot()->set_bytes(bytes);
@@ -299,8 +281,8 @@ class SharedCall final : public BulkCall {
   TensorRef tensor_;
   int64_t offset_ = 0;  // of the next byte to go down
   int64_t end_ = 0;
-  int next_slot_ = 0;
-  int slots_out_ = 0;  // filled and not yet given back, going down
+  uint32_t next_slot_ = 0;  // going up
+  SlotTurns slots_out_;     // going down
 
   std::function<absl::Status()> after_wait_;
   Request incoming_;

@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view t
   if (tensor == nullptr) return Refused();
   ticket.fetch_id = std::string(claim.fetch_id);
   ++ticket.uses;
-  return std::unique_ptr<Use>(new Use(this, std::string(id), std::move(tensor)));
+  return std::unique_ptr<Use>(new Use(this, std::string(id), ticket.session_id, std::move(tensor)));
 }
 
 void Tickets::End(const std::string& id, bool finished) {

@@ -52,16 +52,22 @@ class Tickets {
     Use& operator=(const Use&) = delete;
 
     const TensorRef& tensor() const { return tensor_; }
+    // Of the session that the tensor is of.
+    const std::string& session_id() const { return session_id_; }
     // The tensor has been fetched: the ticket holds it no more.
     void Finished() { finished_ = true; }
 
    private:
     friend class Tickets;
-    Use(Tickets* tickets, std::string id, TensorRef tensor)
-        : tickets_(tickets), id_(std::move(id)), tensor_(std::move(tensor)) {}
+    Use(Tickets* tickets, std::string id, std::string session_id, TensorRef tensor)
+        : tickets_(tickets),
+          id_(std::move(id)),
+          session_id_(std::move(session_id)),
+          tensor_(std::move(tensor)) {}
 
     Tickets* const tickets_;
     const std::string id_;
+    const std::string session_id_;
     const TensorRef tensor_;
     bool finished_ = false;
   };

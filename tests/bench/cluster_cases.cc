@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,16 +20,23 @@ namespace {
 
 using integration::DaemonProcess;
 
+struct ServersOptions {
+  bool proxies = false;
+  bool shared_memory = true;
+};
+
 // Daemons that fetch from each other, each behind a proxy where that is asked for.
 class Servers {
  public:
-  explicit Servers(int count, bool proxies = false) {
+  explicit Servers(int count, ServersOptions wanted = {}) {
     std::vector<std::string> addresses;
+    std::vector<std::string> environment;
+    if (!wanted.shared_memory) environment.emplace_back(integration::kNoSharedMemory);
     for (int i = 0; i < count; ++i) {
-      daemons_.push_back(
-          Check(DaemonProcess::Start({"--devices=cpu", "--cpu-threads=1", "--peers=127.0.0.1:*"})));
+      daemons_.push_back(Check(DaemonProcess::Start(
+          {"--devices=cpu", "--cpu-threads=1", "--peers=127.0.0.1:*"}, environment)));
       addresses.push_back(daemons_.back()->address());
-      if (!proxies) continue;
+      if (!wanted.proxies) continue;
       proxies_.push_back(Check(proxy::DelayProxy::Start({.target = addresses.back()})));
       addresses.back() = proxies_.back()->address();
     }
@@ -62,19 +70,22 @@ Tensor Resident(const Device& device, const Shape& shape) {
   return tensor;
 }
 
+// GiB/s of a copy to the second server.
+double CopyRate(const Servers& servers, const Tensor& there) {
+  return static_cast<double>(there.size_bytes()) / kGiB /
+         SecondsOf([&] { Check(there.To(servers.On(1)).copy_report().status()); });
+}
+
 void Copies(Bench& bench) {
-  const std::string measure = "server-to-server copy, 256 MiB";
+  const std::string measure = "server-to-server copy, 256 MiB, network";
   if (!bench.Wants(measure)) return;
   constexpr int64_t kBytes = 256 * kMiB;
-  Servers servers(2);
+  Servers servers(2, {.shared_memory = false});
   const Tensor there = Resident(servers.On(0), {kBytes / 4});
   RawConnection tcp(RawTcpAddress(bench.echo()));
   std::vector<float> here(kBytes / 4, 1);
   Turns turns(bench);
-  turns.JoinOne(kOurs, [&] {
-    return kBytes / kGiB /
-           SecondsOf([&] { Check(there.To(servers.On(1)).copy_report().status()); });
-  });
+  turns.JoinOne(kOurs, [&] { return CopyRate(servers, there); });
   turns.JoinOne("raw TCP", [&] {
     return tcp.Upload({reinterpret_cast<const uint8_t*>(here.data()), kBytes});
   });
@@ -89,11 +100,33 @@ void Copies(Bench& bench) {
   turns.AddRow({measure, "GiB/s", "through the client", Better::kHigher, 0.5, 1.8});
 }
 
+void SharedCopies(Bench& bench, int64_t mib) {
+  const std::string measure = absl::StrCat("server-to-server copy, ", mib, " MiB, shared memory");
+  if (!bench.Wants(measure)) return;
+  const int64_t bytes = mib * kMiB;
+  Servers sharing(2);
+  Servers parted(2, {.shared_memory = false});
+  const Tensor there = Resident(sharing.On(0), {bytes / 4});
+  const Tensor there_too = Resident(parted.On(0), {bytes / 4});
+  const std::vector<uint8_t> from(bytes, 1);
+  std::vector<uint8_t> to(bytes, 2);
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] { return CopyRate(sharing, there); });
+  turns.JoinOne("memcpy", [&] {
+    return static_cast<double>(bytes) / kGiB /
+           SecondsOf([&] { std::memcpy(to.data(), from.data(), bytes); });
+  });
+  turns.JoinOne("network", [&] { return CopyRate(parted, there_too); });
+  turns.Run(11);
+  turns.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.2});
+  turns.AddRow({measure, "GiB/s", "network", Better::kHigher, 0.5, 1.2});
+}
+
 void ClientBytes(Bench& bench) {
   const std::string measure = "the client's bytes for a server-to-server copy of 256 MiB";
   if (!bench.Wants(measure)) return;
   constexpr double kLimit = 64;
-  Servers servers(2, /*proxies=*/true);
+  Servers servers(2, {.proxies = true});
   const Tensor there = Resident(servers.On(0), {64 * kMiB});
   const int64_t before = servers.ClientBytes();
   Check(there.To(servers.On(1)).copy_report().status());
@@ -152,7 +185,7 @@ void FarPipeline(Bench& bench) {
   constexpr int64_t kWidth = 2048;
   constexpr int64_t kRows = 256;
   constexpr int kMicroBatches = 16;
-  Servers servers(3, /*proxies=*/true);
+  Servers servers(3, {.proxies = true});
   std::vector<std::shared_ptr<nn::Module>> stages;
   for (int i = 0; i < 3; ++i) {
     stages.push_back(std::make_shared<nn::Sequential>(
@@ -208,6 +241,7 @@ void ManyServers(Bench& bench) {
 
 void ClusterCases(Bench& bench) {
   Copies(bench);
+  SharedCopies(bench, 256);
   ClientBytes(bench);
   TwoAtOnce(bench);
   AllReduce(bench);

@@ -40,11 +40,16 @@ std::string Program() {
   return named != nullptr ? named : TENSORD_DAEMON_PATH;
 }
 
-pid_t Spawn(const std::vector<std::string>& flags, const std::string& output_path) {
+pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string>& environment,
+            const std::string& output_path) {
   const std::string program = Program();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
   argv.push_back(nullptr);
+  std::vector<char*> variables;  // of two of a name the first counts
+  for (const std::string& more : environment) variables.push_back(const_cast<char*>(more.c_str()));
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  variables.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -54,14 +59,14 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::string& output_pat
   const int out = open(output_path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
   dup2(out, 1);
   dup2(out, 2);
-  execv(argv[0], argv.data());
+  execve(argv[0], argv.data(), variables.data());
   _exit(127);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
-    const std::vector<std::string>& flags) {
+    const std::vector<std::string>& flags, const std::vector<std::string>& environment) {
   std::unique_ptr<DaemonProcess> daemon(new DaemonProcess);
   absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
@@ -69,7 +74,7 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
   const std::string port_file = *folder + "/port";
   std::vector<std::string> all{"--listen=127.0.0.1:0", "--port-file=" + port_file};
   all.insert(all.end(), flags.begin(), flags.end());
-  daemon->pid_ = Spawn(all, *folder + "/output");
+  daemon->pid_ = Spawn(all, environment, *folder + "/output");
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (daemon->running() && std::chrono::steady_clock::now() < deadline) {
     std::ifstream in(port_file);
@@ -134,7 +139,7 @@ std::string DaemonProcess::Output() const { return ReadFile(folder_ + "/output")
 absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output) {
   absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
-  const pid_t pid = Spawn(flags, *folder + "/output");
+  const pid_t pid = Spawn(flags, {}, *folder + "/output");
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) != pid) {

@@ -11,12 +11,16 @@
 
 namespace tensord::integration {
 
+// For a daemon's environment: it shares no memory, neither with clients nor with other servers.
+inline constexpr char kNoSharedMemory[] = "TENSORD_SHARED_MEMORY=0";
+
 // The child is killed when this goes; call Terminate() to have it end by itself.
 class DaemonProcess {
  public:
-  // Starts the daemon on 127.0.0.1, with these flags besides, and waits until it serves.
+  // Starts the daemon on 127.0.0.1, with these flags besides and "NAME=VALUE" added to the
+  // environment, and waits until it serves.
   static absl::StatusOr<std::unique_ptr<DaemonProcess>> Start(
-      const std::vector<std::string>& flags);
+      const std::vector<std::string>& flags, const std::vector<std::string>& environment = {});
   ~DaemonProcess();
 
   // "127.0.0.1:41234".

@@ -18,9 +18,10 @@ class Node {
   static constexpr char kAnyPeer[] = "--peers=127.0.0.1:*";
 
   // Ends in a failed test where it can't be started.
-  explicit Node(std::vector<std::string> flags = {kAnyPeer}, RpcCredentials credentials = {}) {
+  explicit Node(std::vector<std::string> flags = {kAnyPeer}, RpcCredentials credentials = {},
+                const std::vector<std::string>& environment = {}) {
     flags.push_back("--devices=cpu=1GiB,cpu=64MiB");
-    auto started = DaemonProcess::Start(flags);
+    auto started = DaemonProcess::Start(flags, environment);
     EXPECT_TRUE(started.ok()) << started.status();
     if (!started.ok()) return;
     daemon = *std::move(started);

@@ -1,4 +1,4 @@
-// Tensors that go from server to server: right, to nobody else, and on where they were.
+// Tensors that go from server to server, over the network: right, to nobody else, and on where they were.
 #include <signal.h>
 
 #include "tensord/tests/integration/identity_fixture.h"
@@ -39,8 +39,9 @@ class PullTest : public testing::Test {
     return ticket.ok() ? ticket->ticket() : "";
   }
 
-  Node a_;
-  Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}};
+  // What passes is counted and cut on its way.
+  Node a_{{Node::kAnyPeer}, {}, {kNoSharedMemory}};
+  Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, {kNoSharedMemory}};
 };
 
 TEST_F(PullTest, BytesComeAsTheyAre) {

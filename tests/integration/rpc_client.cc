@@ -202,6 +202,15 @@ std::unique_ptr<SharedMemoryCall> RpcClient::SharedMemory() {
       CallSettings{deadline_seconds_, connection_->token});
 }
 
+std::unique_ptr<FetchCall> RpcClient::Fetch() {
+  using Impl = StreamCallImpl<FetchCall, v1::FetchRequest, v1::FetchResponse>;
+  return std::make_unique<Impl>(
+      [this](grpc::ClientContext* context) {
+        return v1::PeerService::NewStub(connection_->channel)->Fetch(context);
+      },
+      CallSettings{deadline_seconds_, connection_->token});
+}
+
 absl::StatusOr<std::string> RpcClient::Health(const std::string& service) {
   // grpc.health.v1: HealthCheckRequest{service = 1}, HealthCheckResponse{status = 1}.
   std::string request;

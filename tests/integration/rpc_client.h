@@ -62,6 +62,18 @@ class SharedMemoryCall {
   virtual void Cancel() = 0;
 };
 
+// A Fetch under way, as another server would have it.
+class FetchCall {
+ public:
+  virtual ~FetchCall() = default;
+  virtual bool Send(const v1::FetchRequest& message) = 0;
+  virtual void HalfClose() = 0;
+  // The next message; none at the end.
+  virtual std::optional<v1::FetchResponse> Next() = 0;
+  virtual absl::Status Finish() = 0;
+  virtual void Cancel() = 0;
+};
+
 // Who a client is, and how it connects.
 struct RpcCredentials {
   std::string token;
@@ -95,6 +107,7 @@ class RpcClient {
   std::unique_ptr<ReadCall> Read(const v1::ReadRequest& request);
   std::unique_ptr<StreamCall> SessionStream();
   std::unique_ptr<SharedMemoryCall> SharedMemory();
+  std::unique_ptr<FetchCall> Fetch();
 
   // The health service's word for a service: "SERVING", "NOT_SERVING"; NOT_FOUND as it comes.
   absl::StatusOr<std::string> Health(const std::string& service);

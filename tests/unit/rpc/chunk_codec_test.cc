@@ -160,7 +160,7 @@ TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
       EXPECT_EQ(response.data(), data);
       EXPECT_EQ(response.has_spec(), first != nullptr);
       // And what we read ourselves.
-      const absl::StatusOr<ReadChunk> chunk = DecodeReadResponse(&buffer);
+      const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&buffer);
       ASSERT_TRUE(chunk.ok()) << chunk.status();
       EXPECT_EQ(chunk->has_spec, response.has_spec());
       EXPECT_EQ(chunk->spec.SerializeAsString(), response.spec().SerializeAsString());

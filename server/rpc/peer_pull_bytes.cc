@@ -1,0 +1,160 @@
+// A fetch's other half: what the source sends, and what it is answered.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/handover.h"
+#include "tensord/common/status_macros.h"
+#include "tensord/common/stream_copy.h"
+#include "tensord/server/rpc/peer_pull.h"
+#include "tensord/server/rpc/proto_convert.h"
+
+namespace tensord::server {
+namespace {
+
+// More than any source offers.
+constexpr int64_t kMostRingBytes = 64 << 20;
+
+}  // namespace
+
+void PeerPull::GoOn() {
+  if (busy_ || !has_incoming_) return;
+  has_incoming_ = false;
+  message_.Swap(&incoming_);
+  incoming_.Clear();
+  StartRead();  // comes in while this one is landed
+  if (!failure_.ok()) return;
+  const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&message_);
+  if (chunk.ok()) {
+    Take(*chunk);
+  } else {
+    Fail(chunk.status());
+  }
+}
+
+void PeerPull::Take(const FetchChunk& chunk) {
+  if (!std::exchange(attempt_->answered, true)) attempt_->deadline.Cancel();
+  if (chunk.has_spec) {
+    const absl::Status same = CheckSpec(chunk.spec);
+    if (!same.ok()) return Fail(same);
+  }
+  if (chunk.has_ring) return TakeRing(chunk.ring);
+  if (chunk.has_slot || chunk.data_bytes > 0) Land(chunk);
+}
+
+absl::Status PeerPull::CheckSpec(const v1::TensorSpec& spec) const {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec theirs, FromProto(spec));
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec ours, FromProto(request_.tensor().spec()));
+  if (theirs == ours) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the ticket is for a ", theirs.ToString(),
+                                                 ", but tensor ", request_.tensor().handle(),
+                                                 " is to be a ", ours.ToString()));
+}
+
+void PeerPull::TakeRing(const v1::SharedRing& ring) {
+  if (!std::exchange(attempt_->wants_ring, false)) {
+    return Fail(absl::InternalError("the source offers memory that it wasn't asked for"));
+  }
+  mapping_ = true;
+  RunByWorker([this, ring] {
+    auto mapped = SharedMapping::Map({.socket_name = ring.socket_name(),
+                                      .secret = ring.secret(),
+                                      .slot_bytes = ring.slot_bytes(),
+                                      .slots = ring.slots()},
+                                     SharedMapping::Access::kRead, kMostRingBytes);
+    if (mapped.ok()) attempt_->ring = *std::move(mapped);
+  });
+}
+
+void PeerPull::RingMapped() {
+  const bool mapped = attempt_->ring != nullptr;
+  if (mapped) {
+    attempt_->turns = SlotTurns(attempt_->ring->slots());
+  } else {
+    peers_->CantShareWith(request_.source_address());
+  }
+  v1::FetchRequest answer;
+  answer.set_ring_mapped(mapped);
+  Answer(answer);
+}
+
+absl::Status PeerPull::CheckSlot(const v1::SharedSlot& slot) const {
+  const bool due = attempt_->ring != nullptr && attempt_->turns.any_free() &&
+                   slot.slot() == attempt_->turns.next() && slot.bytes() > 0 &&
+                   slot.bytes() <= attempt_->ring->slot_bytes();
+  return due ? absl::OkStatus() : absl::InternalError("the source fills a slot that isn't due");
+}
+
+void PeerPull::Land(const FetchChunk& chunk) {
+  if (chunk.has_slot) {
+    const absl::Status due = CheckSlot(chunk.slot);
+    if (!due.ok()) return Fail(due);
+  }
+  if (!has_memory_) {
+    const absl::Status taken = upload_.TakeMemory();
+    if (!taken.ok()) return Fail(taken);
+    has_memory_ = true;
+    first_byte_ = Clock::now();
+  }
+  if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorUnwanted));
+  const int64_t bytes = chunk.has_slot ? chunk.slot.bytes() : chunk.data_bytes;
+  const absl::Status fits = upload_.Check(chunk.offset, bytes);
+  if (!fits.ok()) return Fail(fits);
+  bytes_ += bytes;
+  chunk_ = chunk;
+  const uint8_t* const slot =
+      chunk.has_slot ? attempt_->ring->slot(attempt_->turns.next()) : nullptr;
+  if (upload_.host_accessible()) {
+    if (slot != nullptr) {
+      StreamCopy(upload_.destination(), slot, bytes);
+    } else {
+      CopyOut(&message_, chunk.data_position, bytes, upload_.destination());
+    }
+    upload_.Advance(bytes);
+    return Landed();
+  }
+  RunByWorker([this, slot, bytes] {
+    if (slot == nullptr) {
+      staging_.resize(bytes);
+      CopyOut(&message_, chunk_.data_position, bytes, staging_.data());
+    }
+    landed_ =
+        upload_.Write(slot == nullptr ? staging_.data() : static_cast<const void*>(slot), bytes);
+  });
+}
+
+void PeerPull::Landed() {
+  last_byte_ = Clock::now();
+  message_.Clear();
+  if (!chunk_.has_slot) return;
+  shared_bytes_ += chunk_.slot.bytes();
+  attempt_->turns.Filled();
+  v1::FetchRequest emptied;
+  emptied.mutable_slot()->set_slot(chunk_.slot.slot());
+  Answer(emptied);
+}
+
+void PeerPull::RunByWorker(std::function<void()> work) {
+  busy_ = true;
+  void* const tag = Begin(&woken_);
+  context_->workers->Post([this, work = std::move(work), tag] {
+    work();
+    HandOver(tag);
+    wake_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::time_point(), tag);
+  });
+}
+
+void PeerPull::Answer(const v1::FetchRequest& answer) {
+  attempt_->outgoing.push_back(EncodeMessage(answer));
+  SendNext();
+}
+
+void PeerPull::SendNext() {
+  if (attempt_->finished || attempt_->sending || attempt_->outgoing.empty()) return;
+  attempt_->sending = true;
+  attempt_->call->Write(attempt_->outgoing.front(), Begin(&sent_));
+  attempt_->outgoing.pop_front();
+  // The answer to the ring goes before any slot is out.
+  if (attempt_->turns.out() > 0) attempt_->turns.GivenBack();
+}
+
+}  // namespace tensord::server
