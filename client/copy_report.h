@@ -13,7 +13,7 @@ namespace tensord {
 enum class CopyPath {
   kSameDevice,    // nowhere: the tensor was there already, or was made there
   kPeer,          // between devices of one server
-  kSharedMemory,  // between two servers on one host, through memory; no server does yet
+  kSharedMemory,  // between two servers on one host, through memory, for the most part
   kNetwork,       // from server to server, directly
   kClient,        // through this program, as the servers can't reach each other
 };

@@ -126,7 +126,9 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
   const std::string group = "Other servers";
   app.add_option("--peers", peers->peers,
                  "Servers that tensors may be fetched from, by comma, HOST:PORT each: * as the "
-                 "port is any, *.DOMAIN any host in a domain; no other is ever called")
+                 "port is any, *.DOMAIN any host in a domain; no other is ever called. From one on "
+                 "this host large tensors come through shared memory, unless the environment of "
+                 "either has TENSORD_SHARED_MEMORY=0")
       ->delimiter(',')
       ->type_name("ADDRESSES")
       ->group(group);
@@ -161,7 +163,8 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
   app.add_option_function<int64_t>(
          "--peer-timeout-seconds",
          [peers](int64_t seconds) { peers->timeout = std::chrono::seconds(seconds); },
-         "How long another server may be out of reach before a fetch from it gives up")
+         "How long another server may be out of reach before a fetch from it gives up, and one that "
+         "fetches through shared memory may hold it without a word")
       ->check(CLI::Range(int64_t{1}, int64_t{86400}).description(""))
       ->default_str("10")
       ->type_name("SECONDS")

@@ -59,6 +59,9 @@ int MemoryFiles(const Node& node) {
 
 class PullSharedTest : public testing::Test {
  protected:
+  // Who has used a session may send as fast as they can.
+  void SetUp() override { ASSERT_TRUE(a_.session->List().ok()); }
+
   // However it went, both servers are alive, hold no ring, and end as they should.
   void TearDown() override {
     for (Node* node : {&a_, &b_}) {
@@ -328,6 +331,7 @@ TEST_F(PullSharedTest, WhatNobodyWantsAnyMoreIsNotFetched) {
   EXPECT_FALSE(pulled.get().ok());
   EXPECT_TRUE(Eventually(
       [&] { return Regions(a_) + Regions(b_) == 0 && UsedBytes(*b_.client, "cpu:0") == 0; }));
+  upload_->Cancel();
 }
 
 TEST_F(PullSharedTest, ADrainLetsFetchesFinish) {

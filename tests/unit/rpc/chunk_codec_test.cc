@@ -172,5 +172,39 @@ TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
   }
 }
 
+// What a fetch by memory brings besides, whole, cut and damaged.
+TEST(ChunkCodecTest, FetchResponsesAreWhatProtobufReads) {
+  const google::protobuf::LogSilencer silencer;
+  v1::FetchResponse sample;
+  sample.mutable_spec()->add_shape(7);
+  sample.set_offset(1 << 20);
+  sample.mutable_ring()->set_socket_name("tensord-0");
+  sample.mutable_ring()->set_slots(3);
+  sample.mutable_slot()->set_slot(2);
+  sample.mutable_slot()->set_bytes(4 << 20);
+  const std::string whole = sample.SerializeAsString();
+  std::vector<std::string> messages = {whole, whole + whole};
+  for (size_t size = 0; size < whole.size(); ++size) messages.push_back(whole.substr(0, size));
+  std::mt19937 random(1);
+  for (int round = 0; round < 5000; ++round) {
+    messages.push_back(whole);
+    messages.back()[random() % whole.size()] = static_cast<char>(random());
+  }
+  for (const std::string& bytes : messages) {
+    grpc::ByteBuffer buffer = Buffer(bytes, 5);
+    v1::FetchResponse wanted;
+    const bool good = wanted.ParseFromString(bytes);
+    const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&buffer);
+    ASSERT_EQ(chunk.ok(), good) << chunk.status();
+    if (!good) continue;
+    EXPECT_EQ(chunk->has_spec, wanted.has_spec());
+    EXPECT_EQ(chunk->offset, wanted.offset());
+    EXPECT_EQ(chunk->has_ring, wanted.has_ring());
+    EXPECT_EQ(chunk->ring.SerializeAsString(), wanted.ring().SerializeAsString());
+    EXPECT_EQ(chunk->has_slot, wanted.has_slot());
+    EXPECT_EQ(chunk->slot.SerializeAsString(), wanted.slot().SerializeAsString());
+  }
+}
+
 }  // namespace
 }  // namespace tensord::server
