@@ -192,7 +192,7 @@ class FetchCall final : public SendCallBy<Stream> {
       return BeginWanted();
     }
     way_ = Way::kOffered;
-    turns_ = SlotTurns(kSharedSlots);
+    turns_ = SlotTurns(ring_->slots());
     v1::FetchResponse offer;
     offer.set_offset(request_.offset());
     ring_->Describe(offer.mutable_ring());
@@ -233,7 +233,7 @@ class FetchCall final : public SendCallBy<Stream> {
   void FillSlots() {
     if (finished_ || busy_ || TensorFailed()) return;
     while (turns_.any_free()) {
-      const int64_t bytes = std::min(kSharedSlotBytes, Sendable());
+      const int64_t bytes = std::min(ring_->slot_bytes(), Sendable());
       if (bytes == 0) break;
       const auto fill = [this, bytes] {
         return buffer()->device().Read(*buffer(), next_offset(), ring_->slot(turns_.next()), bytes);

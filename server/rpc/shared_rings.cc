@@ -22,13 +22,13 @@ SharedRings::Ring::~Ring() { rings_->Leave(this); }
 void SharedRings::Ring::Describe(v1::SharedRing* ring) const {
   ring->set_socket_name(rings_->broker_.socket_name());
   ring->set_secret(secret_);
-  ring->set_slot_bytes(kSharedSlotBytes);
-  ring->set_slots(kSharedSlots);
+  ring->set_slot_bytes(slot_bytes_);
+  ring->set_slots(slots_);
 }
 
 absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(SessionRef session,
                                                                      grpc::ServerContext* call) {
-  std::unique_ptr<Ring> ring(new Ring());
+  std::unique_ptr<Ring> ring(new Ring(kSharedSlotBytes, kSharedSlots));
   ring->owner_ = session->id();
   ring->call_ = call;
   ring->session_ = std::move(session);
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(SessionRef 
 
 absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::OpenForFetch(
     const std::string& session_id) {
-  std::unique_ptr<Ring> ring(new Ring());
+  std::unique_ptr<Ring> ring(new Ring(kFetchSlotBytes, kFetchSlots));
   ring->owner_ = session_id;
   return Open(std::move(ring));
 }
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(std::unique
   ring->rings_ = this;
   if (!available()) return absl::FailedPreconditionError("the server shares no memory");
   TENSORD_RETURN_IF_ERROR(Enter(ring.get()));
-  TENSORD_ASSIGN_OR_RETURN(ring->region_, SharedRegion::Make(kSharedSlots * kSharedSlotBytes));
+  TENSORD_ASSIGN_OR_RETURN(ring->region_, SharedRegion::Make(ring->slots_ * ring->slot_bytes_));
   ring->secret_ = broker_.Offer(ring->region_);
   return ring;
 }

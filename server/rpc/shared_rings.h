@@ -22,7 +22,10 @@ namespace tensord::server {
 // Few messages, and a ring that the caches hold.
 inline constexpr int64_t kSharedSlotBytes = 4 << 20;
 inline constexpr uint32_t kSharedSlots = 3;
-// Less isn't worth a ring that is made for it.
+// A ring that serves one fetch is small: its pages are new, and take longer to come than to fill.
+inline constexpr int64_t kFetchSlotBytes = 512 << 10;
+inline constexpr uint32_t kFetchSlots = 4;
+// Less isn't worth one.
 inline constexpr int64_t kLeastSharedBytes = 4 << 20;
 
 // Thread-safe.
@@ -41,15 +44,19 @@ class SharedRings {
     Ring(const Ring&) = delete;
     Ring& operator=(const Ring&) = delete;
 
-    uint8_t* slot(int index) const { return region_->data() + index * kSharedSlotBytes; }
+    uint8_t* slot(uint32_t index) const { return region_->data() + index * slot_bytes_; }
+    int64_t slot_bytes() const { return slot_bytes_; }
+    uint32_t slots() const { return slots_; }
     // What the other side needs to come by it.
     void Describe(v1::SharedRing* ring) const;
     const SessionRef& session() const { return session_; }
 
    private:
     friend class SharedRings;
-    Ring() = default;
+    Ring(int64_t slot_bytes, uint32_t slots) : slot_bytes_(slot_bytes), slots_(slots) {}
 
+    const int64_t slot_bytes_;
+    const uint32_t slots_;
     SharedRings* rings_ = nullptr;
     std::string owner_;                    // the session's id
     grpc::ServerContext* call_ = nullptr;  // null for a fetch

@@ -24,7 +24,7 @@ using proxy::DelayProxy;
 using Code = absl::StatusCode;
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kSlot = 4 * kMiB;
+constexpr int64_t kSlot = 4 * kMiB;   // of sources that a test plays
 constexpr int64_t kLeast = 4 * kMiB;  // that go through memory
 
 std::string Pattern(int64_t size) {
@@ -267,7 +267,6 @@ TEST_F(PullSharedTest, ABrokenConnectionGoesOnOverTheNetwork) {
   const auto proxy = *DelayProxy::Start({.target = a_.address()});
   auto pulled = b_.PullSoon(2, Bytes(48 * kMiB), a_, Ticket(1), proxy->address());
   UploadTo(36 * kMiB);
-  // All but the last chunk of a slot has gone through the memory by then.
   ASSERT_TRUE(UnderWay());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
   proxy->CutAll();
