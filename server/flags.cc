@@ -163,7 +163,8 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
   app.add_option_function<int64_t>(
          "--peer-timeout-seconds",
          [peers](int64_t seconds) { peers->timeout = std::chrono::seconds(seconds); },
-         "How long another server may be out of reach before a fetch from it gives up, and one that "
+         "How long another server may be out of reach before a fetch from it gives up, and one "
+         "that "
          "fetches through shared memory may hold it without a word")
       ->check(CLI::Range(int64_t{1}, int64_t{86400}).description(""))
       ->default_str("10")

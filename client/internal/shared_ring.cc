@@ -9,6 +9,7 @@
 #include "tensord/common/stream_copy.h"
 
 namespace tensord::internal {
+
 absl::StatusOr<std::unique_ptr<SharedRing>> SharedRing::Open(v1::TensorService::Stub* stub,
                                                              const std::string& session,
                                                              CallRegistry* calls) {

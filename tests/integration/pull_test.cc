@@ -1,4 +1,5 @@
-// Tensors that go from server to server, over the network: right, to nobody else, and on where they were.
+// Tensors that go from server to server, over the network: right, to nobody else, and on where they
+// were.
 #include <signal.h>
 
 #include "tensord/tests/integration/identity_fixture.h"
