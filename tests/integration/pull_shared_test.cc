@@ -590,9 +590,10 @@ TEST_F(LyingSourceTest, MemoryThatCannotBeReachedIsDoneWithout) {
       [](v1::SharedRing& ring) { ring.set_socket_name(std::string(1000, 'x')); },
       [](v1::SharedRing& ring) { ring.set_secret("not the secret"); },
   };
+  std::vector<std::unique_ptr<FakeSource>> sources;  // each at an address that was nobody's before
   for (const auto& lie : lies) {
     int asked = 0;
-    FakeSource source([&](FakeSource::Call& call) {
+    sources.push_back(std::make_unique<FakeSource>([&](FakeSource::Call& call) {
       const auto first = call.Next();
       asked += first->boot_id().empty() ? 0 : 1;
       call.Send(Spec());
@@ -605,9 +606,9 @@ TEST_F(LyingSourceTest, MemoryThatCannotBeReachedIsDoneWithout) {
       }
       for (int64_t at = 0; at < kSize; at += 4 * kMiB) call.Send(Data(at, 4 * kMiB));
       return 0;
-    });
+    }));
     for (int i = 0; i < 2; ++i) {
-      const auto pulled = PullFrom(source);
+      const auto pulled = PullFrom(*sources.back());
       ASSERT_TRUE(pulled.ok()) << pulled.status();
       EXPECT_EQ(pulled->path(), v1::COPY_PATH_NETWORK);
       ASSERT_TRUE(b_.session->Delete({handle_}).ok());
