@@ -217,8 +217,11 @@ PeerPull::Verdict PeerPull::Judge() const {
     return {.status = error};
   }
   const bool silent = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
+  const std::string distrust = attempt_->answered ? "" : peers_->Distrust(status);
   const std::string whose = absl::StrCat(request_.source_address(), ": ",
-                                         silent ? "it doesn't answer" : status.error_message());
+                                         silent              ? "it doesn't answer"
+                                         : !distrust.empty() ? distrust
+                                                             : status.error_message());
   // What is wrong with a certificate doesn't pass.
   const bool distrusted = absl::StrContains(whose, "SSL_ERROR_SSL") ||
                           absl::StrContains(whose, "is not in peer certificate");
