@@ -6,7 +6,6 @@ usage: containers_test.py --tensorctl PATH
   TENSORD_TEST_RUN        more words for its "run"
 """
 
-import argparse
 import json
 import os
 import shlex
@@ -15,6 +14,8 @@ import sys
 import time
 import unittest
 import uuid
+
+import given
 
 SKIPPED = 77
 PATIENCE_SECONDS = 60
@@ -86,10 +87,8 @@ class ContainersTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tensorctl", required=True)
-    OPTIONS, rest = parser.parse_known_args()
+    OPTIONS = given.take("tensorctl")
     if not os.environ.get("TENSORD_TEST_IMAGE"):
         print("skipped: TENSORD_TEST_IMAGE names no image of deploy/Dockerfile")
         sys.exit(SKIPPED)
-    unittest.main(argv=sys.argv[:1] + rest, verbosity=2)
+    unittest.main(verbosity=2)

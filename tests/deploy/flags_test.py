@@ -5,7 +5,6 @@ usage: flags_test.py --daemon PATH --tensorctl PATH --source FOLDER
 Exits with 77 (skipped), saying why, where PyYAML is missing.
 """
 
-import argparse
 import glob
 import os
 import re
@@ -23,6 +22,7 @@ except ImportError as error:
     print(f"skipped: {error}; pip install PyYAML")
     sys.exit(SKIPPED)
 
+import given
 from deploy_files import commands_in, flag_values, flags_in, kustomized, port_of, read
 
 OPTIONS = None
@@ -396,9 +396,5 @@ class ScriptTest(DeployTest):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--daemon", required=True)
-    parser.add_argument("--tensorctl", required=True)
-    parser.add_argument("--source", required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=sys.argv[:1] + rest, verbosity=2)
+    OPTIONS = given.take("daemon", "tensorctl", "source")
+    unittest.main(verbosity=2)

@@ -3,14 +3,14 @@
 usage: slurm_test.py --daemon PATH --tensorctl PATH --source FOLDER
 """
 
-import argparse
 import json
 import os
 import stat
 import subprocess
-import sys
 import tempfile
 import unittest
+
+import given
 
 OPTIONS = None
 PATIENCE_SECONDS = 120
@@ -156,9 +156,5 @@ class SlurmTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--daemon", required=True)
-    parser.add_argument("--tensorctl", required=True)
-    parser.add_argument("--source", required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=sys.argv[:1] + rest, verbosity=2)
+    OPTIONS = given.take("daemon", "tensorctl", "source")
+    unittest.main(verbosity=2)

@@ -1,9 +1,12 @@
 // Collective operations and what is built on them, through the client.
 #include <signal.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tensord/tests/integration/cluster_fixture.h"
@@ -124,6 +127,49 @@ TEST_F(GroupTest, AGroupThatIsLetGoOfDoesWhatItWasGiven) {
   for (const Tensor& part : y) EXPECT_THAT(*part.Read<float>(), ElementsAre(15));
   y.clear();
   EXPECT_TRUE(Eventually([&] { return UsedEverywhere() == 0; })) << UsedEverywhere();
+}
+
+// A server that is as good as asleep, and then awake again.
+TEST_F(GroupTest, ASlowServerHoldsUpWhatNeedsItAndNothingElse) {
+  const Group all = MakeGroup({On(0), On(1), On(2)});
+  const Group others = MakeGroup({On(0), On(1)});
+  const Tensor there = Normal(On(0), {4 << 20}, /*seed=*/1);
+  ASSERT_TRUE(there.Wait().ok());
+  daemons_[2]->Signal(SIGSTOP);
+  const Tensor to_slow = there.To(On(2));
+  const std::vector<Tensor> of_all = all.AllReduce(Ranks(all, 1));
+  const Tensor to_other = there.To(On(1));
+  EXPECT_TRUE(to_other.copy_report().ok());
+  for (const Tensor& part : others.AllReduce(Ranks(others, 1))) {
+    EXPECT_THAT(*part.Read<float>(), ElementsAre(1));
+  }
+  daemons_[2]->Signal(SIGCONT);
+  EXPECT_TRUE(to_slow.copy_report().ok());
+  EXPECT_EQ(*Sum(Eq(to_slow, Normal(On(2), {4 << 20}, /*seed=*/1))).Item<int64_t>(), 4 << 20);
+  for (const Tensor& part : of_all) EXPECT_THAT(*part.Read<float>(), ElementsAre(3));
+}
+
+TEST_F(GroupTest, ASlowMemberIsWaitedFor) {
+  const Group group = MakeGroup({On(0), On(1), On(2)});
+  std::atomic<bool> done = false;
+  // It runs a tenth of the time.
+  std::thread slows_down([&] {
+    while (!done) {
+      daemons_[2]->Signal(SIGSTOP);
+      std::this_thread::sleep_for(std::chrono::milliseconds(9));
+      daemons_[2]->Signal(SIGCONT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  std::vector<Tensor> x = Ranks(group, 1 << 20);
+  for (int i = 0; i < 5; ++i) x = group.AllReduce(x, Reduction::kMax);
+  for (const Tensor& part : x) {
+    const auto values = part.Read<float>();
+    EXPECT_TRUE(values.ok()) << values.status();
+    if (values.ok()) EXPECT_EQ(values->back(), 2 + 10.0f * ((1 << 20) - 1));
+  }
+  done = true;
+  slows_down.join();
 }
 
 TEST_F(GroupTest, AnErrorOfOneInputIsTheErrorOfAll) {

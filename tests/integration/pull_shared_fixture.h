@@ -1,0 +1,154 @@
+// Two servers that fetch from each other through memory that they share, and what is left of it.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/integration/peer_fixture.h"
+
+namespace tensord::integration {
+
+inline constexpr int64_t kMiB = 1 << 20;
+inline constexpr int64_t kSlot = 4 * kMiB;   // of sources that a test plays
+inline constexpr int64_t kLeast = 4 * kMiB;  // that go through memory
+
+inline std::string Pattern(int64_t size) {
+  std::string bytes(size, '\0');
+  for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 11);
+  return bytes;
+}
+
+inline TensorSpec Bytes(int64_t size) { return {DType::kUInt8, {size}}; }
+
+// Regions of shared memory that a daemon has mapped.
+inline int Regions(const Node& node) {
+  std::ifstream maps(absl::StrCat("/proc/", node.daemon->pid(), "/maps"));
+  int regions = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:tensord") != std::string::npos) ++regions;
+  }
+  return regions;
+}
+
+// Descriptors of memory files that it holds.
+inline int MemoryFiles(const Node& node) {
+  int files = 0;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator(
+           absl::StrCat("/proc/", node.daemon->pid(), "/fd"), gone)) {
+    const std::string to = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (to.find("memfd:tensord") != std::string::npos) ++files;
+  }
+  return files;
+}
+
+class PullSharedTest : public testing::Test {
+ protected:
+  // Who has used a session may send as fast as they can.
+  void SetUp() override { ASSERT_TRUE(a_.session->List().ok()); }
+
+  // However it went, both servers are alive, hold no ring, and end as they should.
+  void TearDown() override {
+    for (Node* node : {&a_, &b_}) {
+      if (!node->daemon->running()) continue;
+      EXPECT_TRUE(Eventually([&] { return Regions(*node) == 0 && MemoryFiles(*node) == 0; }));
+      node->stream.reset();
+      const auto exit_code = node->daemon->Terminate();
+      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+      EXPECT_EQ(*exit_code, 0) << node->daemon->Output();
+    }
+  }
+
+  std::string Ticket(uint64_t handle) {
+    const auto ticket = a_.Ticket(handle, b_);
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    return ticket.ok() ? ticket->ticket() : "";
+  }
+
+  // An upload of a's that the test brings piece by piece.
+  void BeginUpload(uint64_t handle, const std::string& bytes) {
+    const TensorSpec spec = Bytes(static_cast<int64_t>(bytes.size()));
+    a_.Promise(handle, spec);
+    bytes_ = bytes;
+    sent_ = 0;
+    upload_ = a_.client->Write();
+    ASSERT_TRUE(upload_->Send(a_.session->FirstWrite(handle, spec)));
+  }
+  void UploadTo(int64_t end) {
+    while (sent_ < end) {
+      v1::WriteRequest chunk;
+      chunk.set_offset(sent_);
+      chunk.set_data(bytes_.substr(sent_, std::min(kMiB, end - sent_)));
+      sent_ += static_cast<int64_t>(chunk.data().size());
+      ASSERT_TRUE(upload_->Send(chunk));
+    }
+  }
+  void Make(uint64_t handle, const TensorSpec& spec, const std::string& bytes) {
+    auto write = a_.client->Write();
+    ASSERT_TRUE(write->Send(a_.session->FirstWrite(handle, spec)));
+    for (int64_t at = 0; at < static_cast<int64_t>(bytes.size()); at += kMiB) {
+      v1::WriteRequest chunk;
+      chunk.set_offset(at);
+      chunk.set_data(bytes.substr(at, kMiB));
+      ASSERT_TRUE(write->Send(chunk));
+    }
+    ASSERT_TRUE(write->Finish().ok());
+  }
+
+  // Both have a ring, and bytes have gone through it: b has taken memory for them.
+  bool UnderWay() {
+    return Eventually(
+        [&] { return Regions(a_) == 1 && Regions(b_) == 1 && UsedBytes(*b_.client, "cpu:0") > 0; });
+  }
+
+  // What b says to a when it fetches.
+  v1::FetchRequest First(const std::string& ticket) {
+    v1::FetchRequest request;
+    request.set_ticket(ticket);
+    request.set_destination_epoch(b_.info.epoch());
+    request.set_principal_kind("anonymous");
+    request.set_principal_name("anonymous");
+    request.set_fetch_id("0123456789abcdef");
+    request.set_boot_id(a_.info.boot_id());
+    return request;
+  }
+  static v1::FetchRequest Mapped(bool mapped) {
+    v1::FetchRequest answer;
+    answer.set_ring_mapped(mapped);
+    return answer;
+  }
+  static v1::FetchRequest Emptied(uint32_t slot, int64_t bytes = 0) {
+    v1::FetchRequest answer;
+    answer.mutable_slot()->set_slot(slot);
+    answer.mutable_slot()->set_bytes(bytes);
+    return answer;
+  }
+  // A fetch of a's tensor that has come to the ring.
+  std::unique_ptr<FetchCall> Offered(uint64_t handle, v1::SharedRing* ring) {
+    auto call = a_.client->Fetch();
+    EXPECT_TRUE(call->Send(First(Ticket(handle))));
+    const auto spec = call->Next();
+    EXPECT_TRUE(spec.has_value() && spec->has_spec());
+    const auto offer = call->Next();
+    EXPECT_TRUE(offer.has_value() && offer->has_ring());
+    if (offer.has_value()) *ring = offer->ring();
+    return call;
+  }
+  static absl::Status ReadToEnd(FetchCall& call) {
+    while (call.Next().has_value()) {
+    }
+    return call.Finish();
+  }
+
+  Node a_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}};
+  Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}};
+  std::string bytes_;
+  int64_t sent_ = 0;
+  std::unique_ptr<WriteCall> upload_;
+};
+
+}  // namespace tensord::integration
