@@ -44,6 +44,8 @@ struct CopyReport {
   // From the call of Tensor::To to when this program knew that the copy was done: the wait for the
   // tensor to be computed and for a way to be found, and the transfer. Zero of kSameDevice.
   absl::Duration total_time = absl::ZeroDuration();
+  // How many connections between the servers it was spread over, as they do where one is slow.
+  int connections = 1;
   // How often the connection between the servers broke, and the copy went on where it was.
   int resumptions = 0;
   // Why the servers didn't do it between them; empty but for kClient.

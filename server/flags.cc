@@ -170,6 +170,12 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
       ->default_str("10")
       ->type_name("SECONDS")
       ->group(group);
+  app.add_option("--peer-connections", peers->connections,
+                 "Over how many connections a copy from another server may be spread, where one "
+                 "carries less than a gigabyte a second")
+      ->check(CLI::Range(1, 16).description(""))
+      ->type_name("N")
+      ->group(group);
 }
 
 void AddTuning(CLI::App& app, DaemonFlags* flags) {

@@ -77,6 +77,7 @@ std::string RateOf(const CheckedPair& pair) {
 Json MeasuredJson(const CopyReport& report) {
   return {{"path", CopyPathWord(report.path)},
           {"bytes", report.bytes},
+          {"connections", report.connections},
           {"transfer_seconds", absl::ToDoubleSeconds(report.transfer_time)},
           {"total_seconds", absl::ToDoubleSeconds(report.total_time)},
           {"bytes_per_second", report.bytes_per_second()}};

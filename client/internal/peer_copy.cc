@@ -2,6 +2,7 @@
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/support/async_unary_call.h>
+#include <algorithm>
 
 #include <chrono>
 #include <memory>
@@ -165,6 +166,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       report.bytes = pulled_.bytes();
       report.transfer_time = absl::Nanoseconds(pulled_.transfer_nanoseconds());
       report.resumptions = pulled_.resumptions();
+      report.connections = std::max(pulled_.connections(), 1);
       return Finish(std::move(report));
     }
     const absl::Status error = destination_->Outcome(status_);

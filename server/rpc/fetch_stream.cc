@@ -62,7 +62,9 @@ class FetchCall final : public SendCallBy<Stream> {
         return;
       case kDone:
         due_.Cancel();
-        if (sent_all() && !context().IsCancelled()) ticket_->Finished();
+        if (sent_all() && request_.limit_bytes() == 0 && !context().IsCancelled()) {
+          ticket_->Finished();
+        }
         if (CancelledWait()) Fail(ClientGone());
         return;
       default:
@@ -157,7 +159,7 @@ class FetchCall final : public SendCallBy<Stream> {
     if (!readable_.ok()) return FailWithTensor(readable_);
     const TensorRef& tensor = ticket_->tensor();
     const int64_t size = tensor->spec().size_bytes();
-    if (request_.offset() < 0 || request_.offset() > size) {
+    if (request_.offset() < 0 || request_.offset() > size || request_.limit_bytes() < 0) {
       return Fail(absl::OutOfRangeError("the tensor doesn't reach as far as what is asked for"));
     }
     // What is done meanwhile has nothing received any more.
@@ -166,11 +168,15 @@ class FetchCall final : public SendCallBy<Stream> {
     if (way_ == Way::kUnknown) {
       const std::string& here = bulk_->service->boot_id;
       const bool shares = !here.empty() && request_.boot_id() == here &&
+                          request_.limit_bytes() == 0 &&
                           size - request_.offset() >= kLeastSharedBytes;
       if (shares) return OpenRing();
       way_ = Way::kMessages;
     }
-    SetRange(tensor, request_.offset(), size, std::move(received));
+    const int64_t left = size - request_.offset();
+    const int64_t wanted =
+        request_.limit_bytes() > 0 ? std::min(left, request_.limit_bytes()) : left;
+    SetRange(tensor, request_.offset(), request_.offset() + wanted, std::move(received));
     GoOn();
   }
 

@@ -15,7 +15,6 @@
 namespace tensord::server {
 namespace {
 
-constexpr char kMethod[] = "/tensord.v1.PeerService/Fetch";
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
 
@@ -78,6 +77,7 @@ void PeerPull::Stop() {
   MutexLock lock(&mu_);
   stopped_ = true;
   if (attempt_ != nullptr) attempt_->context.TryCancel();
+  for (const std::shared_ptr<PullPart>& part : parts_) part->Cancel();
   if (due_set_) due_alarm_.Cancel();
 }
 
@@ -111,7 +111,7 @@ v1::FetchRequest PeerPull::FirstRequest() const {
   request.set_offset(upload_.written_bytes());
   const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
   const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kLeastSharedBytes;
-  if (large && !ring_broke_ && peers_->MayShareWith(request_.source_address())) {
+  if (large && !ring_broke_ && !spread_ && peers_->MayShareWith(request_.source_address())) {
     request.set_boot_id(context_->boot_id);
   }
   return request;
@@ -122,7 +122,7 @@ void PeerPull::Dial() {
   grpc::GenericStub stub(peers_->Connect(request_.source_address()));
   auto attempt = std::make_unique<Attempt>();
   peers_->Authorize(&attempt->context);
-  attempt->call = stub.PrepareCall(&attempt->context, kMethod, queue);
+  attempt->call = stub.PrepareCall(&attempt->context, kFetchMethod, queue);
   {
     MutexLock lock(&mu_);
     attempt_ = std::move(attempt);
@@ -263,6 +263,13 @@ PeerPull::Verdict PeerPull::WhyStopped() const {
 
 void PeerPull::AttemptEnded() {
   if (outstanding_ > 0) return;
+  if (attempt_->handed_over && failure_.ok()) {
+    {
+      MutexLock lock(&mu_);
+      attempt_.reset();
+    }
+    return TakeParts();
+  }
   Verdict verdict = Judge();
   const bool answered = attempt_->answered;
   ring_broke_ = ring_broke_ || attempt_->ring != nullptr;
@@ -294,12 +301,15 @@ void PeerPull::DialLater() {
 }
 
 void PeerPull::End(Verdict verdict) {
+  AbandonParts();
+  awaits_parts_ = false;
   absl::Status& status = verdict.status;
   Outcome outcome{
       .path = 2 * shared_bytes_ > bytes_ ? v1::COPY_PATH_SHARED_MEMORY : v1::COPY_PATH_NETWORK,
       .bytes = bytes_,
       .transfer = last_byte_ - first_byte_,
-      .resumptions = resumptions_};
+      .resumptions = resumptions_,
+      .connections = std::clamp(parts_begun_, 1, peers_->connections())};
   if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // of no bytes
   if (status.ok()) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();

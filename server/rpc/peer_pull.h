@@ -18,6 +18,7 @@
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peers.h"
+#include "tensord/server/rpc/pull_part.h"
 #include "tensord/server/rpc/slot_turns.h"
 #include "tensord/server/rpc/tensor_upload.h"
 
@@ -39,6 +40,7 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
     int64_t bytes = 0;
     std::chrono::nanoseconds transfer{0};  // from the first byte to the last
     int resumptions = 0;
+    int connections = 1;
   };
 
   // `promised_here`: its handle was made for this fetch, and goes where that fails.
@@ -64,6 +66,9 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
     grpc::Status status;
     bool answered = false;
     bool finished = false;
+    bool handed_over = false;  // parts bring what follows
+    Clock::time_point first_byte;
+    int64_t bytes = 0;
     std::deque<grpc::ByteBuffer> outgoing;
     bool sending = false;
     bool wants_ring = false;  // and none has been offered so far
@@ -99,12 +104,22 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   absl::Status CheckSlot(const v1::SharedSlot& slot) const;
   void Land(const FetchChunk& chunk);
   void Landed();
+  void LandedMessage();
   // Has `work`, which may wait, run by a worker; woken_ comes then.
   void RunByWorker(std::function<void()> work);
   // The fetch fails by this as soon as its call has ended.
   void Fail(const absl::Status& status);
   // Nothing of the call is outstanding.
   void AttemptEnded();
+  // Where one connection is slow: fetches parts of what follows over others. They are taken up once
+  // the call's bytes have come so far; where one fails a call brings what is missing.
+  void MaybeSpread();
+  void BeginParts();
+  void OnPartNews();
+  void TakeParts();
+  void AbandonParts();
+  // Where the call's bytes end, and those of parts begin.
+  int64_t AttemptEnd() const;
   // What a call, or the fetch, came to.
   struct Verdict {
     absl::Status status;          // OK where the tensor is complete
@@ -160,10 +175,17 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   bool ring_broke_ = false;   // messages do from now on
   int resumptions_ = 0;
 
+  bool spread_ = false;        // over parts, from now on
+  bool part_failed_ = false;   // no more are begun
+  bool awaits_parts_ = false;  // and there is no call
+  int parts_begun_ = 0;
+  int64_t next_part_ = 0;
+
   mutable Mutex mu_;  // after tensors' locks
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // Written with the lock held, by the queue's thread alone, which reads it without.
   std::unique_ptr<Attempt> attempt_;
+  std::deque<std::shared_ptr<PullPart>> parts_;  // likewise; in order, without gaps
   grpc::Alarm due_alarm_;
   bool due_set_ ABSL_GUARDED_BY(mu_) = false;
 };

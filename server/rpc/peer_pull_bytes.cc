@@ -22,7 +22,7 @@ void PeerPull::GoOn() {
   message_.Swap(&incoming_);
   incoming_.Clear();
   StartRead();  // comes in while this one is landed
-  if (!failure_.ok()) return;
+  if (!failure_.ok() || attempt_->handed_over) return;
   const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&message_);
   if (chunk.ok()) {
     Take(*chunk);
@@ -96,7 +96,10 @@ void PeerPull::Land(const FetchChunk& chunk) {
     first_byte_ = Clock::now();
   }
   if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorUnwanted));
-  const int64_t bytes = chunk.has_slot ? chunk.slot.bytes() : chunk.data_bytes;
+  const int64_t all_bytes = chunk.has_slot ? chunk.slot.bytes() : chunk.data_bytes;
+  // Parts bring the rest.
+  const int64_t bytes =
+      parts_.empty() ? all_bytes : std::min(all_bytes, AttemptEnd() - chunk.offset);
   const absl::Status fits = upload_.Check(chunk.offset, bytes);
   if (!fits.ok()) return Fail(fits);
   bytes_ += bytes;
@@ -125,12 +128,23 @@ void PeerPull::Land(const FetchChunk& chunk) {
 void PeerPull::Landed() {
   last_byte_ = Clock::now();
   message_.Clear();
-  if (!chunk_.has_slot) return;
+  if (!chunk_.has_slot) return LandedMessage();
   shared_bytes_ += chunk_.slot.bytes();
   attempt_->turns.Filled();
   v1::FetchRequest emptied;
   emptied.mutable_slot()->set_slot(chunk_.slot.slot());
   Answer(emptied);
+}
+
+void PeerPull::LandedMessage() {
+  if (attempt_->bytes == 0) attempt_->first_byte = last_byte_;
+  attempt_->bytes += chunk_.data_bytes;
+  if (!parts_.empty() && upload_.written_bytes() == AttemptEnd()) {
+    attempt_->handed_over = true;
+    attempt_->context.TryCancel();
+  } else {
+    MaybeSpread();
+  }
 }
 
 void PeerPull::RunByWorker(std::function<void()> work) {

@@ -281,13 +281,14 @@ void Peers::RefreshLocked() {
   files_ = *std::move(read);
 }
 
-std::shared_ptr<grpc::Channel> Peers::Connect(const std::string& address) {
+std::shared_ptr<grpc::Channel> Peers::Connect(const std::string& address, int number) {
   MutexLock lock(&mu_);
   RefreshLocked();
-  const auto found = channels_.find(address);
+  const std::pair<std::string, int> key(address, number);
+  const auto found = channels_.find(key);
   if (found != channels_.end()) return found->second;
   if (channels_.size() >= kMostChannels) channels_.clear();  // those in use live on by themselves
-  return channels_[address] = MakeChannelLocked(address);
+  return channels_[key] = MakeChannelLocked(address);
 }
 
 std::shared_ptr<grpc::Channel> Peers::MakeChannelLocked(const std::string& address) {

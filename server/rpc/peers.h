@@ -36,7 +36,12 @@ struct PeerOptions {
   std::string key_file;
   // How long a peer may be out of reach before a fetch from it gives up.
   std::chrono::seconds timeout{10};
+  // Over how many connections a fetch may be spread where one is slow.
+  int connections = 4;
 };
+
+// Of PeerService.
+inline constexpr char kFetchMethod[] = "/tensord.v1.PeerService/Fetch";
 
 // A completion queue for calls to others, and its thread, which waits at it only while there are
 // calls: as CallQueue with a door. Its tags are QueueEvents.
@@ -76,6 +81,7 @@ class Peers {
   // Whether any may be fetched from.
   bool any() const { return !options_.peers.empty(); }
   std::chrono::seconds timeout() const { return options_.timeout; }
+  int connections() const { return options_.connections; }
 
   // PERMISSION_DENIED for an address that the operator hasn't listed.
   absl::Status CheckListed(absl::string_view address) const;
@@ -87,8 +93,8 @@ class Peers {
   // that it may be so, and what to do. Empty otherwise.
   std::string Distrust(const grpc::Status& status) const;
 
-  // The channel to a server, which must be listed.
-  std::shared_ptr<grpc::Channel> Connect(const std::string& address);
+  // The channel to a server, which must be listed; each number is a connection of its own.
+  std::shared_ptr<grpc::Channel> Connect(const std::string& address, int number = 0);
   // Says who we are, for a call that is about to begin.
   void Authorize(grpc::ClientContext* call);
 
@@ -123,7 +129,8 @@ class Peers {
   Mutex mu_;
   Files files_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point looked_at_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::pair<std::string, int>, std::shared_ptr<grpc::Channel>> channels_
+      ABSL_GUARDED_BY(mu_);
   // Until when those aren't asked for memory.
   absl::flat_hash_map<std::string, std::chrono::steady_clock::time_point> apart_
       ABSL_GUARDED_BY(mu_);

@@ -38,7 +38,7 @@ bool SendCall::TensorFailed() {
 }
 
 int64_t SendCall::Sendable() {
-  if (available_ < end_) available_ = tensor_->done() ? end_ : Available();
+  if (available_ < end_) available_ = tensor_->done() ? end_ : std::min(end_, Available());
   return available_ - offset_;
 }
 

@@ -69,6 +69,7 @@ void UnaryMethods::PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTens
       response->set_bytes(outcome.bytes);
       response->set_transfer_nanoseconds(outcome.transfer.count());
       response->set_resumptions(outcome.resumptions);
+      response->set_connections(outcome.connections);
     }
     asking->Finish(outcome.status);
   };

@@ -50,6 +50,7 @@ class TensorUpload {
   uint8_t* destination() const {
     return static_cast<uint8_t*>(upload_->buffer->data()) + written_bytes_;
   }
+  const BufferRef& buffer() const { return upload_->buffer; }
   // `bytes` have been put at destination().
   void Advance(int64_t bytes);
   // Writes to any device; may wait for it.

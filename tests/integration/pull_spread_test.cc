@@ -1,0 +1,156 @@
+// Tensors that go from server to server over several connections, as each of them is slow.
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "tensord/tests/integration/peer_fixture.h"
+#include "tensord/tests/proxy/delay_proxy.h"
+
+namespace tensord::integration {
+namespace {
+
+using proxy::DelayProxy;
+using Code = absl::StatusCode;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kSize = 128 * kMiB;
+const TensorSpec kLarge{DType::kFloat32, {kSize / 4}};
+
+class PullSpreadTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto started = DelayProxy::Start(
+        {.target = a_.address(), .bytes_per_second = 100 * kMiB, .max_buffered_bytes = 2 * kMiB});
+    ASSERT_TRUE(started.ok()) << started.status();
+    proxy_ = *std::move(started);
+    a_.Random(1, kSize / 4);
+  }
+
+  // However it went, who is alive ends as it should.
+  void TearDown() override {
+    for (Node* node : {&a_, &b_, &single_}) {
+      if (!node->daemon->running()) continue;
+      node->stream.reset();
+      const auto exit_code = node->daemon->Terminate();
+      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+      EXPECT_EQ(*exit_code, 0) << node->daemon->Output();
+    }
+  }
+
+  std::string Ticket(const Node& destination) {
+    const auto ticket = a_.Ticket(1, destination);
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    return ticket.ok() ? ticket->ticket() : "";
+  }
+  auto PullSoon() { return b_.PullSoon(2, kLarge, a_, Ticket(b_), proxy_->address()); }
+  bool AwaitBytes(int64_t bytes) {
+    return proxy_->Await([=](const auto& stats) { return stats.bytes_to_client > bytes; });
+  }
+  bool AwaitConnections(int64_t connections) {
+    return proxy_->Await([=](const auto& stats) { return stats.connections >= connections; });
+  }
+
+  const std::vector<std::string> by_network_ = {"TENSORD_SHARED_MEMORY=0"};
+  Node a_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, by_network_};
+  Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, by_network_};
+  Node single_{{Node::kAnyPeer, "--peer-connections=1"}, {}, by_network_};
+  std::unique_ptr<DelayProxy> proxy_;
+};
+
+TEST_F(PullSpreadTest, OverSeveralConnectionsWhereOneIsSlow) {
+  const auto outcome = PullSoon().get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->connections(), 4);
+  EXPECT_EQ(outcome->path(), v1::COPY_PATH_NETWORK);
+  EXPECT_EQ(outcome->bytes(), kSize);
+  EXPECT_EQ(outcome->resumptions(), 0);
+  EXPECT_GE(proxy_->stats().accepted, 4);
+  EXPECT_TRUE(*b_.Bytes(2) == *a_.Bytes(1));
+  // The ticket is used up, and holds nothing.
+  ASSERT_TRUE(a_.session->Delete({1}).ok());
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(*a_.client, "cpu:0") == 0; }));
+}
+
+TEST_F(PullSpreadTest, OverOneWhereNoMoreAreAllowed) {
+  const auto outcome = single_.Pull(2, kLarge, a_, Ticket(single_), proxy_->address());
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->connections(), 1);
+  EXPECT_EQ(proxy_->stats().accepted, 1);
+  EXPECT_TRUE(*single_.Bytes(2) == *a_.Bytes(1));
+}
+
+TEST_F(PullSpreadTest, GoesOnWhereConnectionsAreCut) {
+  auto pulled = PullSoon();
+  for (int cut = 1; cut <= 3; ++cut) {
+    ASSERT_TRUE(AwaitBytes(cut * 30 * kMiB));
+    proxy_->CutAll();
+  }
+  const auto outcome = pulled.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->bytes(), kSize);
+  EXPECT_TRUE(*b_.Bytes(2) == *a_.Bytes(1));
+  // From the beginning each time it would be more.
+  EXPECT_LT(proxy_->stats().bytes_to_client, kSize + 3 * 40 * kMiB);
+}
+
+TEST_F(PullSpreadTest, WhatNobodyWantsAnyMoreIsNotFetched) {
+  b_.Promise(2, kLarge);
+  auto pulled = PullSoon();
+  ASSERT_TRUE(AwaitConnections(4));
+  ASSERT_TRUE(b_.session->Close().ok());
+  EXPECT_FALSE(pulled.get().ok());
+  EXPECT_TRUE(Eventually([&] { return UsedBytes(*b_.client, "cpu:0") == 0; }));
+}
+
+TEST_F(PullSpreadTest, ALostSourceLeavesWhatHasComeWithoutGaps) {
+  const std::string expected = *a_.Bytes(1);
+  b_.Promise(2, kLarge);
+  auto pulled = PullSoon();
+  ASSERT_TRUE(AwaitBytes(60 * kMiB));
+  a_.daemon->Signal(SIGKILL);
+  ExpectError(pulled.get(), Code::kUnavailable, {proxy_->address()});
+  const auto upload = b_.Upload(2);
+  ASSERT_TRUE(upload.ok()) << upload.status();
+  EXPECT_GT(upload->received_bytes(), 0);
+  EXPECT_LT(upload->received_bytes(), kSize);
+  // The rest by another way.
+  auto write = b_.client->Write();
+  ASSERT_TRUE(write->Send(b_.session->FirstWrite(2, kLarge)));
+  for (int64_t at = upload->received_bytes(); at < kSize;) {
+    v1::WriteRequest chunk;
+    chunk.set_offset(at);
+    chunk.set_data(expected.substr(at, kMiB));
+    at += static_cast<int64_t>(chunk.data().size());
+    ASSERT_TRUE(write->Send(chunk));
+  }
+  ASSERT_TRUE(write->Finish().ok());
+  EXPECT_TRUE(*b_.Bytes(2) == expected);
+}
+
+TEST_F(PullSpreadTest, WhatComesInIsSentOn) {
+  const std::string bytes = *a_.Bytes(1);
+  a_.Promise(3, kLarge);
+  auto upload = a_.client->Write();
+  ASSERT_TRUE(upload->Send(a_.session->FirstWrite(3, kLarge)));
+  const auto ticket = a_.Ticket(3, b_);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  auto pulled = b_.PullSoon(2, kLarge, a_, ticket->ticket(), proxy_->address());
+  for (int64_t at = 0; at < kSize; at += kMiB) {
+    // Until the other server has had some of it, and is past what came first.
+    if (at == 48 * kMiB) ASSERT_TRUE(AwaitBytes(40 * kMiB));
+    v1::WriteRequest chunk;
+    chunk.set_offset(at);
+    chunk.set_data(bytes.substr(at, kMiB));
+    ASSERT_TRUE(upload->Send(chunk));
+  }
+  ASSERT_TRUE(upload->Finish().ok());
+  const auto outcome = pulled.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->connections(), 4);
+  EXPECT_TRUE(*b_.Bytes(2) == bytes);
+}
+
+}  // namespace
+}  // namespace tensord::integration
