@@ -150,10 +150,11 @@ void PeerPull::LandedMessage() {
 void PeerPull::RunByWorker(std::function<void()> work) {
   busy_ = true;
   void* const tag = Begin(&woken_);
-  context_->workers->Post([this, work = std::move(work), tag] {
+  grpc::CompletionQueue* const queue = peers_->queue()->get();
+  context_->workers->Post([this, work = std::move(work), tag, queue] {
     work();
     HandOver(tag);
-    wake_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::time_point(), tag);
+    wake_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);
   });
 }
 

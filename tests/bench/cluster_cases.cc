@@ -1,6 +1,10 @@
 // Several servers: what goes between them, what they do together, and what the client's distance
 // costs.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -120,6 +124,71 @@ void SharedCopies(Bench& bench, int64_t mib) {
   turns.Run(11);
   turns.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.4});
   turns.AddRow({measure, "GiB/s", "network", Better::kHigher, 0.5, 1.5});
+}
+
+// A port of this machine that nobody listens at, as good as certainly.
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  auto* const generic = reinterpret_cast<sockaddr*>(&at);
+  const bool found = bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
+  close(fd);
+  if (!found) Check(absl::UnavailableError("no port is free"));
+  return ntohs(at.sin_port);
+}
+
+// Two servers of which the first is reached by connections that carry so much each, as between
+// machines of a cloud.
+class SlowlyConnected {
+ public:
+  SlowlyConnected(int64_t bytes_per_second, int connections) {
+    const std::string target = absl::StrCat("127.0.0.1:", FreePort());
+    proxy_ =
+        Check(proxy::DelayProxy::Start({.target = target, .bytes_per_second = bytes_per_second}));
+    const std::vector<std::string> common = {"--devices=cpu", "--cpu-threads=1",
+                                             "--peers=127.0.0.1:*",
+                                             absl::StrCat("--peer-connections=", connections)};
+    std::vector<std::string> addresses;
+    for (const std::vector<std::string>& own :
+         {std::vector<std::string>{"--listen=" + target, "--advertise=" + proxy_->address()},
+          std::vector<std::string>{}}) {
+      std::vector<std::string> flags = common;
+      flags.insert(flags.end(), own.begin(), own.end());
+      daemons_.push_back(
+          Check(DaemonProcess::Start(flags, {std::string(integration::kNoSharedMemory)})));
+      addresses.push_back(daemons_.back()->address());
+    }
+    cluster_ = Check(Cluster::Connect(addresses, {}));
+  }
+
+  Device On(int server) const { return cluster_.device(server); }
+
+ private:
+  std::unique_ptr<proxy::DelayProxy> proxy_;
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  Cluster cluster_;
+};
+
+void SpreadCopies(Bench& bench) {
+  const std::string measure = "server-to-server copy, 256 MiB, 100 MiB/s a connection";
+  if (!bench.Wants(measure)) return;
+  constexpr int64_t kBytes = 256 * kMiB;
+  SlowlyConnected spread(100 * kMiB, 4);
+  SlowlyConnected single(100 * kMiB, 1);
+  const Tensor of_spread = Resident(spread.On(0), {kBytes / 4});
+  const Tensor of_single = Resident(single.On(0), {kBytes / 4});
+  const auto rate = [](const Tensor& there, const Device& device) {
+    return static_cast<double>(there.size_bytes()) / kGiB /
+           SecondsOf([&] { Check(there.To(device).copy_report().status()); });
+  };
+  Turns turns(bench);
+  turns.JoinOne(kOurs, [&] { return rate(of_spread, spread.On(1)); });
+  turns.JoinOne("one connection", [&] { return rate(of_single, single.On(1)); });
+  turns.Run(3);
+  turns.AddRow({measure, "GiB/s", "one connection", Better::kHigher, 0.5, 2.5});
 }
 
 void ClientBytes(Bench& bench) {
@@ -242,6 +311,7 @@ void ManyServers(Bench& bench) {
 void ClusterCases(Bench& bench) {
   Copies(bench);
   SharedCopies(bench, 256);
+  SpreadCopies(bench);
   ClientBytes(bench);
   TwoAtOnce(bench);
   AllReduce(bench);
