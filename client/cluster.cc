@@ -165,9 +165,12 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
   const bool enough =
       options.allow_none || (options.allow_missing && problems.size() < addresses.size());
   if (problems.empty() || enough) return Cluster(std::move(state));
-  return absl::Status(first.code(),
+  absl::Status status(first.code(),
                       absl::StrCat("cluster: ", problems.size(), " of ", addresses.size(),
                                    " servers can't be used: ", absl::StrJoin(problems, "; ")));
+  first.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { status.SetPayload(type, payload); });
+  return status;
 }
 
 absl::StatusOr<Cluster> Cluster::Connect(absl::string_view addresses,

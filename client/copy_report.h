@@ -48,7 +48,8 @@ struct CopyReport {
   int connections = 1;
   // How often the connection between the servers broke, and the copy went on where it was.
   int resumptions = 0;
-  // Why the servers didn't do it between them; empty but for kClient.
+  // Why the servers didn't do it between them, behind the name of the one that says so; empty but
+  // for kClient.
   std::string detour_reason = {};
   // Whether that was known from an earlier copy, and the direct way wasn't tried.
   bool detour_known = false;

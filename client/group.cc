@@ -82,6 +82,17 @@ absl::Status CheckDevices(absl::Span<const Device> devices) {
   return absl::OkStatus();
 }
 
+// Servers know the timeout, and answer when it is over, if they can.
+absl::Status WhyNot(const grpc::Status& status, const Session& session, absl::Duration timeout) {
+  const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+                      status.error_details().empty() &&
+                      status.error_message() == "Deadline Exceeded";
+  if (!silent) return session.Outcome(status);
+  return absl::DeadlineExceededError(absl::StrCat("its server hasn't answered for ",
+                                                  absl::FormatDuration(timeout + kAnswerSlack),
+                                                  "; does it still run?"));
+}
+
 // Asks each member's server the same at the same time, as their answers wait for one another, and
 // waits for all. `requests` and `responses` by rank; the first error, naming the device.
 template <typename Prepare, typename Request, typename Response>
@@ -115,7 +126,7 @@ absl::Status AskAll(absl::Span<const Device> devices, absl::Duration timeout, Pr
     if (static_cast<Asked*>(tag)->status.ok() || !first.ok()) continue;
     for (size_t i = 0; i < asked.size(); ++i) {
       if (asked[i].get() == tag) {
-        first = WithPrefix(devices[i].session()->Outcome(asked[i]->status),
+        first = WithPrefix(WhyNot(asked[i]->status, *devices[i].session(), timeout),
                            absl::StrCat("group: ", devices[i].name(), ": "));
       }
     }

@@ -25,7 +25,9 @@ enum class Reduction {
 };
 
 struct GroupOptions {
-  // How long making the group may take, and how long an operation waits for its last member.
+  // How long making the group may take, and how long an operation waits for its last member. Each
+  // of the two questions by which it is made takes five seconds more where a server doesn't answer
+  // at all.
   absl::Duration timeout = absl::Seconds(30);
 };
 

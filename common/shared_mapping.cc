@@ -125,7 +125,9 @@ bool HoldsStill(int fd, int64_t size_bytes) {
 
 bool SharedMemorySwitchedOff() {
   const char* value = std::getenv("TENSORD_SHARED_MEMORY");
-  return value != nullptr && std::string(value) == "0";
+  if (value == nullptr) return false;
+  const std::string word = absl::AsciiStrToLower(value);
+  return word == "0" || word == "off" || word == "false" || word == "no";
 }
 
 absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& offer, Access access,

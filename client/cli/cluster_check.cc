@@ -215,6 +215,11 @@ Problem Missing(const CheckedServer& server) {
         absl::StrCat(name, " doesn't let us in (", reason,
                      "): show a token that is in its --token-file by "
                      "tensorctl --token-file, or a certificate by --tls-cert and --tls-key.");
+  } else if (absl::StrContains(reason, "certificate verify failed")) {
+    problem.flag = "--tls-cert";
+    problem.sentence =
+        absl::StrCat(name, " shows a certificate that isn't trusted here (", reason,
+                     "): has the authority that tensorctl --tls-ca names signed its --tls-cert?");
   } else if (absl::IsUnavailable(server.status)) {
     problem.flag = "--listen";
     problem.sentence =

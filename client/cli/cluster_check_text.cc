@@ -10,6 +10,9 @@
 namespace tensord::cli {
 namespace {
 
+// More would be read by nobody.
+constexpr size_t kMostListedPairs = 90;
+
 using Json = nlohmann::ordered_json;
 
 std::string Word(PairState state) {
@@ -74,6 +77,13 @@ std::string RateOf(const CheckedPair& pair) {
   return absl::StrCat(", ", FormatBytes(rate), "/s by ", CopyPathWord(pair.measured->path));
 }
 
+std::string PairCell(const ClusterCheck& check, const CheckedPair& pair, const Terminal& terminal) {
+  const PairState state = StateOf(check, pair);
+  return state == PairState::kFine
+             ? absl::StrCat(FormatElapsed(pair.check.round_trip), RateOf(pair))
+             : terminal.Paint(Style::kRed, Word(state));
+}
+
 Json MeasuredJson(const CopyReport& report) {
   return {{"path", CopyPathWord(report.path)},
           {"bytes", report.bytes},
@@ -94,13 +104,20 @@ Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
   }
   for (size_t i = 0; i < rows.size(); ++i) rows[i][i + 1] = "·";
   for (const CheckedPair& pair : check.pairs) {
-    const PairState state = StateOf(check, pair);
-    rows[pair.from][pair.to + 1] =
-        state == PairState::kFine ? absl::StrCat(FormatElapsed(pair.check.round_trip), RateOf(pair))
-                                  : terminal.Paint(Style::kRed, Word(state));
+    rows[pair.from][pair.to + 1] = PairCell(check, pair, terminal);
   }
   Table table(std::move(columns), Frame::kNone);
   for (std::vector<std::string>& row : rows) table.AddRow(std::move(row));
+  return table;
+}
+
+// The same, a line a pair.
+Table PairList(const ClusterCheck& check, const Terminal& terminal) {
+  Table table({{"from"}, {"to"}, {""}}, Frame::kNone);
+  for (const CheckedPair& pair : check.pairs) {
+    table.AddRow({Printable(check.servers[pair.from].name), Printable(check.servers[pair.to].name),
+                  PairCell(check, pair, terminal)});
+  }
   return table;
 }
 
@@ -120,6 +137,10 @@ std::string Summary(const ClusterCheck& check) {
 // Who makes no groups needs no server that takes part in them.
 std::string GroupNote(const ClusterCheck& check) {
   const size_t members = check.group.members.size();
+  const bool any_there =
+      std::any_of(check.servers.begin(), check.servers.end(),
+                  [](const CheckedServer& server) { return server.status.ok(); });
+  if (!any_there) return "";
   if (members == 0) {
     return "No server takes part in groups (all_reduce and the like), for want of --collectives.";
   }
@@ -145,9 +166,13 @@ std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> probl
                       const Terminal& terminal) {
   std::string text = ServerTable(check, terminal).Render(terminal);
   const Table pairs = PairTable(check, terminal);
-  // Of many servers it would be too wide, and the problems say the same.
-  if (!check.pairs.empty() && pairs.NaturalWidth() <= terminal.width) {
-    absl::StrAppend(&text, "\n", pairs.Render(terminal));
+  if (!check.pairs.empty()) {
+    const bool fits = pairs.NaturalWidth() <= terminal.width;
+    if (fits || check.pairs.size() <= kMostListedPairs) {
+      absl::StrAppend(&text, "\n", (fits ? pairs : PairList(check, terminal)).Render(terminal));
+    } else {
+      absl::StrAppend(&text, "\nThe table of who reaches whom is too wide; --json has it.\n");
+    }
   }
   absl::StrAppend(&text, "\n", Summary(check));
   if (const std::string note = GroupNote(check); !note.empty()) {

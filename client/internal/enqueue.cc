@@ -52,7 +52,9 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
     if (state.session != first.session) {
       return absl::InvalidArgumentError(absl::StrCat(
           op, ": inputs are on different devices: ", inputs[0]->Describe(), AtServer(first),
-          " and ", input->Describe(), AtServer(state), "; copy one first: b.To(a.device())"));
+          " and ", input->Describe(), AtServer(state),
+          state.session->address() == first.session->address() ? ", of two connections" : "",
+          "; copy one first: b.To(a.device())"));
     }
     named.push_back({state.handle, &state.spec, state.device});
   }

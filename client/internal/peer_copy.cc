@@ -147,6 +147,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void AskPull() {
+    pull_asked_ = true;
     v1::PullTensorRequest request;
     *request.mutable_tensor() = write_;
     request.set_source_address(source_session().info().peer_address);
@@ -188,8 +189,16 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
 
   // The servers can't do it between them, as one of them has said.
   void FindDetour() {
-    const std::string why = status_.error_message();
-    const absl::Status error = StatusFromCode(status_.error_code(), why, status_.error_details());
+    const absl::Status error =
+        StatusFromCode(status_.error_code(), status_.error_message(), status_.error_details());
+    const Session& speaker = pull_asked_ ? *destination_ : source_session();
+    std::string why = absl::StrCat(speaker.label().empty() ? speaker.address() : speaker.label(),
+                                   ": ", error.message());
+    if (ErrorReason(error) == "TICKET_REFUSED") {
+      absl::StrAppend(&why,
+                      "; or the two servers know this program by different names, which tensorctl "
+                      "cluster check would tell");
+    }
     if (IsOfTheWay(error)) ways().FoundShut(source_epoch(), reconnects_, why);
     Detour(why);
   }
@@ -266,6 +275,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   grpc::Status status_;
   bool asked_before_ = false;
   int tickets_asked_ = 0;
+  bool pull_asked_ = false;
   int64_t reconnects_ = 0;  // of both connections, when the copy began
   std::string detour_reason_;
   bool untried_ = false;

@@ -22,6 +22,7 @@ constexpr absl::Duration kGroupTimeout = absl::Seconds(5);
 constexpr size_t kMostMeetingsAtOnce = 32;
 constexpr int64_t kMostServers = 1000000;
 constexpr int64_t kMostMeasuredMib = 16384;
+constexpr int kMeasurements = 3;
 
 // Copies a number from one server to the other, as a program would. Why that didn't go directly.
 absl::Status TryCopy(const Client& from, const Client& to) {
@@ -41,9 +42,15 @@ void MeasureWays(int64_t mib, const std::vector<ClusterServer>& servers, Cluster
     const Tensor tensor = Ones(from.devices()[0], {mib << 20}, {.dtype = DType::kUInt8});
     pair.copied = tensor.Wait();  // not measured
     if (!pair.copied.ok()) continue;
-    const absl::StatusOr<CopyReport> report = tensor.To(to.devices()[0]).copy_report();
-    pair.copied = report.status();
-    if (report.ok()) pair.measured = *report;
+    // The first makes connections and takes new memory.
+    for (int i = 0; i < kMeasurements && pair.copied.ok(); ++i) {
+      const absl::StatusOr<CopyReport> report = tensor.To(to.devices()[0]).copy_report();
+      pair.copied = report.status();
+      const bool better =
+          report.ok() && (!pair.measured.has_value() ||
+                          report->bytes_per_second() > pair.measured->bytes_per_second());
+      if (better) pair.measured = *report;
+    }
   }
 }
 
@@ -187,7 +194,8 @@ CommandSpec ClusterCommand() {
       .flags = {{"expect", "N", "how many servers there should be: fewer or more are wrong"},
                 {"measure", "MIB",
                  "also copy so many MiB from each server to each other, one way after another, and "
-                 "tell the rate and the way: shared memory or network"},
+                 "tell the best rate of three, and the way: shared memory (from 4 MiB on) or "
+                 "network"},
                 {"json", "",
                  "print JSON for programs: \"servers\", \"pairs\" (a tensor's way \"from\" a "
                  "server \"to\" another), \"group\", \"problems\""}},
