@@ -343,6 +343,32 @@ TEST(ClusterCheck, ManyServersKeepToTheWidth) {
   EXPECT_THAT(text, HasSubstr("gpu-a can't reach gpu-b"));
 }
 
+TEST(ClusterCheck, WhatDoesntFitASideBySideTableIsALineAPair) {
+  ClusterCheck check = Good(4);
+  for (CheckedPair& pair : check.pairs) {
+    pair.measured = CopyReport{.path = CopyPath::kSharedMemory,
+                               .bytes = 1 << 30,
+                               .transfer_time = absl::Milliseconds(500)};
+  }
+  const std::string text = CheckText(check, {}, {.width = 80});
+  EXPECT_THAT(text, HasSubstr("gpu-c  gpu-a  150 µs, 2.00 GiB/s by shared memory"));
+  for (absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(DisplayWidth(line), 80);
+}
+
+TEST(ClusterCheck, OfGroupsNothingIsSaidWhereNobodyIsThere) {
+  ClusterCheck check = Good(2);
+  for (size_t i : {0, 1}) Remove(check, i, absl::UnavailableError("no answer in 10s"));
+  EXPECT_THAT(CheckText(check, FindProblems(check), {}), Not(HasSubstr("group")));
+}
+
+TEST(ClusterCheck, AServerWhoseCertificateIsntTrusted) {
+  ClusterCheck check = Good(2);
+  Remove(check, 1, absl::UnavailableError("SSL_ERROR_SSL: certificate verify failed"));
+  const Problem problem = OnlyProblem(check);
+  EXPECT_EQ(problem.flag, "--tls-cert");
+  EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-b"), HasSubstr("--tls-ca")));
+}
+
 TEST(ClusterCheck, WhatServersSayCantDriveTheTerminal) {
   ClusterCheck check = Good(2);
   check.servers[0].info.version = "0.1\x1b[2J";
