@@ -41,6 +41,10 @@ constexpr auto kStrangersTime = std::chrono::seconds(10);
 // What those who have got a call through may send beyond what each of their calls earns them.
 constexpr int64_t kGuestBytes = 48 << 10;
 constexpr int64_t kBytesOfACall = 1 << 10;
+// What HTTP/2's flow control lets through of a request before its first message has been read,
+// which on a busy machine takes a while: who has sent no more than that is looked at so often.
+constexpr int64_t kRequestBytes = 128 << 10;
+constexpr int kPatientLooks = 40;
 // What may wait to be read on a connection that uses no session; the kernel doubles it.
 constexpr int kStrangersBuffer = 64 << 10;
 // Likewise once it does, on kernels that then can't find out by themselves.
@@ -320,12 +324,12 @@ bool Listeners::Accept(const Listener& listener) {
 }
 
 bool Listeners::Floods(Connection& connection, int64_t received_bytes) {
-  const bool much = received_bytes - connection.earned_bytes > kGuestBytes;
-  if (!much || connection.reads_much) {
+  const int64_t too_much = received_bytes - connection.earned_bytes - kGuestBytes;
+  if (too_much <= 0 || connection.reads_much) {
     connection.looks = 0;
     return false;
   }
-  return ++connection.looks >= kLooks;
+  return ++connection.looks >= (too_much > kRequestBytes ? kLooks : kPatientLooks);
 }
 
 int Listeners::Inspect(bool all) {
