@@ -89,6 +89,22 @@ class Node {
     return bytes;
   }
 
+  // Writes a tensor's bytes, from `begin` on.
+  absl::Status Bring(uint64_t handle, const TensorSpec& spec, const std::string& bytes,
+                     size_t begin = 0) {
+    constexpr size_t kChunkBytes = 1 << 20;
+    auto write = client->Write();
+    bool goes_on = write->Send(session->FirstWrite(handle, spec));
+    for (size_t at = begin; goes_on && at < bytes.size();) {
+      v1::WriteRequest chunk;
+      chunk.set_offset(static_cast<int64_t>(at));
+      chunk.set_data(bytes.substr(at, kChunkBytes));
+      at += chunk.data().size();
+      goes_on = write->Send(chunk);
+    }
+    return write->Finish().status();
+  }
+
   // A ticket for another node.
   absl::StatusOr<v1::Ticket> Ticket(uint64_t handle, const Node& destination) {
     v1::CreateTicketRequest request;

@@ -89,15 +89,8 @@ class PullSharedTest : public testing::Test {
     }
   }
   void Make(uint64_t handle, const TensorSpec& spec, const std::string& bytes) {
-    auto write = a_.client->Write();
-    ASSERT_TRUE(write->Send(a_.session->FirstWrite(handle, spec)));
-    for (int64_t at = 0; at < static_cast<int64_t>(bytes.size()); at += kMiB) {
-      v1::WriteRequest chunk;
-      chunk.set_offset(at);
-      chunk.set_data(bytes.substr(at, kMiB));
-      ASSERT_TRUE(write->Send(chunk));
-    }
-    ASSERT_TRUE(write->Finish().ok());
+    const absl::Status brought = a_.Bring(handle, spec, bytes);
+    ASSERT_TRUE(brought.ok()) << brought;
   }
 
   // Both have a ring, and bytes have gone through it: b has taken memory for them.

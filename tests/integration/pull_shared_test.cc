@@ -145,16 +145,7 @@ TEST_F(PullSharedTest, AKilledSourceLeavesThePromise) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LE(upload->received_bytes(), 20 * kMiB);
   // The rest by another way.
-  auto write = b_.client->Write();
-  ASSERT_TRUE(write->Send(b_.session->FirstWrite(2, Bytes(32 * kMiB))));
-  for (int64_t at = upload->received_bytes(); at < 32 * kMiB;) {
-    v1::WriteRequest chunk;
-    chunk.set_offset(at);
-    chunk.set_data(bytes_.substr(at, kMiB));
-    at += static_cast<int64_t>(chunk.data().size());
-    ASSERT_TRUE(write->Send(chunk));
-  }
-  ASSERT_TRUE(write->Finish().ok());
+  ASSERT_TRUE(b_.Bring(2, Bytes(32 * kMiB), bytes_, upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == bytes_);
 }
 

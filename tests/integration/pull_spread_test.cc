@@ -116,16 +116,7 @@ TEST_F(PullSpreadTest, ALostSourceLeavesWhatHasComeWithoutGaps) {
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LT(upload->received_bytes(), kSize);
   // The rest by another way.
-  auto write = b_.client->Write();
-  ASSERT_TRUE(write->Send(b_.session->FirstWrite(2, kLarge)));
-  for (int64_t at = upload->received_bytes(); at < kSize;) {
-    v1::WriteRequest chunk;
-    chunk.set_offset(at);
-    chunk.set_data(expected.substr(at, kMiB));
-    at += static_cast<int64_t>(chunk.data().size());
-    ASSERT_TRUE(write->Send(chunk));
-  }
-  ASSERT_TRUE(write->Finish().ok());
+  ASSERT_TRUE(b_.Bring(2, kLarge, expected, upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == expected);
 }
 
