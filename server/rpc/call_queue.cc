@@ -52,7 +52,6 @@ void QueuedCall::Arrive(bool ok) {
     Proceed(kCalled, ok);
     return;
   }
-  queue_->gate()->Greet(context_);
   // On to the queue's own thread, where news of the call may come in meanwhile.
   grpc::ServerCompletionQueue* const own = queue_->get();
   HandOver(static_cast<QueueEvent*>(&tags_[kCalled]));
@@ -104,7 +103,7 @@ void QueuedCall::Enter() {
 
 void QueuedCall::Done() {
   if (admission_.Leave()) Abandon(kRevoked);
-  if (context_.IsCancelled()) queue_->gate()->TakenBack(context_);
+  if (context_.IsCancelled()) queue_->gate()->CallCancelled(context_);
   On(kDone, true);
 }
 

@@ -89,8 +89,8 @@ class QueuedCall {
   grpc::ServerContext& context() { return context_; }
   // Who calls.
   const PrincipalRef& principal() const { return admission_.principal(); }
-  // The call uses a session: its connection is somebody's.
-  void Trust() { admission_.Trust(); }
+  // The call uses a session: its connection is trusted from now on.
+  void SessionUsed() { admission_.SessionUsed(); }
 
  private:
   friend class CallQueue;

@@ -92,7 +92,7 @@ class FetchCall final : public SendCallBy<Stream> {
                                 .principal_name = request_.principal_name(),
                                 .fetch_id = request_.fetch_id()});
     if (!ticket.ok()) return Fail(ticket.status());
-    Trust();
+    SessionUsed();
     ticket_ = *std::move(ticket);
     SendSpec();
     AwaitTensor();

@@ -94,10 +94,11 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
   const absl::Status shown = ShowPass(gate, call, std::move(ended));
   if (!shown.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), shown);
   if (gate->listeners_ == nullptr) return shown;
-  if (shown.ok()) {
-    if (!gate->listeners_->Welcome(call->peer())) listeners_ = gate->listeners_;
-  } else {
-    gate->listeners_->Strike(call->peer());
+  if (!shown.ok()) {
+    gate->listeners_->CallRejected(call->peer());
+  } else if (!gate->listeners_->CallAdmitted(call->peer())) {
+    listeners_ = gate->listeners_;
+    request_pending_ = true;
   }
   return shown;
 }
@@ -127,20 +128,27 @@ bool Admission::Leave() {
   return !told_;
 }
 
-void Gate::Greet(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr && Identify(*files(), call).ok()) listeners_->Welcome(call.peer());
+Admission::~Admission() {
+  Leave();
+  RequestReceived(0);  // if it never came
 }
 
-void Admission::ExpectMuch(bool expected) {
-  if (listeners_ != nullptr) listeners_->ExpectMuch(call_->peer(), expected);
+void Admission::RequestReceived(int64_t bytes) {
+  if (std::exchange(request_pending_, false)) listeners_->RequestReceived(call_->peer(), bytes);
 }
 
-void Admission::Trust() {
-  if (listeners_ != nullptr) std::exchange(listeners_, nullptr)->Trust(call_->peer());
+void Admission::SessionUsed() {
+  if (listeners_ == nullptr) return;
+  request_pending_ = false;
+  std::exchange(listeners_, nullptr)->SessionUsed(call_->peer());
 }
 
-void Gate::TakenBack(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr) listeners_->Strike(call.peer());
+void Gate::CallCancelled(const grpc::ServerContext& call) {
+  if (listeners_ != nullptr) listeners_->CallRejected(call.peer());
+}
+
+void Gate::PublicCallServed(const grpc::ServerContext& call) {
+  if (listeners_ != nullptr) listeners_->PublicCallServed(call.peer());
 }
 
 Gate::Gate(const GateOptions& options)

@@ -44,7 +44,7 @@ class Gate;
 class Admission {
  public:
   Admission() = default;
-  ~Admission() { Leave(); }
+  ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
@@ -61,10 +61,10 @@ class Admission {
   // Waits for `ended` where it is running; it won't from here on. True where it might have been.
   bool Leave();
 
-  // A call that was let in uses a session: as Listeners::Trust for its connection.
-  void Trust();
-  // A call that was let in awaits a large request, or no more: as Listeners::ExpectMuch.
-  void ExpectMuch(bool expected);
+  // The request of a call that was let in has been received.
+  void RequestReceived(int64_t bytes);
+  // A call that was let in uses a session: its connection is trusted from now on.
+  void SessionUsed();
 
   // Who calls; null where the call wasn't let in.
   const PrincipalRef& principal() const { return pass_.principal; }
@@ -86,7 +86,8 @@ class Admission {
 
   Gate* gate_ = nullptr;  // where it has to be told of an end
   grpc::ServerContext* call_ = nullptr;
-  Listeners* listeners_ = nullptr;  // where its connection isn't trusted yet
+  Listeners* listeners_ = nullptr;  // until the call's connection is trusted
+  bool request_pending_ = false;    // what the listeners know of this call
   std::function<void(const absl::Status&)> ended_;
   Pass pass_;
   bool told_ = false;                              // the gate's, under its lock
@@ -101,15 +102,15 @@ class Gate {
   static absl::StatusOr<std::unique_ptr<Gate>> Make(const GateOptions& options);
   ~Gate();
 
-  // Has these know whom the gate lets in and whom it doesn't. Before the first call; outlives them.
-  void Tell(Listeners* listeners) { listeners_ = listeners; }
-  // Likewise has this told whom it refuses.
+  // Sets the listeners that learn which calls are let in and refused. Call it before the first
+  // call; they outlive the calls.
+  void SetListeners(Listeners* listeners) { listeners_ = listeners; }
+  // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
-  // A call has come that will enter on another thread: its connection is welcome from now on, where
-  // the caller is somebody.
-  void Greet(const grpc::ServerContext& call);
-  // A call has been taken back by who made it.
-  void TakenBack(const grpc::ServerContext& call);
+  // The client has cancelled a call.
+  void CallCancelled(const grpc::ServerContext& call);
+  // A call that was refused is served all the same: its method is open to every caller.
+  void PublicCallServed(const grpc::ServerContext& call);
 
   // For a listener on "HOST:PORT": TLS where it is configured. None on a Unix socket.
   std::shared_ptr<grpc::ServerCredentials> CredentialsFor(absl::string_view address);

@@ -57,6 +57,7 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
     const absl::Status admitted = admission_.Enter(
         queue_->gate(), &context_, [this](const absl::Status& status) { End(status); });
     if (!admitted.ok()) return End(admitted);
+    admission_.RequestReceived(static_cast<int64_t>(request_.ByteSizeLong()));
     MutexLock lock(&health_->mu_);
     if (health_->ended_) {
       End(ShuttingDown());
@@ -121,17 +122,17 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-void HealthService::Await(CallQueue* queue) {
-  auto check = std::make_shared<CheckCall::Method>();
-  check->request = [this](auto... arguments) { rpc_.RequestCheck(arguments...); };
-  // Probes have no credentials. Whether there is a certain device is for those who may know.
-  check->open_to_all = [](const health_v1::HealthCheckRequest& request) {
-    return request.service().empty();
-  };
-  check->handle = [this](const std::shared_ptr<CheckCall>& call) { Check(call); };
-  CheckCall::Await(std::move(check), queue);
-  Watch::Await(this, queue);
+HealthService::HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher) {
+  builder->RegisterService(&rpc_);
+  using Request = health_v1::HealthCheckRequest;
+  dispatcher->Add<Request, health_v1::HealthCheckResponse>(
+      absl::StrCat("/", Rpc::service_full_name(), "/Check"),
+      {.handle = [this](const std::shared_ptr<CheckCall>& call) { Check(call); },
+       // Probes have no credentials. Only admitted callers learn whether a device exists.
+       .open_to_all = [](const Request& request) { return request.service().empty(); }});
 }
+
+void HealthService::Await(CallQueue* queue) { Watch::Await(this, queue); }
 
 void HealthService::Check(const std::shared_ptr<CheckCall>& call) {
   const std::string& service = call->request().service();

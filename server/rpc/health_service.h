@@ -20,10 +20,11 @@ class HealthService {
  public:
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  // Before the server is built.
-  explicit HealthService(grpc::ServerBuilder* builder) { builder->RegisterService(&rpc_); }
+  // Registers Watch with the server that is being built, and adds Check to `dispatcher`. This
+  // outlives the calls.
+  HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher);
 
-  // Has `queue` wait for calls. Once the server is built.
+  // Has `queue` wait for calls of Watch. Call it once the server is built.
   void Await(CallQueue* queue);
 
   // What the service of this name answers from now on; watchers hear of it.
@@ -43,7 +44,7 @@ class HealthService {
   // SERVICE_UNKNOWN where there is none of this name.
   ServingStatus StatusLocked(const std::string& service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  Rpc::AsyncService rpc_;
+  Rpc::WithAsyncMethod_Watch<Rpc::WithGenericMethod_Check<Rpc::Service>> rpc_;
 
   mutable Mutex mu_;
   std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mu_);

@@ -31,39 +31,38 @@
 namespace tensord::server {
 namespace {
 
-// What a stranger may have sent, and all of them together, and how long each has for its first
-// call. gRPC may make fifteen times as much of it. An upload over a new connection may bring more
-// before its call has been looked at, so that one who has sent too much is looked at once more.
-constexpr int64_t kStrangerBytes = 96 << 10;
-constexpr int64_t kStrangersBytes = 2 << 20;
-constexpr int kLooks = 3;
-constexpr auto kStrangersTime = std::chrono::seconds(10);
-// What those who have got a call through may send beyond what each of their calls earns them.
-constexpr int64_t kGuestBytes = 48 << 10;
-constexpr int64_t kBytesOfACall = 1 << 10;
-// What HTTP/2's flow control lets through of a request before its first message has been read,
-// which on a busy machine takes a while: who has sent no more than that is looked at so often.
-constexpr int64_t kRequestBytes = 128 << 10;
-constexpr int kPatientLooks = 40;
-// What may wait to be read on a connection that uses no session; the kernel doubles it.
-constexpr int kStrangersBuffer = 64 << 10;
-// Likewise once it does, on kernels that then can't find out by themselves.
-constexpr int kTrustedBuffer = 8 << 20;
-// Calls in vain, or taken back, also by those who use a session, and how many are forgiven a
-// second.
-constexpr double kMostStrikes = 50;
-constexpr double kMostStrikesOfTheTrusted = 100;
-constexpr double kForgivenEachSecond = 20;
-// How often strangers are looked at, and those from whom something has come; those who have got a
-// call through and are silent; and everybody.
-constexpr int kWatchIntervalMs = 5;
-constexpr int kGuestsIntervalMs = 20;
-constexpr int kIdleIntervalMs = 500;
-// Descriptors for everything but connections.
+// What gRPC reads of an unadmitted connection: a TLS handshake with a client's certificates, and
+// the headers of a first call (8 KiB at most). Headers may take fifteen times their size in memory.
+constexpr int64_t kUnadmittedBytes = 32 << 10;
+// The same for all unadmitted connections together.
+constexpr int64_t kPoolBytes = 3 << 20;
+// What an admitted call allows its connection to send: its headers.
+constexpr int64_t kCallBytes = 9 << 10;
+// The share of HTTP/2's and TLS's framing in a request, and the least of it.
+constexpr int64_t kFramingShare = 64;
+constexpr int64_t kFramingBytes = 1 << 10;
+// What an admitted connection may send without calls, such as pings, from one look to the next.
+constexpr int64_t kRefillBytes = 512;
+// What may wait in the kernel for gRPC to read it; the kernel doubles it.
+constexpr int kReceiveBuffer = 64 << 10;
+// The same for a trusted connection, on kernels that then can't choose it themselves.
+constexpr int kTrustedReceiveBuffer = 8 << 20;
+// A connection's token bucket of refused and cancelled calls.
+constexpr double kMaxRejections = 50;
+constexpr double kMaxRejectionsOfTrusted = 100;
+constexpr double kRejectionsForgivenPerSecond = 20;
+// How often connections are looked at; and how soon again if one has been closed for its
+// descriptor.
+constexpr int kInspectIntervalMs = 500;
+constexpr int kDescriptorIntervalMs = 5;
+// An unadmitted connection keeps its descriptor for so long, even if others wait for one.
+constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
+// Descriptors that connections don't get.
 constexpr int kReservedDescriptors = 64;
 constexpr int kBacklog = 1024;
+constexpr int kMaxAcceptedAtOnce = 64;
 constexpr int kEstablished = 1;  // tcp_info::tcpi_state
-// A peer that has gone is given up after so long without an answer to what was sent.
+// The kernel gives a connection up if the peer hasn't acknowledged for so long.
 constexpr int kUserTimeoutMs = 20000;
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
@@ -231,21 +230,26 @@ absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* 
   return absl::OkStatus();
 }
 
+Listeners::Listeners(int64_t max_message_bytes) : max_message_bytes_(max_message_bytes) {
+  pool_.capacity_bytes = kPoolBytes;
+}
+
 void Listeners::Start() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;  // what a connection costs is little
+  limit.rlim_cur = limit.rlim_max;  // a connection costs little
   setrlimit(RLIMIT_NOFILE, &limit);
-  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  pool_.full_event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
 }
 
 void Listeners::Stop() {
   if (thread_.joinable()) {
     const uint64_t one = 1;
-    (void)!write(wake_fd_, &one, sizeof(one));
+    (void)!write(stop_fd_, &one, sizeof(one));
     thread_.join();
-    close(wake_fd_);
+    close(stop_fd_);
   }
   for (const Listener& listener : listeners_) {
     close(listener.fd);
@@ -253,67 +257,78 @@ void Listeners::Stop() {
   }
   listeners_.clear();
   MutexLock lock(&mu_);
-  for (const auto& [peer, connection] : connections_) close(connection.fd);
   connections_.clear();
+  // No socket is in the pool any more.
+  if (pool_.full_event_fd >= 0) close(std::exchange(pool_.full_event_fd, -1));
 }
 
 void Listeners::Run() {
-  std::vector<pollfd> ready;
-  ready.push_back({wake_fd_, POLLIN, 0});
+  enum { kStop, kPoolFull, kFirstListener };
+  std::vector<pollfd> ready = {{stop_fd_, POLLIN, 0}, {pool_.full_event_fd, POLLIN, 0}};
   for (const Listener& listener : listeners_) ready.push_back({listener.fd, POLLIN, 0});
-  int pause_ms = kIdleIntervalMs;
-  bool full = false;
-  Clock::time_point looked;
+  bool has_descriptors = true;
+  Clock::time_point inspected;
   while (true) {
-    // Where there are no descriptors, those who wait to be accepted wait on.
-    const size_t watched = full ? 1 : ready.size();
-    poll(ready.data(), watched, full ? kWatchIntervalMs : pause_ms);
-    if ((ready[0].revents & POLLIN) != 0) return;
-    full = false;
+    // Without descriptors, connections wait in the kernel's backlog.
+    const size_t watched = has_descriptors ? ready.size() : kFirstListener;
+    poll(ready.data(), watched, has_descriptors ? kInspectIntervalMs : kDescriptorIntervalMs);
+    if ((ready[kStop].revents & POLLIN) != 0) return;
+    if ((ready[kPoolFull].revents & POLLIN) != 0) RelievePool();
+    has_descriptors = true;
     for (const Listener& listener : listeners_) {
-      constexpr int kMostAtOnce = 64;
-      for (int i = 0; i < kMostAtOnce && Accept(listener); ++i) {
+      for (int i = 0; i < kMaxAcceptedAtOnce && Accept(listener); ++i) {
       }
-      full |= errno == EMFILE || errno == ENFILE;
+      has_descriptors = has_descriptors && errno != EMFILE && errno != ENFILE;
     }
-    // Of the others the descriptor alone is to be given back, which is only urgent where there are
-    // few.
-    const bool all = full || std::exchange(few_descriptors_, false) ||
-                     Clock::now() - looked >= std::chrono::milliseconds(kIdleIntervalMs);
-    if (all) looked = Clock::now();
-    pause_ms = Inspect(all);
+    const auto now = Clock::now();
+    const bool due = now - inspected >= std::chrono::milliseconds(kInspectIntervalMs);
+    if (due) inspected = now;
+    if (due || !has_descriptors) Inspect(due);
   }
 }
 
+bool Listeners::HasDescriptors() const {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  // The kernel gives the lowest number that is free: a high one says that few are left. A
+  // connection takes two.
+  const int lowest = fcntl(stop_fd_, F_DUPFD_CLOEXEC, 0);
+  if (lowest < 0) return false;
+  close(lowest);
+  return static_cast<int64_t>(lowest) + 2 <
+         static_cast<int64_t>(limit.rlim_cur) - kReservedDescriptors;
+}
+
 bool Listeners::Accept(const Listener& listener) {
+  const bool has_room = HasDescriptors();
+  if (!has_room && CloseOldestUnadmitted(Clock::now() - kMinUnadmittedTime) != Unadmitted::kNone) {
+    errno = EMFILE;  // until gRPC has closed a descriptor
+    return false;
+  }
   sockaddr_storage peer = {};
   socklen_t size = sizeof(peer);
   const int fd =
       accept4(listener.fd, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return false;
   errno = 0;
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  // Descriptors are given out from the lowest on: a high one says that there are few left.
-  if (static_cast<int64_t>(fd) + 2 >= static_cast<int64_t>(limit.rlim_cur) - kReservedDescriptors) {
-    close(fd);
-    few_descriptors_ = true;
-    return true;
-  }
-  if (!listener.is_unix) {
+  std::unique_ptr<LimitedSocket> socket;
+  if (has_room && !listener.is_unix) {
     const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kStrangersBuffer, sizeof(kStrangersBuffer));
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof(kReceiveBuffer));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
-    const int watched = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (watched < 0) {
-      close(fd);
-      return false;
-    }
+    socket = LimitedSocket::Make(fd, kUnadmittedBytes, &pool_);
+  }
+  if (!has_room || (socket == nullptr && !listener.is_unix)) {
+    close(fd);
+    errno = 0;
+    return true;
+  }
+  if (socket != nullptr) {
+    const auto now = Clock::now();
     MutexLock lock(&mu_);
-    const auto [place, is_new] = connections_.try_emplace(KeyOf(peer));
-    if (!is_new) close(place->second.fd);  // of the same port before
-    place->second = {.fd = watched, .since = Clock::now(), .struck_at = Clock::now()};
+    connections_[KeyOf(peer)].push_back(
+        {.socket = std::move(socket), .accepted_at = now, .rejections_at = now});
   }
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = listener.fd;
@@ -323,120 +338,160 @@ bool Listeners::Accept(const Listener& listener) {
   return true;
 }
 
-bool Listeners::Floods(Connection& connection, int64_t received_bytes) {
-  const int64_t too_much = received_bytes - connection.earned_bytes - kGuestBytes;
-  if (too_much <= 0 || connection.reads_much) {
-    connection.looks = 0;
-    return false;
+Listeners::Unadmitted Listeners::CloseOldestUnadmitted(Clock::time_point before) {
+  MutexLock lock(&mu_);
+  Unadmitted found = Unadmitted::kNone;
+  std::vector<Connection>* owner = nullptr;
+  size_t oldest = 0;
+  for (auto& [peer, connections] : connections_) {
+    for (size_t i = 0; i < connections.size(); ++i) {
+      if (connections[i].admitted) continue;
+      if (found == Unadmitted::kNone) found = Unadmitted::kAllYoung;
+      if (connections[i].accepted_at >= before) continue;
+      found = Unadmitted::kClosedOne;
+      before = connections[i].accepted_at;
+      owner = &connections;
+      oldest = i;
+    }
   }
-  return ++connection.looks >= (too_much > kRequestBytes ? kLooks : kPatientLooks);
+  if (owner == nullptr) return found;
+  (*owner)[oldest].socket->Reset();
+  owner->erase(owner->begin() + static_cast<ptrdiff_t>(oldest));
+  return found;
 }
 
-int Listeners::Inspect(bool all) {
+void Listeners::RelievePool() {
+  uint64_t count = 0;
+  (void)!read(pool_.full_event_fd, &count, sizeof(count));
+  while (pool_.used_bytes >= pool_.capacity_bytes &&
+         CloseOldestUnadmitted(Clock::now()) == Unadmitted::kClosedOne) {
+  }
+  MutexLock lock(&mu_);
+  for (auto& [peer, connections] : connections_) {
+    for (Connection& connection : connections) {
+      if (!connection.admitted) connection.socket->SetLimit(kUnadmittedBytes);
+    }
+  }
+}
+
+void Listeners::Inspect(bool refill) {
   const auto now = Clock::now();
-  bool guests = false;
-  bool active = false;
-  int64_t strangers_bytes = 0;
-  std::vector<Connection*> strangers;
   MutexLock lock(&mu_);
   for (auto it = connections_.begin(); it != connections_.end();) {
-    Connection& connection = it->second;
-    if (connection.trusted && !all) {
-      ++it;
-      continue;
+    auto& connections = it->second;
+    for (auto connection = connections.begin(); connection != connections.end();) {
+      LimitedSocket& socket = *connection->socket;
+      tcp_info info = {};
+      socklen_t size = sizeof(info);
+      const bool known = getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+      if (!known || info.tcpi_state != kEstablished) {
+        // A client that has hung up reads no answers: what it has sent before isn't read, either.
+        if (!connection->trusted) socket.Reset();
+        connection = connections.erase(connection);
+        continue;
+      }
+      if (refill && connection->admitted && !connection->trusted) {
+        connection->earned_bytes += kRefillBytes;
+        UpdateLimit(*connection, now);
+      }
+      ++connection;
     }
-    tcp_info info = {};
-    socklen_t size = sizeof(info);
-    const bool known = getsockopt(connection.fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-    if (!known || info.tcpi_state != kEstablished) {
-      close(connection.fd);
+    if (connections.empty()) {
       connections_.erase(it++);
-      continue;
-    }
-    ++it;
-    if (connection.trusted) continue;
-    const auto received = static_cast<int64_t>(info.tcpi_bytes_received);
-    if (connection.welcome) {
-      guests = true;
-      active |= std::exchange(connection.received_bytes, received) != received;
-      if (Floods(connection, received)) SendAway(connection);
-      continue;
-    }
-    if (received > kStrangerBytes) ++connection.looks;
-    if (now - connection.since > kStrangersTime || connection.looks >= kLooks) {
-      SendAway(connection);
-      continue;
-    }
-    connection.received_bytes = received;
-    strangers_bytes += connection.received_bytes;
-    strangers.push_back(&connection);
-  }
-  if (strangers_bytes > kStrangersBytes) {
-    std::sort(strangers.begin(), strangers.end(), [](const Connection* a, const Connection* b) {
-      return a->received_bytes > b->received_bytes;
-    });
-    for (Connection* connection : strangers) {
-      if (strangers_bytes <= kStrangersBytes) break;
-      strangers_bytes -= connection->received_bytes;
-      if (++connection->looks >= kLooks) SendAway(*connection);
+    } else {
+      ++it;
     }
   }
-  if (active || !strangers.empty()) return kWatchIntervalMs;
-  return guests ? kGuestsIntervalMs : kIdleIntervalMs;
 }
 
-void Listeners::SendAway(const Connection& connection) {
-  // Resets it (connect(2)): after a shutdown() what the peer goes on sending would still be read.
-  // gRPC sees its end, and lets go of what it has kept for it.
-  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(connection.fd, &nobody, sizeof(nobody));
+double Listeners::RejectionsAt(const Connection& connection, Clock::time_point now) {
+  const double seconds = std::chrono::duration<double>(now - connection.rejections_at).count();
+  return std::max(connection.rejections - seconds * kRejectionsForgivenPerSecond, 0.0);
 }
 
-bool Listeners::Welcome(absl::string_view peer) {
-  const std::optional<PeerKey> key = ParsePeer(peer);
-  if (!key) return true;
-  MutexLock lock(&mu_);
-  const auto it = connections_.find(*key);
-  if (it == connections_.end()) return true;
-  it->second.welcome = true;
-  it->second.earned_bytes += kBytesOfACall;
-  return it->second.trusted;
+void Listeners::UpdateLimit(Connection& connection, Clock::time_point now) {
+  if (connection.trusted) return;
+  LimitedSocket& socket = *connection.socket;
+  // So that the bound is never more than the window beyond what has been received.
+  connection.earned_bytes =
+      std::clamp<int64_t>(connection.earned_bytes, 0, socket.received_bytes());
+  int64_t limit = kUnadmittedBytes + connection.earned_bytes;
+  // Requests that handlers wait for are received whole. A connection that cancels calls has to
+  // prove itself first.
+  if (RejectionsAt(connection, now) == 0) {
+    limit += connection.requests_pending * max_message_bytes_;
+  }
+  socket.SetLimit(limit);
 }
 
-void Listeners::Trust(absl::string_view peer) {
-  const std::optional<PeerKey> key = ParsePeer(peer);
-  if (!key) return;
-  MutexLock lock(&mu_);
-  const auto it = connections_.find(*key);
-  if (it == connections_.end() || std::exchange(it->second.trusted, true)) return;
-  // From here on the kernel suits the buffer to the network again (socket(7), since Linux 5.15).
-  const int unlocked = 0;
-  if (setsockopt(it->second.fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)) == 0) return;
-  setsockopt(it->second.fd, SOL_SOCKET, SO_RCVBUF, &kTrustedBuffer, sizeof(kTrustedBuffer));
-}
-
-void Listeners::ExpectMuch(absl::string_view peer, bool expected) {
-  const std::optional<PeerKey> key = ParsePeer(peer);
-  if (!key) return;
-  MutexLock lock(&mu_);
-  const auto it = connections_.find(*key);
-  if (it != connections_.end()) it->second.reads_much = expected;
-}
-
-void Listeners::Strike(absl::string_view peer) {
+template <typename Update>
+void Listeners::ForEach(absl::string_view peer, Update update) {
   const std::optional<PeerKey> key = ParsePeer(peer);
   if (!key) return;
   const auto now = Clock::now();
   MutexLock lock(&mu_);
   const auto it = connections_.find(*key);
   if (it == connections_.end()) return;
-  Connection& connection = it->second;
-  const double seconds = std::chrono::duration<double>(now - connection.struck_at).count();
-  connection.strikes = std::max(connection.strikes - seconds * kForgivenEachSecond, 0.0) + 1;
-  connection.struck_at = now;
-  connection.earned_bytes -= kBytesOfACall;
-  const double most = connection.trusted ? kMostStrikesOfTheTrusted : kMostStrikes;
-  if (connection.strikes > most) SendAway(connection);
+  for (Connection& connection : it->second) {
+    if (update(connection, now)) {
+      UpdateLimit(connection, now);
+    } else {
+      connection.socket->Reset();  // Inspect() forgets it
+    }
+  }
+}
+
+bool Listeners::CallAdmitted(absl::string_view peer) {
+  bool trusted = true;
+  ForEach(peer, [&](Connection& connection, Clock::time_point) {
+    trusted = trusted && connection.trusted;
+    if (!std::exchange(connection.admitted, true)) connection.socket->LeavePool();
+    connection.earned_bytes += kCallBytes;
+    ++connection.requests_pending;
+    return true;
+  });
+  return trusted;
+}
+
+void Listeners::RequestReceived(absl::string_view peer, int64_t bytes) {
+  ForEach(peer, [&](Connection& connection, Clock::time_point) {
+    connection.requests_pending = std::max(connection.requests_pending - 1, 0);
+    connection.earned_bytes += bytes + bytes / kFramingShare + kFramingBytes;
+    return true;
+  });
+}
+
+void Listeners::SessionUsed(absl::string_view peer) {
+  ForEach(peer, [](Connection& connection, Clock::time_point) {
+    if (std::exchange(connection.trusted, true)) return true;
+    connection.socket->SetLimit(LimitedSocket::kUnlimited);
+    // From here on the kernel chooses the buffer's size by itself (socket(7), since Linux 5.15).
+    const int unlocked = 0;
+    const int fd = connection.socket->fd();
+    if (setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)) != 0) {
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kTrustedReceiveBuffer, sizeof(kTrustedReceiveBuffer));
+    }
+    return true;
+  });
+}
+
+void Listeners::CallRejected(absl::string_view peer) {
+  ForEach(peer, [](Connection& connection, Clock::time_point now) {
+    connection.rejections = RejectionsAt(connection, now) + 1;
+    connection.rejections_at = now;
+    connection.earned_bytes -= kCallBytes;
+    const double max = connection.trusted ? kMaxRejectionsOfTrusted : kMaxRejections;
+    return connection.rejections <= max;
+  });
+}
+
+void Listeners::PublicCallServed(absl::string_view peer) {
+  ForEach(peer, [](Connection& connection, Clock::time_point) {
+    connection.rejections = std::max(connection.rejections - 1, 0.0);
+    connection.earned_bytes += 2 * kCallBytes;  // CallRejected() has taken one away
+    connection.socket->ReturnPoolBytes();
+    return true;
+  });
 }
 
 }  // namespace tensord::server

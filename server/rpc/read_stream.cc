@@ -42,7 +42,7 @@ class ReadCall final : public SendCallBy<grpc::ServerAsyncWriter<grpc::ByteBuffe
     if (!decoded.ok()) return Fail(decoded);
     absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(principal(), request.session());
     if (!use.ok()) return Fail(use.status());
-    Trust();
+    SessionUsed();
     session_ = *std::move(use);
     offset_ = request.offset();
     limit_ = request.limit_bytes();

@@ -31,8 +31,9 @@ constexpr int kMessageOverheadBytes = 64 << 10;
 constexpr int kKeepaliveIntervalMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 20000;
 constexpr int kLeastPingIntervalMs = 900;  // a little early
-// From a connection's first byte to the end of TLS's and HTTP/2's first words.
-constexpr int kHandshakeTimeoutMs = 10000;
+// From a connection's begin to the end of TLS's and HTTP/2's handshakes. Connection admission
+// doesn't depend on it (listeners.h); a client on a busy machine may be slow.
+constexpr int kHandshakeTimeoutMs = 20000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
 
@@ -130,6 +131,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
     : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
       gate_(std::move(gate)),
+      listeners_(options.limits.max_message_bytes + kMessageOverheadBytes),
       engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
@@ -142,7 +144,8 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .pulls = &pulls_},
       peers_(std::move(peers)),
       pulls_(&context_, peers_.get()),
-      methods_(&context_, &rpc_),
+      dispatcher_(&workers_),
+      methods_(&context_, &dispatcher_),
       devices_serving_(engine_.slots().size(), true) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
@@ -208,14 +211,14 @@ absl::Status Server::Listen(const ServerOptions& options) {
     credentials_.push_back(gate_->CredentialsFor(address));
     TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
   }
-  gate_->Tell(&listeners_);
+  gate_->SetListeners(&listeners_);
   context_.peer_address = PeerAddress(options.peers.advertise, listeners_.addresses(), HostName());
   gate_->SetLog(session_log_.get());
   sessions_.SetLog(session_log_.get());
   builder.RegisterService(&rpc_);
   builder.RegisterService(&peer_rpc_);
-  builder.RegisterAsyncGenericService(methods_.generic());
-  health_ = std::make_unique<HealthService>(&builder);
+  builder.RegisterAsyncGenericService(dispatcher_.service());
+  health_ = std::make_unique<HealthService>(&builder, &dispatcher_);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {
     queues_.push_back(std::make_unique<CallQueue>(&builder, gate_.get(), spin));
@@ -232,7 +235,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
       [this](DeviceSlot& slot, bool serving) { DeviceChanged(slot, serving); });
   bulk_->Start();
   for (const auto& queue : queues_) {
-    methods_.Await(queue.get());
+    dispatcher_.Await(queue.get());
     health_->Await(queue.get());
     SessionStream::Await(&context_, &rpc_, queue.get());
   }

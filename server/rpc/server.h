@@ -86,6 +86,7 @@ class Server {
   // In order of construction: each outlives what follows it.
   const std::unique_ptr<SessionLog> session_log_;  // null where nothing is told
   const std::unique_ptr<Gate> gate_;
+  Listeners listeners_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
   std::unique_ptr<Collectives> collectives_;  // null where there are none
@@ -96,6 +97,7 @@ class Server {
   Pulls pulls_;
   TensorRpc rpc_;
   PeerRpc peer_rpc_;
+  UnaryDispatcher dispatcher_;
   UnaryMethods methods_;
   std::unique_ptr<HealthService> health_;
   Mutex health_mu_;
@@ -103,7 +105,6 @@ class Server {
   std::vector<bool> devices_serving_ ABSL_GUARDED_BY(health_mu_);
   std::vector<std::unique_ptr<CallQueue>> queues_;
   std::unique_ptr<BulkService> bulk_;
-  Listeners listeners_;
   std::unique_ptr<grpc::Server> grpc_server_;
 };
 

@@ -56,41 +56,44 @@ absl::Status CheckCollectives(const ServiceContext& context);
 absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
                                         const v1::Collective& collective);
 
-// Everything goes through completion queues. Bulk data (bulk_service.h) and session streams
-// (session_stream.h) come as the bytes of gRPC's own buffers, and CreateTensor by LargeCall.
+// `Base` with a method mixin of the generated service for each of `Methods`.
+template <typename Base, template <typename> class... Methods>
+struct WithMethods {
+  using Service = Base;
+};
+template <typename Base, template <typename> class First, template <typename> class... Rest>
+struct WithMethods<Base, First, Rest...> {
+  using Service = First<typename WithMethods<Base, Rest...>::Service>;
+};
+
+// Calls go through completion queues. The streams for bulk data (bulk_service.h) and for sessions
+// (session_stream.h) carry the bytes of gRPC's own buffers. All other methods are unary and go to
+// the UnaryDispatcher, which gRPC calls generic.
 using Rpc = v1::TensorService;
-using TensorRpcBulk =
-    Rpc::WithRawMethod_Write<Rpc::WithRawMethod_Read<Rpc::WithAsyncMethod_SharedMemory<
-        Rpc::WithRawMethod_SessionStream<Rpc::WithGenericMethod_CreateTensor<Rpc::Service>>>>>;
-using TensorRpcSessions = Rpc::WithAsyncMethod_GetServerInfo<
-    Rpc::WithAsyncMethod_ListDevices<Rpc::WithAsyncMethod_ListOps<
-        Rpc::WithAsyncMethod_OpenSession<Rpc::WithAsyncMethod_CloseSession<TensorRpcBulk>>>>>;
-using TensorRpcOps =
-    Rpc::WithAsyncMethod_CopyToDevice<Rpc::WithAsyncMethod_Add<Rpc::WithAsyncMethod_MatMul<
-        Rpc::WithAsyncMethod_LinearForward<Rpc::WithAsyncMethod_RunOp<TensorRpcSessions>>>>>;
-using TensorRpcSharing = Rpc::WithAsyncMethod_PublishTensor<
-    Rpc::WithAsyncMethod_OpenPublished<Rpc::WithAsyncMethod_UnpublishTensor<TensorRpcOps>>>;
-using TensorRpcPeers = Rpc::WithAsyncMethod_CreateTicket<
-    Rpc::WithAsyncMethod_PullTensor<Rpc::WithAsyncMethod_CheckPeer<TensorRpcSharing>>>;
-using TensorRpcGroups = Rpc::WithAsyncMethod_JoinGroup<Rpc::WithAsyncMethod_ConnectGroup<
-    Rpc::WithAsyncMethod_LeaveGroup<Rpc::WithAsyncMethod_RunCollective<TensorRpcPeers>>>>;
 using TensorRpc =
-    Rpc::WithAsyncMethod_GetTensor<Rpc::WithAsyncMethod_ReadTensor<Rpc::WithAsyncMethod_GetUpload<
-        Rpc::WithAsyncMethod_ListTensors<Rpc::WithAsyncMethod_DeleteTensors<TensorRpcGroups>>>>>;
+    WithMethods<Rpc::Service, Rpc::WithRawMethod_Write, Rpc::WithRawMethod_Read,
+                Rpc::WithAsyncMethod_SharedMemory, Rpc::WithRawMethod_SessionStream,
+                Rpc::WithGenericMethod_GetServerInfo, Rpc::WithGenericMethod_ListDevices,
+                Rpc::WithGenericMethod_ListOps, Rpc::WithGenericMethod_OpenSession,
+                Rpc::WithGenericMethod_CloseSession, Rpc::WithGenericMethod_CreateTensor,
+                Rpc::WithGenericMethod_CopyToDevice, Rpc::WithGenericMethod_Add,
+                Rpc::WithGenericMethod_MatMul, Rpc::WithGenericMethod_LinearForward,
+                Rpc::WithGenericMethod_RunOp, Rpc::WithGenericMethod_GetTensor,
+                Rpc::WithGenericMethod_ReadTensor, Rpc::WithGenericMethod_GetUpload,
+                Rpc::WithGenericMethod_ListTensors, Rpc::WithGenericMethod_DeleteTensors,
+                Rpc::WithGenericMethod_PublishTensor, Rpc::WithGenericMethod_OpenPublished,
+                Rpc::WithGenericMethod_UnpublishTensor, Rpc::WithGenericMethod_CreateTicket,
+                Rpc::WithGenericMethod_PullTensor, Rpc::WithGenericMethod_CheckPeer,
+                Rpc::WithGenericMethod_JoinGroup, Rpc::WithGenericMethod_ConnectGroup,
+                Rpc::WithGenericMethod_LeaveGroup, Rpc::WithGenericMethod_RunCollective>::Service;
 using PeerRpc = v1::PeerService::WithRawMethod_Fetch<v1::PeerService::Service>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
 // long goes to the workers. Thread-safe.
 class UnaryMethods {
  public:
-  // Both outlive this.
-  UnaryMethods(ServiceContext* context, TensorRpc* rpc);
-
-  // To be registered with the server besides the TensorRpc.
-  grpc::AsyncGenericService* generic() { return &generic_; }
-
-  // Has `queue` wait for calls of each method. Once the server is built.
-  void Await(CallQueue* queue);
+  // Adds the methods to `dispatcher`. `context` outlives this, and this outlives the calls.
+  UnaryMethods(ServiceContext* context, UnaryDispatcher* dispatcher);
 
   // Lets session streams answer what they have taken in, then ends them with UNAVAILABLE.
   void DrainStreams();
@@ -98,14 +101,10 @@ class UnaryMethods {
   void HangUpStreams();
 
  private:
-  template <typename Request, typename Response, typename Ask>
-  void Serve(CallQueue* queue, Ask ask,
-             void (UnaryMethods::*handler)(const UnaryRef<Request, Response>&)) {
-    auto method = std::make_shared<typename UnaryCall<Request, Response>::Method>();
-    method->request = std::move(ask);
-    method->handle = [this, handler](const auto& call) { (this->*handler)(call); };
-    UnaryCall<Request, Response>::Await(std::move(method), queue);
-  }
+  // Serves the method of this name in TensorService.
+  template <typename Request, typename Response>
+  void Serve(UnaryDispatcher* dispatcher, absl::string_view name,
+             void (UnaryMethods::*handler)(const UnaryRef<Request, Response>&));
 
   // The session of that name, where it is the caller's.
   absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
@@ -121,7 +120,7 @@ class UnaryMethods {
   void OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call);
   void CloseSession(const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call);
 
-  void CreateTensor(const std::shared_ptr<LargeCall>& call);
+  void CreateTensor(const UnaryRef<v1::CreateTensorRequest, v1::Tensor>& call);
   void CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call);
   void Add(const UnaryRef<v1::AddRequest, v1::Tensor>& call);
   void MatMul(const UnaryRef<v1::MatMulRequest, v1::Tensor>& call);
@@ -147,10 +146,7 @@ class UnaryMethods {
   void LeaveGroup(const UnaryRef<v1::LeaveGroupRequest, v1::LeaveGroupResponse>& call);
   void RunCollective(const UnaryRef<v1::RunCollectiveRequest, v1::Tensor>& call);
 
- private:
   ServiceContext* const context_;
-  TensorRpc* const rpc_;
-  grpc::AsyncGenericService generic_;
   const std::string host_name_;
   const std::chrono::steady_clock::time_point started_;
 };

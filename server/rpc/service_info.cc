@@ -21,55 +21,48 @@ std::string HostName() {
   return name;
 }
 
-UnaryMethods::UnaryMethods(ServiceContext* context, TensorRpc* rpc)
-    : context_(context),
-      rpc_(rpc),
-      host_name_(HostName()),
-      started_(std::chrono::steady_clock::now()) {}
-
-// The generated request for a method: asks gRPC for the next call of it.
-#define TENSORD_METHOD(name) \
-  [rpc = rpc_](auto... arguments) { rpc->Request##name(arguments...); }, &UnaryMethods::name
-
-void UnaryMethods::Await(CallQueue* queue) {
-  Serve(queue, TENSORD_METHOD(GetServerInfo));
-  Serve(queue, TENSORD_METHOD(ListDevices));
-  Serve(queue, TENSORD_METHOD(ListOps));
-  Serve(queue, TENSORD_METHOD(OpenSession));
-  Serve(queue, TENSORD_METHOD(CloseSession));
-  auto create = std::make_shared<LargeCall::Method>();
-  create->service = &generic_;
-  create->name = absl::StrCat("/", Rpc::service_full_name(), "/CreateTensor");
-  create->handle = [this](const std::shared_ptr<LargeCall>& call) { CreateTensor(call); };
-  LargeCall::Await(std::move(create), queue);
-  Serve(queue, TENSORD_METHOD(CopyToDevice));
-  Serve(queue, TENSORD_METHOD(Add));
-  Serve(queue, TENSORD_METHOD(MatMul));
-  Serve(queue, TENSORD_METHOD(LinearForward));
-  Serve(queue, TENSORD_METHOD(RunOp));
-  Serve(queue, TENSORD_METHOD(GetTensor));
-  Serve(queue, TENSORD_METHOD(ReadTensor));
-  Serve(queue, TENSORD_METHOD(GetUpload));
-  Serve(queue, TENSORD_METHOD(ListTensors));
-  Serve(queue, TENSORD_METHOD(DeleteTensors));
-  Serve(queue, TENSORD_METHOD(PublishTensor));
-  Serve(queue, TENSORD_METHOD(OpenPublished));
-  Serve(queue, TENSORD_METHOD(UnpublishTensor));
-  Serve(queue, TENSORD_METHOD(CreateTicket));
-  Serve(queue, TENSORD_METHOD(PullTensor));
-  Serve(queue, TENSORD_METHOD(CheckPeer));
-  Serve(queue, TENSORD_METHOD(JoinGroup));
-  Serve(queue, TENSORD_METHOD(ConnectGroup));
-  Serve(queue, TENSORD_METHOD(LeaveGroup));
-  Serve(queue, TENSORD_METHOD(RunCollective));
+template <typename Request, typename Response>
+void UnaryMethods::Serve(UnaryDispatcher* dispatcher, absl::string_view name,
+                         void (UnaryMethods::*handler)(const UnaryRef<Request, Response>&)) {
+  dispatcher->Add<Request, Response>(
+      absl::StrCat("/", Rpc::service_full_name(), "/", name),
+      {.handle = [this, handler](const auto& call) { (this->*handler)(call); }});
 }
 
-#undef TENSORD_METHOD
+UnaryMethods::UnaryMethods(ServiceContext* context, UnaryDispatcher* dispatcher)
+    : context_(context), host_name_(HostName()), started_(std::chrono::steady_clock::now()) {
+  Serve(dispatcher, "GetServerInfo", &UnaryMethods::GetServerInfo);
+  Serve(dispatcher, "ListDevices", &UnaryMethods::ListDevices);
+  Serve(dispatcher, "ListOps", &UnaryMethods::ListOps);
+  Serve(dispatcher, "OpenSession", &UnaryMethods::OpenSession);
+  Serve(dispatcher, "CloseSession", &UnaryMethods::CloseSession);
+  Serve(dispatcher, "CreateTensor", &UnaryMethods::CreateTensor);
+  Serve(dispatcher, "CopyToDevice", &UnaryMethods::CopyToDevice);
+  Serve(dispatcher, "Add", &UnaryMethods::Add);
+  Serve(dispatcher, "MatMul", &UnaryMethods::MatMul);
+  Serve(dispatcher, "LinearForward", &UnaryMethods::LinearForward);
+  Serve(dispatcher, "RunOp", &UnaryMethods::RunOp);
+  Serve(dispatcher, "GetTensor", &UnaryMethods::GetTensor);
+  Serve(dispatcher, "ReadTensor", &UnaryMethods::ReadTensor);
+  Serve(dispatcher, "GetUpload", &UnaryMethods::GetUpload);
+  Serve(dispatcher, "ListTensors", &UnaryMethods::ListTensors);
+  Serve(dispatcher, "DeleteTensors", &UnaryMethods::DeleteTensors);
+  Serve(dispatcher, "PublishTensor", &UnaryMethods::PublishTensor);
+  Serve(dispatcher, "OpenPublished", &UnaryMethods::OpenPublished);
+  Serve(dispatcher, "UnpublishTensor", &UnaryMethods::UnpublishTensor);
+  Serve(dispatcher, "CreateTicket", &UnaryMethods::CreateTicket);
+  Serve(dispatcher, "PullTensor", &UnaryMethods::PullTensor);
+  Serve(dispatcher, "CheckPeer", &UnaryMethods::CheckPeer);
+  Serve(dispatcher, "JoinGroup", &UnaryMethods::JoinGroup);
+  Serve(dispatcher, "ConnectGroup", &UnaryMethods::ConnectGroup);
+  Serve(dispatcher, "LeaveGroup", &UnaryMethods::LeaveGroup);
+  Serve(dispatcher, "RunCollective", &UnaryMethods::RunCollective);
+}
 
 absl::StatusOr<SessionUse> UnaryMethods::UseSession(UnaryCallBase& call,
                                                     const std::string& session) {
   absl::StatusOr<SessionUse> use = context_->sessions->Use(call.principal(), session);
-  if (use.ok()) call.Trust();
+  if (use.ok()) call.SessionUsed();
   return use;
 }
 

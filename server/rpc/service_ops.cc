@@ -3,16 +3,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/finish.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
 
 namespace tensord::server {
 namespace {
-
-// What is larger than this is decoded and copied by a worker.
-constexpr size_t kDecodeAtOnceBytes = 64 << 10;
 
 absl::StatusOr<TensorRef> CreateFromData(Engine& engine, Session& session,
                                          const v1::CreateTensorRequest& request,
@@ -119,26 +115,10 @@ void UnaryMethods::Compute(const Call& call, Start start) {
                  [response = call->response()](const Tensor& made) { ToProto(made, response); });
 }
 
-void UnaryMethods::CreateTensor(const std::shared_ptr<LargeCall>& call) {
-  const auto create = [this, call] {
-    v1::CreateTensorRequest request;
-    const absl::Status decoded = DecodeMessage(call->mutable_request(), &request);
-    if (!decoded.ok()) return call->Finish(decoded);
-    absl::StatusOr<SessionUse> use = UseSession(*call, request.session());
-    if (!use.ok()) return call->Finish(use.status());
-    const absl::StatusOr<TensorRef> tensor = Create(*context_->engine, use->ref(), request);
-    FinishWhenDone(call, *std::move(use), tensor,
-                   [response = call->response()](const Tensor& made) {
-                     v1::Tensor message;
-                     ToProto(made, &message);
-                     *response = EncodeMessage(message);
-                   });
-  };
-  if (call->mutable_request()->Length() <= kDecodeAtOnceBytes) {
-    create();
-  } else {
-    context_->workers->Post(create);
-  }
+void UnaryMethods::CreateTensor(const UnaryRef<v1::CreateTensorRequest, v1::Tensor>& call) {
+  Compute(call, [this](const SessionRef& session, const v1::CreateTensorRequest& request) {
+    return Create(*context_->engine, session, request);
+  });
 }
 
 void UnaryMethods::CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call) {

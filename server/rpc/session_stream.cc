@@ -135,7 +135,7 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   }
   TENSORD_ASSIGN_OR_RETURN(
       session_, context_->sessions->Use(admission_.principal(), request.attach().session()));
-  admission_.Trust();
+  admission_.SessionUsed();
   TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
                            SessionCommands::Of(context_, session_.ref()));
   TENSORD_RETURN_IF_ERROR(
@@ -236,7 +236,7 @@ void SessionStream::OnWritten(bool ok) {
 void SessionStream::OnDone(bool /*ok*/) {
   admission_.Leave();
   MutexLock lock(&mu_);
-  if (commands_ == nullptr && call_.IsCancelled()) queue_->gate()->TakenBack(call_);
+  if (commands_ == nullptr && call_.IsCancelled()) queue_->gate()->CallCancelled(call_);
   over_ = true;
   // Does nothing where we have ended the call; gRPC wants to hear it where the client has.
   FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));

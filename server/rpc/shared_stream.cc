@@ -101,7 +101,7 @@ class SharedCall final : public BulkCall {
 
   absl::Status Open(const std::string& session) {
     TENSORD_ASSIGN_OR_RETURN(SessionUse use, bulk_->service->sessions->Use(principal(), session));
-    Trust();
+    SessionUsed();
     TENSORD_ASSIGN_OR_RETURN(ring_, bulk_->rings.Open(use.ref(), &context()));
     state_ = State::kIdle;
     Response response;

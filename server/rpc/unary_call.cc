@@ -1,37 +1,68 @@
 #include "tensord/server/rpc/unary_call.h"
 
-#include "tensord/common/handover.h"
+#include <google/protobuf/empty.pb.h>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/status_convert.h"
 
 namespace tensord::server {
+namespace {
 
-UnaryCallBase::UnaryCallBase(CallQueue* queue) : queue_(queue) {
-  context_.AsyncNotifyWhenDone(done_.Begin(nullptr));
-}
+// A worker decodes and handles a request that is larger.
+constexpr size_t kDecodeAtOnceBytes = 64 << 10;
 
-UnaryCallBase::~UnaryCallBase() {
-  if (begun_) queue_->CallEnded();
-}
+}  // namespace
 
-void UnaryCallBase::OnCalled(bool ok) {
-  if (!ok) return;  // the server shuts down; there is no call
-  begun_ = true;
+UnaryCallBase::UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire)
+    : queue_(queue), wire_(std::move(wire)) {
   queue_->CallBegan();
-  done_.Begin(shared_from_this());
-  AwaitNext();
-  const absl::Status admitted = admission_.Enter(
-      queue_->gate(), &context_, [this](const absl::Status& status) { Finish(status); });
-  if (admitted.ok() || OpenToAll()) {
-    Handle();
+}
+
+UnaryCallBase::~UnaryCallBase() { queue_->CallEnded(); }
+
+void UnaryCallBase::Start(WorkerPool* workers) {
+  workers_ = workers;
+  admitted_ = admission_.Enter(queue_->gate(), &wire_->context,
+                               [this](const absl::Status& status) { Finish(status); });
+  if (!admitted_.ok() && !MayBeOpenToAll()) {
+    Finish(admitted_);
+  } else if (!HasHandler()) {
+    Finish(absl::UnimplementedError(
+        absl::StrCat("the server has no method ", wire_->context.method())));
   } else {
-    Finish(admitted);
+    wire_->stream.Read(&request_bytes_, read_.Begin(shared_from_this()));
   }
+}
+
+void UnaryCallBase::OnRead(bool ok) {
+  if (!ok) {
+    Finish(absl::InvalidArgumentError("the call brings no request, or one that is too large"));
+    return;
+  }
+  admission_.RequestReceived(static_cast<int64_t>(request_bytes_.Length()));
+  if (request_bytes_.Length() <= kDecodeAtOnceBytes) {
+    Decode();
+  } else {
+    workers_->Post([self = shared_from_this()] { self->Decode(); });
+  }
+}
+
+void UnaryCallBase::Decode() {
+  const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
+  request_bytes_.Clear();
+  if (!decoded.ok()) return Finish(decoded);
+  if (!admitted_.ok()) {
+    if (!IsOpenToAll()) return Finish(admitted_);
+    queue_->gate()->PublicCallServed(wire_->context);
+  }
+  Handle();
 }
 
 void UnaryCallBase::OnDone(bool /*ok*/) {
   admission_.Leave();
-  if (context_.IsCancelled()) queue_->gate()->TakenBack(context_);
-  // gRPC wants to hear the end of a call also where the client has ended it.
+  if (wire_->context.IsCancelled()) queue_->gate()->CallCancelled(wire_->context);
+  // gRPC requires the end of a call also if the client has cancelled it.
   Finish(absl::CancelledError("the client has gone"));
   SessionUse session;
   MutexLock lock(&mu_);
@@ -43,8 +74,14 @@ void UnaryCallBase::Finish(const absl::Status& status) {
   MutexLock lock(&mu_);
   if (over_) return;
   over_ = true;
-  // With the lock: once gRPC has said that the call is done nothing may be begun.
-  Respond(converted, finish_.Begin(shared_from_this()));
+  // With the lock held: once gRPC has said that the call is done, nothing may be begun.
+  void* const tag = finish_.Begin(shared_from_this());
+  if (status.ok()) {
+    wire_->stream.WriteAndFinish(EncodeMessage(response_message()), grpc::WriteOptions(), converted,
+                                 tag);
+  } else {
+    wire_->stream.Finish(converted, tag);
+  }
 }
 
 bool UnaryCallBase::over() const {
@@ -57,36 +94,47 @@ void UnaryCallBase::Use(SessionUse session) {
   session_ = std::move(session);
 }
 
-void LargeCall::Await(std::shared_ptr<const Method> method, CallQueue* queue) {
-  const std::shared_ptr<LargeCall> call(new LargeCall(std::move(method), queue));
-  call->method_->service->RequestCall(&call->context(), &call->wire_, queue->get(), queue->get(),
-                                      call->BeginCall());
-}
+// Waits for a client's call of any unary method.
+class UnaryDispatcher::Arrival final : public std::enable_shared_from_this<Arrival> {
+ public:
+  Arrival(UnaryDispatcher* dispatcher, CallQueue* queue)
+      : dispatcher_(dispatcher), queue_(queue), wire_(std::make_unique<UnaryWire>()) {}
 
-void LargeCall::Handle() {
-  if (context().method() == method_->name) {
-    ExpectMuch(true);
-    wire_.Read(&request_, BeginRead());
-  } else {
-    Finish(absl::UnimplementedError("the server has no such method"));
+  void Await() {
+    wire_->context.AsyncNotifyWhenDone(wire_->done.Begin(nullptr));
+    dispatcher_->service_.RequestCall(&wire_->context, &wire_->stream, queue_->get(), queue_->get(),
+                                      called_.Begin(shared_from_this()));
   }
-}
 
-void LargeCall::OnRead(bool ok) {
-  ExpectMuch(false);
-  if (ok) {
-    method_->handle(std::static_pointer_cast<LargeCall>(shared_from_this()));
-  } else {
-    Finish(absl::InvalidArgumentError("the call brings no request, or one that is too large"));
-  }
-}
+ private:
+  friend class CallEvent<Arrival>;
 
-void LargeCall::Respond(const grpc::Status& status, void* tag) {
-  if (status.ok()) {
-    wire_.WriteAndFinish(response_, grpc::WriteOptions(), status, tag);
-  } else {
-    wire_.Finish(status, tag);
+  void OnCalled(bool ok) {
+    if (!ok) return;  // the server shuts down; there is no call
+    dispatcher_->Await(queue_);
+    dispatcher_->Dispatch(queue_, std::move(wire_));
   }
+  void AfterEvent() {}
+
+  UnaryDispatcher* const dispatcher_;
+  CallQueue* const queue_;
+  std::unique_ptr<UnaryWire> wire_;
+  CallEvent<Arrival> called_{&Arrival::OnCalled};
+};
+
+UnaryDispatcher::UnaryDispatcher(WorkerPool* workers)
+    : workers_(workers),
+      make_unknown_(Maker<google::protobuf::Empty, google::protobuf::Empty>({.handle = nullptr})) {}
+
+void UnaryDispatcher::Await(CallQueue* queue) { std::make_shared<Arrival>(this, queue)->Await(); }
+
+void UnaryDispatcher::Dispatch(CallQueue* queue, std::unique_ptr<UnaryWire> wire) {
+  CallEvent<UnaryCallBase>& done = wire->done;
+  const auto method = methods_.find(wire->context.method());
+  const Make& make = method != methods_.end() ? method->second : make_unknown_;
+  const std::shared_ptr<UnaryCallBase> call = make(queue, std::move(wire));
+  done.Begin(call);
+  call->Start(workers_);
 }
 
 }  // namespace tensord::server

@@ -1,6 +1,7 @@
 // Calls with one request and one response, on the completion queues' threads.
 #pragma once
 
+#include <google/protobuf/message_lite.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
@@ -9,74 +10,75 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/worker_pool.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
 
-// What a call has to do with gRPC, whatever its messages are. Lives until gRPC is done with it; who
-// waits for something on its behalf holds a weak_ptr.
+struct UnaryWire;
+
+// A call without its message types. Lives until gRPC is done with it. Code that waits for something
+// on the call's behalf holds a weak_ptr.
 class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
  public:
   virtual ~UnaryCallBase();
   UnaryCallBase(const UnaryCallBase&) = delete;
   UnaryCallBase& operator=(const UnaryCallBase&) = delete;
 
-  // Ends the call: with its response, or with an error. Further calls do nothing, nor does any
-  // where the client has gone. From any thread.
+  // Ends the call: with its response if `status` is OK, with the error otherwise. Does nothing if
+  // the call has ended or the client has cancelled it. Thread-safe.
   void Finish(const absl::Status& status);
 
-  // Whether the call has ended, or the client has gone.
+  // Whether the call has ended, or the client has cancelled it. Thread-safe.
   bool over() const;
 
-  // Who calls.
+  // The caller.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
   // Keeps the session in use until the call is over.
   void Use(SessionUse session);
 
-  // The call uses a session: its connection is somebody's.
-  void Trust() { admission_.Trust(); }
-  // A large request is awaited, or no more.
-  void ExpectMuch(bool expected) { admission_.ExpectMuch(expected); }
+  // The call uses a session: its connection is trusted from now on.
+  void SessionUsed() { admission_.SessionUsed(); }
 
  protected:
-  explicit UnaryCallBase(CallQueue* queue);
+  UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire);
 
-  // Asks for the client that this call is for; `tag` comes when there is one.
-  void* BeginCall() { return called_.Begin(shared_from_this()); }
-  // The client has come: another call is to wait for the next one, and this one is to be handled.
-  virtual void AwaitNext() = 0;
+  virtual google::protobuf::MessageLite& request_message() = 0;
+  virtual const google::protobuf::MessageLite& response_message() const = 0;
+  // Whether the server has the method.
+  virtual bool HasHandler() const = 0;
+  // Whether the method serves some requests of callers that the gate refuses; and this request.
+  virtual bool MayBeOpenToAll() const = 0;
+  virtual bool IsOpenToAll() const = 0;
+  // The request has been received and decoded.
   virtual void Handle() = 0;
-  // What BeginRead began has ended.
-  virtual void OnRead(bool /*ok*/) {}
-  void* BeginRead() { return read_.Begin(shared_from_this()); }
-  // Whether the call is handled without principal() too, where the gate doesn't let the caller in.
-  virtual bool OpenToAll() const = 0;
-  // Sends what the call ends with.
-  virtual void Respond(const grpc::Status& status, void* tag) = 0;
-
-  CallQueue* queue() const { return queue_; }
-  grpc::GenericServerContext& context() { return context_; }
 
  private:
   friend class CallEvent<UnaryCallBase>;
-  using Event = CallEvent<UnaryCallBase>;
+  friend class UnaryDispatcher;
+  friend struct UnaryWire;
 
-  void OnCalled(bool ok);
+  // The client has made the call. Nothing of its request is read before the gate lets it in.
+  void Start(WorkerPool* workers);
+  void OnRead(bool ok);
   void OnFinished(bool /*ok*/) {}
   void OnDone(bool ok);
   void AfterEvent() {}
+  void Decode();
 
   CallQueue* const queue_;
-  grpc::GenericServerContext context_;
-  Event called_{&UnaryCallBase::OnCalled};
-  Event read_{&UnaryCallBase::OnRead};
-  Event finish_{&UnaryCallBase::OnFinished};
-  Event done_{&UnaryCallBase::OnDone};
-  bool begun_ = false;
+  const std::unique_ptr<UnaryWire> wire_;
+  CallEvent<UnaryCallBase> read_{&UnaryCallBase::OnRead};
+  CallEvent<UnaryCallBase> finish_{&UnaryCallBase::OnFinished};
+  WorkerPool* workers_ = nullptr;
+  grpc::ByteBuffer request_bytes_;
+  absl::Status admitted_;
   Admission admission_;
 
   mutable Mutex mu_;
@@ -84,93 +86,94 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   SessionUse session_ ABSL_GUARDED_BY(mu_);
 };
 
+// gRPC's part of a call, made before a client calls.
+struct UnaryWire {
+  UnaryWire() : stream(&context) {}
+
+  grpc::GenericServerContext context;
+  grpc::GenericServerAsyncReaderWriter stream;
+  CallEvent<UnaryCallBase> done{&UnaryCallBase::OnDone};
+};
+
 template <typename Request, typename Response>
 class UnaryCall final : public UnaryCallBase {
  public:
   struct Method {
-    // Asks gRPC for the next call: the generated service's Request….
-    std::function<void(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
-                       grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void* tag)>
-        request;
-    // Finishes the call, at once or later. On the queue's thread, which it must not keep for long.
+    // Finishes the call, at once or later. Runs on the queue's thread, which it must not keep for
+    // long, or on a worker's thread if the request is large.
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
-    // What strangers may ask as well; null for nothing.
+    // Which requests are served to callers that the gate refuses; null for none.
     bool (*open_to_all)(const Request&) = nullptr;
   };
 
-  // Has `queue` wait for a client's call, and then for the next one.
-  static void Await(std::shared_ptr<const Method> method, CallQueue* queue) {
-    const std::shared_ptr<UnaryCall> call(new UnaryCall(std::move(method), queue));
-    call->method_->request(&call->context(), &call->request_, &call->writer_, queue->get(),
-                           queue->get(), call->BeginCall());
-  }
+  UnaryCall(std::shared_ptr<const Method> method, CallQueue* queue, std::unique_ptr<UnaryWire> wire)
+      : UnaryCallBase(queue, std::move(wire)), method_(std::move(method)) {}
 
   const Request& request() const { return request_; }
   Request* mutable_request() { return &request_; }
-  // To be filled by one thread before the call is finished.
+  // One thread fills it before the call is finished.
   Response* response() { return &response_; }
 
  private:
-  UnaryCall(std::shared_ptr<const Method> method, CallQueue* queue)
-      : UnaryCallBase(queue), method_(std::move(method)), writer_(&context()) {}
-
-  std::shared_ptr<UnaryCall> self() {
-    return std::static_pointer_cast<UnaryCall>(shared_from_this());
-  }
-  void AwaitNext() override { Await(method_, queue()); }
-  void Handle() override { method_->handle(self()); }
-  bool OpenToAll() const override {
+  google::protobuf::MessageLite& request_message() override { return request_; }
+  const google::protobuf::MessageLite& response_message() const override { return response_; }
+  bool HasHandler() const override { return method_->handle != nullptr; }
+  bool MayBeOpenToAll() const override { return method_->open_to_all != nullptr; }
+  bool IsOpenToAll() const override {
     return method_->open_to_all != nullptr && method_->open_to_all(request_);
   }
-  void Respond(const grpc::Status& status, void* tag) override {
-    if (status.ok()) {
-      writer_.Finish(response_, status, tag);
-    } else {
-      writer_.FinishWithError(status, tag);
-    }
+  void Handle() override {
+    method_->handle(std::static_pointer_cast<UnaryCall>(shared_from_this()));
   }
 
   const std::shared_ptr<const Method> method_;
   Request request_;
   Response response_;
-  grpc::ServerAsyncResponseWriter<Response> writer_;
-};
-
-// A call whose request may be large: nothing of it is read before the gate has let the caller in,
-// while gRPC reads the requests of all other unary methods by itself. For one method that the
-// server's services don't name: calls of any other that none of them has come here, too.
-class LargeCall final : public UnaryCallBase {
- public:
-  struct Method {
-    grpc::AsyncGenericService* service;
-    std::string name;  // "/package.Service/Method"
-    // As in UnaryCall.
-    std::function<void(const std::shared_ptr<LargeCall>&)> handle;
-  };
-
-  // Has `queue` wait for a client's call, and then for the next one.
-  static void Await(std::shared_ptr<const Method> method, CallQueue* queue);
-
-  grpc::ByteBuffer* mutable_request() { return &request_; }
-  grpc::ByteBuffer* response() { return &response_; }
-
- private:
-  LargeCall(std::shared_ptr<const Method> method, CallQueue* queue)
-      : UnaryCallBase(queue), method_(std::move(method)), wire_(&context()) {}
-
-  void AwaitNext() override { Await(method_, queue()); }
-  bool OpenToAll() const override { return false; }
-  void Handle() override;
-  void OnRead(bool ok) override;
-  void Respond(const grpc::Status& status, void* tag) override;
-
-  const std::shared_ptr<const Method> method_;
-  grpc::GenericServerAsyncReaderWriter wire_;
-  grpc::ByteBuffer request_;
-  grpc::ByteBuffer response_;
 };
 
 template <typename Request, typename Response>
 using UnaryRef = std::shared_ptr<UnaryCall<Request, Response>>;
+
+// Receives the calls of all unary methods, and hands each to its handler by the method's name.
+//
+// The methods are served by gRPC's generic service, because gRPC reads the requests of methods that
+// it knows by itself: before the gate has seen the caller, and up to the largest message's size.
+class UnaryDispatcher {
+ public:
+  // Requests that are large are decoded and handled by `workers`, which outlives this.
+  explicit UnaryDispatcher(WorkerPool* workers);
+
+  // Serves the method of this name, such as "/package.Service/Method". Call it before Await().
+  template <typename Request, typename Response>
+  void Add(std::string name, typename UnaryCall<Request, Response>::Method method) {
+    methods_[std::move(name)] = Maker<Request, Response>(std::move(method));
+  }
+
+  // The service to register with the server.
+  grpc::AsyncGenericService* service() { return &service_; }
+
+  // Has `queue` wait for calls. Call it once the server is built.
+  void Await(CallQueue* queue);
+
+ private:
+  class Arrival;
+  using Make =
+      std::function<std::shared_ptr<UnaryCallBase>(CallQueue*, std::unique_ptr<UnaryWire>)>;
+
+  template <typename Request, typename Response>
+  static Make Maker(typename UnaryCall<Request, Response>::Method method) {
+    using Call = UnaryCall<Request, Response>;
+    const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
+    return [shared](CallQueue* queue, std::unique_ptr<UnaryWire> wire) {
+      return std::make_shared<Call>(shared, queue, std::move(wire));
+    };
+  }
+  void Dispatch(CallQueue* queue, std::unique_ptr<UnaryWire> wire);
+
+  WorkerPool* const workers_;
+  grpc::AsyncGenericService service_;
+  const Make make_unknown_;
+  absl::flat_hash_map<std::string, Make> methods_;
+};
 
 }  // namespace tensord::server

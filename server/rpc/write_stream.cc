@@ -82,7 +82,7 @@ class WriteCall final : public BulkCall {
         Wake();
       };
       const absl::Status waiting = upload_.Await(principal(), chunk_.spec, ended);
-      if (waiting.ok()) Trust();
+      if (waiting.ok()) SessionUsed();
       if (!waiting.ok()) ended(waiting);
     });
     if (!begun.ok()) Fail(begun);

@@ -89,11 +89,8 @@ TEST_F(Http2Test, HugeHeadersAreRefused) {
   }
 }
 
-// A header block that never ends.
-TEST_F(Http2Test, EndlessHeadersAreRefused) {
-  RawHttp2 connection(daemon_->address());
-  ASSERT_TRUE(connection.SendPreface());
-  std::string headers;
+// Sends a header block that never ends, until the server takes no more of it.
+void SendEndlessHeaders(RawHttp2& connection) {
   const std::string value(8000, 'x');
   ASSERT_TRUE(connection.SendFrame(kHeaders, 0, 1, ""));
   for (int i = 0; i < 64 * 1024; ++i) {  // half a gigabyte
@@ -101,8 +98,55 @@ TEST_F(Http2Test, EndlessHeadersAreRefused) {
     frame += "\x06x-much";
     frame += "\x7f\xc1\x3d";  // 8000
     frame += value;
-    if (!connection.SendFrame(kContinuation, 0, 1, frame)) break;
+    if (!connection.SendFrame(kContinuation, 0, 1, frame)) return;
   }
+  ADD_FAILURE() << "the server has received all of it";
+}
+
+TEST_F(Http2Test, EndlessHeadersAreNotReceived) {
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  SendEndlessHeaders(connection);
+}
+
+// More connections than the server has memory for: those that came first are closed.
+TEST_F(Http2Test, UnfinishedHeadersOfManyConnectionsAreBounded) {
+  constexpr int kConnections = 500;
+  std::vector<std::unique_ptr<RawHttp2>> connections;
+  for (int i = 0; i < kConnections; ++i) {
+    connections.push_back(std::make_unique<RawHttp2>(daemon_->address()));
+    RawHttp2& connection = *connections.back();
+    if (!connection.SendPreface() || !connection.SendFrame(kHeaders, 0, 1, "")) continue;
+    // Many small headers: the most memory for what is sent.
+    std::string frame;
+    while (frame.size() < 16000) frame += std::string("\0\x01x\x01y", 5);
+    connection.SendFrame(kContinuation, 0, 1, frame);
+    connection.SendFrame(kContinuation, 0, 1, frame);
+  }
+  EXPECT_TRUE(connections.front()->AwaitClosed(seconds(30)));
+}
+
+class TwoAddressesTest : public Http2Test {
+ protected:
+  TwoAddressesTest() : Http2Test({"--listen=127.0.0.1:0"}) {}
+
+  std::string SecondAddress() const {
+    const std::string output = daemon_->Output();
+    const size_t begin = output.find(", ", output.find("listening on")) + 2;
+    return output.substr(begin, output.find('\n', begin) - begin);
+  }
+};
+
+// Their names are the same for gRPC.
+TEST_F(TwoAddressesTest, BoundsEachOfTwoConnectionsFromOnePort) {
+  RawHttp2 first(daemon_->address());
+  ASSERT_TRUE(first.SendPreface());
+  RawHttp2 second(SecondAddress(), first.local_port());
+  ASSERT_TRUE(second.connected());
+  ASSERT_EQ(second.local_port(), first.local_port());
+  ASSERT_TRUE(second.SendPreface());
+  SendEndlessHeaders(first);
+  SendEndlessHeaders(second);
 }
 
 TEST_F(Http2Test, PingFloodsEndTheConnection) {
@@ -194,7 +238,7 @@ TEST_F(FewDescriptorsTest, ConnectionsPastTheLimitHarmNobody) {
   }));
 }
 
-// Connections that say nothing are ended, and make room for those that do.
+// Connections that send nothing are closed if others need their descriptors.
 TEST_F(FewDescriptorsTest, SilentConnectionsMakeRoom) {
   std::vector<std::unique_ptr<RawHttp2>> silent;
   for (int i = 0; i < 400; ++i) {

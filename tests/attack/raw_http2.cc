@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSendTimeoutMs = 10000;
+constexpr int kSendTimeoutMs = 3000;
 constexpr size_t kFrameHeaderBytes = 9;
 constexpr size_t kMostFrameBytes = 16384;  // what a peer takes that hasn't said otherwise
 
@@ -48,19 +48,33 @@ void AppendHeader(const std::string& name, const std::string& value, std::string
 
 }  // namespace
 
-RawHttp2::RawHttp2(const std::string& address) {
+RawHttp2::RawHttp2(const std::string& address, uint16_t local_port) {
   const size_t colon = address.rfind(':');
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd_ >= 0 && connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) {
+  const int on = 1;
+  sockaddr_in from = {};
+  from.sin_family = AF_INET;
+  from.sin_port = htons(local_port);
+  // Connections to several addresses may then share a local port.
+  setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool bound =
+      local_port == 0 || bind(fd_, reinterpret_cast<sockaddr*>(&from), sizeof(from)) == 0;
+  if (!bound || connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0) {
     close(fd_);
     fd_ = -1;
   }
-  const int on = 1;
-  if (fd_ >= 0) setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+uint16_t RawHttp2::local_port() const {
+  sockaddr_in at = {};
+  socklen_t size = sizeof(at);
+  getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &size);
+  return ntohs(at.sin_port);
 }
 
 RawHttp2::~RawHttp2() {

@@ -25,13 +25,15 @@ inline constexpr uint8_t kEndHeaders = 4;
 // A TCP connection. Closed when it goes.
 class RawHttp2 {
  public:
-  // "127.0.0.1:41234". connected() says whether it could be made.
-  explicit RawHttp2(const std::string& address);
+  // Connects to an address such as "127.0.0.1:41234", from this local port if it isn't 0.
+  // connected() tells whether that succeeded.
+  explicit RawHttp2(const std::string& address, uint16_t local_port = 0);
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;
 
   bool connected() const { return fd_ >= 0; }
+  uint16_t local_port() const;
 
   // All of these return false once the server has closed the connection. A send that the server
   // doesn't take in within some seconds counts as closed.

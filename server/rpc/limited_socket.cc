@@ -1,0 +1,206 @@
+#include "tensord/server/rpc/limited_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "tensord/common/mutex.h"
+
+namespace tensord::server {
+
+// Indexed by descriptor number. A slot outlives its socket; the cookie then doesn't fit any more.
+struct LimitedSocket::Slot {
+  std::atomic<bool> limited = false;
+
+  Mutex mu;
+  uint64_t cookie ABSL_GUARDED_BY(mu) = 0;
+  int64_t limit_bytes ABSL_GUARDED_BY(mu) = 0;
+  int64_t received_bytes ABSL_GUARDED_BY(mu) = 0;
+  bool waiting ABSL_GUARDED_BY(mu) = false;  // the reader has got EAGAIN because of the limit
+  ReceivePool* pool ABSL_GUARDED_BY(mu) = nullptr;
+  int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // received_bytes' share that the pool counts
+
+  void ReturnPoolBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (pool != nullptr) pool->used_bytes -= std::exchange(pool_bytes, 0);
+  }
+  void LeavePool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    ReturnPoolBytes();
+    pool = nullptr;
+  }
+};
+
+namespace {
+
+// Pages of slots are made when they are first needed, and kept: recvmsg reads them without a lock.
+constexpr int kSlotsPerPage = 1024;
+constexpr int kMaxPages = 1024;
+std::atomic<void*> pages[kMaxPages];
+
+// At most so many buffers of one read, as gRPC passes them; a longer list is cut short, which
+// recvmsg(2) allows.
+constexpr size_t kMaxBuffers = 64;
+
+uint64_t CookieOf(int fd) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size);
+  return cookie;
+}
+
+ssize_t SystemReceive(int fd, msghdr* message, int flags) {
+  return syscall(SYS_recvmsg, fd, message, flags);
+}
+
+// Receives at most `room` bytes.
+ssize_t ReceiveUpTo(int64_t room, int fd, msghdr* message, int flags) {
+  iovec buffers[kMaxBuffers];
+  msghdr shortened = *message;
+  shortened.msg_iov = buffers;
+  shortened.msg_iovlen = 0;
+  const size_t count = std::min<size_t>(message->msg_iovlen, kMaxBuffers);
+  for (size_t i = 0; i < count && room > 0; ++i) {
+    iovec buffer = message->msg_iov[i];
+    buffer.iov_len = std::min<size_t>(buffer.iov_len, static_cast<size_t>(room));
+    room -= static_cast<int64_t>(buffer.iov_len);
+    buffers[shortened.msg_iovlen++] = buffer;
+  }
+  const ssize_t received = SystemReceive(fd, &shortened, flags);
+  message->msg_namelen = shortened.msg_namelen;
+  message->msg_controllen = shortened.msg_controllen;
+  message->msg_flags = shortened.msg_flags;
+  return received;
+}
+
+}  // namespace
+
+// What recvmsg does.
+struct ReceiveHook {
+  static ssize_t Receive(int fd, msghdr* message, int flags) {
+    LimitedSocket::Slot* const slot = LimitedSocket::Find(fd);
+    if (slot == nullptr || !slot->limited.load(std::memory_order_acquire)) {
+      return SystemReceive(fd, message, flags);
+    }
+    MutexLock lock(&slot->mu);
+    // Another socket may have got the number since, and the error queue holds no peer's bytes.
+    if (!slot->limited || slot->cookie != CookieOf(fd) || (flags & MSG_ERRQUEUE) != 0) {
+      return SystemReceive(fd, message, flags);
+    }
+    const int64_t room = Room(*slot);
+    if (room <= 0) {
+      slot->waiting = true;
+      errno = EAGAIN;
+      return -1;
+    }
+    const ssize_t received = ReceiveUpTo(room, fd, message, flags);
+    if (received > 0) {
+      slot->received_bytes += received;
+      if (slot->pool != nullptr) {
+        slot->pool->used_bytes += received;
+        slot->pool_bytes += received;
+      }
+    }
+    return received;
+  }
+
+ private:
+  static int64_t Room(LimitedSocket::Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
+    const int64_t room = slot.limit_bytes - slot.received_bytes;
+    if (room <= 0 || slot.pool == nullptr) return room;
+    const int64_t left = slot.pool->capacity_bytes - slot.pool->used_bytes;
+    if (left <= 0) {
+      const uint64_t one = 1;
+      (void)!write(slot.pool->full_event_fd, &one, sizeof(one));
+    }
+    return std::min(room, left);
+  }
+};
+
+LimitedSocket::Slot* LimitedSocket::Find(int fd) {
+  if (fd < 0 || fd >= kSlotsPerPage * kMaxPages) return nullptr;
+  auto* page = static_cast<Slot*>(pages[fd / kSlotsPerPage].load(std::memory_order_acquire));
+  return page != nullptr ? page + fd % kSlotsPerPage : nullptr;
+}
+
+std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, int64_t limit_bytes, ReceivePool* pool) {
+  if (fd < 0 || fd >= kSlotsPerPage * kMaxPages) return nullptr;
+  const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own_fd < 0) return nullptr;
+  std::atomic<void*>& page = pages[fd / kSlotsPerPage];
+  if (page.load(std::memory_order_acquire) == nullptr) {
+    auto* made = new Slot[kSlotsPerPage];
+    void* none = nullptr;
+    if (!page.compare_exchange_strong(none, made)) delete[] made;  // another thread was first
+  }
+  Slot& slot = *Find(fd);
+  const uint64_t cookie = CookieOf(fd);
+  MutexLock lock(&slot.mu);
+  slot.LeavePool();  // of a socket that had this number before
+  slot.cookie = cookie;
+  slot.limit_bytes = limit_bytes;
+  slot.received_bytes = 0;
+  slot.waiting = false;
+  slot.pool = pool;
+  slot.limited = true;
+  return std::unique_ptr<LimitedSocket>(new LimitedSocket(fd, own_fd, cookie));
+}
+
+LimitedSocket::~LimitedSocket() {
+  SetLimit(kUnlimited);
+  close(own_fd_);
+}
+
+int64_t LimitedSocket::received_bytes() const {
+  Slot& slot = *Find(reader_fd_);
+  MutexLock lock(&slot.mu);
+  return slot.cookie == cookie_ ? slot.received_bytes : 0;
+}
+
+void LimitedSocket::SetLimit(int64_t limit_bytes) {
+  Slot& slot = *Find(reader_fd_);
+  {
+    MutexLock lock(&slot.mu);
+    if (slot.cookie != cookie_) return;
+    if (limit_bytes == kUnlimited) {
+      slot.LeavePool();
+      slot.limited = false;
+    }
+    slot.limit_bytes = limit_bytes;
+    if (!std::exchange(slot.waiting, false)) return;
+  }
+  const int one = 1;
+  setsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+}
+
+void LimitedSocket::LeavePool() {
+  Slot& slot = *Find(reader_fd_);
+  MutexLock lock(&slot.mu);
+  if (slot.cookie == cookie_) slot.LeavePool();
+}
+
+void LimitedSocket::ReturnPoolBytes() {
+  Slot& slot = *Find(reader_fd_);
+  MutexLock lock(&slot.mu);
+  if (slot.cookie == cookie_) slot.ReturnPoolBytes();
+}
+
+void LimitedSocket::Reset() {
+  // gRPC must be able to read the end of the connection.
+  SetLimit(kUnlimited);
+  // After a shutdown(2) the peer's bytes would still be read; this resets the connection
+  // (connect(2)).
+  const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(own_fd_, &unspecified, sizeof(unspecified));
+}
+
+}  // namespace tensord::server
+
+// Replaces the C library's function in this program, and in the libraries that it loads.
+extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
+                                                                  int flags) {
+  return tensord::server::ReceiveHook::Receive(fd, message, flags);
+}

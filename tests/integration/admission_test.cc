@@ -1,0 +1,156 @@
+// Connection admission never costs an honest client a call, however busy the machine is.
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+constexpr int kClients = 4;
+constexpr int kBusyLoops = 8;
+
+// Keeps processors busy while it exists.
+class Load {
+ public:
+  Load() {
+    for (int i = 0; i < kBusyLoops; ++i) {
+      threads_.emplace_back([this] {
+        while (!stopping_.load(std::memory_order_relaxed)) {
+        }
+      });
+    }
+  }
+  ~Load() {
+    stopping_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// The sizes of the tensors that clients make, in bytes. Most are small, as most calls are; the
+// largest just fits a message.
+constexpr int64_t kSizes[] = {1,         100,       4096,    16 << 10, 64 << 10, 96 << 10,
+                              128 << 10, 200 << 10, 1 << 20, 64 << 10, 3 << 20,  15 << 20};
+
+class AdmissionTest : public DaemonFixture {
+ protected:
+  // The first call of a connection that doesn't exist yet. Makes a tensor of so many bytes.
+  absl::Status MakeByNewConnection(int kind, uint64_t handle, int64_t bytes) {
+    RpcClient client(daemon_->address());
+    const TensorSpec spec = {DType::kUInt8, {bytes}};
+    const std::string data(static_cast<size_t>(bytes), static_cast<char>(handle));
+    switch (kind) {
+      case 0: {
+        v1::CreateTensorRequest request;
+        request.set_session(session_->id());
+        request.set_handle(handle);
+        *request.mutable_spec() = ToProto(spec);
+        request.set_device("cpu:0");
+        request.set_data(data);
+        return client.Call<v1::Tensor>("CreateTensor", request).status();
+      }
+      case 1: {
+        v1::RunOpRequest request;
+        request.set_session(session_->id());
+        v1::Op& op = *request.mutable_op();
+        op.set_name("constant");
+        op.set_output(handle);
+        op.set_device("cpu:0");
+        (*op.mutable_attrs())["shape"] = ToProto(AttrValue(std::vector<int64_t>{bytes}));
+        (*op.mutable_attrs())["dtype"] = ToProto(AttrValue(DType::kUInt8));
+        (*op.mutable_attrs())["data"].set_data(data);
+        return client.Call<v1::Tensor>("RunOp", request).status();
+      }
+      default:
+        return Write(client, handle, spec, data);
+    }
+  }
+
+  absl::Status Write(RpcClient& client, uint64_t handle, const TensorSpec& spec,
+                     const std::string& data) {
+    constexpr size_t kChunkBytes = 512 << 10;
+    const auto call = client.Write();
+    v1::WriteRequest message = session_->FirstWrite(handle, spec);
+    for (size_t offset = 0; offset < data.size(); offset += kChunkBytes) {
+      message.set_offset(static_cast<int64_t>(offset));
+      message.set_data(data.substr(offset, kChunkBytes));
+      if (!call->Send(message)) break;
+      message.Clear();
+    }
+    return call->Finish().status();
+  }
+
+  // That the tensor has arrived whole.
+  void ExpectWritten(uint64_t handle, int64_t bytes) {
+    const auto read = session_->Read(handle);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->data(), std::string(static_cast<size_t>(bytes), static_cast<char>(handle)));
+  }
+};
+
+TEST_F(AdmissionTest, ServesFirstCallsOfAllSizesOnABusyMachine) {
+  const int calls = std::getenv("TENSORD_TEST_LONG") != nullptr ? 10000 : 2000;
+  const Load load;
+  std::atomic<int> next = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&] {
+      for (int call = next++; call < calls; call = next++) {
+        const auto handle = static_cast<uint64_t>(call + 1);
+        const int64_t bytes = kSizes[static_cast<size_t>(call) % std::size(kSizes)];
+        const int kind = call / static_cast<int>(std::size(kSizes)) % 3;
+        const absl::Status made = MakeByNewConnection(kind, handle, bytes);
+        EXPECT_TRUE(made.ok()) << "call " << call << ", kind " << kind << ", " << bytes
+                               << " bytes: " << made;
+        if (made.ok()) ExpectWritten(handle, bytes);
+        EXPECT_TRUE(session_->Delete({handle}).ok());
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+// All of them send before the server has seen any of them.
+TEST_F(AdmissionTest, ServesManyFirstCallsOfOneConnectionAtOnce) {
+  constexpr int kCalls = 64;
+  constexpr int64_t kBytes = 1 << 20;
+  const Load load;
+  RpcClient client(daemon_->address());
+  std::vector<std::thread> calls;
+  for (uint64_t handle = 1; handle <= kCalls; ++handle) {
+    calls.emplace_back([&, handle] {
+      v1::CreateTensorRequest request;
+      request.set_session(session_->id());
+      request.set_handle(handle);
+      *request.mutable_spec() = ToProto(TensorSpec{DType::kUInt8, {kBytes}});
+      request.set_device("cpu:0");
+      request.set_data(std::string(kBytes, static_cast<char>(handle)));
+      const auto made = client.Call<v1::Tensor>("CreateTensor", request);
+      EXPECT_TRUE(made.ok()) << made.status();
+    });
+  }
+  for (std::thread& call : calls) call.join();
+  for (uint64_t handle = 1; handle <= kCalls; ++handle) ExpectWritten(handle, kBytes);
+}
+
+// A request may be large although its session doesn't exist: the connection serves the next call.
+TEST_F(AdmissionTest, ServesAConnectionWhoseLargeCallsAreRefused) {
+  RpcClient client(daemon_->address());
+  v1::CreateTensorRequest request;
+  request.set_session("no such session");
+  request.set_handle(1);
+  *request.mutable_spec() = ToProto(TensorSpec{DType::kUInt8, {8 << 20}});
+  request.set_data(std::string(8 << 20, 'x'));
+  for (int i = 0; i < 10; ++i) {
+    ExpectError(client.Call<v1::Tensor>("CreateTensor", request), absl::StatusCode::kNotFound);
+  }
+  EXPECT_TRUE(ListDevices(client).ok());
+}
+
+}  // namespace
+}  // namespace tensord::integration

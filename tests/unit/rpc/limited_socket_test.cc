@@ -1,0 +1,165 @@
+#include "tensord/server/rpc/limited_socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+namespace tensord::server {
+namespace {
+
+constexpr int kTimeoutMs = 30000;
+
+// A TCP connection over loopback whose accepted end is read as gRPC does it: by recvmsg(2), and
+// edge-triggered.
+class LimitedSocketTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in at = {};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(at);
+    ASSERT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&at), size), 0);
+    ASSERT_EQ(listen(listener_, 1), 0);
+    ASSERT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size), 0);
+    sender_ = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(sender_, reinterpret_cast<sockaddr*>(&at), size), 0);
+    receiver_ = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK);
+    ASSERT_GE(receiver_, 0);
+    epoll_ = epoll_create1(0);
+    epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {}};
+    ASSERT_EQ(epoll_ctl(epoll_, EPOLL_CTL_ADD, receiver_, &event), 0);
+    pool_.capacity_bytes = 1 << 20;
+    pool_.full_event_fd = eventfd(0, EFD_NONBLOCK);
+  }
+  void TearDown() override {
+    limited_.reset();
+    for (const int fd : {listener_, sender_, receiver_, epoll_, pool_.full_event_fd}) {
+      if (fd >= 0) close(fd);
+    }
+  }
+
+  void Limit(int64_t bytes) {
+    limited_ = LimitedSocket::Make(receiver_, bytes, &pool_);
+    ASSERT_NE(limited_, nullptr);
+  }
+  void Send(const std::string& bytes) {
+    ASSERT_EQ(send(sender_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Waits until the kernel reports the receiver, once for each time that it has become readable.
+  bool AwaitReadable(int timeout_ms = kTimeoutMs) {
+    epoll_event event = {};
+    return epoll_wait(epoll_, &event, 1, timeout_ms) == 1;
+  }
+  // Receives into two buffers: the bytes, or "EAGAIN", or "end".
+  std::string Receive() {
+    char first[4];
+    char second[100];
+    iovec buffers[] = {{first, sizeof(first)}, {second, sizeof(second)}};
+    msghdr message = {};
+    message.msg_iov = buffers;
+    message.msg_iovlen = 2;
+    const ssize_t received = recvmsg(receiver_, &message, 0);
+    if (received == 0) return "end";
+    if (received < 0) return errno == EAGAIN ? "EAGAIN" : "error";
+    const auto bytes = static_cast<size_t>(received);
+    if (bytes <= sizeof(first)) return std::string(first, bytes);
+    return std::string(first, sizeof(first)) + std::string(second, bytes - sizeof(first));
+  }
+
+  int listener_ = -1;
+  int sender_ = -1;
+  int receiver_ = -1;
+  int epoll_ = -1;
+  ReceivePool pool_;
+  std::unique_ptr<LimitedSocket> limited_;
+};
+
+TEST_F(LimitedSocketTest, ReceivesUpToTheLimitAndLosesNothing) {
+  Limit(6);
+  Send("0123456789abcdef");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "012345");
+  EXPECT_EQ(Receive(), "EAGAIN");
+  EXPECT_EQ(limited_->received_bytes(), 6);
+  EXPECT_FALSE(AwaitReadable(0));
+  limited_->SetLimit(9);
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "678");
+  EXPECT_EQ(Receive(), "EAGAIN");
+  limited_->SetLimit(LimitedSocket::kUnlimited);
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "9abcdef");
+  EXPECT_EQ(Receive(), "EAGAIN");  // nothing is there
+}
+
+TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
+  pool_.capacity_bytes = 10;
+  pool_.used_bytes = 7;
+  Limit(100);
+  Send("0123456789");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "012");
+  EXPECT_EQ(Receive(), "EAGAIN");
+  pollfd full = {pool_.full_event_fd, POLLIN, 0};
+  EXPECT_EQ(poll(&full, 1, 0), 1);
+  pool_.used_bytes -= 7;
+  limited_->SetLimit(100);
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "3456789");
+  EXPECT_EQ(pool_.used_bytes, 10);
+  limited_->ReturnPoolBytes();
+  EXPECT_EQ(pool_.used_bytes, 0);
+  Send("xy");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "xy");
+  EXPECT_EQ(pool_.used_bytes, 2);
+  limited_.reset();
+  EXPECT_EQ(pool_.used_bytes, 0);
+}
+
+TEST_F(LimitedSocketTest, DoesNotLimitAnotherSocketThatGetsItsNumber) {
+  Limit(1);
+  Send("01");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "0");
+  EXPECT_EQ(Receive(), "EAGAIN");
+  int others[2] = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, others), 0);
+  ASSERT_EQ(dup2(others[0], receiver_), receiver_);
+  ASSERT_EQ(send(others[1], "other", 5, 0), 5);
+  EXPECT_EQ(Receive(), "other");
+  limited_->SetLimit(100);
+  ASSERT_EQ(send(others[1], "more", 4, 0), 4);
+  EXPECT_EQ(Receive(), "more");
+  close(others[0]);
+  close(others[1]);
+}
+
+TEST_F(LimitedSocketTest, EndsAResetConnectionThatHasReachedItsLimit) {
+  Limit(1);
+  Send("01");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "0");
+  EXPECT_EQ(Receive(), "EAGAIN");
+  limited_->Reset();
+  ASSERT_TRUE(AwaitReadable());
+  const std::string received = Receive();
+  EXPECT_TRUE(received == "end" || received == "error") << received;
+  char byte = 0;
+  EXPECT_EQ(recv(sender_, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
+}  // namespace
+}  // namespace tensord::server
