@@ -123,14 +123,15 @@ void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& c
   if (!use.ok()) return call->Finish(use.status());
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
-  WaitForTensor(session, call->request().after_command(), call->request().handle(),
-                [weak = call->weak_from_this(),
-                 response = call->response()](const absl::StatusOr<TensorRef>& tensor) {
-                  const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
-                  if (waiting == nullptr) return;
-                  if (tensor.ok()) ToProto(**tensor, response);
-                  waiting->Finish(tensor.status());
-                });
+  WaitUntilReadable(context_->engine, session, call->request().after_command(),
+                    call->request().handle(),
+                    [weak = call->weak_from_this(),
+                     response = call->response()](const absl::StatusOr<TensorRef>& tensor) {
+                      const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+                      if (waiting == nullptr) return;
+                      if (tensor.ok()) ToProto(**tensor, response);
+                      waiting->Finish(tensor.status());
+                    });
 }
 
 void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call) {
