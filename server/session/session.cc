@@ -16,6 +16,19 @@ absl::Status NoSuchTensor(Handle handle) {
       absl::StrCat("this session has no tensor ", handle, "; it was never made, or was deleted"));
 }
 
+bool HasLowerHandle(const TensorRef& a, const TensorRef& b) { return a->handle() < b->handle(); }
+
+// The tensors of `tensors` that are not done, in order of handle: a hash map's order differs from
+// run to run.
+std::vector<TensorRef> PendingOf(const absl::flat_hash_map<Handle, TensorRef>& tensors) {
+  std::vector<TensorRef> pending;
+  for (const auto& [handle, tensor] : tensors) {
+    if (!tensor->done()) pending.push_back(tensor);
+  }
+  std::sort(pending.begin(), pending.end(), HasLowerHandle);
+  return pending;
+}
+
 }  // namespace
 
 TensorRef* Session::Table::Reserve(Handle handle) {
@@ -192,22 +205,15 @@ std::vector<TensorRef> Session::List(Handle after, size_t limit) const {
       if (handle > after) all.push_back(tensor);
     }
   }
-  const auto by_handle = [](const TensorRef& a, const TensorRef& b) {
-    return a->handle() < b->handle();
-  };
   const size_t count = std::min(limit, all.size());
-  std::partial_sort(all.begin(), all.begin() + count, all.end(), by_handle);
+  std::partial_sort(all.begin(), all.begin() + count, all.end(), HasLowerHandle);
   all.resize(count);
   return all;
 }
 
 std::vector<TensorRef> Session::Pending() const {
-  std::vector<TensorRef> pending;
   MutexLock lock(&mu_);
-  for (const auto& [handle, tensor] : tensors_) {
-    if (!tensor->done()) pending.push_back(tensor);
-  }
-  return pending;
+  return PendingOf(tensors_);
 }
 
 void Session::FailWaiting(const DeviceSlot& slot, const absl::Status& error) {
@@ -320,9 +326,9 @@ int64_t Session::Close() {
   if (members != nullptr) members->End();
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);
-  // A promise that nobody will keep any more: whoever waits for it is told.
-  for (auto& [handle, tensor] : tensors) {
-    if (!tensor->done() && tensor->PostedTo(nullptr)) tensor->Finish(ended);
+  // No upload can complete a promise any more: the promise fails, and with it the ops that wait.
+  for (const TensorRef& tensor : PendingOf(tensors)) {
+    if (tensor->PostedTo(nullptr)) tensor->Finish(ended);
   }
   for (const std::weak_ptr<Tensor>& weak : fail) {
     if (const TensorRef tensor = weak.lock()) tensor->FailPromise(ended);

@@ -21,6 +21,8 @@ constexpr size_t kMaxClientNameBytes = 128;
 constexpr size_t kEpochDigits = 8;
 constexpr char kEpochEnd = '-';
 
+bool HasLowerNumber(const SessionRef& a, const SessionRef& b) { return a->number() < b->number(); }
+
 }  // namespace
 
 std::string RandomId() {
@@ -175,8 +177,7 @@ std::vector<SessionRef> SessionTable::All() const {
     MutexLock lock(&mu_);
     for (const auto& [id, session] : sessions_) all.push_back(session);
   }
-  std::sort(all.begin(), all.end(),
-            [](const SessionRef& a, const SessionRef& b) { return a->number() < b->number(); });
+  std::sort(all.begin(), all.end(), HasLowerNumber);
   return all;
 }
 
@@ -204,6 +205,7 @@ void SessionTable::EndExpired() {
     for (const auto& [id, session] : sessions_) {
       if (session->Expired(now)) ended.push_back(session);
     }
+    std::sort(ended.begin(), ended.end(), HasLowerNumber);
     for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
   }
   for (const SessionRef& session : ended) End(*session, "expired");

@@ -61,7 +61,7 @@ class SessionTable {
 
   int64_t size() const;
 
-  // Closes the sessions whose lease has run out, and ends tickets whose time is over.
+  // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
   void EndExpired();
 
   // What sessions lend to others; ends with them.

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/tests/unit/engine/engine_fixture.h"
@@ -115,6 +117,28 @@ TEST_F(SessionTableTest, ClientNamesHaveALimit) {
   EXPECT_TRUE(table_.Open(TestPrincipal(), 0, std::string(128, 'x')).ok());
   ExpectError(table_.Open(TestPrincipal(), 0, std::string(129, 'x')), Code::kInvalidArgument,
               {"129", "128"});
+}
+
+std::chrono::steady_clock::time_point test_time{};
+
+std::chrono::steady_clock::time_point TestTime() { return test_time; }
+
+// Ids are random, so the order must not be that of a map by id.
+TEST(SessionTableOrderTest, ExpiredSessionsCloseInOrderOfNumber) {
+  SessionTable table(Limits(), {}, &TestTime);
+  std::vector<uint64_t> opened;
+  std::vector<uint64_t> closed;
+  for (int i = 0; i < 50; ++i) {
+    const SessionRef session = *table.Open(TestPrincipal(), 1, "");
+    opened.push_back(session->number());
+    ASSERT_TRUE(session
+                    ->WhenReceived(1, [&closed, number = session->number()](
+                                          const absl::Status&) { closed.push_back(number); })
+                    .ok());
+  }
+  test_time += std::chrono::seconds(2);
+  table.EndExpired();
+  EXPECT_EQ(closed, opened);
 }
 
 // With an engine, so that there is memory to free.

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <vector>
+
 #include "tensord/tests/unit/engine/engine_fixture.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
@@ -165,6 +168,21 @@ TEST_F(SessionTest, ClosingEndsEverything) {
   ExpectError(Add(3), Code::kFailedPrecondition);
   ExpectError(session_.WhenReceived(5, [](const absl::Status&) {}), Code::kFailedPrecondition);
   EXPECT_EQ(session_.Close(), 0);
+}
+
+// Callbacks post ops to devices, so the order must not be that of a hash map.
+TEST(SessionOrderTest, ClosingFailsPromisesInOrderOfHandle) {
+  Session session(TestPrincipal(), "id", 1, "test", std::chrono::seconds(60), Limits(), {});
+  std::vector<Handle> handles(200);
+  std::iota(handles.begin(), handles.end(), 1);
+  std::vector<Handle> failed;
+  for (auto handle = handles.rbegin(); handle != handles.rend(); ++handle) {
+    const auto tensor = std::make_shared<Tensor>(*handle, TensorSpec{DType::kInt64, {2}}, nullptr);
+    tensor->WhenDone([&failed, raw = tensor.get()] { failed.push_back(raw->handle()); });
+    ASSERT_TRUE(session.Insert(tensor).ok());
+  }
+  session.Close();
+  EXPECT_EQ(failed, handles);
 }
 
 TEST_F(SessionTest, TheLeaseRunsOnlyWhileNobodyUsesTheSession) {
