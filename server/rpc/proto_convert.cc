@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 
@@ -105,10 +106,17 @@ absl::StatusOr<Attributes> FromProto(
     return absl::InvalidArgumentError(
         absl::StrCat("the op has ", attrs.size(), " attributes; at most ", kMaxAttributes));
   }
+  // In order of name: a map of protobuf's has another order each time, and errors and the keys of
+  // prepared ops follow the order of the attributes.
+  using Entry = google::protobuf::Map<std::string, v1::AttrValue>::value_type;
+  absl::InlinedVector<const Entry*, 4> entries;
+  for (const Entry& entry : attrs) entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry* a, const Entry* b) { return a->first < b->first; });
   Attributes out;
-  for (const auto& [name, proto] : attrs) {
-    TENSORD_ASSIGN_OR_RETURN(AttrValue value, FromProto(proto, name));
-    out.Set(name, std::move(value));
+  for (const Entry* entry : entries) {
+    TENSORD_ASSIGN_OR_RETURN(AttrValue value, FromProto(entry->second, entry->first));
+    out.Set(entry->first, std::move(value));
   }
   return out;
 }
