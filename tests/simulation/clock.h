@@ -1,4 +1,4 @@
-// The time of a simulation: it passes when the simulation says so.
+// The time of a simulation: it begins anew with each world, and passes only by Advance().
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@ class Clock {
   using Time = std::chrono::steady_clock::time_point;
 
   static Time Now() { return now_; }  // a server::LeaseClock
+  static void Reset() { now_ = Time(); }
   static void Advance(std::chrono::milliseconds time) { now_ += time; }
 
  private:

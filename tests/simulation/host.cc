@@ -61,6 +61,12 @@ int64_t Host::UsedBytes(int device) const {
   return engine_->slots()[device]->device->memory().used_bytes;
 }
 
+bool Host::RunTurn(int device) {
+  if (!engine_->slots()[device]->executor->RunTurn()) return false;
+  journal_->Note("  cpu:", device, " runs a turn, ", UsedBytes(device), " bytes are in use");
+  return true;
+}
+
 void Host::Hold(int device) {
   Executor& executor = *engine_->slots()[device]->executor;
   executor.Post(executor.NewLane(), [] {});

@@ -37,8 +37,8 @@ class Host {
   int64_t UsedBytes(int device) const;
   const HostOptions& options() const { return options_; }
 
-  // Has the device's executor run the next lane's turn; false where nothing waits.
-  bool RunTurn(int device) { return engine_->slots()[device]->executor->RunTurn(); }
+  // Runs the next lane's turn of the device's executor. Returns false if no lane waits.
+  bool RunTurn(int device);
   // Until that is done ops of this device wait, those also that would have run at once.
   void Hold(int device);
 

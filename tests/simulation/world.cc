@@ -20,6 +20,7 @@ constexpr int kMostSettling = 20000;
 
 World::World(uint64_t seed, Journal* journal)
     : journal_(journal), dice_(seed), plan_(MakePlan(&dice_)), host_(plan_.host, journal) {
+  Clock::Reset();
   host_.Start();
 }
 

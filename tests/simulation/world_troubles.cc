@@ -59,7 +59,7 @@ void World::EndLeases() {
                      due ? "still there" : "closed");
     }
     if (!due) continue;
-    journal_->Note("a lease ends");
+    journal_->Note("the lease of session ", session->number(), " ends");
     ++counts_.leases_ended;
     leases_.Closed(session.get());
   }
