@@ -138,9 +138,10 @@ Disturbance::~Disturbance() {
 
 void Disturbance::Run(int seed) {
   std::minstd_rand random(seed);
+  proxy::CutPace pace(proxy_);
   while (!done_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 40));
-    Disturb(random);
+    Disturb(random, &pace);
   }
   for (const Direction way : {Direction::kToClient, Direction::kToServer}) {
     proxy_->SetHeld(way, false);
@@ -149,12 +150,11 @@ void Disturbance::Run(int seed) {
   proxy_->SetBandwidth(0);
 }
 
-void Disturbance::Disturb(std::minstd_rand& random) {
+void Disturbance::Disturb(std::minstd_rand& random, proxy::CutPace* pace) {
   const auto way = random() % 2 == 0 ? Direction::kToClient : Direction::kToServer;
   switch (random() % 8) {
     case 0:
-      ++cuts_;
-      proxy_->CutAll();
+      if (pace->CutAll()) ++cuts_;
       break;
     case 1:
       proxy_->SetDelay(way, std::chrono::microseconds(random() % 3000));

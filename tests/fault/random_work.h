@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/client/tensord.h"
+#include "tensord/tests/proxy/cut_pace.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
 namespace tensord::fault {
@@ -28,7 +29,7 @@ class Disturbance {
 
  private:
   void Run(int seed);
-  void Disturb(std::minstd_rand& random);
+  void Disturb(std::minstd_rand& random, proxy::CutPace* pace);
 
   proxy::DelayProxy* const proxy_;
   std::atomic<bool> done_{false};
