@@ -3,6 +3,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "tensord/server/device/cpu/onednn_api.h"
 #include "tensord/tests/bench/bench.h"
 
 namespace tensord::bench {
@@ -39,11 +40,10 @@ class Library {
     const memory::desc packed(b.dims(), kFloat, memory::format_tag::any);
     dnnl::primitive_attr attr;
     dnnl::post_ops ops;
-    if (linear) ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_gelu_erf, 0, 0);
+    if (linear) server::cpu::AppendElementwise(dnnl::algorithm::eltwise_gelu_erf, 0.0f, ops);
     attr.set_post_ops(ops);
-    const dnnl::matmul::primitive_desc plan(
-        linear ? dnnl::matmul::desc(a, packed, bias, c) : dnnl::matmul::desc(a, b, c), attr,
-        engine_);
+    const dnnl::matmul::primitive_desc plan = server::cpu::DescribeMatmul(
+        engine_, a, linear ? packed : b, linear ? &bias : nullptr, c, attr);
     matmul_ = dnnl::matmul(plan);
     memory weight = Filled(b);
     if (plan.weights_desc() != b) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/mutex.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/device/cpu/onednn_api.h"
 #include "tensord/server/device/cpu/team.h"
 
 namespace tensord::server::cpu {
@@ -50,7 +51,7 @@ memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool tra
 
 void AppendActivation(Activation activation, dnnl::post_ops& ops) {
   const auto append = [&ops](dnnl::algorithm algorithm, float alpha) {
-    ops.append_eltwise(1.0f, algorithm, alpha, 0.0f);
+    AppendElementwise(algorithm, alpha, ops);
   };
   switch (activation) {
     case Activation::kNone:
@@ -114,9 +115,8 @@ std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const One
   dnnl::post_ops ops;
   AppendActivation(key.activation, ops);
   attr.set_post_ops(ops);
-  const dnnl::matmul::desc desc =
-      key.has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-  const dnnl::matmul::primitive_desc primitive_desc(desc, attr, engine);
+  const dnnl::matmul::primitive_desc primitive_desc =
+      DescribeMatmul(engine, a, b, key.has_bias ? &bias : nullptr, c, attr);
   if (absl::StartsWith(primitive_desc.impl_info_str(), "ref")) return nullptr;
   if (key.packed_b && primitive_desc.weights_desc() == plain_b) return nullptr;
   auto product = std::make_shared<OneDnnProduct>();
