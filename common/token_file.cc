@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tensord/common/hex.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord {
@@ -53,7 +54,7 @@ absl::StatusOr<TokenHash> ParseHash(absl::string_view text) {
   if (!good) {
     return absl::InvalidArgumentError("the second word must be sha256: and 64 hex digits");
   }
-  const std::string bytes = absl::HexStringToBytes(text);
+  const std::string bytes = HexToBytes(text);
   std::copy(bytes.begin(), bytes.end(), hash.begin());
   return hash;
 }

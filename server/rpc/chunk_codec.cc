@@ -65,13 +65,15 @@ bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
   }
 }
 
-// The fields of all three messages have the same numbers.
-static_assert(v1::WriteRequest::kSpecFieldNumber == v1::ReadResponse::kSpecFieldNumber);
-static_assert(v1::WriteRequest::kOffsetFieldNumber == v1::ReadResponse::kOffsetFieldNumber);
-static_assert(v1::WriteRequest::kDataFieldNumber == v1::ReadResponse::kDataFieldNumber);
-static_assert(v1::FetchResponse::kSpecFieldNumber == v1::ReadResponse::kSpecFieldNumber);
-static_assert(v1::FetchResponse::kOffsetFieldNumber == v1::ReadResponse::kOffsetFieldNumber);
-static_assert(v1::FetchResponse::kDataFieldNumber == v1::ReadResponse::kDataFieldNumber);
+// The fields of all three messages have the same numbers. Each message has its own enumeration.
+static_assert(int{v1::WriteRequest::kSpecFieldNumber} == int{v1::ReadResponse::kSpecFieldNumber});
+static_assert(int{v1::WriteRequest::kOffsetFieldNumber} ==
+              int{v1::ReadResponse::kOffsetFieldNumber});
+static_assert(int{v1::WriteRequest::kDataFieldNumber} == int{v1::ReadResponse::kDataFieldNumber});
+static_assert(int{v1::FetchResponse::kSpecFieldNumber} == int{v1::ReadResponse::kSpecFieldNumber});
+static_assert(int{v1::FetchResponse::kOffsetFieldNumber} ==
+              int{v1::ReadResponse::kOffsetFieldNumber});
+static_assert(int{v1::FetchResponse::kDataFieldNumber} == int{v1::ReadResponse::kDataFieldNumber});
 
 bool MergePart(CodedInputStream* in, google::protobuf::MessageLite* part) {
   int length = 0;

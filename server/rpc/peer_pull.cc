@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/hex.h"
 #include "tensord/common/status_details.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/shared_rings.h"
@@ -51,7 +51,7 @@ PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
       request_(std::move(request)),
       promised_here_(promised_here),
       counted_(std::move(counted)),
-      fetch_id_(absl::HexStringToBytes(RandomId())),
+      fetch_id_(HexToBytes(RandomId())),
       upload_(context) {}
 
 void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {

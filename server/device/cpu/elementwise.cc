@@ -166,10 +166,12 @@ void ElementwiseLoop::RunCast16(const void* x, void* y, int64_t n) const {
 }
 
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n) {
-  constexpr int kStep[] = {1};
+  // A cast reads the first of these. GCC 14 warns if there is no second, which a binary op reads.
+  const void* const inputs[] = {x, x};
+  constexpr int kSteps[] = {1, 1};
   if (n > 0) {
     ElementwiseLoop::Find(loops, {ElementwiseOp::Kind::kCast, 0}, {}, {from}, to)
-        ->Run(&x, kStep, y, n);
+        ->Run(inputs, kSteps, y, n);
   }
 }
 

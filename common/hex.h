@@ -1,0 +1,27 @@
+// Bytes from hexadecimal digits. abseil 20240722 deprecates its function with this result, and
+// abseil 20220623 lacks the one that replaces it.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tensord {
+
+// Returns the value of a hexadecimal digit of either case.
+constexpr int HexDigitValue(char digit) {
+  return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
+}
+
+// Returns the bytes that `hex` stands for, two digits each. `hex` must be hexadecimal digits only,
+// an even number of them.
+inline std::string HexToBytes(absl::string_view hex) {
+  std::string bytes;
+  bytes.reserve(hex.size() / 2);
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(HexDigitValue(hex[i]) * 16 + HexDigitValue(hex[i + 1])));
+  }
+  return bytes;
+}
+
+}  // namespace tensord
