@@ -143,6 +143,12 @@ struct ClientStats {
 // ConnectOptions::reconnect_timeout. After that, and when the server shuts down, everything under
 // way and everything later returns UNAVAILABLE; where the server has started anew, or has given the
 // session up, DATA_LOSS.
+//
+// Fork. A connection belongs to the process that made it. In a child that was forked after this
+// process began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
+// and so does Connect; Close and destructors have no effect. The parent isn't disturbed. A child
+// may exec a program that connects. All of this holds for Device, Tensor, Program, Group and
+// Cluster, too (README.md, section Fork).
 class Client {
  public:
   // No connection: every call fails with FAILED_PRECONDITION.
@@ -150,7 +156,8 @@ class Client {
 
   // `address`: "host:port", or "unix:/path". Opens a session and learns the devices. UNAVAILABLE
   // naming the address where nobody answers in time, FAILED_PRECONDITION where the server speaks no
-  // protocol version that we do, UNAUTHENTICATED where it wants to know who we are.
+  // protocol version that we do, UNAUTHENTICATED where it wants to know who we are. In a child that
+  // was forked from a process that had connected: FAILED_PRECONDITION.
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/in_process.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/common/status_details.h"
@@ -142,6 +143,7 @@ std::string ServerStateWord(ServerState state) {
 
 absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& addresses,
                                          const ClusterOptions& options) {
+  if (internal::InForkedChild()) return internal::ForkedError();
   TENSORD_RETURN_IF_ERROR(CheckAddresses(addresses));
   const std::vector<std::string> names = NamesOf(addresses);
   auto state = std::make_shared<State>();
@@ -175,6 +177,7 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
 
 absl::StatusOr<Cluster> Cluster::Connect(absl::string_view addresses,
                                          const ClusterOptions& options) {
+  if (internal::InForkedChild()) return internal::ForkedError();
   if (addresses.empty()) {
     const std::string named = FromEnvironment();
     if (!named.empty()) return Connect(named, options);
@@ -281,7 +284,7 @@ absl::Status Cluster::Synchronize() const {
 }
 
 void Cluster::Close() {
-  if (state_ == nullptr) return;
+  if (state_ == nullptr || internal::InForkedChild()) return;
   ForAllAtOnce(state_->servers.size(), [this](size_t i) {
     Client client = state_->servers[i].client;
     client.Close();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/internal/wire.h"
@@ -331,6 +332,7 @@ std::vector<Tensor> Run(const Operation& operation, GroupState* state,
 }  // namespace
 
 absl::StatusOr<Group> Group::Create(std::vector<Device> devices, const GroupOptions& options) {
+  if (internal::InForkedChild()) return internal::ForkedError();
   TENSORD_RETURN_IF_ERROR(CheckDevices(devices));
   absl::Status status;
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/recorder.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
@@ -73,6 +74,7 @@ absl::Status CheckInputs(const internal::ProgramState& program, absl::Span<const
 
 absl::StatusOr<Program> Program::Record(const Device& device, std::vector<TensorSpec> inputs,
                                         const Body& body) {
+  if (internal::InForkedChild()) return internal::ForkedError();
   if (!device.valid()) {
     return absl::FailedPreconditionError("program: no device: get one from a connected client");
   }

@@ -11,6 +11,7 @@
 #include "tensord/client/internal/convert.h"
 #include "tensord/client/internal/copy_record.h"
 #include "tensord/client/internal/enqueue.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/format.h"
 #include "tensord/client/internal/peer_copy.h"
 #include "tensord/client/internal/tensor_state.h"
@@ -59,6 +60,7 @@ absl::Status RequireValue(const Tensor& tensor, absl::string_view what) {
 }
 
 absl::Status AskFirst(const Tensor& tensor, int64_t size_bytes) {
+  if (internal::InForkedChild()) return internal::ForkedError();
   TENSORD_RETURN_IF_ERROR(tensor.status());
   return size_bytes > kAskFirstBytes ? tensor.Wait() : absl::OkStatus();
 }
@@ -91,6 +93,7 @@ Tensor Tensor::To(const Device& device) const {
   }
   const std::shared_ptr<internal::Session>& session = state_->session;
   if (device == this->device()) return *this;
+  if (internal::InForkedChild()) return Failed(internal::ForkedError());
   if (absl::Status here = RequireValue(*this, "copy"); !here.ok()) return Failed(here);
   if (device.session() != session) return internal::CopyToPeer(*this, device);
   const uint64_t output = session->NextHandle();
@@ -104,6 +107,7 @@ Tensor Tensor::To(const Device& device) const {
 absl::StatusOr<CopyReport> Tensor::copy_report() const {
   TENSORD_RETURN_IF_ERROR(status());
   if (state_->copy == nullptr) return CopyReport();
+  if (internal::InForkedChild()) return internal::ForkedError();
   if (state_->copy->within_server()) {
     TENSORD_RETURN_IF_ERROR(Wait());
     state_->copy->Finish(

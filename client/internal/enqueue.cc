@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/recorder.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/op_schema.h"
@@ -77,6 +78,7 @@ bool AllTogether(absl::Span<const Tensor* const> inputs) {
 
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                   const Attributes& attrs) {
+  if (InForkedChild()) return ForkedError();
   if (!AllTogether(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   for (const Tensor* input : inputs) {
     if (input->state()->recorder != nullptr) {
@@ -96,6 +98,7 @@ absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor*
 
 absl::StatusOr<Tensor> TryEnqueueCreation(absl::string_view op, const Device& device,
                                           const Attributes& attrs) {
+  if (InForkedChild()) return ForkedError();
   if (!device.valid()) {
     return absl::FailedPreconditionError(absl::StrCat(
         op, ": no device: get one from a connected client, such as client.TryDevice()"));

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_macros.h"
@@ -51,17 +52,25 @@ absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
 Session::Session(std::string address, std::string label, std::unique_ptr<Connection> connection)
     : address_(std::move(address)), label_(std::move(label)), connection_(std::move(connection)) {}
 
-Session::~Session() { Close(); }
+Session::~Session() {
+  if (InForkedChild()) {
+    KeepForever(std::move(connection_));
+  } else {
+    Close();
+  }
+}
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& address,
                                                        const ConnectOptions& options,
                                                        const std::string& label) {
+  if (InForkedChild()) return ForkedError();
   TENSORD_RETURN_IF_ERROR(CheckAddress(address));
   if (options.client_name.size() > kMaxClientNameBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("client_name is longer than ", kMaxClientNameBytes, " bytes"));
   }
   TENSORD_ASSIGN_OR_RETURN(const Credentials credentials, Credentials::Load(address, options));
+  NoteConnect();
   std::shared_ptr<Session> session(
       new Session(address, label, std::make_unique<Connection>(address, options, credentials)));
   TENSORD_RETURN_IF_ERROR(session->Greet(options));
@@ -137,6 +146,7 @@ std::string Session::NameOf(DeviceName device) const {
 uint64_t Session::NextHandle() { return connection_->queue.NextHandle(); }
 
 absl::Status Session::Push(const v1::Command& command) {
+  if (InForkedChild()) return ForkedError();
   TENSORD_RETURN_IF_ERROR(connection_->queue.Push(command));
   connection_->stream->Flush();
   return absl::OkStatus();
@@ -144,6 +154,7 @@ absl::Status Session::Push(const v1::Command& command) {
 
 absl::StatusOr<QueuedOp> Session::SendOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
                                          const Attributes& attrs) {
+  if (InForkedChild()) return ForkedError();
   absl::StatusOr<QueuedOp> queued = connection_->queue.PushOp(op, inputs, attrs);
   connection_->stream->Flush();
   return queued;
@@ -151,6 +162,7 @@ absl::StatusOr<QueuedOp> Session::SendOp(absl::string_view op, absl::Span<const 
 
 absl::StatusOr<uint32_t> Session::DefineOp(absl::string_view op, size_t num_inputs,
                                            const Attributes& attrs) {
+  if (InForkedChild()) return ForkedError();
   return connection_->queue.Define(op, num_inputs, attrs);
 }
 
@@ -158,6 +170,7 @@ absl::StatusOr<uint32_t> Session::SendProgram(DeviceName device,
                                               absl::Span<const TensorSpec> inputs,
                                               absl::Span<const uint32_t> ops,
                                               absl::Span<const uint32_t> outputs) {
+  if (InForkedChild()) return ForkedError();
   v1::Program program;
   program.set_device(device.ToString());
   for (const TensorSpec& input : inputs) SpecToProto(input, program.add_inputs());
@@ -180,6 +193,7 @@ absl::Status Session::SendRun(uint32_t program, absl::Span<const uint64_t> input
 }
 
 void Session::DropProgram(uint32_t number) {
+  if (InForkedChild()) return;
   connection_->queue.PushDropProgram(number);
   connection_->stream->Flush();
 }
@@ -205,6 +219,7 @@ absl::Status Session::SendCopy(uint64_t input, uint64_t output, DeviceName devic
 }
 
 void Session::Drop(uint64_t handle) {
+  if (InForkedChild()) return;
   connection_->queue.PushDrop(handle);
   connection_->stream->Flush();
 }
@@ -233,8 +248,8 @@ void Session::FailPromise(uint64_t handle, const absl::Status& error) {
   fail->set_handle(handle);
   fail->set_code(error.raw_code());
   fail->set_message(std::string(error.message().substr(0, kMaxErrorBytes)));
-  Push(command).IgnoreError();  // where the session has ended the tensor is gone anyway
-  connection_->stream->Help();
+  // Where the session has ended the tensor is gone anyway.
+  if (Push(command).ok()) connection_->stream->Help();
 }
 
 absl::Status Session::SendCollective(const v1::Collective& collective) {
@@ -247,12 +262,14 @@ absl::Status Session::SendCollective(const v1::Collective& collective) {
 }
 
 void Session::LeaveGroup(uint32_t member) {
+  if (InForkedChild()) return;
   v1::Command command;
   command.set_leave_group(member);
   Push(command).IgnoreError();  // the member goes with its session
 }
 
 uint64_t Session::commands_given() {
+  if (InForkedChild()) return 0;
   connection_->stream->Help();
   return connection_->queue.pushed();
 }
@@ -270,9 +287,12 @@ bool Session::Recovered(const grpc::Status& status) {
   return IsBroken(status) && connection_->stream->AwaitConnected();
 }
 
-absl::Status Session::status() const { return connection_->queue.status(); }
+absl::Status Session::status() const {
+  if (InForkedChild()) return ForkedError();
+  return connection_->queue.status();
+}
 
-bool Session::connected() const { return connection_->stream->connected(); }
+bool Session::connected() const { return !InForkedChild() && connection_->stream->connected(); }
 
 ClientStats Session::stats() const { return StatsFromCounters(connection_->counters); }
 
@@ -295,6 +315,7 @@ void Session::EndAtServer(bool stands, bool connected) {
 }
 
 void Session::Close() {
+  if (InForkedChild()) return;
   MutexLock lock(&close_mu_);
   if (closed_) return;
   closed_ = true;

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
@@ -84,6 +85,7 @@ absl::StatusOr<TensorInfo> Session::OpenPublished(absl::string_view name, absl::
 }
 
 absl::Status Session::Barrier() {
+  if (InForkedChild()) return ForkedError();
   const uint64_t sent = connection_->queue.pushed();
   if (sent == settled_commands_.load()) return status();
   const uint64_t id = connection_->replies.Expect();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/bulk.h"
 #include "tensord/client/internal/connection.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/common/status_macros.h"
@@ -70,6 +71,7 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
 }
 
 absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data) {
+  if (InForkedChild()) return ForkedError();
   // As if an upload had broken off: something of it may be there.
   const grpc::Status status = FinishUpload(
       write, data, TransferOptions(), grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
@@ -79,6 +81,7 @@ absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const u
 
 absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
                                const TransferOptions& options) {
+  if (InForkedChild()) return ForkedError();
   WaitTimer timer(&connection_->counters, WaitKind::kRead, {"read", handle, &spec});
   if (spec.size_bytes() <= kMaxFetchBytes) {
     TENSORD_RETURN_IF_ERROR(Fetch(handle, spec, out));

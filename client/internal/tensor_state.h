@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/common/device_name.h"
 #include "tensord/common/tensor_spec.h"
@@ -36,6 +37,8 @@ struct TensorState {
         value(value) {}
   ~TensorState() {
     if (handle != 0) session->Drop(handle);
+    // Destroying it would wait for the threads that waited for the copy, which only the parent has.
+    if (copy != nullptr && InForkedChild()) KeepForever(std::move(copy));
   }
   TensorState(const TensorState&) = delete;
   TensorState& operator=(const TensorState&) = delete;
