@@ -58,6 +58,17 @@ absl::StatusOr<Device> Client::device(absl::string_view name) const {
                                           absl::StrJoin(session_->devices(), ", ", append)));
 }
 
+absl::StatusOr<Device> Client::device(int index) const {
+  if (session_ == nullptr) return NoConnection();
+  const std::vector<DeviceInfo>& infos = session_->devices();
+  if (index >= 0 && index < static_cast<int>(infos.size())) {
+    return Device(session_, infos[index].name);
+  }
+  return absl::OutOfRangeError(absl::StrCat("no device with index ", index, " on ",
+                                            session_->address(), "; it has ", infos.size(),
+                                            " devices, and the first has index 0"));
+}
+
 Device Client::TryDevice(int i) const {
   if (session_ == nullptr) return Device();
   for (const DeviceName id : {DeviceName{DeviceKind::kCuda, i}, DeviceName{DeviceKind::kCpu, 0}}) {

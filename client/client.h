@@ -1,6 +1,7 @@
 // A connection to a tensord server.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -175,6 +176,9 @@ class Client {
   std::vector<Device> devices() const;
   // "cuda:1"; "cuda" is "cuda:0". NOT_FOUND, naming those that are there, where there is none.
   absl::StatusOr<Device> device(absl::string_view name) const;
+  absl::StatusOr<Device> device(std::nullptr_t) const = delete;
+  // devices()[index]. If there is no such device, OUT_OF_RANGE with the number of devices.
+  absl::StatusOr<Device> device(int index) const;
   // cuda:i where there is one, cpu:0 otherwise. Not valid() where there is neither.
   Device TryDevice(int i = 0) const;
   // Every GPU, or cpu:0 alone where there is none.

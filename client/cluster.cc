@@ -255,9 +255,22 @@ absl::StatusOr<Device> Cluster::device(absl::string_view name) const {
                                           absl::StrJoin(names, ", ")));
 }
 
-Device Cluster::device(int index) const {
+absl::StatusOr<Device> Cluster::device(int index) const {
+  if (state_ == nullptr) return NoServers();
   const std::vector<Device> all = devices();
-  return index >= 0 && index < static_cast<int>(all.size()) ? all[index] : Device();
+  if (index >= 0 && index < static_cast<int>(all.size())) return all[index];
+  return absl::OutOfRangeError(absl::StrCat("no device with index ", index,
+                                            " in the cluster; it has ", all.size(),
+                                            " devices, and the first has index 0"));
+}
+
+Device Cluster::TryDevice(int i) const {
+  Device cpu;
+  for (Device& device : devices()) {
+    if (device.kind() == DeviceKind::kCuda && i-- == 0) return device;
+    if (device.id() == DeviceName{DeviceKind::kCpu, 0} && !cpu.valid()) cpu = std::move(device);
+  }
+  return cpu;
 }
 
 std::vector<Device> Cluster::TryAllDevices() const {

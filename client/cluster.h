@@ -1,6 +1,7 @@
 // Several servers seen as one.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,8 +74,12 @@ class Cluster {
   // "gpu-a/cuda:1"; "gpu-a/cuda" is "gpu-a/cuda:0". A name without a server is the first such
   // device of any. NOT_FOUND, naming those that are there, where there is none.
   absl::StatusOr<Device> device(absl::string_view name) const;
-  // By its place in devices(). Not valid() where there is none.
-  Device device(int index) const;
+  absl::StatusOr<Device> device(std::nullptr_t) const = delete;
+  // devices()[index]. If there is no such device, OUT_OF_RANGE with the number of devices.
+  absl::StatusOr<Device> device(int index) const;
+  // The GPU with index `i` among the GPUs of devices(). If there is none, the cpu:0 of the first
+  // server that has one. If no server has one, a Device that isn't valid().
+  Device TryDevice(int i = 0) const;
   // Every GPU, or every server's cpu:0 where there is none at all.
   std::vector<Device> TryAllDevices() const;
 

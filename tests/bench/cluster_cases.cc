@@ -49,7 +49,7 @@ class Servers {
     cluster_ = Check(Cluster::Connect(addresses, options));
   }
 
-  Device On(int server) const { return cluster_.device(server); }
+  Device On(int server) const { return *cluster_.device(server); }
   std::vector<Device> devices() const { return cluster_.devices(); }
   void SetDelay(std::chrono::microseconds one_way) {
     for (const auto& proxy : proxies_) proxy->SetDelay(one_way);
@@ -164,7 +164,7 @@ class SlowlyConnected {
     cluster_ = Check(Cluster::Connect(addresses, {}));
   }
 
-  Device On(int server) const { return cluster_.device(server); }
+  Device On(int server) const { return *cluster_.device(server); }
 
  private:
   std::unique_ptr<proxy::DelayProxy> proxy_;
@@ -284,7 +284,7 @@ double ThreadSeconds() {
 double OpNanoseconds(const Cluster& cluster) {
   constexpr int kOps = 20000;
   const Client client = cluster.servers()[0].client;
-  Tensor x = Ones(cluster.device(0), {kSmall});
+  Tensor x = Ones(*cluster.device(0), {kSmall});
   Check(client.Synchronize());
   const double start = ThreadSeconds();
   for (int i = 0; i < kOps; ++i) x = Add(x, x);

@@ -27,6 +27,8 @@ struct SessionRecord {
 
 class ControlPlane::Service final : public v1::TensorService::CallbackService {
  public:
+  explicit Service(std::vector<std::string> devices) : devices_(std::move(devices)) {}
+
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const v1::GetServerInfoRequest* /*request*/,
                                           v1::ServerInfo* response) override {
@@ -41,9 +43,11 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
                                         const v1::ListDevicesRequest* /*request*/,
                                         v1::ListDevicesResponse* response) override {
-    v1::Device* device = response->add_devices();
-    device->set_name("cpu:0");
-    device->set_state(v1::DEVICE_STATE_SERVING);
+    for (const std::string& name : devices_) {
+      v1::Device* device = response->add_devices();
+      device->set_name(name);
+      device->set_state(v1::DEVICE_STATE_SERVING);
+    }
     return Finish(context, grpc::Status::OK);
   }
 
@@ -191,13 +195,15 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
     return reactor;
   }
 
+  const std::vector<std::string> devices_;
   mutable Mutex mu_;
   std::deque<SessionRecord> sessions_;  // which never move
   std::set<Stream*> streams_;
   int64_t messages_ = 0;
 };
 
-ControlPlane::ControlPlane() : service_(std::make_unique<Service>()) {
+ControlPlane::ControlPlane(std::vector<std::string> devices)
+    : service_(std::make_unique<Service>(std::move(devices))) {
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.get());
   server_ = builder.BuildAndStart();

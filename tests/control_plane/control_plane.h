@@ -15,10 +15,11 @@
 
 namespace tensord::control_plane {
 
-// While it lives, each address "inproc:…" is a server of its own with one CPU device. Thread-safe.
+// While it lives, each address "inproc:…" is a server of its own. Thread-safe.
 class ControlPlane {
  public:
-  ControlPlane();
+  // `devices`: the names of the devices that each server lists.
+  explicit ControlPlane(std::vector<std::string> devices = {"cpu:0"});
   // Once all clients are gone.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;

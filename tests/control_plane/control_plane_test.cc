@@ -30,7 +30,7 @@ Work DoSomeWork(const Cluster& cluster, int count) {
     messages.push_back(server.client.stats().messages_sent);
   }
   std::vector<Tensor> tensors;
-  for (int i = 0; i < count; ++i) tensors.push_back(Ones(cluster.device(i), {4}));
+  for (int i = 0; i < count; ++i) tensors.push_back(Ones(*cluster.device(i), {4}));
   for (int op = 0; op < kOpsEach; ++op) {
     for (Tensor& tensor : tensors) tensor = tensor + tensor;
   }
@@ -65,11 +65,37 @@ TEST(ControlPlaneTest, WhatOneServerIsSentDoesntDependOnTheOthers) {
   EXPECT_EQ(DoSomeWork(*thousand, kServers).commands, kServers * of_one.commands - 1);
 }
 
+TEST(ControlPlaneTest, TryDeviceCountsGpusAndFallsBackToACpu) {
+  ControlPlane plane({"cuda:0", "cuda:1", "cpu:0"});
+  const auto client = Client::Connect("inproc:0");
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(client->TryDevice().name(), "cuda:0");
+  EXPECT_EQ(client->TryDevice(1).name(), "cuda:1");
+  EXPECT_EQ(client->TryDevice(2).name(), "cpu:0");
+  EXPECT_EQ(client->device(2)->name(), "cpu:0");
+  const auto cluster = Cluster::Connect(ControlPlane::Addresses(2));
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->TryDevice().name(), "inproc:0/cuda:0");
+  EXPECT_EQ(cluster->TryDevice(3).name(), "inproc:1/cuda:1");
+  EXPECT_EQ(cluster->TryDevice(4).name(), "inproc:0/cpu:0");
+  EXPECT_EQ(cluster->TryDevice(-1).name(), "inproc:0/cpu:0");
+  EXPECT_EQ(cluster->device(3)->name(), "inproc:1/cuda:0");
+}
+
+TEST(ControlPlaneTest, TryDeviceIsNotValidWithoutDevices) {
+  ControlPlane plane(std::vector<std::string>{});
+  const auto cluster = Cluster::Connect(ControlPlane::Addresses(2));
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_FALSE(cluster->TryDevice().valid());
+  EXPECT_FALSE(Cluster().TryDevice().valid());
+  EXPECT_EQ(cluster->device(0).status().code(), absl::StatusCode::kOutOfRange);
+}
+
 TEST(ControlPlaneTest, OneOfAThousandThatIsLostDisturbsNoOther) {
   ControlPlane plane;
   const auto cluster = Cluster::Connect(ControlPlane::Addresses(kServers));
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  const Device first = cluster->device(0);
+  const Device first = *cluster->device(0);
   const auto lost = static_cast<int>(cluster->servers()[0].client.session_number()) - 1;
   plane.Lose(lost);
   absl::Status end;

@@ -67,7 +67,7 @@ class ClusterPartitionTest : public testing::Test {
     daemons_[i] = *std::move(daemon);
   }
 
-  Device On(int server) const { return cluster_.device(server); }
+  Device On(int server) const { return *cluster_.device(server); }
   // A tensor by its seed alone, so that it can be made anew anywhere.
   Tensor Made(int server, int64_t seed) const { return Normal(On(server), {kElements}, seed); }
   void ExpectSame(const Tensor& copy, int64_t seed) const {

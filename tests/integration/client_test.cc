@@ -9,6 +9,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/tests/integration/client_fixture.h"
 
 namespace tensord::integration {
@@ -198,6 +199,23 @@ TEST_F(ClientTest, ManyThreadsWaitAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+template <typename T>
+concept TakesNullDevice = requires(const T& t) {
+  t.device(nullptr);
+};
+static_assert(!TakesNullDevice<Client> && !TakesNullDevice<Cluster>);
+
+TEST_F(ClientTest, DevicesAreFoundByIndex) {
+  EXPECT_EQ(client_.device(0)->id(), client_.devices()[0].id());
+  const std::vector<Device> devices = client_.devices();
+  for (size_t i = 0; i < devices.size(); ++i) EXPECT_EQ(*client_.device(i), devices[i]);
+  for (int index : {static_cast<int>(devices.size()), -1}) {
+    ExpectError(client_.device(index), Code::kOutOfRange,
+                {absl::StrCat("index ", index), absl::StrCat("it has ", devices.size())});
+  }
+  ExpectError(Client().device(0), Code::kFailedPrecondition);
 }
 
 TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {

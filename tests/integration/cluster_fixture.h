@@ -45,7 +45,7 @@ class ClusterFixture : public testing::Test {
   }
 
   // The first device of a server.
-  Device On(int server) const { return cluster_.device(2 * server); }
+  Device On(int server) const { return *cluster_.device(2 * server); }
 
   // Everywhere, at the moment.
   int64_t UsedEverywhere() {

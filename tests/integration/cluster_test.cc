@@ -29,13 +29,19 @@ TEST_F(ClusterTest, DevicesAreNamedAfterTheirServers) {
   ASSERT_EQ(devices.size(), 4u);
   EXPECT_EQ(devices[0].name(), addresses_[0] + "/cpu:0");
   EXPECT_EQ(devices[3].name(), addresses_[1] + "/cpu:1");
-  EXPECT_EQ(cluster_.device(2), devices[2]);
-  EXPECT_FALSE(cluster_.device(4).valid());
-  EXPECT_FALSE(cluster_.device(-1).valid());
+  EXPECT_EQ(*cluster_.device(2), devices[2]);
+  EXPECT_EQ(*cluster_.device(0), devices[0]);
+  for (int index : {4, -1}) {
+    ExpectError(cluster_.device(index), absl::StatusCode::kOutOfRange,
+                {absl::StrCat("index ", index), "4 devices"});
+  }
+  ExpectError(Cluster().device(0), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(*cluster_.device(addresses_[1] + "/cpu:1"), devices[3]);
   EXPECT_EQ(*cluster_.device(addresses_[1] + "/cpu"), devices[2]);
   EXPECT_EQ(*cluster_.device("cpu:1"), devices[1]);
   EXPECT_THAT(cluster_.TryAllDevices(), ElementsAre(devices[0], devices[2]));
+  EXPECT_EQ(cluster_.TryDevice(), devices[0]);
+  EXPECT_EQ(cluster_.TryDevice(5), devices[0]);
   ExpectError(cluster_.device("cuda:0"), absl::StatusCode::kNotFound, {devices[3].name()});
   ExpectError(cluster_.device("elsewhere/cpu:0"), absl::StatusCode::kNotFound,
               {"elsewhere", addresses_[0], addresses_[1]});
@@ -134,7 +140,7 @@ TEST_F(ClusterTest, ToWhereItIsCostsNothing) {
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->path, CopyPath::kSameDevice);
   EXPECT_EQ(report->bytes, 0);
-  const auto beside = x.To(cluster_.device(3)).copy_report();
+  const auto beside = x.To(*cluster_.device(3)).copy_report();
   ASSERT_TRUE(beside.ok()) << beside.status();
   EXPECT_EQ(beside->path, CopyPath::kPeer);
   EXPECT_EQ(beside->bytes, 8);
@@ -162,14 +168,14 @@ TEST_F(ClusterTest, OpsOverServersNameTheCopyThatMendsThem) {
 
 TEST_F(ClusterTest, AnErrorGoesWithTheCopy) {
   // More than the second device may hold, found out when it runs.
-  const Tensor big = Zeros(cluster_.device(1), {32 * kMiB});
+  const Tensor big = Zeros(*cluster_.device(1), {32 * kMiB});
   const Tensor copy = big.To(On(1)) + 1.0;
   const absl::Status error = copy.Wait();
   ExpectError(error, absl::StatusCode::kResourceExhausted);
   // And where there is no room for the copy.
   const Tensor fits = Zeros(On(0), {32 * kMiB});
-  ExpectError(fits.To(cluster_.device(3)).Wait(), absl::StatusCode::kResourceExhausted);
-  ExpectError(fits.To(cluster_.device(3)).copy_report(), absl::StatusCode::kResourceExhausted);
+  ExpectError(fits.To(*cluster_.device(3)).Wait(), absl::StatusCode::kResourceExhausted);
+  ExpectError(fits.To(*cluster_.device(3)).copy_report(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(fits.Wait().ok());
 }
 
@@ -242,9 +248,9 @@ TEST_F(UnlistedClusterTest, AWayThatWasShutIsTriedAgainAfterAReconnect) {
   options.connect.shared_memory = false;
   const auto cluster = Cluster::Connect({addresses_[0], (*proxy)->address()}, options);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  const Tensor x = FromVector<float>(cluster->device(0), {1, 2});
+  const Tensor x = FromVector<float>(*cluster->device(0), {1, 2});
   const auto known = [&]() -> absl::StatusOr<bool> {
-    const auto report = x.To(cluster->device(2)).copy_report();
+    const auto report = x.To(*cluster->device(2)).copy_report();
     if (!report.ok()) return report.status();
     return report->detour_known;
   };

@@ -175,7 +175,7 @@ TEST_F(GroupTest, ASlowMemberIsWaitedFor) {
 TEST_F(GroupTest, AnErrorOfOneInputIsTheErrorOfAll) {
   const Group group = MakeGroup({On(0), On(1)}, absl::Seconds(10));
   // More than the device may hold, found out when it runs.
-  const Tensor too_much = Sum(Zeros(cluster_.device(1), {64 << 20}));
+  const Tensor too_much = Sum(Zeros(*cluster_.device(1), {64 << 20}));
   const std::vector<Tensor> y = group.AllReduce({too_much.To(On(0)), Ones(On(1), {})});
   EXPECT_FALSE(y[0].Wait().ok());
   EXPECT_FALSE(y[1].Wait().ok());
