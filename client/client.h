@@ -145,11 +145,11 @@ struct ClientStats {
 // way and everything later returns UNAVAILABLE; where the server has started anew, or has given the
 // session up, DATA_LOSS.
 //
-// Fork. A connection belongs to the process that made it. In a child that was forked after this
-// process began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
-// and so does Connect; Close and destructors have no effect. The parent isn't disturbed. A child
-// may exec a program that connects. All of this holds for Device, Tensor, Program, Group and
-// Cluster, too (README.md, section Fork).
+// Fork. A connection belongs to the process that made it. In a child that was forked after its
+// parent began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
+// and so does Connect. Close and destructors have no effect in the child, so the parent can go on.
+// The child may exec a program that connects. All of this holds for Device, Tensor, Program, Group
+// and Cluster, too (README.md, section Fork).
 class Client {
  public:
   // No connection: every call fails with FAILED_PRECONDITION.
@@ -157,8 +157,8 @@ class Client {
 
   // `address`: "host:port", or "unix:/path". Opens a session and learns the devices. UNAVAILABLE
   // naming the address where nobody answers in time, FAILED_PRECONDITION where the server speaks no
-  // protocol version that we do, UNAUTHENTICATED where it wants to know who we are. In a child that
-  // was forked from a process that had connected: FAILED_PRECONDITION.
+  // protocol version that we do, UNAUTHENTICATED where it doesn't accept the client's credentials.
+  // In a child that was forked after its parent began its first Connect, FAILED_PRECONDITION.
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 
@@ -177,7 +177,8 @@ class Client {
   // "cuda:1"; "cuda" is "cuda:0". NOT_FOUND, naming those that are there, where there is none.
   absl::StatusOr<Device> device(absl::string_view name) const;
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
-  // devices()[index]. If there is no such device, OUT_OF_RANGE with the number of devices.
+  // Returns devices()[index]. If there is no such device, returns OUT_OF_RANGE with the number of
+  // devices.
   absl::StatusOr<Device> device(int index) const;
   // cuda:i where there is one, cpu:0 otherwise. Not valid() where there is neither.
   Device TryDevice(int i = 0) const;

@@ -75,10 +75,11 @@ class Cluster {
   // device of any. NOT_FOUND, naming those that are there, where there is none.
   absl::StatusOr<Device> device(absl::string_view name) const;
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
-  // devices()[index]. If there is no such device, OUT_OF_RANGE with the number of devices.
+  // Returns devices()[index]. If there is no such device, returns OUT_OF_RANGE with the number of
+  // devices.
   absl::StatusOr<Device> device(int index) const;
-  // The GPU with index `i` among the GPUs of devices(). If there is none, the cpu:0 of the first
-  // server that has one. If no server has one, a Device that isn't valid().
+  // Returns the GPU with index `i` among the GPUs of devices(). If there is none, returns the cpu:0
+  // of the first server that has one. If no server has one, returns a Device that isn't valid().
   Device TryDevice(int i = 0) const;
   // Every GPU, or every server's cpu:0 where there is none at all.
   std::vector<Device> TryAllDevices() const;

@@ -88,8 +88,8 @@ class Tensor {
   // The elements as they lie in memory.
   absl::StatusOr<std::vector<uint8_t>> ReadBytes(const TransferOptions& options = {}) const;
 
-  // Blocks until the work that makes this tensor has finished on its device, a GPU included: the
-  // value can then be read without waiting for the device. Returns the error if the work has failed.
+  // Blocks until the work that makes this tensor has finished on its device, a GPU included. A read
+  // then doesn't wait for the device. If the work has failed, returns its error.
   absl::Status Wait() const;
 
   // Of a copy made by To: waits for it, and tells which way it went. Of any other tensor: that

@@ -1,5 +1,5 @@
-// Bytes from hexadecimal digits. abseil 20240722 deprecates its function with this result, and
-// abseil 20220623 lacks the one that replaces it.
+// Converts hexadecimal digits to bytes. abseil 20240722 deprecates its function that returns the
+// bytes, and abseil 20220623 lacks the replacement.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ constexpr int HexDigitValue(char digit) {
   return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
 }
 
-// Returns the bytes that `hex` stands for, two digits each. `hex` must be hexadecimal digits only,
-// an even number of them.
+// Returns the bytes that `hex` stands for, two digits each. `hex` must consist of an even number of
+// hexadecimal digits.
 inline std::string HexToBytes(absl::string_view hex) {
   std::string bytes;
   bytes.reserve(hex.size() / 2);

@@ -14,7 +14,7 @@ void OnForkInChild() {
   if (has_connected.load(std::memory_order_relaxed)) in_forked_child.store(true);
 }
 
-// Registered before main: registration by the first Connect could be cut in half by a fork.
+// Registered before main. The first Connect can't do it: another thread may fork meanwhile.
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, &OnForkInChild);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Keeps a forked child from touching connections that its parent made.
+// Keeps a forked child from using connections that its parent made.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,21 @@ namespace tensord::internal {
 
 // A child inherits the memory of its parent, but only the thread that forked. Locks that another
 // thread held stay locked in the child. Sockets and gRPC's epoll sets are shared with the parent:
-// what the child writes to them, or registers with them, reaches the parent. So the child leaves
-// all of it alone: each entry to the library checks here first, before it takes a lock.
+// what the child writes to them, or registers with them, reaches the parent. So the library uses
+// none of them in the child: each entry to the library checks here first, before it takes a lock.
 
 extern std::atomic<bool> in_forked_child;
 
-// Returns true if this process was forked after an ancestor called NoteConnect. One load.
+// Returns true if this process was forked after an ancestor called NoteConnect. Costs one load.
 inline bool InForkedChild() {
   return ABSL_PREDICT_FALSE(in_forked_child.load(std::memory_order_relaxed));
 }
 
-// FAILED_PRECONDITION that says what to do instead.
+// Returns FAILED_PRECONDITION with a message that says what to do instead.
 ABSL_ATTRIBUTE_COLD absl::Status ForkedError();
 
-// Must be called before this process first uses gRPC. Children forked later are such children.
+// Call it before this process first uses gRPC. In children that are forked later, InForkedChild()
+// returns true.
 void NoteConnect();
 
 // Keeps `object` until the process ends and never destroys it. It stays reachable for leak

@@ -248,7 +248,7 @@ void Session::FailPromise(uint64_t handle, const absl::Status& error) {
   fail->set_handle(handle);
   fail->set_code(error.raw_code());
   fail->set_message(std::string(error.message().substr(0, kMaxErrorBytes)));
-  // Where the session has ended the tensor is gone anyway.
+  // If the session has ended, the tensor is gone anyway.
   if (Push(command).ok()) connection_->stream->Help();
 }
 

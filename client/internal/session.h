@@ -30,13 +30,13 @@ namespace tensord::internal {
 
 // Thread-safe. The last reference must not be let go of from the session's own threads, which hold
 // none. In a forked child (fork_guard.h) every call that would use the connection returns
-// ForkedError, or has no effect where it returns no status.
+// ForkedError. If the call returns no status, it has no effect.
 class Session {
  public:
   static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& address,
                                                        const ConnectOptions& options,
                                                        const std::string& label = "");
-  // Ends the session. In a forked child it leaves the connection as it is: that is the parent's.
+  // Ends the session. In a forked child, leaves the connection as it is: the parent uses it.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -150,7 +150,7 @@ class Session {
 
   const std::string address_;
   const std::string label_;
-  std::unique_ptr<Connection> connection_;  // never replaced
+  std::unique_ptr<Connection> connection_;  // only the destructor moves it
   ServerInfo info_;
   std::vector<DeviceInfo> devices_;
   std::string id_;

@@ -37,7 +37,7 @@ struct TensorState {
         value(value) {}
   ~TensorState() {
     if (handle != 0) session->Drop(handle);
-    // Destroying it would wait for the threads that waited for the copy, which only the parent has.
+    // Destroying `copy` would wait for threads that waited for it, which only the parent has.
     if (copy != nullptr && InForkedChild()) KeepForever(std::move(copy));
   }
   TensorState(const TensorState&) = delete;
