@@ -65,7 +65,8 @@ bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
   }
 }
 
-// The fields of all three messages have the same numbers. Each message has its own enumeration.
+// The fields of all three messages have the same numbers. int{}: each message has its own
+// enumeration, and compilers warn about comparisons of two enumerations.
 static_assert(int{v1::WriteRequest::kSpecFieldNumber} == int{v1::ReadResponse::kSpecFieldNumber});
 static_assert(int{v1::WriteRequest::kOffsetFieldNumber} ==
               int{v1::ReadResponse::kOffsetFieldNumber});

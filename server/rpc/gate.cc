@@ -130,7 +130,7 @@ bool Admission::Leave() {
 
 Admission::~Admission() {
   Leave();
-  RequestReceived(0);  // if it never came
+  RequestReceived(0);  // has no effect if the request has been received
 }
 
 void Admission::RequestReceived(int64_t bytes) {

@@ -61,9 +61,9 @@ class Admission {
   // Waits for `ended` where it is running; it won't from here on. True where it might have been.
   bool Leave();
 
-  // The request of a call that was let in has been received.
+  // Reports that the request of an admitted call has been received.
   void RequestReceived(int64_t bytes);
-  // A call that was let in uses a session: its connection is trusted from now on.
+  // Reports that an admitted call uses a session. Its connection is trusted from now on.
   void SessionUsed();
 
   // Who calls; null where the call wasn't let in.
@@ -86,8 +86,8 @@ class Admission {
 
   Gate* gate_ = nullptr;  // where it has to be told of an end
   grpc::ServerContext* call_ = nullptr;
-  Listeners* listeners_ = nullptr;  // until the call's connection is trusted
-  bool request_pending_ = false;    // what the listeners know of this call
+  Listeners* listeners_ = nullptr;  // null if the connection is trusted or has no bounds
+  bool request_pending_ = false;    // the listeners count this call's request as pending
   std::function<void(const absl::Status&)> ended_;
   Pass pass_;
   bool told_ = false;                              // the gate's, under its lock
@@ -102,14 +102,14 @@ class Gate {
   static absl::StatusOr<std::unique_ptr<Gate>> Make(const GateOptions& options);
   ~Gate();
 
-  // Sets the listeners that learn which calls are let in and refused. Call it before the first
-  // call; they outlive the calls.
+  // Sets the listeners to which the gate reports admitted, refused and cancelled calls. Call it
+  // before the first call. The listeners outlive the calls.
   void SetListeners(Listeners* listeners) { listeners_ = listeners; }
   // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
-  // The client has cancelled a call.
+  // Reports that the client has cancelled a call.
   void CallCancelled(const grpc::ServerContext& call);
-  // A call that was refused is served all the same: its method is open to every caller.
+  // Reports that a refused call is served nevertheless: its request is open to all callers.
   void PublicCallServed(const grpc::ServerContext& call);
 
   // For a listener on "HOST:PORT": TLS where it is configured. None on a Unix socket.

@@ -21,7 +21,7 @@ class HealthService {
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
   // Registers Watch with the server that is being built, and adds Check to `dispatcher`. This
-  // outlives the calls.
+  // object outlives the calls.
   HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher);
 
   // Has `queue` wait for calls of Watch. Call it once the server is built.

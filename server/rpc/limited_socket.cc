@@ -13,7 +13,8 @@
 
 namespace tensord::server {
 
-// Indexed by descriptor number. A slot outlives its socket; the cookie then doesn't fit any more.
+// The state of one descriptor number. A slot outlives its socket. Its cookie then differs from the
+// cookie of the next socket with that number.
 struct LimitedSocket::Slot {
   std::atomic<bool> limited = false;
 
@@ -21,9 +22,9 @@ struct LimitedSocket::Slot {
   uint64_t cookie ABSL_GUARDED_BY(mu) = 0;
   int64_t limit_bytes ABSL_GUARDED_BY(mu) = 0;
   int64_t received_bytes ABSL_GUARDED_BY(mu) = 0;
-  bool waiting ABSL_GUARDED_BY(mu) = false;  // the reader has got EAGAIN because of the limit
+  bool waiting ABSL_GUARDED_BY(mu) = false;  // the limit has made recvmsg return EAGAIN
   ReceivePool* pool ABSL_GUARDED_BY(mu) = nullptr;
-  int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // received_bytes' share that the pool counts
+  int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // the part of received_bytes that the pool counts
 
   void ReturnPoolBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (pool != nullptr) pool->used_bytes -= std::exchange(pool_bytes, 0);
@@ -36,13 +37,14 @@ struct LimitedSocket::Slot {
 
 namespace {
 
-// Pages of slots are made when they are first needed, and kept: recvmsg reads them without a lock.
+// Make() allocates a page of slots when it first needs it. Pages are never freed, because recvmsg
+// reads them without a lock.
 constexpr int kSlotsPerPage = 1024;
 constexpr int kMaxPages = 1024;
 std::atomic<void*> pages[kMaxPages];
 
-// At most so many buffers of one read, as gRPC passes them; a longer list is cut short, which
-// recvmsg(2) allows.
+// The buffers that one read of a limited socket fills. gRPC passes no more. A longer list is
+// shortened, which recvmsg(2) allows.
 constexpr size_t kMaxBuffers = 64;
 
 uint64_t CookieOf(int fd) {
@@ -78,7 +80,7 @@ ssize_t ReceiveUpTo(int64_t room, int fd, msghdr* message, int flags) {
 
 }  // namespace
 
-// What recvmsg does.
+// Implements recvmsg.
 struct ReceiveHook {
   static ssize_t Receive(int fd, msghdr* message, int flags) {
     LimitedSocket::Slot* const slot = LimitedSocket::Find(fd);
@@ -86,7 +88,7 @@ struct ReceiveHook {
       return SystemReceive(fd, message, flags);
     }
     MutexLock lock(&slot->mu);
-    // Another socket may have got the number since, and the error queue holds no peer's bytes.
+    // Another socket may have the number by now. The error queue holds no bytes of the peer.
     if (!slot->limited || slot->cookie != CookieOf(fd) || (flags & MSG_ERRQUEUE) != 0) {
       return SystemReceive(fd, message, flags);
     }
@@ -191,8 +193,8 @@ void LimitedSocket::ReturnPoolBytes() {
 void LimitedSocket::Reset() {
   // gRPC must be able to read the end of the connection.
   SetLimit(kUnlimited);
-  // After a shutdown(2) the peer's bytes would still be read; this resets the connection
-  // (connect(2)).
+  // Resets the connection (connect(2)). After a shutdown(2), gRPC would still read the peer's
+  // bytes.
   const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(own_fd_, &unspecified, sizeof(unspecified));
 }

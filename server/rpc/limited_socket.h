@@ -7,15 +7,16 @@
 
 namespace tensord::server {
 
-// Bytes that several sockets have received together. While it is full, its sockets receive nothing.
+// Counts the bytes that several sockets have received together. While the pool is full, its sockets
+// receive nothing.
 struct ReceivePool {
   int64_t capacity_bytes = 0;
-  // An eventfd(2) that is signalled when a socket had to wait because the pool is full.
+  // An eventfd(2) that is signalled when a socket has to wait because the pool is full.
   int full_event_fd = -1;
   std::atomic<int64_t> used_bytes = 0;
 };
 
-// Holds back what a peer sends before the server knows the peer.
+// Holds back what a peer sends before the server has authenticated the peer.
 //
 // gRPC keeps whatever it reads from a connection, before any handler runs, and it has no limit of
 // its own on that. A socket option can't set one either: SO_RCVBUF bounds what waits in the kernel,
@@ -25,14 +26,14 @@ struct ReceivePool {
 // flow control then stops the peer, and no byte is lost. When the limit rises, setting SO_RCVLOWAT
 // makes the kernel report the waiting bytes again (tcp_set_rcvlowat(), Linux 4.18).
 //
-// Without a limit, a read costs one load more than before. Thread-safe.
+// If a socket has no limit, recvmsg costs two atomic loads more than the system call. Thread-safe.
 class LimitedSocket {
  public:
   static constexpr int64_t kUnlimited = -1;
 
-  // Limits the socket that `fd` refers to, before gRPC gets `fd`. gRPC owns `fd` and closes it when
-  // it likes; this object holds a descriptor of its own. `pool` outlives every read of the socket.
-  // Returns null if the process has no descriptor left.
+  // Limits the socket that `fd` refers to. Call it before gRPC gets `fd`. gRPC owns `fd` and may
+  // close it at any time; this object holds a descriptor of its own. `pool` outlives every read of
+  // the socket. Returns null if the process has no descriptor left, or if `fd` is 2^20 or higher.
   static std::unique_ptr<LimitedSocket> Make(int fd, int64_t limit_bytes, ReceivePool* pool);
   // Removes the limit.
   ~LimitedSocket();
@@ -43,11 +44,12 @@ class LimitedSocket {
   int fd() const { return own_fd_; }
   // Bytes that gRPC has read so far. They are counted only while there is a limit.
   int64_t received_bytes() const;
-  // Bounds received_bytes() from now on. If the socket had to wait, it goes on.
+  // Bounds received_bytes() from now on. If the old bound made a read wait, the kernel reports the
+  // socket as readable again.
   void SetLimit(int64_t limit_bytes);
-  // Takes what the socket has received out of the pool; what it receives next counts again.
+  // Subtracts from the pool what the socket has received. What it receives next counts again.
   void ReturnPoolBytes();
-  // Takes the socket out of the pool for good.
+  // Removes the socket and its bytes from the pool for good.
   void LeavePool();
   // Closes the connection with a TCP reset. gRPC sees its end.
   void Reset();
@@ -59,12 +61,12 @@ class LimitedSocket {
   LimitedSocket(int reader_fd, int own_fd, uint64_t cookie)
       : reader_fd_(reader_fd), own_fd_(own_fd), cookie_(cookie) {}
 
-  // The state of the socket that has the descriptor number `fd`; null if there is none.
+  // Returns the state of the descriptor number `fd`. Returns null if its page isn't allocated.
   static Slot* Find(int fd);
 
   const int reader_fd_;  // gRPC's descriptor
   const int own_fd_;
-  const uint64_t cookie_;  // identifies the socket when gRPC has closed reader_fd_ (SO_COOKIE)
+  const uint64_t cookie_;  // SO_COOKIE: identifies the socket after gRPC has closed reader_fd_
 };
 
 }  // namespace tensord::server

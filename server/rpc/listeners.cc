@@ -31,38 +31,39 @@
 namespace tensord::server {
 namespace {
 
-// What gRPC reads of an unadmitted connection: a TLS handshake with a client's certificates, and
-// the headers of a first call (8 KiB at most). Headers may take fifteen times their size in memory.
+// The most that gRPC reads from an unadmitted connection. It suffices for a TLS handshake with a
+// client's certificates and for the headers of a first call (8 KiB at most). Headers may take
+// fifteen times their size in memory.
 constexpr int64_t kUnadmittedBytes = 32 << 10;
 // The same for all unadmitted connections together.
 constexpr int64_t kPoolBytes = 3 << 20;
-// What an admitted call allows its connection to send: its headers.
+// An admitted call raises the bound of its connection by this, for its headers.
 constexpr int64_t kCallBytes = 9 << 10;
-// The share of HTTP/2's and TLS's framing in a request, and the least of it.
+// The framing of a request by HTTP/2 and TLS: 1/kFramingShare of its bytes, plus kFramingBytes.
 constexpr int64_t kFramingShare = 64;
 constexpr int64_t kFramingBytes = 1 << 10;
-// What an admitted connection may send without calls, such as pings, from one look to the next.
+// What an admitted connection may send without calls, such as pings, in each kInspectIntervalMs.
 constexpr int64_t kRefillBytes = 512;
-// What may wait in the kernel for gRPC to read it; the kernel doubles it.
+// The kernel's receive buffer of a connection. The kernel doubles this value.
 constexpr int kReceiveBuffer = 64 << 10;
-// The same for a trusted connection, on kernels that then can't choose it themselves.
+// The same for a trusted connection, on kernels that can't choose the size themselves.
 constexpr int kTrustedReceiveBuffer = 8 << 20;
 // A connection's token bucket of refused and cancelled calls.
 constexpr double kMaxRejections = 50;
 constexpr double kMaxRejectionsOfTrusted = 100;
 constexpr double kRejectionsForgivenPerSecond = 20;
-// How often connections are looked at; and how soon again if one has been closed for its
-// descriptor.
+// The time between two inspections of all connections, and the time while descriptors run short.
 constexpr int kInspectIntervalMs = 500;
 constexpr int kDescriptorIntervalMs = 5;
-// An unadmitted connection keeps its descriptor for so long, even if others wait for one.
+// An unadmitted connection keeps its descriptor for at least this time, even if others wait for
+// one.
 constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
-// Descriptors that connections don't get.
+// Descriptors that are kept for other uses than connections.
 constexpr int kReservedDescriptors = 64;
 constexpr int kBacklog = 1024;
 constexpr int kMaxAcceptedAtOnce = 64;
 constexpr int kEstablished = 1;  // tcp_info::tcpi_state
-// The kernel gives a connection up if the peer hasn't acknowledged for so long.
+// The kernel ends a connection if the peer acknowledges nothing for this time.
 constexpr int kUserTimeoutMs = 20000;
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
@@ -302,7 +303,7 @@ bool Listeners::HasDescriptors() const {
 bool Listeners::Accept(const Listener& listener) {
   const bool has_room = HasDescriptors();
   if (!has_room && CloseOldestUnadmitted(Clock::now() - kMinUnadmittedTime) != Unadmitted::kNone) {
-    errno = EMFILE;  // until gRPC has closed a descriptor
+    errno = EMFILE;  // gRPC has yet to close the descriptor
     return false;
   }
   sockaddr_storage peer = {};
@@ -385,7 +386,7 @@ void Listeners::Inspect(bool refill) {
       socklen_t size = sizeof(info);
       const bool known = getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
       if (!known || info.tcpi_state != kEstablished) {
-        // A client that has hung up reads no answers: what it has sent before isn't read, either.
+        // A client that has closed its end reads no answers, so gRPC needn't read its calls.
         if (!connection->trusted) socket.Reset();
         connection = connections.erase(connection);
         continue;
@@ -412,12 +413,12 @@ double Listeners::RejectionsAt(const Connection& connection, Clock::time_point n
 void Listeners::UpdateLimit(Connection& connection, Clock::time_point now) {
   if (connection.trusted) return;
   LimitedSocket& socket = *connection.socket;
-  // So that the bound is never more than the window beyond what has been received.
+  // Keeps the bound, without pending requests, within the window beyond what gRPC has read.
   connection.earned_bytes =
       std::clamp<int64_t>(connection.earned_bytes, 0, socket.received_bytes());
   int64_t limit = kUnadmittedBytes + connection.earned_bytes;
-  // Requests that handlers wait for are received whole. A connection that cancels calls has to
-  // prove itself first.
+  // If no call was refused or cancelled recently, requests that handlers wait for are received
+  // whole.
   if (RejectionsAt(connection, now) == 0) {
     limit += connection.requests_pending * max_message_bytes_;
   }
@@ -436,7 +437,7 @@ void Listeners::ForEach(absl::string_view peer, Update update) {
     if (update(connection, now)) {
       UpdateLimit(connection, now);
     } else {
-      connection.socket->Reset();  // Inspect() forgets it
+      connection.socket->Reset();  // Inspect() removes it
     }
   }
 }
@@ -488,7 +489,7 @@ void Listeners::CallRejected(absl::string_view peer) {
 void Listeners::PublicCallServed(absl::string_view peer) {
   ForEach(peer, [](Connection& connection, Clock::time_point) {
     connection.rejections = std::max(connection.rejections - 1, 0.0);
-    connection.earned_bytes += 2 * kCallBytes;  // CallRejected() has taken one away
+    connection.earned_bytes += 2 * kCallBytes;  // CallRejected() has subtracted kCallBytes
     connection.socket->ReturnPoolBytes();
     return true;
   });

@@ -26,15 +26,15 @@ namespace tensord::server {
 // out of descriptors, and gRPC reads whatever arrives before any handler runs.
 //
 // Connection admission bounds what a TCP connection holds, by state:
-// - unadmitted: the gate has let no call of it in yet. gRPC reads at most kUnadmittedBytes of it,
-//   and of all unadmitted connections together at most the pool's capacity. While the pool is full,
-//   the oldest unadmitted connection is closed.
-// - admitted: the gate has let a call in. gRPC reads a window beyond what handlers have received.
+// - unadmitted: the gate has admitted no call of it yet. gRPC reads at most kUnadmittedBytes from
+//   it, and at most the pool's capacity from all unadmitted connections together.
+// - admitted: the gate has admitted a call. gRPC reads a window beyond what handlers have received.
 // - trusted: a call has used a session. gRPC reads without a bound.
-// A bound never costs a byte: the peer's TCP connection waits until handlers have caught up. No
-// decision depends on how fast bytes arrive. A connection is closed for calls that are refused or
-// cancelled again and again (a token bucket), and if the server needs its descriptor or its share
-// of the pool while it is unadmitted.
+// A bound delays bytes and loses none: the peer's TCP connection waits until handlers have received
+// more. No decision depends on how fast bytes arrive.
+//
+// The server closes a connection if too many of its calls are refused or cancelled (a token
+// bucket). It closes the oldest unadmitted connection if the pool is full or descriptors run short.
 // Unix sockets have no such bounds: the file system's permissions guard them.
 //
 // Thread-safe, except where a method says otherwise.
@@ -49,7 +49,7 @@ class Listeners {
   // before Start().
   absl::Status Listen(const std::string& address, grpc::ServerBuilder* builder,
                       std::shared_ptr<grpc::ServerCredentials> credentials);
-  // The addresses as bound.
+  // Returns the addresses as bound, with the ports that were chosen.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
   // Begins to accept. Call it once the server is built.
@@ -57,25 +57,27 @@ class Listeners {
   // Stops accepting. Open connections stay, without bounds.
   void Stop();
 
-  // What follows names a connection by grpc::ServerContext::peer(). Connections of one peer address
-  // and port to different addresses of this server have the same name: a call then counts for each
-  // of them, and each has bounds of its own.
+  // The functions below report events of calls. They name a connection by
+  // grpc::ServerContext::peer(). Connections from one peer address and port to several addresses of
+  // this server have the same name. A call then counts for each of them, and each has bounds of its
+  // own.
 
-  // The gate has let a call in, whose request hasn't been received. Returns true if the connection
-  // is trusted: later events of the call then have no effect.
+  // The gate has admitted a call whose request hasn't been received. Returns true if the connection
+  // is trusted or has no bounds: RequestReceived() and SessionUsed() then have no effect.
   bool CallAdmitted(absl::string_view peer);
   // The request of an admitted call has been received, or the call has ended without one.
   void RequestReceived(absl::string_view peer, int64_t bytes);
   // An admitted call uses a session.
   void SessionUsed(absl::string_view peer);
-  // The gate has refused a call, or the client has cancelled one.
+  // The gate has refused a call, or the client has cancelled one. If there were too many such
+  // calls, closes the connection.
   void CallRejected(absl::string_view peer);
-  // A call that the gate refused has been served, because its method is open to every peer.
+  // The server serves a call that the gate has refused: its request is open to all callers.
   void PublicCallServed(absl::string_view peer);
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A peer's address and port. An IPv4 address is the same in its IPv6 form.
+  // A peer's address and port. An IPv4 address equals its IPv6 form.
   struct PeerKey {
     in6_addr address = {};
     uint16_t port = 0;
@@ -101,33 +103,38 @@ class Listeners {
     bool admitted = false;
     bool trusted = false;
     int requests_pending = 0;  // of admitted calls
-    int64_t earned_bytes = 0;  // at most what has been received
+    int64_t earned_bytes = 0;  // by calls; at most socket->received_bytes()
     double rejections = 0;     // the token bucket's level at rejections_at
     Clock::time_point rejections_at;
   };
 
   static PeerKey KeyOf(const sockaddr_storage& peer);
-  // Parses gRPC's name of a peer: "ipv4:127.0.0.1:5", "ipv6:%5B::1%5D:5". Returns none for another.
+  // Parses gRPC's name of a peer, "ipv4:127.0.0.1:5" or "ipv6:%5B::1%5D:5". Returns nullopt for any
+  // other name.
   static std::optional<PeerKey> ParsePeer(absl::string_view peer);
   absl::Status ListenTcp(const std::string& address, std::vector<Listener>* listeners,
                          std::string* bound);
   absl::Status ListenUnix(const std::string& path, Listener* listener);
   void Run();
-  // Returns false if no connection waits, or if none can be accepted now.
+  // Accepts one connection. Returns false if none waits, or if none can be accepted now.
   bool Accept(const Listener& listener);
-  // Whether the process has descriptors left for connections.
+  // Returns whether the process has descriptors left for connections.
   bool HasDescriptors() const;
   enum class Unadmitted { kNone, kAllYoung, kClosedOne };
   // Closes the unadmitted connection that was accepted first, if it was accepted before `before`.
+  // Returns kNone if there is no unadmitted connection, kAllYoung if all were accepted later.
   Unadmitted CloseOldestUnadmitted(Clock::time_point before);
-  // Makes room in the pool if it is full, and has the connections that waited for room go on.
+  // While the pool is full, closes the oldest unadmitted connection. Then lets gRPC read the others
+  // again.
   void RelievePool();
-  // Forgets connections that have ended. `refill`: raises the bounds of admitted ones a little.
+  // Removes connections that have ended. If `refill`, raises the bounds of admitted ones by
+  // kRefillBytes.
   void Inspect(bool refill);
-  // Sets the bound of a connection by its state.
+  // Sets the bound of a connection according to its state.
   void UpdateLimit(Connection& connection, Clock::time_point now);
   static double RejectionsAt(const Connection& connection, Clock::time_point now);
-  // Calls `update` with each connection of that peer; those that it returns false for are closed.
+  // Calls `update` with each connection of `peer` and the time. Closes those for which it returns
+  // false.
   template <typename Update>
   void ForEach(absl::string_view peer, Update update);
 

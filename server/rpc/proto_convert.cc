@@ -106,8 +106,8 @@ absl::StatusOr<Attributes> FromProto(
     return absl::InvalidArgumentError(
         absl::StrCat("the op has ", attrs.size(), " attributes; at most ", kMaxAttributes));
   }
-  // In order of name: a map of protobuf's has another order each time, and errors and the keys of
-  // prepared ops follow the order of the attributes.
+  // Sorts by name. Errors and the keys of prepared ops depend on the order of the attributes, and
+  // the order of a protobuf map differs from run to run.
   using Entry = google::protobuf::Map<std::string, v1::AttrValue>::value_type;
   absl::InlinedVector<const Entry*, 4> entries;
   for (const Entry& entry : attrs) entries.push_back(&entry);

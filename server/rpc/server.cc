@@ -31,8 +31,8 @@ constexpr int kMessageOverheadBytes = 64 << 10;
 constexpr int kKeepaliveIntervalMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 20000;
 constexpr int kLeastPingIntervalMs = 900;  // a little early
-// From a connection's begin to the end of TLS's and HTTP/2's handshakes. Connection admission
-// doesn't depend on it (listeners.h); a client on a busy machine may be slow.
+// From the start of a connection to the end of the TLS and HTTP/2 handshakes. Connection admission
+// doesn't depend on it (listeners.h). It is long because a client on a busy machine may be slow.
 constexpr int kHandshakeTimeoutMs = 20000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;

@@ -56,7 +56,7 @@ absl::Status CheckCollectives(const ServiceContext& context);
 absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
                                         const v1::Collective& collective);
 
-// `Base` with a method mixin of the generated service for each of `Methods`.
+// Wraps `Base` in each of `Methods`, the method mixins of the generated service.
 template <typename Base, template <typename> class... Methods>
 struct WithMethods {
   using Service = Base;
@@ -66,9 +66,9 @@ struct WithMethods<Base, First, Rest...> {
   using Service = First<typename WithMethods<Base, Rest...>::Service>;
 };
 
-// Calls go through completion queues. The streams for bulk data (bulk_service.h) and for sessions
-// (session_stream.h) carry the bytes of gRPC's own buffers. All other methods are unary and go to
-// the UnaryDispatcher, which gRPC calls generic.
+// All calls go through completion queues. Write and Read (bulk_service.h) and SessionStream
+// (session_stream.h) carry the bytes of gRPC's own buffers. All methods but these and SharedMemory
+// are unary. They are registered as generic methods, and the UnaryDispatcher serves them.
 using Rpc = v1::TensorService;
 using TensorRpc =
     WithMethods<Rpc::Service, Rpc::WithRawMethod_Write, Rpc::WithRawMethod_Read,
@@ -92,7 +92,8 @@ using PeerRpc = v1::PeerService::WithRawMethod_Fetch<v1::PeerService::Service>;
 // long goes to the workers. Thread-safe.
 class UnaryMethods {
  public:
-  // Adds the methods to `dispatcher`. `context` outlives this, and this outlives the calls.
+  // Adds the methods to `dispatcher`. `context` outlives this object, and this object outlives the
+  // calls.
   UnaryMethods(ServiceContext* context, UnaryDispatcher* dispatcher);
 
   // Lets session streams answer what they have taken in, then ends them with UNAVAILABLE.

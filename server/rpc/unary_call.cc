@@ -9,7 +9,7 @@
 namespace tensord::server {
 namespace {
 
-// A worker decodes and handles a request that is larger.
+// A worker decodes and handles a request that is larger than this.
 constexpr size_t kDecodeAtOnceBytes = 64 << 10;
 
 }  // namespace
@@ -62,7 +62,7 @@ void UnaryCallBase::Decode() {
 void UnaryCallBase::OnDone(bool /*ok*/) {
   admission_.Leave();
   if (wire_->context.IsCancelled()) queue_->gate()->CallCancelled(wire_->context);
-  // gRPC requires the end of a call also if the client has cancelled it.
+  // The server must end the call even if the client has cancelled it.
   Finish(absl::CancelledError("the client has gone"));
   SessionUse session;
   MutexLock lock(&mu_);
@@ -74,7 +74,7 @@ void UnaryCallBase::Finish(const absl::Status& status) {
   MutexLock lock(&mu_);
   if (over_) return;
   over_ = true;
-  // With the lock held: once gRPC has said that the call is done, nothing may be begun.
+  // The lock is held: once gRPC has reported that the call is done, no operation may begin.
   void* const tag = finish_.Begin(shared_from_this());
   if (status.ok()) {
     wire_->stream.WriteAndFinish(EncodeMessage(response_message()), grpc::WriteOptions(), converted,
@@ -94,7 +94,7 @@ void UnaryCallBase::Use(SessionUse session) {
   session_ = std::move(session);
 }
 
-// Waits for a client's call of any unary method.
+// Waits for one call of any unary method, and dispatches it.
 class UnaryDispatcher::Arrival final : public std::enable_shared_from_this<Arrival> {
  public:
   Arrival(UnaryDispatcher* dispatcher, CallQueue* queue)

@@ -30,11 +30,11 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   UnaryCallBase(const UnaryCallBase&) = delete;
   UnaryCallBase& operator=(const UnaryCallBase&) = delete;
 
-  // Ends the call: with its response if `status` is OK, with the error otherwise. Does nothing if
-  // the call has ended or the client has cancelled it. Thread-safe.
+  // Ends the call: with its response if `status` is OK, with the error otherwise. If the call has
+  // ended or the client has cancelled it, does nothing. Thread-safe.
   void Finish(const absl::Status& status);
 
-  // Whether the call has ended, or the client has cancelled it. Thread-safe.
+  // Returns whether the call has ended or the client has cancelled it. Thread-safe.
   bool over() const;
 
   // The caller.
@@ -53,10 +53,11 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   virtual const google::protobuf::MessageLite& response_message() const = 0;
   // Whether the server has the method.
   virtual bool HasHandler() const = 0;
-  // Whether the method serves some requests of callers that the gate refuses; and this request.
+  // Whether the method serves some requests of callers that the gate refuses.
   virtual bool MayBeOpenToAll() const = 0;
+  // Whether it serves this request to every caller. The request has been decoded.
   virtual bool IsOpenToAll() const = 0;
-  // The request has been received and decoded.
+  // Runs the method's handler. The request has been decoded.
   virtual void Handle() = 0;
 
  private:
@@ -64,7 +65,8 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   friend class UnaryDispatcher;
   friend struct UnaryWire;
 
-  // The client has made the call. Nothing of its request is read before the gate lets it in.
+  // Begins the call once the client has made it. If the gate refuses the call, its request is read
+  // only if MayBeOpenToAll().
   void Start(WorkerPool* workers);
   void OnRead(bool ok);
   void OnFinished(bool /*ok*/) {}
@@ -86,7 +88,7 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   SessionUse session_ ABSL_GUARDED_BY(mu_);
 };
 
-// gRPC's part of a call, made before a client calls.
+// gRPC's part of a call. It is made before a client calls.
 struct UnaryWire {
   UnaryWire() : stream(&context) {}
 
@@ -102,7 +104,7 @@ class UnaryCall final : public UnaryCallBase {
     // Finishes the call, at once or later. Runs on the queue's thread, which it must not keep for
     // long, or on a worker's thread if the request is large.
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
-    // Which requests are served to callers that the gate refuses; null for none.
+    // Returns whether a request is served to callers that the gate refuses. Null if none is.
     bool (*open_to_all)(const Request&) = nullptr;
   };
 
@@ -136,11 +138,12 @@ using UnaryRef = std::shared_ptr<UnaryCall<Request, Response>>;
 
 // Receives the calls of all unary methods, and hands each to its handler by the method's name.
 //
-// The methods are served by gRPC's generic service, because gRPC reads the requests of methods that
-// it knows by itself: before the gate has seen the caller, and up to the largest message's size.
+// gRPC itself reads the request of a method that it knows, up to the size of the largest message,
+// before the gate has seen the caller. It leaves the requests of generic methods unread. So all
+// unary methods are generic.
 class UnaryDispatcher {
  public:
-  // Requests that are large are decoded and handled by `workers`, which outlives this.
+  // `workers` decode and handle large requests. They outlive this object.
   explicit UnaryDispatcher(WorkerPool* workers);
 
   // Serves the method of this name, such as "/package.Service/Method". Call it before Await().
@@ -149,7 +152,7 @@ class UnaryDispatcher {
     methods_[std::move(name)] = Maker<Request, Response>(std::move(method));
   }
 
-  // The service to register with the server.
+  // Returns the service to register with the server.
   grpc::AsyncGenericService* service() { return &service_; }
 
   // Has `queue` wait for calls. Call it once the server is built.

@@ -18,7 +18,7 @@ absl::Status NoSuchTensor(Handle handle) {
 
 bool HasLowerHandle(const TensorRef& a, const TensorRef& b) { return a->handle() < b->handle(); }
 
-// The tensors of `tensors` that are not done, in order of handle: a hash map's order differs from
+// Returns the tensors that are not done, in order of handle. The order of a hash map differs from
 // run to run.
 std::vector<TensorRef> PendingOf(const absl::flat_hash_map<Handle, TensorRef>& tensors) {
   std::vector<TensorRef> pending;
@@ -326,7 +326,8 @@ int64_t Session::Close() {
   if (members != nullptr) members->End();
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);
-  // No upload can complete a promise any more: the promise fails, and with it the ops that wait.
+  // No upload can complete a promise any more. The promise fails, and so do the ops that wait for
+  // it.
   for (const TensorRef& tensor : PendingOf(tensors)) {
     if (tensor->PostedTo(nullptr)) tensor->Finish(ended);
   }

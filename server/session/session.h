@@ -96,7 +96,7 @@ class Session {
   // Up to `limit` tensors with handles above `after`, in order of handle.
   std::vector<TensorRef> List(Handle after, size_t limit) const;
 
-  // The tensors that are not done yet, in order of handle.
+  // Returns the tensors that are not done yet, in order of handle.
   std::vector<TensorRef> Pending() const;
 
   // Fails what is promised on a device and waits for an upload or for another device: whoever waits

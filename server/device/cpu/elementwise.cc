@@ -166,7 +166,7 @@ void ElementwiseLoop::RunCast16(const void* x, void* y, int64_t n) const {
 }
 
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n) {
-  // A cast reads the first of these. GCC 14 warns if there is no second, which a binary op reads.
+  // A cast reads the first input only. Without a second one, which a binary op reads, GCC 14 warns.
   const void* const inputs[] = {x, x};
   constexpr int kSteps[] = {1, 1};
   if (n > 0) {

@@ -1,5 +1,5 @@
-// The differences between the interfaces of oneDNN 2 and oneDNN 3. All other code compiles with
-// both.
+// Hides the differences between the interfaces of oneDNN 2 and oneDNN 3. All other code compiles
+// with both.
 #pragma once
 
 #include <dnnl.hpp>
@@ -15,8 +15,8 @@ inline void AppendElementwise(dnnl::algorithm algorithm, float alpha, dnnl::post
 #endif
 }
 
-// Describes c = a·b, or c = a·b + bias if `bias` isn't null. Throws dnnl::error; its status is
-// dnnl_unimplemented if the library has no code for this product on this processor.
+// Describes c = a·b, or c = a·b + bias if `bias` isn't null. Throws dnnl::error. If the library has
+// no code for this product on this processor, the error's status is dnnl_unimplemented.
 inline dnnl::matmul::primitive_desc DescribeMatmul(
     const dnnl::engine& engine, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
     const dnnl::memory::desc* bias, const dnnl::memory::desc& c, const dnnl::primitive_attr& attr) {
