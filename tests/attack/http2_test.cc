@@ -109,7 +109,8 @@ TEST_F(Http2Test, EndlessHeadersAreNotReceived) {
   SendEndlessHeaders(connection);
 }
 
-// More connections than the server has memory for: those that came first are closed.
+// The connections send more than the pool of unadmitted connections holds. The server closes the
+// oldest.
 TEST_F(Http2Test, UnfinishedHeadersOfManyConnectionsAreBounded) {
   constexpr int kConnections = 500;
   std::vector<std::unique_ptr<RawHttp2>> connections;
@@ -117,7 +118,7 @@ TEST_F(Http2Test, UnfinishedHeadersOfManyConnectionsAreBounded) {
     connections.push_back(std::make_unique<RawHttp2>(daemon_->address()));
     RawHttp2& connection = *connections.back();
     if (!connection.SendPreface() || !connection.SendFrame(kHeaders, 0, 1, "")) continue;
-    // Many small headers: the most memory for what is sent.
+    // Many small headers take the most memory for the bytes sent.
     std::string frame;
     while (frame.size() < 16000) frame += std::string("\0\x01x\x01y", 5);
     connection.SendFrame(kContinuation, 0, 1, frame);
@@ -137,7 +138,7 @@ class TwoAddressesTest : public Http2Test {
   }
 };
 
-// Their names are the same for gRPC.
+// gRPC gives both connections the same name.
 TEST_F(TwoAddressesTest, BoundsEachOfTwoConnectionsFromOnePort) {
   RawHttp2 first(daemon_->address());
   ASSERT_TRUE(first.SendPreface());

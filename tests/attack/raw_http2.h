@@ -26,7 +26,7 @@ inline constexpr uint8_t kEndHeaders = 4;
 class RawHttp2 {
  public:
   // Connects to an address such as "127.0.0.1:41234", from this local port if it isn't 0.
-  // connected() tells whether that succeeded.
+  // connected() says whether that succeeded.
   explicit RawHttp2(const std::string& address, uint16_t local_port = 0);
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;

@@ -15,7 +15,7 @@
 
 namespace tensord::control_plane {
 
-// While it lives, each address "inproc:…" is a server of its own. Thread-safe.
+// While this object exists, each address "inproc:…" is a server of its own. Thread-safe.
 class ControlPlane {
  public:
   // `devices`: the names of the devices that each server lists.

@@ -1,4 +1,4 @@
-// Connection admission never costs an honest client a call, however busy the machine is.
+// Connection admission makes no call of an honest client fail, however busy the machine is.
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -32,14 +32,14 @@ class Load {
   std::vector<std::thread> threads_;
 };
 
-// The sizes of the tensors that clients make, in bytes. Most are small, as most calls are; the
-// largest just fits a message.
+// The sizes of the tensors that clients make, in bytes. The largest just fits a message.
 constexpr int64_t kSizes[] = {1,         100,       4096,    16 << 10, 64 << 10, 96 << 10,
                               128 << 10, 200 << 10, 1 << 20, 64 << 10, 3 << 20,  15 << 20};
 
 class AdmissionTest : public DaemonFixture {
  protected:
-  // The first call of a connection that doesn't exist yet. Makes a tensor of so many bytes.
+  // Makes a tensor of `bytes` bytes by the first call of a new connection. `kind`: 0 is
+  // CreateTensor, 1 is RunOp, any other is Write.
   absl::Status MakeByNewConnection(int kind, uint64_t handle, int64_t bytes) {
     RpcClient client(daemon_->address());
     const TensorSpec spec = {DType::kUInt8, {bytes}};
@@ -85,7 +85,7 @@ class AdmissionTest : public DaemonFixture {
     return call->Finish().status();
   }
 
-  // That the tensor has arrived whole.
+  // Expects that the server holds the whole tensor.
   void ExpectWritten(uint64_t handle, int64_t bytes) {
     const auto read = session_->Read(handle);
     ASSERT_TRUE(read.ok()) << read.status();
@@ -115,7 +115,7 @@ TEST_F(AdmissionTest, ServesFirstCallsOfAllSizesOnABusyMachine) {
   for (std::thread& client : clients) client.join();
 }
 
-// All of them send before the server has seen any of them.
+// Many calls begin at once on a connection that the server hasn't admitted yet.
 TEST_F(AdmissionTest, ServesManyFirstCallsOfOneConnectionAtOnce) {
   constexpr int kCalls = 64;
   constexpr int64_t kBytes = 1 << 20;
@@ -138,8 +138,8 @@ TEST_F(AdmissionTest, ServesManyFirstCallsOfOneConnectionAtOnce) {
   for (uint64_t handle = 1; handle <= kCalls; ++handle) ExpectWritten(handle, kBytes);
 }
 
-// A request may be large although its session doesn't exist: the connection serves the next call.
-TEST_F(AdmissionTest, ServesAConnectionWhoseLargeCallsAreRefused) {
+// The calls name a session that doesn't exist. The connection then still serves the next call.
+TEST_F(AdmissionTest, ServesAConnectionWhoseLargeCallsFail) {
   RpcClient client(daemon_->address());
   v1::CreateTensorRequest request;
   request.set_session("no such session");

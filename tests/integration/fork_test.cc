@@ -1,4 +1,4 @@
-// What a program may do after a fork, and that its children leave its connections alone.
+// What a program may do after a fork, and that its children don't affect its connections.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -32,13 +32,13 @@ enum class Ending {
 };
 
 // A forked child that runs `body` and ends. `body` returns what is wrong, or an empty string. It
-// may also replace the program; what that writes to Child::output() is then the child's answer.
+// may also exec another program. What that writes to Child::output() is then the child's answer.
 class Child {
  public:
   explicit Child(const std::function<std::string()>& body, Ending ending = Ending::kExit) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return;
-    std::fflush(nullptr);  // exit() would print what waits in the buffers once more
+    std::fflush(nullptr);  // the child's exit() would print buffered output once more
     pid_ = fork();
     if (pid_ == 0) {
       alarm(kChildSeconds);
@@ -54,10 +54,10 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // In the child: the descriptor for its answer.
+  // Returns the descriptor for the child's answer. Call it in the child.
   static int output() { return output_of_child_; }
 
-  // Waits for the child. Returns its answer, and how it ended unless with exit code 0.
+  // Waits for the child. Returns its answer. If its exit code isn't 0, appends how it ended.
   std::string Wait() {
     std::string problem;
     char buffer[4096];
@@ -82,7 +82,8 @@ class Child {
   int output_ = -1;
 };
 
-// A line if `result` isn't the error that a forked child gets.
+// Returns a line that describes `result`, or an empty string if it is the error that a forked child
+// gets.
 template <typename Result>
 std::string CheckRefused(absl::string_view call, const Result& result) {
   const absl::Status& status = StatusOf(result);
@@ -113,7 +114,7 @@ TEST(ForkBeforeConnectTest, ParentAndChildrenConnect) {
   EXPECT_EQ(use(), "");
 }
 
-// What exit() destroys in a child, as it does the global objects of a program.
+// Objects that exit() destroys in a child, like the global objects of a program.
 struct Globals {
   Client client;
   Cluster cluster;
@@ -129,7 +130,7 @@ std::optional<Globals>& GlobalObjects() {
 
 class ForkTest : public ClusterFixture {
  protected:
-  static constexpr int64_t kBigElements = 2 << 20;  // 8 MiB: by shared memory
+  static constexpr int64_t kBigElements = 2 << 20;  // 8 MiB: transferred through shared memory
 
   void SetUp() override {
     connected_before = true;
@@ -158,7 +159,7 @@ class ForkTest : public ClusterFixture {
 
   void TearDown() override { GlobalObjects().reset(); }
 
-  // Lets go of everything in this process.
+  // Destroys all objects of the library in this process.
   void DropAll() {
     GlobalObjects().reset();
     small_ = big_ = far_ = copy_ = Tensor();
@@ -167,7 +168,7 @@ class ForkTest : public ClusterFixture {
     cluster_ = Cluster();
   }
 
-  // The tensors of all sessions of this program, as the servers list them.
+  // Returns the tensors of all sessions of this program, as the servers list them.
   std::vector<std::string> Listed() {
     std::vector<std::string> listed;
     for (const ClusterServer& server : cluster_.servers()) {
@@ -183,8 +184,8 @@ class ForkTest : public ClusterFixture {
     return listed;
   }
 
-  // The parent has its tensors, and they have their values. It computes, copies and transfers, and
-  // no connection was made anew.
+  // Expects that the parent still has its tensors with their values, that it can compute, copy and
+  // transfer, and that no connection has been made anew.
   void ExpectUnharmed() {
     EXPECT_EQ(Listed(), before_);
     EXPECT_THAT(*small_.Read<float>(), testing::ElementsAre(1, 2, 3));
@@ -205,7 +206,7 @@ class ForkTest : public ClusterFixture {
     }
   }
 
-  // One after another; the parent is looked at after the first and after the last.
+  // Runs children one after another. Checks the parent after the first and after the last.
   void RunChildren(const std::function<std::string()>& body, Ending ending = Ending::kExit) {
     for (int i = 0; i < Rounds() && !HasFailure(); ++i) {
       EXPECT_EQ(Child(body, ending).Wait(), "") << "child " << i;
@@ -341,14 +342,14 @@ TEST_F(ForkTest, ChildOfAnotherThreadLeavesParentAlone) {
   ExpectUnharmed();
 }
 
-// A thread for each kind of work, which goes on until this is destroyed.
+// Runs each kind of work in a thread of its own until this object is destroyed.
 class Workers {
  public:
   ~Workers() {
     stop_ = true;
     for (std::thread& thread : threads_) thread.join();
   }
-  // Calls `work` again and again. Waits until it has been done once.
+  // Calls `work` again and again in a new thread. Returns when `work` has returned once.
   void Start(std::string name, std::function<std::string()> work) {
     auto rounds = std::make_shared<std::atomic<int>>(0);
     threads_.emplace_back([this, rounds, name = std::move(name), work = std::move(work)] {
@@ -403,12 +404,12 @@ TEST_F(ForkTest, ChildrenForkedUnderLoadLeaveParentAlone) {
       for (const auto& child : children) EXPECT_EQ(child->Wait(), "") << "round " << round;
     }
   }
-  // The last drops may still be on their way.
+  // The servers may not have received the last drops yet.
   EXPECT_TRUE(cluster_.Synchronize().ok() && client_.Synchronize().ok());
   ExpectUnharmed();
 }
 
-// The servers stand still, so that the parent's threads hold what they hold while they wait.
+// SIGSTOP stops the servers, so that the parent's threads wait and hold their locks at each fork.
 TEST_F(ForkTest, ChildrenForkedWhileParentWaitsLeaveItAlone) {
   const Tensor waited_for = far_ + 0;
   ASSERT_TRUE(cluster_.Synchronize().ok());
@@ -440,7 +441,7 @@ TEST_F(ForkTest, ChildrenForkedWhileParentWaitsLeaveItAlone) {
   EXPECT_THAT(*late.Read<float>(), testing::ElementsAre(4, 5));
 }
 
-// What the descriptors of this process are open on, such as "socket:[123]".
+// Returns what the descriptors of this process refer to, such as "socket:[123]".
 std::set<std::string> OpenFiles() {
   std::set<std::string> files;
   std::error_code error;
@@ -481,7 +482,7 @@ TEST_F(ForkTest, ChildConnectsAfterExec) {
   ExpectUnharmed();
 }
 
-// The same in a process whose gRPC has handlers of its own for forks.
+// Repeats some tests in a process whose gRPC registers fork handlers of its own.
 TEST(ForkWithGrpcForkSupportTest, ChildrenLeaveParentAlone) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = absl::StrCat(

@@ -1,4 +1,4 @@
-// The time of a simulation: it begins anew with each world, and passes only by Advance().
+// The clock of a simulation. Each world resets it, and only Advance() moves it.
 #pragma once
 
 #include <chrono>

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kShort = 3000;
 constexpr uint64_t kLong = 100000;
-// Of wall time: a world takes milliseconds, and other processes may have the processors.
+// Wall time. A world takes milliseconds, but other processes may occupy the processors.
 constexpr unsigned kSecondsPerSeed = 600;
 // Seeds whose worlds are run twice.
 constexpr uint64_t kShortTraces = 100;
@@ -68,8 +68,8 @@ void Add(const World::Counts& counts, World::Counts* sum) {
   sum->uploads += counts.uploads;
 }
 
-// The first line in which two traces differ, of each of them, after the last lines that are equal.
-// Empty where the traces are equal.
+// Returns the first line that differs, as it is in each trace, after the last lines that are equal.
+// If the traces are equal, returns an empty string.
 std::string FirstDifference(const std::vector<std::string>& first,
                             const std::vector<std::string>& second) {
   const auto [one, two] = std::mismatch(first.begin(), first.end(), second.begin(), second.end());
@@ -119,8 +119,8 @@ TEST(SimulationTest, Seeds) {
   EXPECT_GT(sum.uploads, 0);
 }
 
-// Runs a seed's world twice and compares all that the journals note. A replay is of use only where
-// both are equal.
+// Runs a seed's world twice and compares all lines of the two journals. If they differ, a replay of
+// the seed proves nothing.
 TEST(SimulationTest, SameSeedGivesSameTrace) {
   signal(SIGALRM, OnAlarm);
   const uint64_t count = std::getenv("TENSORD_TEST_LONG") != nullptr ? kLongTraces : kShortTraces;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTimeoutMs = 30000;
 
-// A TCP connection over loopback whose accepted end is read as gRPC does it: by recvmsg(2), and
+// A TCP connection over loopback. The test reads the accepted end as gRPC does: by recvmsg(2), and
 // edge-triggered.
 class LimitedSocketTest : public testing::Test {
  protected:
@@ -56,12 +56,13 @@ class LimitedSocketTest : public testing::Test {
     ASSERT_EQ(send(sender_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // Waits until the kernel reports the receiver, once for each time that it has become readable.
+  // Waits until epoll reports the receiver as readable, which it does once for each change. Returns
+  // false at the timeout.
   bool AwaitReadable(int timeout_ms = kTimeoutMs) {
     epoll_event event = {};
     return epoll_wait(epoll_, &event, 1, timeout_ms) == 1;
   }
-  // Receives into two buffers: the bytes, or "EAGAIN", or "end".
+  // Receives into two buffers. Returns the bytes, "EAGAIN", "end" or "error".
   std::string Receive() {
     char first[4];
     char second[100];

@@ -1,4 +1,4 @@
-// Requests as the server's own types.
+// Conversion of requests to the server's own types.
 #include "tensord/server/rpc/proto_convert.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace tensord::server {
 namespace {
 
-// The order decides which error is returned first and whether two ops share a prepared kernel.
+// The order decides which error is returned first, and whether two ops share a prepared op.
 TEST(ProtoConvertTest, AttributesAreInOrderOfName) {
   google::protobuf::Map<std::string, v1::AttrValue> attrs;
   std::vector<std::string> expected;
