@@ -129,7 +129,7 @@ HealthService::HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* disp
       absl::StrCat("/", Rpc::service_full_name(), "/Check"),
       {.handle = [this](const std::shared_ptr<CheckCall>& call) { Check(call); },
        // Probes have no credentials. Only admitted callers learn whether a device exists.
-       .open_to_all = [](const Request& request) { return request.service().empty(); }});
+       .is_public = [](const Request& request) { return request.service().empty(); }});
 }
 
 void HealthService::Await(CallQueue* queue) { Watch::Await(this, queue); }

@@ -51,7 +51,7 @@ constexpr int kTrustedReceiveBuffer = 8 << 20;
 // A connection's token bucket of refused and cancelled calls.
 constexpr double kMaxRejections = 50;
 constexpr double kMaxRejectionsOfTrusted = 100;
-constexpr double kRejectionsForgivenPerSecond = 20;
+constexpr double kRejectionRefillPerSecond = 20;
 // The time between two inspections of all connections, and the time while descriptors run short.
 constexpr int kInspectIntervalMs = 500;
 constexpr int kDescriptorIntervalMs = 5;
@@ -274,7 +274,7 @@ void Listeners::Run() {
     const size_t watched = has_descriptors ? ready.size() : kFirstListener;
     poll(ready.data(), watched, has_descriptors ? kInspectIntervalMs : kDescriptorIntervalMs);
     if ((ready[kStop].revents & POLLIN) != 0) return;
-    if ((ready[kPoolFull].revents & POLLIN) != 0) RelievePool();
+    if ((ready[kPoolFull].revents & POLLIN) != 0) MakeRoomInPool();
     has_descriptors = true;
     for (const Listener& listener : listeners_) {
       for (int i = 0; i < kMaxAcceptedAtOnce && Accept(listener); ++i) {
@@ -347,7 +347,7 @@ Listeners::Unadmitted Listeners::CloseOldestUnadmitted(Clock::time_point before)
   for (auto& [peer, connections] : connections_) {
     for (size_t i = 0; i < connections.size(); ++i) {
       if (connections[i].admitted) continue;
-      if (found == Unadmitted::kNone) found = Unadmitted::kAllYoung;
+      if (found == Unadmitted::kNone) found = Unadmitted::kAllTooRecent;
       if (connections[i].accepted_at >= before) continue;
       found = Unadmitted::kClosedOne;
       before = connections[i].accepted_at;
@@ -361,7 +361,7 @@ Listeners::Unadmitted Listeners::CloseOldestUnadmitted(Clock::time_point before)
   return found;
 }
 
-void Listeners::RelievePool() {
+void Listeners::MakeRoomInPool() {
   uint64_t count = 0;
   (void)!read(pool_.full_event_fd, &count, sizeof(count));
   while (pool_.used_bytes >= pool_.capacity_bytes &&
@@ -392,7 +392,7 @@ void Listeners::Inspect(bool refill) {
         continue;
       }
       if (refill && connection->admitted && !connection->trusted) {
-        connection->earned_bytes += kRefillBytes;
+        connection->credit_bytes += kRefillBytes;
         UpdateLimit(*connection, now);
       }
       ++connection;
@@ -407,16 +407,16 @@ void Listeners::Inspect(bool refill) {
 
 double Listeners::RejectionsAt(const Connection& connection, Clock::time_point now) {
   const double seconds = std::chrono::duration<double>(now - connection.rejections_at).count();
-  return std::max(connection.rejections - seconds * kRejectionsForgivenPerSecond, 0.0);
+  return std::max(connection.rejections - seconds * kRejectionRefillPerSecond, 0.0);
 }
 
 void Listeners::UpdateLimit(Connection& connection, Clock::time_point now) {
   if (connection.trusted) return;
   LimitedSocket& socket = *connection.socket;
   // Keeps the bound, without pending requests, within the window beyond what gRPC has read.
-  connection.earned_bytes =
-      std::clamp<int64_t>(connection.earned_bytes, 0, socket.received_bytes());
-  int64_t limit = kUnadmittedBytes + connection.earned_bytes;
+  connection.credit_bytes =
+      std::clamp<int64_t>(connection.credit_bytes, 0, socket.received_bytes());
+  int64_t limit = kUnadmittedBytes + connection.credit_bytes;
   // If no call was refused or cancelled recently, requests that handlers wait for are received
   // whole.
   if (RejectionsAt(connection, now) == 0) {
@@ -447,7 +447,7 @@ bool Listeners::CallAdmitted(absl::string_view peer) {
   ForEach(peer, [&](Connection& connection, Clock::time_point) {
     trusted = trusted && connection.trusted;
     if (!std::exchange(connection.admitted, true)) connection.socket->LeavePool();
-    connection.earned_bytes += kCallBytes;
+    connection.credit_bytes += kCallBytes;
     ++connection.requests_pending;
     return true;
   });
@@ -457,7 +457,7 @@ bool Listeners::CallAdmitted(absl::string_view peer) {
 void Listeners::RequestReceived(absl::string_view peer, int64_t bytes) {
   ForEach(peer, [&](Connection& connection, Clock::time_point) {
     connection.requests_pending = std::max(connection.requests_pending - 1, 0);
-    connection.earned_bytes += bytes + bytes / kFramingShare + kFramingBytes;
+    connection.credit_bytes += bytes + bytes / kFramingShare + kFramingBytes;
     return true;
   });
 }
@@ -480,7 +480,7 @@ void Listeners::CallRejected(absl::string_view peer) {
   ForEach(peer, [](Connection& connection, Clock::time_point now) {
     connection.rejections = RejectionsAt(connection, now) + 1;
     connection.rejections_at = now;
-    connection.earned_bytes -= kCallBytes;
+    connection.credit_bytes -= kCallBytes;
     const double max = connection.trusted ? kMaxRejectionsOfTrusted : kMaxRejections;
     return connection.rejections <= max;
   });
@@ -489,7 +489,7 @@ void Listeners::CallRejected(absl::string_view peer) {
 void Listeners::PublicCallServed(absl::string_view peer) {
   ForEach(peer, [](Connection& connection, Clock::time_point) {
     connection.rejections = std::max(connection.rejections - 1, 0.0);
-    connection.earned_bytes += 2 * kCallBytes;  // CallRejected() has subtracted kCallBytes
+    connection.credit_bytes += 2 * kCallBytes;  // CallRejected() has subtracted kCallBytes
     connection.socket->ReturnPoolBytes();
     return true;
   });

@@ -103,7 +103,7 @@ class Listeners {
     bool admitted = false;
     bool trusted = false;
     int requests_pending = 0;  // of admitted calls
-    int64_t earned_bytes = 0;  // by calls; at most socket->received_bytes()
+    int64_t credit_bytes = 0;  // by calls; at most socket->received_bytes()
     double rejections = 0;     // the token bucket's level at rejections_at
     Clock::time_point rejections_at;
   };
@@ -120,13 +120,13 @@ class Listeners {
   bool Accept(const Listener& listener);
   // Returns whether the process has descriptors left for connections.
   bool HasDescriptors() const;
-  enum class Unadmitted { kNone, kAllYoung, kClosedOne };
+  enum class Unadmitted { kNone, kAllTooRecent, kClosedOne };
   // Closes the unadmitted connection that was accepted first, if it was accepted before `before`.
-  // Returns kNone if there is no unadmitted connection, kAllYoung if all were accepted later.
+  // Returns kNone if there is no unadmitted connection, kAllTooRecent if all were accepted later.
   Unadmitted CloseOldestUnadmitted(Clock::time_point before);
   // While the pool is full, closes the oldest unadmitted connection. Then lets gRPC read the others
   // again.
-  void RelievePool();
+  void MakeRoomInPool();
   // Removes connections that have ended. If `refill`, raises the bounds of admitted ones by
   // kRefillBytes.
   void Inspect(bool refill);

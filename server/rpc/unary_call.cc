@@ -25,7 +25,7 @@ void UnaryCallBase::Start(WorkerPool* workers) {
   workers_ = workers;
   admitted_ = admission_.Enter(queue_->gate(), &wire_->context,
                                [this](const absl::Status& status) { Finish(status); });
-  if (!admitted_.ok() && !MayBeOpenToAll()) {
+  if (!admitted_.ok() && !MayBePublic()) {
     Finish(admitted_);
   } else if (!HasHandler()) {
     Finish(absl::UnimplementedError(
@@ -37,7 +37,7 @@ void UnaryCallBase::Start(WorkerPool* workers) {
 
 void UnaryCallBase::OnRead(bool ok) {
   if (!ok) {
-    Finish(absl::InvalidArgumentError("the call brings no request, or one that is too large"));
+    Finish(absl::InvalidArgumentError("the call has no request, or one that is too large"));
     return;
   }
   admission_.RequestReceived(static_cast<int64_t>(request_bytes_.Length()));
@@ -53,7 +53,7 @@ void UnaryCallBase::Decode() {
   request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
   if (!admitted_.ok()) {
-    if (!IsOpenToAll()) return Finish(admitted_);
+    if (!IsPublic()) return Finish(admitted_);
     queue_->gate()->PublicCallServed(wire_->context);
   }
   Handle();

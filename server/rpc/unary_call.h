@@ -54,9 +54,9 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   // Whether the server has the method.
   virtual bool HasHandler() const = 0;
   // Whether the method serves some requests of callers that the gate refuses.
-  virtual bool MayBeOpenToAll() const = 0;
+  virtual bool MayBePublic() const = 0;
   // Whether it serves this request to every caller. The request has been decoded.
-  virtual bool IsOpenToAll() const = 0;
+  virtual bool IsPublic() const = 0;
   // Runs the method's handler. The request has been decoded.
   virtual void Handle() = 0;
 
@@ -66,7 +66,7 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   friend struct UnaryWire;
 
   // Begins the call once the client has made it. If the gate refuses the call, its request is read
-  // only if MayBeOpenToAll().
+  // only if MayBePublic().
   void Start(WorkerPool* workers);
   void OnRead(bool ok);
   void OnFinished(bool /*ok*/) {}
@@ -105,7 +105,7 @@ class UnaryCall final : public UnaryCallBase {
     // long, or on a worker's thread if the request is large.
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
     // Returns whether a request is served to callers that the gate refuses. Null if none is.
-    bool (*open_to_all)(const Request&) = nullptr;
+    bool (*is_public)(const Request&) = nullptr;
   };
 
   UnaryCall(std::shared_ptr<const Method> method, CallQueue* queue, std::unique_ptr<UnaryWire> wire)
@@ -120,9 +120,9 @@ class UnaryCall final : public UnaryCallBase {
   google::protobuf::MessageLite& request_message() override { return request_; }
   const google::protobuf::MessageLite& response_message() const override { return response_; }
   bool HasHandler() const override { return method_->handle != nullptr; }
-  bool MayBeOpenToAll() const override { return method_->open_to_all != nullptr; }
-  bool IsOpenToAll() const override {
-    return method_->open_to_all != nullptr && method_->open_to_all(request_);
+  bool MayBePublic() const override { return method_->is_public != nullptr; }
+  bool IsPublic() const override {
+    return method_->is_public != nullptr && method_->is_public(request_);
   }
   void Handle() override {
     method_->handle(std::static_pointer_cast<UnaryCall>(shared_from_this()));
