@@ -64,9 +64,9 @@ absl::StatusOr<Device> Client::device(int index) const {
   if (index >= 0 && index < static_cast<int>(infos.size())) {
     return Device(session_, infos[index].name);
   }
-  return absl::OutOfRangeError(absl::StrCat("no device with index ", index, " on ",
-                                            session_->address(), "; it has ", infos.size(),
-                                            " devices, and the first has index 0"));
+  return absl::OutOfRangeError(
+      absl::StrCat("no device with index ", index, " on ", session_->address(), "; it has ",
+                   infos.size(), infos.size() == 1 ? " device" : " devices", ", numbered from 0"));
 }
 
 Device Client::TryDevice(int i) const {

@@ -259,9 +259,9 @@ absl::StatusOr<Device> Cluster::device(int index) const {
   if (state_ == nullptr) return NoServers();
   const std::vector<Device> all = devices();
   if (index >= 0 && index < static_cast<int>(all.size())) return all[index];
-  return absl::OutOfRangeError(absl::StrCat("no device with index ", index,
-                                            " in the cluster; it has ", all.size(),
-                                            " devices, and the first has index 0"));
+  return absl::OutOfRangeError(
+      absl::StrCat("no device with index ", index, " in the cluster; it has ", all.size(),
+                   all.size() == 1 ? " device" : " devices", ", numbered from 0"));
 }
 
 Device Cluster::TryDevice(int i) const {
