@@ -367,6 +367,9 @@ class Workers {
 };
 
 TEST_F(ForkTest, ChildrenForkedUnderLoadLeaveParentAlone) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer doesn't support children of a process with busy threads";
+#endif
   {
     Workers workers;
     workers.Start("transfers", [this] {
@@ -494,7 +497,7 @@ TEST(ForkWithGrpcForkSupportTest, ChildrenLeaveParentAlone) {
   char buffer[4096];
   while (const size_t size = fread(buffer, 1, sizeof(buffer), output)) text.append(buffer, size);
   EXPECT_EQ(pclose(output), 0) << text;
-  EXPECT_THAT(text, testing::HasSubstr("[  PASSED  ] 4 tests."));
+  EXPECT_THAT(text, testing::HasSubstr("[       OK ] ForkTest.EveryCallInChildIsRefused"));
 }
 
 }  // namespace
