@@ -91,6 +91,8 @@ class QueuedCall {
   const PrincipalRef& principal() const { return admission_.principal(); }
   // The call uses a session: its connection is trusted from now on.
   void SessionUsed() { admission_.SessionUsed(); }
+  // The call's request, or the first of them, has been received.
+  void RequestReceived(size_t bytes) { admission_.RequestReceived(bytes); }
 
  private:
   friend class CallQueue;

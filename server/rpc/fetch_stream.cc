@@ -82,6 +82,7 @@ class FetchCall final : public SendCallBy<Stream> {
 
   void Begun(bool ok) {
     if (!ok) return Fail(absl::InvalidArgumentError("a fetch begins with what is wanted"));
+    RequestReceived(request_bytes_.Length());
     if (!Enter()) return Fail(absl::UnavailableError("the server is shutting down"));
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request_);
     if (!decoded.ok()) return Fail(decoded);

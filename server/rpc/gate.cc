@@ -95,8 +95,11 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
   if (!shown.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), shown);
   if (gate->listeners_ == nullptr) return shown;
   if (!shown.ok()) {
-    gate->listeners_->CallRejected(call->peer());
-  } else if (!gate->listeners_->CallAdmitted(call->peer())) {
+    gate->listeners_->CallRefused(call->peer());
+    return shown;
+  }
+  admitted_at_ = Listeners::Clock::now();
+  if (!gate->listeners_->CallAdmitted(call->peer())) {
     listeners_ = gate->listeners_;
     request_pending_ = true;
   }
@@ -130,11 +133,12 @@ bool Admission::Leave() {
 
 Admission::~Admission() {
   Leave();
-  RequestReceived(0);  // has no effect if the request has been received
+  if (request_pending_) listeners_->RequestReceived(call_->peer(), std::nullopt, admitted_at_);
 }
 
-void Admission::RequestReceived(int64_t bytes) {
-  if (std::exchange(request_pending_, false)) listeners_->RequestReceived(call_->peer(), bytes);
+void Admission::RequestReceived(size_t bytes) {
+  if (!std::exchange(request_pending_, false)) return;
+  listeners_->RequestReceived(call_->peer(), static_cast<int64_t>(bytes), admitted_at_);
 }
 
 void Admission::SessionUsed() {
@@ -144,11 +148,15 @@ void Admission::SessionUsed() {
 }
 
 void Gate::CallCancelled(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr) listeners_->CallRejected(call.peer());
+  if (listeners_ != nullptr) listeners_->CallCancelled(call.peer());
 }
 
-void Gate::PublicCallServed(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr) listeners_->PublicCallServed(call.peer());
+void Gate::PublicCallBegan(const grpc::ServerContext& call) {
+  if (listeners_ != nullptr) listeners_->PublicCallBegan(call.peer());
+}
+
+void Gate::PublicCallEnded(const grpc::ServerContext& call, bool served) {
+  if (listeners_ != nullptr) listeners_->PublicCallEnded(call.peer(), served);
 }
 
 Gate::Gate(const GateOptions& options)

@@ -62,7 +62,7 @@ class Admission {
   bool Leave();
 
   // Reports that the request of an admitted call has been received.
-  void RequestReceived(int64_t bytes);
+  void RequestReceived(size_t bytes);
   // Reports that an admitted call uses a session. Its connection is trusted from now on.
   void SessionUsed();
 
@@ -88,6 +88,7 @@ class Admission {
   grpc::ServerContext* call_ = nullptr;
   Listeners* listeners_ = nullptr;  // null if the connection is trusted or has no bounds
   bool request_pending_ = false;    // the listeners count this call's request as pending
+  Listeners::Clock::time_point admitted_at_;
   std::function<void(const absl::Status&)> ended_;
   Pass pass_;
   bool told_ = false;                              // the gate's, under its lock
@@ -109,8 +110,10 @@ class Gate {
   void SetLog(SessionLog* log) { log_ = log; }
   // Reports that the client has cancelled a call.
   void CallCancelled(const grpc::ServerContext& call);
-  // Reports that a refused call is served nevertheless: its request is open to all callers.
-  void PublicCallServed(const grpc::ServerContext& call);
+  // Report that the server waits for the request of a refused call, and that it waits no more.
+  // `served`: the request was public.
+  void PublicCallBegan(const grpc::ServerContext& call);
+  void PublicCallEnded(const grpc::ServerContext& call, bool served);
 
   // For a listener on "HOST:PORT": TLS where it is configured. None on a Unix socket.
   std::shared_ptr<grpc::ServerCredentials> CredentialsFor(absl::string_view address);

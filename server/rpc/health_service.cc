@@ -1,5 +1,7 @@
 #include "tensord/server/rpc/health_service.h"
 
+#include <google/protobuf/descriptor.h>
+
 #include <utility>
 #include <vector>
 
@@ -23,8 +25,8 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   static void Await(HealthService* health, CallQueue* queue) {
     const std::shared_ptr<Watch> watch(new Watch(health, queue));
     watch->context_.AsyncNotifyWhenDone(watch->done_.Begin(nullptr));
-    health->rpc_.RequestWatch(&watch->context_, &watch->request_, &watch->writer_, queue->get(),
-                              queue->get(), watch->called_.Begin(watch));
+    health->rpc_.RequestWatch(&watch->context_, &watch->stream_, queue->get(),
+                              watch->called_.Begin(watch));
   }
 
   const std::string& service() const { return request_.service(); }
@@ -47,7 +49,7 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   using Event = CallEvent<Watch>;
 
   Watch(HealthService* health, CallQueue* queue)
-      : health_(health), queue_(queue), writer_(&context_) {}
+      : health_(health), queue_(queue), stream_(&context_) {}
 
   void OnCalled(bool ok) {
     if (!ok) return;  // the server shuts down; there is no call
@@ -57,7 +59,12 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
     const absl::Status admitted = admission_.Enter(
         queue_->gate(), &context_, [this](const absl::Status& status) { End(status); });
     if (!admitted.ok()) return End(admitted);
-    admission_.RequestReceived(static_cast<int64_t>(request_.ByteSizeLong()));
+    stream_.Read(&request_, read_.Begin(shared_from_this()));
+  }
+
+  void OnRead(bool ok) {
+    if (!ok) return End(absl::InvalidArgumentError("the call has no request"));
+    admission_.RequestReceived(request_.ByteSizeLong());
     MutexLock lock(&health_->mu_);
     if (health_->ended_) {
       End(ShuttingDown());
@@ -95,10 +102,10 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
       told_ = news_;
       health_v1::HealthCheckResponse response;
       response.set_status(news_);
-      writer_.Write(response, written_.Begin(shared_from_this()));
+      stream_.Write(response, written_.Begin(shared_from_this()));
     } else if (ending_) {
       finished_ = true;
-      writer_.Finish(ToGrpc(reason_), finish_.Begin(shared_from_this()));
+      stream_.Finish(ToGrpc(reason_), finish_.Begin(shared_from_this()));
     }
   }
 
@@ -106,8 +113,10 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   CallQueue* const queue_;
   grpc::ServerContext context_;
   health_v1::HealthCheckRequest request_;
-  grpc::ServerAsyncWriter<health_v1::HealthCheckResponse> writer_;
+  grpc::ServerAsyncReaderWriter<health_v1::HealthCheckResponse, health_v1::HealthCheckRequest>
+      stream_;
   Event called_{&Watch::OnCalled};
+  Event read_{&Watch::OnRead};
   Event written_{&Watch::OnWritten};
   Event finish_{&Watch::OnFinished};
   Event done_{&Watch::OnDone};
@@ -121,6 +130,15 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   absl::Status reason_ ABSL_GUARDED_BY(mu_);  // why it ends
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+HealthService::WatchRpc::WatchRpc()
+    : index_(google::protobuf::DescriptorPool::generated_pool()
+                 ->FindServiceByName(Rpc::service_full_name())
+                 ->FindMethodByName("Watch")
+                 ->index()) {
+  MarkMethodStreamed(index_, nullptr);
+  MarkMethodAsync(index_);
+}
 
 HealthService::HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher) {
   builder->RegisterService(&rpc_);

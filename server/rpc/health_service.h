@@ -44,7 +44,22 @@ class HealthService {
   // SERVICE_UNKNOWN where there is none of this name.
   ServingStatus StatusLocked(const std::string& service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  Rpc::WithAsyncMethod_Watch<Rpc::WithGenericMethod_Check<Rpc::Service>> rpc_;
+  // Serves Watch as a stream in both directions, as TensorRpc does Read.
+  class WatchRpc final : public Rpc::WithGenericMethod_Check<Rpc::Service> {
+   public:
+    WatchRpc();
+    void RequestWatch(grpc::ServerContext* context,
+                      grpc::ServerAsyncReaderWriter<grpc::health::v1::HealthCheckResponse,
+                                                    grpc::health::v1::HealthCheckRequest>* stream,
+                      grpc::ServerCompletionQueue* queue, void* tag) {
+      RequestAsyncBidiStreaming(index_, context, stream, queue, queue, tag);
+    }
+
+   private:
+    const int index_;
+  };
+
+  WatchRpc rpc_;
 
   mutable Mutex mu_;
   std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mu_);

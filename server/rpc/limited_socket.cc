@@ -1,6 +1,9 @@
 #include "tensord/server/rpc/limited_socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,7 +12,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/common/mutex.h"
+
+// A 32-bit msghdr may differ from the kernel's.
+static_assert(sizeof(void*) == 8, "recvmsg is replaced on 64-bit Linux only");
 
 namespace tensord::server {
 
@@ -87,29 +94,38 @@ struct ReceiveHook {
     if (slot == nullptr || !slot->limited.load(std::memory_order_acquire)) {
       return SystemReceive(fd, message, flags);
     }
-    MutexLock lock(&slot->mu);
+    const uint64_t cookie = CookieOf(fd);
+    slot->mu.Lock();
     // Another socket may have the number by now. The error queue holds no bytes of the peer.
-    if (!slot->limited || slot->cookie != CookieOf(fd) || (flags & MSG_ERRQUEUE) != 0) {
+    if (!slot->limited || slot->cookie != cookie || (flags & MSG_ERRQUEUE) != 0) {
+      slot->mu.Unlock();
       return SystemReceive(fd, message, flags);
     }
-    const int64_t room = Room(*slot);
+    const ssize_t received = ReceiveLimited(*slot, fd, message, flags);
+    slot->mu.Unlock();
+    return received;
+  }
+
+ private:
+  static ssize_t ReceiveLimited(LimitedSocket::Slot& slot, int fd, msghdr* message, int flags)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
+    const int64_t room = Room(slot);
     if (room <= 0) {
-      slot->waiting = true;
+      slot.waiting = true;
       errno = EAGAIN;
       return -1;
     }
     const ssize_t received = ReceiveUpTo(room, fd, message, flags);
     if (received > 0) {
-      slot->received_bytes += received;
-      if (slot->pool != nullptr) {
-        slot->pool->used_bytes += received;
-        slot->pool_bytes += received;
+      slot.received_bytes += received;
+      if (slot.pool != nullptr) {
+        slot.pool->used_bytes += received;
+        slot.pool_bytes += received;
       }
     }
     return received;
   }
 
- private:
   static int64_t Room(LimitedSocket::Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
     const int64_t room = slot.limit_bytes - slot.received_bytes;
     if (room <= 0 || slot.pool == nullptr) return room;
@@ -140,6 +156,10 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, int64_t limit_bytes, 
   }
   Slot& slot = *Find(fd);
   const uint64_t cookie = CookieOf(fd);
+  if (cookie == 0) {
+    close(own_fd);
+    return nullptr;
+  }
   MutexLock lock(&slot.mu);
   slot.LeavePool();  // of a socket that had this number before
   slot.cookie = cookie;
@@ -147,8 +167,75 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, int64_t limit_bytes, 
   slot.received_bytes = 0;
   slot.waiting = false;
   slot.pool = pool;
+  slot.pool_bytes = 0;
   slot.limited = true;
   return std::unique_ptr<LimitedSocket>(new LimitedSocket(fd, own_fd, cookie));
+}
+
+namespace {
+
+// Closes a descriptor at the end of a scope.
+struct ScopedFd {
+  ~ScopedFd() {
+    if (fd >= 0) close(fd);
+  }
+  int fd = -1;
+};
+
+// Connects two sockets over loopback.
+bool ConnectPair(ScopedFd* sender, ScopedFd* receiver) {
+  const ScopedFd listener{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(at);
+  auto* const address = reinterpret_cast<sockaddr*>(&at);
+  if (bind(listener.fd, address, size) != 0 || listen(listener.fd, 1) != 0 ||
+      getsockname(listener.fd, address, &size) != 0) {
+    return false;
+  }
+  sender->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(sender->fd, address, size) != 0) return false;
+  receiver->fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  return receiver->fd >= 0;
+}
+
+// Returns how many bytes a read gets, or -1.
+ssize_t ReadSome(int fd) {
+  char bytes[8];
+  iovec buffer = {bytes, sizeof(bytes)};
+  msghdr message = {};
+  message.msg_iov = &buffer;
+  message.msg_iovlen = 1;
+  return recvmsg(fd, &message, 0);
+}
+
+}  // namespace
+
+absl::Status LimitedSocket::CheckSupport() {
+  constexpr int kTimeoutMs = 5000;
+  ScopedFd sender;
+  ScopedFd receiver;
+  if (!ConnectPair(&sender, &receiver)) {
+    return absl::UnavailableError("no connection over loopback can be made");
+  }
+  const ScopedFd epoll{epoll_create1(EPOLL_CLOEXEC)};
+  epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {}};
+  epoll_ctl(epoll.fd, EPOLL_CTL_ADD, receiver.fd, &event);
+  const auto limited = Make(receiver.fd, /*limit_bytes=*/1, /*pool=*/nullptr);
+  if (limited == nullptr) return absl::UnavailableError("sockets have no SO_COOKIE");
+  if (send(sender.fd, "ab", 2, MSG_NOSIGNAL) != 2 ||
+      epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1) {
+    return absl::UnavailableError("no data arrives over loopback");
+  }
+  if (ReadSome(receiver.fd) != 1 || ReadSome(receiver.fd) != -1) {
+    return absl::UnavailableError("recvmsg isn't this program's own");
+  }
+  limited->SetLimit(kUnlimited);
+  if (epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1 || ReadSome(receiver.fd) != 1) {
+    return absl::UnavailableError("SO_RCVLOWAT doesn't wake a reader");
+  }
+  return absl::OkStatus();
 }
 
 LimitedSocket::~LimitedSocket() {
@@ -172,7 +259,8 @@ void LimitedSocket::SetLimit(int64_t limit_bytes) {
       slot.limited = false;
     }
     slot.limit_bytes = limit_bytes;
-    if (!std::exchange(slot.waiting, false)) return;
+    if (!slot.waiting || (slot.limited && limit_bytes <= slot.received_bytes)) return;
+    slot.waiting = false;
   }
   const int one = 1;
   setsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
@@ -190,13 +278,23 @@ void LimitedSocket::ReturnPoolBytes() {
   if (slot.cookie == cookie_) slot.ReturnPoolBytes();
 }
 
+int64_t LimitedSocket::pool_bytes() const {
+  Slot& slot = *Find(reader_fd_);
+  MutexLock lock(&slot.mu);
+  return slot.cookie == cookie_ ? slot.pool_bytes : 0;
+}
+
 void LimitedSocket::Reset() {
-  // gRPC must be able to read the end of the connection.
-  SetLimit(kUnlimited);
-  // Resets the connection (connect(2)). After a shutdown(2), gRPC would still read the peer's
-  // bytes.
+  Slot& slot = *Find(reader_fd_);
+  // With the lock held gRPC reads nothing until the connection has ended, and its end afterwards.
+  MutexLock lock(&slot.mu);
+  // After a shutdown(2) the peer's bytes would still be read; this resets the connection
+  // (connect(2)).
   const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(own_fd_, &unspecified, sizeof(unspecified));
+  if (connect(own_fd_, &unspecified, sizeof(unspecified)) != 0) shutdown(own_fd_, SHUT_RDWR);
+  if (slot.cookie != cookie_) return;
+  slot.LeavePool();
+  slot.limited = false;
 }
 
 }  // namespace tensord::server

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
+
 namespace tensord::server {
 
 // Counts the bytes that several sockets have received together. While the pool is full, its sockets
@@ -31,9 +33,14 @@ class LimitedSocket {
  public:
   static constexpr int64_t kUnlimited = -1;
 
+  // Tries a limit on a connection over loopback. Returns UNAVAILABLE with the reason if this system
+  // doesn't enforce it, or if a reader isn't woken when the limit rises.
+  static absl::Status CheckSupport();
+
   // Limits the socket that `fd` refers to. Call it before gRPC gets `fd`. gRPC owns `fd` and may
   // close it at any time; this object holds a descriptor of its own. `pool` outlives every read of
-  // the socket. Returns null if the process has no descriptor left, or if `fd` is 2^20 or higher.
+  // the socket. Returns null if the process has no descriptor left, if `fd` is 2^20 or higher, or
+  // if the system gives sockets no cookies.
   static std::unique_ptr<LimitedSocket> Make(int fd, int64_t limit_bytes, ReceivePool* pool);
   // Removes the limit.
   ~LimitedSocket();
@@ -47,7 +54,9 @@ class LimitedSocket {
   // Bounds received_bytes() from now on. If the old bound made a read wait, the kernel reports the
   // socket as readable again.
   void SetLimit(int64_t limit_bytes);
-  // Subtracts from the pool what the socket has received. What it receives next counts again.
+  // The socket's share of the pool.
+  int64_t pool_bytes() const;
+  // Subtracts that share from the pool. What the socket receives next counts again.
   void ReturnPoolBytes();
   // Removes the socket and its bytes from the pool for good.
   void LeavePool();

@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -39,11 +40,17 @@ constexpr int64_t kUnadmittedBytes = 32 << 10;
 constexpr int64_t kPoolBytes = 3 << 20;
 // An admitted call raises the bound of its connection by this, for its headers.
 constexpr int64_t kCallBytes = 9 << 10;
+// If a call was refused, the client may still send so much of its request, which gRPC drops.
+constexpr int64_t kRefusedRequestBytes = 1 << 20;
 // The framing of a request by HTTP/2 and TLS: 1/kFramingShare of its bytes, plus kFramingBytes.
 constexpr int64_t kFramingShare = 64;
 constexpr int64_t kFramingBytes = 1 << 10;
-// What an admitted connection may send without calls, such as pings, in each kInspectIntervalMs.
+// What a connection may send in each kInspectIntervalMs beside its calls, such as pings; and what
+// an unadmitted one may send, such as health probes. Those bytes still count in the pool.
 constexpr int64_t kRefillBytes = 512;
+constexpr int64_t kUnadmittedRefillBytes = 32;
+// Stands for the size of requests that handlers wait for.
+constexpr int64_t kAnyRequestBytes = int64_t{1} << 60;
 // The kernel's receive buffer of a connection. The kernel doubles this value.
 constexpr int kReceiveBuffer = 64 << 10;
 // The same for a trusted connection, on kernels that can't choose the size themselves.
@@ -55,6 +62,7 @@ constexpr double kRejectionRefillPerSecond = 20;
 // The time between two inspections of all connections, and the time while descriptors run short.
 constexpr int kInspectIntervalMs = 500;
 constexpr int kDescriptorIntervalMs = 5;
+constexpr int kMaxUnadmitted = 1024;
 // An unadmitted connection keeps its descriptor for at least this time, even if others wait for
 // one.
 constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
@@ -231,15 +239,21 @@ absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* 
   return absl::OkStatus();
 }
 
-Listeners::Listeners(int64_t max_message_bytes) : max_message_bytes_(max_message_bytes) {
-  pool_.capacity_bytes = kPoolBytes;
-}
+Listeners::Listeners() { pool_.capacity_bytes = kPoolBytes; }
 
 void Listeners::Start() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;  // a connection costs little
   setrlimit(RLIMIT_NOFILE, &limit);
+  const absl::Status supported = LimitedSocket::CheckSupport();
+  bounded_ = supported.ok();
+  if (!bounded_) {
+    std::cerr << absl::StrCat(
+        "tensord: WARNING: what connections send before they are admitted is not bounded on this "
+        "system: ",
+        supported.message(), "\n");
+  }
   stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pool_.full_event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
@@ -258,7 +272,9 @@ void Listeners::Stop() {
   }
   listeners_.clear();
   MutexLock lock(&mu_);
+  ForEachUnadmitted([](Connection& connection) { connection.socket->Reset(); });
   connections_.clear();
+  unadmitted_ = 0;
   // No socket is in the pool any more.
   if (pool_.full_event_fd >= 0) close(std::exchange(pool_.full_event_fd, -1));
 }
@@ -272,6 +288,7 @@ void Listeners::Run() {
   while (true) {
     // Without descriptors, connections wait in the kernel's backlog.
     const size_t watched = has_descriptors ? ready.size() : kFirstListener;
+    for (pollfd& each : ready) each.revents = 0;
     poll(ready.data(), watched, has_descriptors ? kInspectIntervalMs : kDescriptorIntervalMs);
     if ((ready[kStop].revents & POLLIN) != 0) return;
     if ((ready[kPoolFull].revents & POLLIN) != 0) MakeRoomInPool();
@@ -302,7 +319,12 @@ bool Listeners::HasDescriptors() const {
 
 bool Listeners::Accept(const Listener& listener) {
   const bool has_room = HasDescriptors();
-  if (!has_room && CloseOldestUnadmitted(Clock::now() - kMinUnadmittedTime) != Unadmitted::kNone) {
+  bool too_many = false;
+  {
+    MutexLock lock(&mu_);
+    too_many = unadmitted_ >= kMaxUnadmitted;
+  }
+  if ((!has_room || too_many) && CloseOldestUnadmitted()) {
     errno = EMFILE;  // gRPC has yet to close the descriptor
     return false;
   }
@@ -318,9 +340,9 @@ bool Listeners::Accept(const Listener& listener) {
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof(kReceiveBuffer));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
-    socket = LimitedSocket::Make(fd, kUnadmittedBytes, &pool_);
+    if (bounded_) socket = LimitedSocket::Make(fd, kUnadmittedBytes, &pool_);
   }
-  if (!has_room || (socket == nullptr && !listener.is_unix)) {
+  if (!has_room || (socket == nullptr && bounded_ && !listener.is_unix)) {
     close(fd);
     errno = 0;
     return true;
@@ -330,6 +352,7 @@ bool Listeners::Accept(const Listener& listener) {
     MutexLock lock(&mu_);
     connections_[KeyOf(peer)].push_back(
         {.socket = std::move(socket), .accepted_at = now, .rejections_at = now});
+    ++unadmitted_;
   }
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = listener.fd;
@@ -339,40 +362,49 @@ bool Listeners::Accept(const Listener& listener) {
   return true;
 }
 
-Listeners::Unadmitted Listeners::CloseOldestUnadmitted(Clock::time_point before) {
-  MutexLock lock(&mu_);
-  Unadmitted found = Unadmitted::kNone;
-  std::vector<Connection>* owner = nullptr;
-  size_t oldest = 0;
+template <typename Visit>
+void Listeners::ForEachUnadmitted(Visit visit) {
   for (auto& [peer, connections] : connections_) {
-    for (size_t i = 0; i < connections.size(); ++i) {
-      if (connections[i].admitted) continue;
-      if (found == Unadmitted::kNone) found = Unadmitted::kAllTooRecent;
-      if (connections[i].accepted_at >= before) continue;
-      found = Unadmitted::kClosedOne;
-      before = connections[i].accepted_at;
-      owner = &connections;
-      oldest = i;
+    for (Connection& connection : connections) {
+      if (!connection.admitted) visit(connection);
     }
   }
-  if (owner == nullptr) return found;
-  (*owner)[oldest].socket->Reset();
-  owner->erase(owner->begin() + static_cast<ptrdiff_t>(oldest));
-  return found;
+}
+
+bool Listeners::CloseOldestUnadmitted() {
+  MutexLock lock(&mu_);
+  Connection* oldest = nullptr;
+  ForEachUnadmitted([&oldest](Connection& connection) {
+    if (oldest == nullptr || connection.accepted_at < oldest->accepted_at) oldest = &connection;
+  });
+  if (oldest == nullptr) return false;
+  // Inspect() removes the record, and it is the youngest until then.
+  const auto now = Clock::now();
+  if (now - oldest->accepted_at < kMinUnadmittedTime) return true;
+  oldest->accepted_at = now;
+  oldest->socket->Reset();
+  return true;
 }
 
 void Listeners::MakeRoomInPool() {
   uint64_t count = 0;
   (void)!read(pool_.full_event_fd, &count, sizeof(count));
-  while (pool_.used_bytes >= pool_.capacity_bytes &&
-         CloseOldestUnadmitted(Clock::now()) == Unadmitted::kClosedOne) {
-  }
+  const auto now = Clock::now();
   MutexLock lock(&mu_);
-  for (auto& [peer, connections] : connections_) {
-    for (Connection& connection : connections) {
-      if (!connection.admitted) connection.socket->SetLimit(kUnadmittedBytes);
-    }
+  while (pool_.used_bytes >= pool_.capacity_bytes) {
+    Connection* largest = nullptr;
+    int64_t largest_bytes = 0;
+    ForEachUnadmitted([&](Connection& connection) {
+      const int64_t bytes = connection.socket->pool_bytes();
+      const bool is_older = largest != nullptr && connection.accepted_at < largest->accepted_at;
+      if (bytes < largest_bytes || (bytes == largest_bytes && !is_older)) return;
+      largest = &connection;
+      largest_bytes = bytes;
+    });
+    if (largest == nullptr) break;
+    largest->socket->Reset();
   }
+  ForEachUnadmitted([&](Connection& connection) { UpdateLimit(connection, now); });
 }
 
 void Listeners::Inspect(bool refill) {
@@ -388,11 +420,12 @@ void Listeners::Inspect(bool refill) {
       if (!known || info.tcpi_state != kEstablished) {
         // A client that has closed its end reads no answers, so gRPC needn't read its calls.
         if (!connection->trusted) socket.Reset();
+        if (!connection->admitted) --unadmitted_;
         connection = connections.erase(connection);
         continue;
       }
-      if (refill && connection->admitted && !connection->trusted) {
-        connection->credit_bytes += kRefillBytes;
+      if (refill && !connection->trusted) {
+        connection->credit_bytes += connection->admitted ? kRefillBytes : kUnadmittedRefillBytes;
         UpdateLimit(*connection, now);
       }
       ++connection;
@@ -410,17 +443,24 @@ double Listeners::RejectionsAt(const Connection& connection, Clock::time_point n
   return std::max(connection.rejections - seconds * kRejectionRefillPerSecond, 0.0);
 }
 
+bool Listeners::CountRejection(Connection& connection, Clock::time_point now) {
+  connection.rejections = RejectionsAt(connection, now) + 1;
+  connection.rejections_at = now;
+  return connection.rejections <= (connection.trusted ? kMaxRejectionsOfTrusted : kMaxRejections);
+}
+
 void Listeners::UpdateLimit(Connection& connection, Clock::time_point now) {
   if (connection.trusted) return;
   LimitedSocket& socket = *connection.socket;
-  // Keeps the bound, without pending requests, within the window beyond what gRPC has read.
-  connection.credit_bytes =
-      std::clamp<int64_t>(connection.credit_bytes, 0, socket.received_bytes());
+  const int64_t received = socket.received_bytes();
+  // The bound is at most a window beyond what has been received.
+  connection.credit_bytes = std::clamp<int64_t>(connection.credit_bytes, 0, received);
   int64_t limit = kUnadmittedBytes + connection.credit_bytes;
-  // If no call was refused or cancelled recently, requests that handlers wait for are received
-  // whole.
-  if (RejectionsAt(connection, now) == 0) {
-    limit += connection.requests_pending * max_message_bytes_;
+  if (connection.was_refused) limit += kRefusedRequestBytes;
+  // A request that a handler waits for is received whole; gRPC refuses one that is too large. While
+  // calls were refused or cancelled recently, the connection gets no such allowance.
+  if (connection.requests_pending > 0 && RejectionsAt(connection, now) == 0) {
+    limit = kAnyRequestBytes;
   }
   socket.SetLimit(limit);
 }
@@ -444,9 +484,12 @@ void Listeners::ForEach(absl::string_view peer, Update update) {
 
 bool Listeners::CallAdmitted(absl::string_view peer) {
   bool trusted = true;
-  ForEach(peer, [&](Connection& connection, Clock::time_point) {
+  ForEach(peer, [&](Connection& connection, Clock::time_point) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     trusted = trusted && connection.trusted;
-    if (!std::exchange(connection.admitted, true)) connection.socket->LeavePool();
+    if (!std::exchange(connection.admitted, true)) {
+      connection.socket->LeavePool();
+      --unadmitted_;
+    }
     connection.credit_bytes += kCallBytes;
     ++connection.requests_pending;
     return true;
@@ -454,10 +497,17 @@ bool Listeners::CallAdmitted(absl::string_view peer) {
   return trusted;
 }
 
-void Listeners::RequestReceived(absl::string_view peer, int64_t bytes) {
+void Listeners::RequestReceived(absl::string_view peer, std::optional<int64_t> bytes,
+                                Clock::time_point admitted_at) {
   ForEach(peer, [&](Connection& connection, Clock::time_point) {
+    if (connection.accepted_at > admitted_at) return true;  // a later connection of the same name
     connection.requests_pending = std::max(connection.requests_pending - 1, 0);
-    connection.credit_bytes += bytes + bytes / kFramingShare + kFramingBytes;
+    if (bytes.has_value()) {
+      connection.credit_bytes += *bytes + *bytes / kFramingShare + kFramingBytes;
+    } else if (connection.requests_pending == 0) {
+      // gRPC has dropped what it had received of the request.
+      connection.credit_bytes = connection.socket->received_bytes();
+    }
     return true;
   });
 }
@@ -476,22 +526,42 @@ void Listeners::SessionUsed(absl::string_view peer) {
   });
 }
 
-void Listeners::CallRejected(absl::string_view peer) {
+void Listeners::CallRefused(absl::string_view peer) {
   ForEach(peer, [](Connection& connection, Clock::time_point now) {
-    connection.rejections = RejectionsAt(connection, now) + 1;
-    connection.rejections_at = now;
-    connection.credit_bytes -= kCallBytes;
-    const double max = connection.trusted ? kMaxRejectionsOfTrusted : kMaxRejections;
-    return connection.rejections <= max;
+    connection.was_refused = true;
+    CreditAll(connection);
+    return CountRejection(connection, now);
   });
 }
 
-void Listeners::PublicCallServed(absl::string_view peer) {
+void Listeners::CreditAll(Connection& connection) {
+  // gRPC frees the headers of a refused call, and drops its request. What it may hold is the
+  // request of a public call.
+  if (connection.admitted || connection.public_pending > 0) return;
+  connection.credit_bytes = connection.socket->received_bytes();
+  connection.socket->ReturnPoolBytes();
+}
+
+void Listeners::PublicCallBegan(absl::string_view peer) {
   ForEach(peer, [](Connection& connection, Clock::time_point) {
-    connection.rejections = std::max(connection.rejections - 1, 0.0);
-    connection.credit_bytes += 2 * kCallBytes;  // CallRejected() has subtracted kCallBytes
-    connection.socket->ReturnPoolBytes();
+    ++connection.public_pending;
     return true;
+  });
+}
+
+void Listeners::PublicCallEnded(absl::string_view peer, bool served) {
+  ForEach(peer, [served](Connection& connection, Clock::time_point) {
+    if (served) connection.rejections = std::max(connection.rejections - 1, 0.0);
+    connection.public_pending = std::max(connection.public_pending - 1, 0);
+    CreditAll(connection);
+    return true;
+  });
+}
+
+void Listeners::CallCancelled(absl::string_view peer) {
+  ForEach(peer, [](Connection& connection, Clock::time_point now) {
+    connection.credit_bytes -= kCallBytes;
+    return CountRejection(connection, now);
   });
 }
 

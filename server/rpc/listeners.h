@@ -34,14 +34,16 @@ namespace tensord::server {
 // more. No decision depends on how fast bytes arrive.
 //
 // The server closes a connection if too many of its calls are refused or cancelled (a token
-// bucket). It closes the oldest unadmitted connection if the pool is full or descriptors run short.
+// bucket). If the pool is full, it closes the unadmitted connection that holds most of it. If there
+// are too many unadmitted connections, or if descriptors run short, it closes the oldest of them.
 // Unix sockets have no such bounds: the file system's permissions guard them.
 //
 // Thread-safe, except where a method says otherwise.
 class Listeners {
  public:
-  // `max_message_bytes`: the largest message that gRPC receives.
-  explicit Listeners(int64_t max_message_bytes);
+  using Clock = std::chrono::steady_clock;
+
+  Listeners();
   ~Listeners();  // Stop()
 
   // Binds "HOST:PORT" (port 0: a free one), "[V6]:PORT" or "unix:PATH", and adds it to the server
@@ -52,9 +54,10 @@ class Listeners {
   // Returns the addresses as bound, with the ports that were chosen.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Begins to accept. Call it once the server is built.
+  // Begins to accept. Call it once the server is built. If the system can't enforce bounds, says so
+  // on standard error and accepts without them.
   void Start();
-  // Stops accepting. Open connections stay, without bounds.
+  // Stops accepting, and closes unadmitted connections. The others stay, without bounds.
   void Stop();
 
   // The functions below report events of calls. They name a connection by
@@ -65,18 +68,23 @@ class Listeners {
   // The gate has admitted a call whose request hasn't been received. Returns true if the connection
   // is trusted or has no bounds: RequestReceived() and SessionUsed() then have no effect.
   bool CallAdmitted(absl::string_view peer);
-  // The request of an admitted call has been received, or the call has ended without one.
-  void RequestReceived(absl::string_view peer, int64_t bytes);
+  // The request of a call that was admitted at `admitted_at` has been received: so many bytes, or
+  // none if the call has ended without a request.
+  void RequestReceived(absl::string_view peer, std::optional<int64_t> bytes,
+                       Clock::time_point admitted_at);
   // An admitted call uses a session.
   void SessionUsed(absl::string_view peer);
-  // The gate has refused a call, or the client has cancelled one. If there were too many such
-  // calls, closes the connection.
-  void CallRejected(absl::string_view peer);
-  // The server serves a call that the gate has refused: its request is open to all callers.
-  void PublicCallServed(absl::string_view peer);
+  // The gate has refused a call. If too many calls were refused or cancelled, closes the
+  // connection.
+  void CallRefused(absl::string_view peer);
+  // The server waits for the request of a refused call, because it may be public. It waits no more,
+  // and the request was public (`served`) or wasn't.
+  void PublicCallBegan(absl::string_view peer);
+  void PublicCallEnded(absl::string_view peer, bool served);
+  // The client has cancelled a call. The same holds.
+  void CallCancelled(absl::string_view peer);
 
  private:
-  using Clock = std::chrono::steady_clock;
   // A peer's address and port. An IPv4 address equals its IPv6 form.
   struct PeerKey {
     in6_addr address = {};
@@ -103,7 +111,9 @@ class Listeners {
     bool admitted = false;
     bool trusted = false;
     int requests_pending = 0;  // of admitted calls
-    int64_t credit_bytes = 0;  // by calls; at most socket->received_bytes()
+    int public_pending = 0;    // refused calls whose requests the server waits for
+    bool was_refused = false;
+    int64_t credit_bytes = 0;  // what it may have sent beside the window
     double rejections = 0;     // the token bucket's level at rejections_at
     Clock::time_point rejections_at;
   };
@@ -120,16 +130,18 @@ class Listeners {
   bool Accept(const Listener& listener);
   // Returns whether the process has descriptors left for connections.
   bool HasDescriptors() const;
-  enum class Unadmitted { kNone, kAllTooRecent, kClosedOne };
-  // Closes the unadmitted connection that was accepted first, if it was accepted before `before`.
-  // Returns kNone if there is no unadmitted connection, kAllTooRecent if all were accepted later.
-  Unadmitted CloseOldestUnadmitted(Clock::time_point before);
-  // While the pool is full, closes the oldest unadmitted connection. Then lets gRPC read the others
-  // again.
+  // Closes the oldest unadmitted connection, unless it was accepted less than kMinUnadmittedTime
+  // ago. Returns whether there is an unadmitted connection.
+  bool CloseOldestUnadmitted();
+  // While the pool is full, closes the unadmitted connection that holds most of it. Then lets gRPC
+  // read the others again.
   void MakeRoomInPool();
-  // Removes connections that have ended. If `refill`, raises the bounds of admitted ones by
-  // kRefillBytes.
+  // Removes connections that have ended. If `refill`, raises the bounds of the others a little.
   void Inspect(bool refill);
+  // gRPC holds nothing of what the connection has sent: its calls have been refused.
+  static void CreditAll(Connection& connection);
+  // Adds to the connection's token bucket. Returns false if it overflows.
+  static bool CountRejection(Connection& connection, Clock::time_point now);
   // Sets the bound of a connection according to its state.
   void UpdateLimit(Connection& connection, Clock::time_point now);
   static double RejectionsAt(const Connection& connection, Clock::time_point now);
@@ -137,9 +149,12 @@ class Listeners {
   // false.
   template <typename Update>
   void ForEach(absl::string_view peer, Update update);
+  // Calls `visit` with each unadmitted connection.
+  template <typename Visit>
+  void ForEachUnadmitted(Visit visit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const int64_t max_message_bytes_;
   ReceivePool pool_;  // of the unadmitted connections
+  bool bounded_ = true;
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
   int stop_fd_ = -1;
@@ -147,6 +162,7 @@ class Listeners {
 
   Mutex mu_;
   absl::flat_hash_map<PeerKey, std::vector<Connection>> connections_ ABSL_GUARDED_BY(mu_);
+  int unadmitted_ ABSL_GUARDED_BY(mu_) = 0;  // of these
 };
 
 }  // namespace tensord::server

@@ -8,11 +8,11 @@
 namespace tensord::server {
 namespace {
 
-class ReadCall final : public SendCallBy<grpc::ServerAsyncWriter<grpc::ByteBuffer>> {
+class ReadCall final
+    : public SendCallBy<grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>> {
  public:
   ReadCall(BulkContext* bulk, CallQueue* queue) : SendCallBy(bulk, queue) {
-    bulk_->rpc->RequestRead(&context(), &request_bytes_, &stream_, queue->get(), queue->arrivals(),
-                            Begin(kCalled));
+    bulk_->rpc->RequestRead(&context(), &stream_, queue->get(), queue->arrivals(), Begin(kCalled));
   }
 
  private:
@@ -21,7 +21,10 @@ class ReadCall final : public SendCallBy<grpc::ServerAsyncWriter<grpc::ByteBuffe
   void On(Step step, bool ok) override {
     switch (step) {
       case kCalled:
-        return AwaitTensor();
+        return stream_.Read(&request_bytes_, Begin(kRead));
+      case kRead:
+        if (!finished_) AwaitTensor(ok);
+        return;
       case kWoken:
         if (!GoesOn()) return;
         return begun() ? GoOn() : BeginWanted();
@@ -35,7 +38,9 @@ class ReadCall final : public SendCallBy<grpc::ServerAsyncWriter<grpc::ByteBuffe
     }
   }
 
-  void AwaitTensor() {
+  void AwaitTensor(bool has_request) {
+    if (!has_request) return Fail(absl::InvalidArgumentError("the call has no request"));
+    RequestReceived(request_bytes_.Length());
     if (!Enter()) return Fail(absl::UnavailableError("the server is shutting down"));
     v1::ReadRequest request;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request);

@@ -131,7 +131,6 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
     : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
       gate_(std::move(gate)),
-      listeners_(options.limits.max_message_bytes + kMessageOverheadBytes),
       engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),

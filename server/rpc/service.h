@@ -70,22 +70,38 @@ struct WithMethods<Base, First, Rest...> {
 // (session_stream.h) carry the bytes of gRPC's own buffers. All methods but these and SharedMemory
 // are unary. They are registered as generic methods, and the UnaryDispatcher serves them.
 using Rpc = v1::TensorService;
-using TensorRpc =
-    WithMethods<Rpc::Service, Rpc::WithRawMethod_Write, Rpc::WithRawMethod_Read,
-                Rpc::WithAsyncMethod_SharedMemory, Rpc::WithRawMethod_SessionStream,
-                Rpc::WithGenericMethod_GetServerInfo, Rpc::WithGenericMethod_ListDevices,
-                Rpc::WithGenericMethod_ListOps, Rpc::WithGenericMethod_OpenSession,
-                Rpc::WithGenericMethod_CloseSession, Rpc::WithGenericMethod_CreateTensor,
-                Rpc::WithGenericMethod_CopyToDevice, Rpc::WithGenericMethod_Add,
-                Rpc::WithGenericMethod_MatMul, Rpc::WithGenericMethod_LinearForward,
-                Rpc::WithGenericMethod_RunOp, Rpc::WithGenericMethod_GetTensor,
-                Rpc::WithGenericMethod_ReadTensor, Rpc::WithGenericMethod_GetUpload,
-                Rpc::WithGenericMethod_ListTensors, Rpc::WithGenericMethod_DeleteTensors,
-                Rpc::WithGenericMethod_PublishTensor, Rpc::WithGenericMethod_OpenPublished,
-                Rpc::WithGenericMethod_UnpublishTensor, Rpc::WithGenericMethod_CreateTicket,
-                Rpc::WithGenericMethod_PullTensor, Rpc::WithGenericMethod_CheckPeer,
-                Rpc::WithGenericMethod_JoinGroup, Rpc::WithGenericMethod_ConnectGroup,
-                Rpc::WithGenericMethod_LeaveGroup, Rpc::WithGenericMethod_RunCollective>::Service;
+using TensorRpcMethods =
+    WithMethods<Rpc::Service, Rpc::WithRawMethod_Write, Rpc::WithAsyncMethod_SharedMemory,
+                Rpc::WithRawMethod_SessionStream, Rpc::WithGenericMethod_GetServerInfo,
+                Rpc::WithGenericMethod_ListDevices, Rpc::WithGenericMethod_ListOps,
+                Rpc::WithGenericMethod_OpenSession, Rpc::WithGenericMethod_CloseSession,
+                Rpc::WithGenericMethod_CreateTensor, Rpc::WithGenericMethod_CopyToDevice,
+                Rpc::WithGenericMethod_Add, Rpc::WithGenericMethod_MatMul,
+                Rpc::WithGenericMethod_LinearForward, Rpc::WithGenericMethod_RunOp,
+                Rpc::WithGenericMethod_GetTensor, Rpc::WithGenericMethod_ReadTensor,
+                Rpc::WithGenericMethod_GetUpload, Rpc::WithGenericMethod_ListTensors,
+                Rpc::WithGenericMethod_DeleteTensors, Rpc::WithGenericMethod_PublishTensor,
+                Rpc::WithGenericMethod_OpenPublished, Rpc::WithGenericMethod_UnpublishTensor,
+                Rpc::WithGenericMethod_CreateTicket, Rpc::WithGenericMethod_PullTensor,
+                Rpc::WithGenericMethod_CheckPeer, Rpc::WithGenericMethod_JoinGroup,
+                Rpc::WithGenericMethod_ConnectGroup, Rpc::WithGenericMethod_LeaveGroup,
+                Rpc::WithGenericMethod_RunCollective>::Service;
+// Serves Read as a stream in both directions. gRPC reads the request of a method with one request
+// by itself, before the gate has seen the caller.
+class TensorRpc final : public TensorRpcMethods {
+ public:
+  TensorRpc();
+  void RequestRead(grpc::ServerContext* context,
+                   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>* stream,
+                   grpc::CompletionQueue* call_queue,
+                   grpc::ServerCompletionQueue* notification_queue, void* tag) {
+    RequestAsyncBidiStreaming(read_index_, context, stream, call_queue, notification_queue, tag);
+  }
+
+ private:
+  const int read_index_;
+};
+
 using PeerRpc = v1::PeerService::WithRawMethod_Fetch<v1::PeerService::Service>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes

@@ -106,6 +106,7 @@ void SessionStream::OnRead(bool ok) {
     return;
   }
   const auto message_bytes = static_cast<int64_t>(incoming_.Length());
+  admission_.RequestReceived(incoming_.Length());
   absl::Status status;
   if (message_bytes > kLargeBytes) {
     status = CheckParts(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);

@@ -72,6 +72,7 @@ class SharedCall final : public BulkCall {
     }
     const Request request = std::move(incoming_);
     incoming_.Clear();
+    RequestReceived(request.ByteSizeLong());
     StartRead();
     const absl::Status status = Take(request);
     if (!status.ok()) Finish(status);

@@ -2,6 +2,8 @@
 
 #include <google/protobuf/empty.pb.h>
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/status_convert.h"
@@ -11,6 +13,9 @@ namespace {
 
 // A worker decodes and handles a request that is larger than this.
 constexpr size_t kDecodeAtOnceBytes = 64 << 10;
+// Calls of refused callers whose requests are awaited, because they may be public.
+constexpr int kMaxPublicCalls = 256;
+std::atomic<int> public_calls = 0;
 
 }  // namespace
 
@@ -19,13 +24,28 @@ UnaryCallBase::UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire)
   queue_->CallBegan();
 }
 
-UnaryCallBase::~UnaryCallBase() { queue_->CallEnded(); }
+UnaryCallBase::~UnaryCallBase() {
+  LeavePublicPlace(/*served=*/false);
+  queue_->CallEnded();
+}
+
+bool UnaryCallBase::TakePublicPlace() {
+  has_public_place_ = true;
+  queue_->gate()->PublicCallBegan(wire_->context);
+  return ++public_calls <= kMaxPublicCalls;
+}
+
+void UnaryCallBase::LeavePublicPlace(bool served) {
+  if (!std::exchange(has_public_place_, false)) return;
+  --public_calls;
+  queue_->gate()->PublicCallEnded(wire_->context, served);
+}
 
 void UnaryCallBase::Start(WorkerPool* workers) {
   workers_ = workers;
   admitted_ = admission_.Enter(queue_->gate(), &wire_->context,
                                [this](const absl::Status& status) { Finish(status); });
-  if (!admitted_.ok() && !MayBePublic()) {
+  if (!admitted_.ok() && !(MayBePublic() && TakePublicPlace())) {
     Finish(admitted_);
   } else if (!HasHandler()) {
     Finish(absl::UnimplementedError(
@@ -40,7 +60,7 @@ void UnaryCallBase::OnRead(bool ok) {
     Finish(absl::InvalidArgumentError("the call has no request, or one that is too large"));
     return;
   }
-  admission_.RequestReceived(static_cast<int64_t>(request_bytes_.Length()));
+  admission_.RequestReceived(request_bytes_.Length());
   if (request_bytes_.Length() <= kDecodeAtOnceBytes) {
     Decode();
   } else {
@@ -52,10 +72,9 @@ void UnaryCallBase::Decode() {
   const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
   request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
-  if (!admitted_.ok()) {
-    if (!IsPublic()) return Finish(admitted_);
-    queue_->gate()->PublicCallServed(wire_->context);
-  }
+  const bool served = IsPublic();
+  LeavePublicPlace(served);
+  if (!admitted_.ok() && !served) return Finish(admitted_);
   Handle();
 }
 

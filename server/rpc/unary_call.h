@@ -73,6 +73,10 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   void OnDone(bool ok);
   void AfterEvent() {}
   void Decode();
+  // Counts this call among the refused calls whose requests are awaited. Returns false if there are
+  // too many.
+  bool TakePublicPlace();
+  void LeavePublicPlace(bool served);
 
   CallQueue* const queue_;
   const std::unique_ptr<UnaryWire> wire_;
@@ -81,6 +85,7 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   WorkerPool* workers_ = nullptr;
   grpc::ByteBuffer request_bytes_;
   absl::Status admitted_;
+  bool has_public_place_ = false;
   Admission admission_;
 
   mutable Mutex mu_;

@@ -54,6 +54,7 @@ class WriteCall final : public BulkCall {
     }
     message_.Swap(&incoming_);
     incoming_.Clear();
+    RequestReceived(message_.Length());
     StartRead();
     absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(&message_);
     if (!chunk.ok()) {

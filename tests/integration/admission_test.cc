@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/identity_fixture.h"
 
 namespace tensord::integration {
 namespace {
@@ -93,6 +93,11 @@ class AdmissionTest : public DaemonFixture {
   }
 };
 
+class AdmissionTokenTest : public IdentityFixture {
+ protected:
+  void SetUp() override { StartDaemon({"--token-file=" + folder_.Write("tokens", "")}); }
+};
+
 TEST_F(AdmissionTest, ServesFirstCallsOfAllSizesOnABusyMachine) {
   const int calls = std::getenv("TENSORD_TEST_LONG") != nullptr ? 10000 : 2000;
   const Load load;
@@ -150,6 +155,73 @@ TEST_F(AdmissionTest, ServesAConnectionWhoseLargeCallsFail) {
     ExpectError(client.Call<v1::Tensor>("CreateTensor", request), absl::StatusCode::kNotFound);
   }
   EXPECT_TRUE(ListDevices(client).ok());
+}
+
+TEST_F(AdmissionTest, RefusesATooLargeFirstMessageWithItsReason) {
+  RpcClient client(daemon_->address());
+  v1::CreateTensorRequest request;
+  request.set_session(session_->id());
+  request.set_handle(1);
+  *request.mutable_spec() = ToProto(TensorSpec{DType::kUInt8, {40 << 20}});
+  request.set_data(std::string(40 << 20, 'x'));
+  ExpectError(client.Call<v1::Tensor>("CreateTensor", request),
+              absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(AdmissionTest, ServesAConnectionWhoseCallsAreCancelled) {
+  RpcClient client(daemon_->address());
+  v1::CreateTensorRequest request;
+  request.set_session("no such session");
+  request.set_data(std::string(15 << 20, 'x'));
+  for (int i = 0; i < 20; ++i) {
+    client.set_deadline_seconds(0.001 * (i + 1));
+    EXPECT_FALSE(client.Call<v1::Tensor>("CreateTensor", request).ok());
+  }
+  client.set_deadline_seconds(60);
+  EXPECT_TRUE(ListDevices(client).ok());
+}
+
+TEST_F(AdmissionTest, ServesAConnectionWhoseStreamsFail) {
+  RpcClient client(daemon_->address());
+  v1::WriteRequest first = session_->FirstWrite(1, {DType::kUInt8, {1 << 20}});
+  first.mutable_spec()->set_session("no such session");
+  first.set_data(std::string(512 << 10, 'x'));
+  v1::ReadRequest read;
+  read.set_session(std::string(256 << 10, 'x'));
+  v1::SessionStreamRequest attach;
+  attach.mutable_attach()->set_session(std::string(256 << 10, 'x'));
+  for (int i = 0; i < 10; ++i) {
+    const auto write = client.Write();
+    write->Send(first);
+    ExpectError(write->Finish(), absl::StatusCode::kNotFound);
+    const auto reading = client.Read(read);
+    EXPECT_FALSE(reading->Next().has_value());
+    ExpectError(reading->Finish(), absl::StatusCode::kNotFound);
+    const auto stream = client.SessionStream();
+    stream->Send(attach);
+    EXPECT_FALSE(stream->Next().has_value());
+    ExpectError(stream->Finish(), absl::StatusCode::kNotFound);
+  }
+  EXPECT_TRUE(ListDevices(client).ok());
+}
+
+// The caller's token has expired; it goes on to ask with large requests.
+TEST_F(AdmissionTokenTest, AnswersAConnectionWhoseCallsAreRefused) {
+  RpcClient client(daemon_->address(), {.token = "a token that nobody knows"});
+  v1::CreateTensorRequest request;
+  request.set_data(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 40; ++i) {
+    ExpectError(client.Call<v1::Tensor>("CreateTensor", request),
+                absl::StatusCode::kUnauthenticated);
+  }
+}
+
+TEST_F(AdmissionTokenTest, AnswersAProbeThatKeepsItsConnection) {
+  RpcClient probe(daemon_->address());
+  for (int i = 0; i < 400; ++i) {
+    const auto health = probe.Health("");
+    ASSERT_TRUE(health.ok()) << "probe " << i << ": " << health.status();
+  }
 }
 
 }  // namespace
