@@ -28,10 +28,8 @@ cudaError_t LaunchUnary(const void* in, void* out, int64_t size, cudaStream_t st
   auto* typed_out = static_cast<Out*>(out);
   constexpr int kWidth = kPackWidth<In, Out>;
   const int64_t packs = AlignedForPacks(typed_in, typed_out) ? size / kWidth : 0;
-  UnaryKernelFor<F, In, Out>
-      <<<GridSize(std::max(packs, size - packs * kWidth)), kThreads, 0, stream>>>(
-          typed_in, typed_out, size, packs);
-  return cudaGetLastError();
+  return LaunchKernel(UnaryKernelFor<F, In, Out>, GridSize(std::max(packs, size - packs * kWidth)),
+                      kThreads, stream, typed_in, typed_out, size, packs);
 }
 
 template <typename F, typename In, typename Out>
@@ -68,16 +66,14 @@ cudaError_t LaunchBinary(const void* a, const void* b, void* out, int64_t size,
   const auto* typed_b = static_cast<const In*>(b);
   auto* typed_out = static_cast<Out*>(out);
   if (loop != nullptr) {
-    BinaryKernelStrided<F, In, Out>
-        <<<GridSize(size), kThreads, 0, stream>>>(typed_a, typed_b, typed_out, *loop);
-    return cudaGetLastError();
+    return LaunchKernel(BinaryKernelStrided<F, In, Out>, GridSize(size), kThreads, stream, typed_a,
+                        typed_b, typed_out, *loop);
   }
   constexpr int kWidth = kPackWidth<In, Out>;
   const int64_t packs = AlignedForPacks(typed_a, typed_b, typed_out) ? size / kWidth : 0;
-  BinaryKernelDense<F, In, Out>
-      <<<GridSize(std::max(packs, size - packs * kWidth)), kThreads, 0, stream>>>(
-          typed_a, typed_b, typed_out, size, packs);
-  return cudaGetLastError();
+  return LaunchKernel(BinaryKernelDense<F, In, Out>,
+                      GridSize(std::max(packs, size - packs * kWidth)), kThreads, stream, typed_a,
+                      typed_b, typed_out, size, packs);
 }
 
 // Families for LaunchersFor().

@@ -11,9 +11,8 @@ __global__ void FillKernel(T* out, T value, int64_t size, int64_t pitch) {
 
 template <typename T>
 cudaError_t Fill(void* out, uint64_t bits, int64_t size, int64_t pitch, cudaStream_t stream) {
-  FillKernel<T><<<GridSize(size), kThreads, 0, stream>>>(static_cast<T*>(out), static_cast<T>(bits),
-                                                         size, pitch);
-  return cudaGetLastError();
+  return LaunchKernel(FillKernel<T>, GridSize(size), kThreads, stream, static_cast<T*>(out),
+                      static_cast<T>(bits), size, pitch);
 }
 
 template <typename T>
@@ -34,8 +33,8 @@ __global__ void ArangeKernel(T* out, ArangeJob job, int64_t size) {
 struct Arange {
   template <typename T>
   static cudaError_t Launch(void* out, const ArangeJob& job, int64_t size, cudaStream_t stream) {
-    ArangeKernel<T><<<GridSize(size), kThreads, 0, stream>>>(static_cast<T*>(out), job, size);
-    return cudaGetLastError();
+    return LaunchKernel(ArangeKernel<T>, GridSize(size), kThreads, stream, static_cast<T*>(out),
+                        job, size);
   }
 };
 

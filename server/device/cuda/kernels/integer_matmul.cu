@@ -84,8 +84,7 @@ struct Matmul {
     const dim3 grid(static_cast<unsigned>(column_tiles),
                     static_cast<unsigned>(std::min<int64_t>(row_tiles, kMaxGridY)),
                     static_cast<unsigned>(std::min<int64_t>(job.batch.size, kMaxGridZ)));
-    MatmulKernel<T><<<grid, dim3(kSide, kSide), 0, stream>>>(job);
-    return cudaGetLastError();
+    return LaunchKernel(MatmulKernel<T>, grid, dim3(kSide, kSide), stream, job);
   }
 };
 

@@ -1,10 +1,11 @@
-// What every kernel file needs: grid sizes, 16-byte packs, and storage.cuh.
+// What every kernel file needs: launches, grid sizes, 16-byte packs, and storage.cuh.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "tensord/server/device/cuda/kernels/storage.cuh"
 
@@ -19,6 +20,20 @@ inline unsigned GridSize(int64_t items) {
   constexpr int64_t kMaxBlocks = 1 << 20;
   return static_cast<unsigned>(
       std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
+}
+
+// Enqueues a kernel that uses no dynamic shared memory. Returns the error of the launch alone.
+// A compiler other than nvcc doesn't know <<<>>>: there, the emulation of tests/cuda_emulation,
+// whose header the build includes first, runs the kernel on the CPU.
+template <typename... Parameters, typename... Arguments>
+cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+                         Arguments&&... arguments) {
+#ifdef __CUDACC__
+  kernel<<<grid, block, 0, stream>>>(std::forward<Arguments>(arguments)...);
+  return cudaGetLastError();
+#else
+  return cuda_emulation::Launch(kernel, grid, block, stream, std::forward<Arguments>(arguments)...);
+#endif
 }
 
 __device__ inline int64_t FirstIndex() {

@@ -37,9 +37,8 @@ __global__ void StridedCopyKernel(const T* in, T* out, StridedLoop<2> loop) {
 template <typename T>
 cudaError_t StridedCopy(const void* in, void* out, const StridedLoop<2>& loop,
                         cudaStream_t stream) {
-  StridedCopyKernel<T><<<GridSize(loop.size), kThreads, 0, stream>>>(static_cast<const T*>(in),
-                                                                     static_cast<T*>(out), loop);
-  return cudaGetLastError();
+  return LaunchKernel(StridedCopyKernel<T>, GridSize(loop.size), kThreads, stream,
+                      static_cast<const T*>(in), static_cast<T*>(out), loop);
 }
 
 // A block per tile: read along the input's fast axis, written along the output's.
@@ -80,9 +79,9 @@ cudaError_t Transpose(const void* in, void* out, const TransposeJob& job, cudaSt
   const int64_t column_tiles = (job.columns + kTile - 1) / kTile;
   const int64_t tiles = row_tiles * column_tiles * job.batch.size;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, 1 << 24));
-  TransposeKernel<T><<<blocks, dim3(kTile, kTileRows), 0, stream>>>(
-      static_cast<const T*>(in), static_cast<T*>(out), job, row_tiles, column_tiles);
-  return cudaGetLastError();
+  return LaunchKernel(TransposeKernel<T>, blocks, dim3(kTile, kTileRows), stream,
+                      static_cast<const T*>(in), static_cast<T*>(out), job, row_tiles,
+                      column_tiles);
 }
 
 // blockIdx.y is the part.
@@ -106,8 +105,7 @@ cudaError_t Concat(const ConcatJob& job, cudaStream_t stream) {
   int64_t widest = 0;
   for (int i = 0; i < job.count; ++i) widest = std::max(widest, job.parts[i].width);
   const dim3 grid(GridSize(job.rows * widest), job.count);
-  ConcatKernel<T><<<grid, kThreads, 0, stream>>>(job);
-  return cudaGetLastError();
+  return LaunchKernel(ConcatKernel<T>, grid, kThreads, stream, job);
 }
 
 template <typename T>
@@ -141,10 +139,9 @@ cudaError_t LaunchConcat(const ConcatJob& job, int unit_bytes, cudaStream_t stre
 cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
                         int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream) {
   return WithUnit(element_bytes, [&]<typename T>(T) {
-    WhereKernel<T><<<GridSize(loop.size), kThreads, 0, stream>>>(
-        static_cast<const Bool*>(condition), static_cast<const T*>(x), static_cast<const T*>(y),
-        static_cast<T*>(out), loop);
-    return cudaGetLastError();
+    return LaunchKernel(WhereKernel<T>, GridSize(loop.size), kThreads, stream,
+                        static_cast<const Bool*>(condition), static_cast<const T*>(x),
+                        static_cast<const T*>(y), static_cast<T*>(out), loop);
   });
 }
 

@@ -58,9 +58,8 @@ struct Uniform {
                             cudaStream_t stream) {
     const UniformRange<MathOf<T>> range(static_cast<MathOf<T>>(low), static_cast<MathOf<T>>(high));
     const int64_t blocks = (size + kPerBlock<T> - 1) / kPerBlock<T>;
-    UniformKernel<T>
-        <<<GridSize(blocks), kThreads, 0, stream>>>(static_cast<T*>(out), seed, range, size);
-    return cudaGetLastError();
+    return LaunchKernel(UniformKernel<T>, GridSize(blocks), kThreads, stream, static_cast<T*>(out),
+                        seed, range, size);
   }
 };
 
@@ -69,9 +68,8 @@ struct Normal {
   static cudaError_t Launch(void* out, uint64_t seed, double mean, double stddev, int64_t size,
                             cudaStream_t stream) {
     const int64_t blocks = (size + kPerBlock<T> - 1) / kPerBlock<T>;
-    NormalKernel<T>
-        <<<GridSize(blocks), kThreads, 0, stream>>>(static_cast<T*>(out), seed, mean, stddev, size);
-    return cudaGetLastError();
+    return LaunchKernel(NormalKernel<T>, GridSize(blocks), kThreads, stream, static_cast<T*>(out),
+                        seed, mean, stddev, size);
   }
 };
 

@@ -124,18 +124,16 @@ cudaError_t LaunchReduce(const ReduceJob& job, cudaStream_t stream) {
   const int64_t blocks = TileCount(job.kept.size, job.tile);
   if (blocks > kMaxGridX) return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(blocks), job.tile.splits);
-  ReduceKernelFor<Op><<<grid, kThreads, 0, stream>>>(op, job);
-  const cudaError_t error = cudaGetLastError();
+  const cudaError_t error = LaunchKernel(ReduceKernelFor<Op>, grid, kThreads, stream, op, job);
   if (error != cudaSuccess || job.tile.splits == 1) return error;
   ReduceTile tile;
   while (tile.lanes_log2 < kThreadsLog2 && (1 << tile.lanes_log2) < job.tile.splits) {
     ++tile.lanes_log2;
   }
   const auto tiles = static_cast<unsigned>(TileCount(job.kept.size, tile));
-  CombinePartialsKernel<Op><<<tiles, kThreads, 0, stream>>>(
-      op, static_cast<const Acc*>(job.partials), static_cast<typename Op::Out*>(job.out),
-      job.kept.size, job.tile.splits, job.over.size, tile);
-  return cudaGetLastError();
+  return LaunchKernel(
+      CombinePartialsKernel<Op>, tiles, kThreads, stream, op, static_cast<const Acc*>(job.partials),
+      static_cast<typename Op::Out*>(job.out), job.kept.size, job.tile.splits, job.over.size, tile);
 }
 
 template <template <typename> class OpOf>

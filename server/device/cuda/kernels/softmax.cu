@@ -63,8 +63,8 @@ struct SoftmaxFamily {
   static cudaError_t Launch(const SoftmaxJob& job, cudaStream_t stream) {
     const int64_t blocks = TileCount(job.outer * job.inner, job.tile);
     if (blocks > kMaxGridX) return cudaErrorInvalidConfiguration;
-    SoftmaxKernelFor<Storage, kLog><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(job);
-    return cudaGetLastError();
+    return LaunchKernel(SoftmaxKernelFor<Storage, kLog>, static_cast<unsigned>(blocks), kThreads,
+                        stream, job);
   }
 };
 

@@ -13,7 +13,9 @@ struct alignas(sizeof(T) * kWidth) Pack {
 };
 
 // Widen() and Narrow() of elementwise_math.h with the GPU's own conversions, which give the same
-// values (a NaN may come out with other bits).
+// values (a NaN may come out with other bits). A host compiler, which knows no PTX, uses Widen()
+// and Narrow() themselves.
+#ifdef __CUDACC__
 template <typename Storage>
 __device__ inline MathOf<Storage> Load(Storage value) {
   if constexpr (std::is_same_v<Storage, Half>) {
@@ -41,5 +43,16 @@ __device__ inline Storage Store(MathOf<Storage> value) {
     return Narrow<Storage>(value);
   }
 }
+#else
+template <typename Storage>
+inline MathOf<Storage> Load(Storage value) {
+  return Widen(value);
+}
+
+template <typename Storage>
+inline Storage Store(MathOf<Storage> value) {
+  return Narrow<Storage>(value);
+}
+#endif
 
 }  // namespace tensord::server::cuda
