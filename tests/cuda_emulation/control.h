@@ -1,0 +1,46 @@
+// What tests set and read of the CUDA emulation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tensord::cuda_emulation {
+
+inline constexpr int kMaxDevices = 16;
+
+// The emulated machine. Each value comes from the environment variable named beside it, which is
+// read once. A test may change values while no emulated call is active.
+struct Options {
+  int devices = 2;                          // TENSORD_EMULATED_DEVICES, at most kMaxDevices
+  int64_t memory_bytes = int64_t{4} << 30;  // TENSORD_EMULATED_MEMORY_MIB, of each device
+  int multiprocessors = 4;                  // TENSORD_EMULATED_MULTIPROCESSORS
+  // TENSORD_EMULATED_THREAD_ORDER: the order in which the threads of a block run up to their first
+  // barrier. 0: ascending. 1: descending. n > 1: a permutation chosen by n.
+  int thread_order = 0;
+  // TENSORD_EMULATED_MAX_DELAY_US: a stream sleeps up to this long before each task. The delays are
+  // pseudo-random.
+  int max_delay_us = 0;
+  // TENSORD_EMULATED_CATCH_FAULTS: whether a SIGSEGV or SIGBUS in a kernel becomes
+  // cudaErrorIllegalAddress. With 0 the signal ends the process, which ThreadSanitizer needs.
+  bool catch_faults = true;
+  bool refuse_epilogues = false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: cuBLASLt has no epilogues
+  bool refuse_batches = false;    // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches
+};
+Options& TheOptions();
+
+// Errors that CUDA documents as the caller's, for example a copy that uses freed memory, are
+// returned to the caller as by the real library and also reported. A report goes to standard error
+// and is counted. Thread-safe.
+void Report(absl::string_view text);
+int64_t ReportCount();
+std::string LastReport();
+
+// Whether `device` has a primary context: whether a call on it has needed one. Thread-safe.
+bool HasContext(int device);
+
+// Bytes of device memory that are allocated on `device` now. Thread-safe.
+int64_t UsedBytes(int device);
+
+}  // namespace tensord::cuda_emulation

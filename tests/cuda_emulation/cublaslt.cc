@@ -1,0 +1,215 @@
+// The part of cuBLASLt that the backend uses. Descriptors are read as documented: what the
+// emulation doesn't know is refused.
+#include <cublasLt.h>
+
+#include <cstring>
+
+#include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/kernel.h"
+#include "tensord/tests/cuda_emulation/matrix_product.h"
+#include "tensord/tests/cuda_emulation/memory.h"
+#include "tensord/tests/cuda_emulation/stream.h"
+
+using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+constexpr size_t kWorkspaceBytes = 64 << 10;  // every algorithm overwrites this much
+
+// What is in the opaque descriptors.
+struct Description {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  int32_t transpose_a, transpose_b;
+  uint32_t epilogue;
+  const void* bias;
+};
+static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t));
+static_assert(sizeof(MatrixLayout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
+
+Description& Of(cublasLtMatmulDesc_t matmul) { return *reinterpret_cast<Description*>(matmul); }
+MatrixLayout& Of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<MatrixLayout*>(layout); }
+
+template <typename T>
+cublasStatus_t Assign(T* to, const void* value, size_t bytes) {
+  if (bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+bool IsKnownEpilogue(uint32_t epilogue) {
+  switch (epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_RELU:
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+      return true;
+    default:
+      return false;
+  }
+}
+
+MatrixProduct Describe(const Description& d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                       cublasLtMatrixLayout_t out) {
+  MatrixProduct product;
+  product.transpose_a = d.transpose_a != CUBLAS_OP_N;
+  product.transpose_b = d.transpose_b != CUBLAS_OP_N;
+  product.in_double = d.scale == CUDA_R_64F;
+  product.round_to_tf32 = d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((d.epilogue & CUBLASLT_EPILOGUE_RELU) != 0) product.activation = Activation::kRelu;
+  if ((d.epilogue & CUBLASLT_EPILOGUE_GELU) != 0) product.activation = Activation::kGeluTanh;
+  if ((d.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) product.bias = d.bias;
+  product.a_layout = Of(a);
+  product.b_layout = Of(b);
+  product.out_layout = Of(out);
+  return product;
+}
+
+// The table of cublasLtMatmul()'s documentation, as far as it is needed here: a and b of one type;
+// the output is of that type, or float32 for operands of 16 bits.
+bool AreTypesSupported(const Description& d, const MatrixProduct& p) {
+  const cudaDataType_t in = p.a_layout.type, out = p.out_layout.type;
+  if (p.b_layout.type != in) return false;
+  if (in == CUDA_R_64F || d.scale == CUDA_R_64F) {
+    return in == CUDA_R_64F && out == in && d.scale == in && d.compute == CUBLAS_COMPUTE_64F;
+  }
+  const bool narrow = in == CUDA_R_16F || in == CUDA_R_16BF;
+  return d.scale == CUDA_R_32F && d.compute != CUBLAS_COMPUTE_64F &&
+         (out == in || (narrow && out == CUDA_R_32F));
+}
+
+cublasStatus_t CheckSupported(const Description& d, const MatrixProduct& p) {
+  if (!IsConsistent(p)) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool plain = d.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+  if (!AreTypesSupported(d, p) || !IsKnownEpilogue(d.epilogue) ||
+      (!plain && (p.in_double || TheOptions().refuse_epilogues)) ||
+      (p.out_layout.batch > 1 && TheOptions().refuse_batches)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+double Scalar(const void* value, bool in_double) {
+  return in_double ? *static_cast<const double*>(value) : *static_cast<const float*>(value);
+}
+
+}  // namespace
+
+extern "C" {
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  static char only_handle;
+  *handle = reinterpret_cast<cublasLtHandle_t>(&only_handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t /*handle*/) { return CUBLAS_STATUS_SUCCESS; }
+
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t /*size*/,
+                                                 cudaDataType type, uint64_t rows, uint64_t columns,
+                                                 int64_t leading_dimension) {
+  Of(layout) = {type, rows, columns, leading_dimension, /*batch=*/1, /*batch_stride=*/0};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+      return Assign(&Of(layout).batch, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+      return Assign(&Of(layout).batch_stride, value, bytes);
+    default:
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t matmul, size_t /*size*/,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
+  Of(matmul) = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return Assign(&Of(matmul).transpose_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return Assign(&Of(matmul).transpose_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return Assign(&Of(matmul).epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return Assign(&Of(matmul).bias, value, bytes);
+    default:
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference,
+                                                     size_t /*size*/) {
+  std::memset(preference, 0, sizeof(*preference));
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t /*preference*/,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* /*value*/, size_t bytes) {
+  const bool wide = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+  return bytes == (wide ? sizeof(uint64_t) : sizeof(uint32_t)) ? CUBLAS_STATUS_SUCCESS
+                                                               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t /*preference*/, int /*wanted*/,
+    cublasLtMatmulHeuristicResult_t* result, int* found) {
+  *found = 0;
+  const cublasStatus_t status = CheckSupported(Of(matmul), Describe(Of(matmul), a, b, d));
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  *result = {};
+  result->state = CUBLAS_STATUS_SUCCESS;
+  result->workspaceSize = kWorkspaceBytes;
+  *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t matmul,
+                              const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
+                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
+                              const void* /*c*/, cublasLtMatrixLayout_t /*c_layout*/, void* d,
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* /*algorithm*/, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  MatrixProduct product = Describe(Of(matmul), a_layout, b_layout, d_layout);
+  const cublasStatus_t status = CheckSupported(Of(matmul), product);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (Scalar(beta, product.in_double) != 0 || workspace_bytes < kWorkspaceBytes) {
+    Report("cublasLtMatmul: a beta other than 0, or a workspace that the algorithm does not fit");
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (StickyError(stream->device()) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (stream->device() != CurrentDevice()) {
+    Report("cublasLtMatmul in a stream of a device that is not the current one");
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  product.alpha = Scalar(alpha, product.in_double);
+  product.a = a;
+  product.b = b;
+  product.out = d;
+  const cudaError_t error = stream->EnqueueWork([=, device = stream->device()] {
+    RunCatchingFaults(device, "cublasLtMatmul", [&] {
+      Compute(product);
+      Scribble(workspace, workspace_bytes);
+    });
+  });
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+// What device code sees when a host compiler compiles it: built-in variables, barriers, shuffles,
+// intrinsics. Uses no header of the standard library, so that code that is compiled at run time,
+// which comes with a small standard library of its own, can include it, too.
+//
+// For compiled kernels launch.h includes it after <cuda_runtime.h>. For kernels that are compiled
+// at run time nvrtc.cc defines TENSORD_CUDA_EMULATION_RTC and includes it first.
+#pragma once
+
+#ifdef TENSORD_CUDA_EMULATION_RTC
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+// NVRTC knows the C library's mathematics without a header.
+extern "C" {
+float expf(float);
+double exp(double);
+float logf(float);
+double log(double);
+float tanhf(float);
+double tanh(double);
+float erff(float);
+double erf(double);
+float powf(float, float);
+double pow(double, double);
+float sqrtf(float);
+double sqrt(double);
+float fabsf(float);
+double fabs(double);
+}
+#define INFINITY __builtin_inff()
+#endif
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local  // the threads of a block are fibers of one OS thread
+#define __launch_bounds__(...)
+
+// Of the CUDA thread that the calling OS thread runs.
+extern __thread uint3 threadIdx, blockIdx;
+extern __thread uint3 blockDim, gridDim;
+#define warpSize 32
+
+namespace tensord::cuda_emulation {
+
+// Blocks until all threads of the block are at a barrier with this line number. A kernel in which
+// that never happens fails with cudaErrorLaunchFailure.
+void BlockBarrier(int line);
+
+// Blocks until all threads of the warp that have not returned are here.
+void WarpBarrier();
+
+unsigned Lane();                // of the calling thread in its warp
+unsigned long* WarpExchange();  // one place for each lane of the calling thread's warp
+
+template <typename T>
+T ExchangeInWarp(T value, unsigned from_lane) {
+  static_assert(sizeof(T) <= sizeof(unsigned long));
+  unsigned long* places = WarpExchange();
+  __builtin_memcpy(&places[Lane()], &value, sizeof(T));
+  WarpBarrier();
+  T result;
+  __builtin_memcpy(&result, &places[from_lane], sizeof(T));
+  WarpBarrier();
+  return result;
+}
+
+}  // namespace tensord::cuda_emulation
+
+// A macro, because two calls of a function could be told apart by their addresses only, and
+// compilers duplicate calls.
+#define __syncthreads() ::tensord::cuda_emulation::BlockBarrier(__LINE__)
+
+// Masks are ignored: all threads of the warp that have not returned take part.
+inline void __syncwarp(unsigned = ~0u) { tensord::cuda_emulation::WarpBarrier(); }
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane, int width = warpSize) {
+  const unsigned first = tensord::cuda_emulation::Lane() & ~(width - 1);
+  return tensord::cuda_emulation::ExchangeInWarp(value, first | (lane & (width - 1)));
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int lane_mask, int = warpSize) {
+  const unsigned lane = tensord::cuda_emulation::Lane();
+  return tensord::cuda_emulation::ExchangeInWarp(value, lane ^ lane_mask);
+}
+template <typename T>
+T __shfl_down_sync(unsigned, T value, unsigned delta, int width = warpSize) {
+  const unsigned lane = tensord::cuda_emulation::Lane();
+  const bool inside = (lane & (width - 1)) + delta < static_cast<unsigned>(width);
+  return tensord::cuda_emulation::ExchangeInWarp(value, inside ? lane + delta : lane);
+}
+
+// Rounded each by itself: these sources are compiled with -ffp-contract=off.
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+
+template <typename T>
+inline T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <typename T>
+inline T max(T a, T b) {
+  return a < b ? b : a;
+}
+
+#ifdef TENSORD_CUDA_EMULATION_RTC
+// How the emulation of cudaLaunchKernel calls a kernel of which it has the name only.
+namespace tensord::cuda_emulation {
+template <unsigned... I>
+struct Indices {};
+template <unsigned kCount, unsigned... I>
+struct MakeIndices : MakeIndices<kCount - 1, kCount - 1, I...> {};
+template <unsigned... I>
+struct MakeIndices<0, I...> {
+  using type = Indices<I...>;
+};
+template <typename... P, unsigned... I>
+void CallWith(void (*kernel)(P...), void** arguments, Indices<I...>) {
+  kernel(*static_cast<P*>(arguments[I])...);
+}
+template <typename... P>
+void Call(void (*kernel)(P...), void** arguments) {
+  CallWith(kernel, arguments, typename MakeIndices<sizeof...(P)>::type());
+}
+template <typename... P>
+int ParameterBytes(void (*)(P...), unsigned* bytes) {
+  ((*bytes++ = sizeof(P)), ...);
+  return sizeof...(P);
+}
+}  // namespace tensord::cuda_emulation
+
+#define TENSORD_CUDA_EMULATION_ENTRY(kernel)                        \
+  extern "C" void tensord_call_##kernel(void** arguments) {         \
+    tensord::cuda_emulation::Call(&kernel, arguments);              \
+  }                                                                 \
+  extern "C" int tensord_parameters_##kernel(unsigned* bytes) {     \
+    return tensord::cuda_emulation::ParameterBytes(&kernel, bytes); \
+  }
+#endif

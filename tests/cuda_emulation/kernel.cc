@@ -1,0 +1,116 @@
+#include "tensord/tests/cuda_emulation/kernel.h"
+
+#include <csetjmp>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/grid.h"
+#include "tensord/tests/cuda_emulation/stream.h"
+
+namespace tensord::cuda_emulation {
+namespace {
+
+constexpr size_t kSignalStackBytes = 64 << 10;
+
+// Limits of every GPU since compute capability 3.0.
+constexpr uint64_t kMaxBlockThreads = 1024;
+constexpr unsigned kMaxBlockX = 1024, kMaxBlockY = 1024, kMaxBlockZ = 64;
+constexpr unsigned kMaxGridX = 0x7fffffff, kMaxGridY = 65535, kMaxGridZ = 65535;
+
+constexpr int kFaultSignals[] = {SIGSEGV, SIGBUS};
+struct sigaction previous_actions[NSIG];
+
+// Where the handler continues; null while no device work runs.
+thread_local sigjmp_buf* after_fault = nullptr;
+thread_local const void* fault_address = nullptr;
+
+void OnFault(int signal, siginfo_t* info, void*) {
+  if (after_fault != nullptr) {
+    fault_address = info->si_addr;
+    siglongjmp(*after_fault, 1);
+  }
+  // Not a device's work: the faulting instruction runs again, under the handler from before.
+  sigaction(signal, &previous_actions[signal], nullptr);
+}
+
+void InstallHandler() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnFault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  for (const int signal : kFaultSignals) sigaction(signal, &action, &previous_actions[signal]);
+}
+
+void RunKernel(int device, dim3 grid, dim3 block, const std::function<void()>& thread) {
+  std::string wrong;
+  RunCatchingFaults(device, "a kernel", [&] { wrong = RunGrid(grid, block, thread); });
+  if (wrong.empty()) return;
+  Report(absl::StrCat("a kernel on device ", device, ": ", wrong));
+  LoseContext(device, cudaErrorLaunchFailure);
+}
+
+bool IsLaunchable(dim3 grid, dim3 block) {
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  return threads > 0 && threads <= kMaxBlockThreads && block.x <= kMaxBlockX &&
+         block.y <= kMaxBlockY && block.z <= kMaxBlockZ && grid.x > 0 && grid.y > 0 && grid.z > 0 &&
+         grid.x <= kMaxGridX && grid.y <= kMaxGridY && grid.z <= kMaxGridZ;
+}
+
+}  // namespace
+
+FaultHandling::FaultHandling() : signal_stack_(kSignalStackBytes) {
+  static std::once_flag installed;
+  if (TheOptions().catch_faults) std::call_once(installed, InstallHandler);
+  stack_t stack = {};
+  stack.ss_sp = signal_stack_.data();
+  stack.ss_size = signal_stack_.size();
+  sigaltstack(&stack, nullptr);
+}
+
+FaultHandling::~FaultHandling() {
+  stack_t stack = {};
+  stack.ss_flags = SS_DISABLE;
+  sigaltstack(&stack, nullptr);
+}
+
+void RunCatchingFaults(int device, const char* what, const std::function<void()>& work) {
+  sigjmp_buf jump;
+  if (sigsetjmp(jump, /*savemask=*/1) != 0) {
+    after_fault = nullptr;
+    AbandonGrid();
+    Report(absl::StrCat(what, " on device ", device, " touched ",
+                        absl::Hex(reinterpret_cast<uintptr_t>(fault_address)),
+                        ", which is not accessible"));
+    LoseContext(device, cudaErrorIllegalAddress);
+    return;
+  }
+  if (TheOptions().catch_faults) after_fault = &jump;
+  work();
+  after_fault = nullptr;
+}
+
+cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream,
+                          std::function<void()> thread) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, "a launch");
+  const int device = stream->device();
+  if (device != CurrentDevice()) {
+    Report(absl::StrCat("a launch into a stream of device ", device, " while device ",
+                        CurrentDevice(), " is current"));
+    return Remember(cudaErrorInvalidResourceHandle);
+  }
+  if (!IsLaunchable(grid, block)) {
+    Report(absl::StrCat("a launch of ", grid.x, "x", grid.y, "x", grid.z, " blocks of ", block.x,
+                        "x", block.y, "x", block.z, " threads"));
+    return Remember(cudaErrorInvalidConfiguration);
+  }
+  return Remember(stream->EnqueueWork([device, grid, block, thread = std::move(thread)] {
+    RunKernel(device, grid, block, thread);
+  }));
+}
+
+}  // namespace tensord::cuda_emulation

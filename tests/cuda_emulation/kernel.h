@@ -1,0 +1,31 @@
+// Kernels as tasks of a stream, and what happens when one touches memory that is not accessible.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <vector>
+
+namespace tensord::cuda_emulation {
+
+// Prepares the calling OS thread for RunCatchingFaults().
+class FaultHandling {
+ public:
+  FaultHandling();
+  ~FaultHandling();
+  FaultHandling(const FaultHandling&) = delete;
+  FaultHandling& operator=(const FaultHandling&) = delete;
+
+ private:
+  std::vector<char> signal_stack_;
+};
+
+// Runs a device's work on an OS thread that has FaultHandling. A SIGSEGV or SIGBUS ends the work,
+// without destroying its objects, and gives the device the sticky error cudaErrorIllegalAddress
+// (Options::catch_faults). `what` names the work in the report.
+void RunCatchingFaults(int device, const char* what, const std::function<void()>& work);
+
+// See launch.h, by which kernels that are compiled with the program arrive.
+cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> thread);
+
+}  // namespace tensord::cuda_emulation

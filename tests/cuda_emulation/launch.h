@@ -1,0 +1,36 @@
+// Included by the build before everything else in a .cu file that a host compiler compiles.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "tensord/tests/cuda_emulation/device_code.h"
+
+namespace tensord::cuda_emulation {
+
+// Enqueues a grid on `stream`, or records it in the graph that is captured there. `thread` is run
+// once for each CUDA thread. Returns the errors that a launch returns.
+cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> thread);
+
+// Takes copies of the arguments, as a launch does.
+template <typename... Parameters, typename... Arguments>
+cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+                   Arguments&&... arguments) {
+  std::tuple<std::remove_cvref_t<Parameters>...> copies(std::forward<Arguments>(arguments)...);
+  return EnqueueKernel(grid, block, stream,
+                       [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
+}
+
+}  // namespace tensord::cuda_emulation
+
+// nvcc's overload for kernels.
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel* kernel) {
+  return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
+}

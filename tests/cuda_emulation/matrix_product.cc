@@ -1,0 +1,127 @@
+#include "tensord/tests/cuda_emulation/matrix_product.h"
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "tensord/common/float16.h"
+
+namespace tensord::cuda_emulation {
+namespace {
+
+double Get(cudaDataType_t type, const void* data, int64_t i) {
+  switch (type) {
+    case CUDA_R_16F:
+      return static_cast<const Half*>(data)[i];
+    case CUDA_R_16BF:
+      return static_cast<const BFloat16*>(data)[i];
+    case CUDA_R_32F:
+      return static_cast<const float*>(data)[i];
+    default:
+      return static_cast<const double*>(data)[i];
+  }
+}
+
+void Put(cudaDataType_t type, void* data, int64_t i, double value) {
+  switch (type) {
+    case CUDA_R_16F:
+      static_cast<Half*>(data)[i] = Half(static_cast<float>(value));
+      break;
+    case CUDA_R_16BF:
+      static_cast<BFloat16*>(data)[i] = BFloat16(static_cast<float>(value));
+      break;
+    case CUDA_R_32F:
+      static_cast<float*>(data)[i] = static_cast<float>(value);
+      break;
+    default:
+      static_cast<double*>(data)[i] = value;
+  }
+}
+
+// To 10 bits of mantissa, ties away from zero.
+float RoundToTf32(float value) {
+  if (!std::isfinite(value)) return value;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x1000u) & ~0x1fffu);
+}
+
+// The vectors along which products are summed: `count` of `depth` elements, one after another.
+// Those of a are its rows and those of b its columns, unless transposed.
+template <typename T>
+std::vector<T> Vectors(const MatrixProduct& p, const MatrixLayout& layout, const void* data,
+                       bool along_rows, int64_t item) {
+  const auto rows = static_cast<int64_t>(layout.rows);
+  const auto columns = static_cast<int64_t>(layout.columns);
+  const int64_t count = along_rows ? rows : columns, depth = along_rows ? columns : rows;
+  const int64_t step = along_rows ? layout.leading_dimension : 1;
+  const int64_t next = along_rows ? 1 : layout.leading_dimension;
+  std::vector<T> vectors(static_cast<size_t>(count * depth));
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t k = 0; k < depth; ++k) {
+      auto value =
+          static_cast<T>(Get(layout.type, data, item * layout.batch_stride + i * next + k * step));
+      if (p.round_to_tf32) value = RoundToTf32(static_cast<float>(value));
+      vectors[static_cast<size_t>(i * depth + k)] = value;
+    }
+  }
+  return vectors;
+}
+
+template <typename T>
+T Activate(Activation activation, T x) {
+  switch (activation) {
+    case Activation::kRelu:
+      return x <= 0 ? 0 : x;
+    case Activation::kGeluTanh:
+      return T(0.5) * x * (1 + std::tanh(T(0.7978845608028654) * (x + T(0.044715) * x * x * x)));
+    default:
+      return x;
+  }
+}
+
+template <typename T>
+void ComputeItem(const MatrixProduct& p, int64_t item) {
+  const std::vector<T> a = Vectors<T>(p, p.a_layout, p.a, !p.transpose_a, item);
+  const std::vector<T> b = Vectors<T>(p, p.b_layout, p.b, p.transpose_b, item);
+  const MatrixLayout& out = p.out_layout;
+  const auto rows = static_cast<int64_t>(out.rows), columns = static_cast<int64_t>(out.columns);
+  const int64_t depth = static_cast<int64_t>(a.size()) / rows;
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) {
+      T sum = 0;
+      for (int64_t k = 0; k < depth; ++k) sum += a[r * depth + k] * b[c * depth + k];
+      sum *= static_cast<T>(p.alpha);
+      if (p.bias != nullptr) sum += static_cast<T>(Get(out.type, p.bias, r));
+      const int64_t at = item * out.batch_stride + c * out.leading_dimension + r;
+      Put(out.type, p.out, at, Activate(p.activation, sum));
+    }
+  }
+}
+
+}  // namespace
+
+bool IsConsistent(const MatrixProduct& p) {
+  const MatrixLayout &a = p.a_layout, &b = p.b_layout, &out = p.out_layout;
+  const uint64_t a_rows = p.transpose_a ? a.columns : a.rows;
+  const uint64_t a_depth = p.transpose_a ? a.rows : a.columns;
+  const uint64_t b_depth = p.transpose_b ? b.columns : b.rows;
+  const uint64_t b_columns = p.transpose_b ? b.rows : b.columns;
+  for (const MatrixLayout* layout : {&a, &b, &out}) {
+    if (layout->rows == 0 || layout->columns == 0 || layout->batch != out.batch ||
+        layout->leading_dimension < static_cast<int64_t>(layout->rows)) {
+      return false;
+    }
+  }
+  return a_rows == out.rows && a_depth == b_depth && b_columns == out.columns;
+}
+
+void Compute(const MatrixProduct& product) {
+  for (int64_t item = 0; item < product.out_layout.batch; ++item) {
+    if (product.in_double) {
+      ComputeItem<double>(product, item);
+    } else {
+      ComputeItem<float>(product, item);
+    }
+  }
+}
+
+}  // namespace tensord::cuda_emulation

@@ -1,0 +1,43 @@
+// The arithmetic behind the emulation of cuBLASLt: column-major matrices, three loops.
+#pragma once
+
+#include <library_types.h>
+
+#include <cstdint>
+
+namespace tensord::cuda_emulation {
+
+// `batch` matrices of `rows` x `columns` elements; element (r, c) of item b lies at
+// b * batch_stride + c * leading_dimension + r.
+struct MatrixLayout {
+  cudaDataType_t type;
+  uint64_t rows, columns;
+  int64_t leading_dimension;
+  int32_t batch;
+  int64_t batch_stride;
+};
+
+enum class Activation { kNone, kRelu, kGeluTanh };
+
+// out = activation(alpha * op(a) * op(b) + bias), where op() is the matrix or its transpose, and
+// bias, if not null, has one element of out's type for each row. In double if `in_double`, else in
+// float. Types: CUDA_R_16F, CUDA_R_16BF, CUDA_R_32F, CUDA_R_64F.
+struct MatrixProduct {
+  bool transpose_a = false, transpose_b = false;
+  bool in_double = false;
+  bool round_to_tf32 = false;  // a and b, to TensorFloat-32
+  Activation activation = Activation::kNone;
+  double alpha = 1;
+  MatrixLayout a_layout, b_layout, out_layout;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* out = nullptr;
+};
+
+// Whether the shapes fit together.
+bool IsConsistent(const MatrixProduct& product);
+
+void Compute(const MatrixProduct& product);
+
+}  // namespace tensord::cuda_emulation

@@ -1,0 +1,123 @@
+#include <gmock/gmock.h>
+
+#include "tensord/tests/unit/cuda_emulation/emulation_fixture.h"
+#include "tensord/tests/unit/cuda_emulation/test_kernels.h"
+
+namespace tensord::cuda_emulation {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+class KernelEmulationTest : public EmulationTest {
+ protected:
+  // Waits for the kernel that was launched, and expects that it has lost the context.
+  void ExpectLost(cudaError_t sticky) {
+    EXPECT_EQ(cudaStreamSynchronize(first_), sticky);
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, 16), sticky) << "the error does not stick";
+    EXPECT_EQ(cudaGetLastError(), sticky);
+    EXPECT_EQ(cudaGetLastError(), sticky) << "cudaGetLastError() cleared a sticky error";
+    EXPECT_TRUE(TakeReports());
+    EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
+  }
+};
+
+TEST_F(KernelEmulationTest, AllThreadsOfAllBlocksRun) {
+  int* data = MakeInts(1000, 0);
+  EXPECT_EQ(LaunchFillWith(1000, 1, data, 1000, first_), cudaSuccess);
+  EXPECT_THAT(Download(data, 1000, first_), Each(1));
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(KernelEmulationTest, BarriersJoinTheThreadsInEveryOrder) {
+  int* in = MakeInts(kThreads, 1);
+  int* out = MakeInts(1, 0);
+  for (const int order : {0, 1, 7}) {
+    TheOptions().thread_order = order;
+    EXPECT_EQ(LaunchTreeSum(in, out, /*with_barriers=*/true, first_), cudaSuccess);
+    EXPECT_THAT(Download(out, 1, first_), Each(kThreads)) << "order " << order;
+  }
+  EXPECT_EQ(cudaFree(in), cudaSuccess);
+  EXPECT_EQ(cudaFree(out), cudaSuccess);
+}
+
+TEST_F(KernelEmulationTest, AMissingBarrierGivesAnotherSum) {
+  int* in = MakeInts(kThreads, 1);
+  int* out = MakeInts(1, 0);
+  EXPECT_EQ(LaunchTreeSum(in, out, /*with_barriers=*/false, first_), cudaSuccess);
+  EXPECT_NE(Download(out, 1, first_)[0], kThreads);
+  EXPECT_EQ(cudaFree(in), cudaSuccess);
+  EXPECT_EQ(cudaFree(out), cudaSuccess);
+}
+
+TEST_F(KernelEmulationTest, ShufflesExchangeWithinAWarp) {
+  int* in = MakeInts(kThreads, 1);
+  ASSERT_EQ(LaunchFill(in, kThreads / 2, 2, first_), cudaSuccess);
+  int* out = MakeInts(2, 0);
+  EXPECT_EQ(LaunchWarpSum(in, out, first_), cudaSuccess);
+  EXPECT_THAT(Download(out, 2, first_), testing::ElementsAre(64, 32));
+  EXPECT_EQ(cudaFree(in), cudaSuccess);
+  EXPECT_EQ(cudaFree(out), cudaSuccess);
+}
+
+TEST_F(KernelEmulationTest, ABarrierThatSomeThreadsSkipIsALaunchFailure) {
+  EXPECT_EQ(LaunchDivergentBarrier(first_), cudaSuccess);
+  ExpectLost(cudaErrorLaunchFailure);
+  EXPECT_THAT(LastReport(), HasSubstr("__syncthreads"));
+}
+
+TEST_F(KernelEmulationTest, AnIllegalAddressSticksUntilTheDeviceIsReset) {
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(LaunchFill(reinterpret_cast<int*>(0x1000), 1, 1, first_), cudaSuccess);
+    ExpectLost(cudaErrorIllegalAddress);
+    int* data = MakeInts(8, 3);
+    EXPECT_THAT(Download(data, 8, first_), Each(3));
+    EXPECT_EQ(cudaFree(data), cudaSuccess);
+  }
+}
+
+TEST_F(KernelEmulationTest, KernelsAfterAFaultDoNotRun) {
+  int* data = MakeInts(8, 0);
+  {
+    const HeldStream held(first_);
+    EXPECT_EQ(LaunchFill(reinterpret_cast<int*>(0x1000), 1, 1, first_), cudaSuccess);
+    EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
+  }
+  ExpectLost(cudaErrorIllegalAddress);
+  EXPECT_THAT(Download(data, 8, first_), Each(0));
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(KernelEmulationTest, AKernelThatLeavesItsMemoryFaults) {
+  constexpr int kInts = 64;  // 256 bytes: as far as allocations are aligned
+  int* data = MakeInts(kInts, 0);
+  EXPECT_EQ(LaunchFill(data, kInts + 1, 1, first_), cudaSuccess);
+  ExpectLost(cudaErrorIllegalAddress);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST_F(KernelEmulationTest, AKernelThatUsesFreedMemoryFaults) {
+  int* data = MakeInts(8, 0);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
+  ExpectLost(cudaErrorIllegalAddress);
+}
+
+TEST_F(KernelEmulationTest, RefusesALaunchWhileAnotherDeviceIsCurrent) {
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(LaunchFill(nullptr, 1, 1, first_), cudaErrorInvalidResourceHandle);
+  EXPECT_TRUE(TakeReports());
+}
+
+TEST_F(KernelEmulationTest, RefusesGridsAndBlocksThatNoGpuTakes) {
+  EXPECT_EQ(LaunchFillWith(1, 1025, nullptr, 0, first_), cudaErrorInvalidConfiguration);
+  EXPECT_TRUE(TakeReports());
+  EXPECT_EQ(LaunchFillWith(0, 32, nullptr, 0, first_), cudaErrorInvalidConfiguration);
+  EXPECT_TRUE(TakeReports());
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace tensord::cuda_emulation

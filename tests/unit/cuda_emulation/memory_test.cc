@@ -1,0 +1,138 @@
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "tensord/tests/unit/cuda_emulation/emulation_fixture.h"
+#include "tensord/tests/unit/cuda_emulation/test_kernels.h"
+
+namespace tensord::cuda_emulation {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+class MemoryEmulationTest : public EmulationTest {
+ protected:
+  void SetUp() override {
+    EmulationTest::SetUp();
+    cudaMemPoolProps properties = {};
+    properties.location.type = cudaMemLocationTypeDevice;
+    ASSERT_EQ(cudaMemPoolCreate(&pool_, &properties), cudaSuccess);
+  }
+  void TearDown() override {
+    cudaMemPoolDestroy(pool_);
+    EmulationTest::TearDown();
+  }
+
+  int* TakeFromPool(size_t bytes) {
+    void* data = nullptr;
+    EXPECT_EQ(cudaMallocFromPoolAsync(&data, bytes, pool_, first_), cudaSuccess);
+    return static_cast<int*>(data);
+  }
+
+  // Expects that a fill of `bytes` from `data` on is refused, with a report that says `why`.
+  void ExpectRefused(void* data, size_t bytes, const std::string& why) {
+    EXPECT_EQ(cudaMemsetAsync(data, 0, bytes, first_), cudaErrorInvalidValue);
+    EXPECT_TRUE(TakeReports());
+    EXPECT_THAT(LastReport(), HasSubstr(why));
+  }
+
+  cudaMemPool_t pool_ = nullptr;
+};
+
+TEST_F(MemoryEmulationTest, ADeviceRunsOutOfMemory) {
+  TheOptions().memory_bytes = 1 << 20;
+  const int64_t before = UsedBytes(0);
+  void* data = nullptr;
+  EXPECT_EQ(cudaMallocFromPoolAsync(&data, (1 << 20) + 1, pool_, first_),
+            cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "being out of memory is not sticky";
+  data = TakeFromPool(1000);
+  EXPECT_EQ(UsedBytes(0), before + 1000);
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
+  EXPECT_EQ(UsedBytes(0), before);
+}
+
+TEST_F(MemoryEmulationTest, FreedMemoryCountsUntilTheStreamGetsThere) {
+  int* data = TakeFromPool(1000);
+  const int64_t with_it = UsedBytes(0);
+  {
+    const HeldStream held(first_);
+    EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+    EXPECT_EQ(UsedBytes(0), with_it);
+  }
+  EXPECT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
+  EXPECT_EQ(UsedBytes(0), with_it - 1000);
+}
+
+TEST_F(MemoryEmulationTest, WritesBeforeTheAllocationAreLost) {
+  int* data = nullptr;
+  {
+    const HeldStream held(first_);
+    data = TakeFromPool(8 * sizeof(int));
+    EXPECT_EQ(LaunchFill(data, 8, 5, second_), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(second_), cudaSuccess);
+  }
+  EXPECT_THAT(Download(data, 8, first_), Each(testing::Ne(5)));
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+}
+
+TEST_F(MemoryEmulationTest, ReportsTheUseOfFreedMemory) {
+  int* data = TakeFromPool(32);
+  const HeldStream held(first_);  // the stream hasn't freed it yet, but the host may not name it
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+  ExpectRefused(data, 32, "freed");
+}
+
+TEST_F(MemoryEmulationTest, ReportsMemoryOfOtherKinds) {
+  char on_host[32];
+  ExpectRefused(on_host, 32, "is not in memory on a device");
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&pinned, 32, cudaHostAllocDefault), cudaSuccess);
+  ExpectRefused(pinned, 32, "is not in memory on a device");
+  int* data = TakeFromPool(32);
+  EXPECT_EQ(cudaMemcpyAsync(data, on_host, 32, cudaMemcpyHostToDevice, first_),
+            cudaErrorInvalidValue);
+  EXPECT_TRUE(TakeReports());
+  EXPECT_THAT(LastReport(), HasSubstr("is not in pinned host memory"));
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
+TEST_F(MemoryEmulationTest, ReportsWhatGoesPastAnAllocation) {
+  int* data = TakeFromPool(32);
+  ExpectRefused(data, 33, "past an allocation's end");
+  EXPECT_EQ(cudaMemsetAsync(data + 1, 0, 28, first_), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+}
+
+TEST_F(MemoryEmulationTest, ReportsASecondFreeAndAForeignOne) {
+  int* data = TakeFromPool(32);
+  EXPECT_EQ(cudaFreeAsync(data + 1, first_), cudaErrorInvalidValue);
+  EXPECT_TRUE(TakeReports());
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
+  EXPECT_EQ(cudaFreeAsync(data, first_), cudaErrorInvalidValue);
+  EXPECT_TRUE(TakeReports());
+  EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue);
+  EXPECT_TRUE(TakeReports());
+}
+
+TEST_F(MemoryEmulationTest, OnlyADeviceThatIsUsedHasAContext) {
+  constexpr int kUntouched = kMaxDevices - 1;
+  TheOptions().devices = kMaxDevices;
+  int count = 0;
+  cudaDeviceProp properties;
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  EXPECT_EQ(cudaGetDeviceProperties(&properties, kUntouched), cudaSuccess);
+  EXPECT_FALSE(HasContext(kUntouched));
+  EXPECT_EQ(cudaSetDevice(kUntouched), cudaSuccess);
+  EXPECT_TRUE(HasContext(kUntouched));
+  EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
+  EXPECT_FALSE(HasContext(kUntouched));
+  EXPECT_EQ(cudaSetDevice(kMaxDevices), cudaErrorInvalidDevice);
+}
+
+}  // namespace
+}  // namespace tensord::cuda_emulation
