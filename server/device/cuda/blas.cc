@@ -115,7 +115,8 @@ absl::Status Blas::FillPlan(Plan& plan, const void* bias) const {
                                      p.transpose_b ? p.n : p.k, p.batch, p.b_stride));
   TENSORD_RETURN_IF_ERROR(FillLayout(&plan.right, p.dtype, p.transpose_a ? p.m : p.k,
                                      p.transpose_a ? p.k : p.m, p.batch, p.a_stride));
-  TENSORD_RETURN_IF_ERROR(FillLayout(&plan.out, p.dtype, p.n, p.m, p.batch, p.m * p.n));
+  const DType out_dtype = p.float32_out ? DType::kFloat32 : p.dtype;
+  TENSORD_RETURN_IF_ERROR(FillLayout(&plan.out, out_dtype, p.n, p.m, p.batch, p.m * p.n));
   return ChooseAlgorithm(plan);
 }
 

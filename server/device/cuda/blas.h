@@ -20,9 +20,11 @@ namespace tensord::server::cuda {
 enum class Epilogue : uint8_t { kNone, kRelu, kGeluTanh };
 
 // For each of `batch` items: (m, k) · (k, n) -> (m, n), all row-major and dense, all of one
-// floating dtype, none of the sizes 0. float16 and bfloat16 are accumulated in float32.
+// floating dtype unless `float32_out`, none of the sizes 0. float16 and bfloat16 are accumulated in
+// float32.
 struct MatmulProblem {
   DType dtype = DType::kUnspecified;
+  bool float32_out = false;  // of float16 or bfloat16 operands: the result is stored as float32
   bool allow_tf32 = false;
   bool transpose_a = false;  // a is stored (k, m)
   bool transpose_b = false;  // b is stored (n, k)
@@ -35,8 +37,9 @@ struct MatmulProblem {
   friend bool operator==(const MatmulProblem&, const MatmulProblem&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const MatmulProblem& p) {
-    return H::combine(std::move(h), p.dtype, p.allow_tf32, p.transpose_a, p.transpose_b, p.m, p.n,
-                      p.k, p.batch, p.a_stride, p.b_stride, p.bias, p.epilogue);
+    return H::combine(std::move(h), p.dtype, p.float32_out, p.allow_tf32, p.transpose_a,
+                      p.transpose_b, p.m, p.n, p.k, p.batch, p.a_stride, p.b_stride, p.bias,
+                      p.epilogue);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/elementwise.h"
 #include "tensord/server/device/cuda/kernels/integer_matmul.h"
+#include "tensord/server/device/cuda/kernels/linear_epilogue.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -201,15 +202,50 @@ struct LinearSteps {
   bool multiplied = false, biased = false, activated = false;
 };
 
-// x · wᵀ, with bias and activation where the library does them on the way.
+// x · wᵀ + bias and the activation, for 16-bit operands: the product goes to float32 scratch
+// memory, some rows at a time, so that the result is rounded once.
+absl::Status MultiplyInFloat32(const KernelCall& call, const std::string& activation,
+                               MatmulProblem problem, KernelContext& context) {
+  constexpr int64_t kMaxScratchBytes = int64_t{64} << 20;
+  LinearEpilogueLauncher finish = nullptr;
+  for (const LinearEpilogueKernel& kernel : LinearEpilogueKernels()) {
+    if (kernel.activation == activation) finish = kernel.by_dtype[DTypeNumber(call.output)];
+  }
+  if (finish == nullptr) return NoKernelError(call);
+  const int64_t row_bytes = problem.n * static_cast<int64_t>(sizeof(float));
+  const int64_t all_rows = problem.m;
+  const int64_t rows_at_once = std::clamp(kMaxScratchBytes / row_bytes, int64_t{1}, all_rows);
+  TENSORD_ASSIGN_OR_RETURN(const Scratch product, MakeScratch(context, rows_at_once * row_bytes));
+  problem.float32_out = true;
+  for (int64_t row = 0; row < all_rows; row += rows_at_once) {
+    problem.m = std::min(rows_at_once, all_rows - row);
+    TENSORD_RETURN_IF_ERROR(
+        context.blas->Multiply(problem, At(call.inputs[0].data, row * problem.k, problem.dtype),
+                               call.inputs[1].data, nullptr, product.data()));
+    const int64_t extent[] = {problem.m, problem.n};
+    const int64_t bias_strides[] = {0, 1};
+    LinearEpilogueJob job;
+    job.product = static_cast<const float*>(product.data());
+    job.bias = call.inputs.size() < 3 ? nullptr : call.inputs[2].data;
+    job.out = At(call.output.data, row * problem.n, problem.dtype);
+    job.loop = MakeStridedLoop<1>(2, extent, {bias_strides});
+    TENSORD_RETURN_IF_ERROR(LaunchStatus(call, finish(job, context.stream)));
+  }
+  return absl::OkStatus();
+}
+
+// x · wᵀ, with bias and activation where the library does them on the way. float16 and bfloat16
+// results are rounded after the last step only, so none is left for later.
 absl::Status MultiplyLinear(const KernelCall& call, const std::string& activation,
                             MatmulProblem problem, KernelContext& context, LinearSteps& steps) {
   const void* bias = steps.biased ? nullptr : call.inputs[2].data;
   MatmulProblem fused = problem;
   fused.bias = bias != nullptr;
   fused.epilogue = FusedActivation(activation);
+  const bool narrow = SizeOf(problem.dtype) == 2;
   const bool fuses = (fused.bias || fused.epilogue != Epilogue::kNone) &&
-                     problem.dtype != DType::kFloat64;  // float64 has no epilogues
+                     problem.dtype != DType::kFloat64 &&  // it has no epilogues
+                     (!narrow || steps.activated || fused.epilogue != Epilogue::kNone);
   if (fuses) {
     const absl::Status status = context.blas->Multiply(fused, call.inputs[0].data,
                                                        call.inputs[1].data, bias, call.output.data);
@@ -218,6 +254,10 @@ absl::Status MultiplyLinear(const KernelCall& call, const std::string& activatio
       steps.activated |= fused.epilogue != Epilogue::kNone;
       return status;
     }
+  }
+  if (narrow && !(steps.biased && steps.activated)) {
+    steps.biased = steps.activated = true;
+    return MultiplyInFloat32(call, activation, problem, context);
   }
   return context.blas->Multiply(problem, call.inputs[0].data, call.inputs[1].data, nullptr,
                                 call.output.data);
