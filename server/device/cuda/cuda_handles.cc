@@ -1,17 +1,31 @@
 #include "tensord/server/device/cuda/cuda_handles.h"
 
+#include <utility>
+
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 
 namespace tensord::server::cuda {
 
-DeviceGuard::DeviceGuard(int physical_index) {
-  if (cudaGetDevice(&previous_) == cudaSuccess && previous_ == physical_index) return;
-  restore_ = cudaSetDevice(physical_index) == cudaSuccess;
+namespace {
+
+thread_local int guarded = -1;  // the GPU of the thread's innermost guard; -1 if it has none
+
+void MakeCurrent(int physical_index) {
+  int current = 0;
+  if (cudaGetDevice(&current) == cudaSuccess && current == physical_index) return;
+  cudaSetDevice(physical_index);
+}
+
+}  // namespace
+
+DeviceGuard::DeviceGuard(int physical_index) : outer_(std::exchange(guarded, physical_index)) {
+  MakeCurrent(physical_index);
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (restore_) cudaSetDevice(previous_);
+  guarded = outer_;
+  if (outer_ >= 0) MakeCurrent(outer_);
 }
 
 absl::StatusOr<Stream> MakeStream() {

@@ -13,8 +13,10 @@
 
 namespace tensord::server::cuda {
 
-// Makes a GPU the calling thread's current one for as long as the guard lives. Where that fails,
-// the calls under the guard fail too and say why.
+// Makes a GPU the calling thread's current one for as long as the guard lives, or until a guard
+// inside of it names another one. Where that fails, the calls under the guard fail too and say why.
+// The outermost guard leaves its GPU current: the one from before may have no context, and making
+// it current again would make one, of some hundred megabytes.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int physical_index);
@@ -23,8 +25,7 @@ class DeviceGuard {
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  int previous_ = 0;
-  bool restore_ = false;
+  const int outer_;  // the GPU of the guard around this one; -1 if there is none
 };
 
 // What owns a handle of type `Handle`, destroyed by `kDestroy`. Movable; null when moved from.
