@@ -82,6 +82,15 @@ TEST_F(CudaTest, LinearOfOddSizesAndOfNothing) {
   }
 }
 
+TEST_F(CudaTest, LinearOfMoreRowsThanFloat32ScratchHolds) {
+  const Shape x = {4200, 1}, w = {4000, 1};  // 64 MiB of float32 are 4194 rows
+  ExpectSame("linear",
+             {MakeValues(DType::kFloat16, x, 13), MakeValues(DType::kFloat16, w, 14),
+              MakeValues(DType::kFloat16, {w.dim(0)}, 15)},
+             {{"activation", std::string("gelu")}}, ActivationUlps(DType::kFloat16),
+             kActivationScale);
+}
+
 TEST_F(CudaTest, Tf32IsCloseWhereAllowed) {
   // Values of 7 bits are whole in TF32, so that only the sum may differ.
   ExpectSame("matmul",
