@@ -54,6 +54,23 @@ Table& TheTable() {
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// The bytes between an allocation's end and the inaccessible page. They hold kPattern, too.
+size_t PaddingBytes(size_t bytes) {
+  const size_t at_least_one = std::max<size_t>(bytes, 1);
+  return RoundUp(at_least_one, kAlignment) - bytes;
+}
+
+// Ends the process if the padding has changed: a kernel or copy of the backend is wrong, and a real
+// device would have corrupted other memory without an error.
+void CheckPadding(const char* data, size_t bytes) {
+  const char* padding = data + bytes;
+  for (size_t i = 0; i < PaddingBytes(bytes); ++i) {
+    if (static_cast<unsigned char>(padding[i]) == kPattern) continue;
+    Report(absl::StrCat("device work wrote past the end of an allocation of ", bytes, " bytes"));
+    std::abort();
+  }
+}
+
 size_t PageBytes() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return bytes;
@@ -107,6 +124,7 @@ cudaError_t AllocateOnDevice(void** out, size_t bytes, int device) {
     Unreserve(device, bytes);
     return cudaErrorMemoryAllocation;
   }
+  std::memset(data + bytes, kPattern, PaddingBytes(bytes));
   Table& table = TheTable();
   MutexLock lock(&table.mu);
   table.allocations[data] = allocation;
@@ -135,6 +153,7 @@ void FinishFree(void* data) {
   Table& table = TheTable();
   MutexLock lock(&table.mu);
   const Allocation& allocation = table.allocations.at(static_cast<const char*>(data));
+  CheckPadding(static_cast<const char*>(data), allocation.bytes);
   // A new mapping over the old one: inaccessible and without pages.
   mmap(allocation.mapping, allocation.mapping_bytes, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

@@ -2,7 +2,9 @@
 //
 // Each device allocation is a mapping of its own that ends, rounded up to 256 bytes, at an
 // inaccessible page, and another inaccessible page lies before it. Freed memory becomes
-// inaccessible. So a kernel that leaves its memory or uses freed memory raises SIGSEGV.
+// inaccessible. So a kernel that leaves its memory or uses freed memory raises SIGSEGV. The bytes
+// that the rounding adds are checked when the memory is freed: if they have changed, the process
+// ends.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -108,6 +108,18 @@ TEST_F(MemoryEmulationTest, ReportsWhatGoesPastAnAllocation) {
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
 }
 
+TEST_F(MemoryEmulationTest, EndsTheProcessIfAKernelWrotePastAnAllocation) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        int* data = TakeFromPool(8 * sizeof(int));
+        LaunchFill(data, 9, 1, first_);
+        cudaFreeAsync(data, first_);
+        cudaStreamSynchronize(first_);
+      },
+      "past the end of an allocation of 32 bytes");
+}
+
 TEST_F(MemoryEmulationTest, ReportsASecondFreeAndAForeignOne) {
   int* data = TakeFromPool(32);
   EXPECT_EQ(cudaFreeAsync(data + 1, first_), cudaErrorInvalidValue);
