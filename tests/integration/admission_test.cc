@@ -207,7 +207,7 @@ TEST_F(AdmissionTest, ServesAConnectionWhoseStreamsFail) {
 
 // The caller's token has expired; it goes on to ask with large requests.
 TEST_F(AdmissionTokenTest, AnswersAConnectionWhoseCallsAreRefused) {
-  RpcClient client(daemon_->address(), {.token = "a token that nobody knows"});
+  RpcClient client(daemon_->address(), {.token = "an unknown token"});
   v1::CreateTensorRequest request;
   request.set_data(std::string(1 << 20, 'x'));
   for (int i = 0; i < 40; ++i) {
