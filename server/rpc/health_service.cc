@@ -1,7 +1,5 @@
 #include "tensord/server/rpc/health_service.h"
 
-#include <google/protobuf/descriptor.h>
-
 #include <utility>
 #include <vector>
 
@@ -130,15 +128,6 @@ class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
   absl::Status reason_ ABSL_GUARDED_BY(mu_);  // why it ends
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
-
-HealthService::WatchRpc::WatchRpc()
-    : index_(google::protobuf::DescriptorPool::generated_pool()
-                 ->FindServiceByName(Rpc::service_full_name())
-                 ->FindMethodByName("Watch")
-                 ->index()) {
-  MarkMethodStreamed(index_, nullptr);
-  MarkMethodAsync(index_);
-}
 
 HealthService::HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher) {
   builder->RegisterService(&rpc_);

@@ -11,6 +11,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/gated_service.h"
 #include "tensord/server/rpc/unary_call.h"
 
 namespace tensord::server {
@@ -44,19 +45,15 @@ class HealthService {
   // SERVICE_UNKNOWN where there is none of this name.
   ServingStatus StatusLocked(const std::string& service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Serves Watch as a stream in both directions, as TensorRpc does Read.
-  class WatchRpc final : public Rpc::WithGenericMethod_Check<Rpc::Service> {
+  class WatchRpc final : public GatedService<Rpc::Service> {
    public:
-    WatchRpc();
+    WatchRpc() : GatedService(Rpc::service_full_name(), "Watch") { MarkMethodAsync(index()); }
     void RequestWatch(grpc::ServerContext* context,
                       grpc::ServerAsyncReaderWriter<grpc::health::v1::HealthCheckResponse,
                                                     grpc::health::v1::HealthCheckRequest>* stream,
                       grpc::ServerCompletionQueue* queue, void* tag) {
-      RequestAsyncBidiStreaming(index_, context, stream, queue, queue, tag);
+      RequestStream(context, stream, queue, queue, tag);
     }
-
-   private:
-    const int index_;
   };
 
   WatchRpc rpc_;

@@ -318,6 +318,11 @@ bool Listeners::HasDescriptors() const {
 }
 
 bool Listeners::Accept(const Listener& listener) {
+  pollfd waiting = {listener.fd, POLLIN, 0};
+  if (poll(&waiting, 1, 0) <= 0) {
+    errno = EAGAIN;
+    return false;
+  }
   const bool has_room = HasDescriptors();
   bool too_many = false;
   {

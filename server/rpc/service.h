@@ -13,6 +13,7 @@
 #include "tensord/server/collective/collectives.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/gated_service.h"
 #include "tensord/server/rpc/unary_call.h"
 #include "tensord/server/rpc/worker_pool.h"
 #include "tensord/server/session/limits.h"
@@ -56,52 +57,22 @@ absl::Status CheckCollectives(const ServiceContext& context);
 absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
                                         const v1::Collective& collective);
 
-// Wraps `Base` in each of `Methods`, the method mixins of the generated service.
-template <typename Base, template <typename> class... Methods>
-struct WithMethods {
-  using Service = Base;
-};
-template <typename Base, template <typename> class First, template <typename> class... Rest>
-struct WithMethods<Base, First, Rest...> {
-  using Service = First<typename WithMethods<Base, Rest...>::Service>;
-};
-
-// All calls go through completion queues. Write and Read (bulk_service.h) and SessionStream
+// All calls go through completion queues. Write, Read (bulk_service.h) and SessionStream
 // (session_stream.h) carry the bytes of gRPC's own buffers. All methods but these and SharedMemory
-// are unary. They are registered as generic methods, and the UnaryDispatcher serves them.
+// are unary, and the UnaryDispatcher serves them.
 using Rpc = v1::TensorService;
-using TensorRpcMethods =
-    WithMethods<Rpc::Service, Rpc::WithRawMethod_Write, Rpc::WithAsyncMethod_SharedMemory,
-                Rpc::WithRawMethod_SessionStream, Rpc::WithGenericMethod_GetServerInfo,
-                Rpc::WithGenericMethod_ListDevices, Rpc::WithGenericMethod_ListOps,
-                Rpc::WithGenericMethod_OpenSession, Rpc::WithGenericMethod_CloseSession,
-                Rpc::WithGenericMethod_CreateTensor, Rpc::WithGenericMethod_CopyToDevice,
-                Rpc::WithGenericMethod_Add, Rpc::WithGenericMethod_MatMul,
-                Rpc::WithGenericMethod_LinearForward, Rpc::WithGenericMethod_RunOp,
-                Rpc::WithGenericMethod_GetTensor, Rpc::WithGenericMethod_ReadTensor,
-                Rpc::WithGenericMethod_GetUpload, Rpc::WithGenericMethod_ListTensors,
-                Rpc::WithGenericMethod_DeleteTensors, Rpc::WithGenericMethod_PublishTensor,
-                Rpc::WithGenericMethod_OpenPublished, Rpc::WithGenericMethod_UnpublishTensor,
-                Rpc::WithGenericMethod_CreateTicket, Rpc::WithGenericMethod_PullTensor,
-                Rpc::WithGenericMethod_CheckPeer, Rpc::WithGenericMethod_JoinGroup,
-                Rpc::WithGenericMethod_ConnectGroup, Rpc::WithGenericMethod_LeaveGroup,
-                Rpc::WithGenericMethod_RunCollective>::Service;
-// Serves Read as a stream in both directions. gRPC reads the request of a method with one request
-// by itself, before the gate has seen the caller.
-class TensorRpc final : public TensorRpcMethods {
+class TensorRpc final
+    : public GatedService<Rpc::WithRawMethod_Write<
+          Rpc::WithAsyncMethod_SharedMemory<Rpc::WithRawMethod_SessionStream<Rpc::Service>>>> {
  public:
-  TensorRpc();
+  TensorRpc() : GatedService(Rpc::service_full_name(), "Read") { MarkMethodRaw(index()); }
   void RequestRead(grpc::ServerContext* context,
                    grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>* stream,
                    grpc::CompletionQueue* call_queue,
                    grpc::ServerCompletionQueue* notification_queue, void* tag) {
-    RequestAsyncBidiStreaming(read_index_, context, stream, call_queue, notification_queue, tag);
+    RequestStream(context, stream, call_queue, notification_queue, tag);
   }
-
- private:
-  const int read_index_;
 };
-
 using PeerRpc = v1::PeerService::WithRawMethod_Fetch<v1::PeerService::Service>;
 
 // The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes

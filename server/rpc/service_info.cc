@@ -1,5 +1,4 @@
 // Server, devices, ops and sessions.
-#include <google/protobuf/descriptor.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -15,15 +14,6 @@ namespace {
 constexpr uint32_t kProtocolVersion = 1;
 
 }  // namespace
-
-TensorRpc::TensorRpc()
-    : read_index_(google::protobuf::DescriptorPool::generated_pool()
-                      ->FindServiceByName(Rpc::service_full_name())
-                      ->FindMethodByName("Read")
-                      ->index()) {
-  MarkMethodStreamed(read_index_, nullptr);
-  MarkMethodRaw(read_index_);
-}
 
 std::string HostName() {
   char name[256] = {};
