@@ -2,7 +2,8 @@
 
 #include <google/protobuf/empty.pb.h>
 
-#include <atomic>
+#include <list>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/server/rpc/chunk_codec.h"
@@ -13,11 +14,47 @@ namespace {
 
 // A worker decodes and handles a request that is larger than this.
 constexpr size_t kDecodeAtOnceBytes = 64 << 10;
-// Calls of refused callers whose requests are awaited, because they may be public.
-constexpr int kMaxPublicCalls = 256;
-std::atomic<int> public_calls = 0;
+// Refused calls whose requests are awaited at once, because they may be public.
+constexpr size_t kMaxPublicCalls = 256;
 
 }  // namespace
+
+// The refused calls whose requests are awaited, because they may be public; the oldest first.
+class PublicCalls {
+ public:
+  static PublicCalls& OfProcess() {
+    static auto* const calls = new PublicCalls;
+    return *calls;
+  }
+
+  // Adds a call. If there are too many, the oldest is refused without its request.
+  void Add(UnaryCallBase* call) {
+    call->queue_->gate()->PublicCallBegan(call->wire_->context);
+    std::shared_ptr<UnaryCallBase> oldest;
+    {
+      MutexLock lock(&mu_);
+      call->public_place_ = calls_.insert(calls_.end(), call->weak_from_this());
+      if (calls_.size() > kMaxPublicCalls) oldest = calls_.front().lock();
+    }
+    if (oldest == nullptr) return;
+    Remove(oldest.get(), /*served=*/false);
+    oldest->Finish(oldest->admitted_);
+  }
+
+  // Removes a call, unless that has happened.
+  void Remove(UnaryCallBase* call, bool served) {
+    {
+      MutexLock lock(&mu_);
+      if (!call->public_place_.has_value()) return;
+      calls_.erase(*std::exchange(call->public_place_, std::nullopt));
+    }
+    call->queue_->gate()->PublicCallEnded(call->wire_->context, served);
+  }
+
+ private:
+  Mutex mu_;
+  std::list<std::weak_ptr<UnaryCallBase>> calls_ ABSL_GUARDED_BY(mu_);
+};
 
 UnaryCallBase::UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire)
     : queue_(queue), wire_(std::move(wire)) {
@@ -25,34 +62,22 @@ UnaryCallBase::UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire)
 }
 
 UnaryCallBase::~UnaryCallBase() {
-  LeavePublicPlace(/*served=*/false);
+  if (!admitted_.ok()) PublicCalls::OfProcess().Remove(this, /*served=*/false);
   queue_->CallEnded();
-}
-
-bool UnaryCallBase::TakePublicPlace() {
-  has_public_place_ = true;
-  queue_->gate()->PublicCallBegan(wire_->context);
-  return ++public_calls <= kMaxPublicCalls;
-}
-
-void UnaryCallBase::LeavePublicPlace(bool served) {
-  if (!std::exchange(has_public_place_, false)) return;
-  --public_calls;
-  queue_->gate()->PublicCallEnded(wire_->context, served);
 }
 
 void UnaryCallBase::Start(WorkerPool* workers) {
   workers_ = workers;
   admitted_ = admission_.Enter(queue_->gate(), &wire_->context,
                                [this](const absl::Status& status) { Finish(status); });
-  if (!admitted_.ok() && !(MayBePublic() && TakePublicPlace())) {
-    Finish(admitted_);
-  } else if (!HasHandler()) {
-    Finish(absl::UnimplementedError(
+  if (!admitted_.ok() && !MayBePublic()) return Finish(admitted_);
+  if (!HasHandler()) {
+    return Finish(absl::UnimplementedError(
         absl::StrCat("the server has no method ", wire_->context.method())));
-  } else {
-    wire_->stream.Read(&request_bytes_, read_.Begin(shared_from_this()));
   }
+  if (!admitted_.ok()) PublicCalls::OfProcess().Add(this);
+  MutexLock lock(&mu_);
+  if (!over_) wire_->stream.Read(&request_bytes_, read_.Begin(shared_from_this()));
 }
 
 void UnaryCallBase::OnRead(bool ok) {
@@ -72,9 +97,11 @@ void UnaryCallBase::Decode() {
   const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
   request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
-  const bool served = IsPublic();
-  LeavePublicPlace(served);
-  if (!admitted_.ok() && !served) return Finish(admitted_);
+  if (!admitted_.ok()) {
+    const bool served = IsPublic();
+    PublicCalls::OfProcess().Remove(this, served);
+    if (!served) return Finish(admitted_);
+  }
   Handle();
 }
 

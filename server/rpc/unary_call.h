@@ -6,7 +6,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -62,6 +64,7 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
 
  private:
   friend class CallEvent<UnaryCallBase>;
+  friend class PublicCalls;
   friend class UnaryDispatcher;
   friend struct UnaryWire;
 
@@ -73,10 +76,6 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   void OnDone(bool ok);
   void AfterEvent() {}
   void Decode();
-  // Counts this call among the refused calls whose requests are awaited. Returns false if there are
-  // too many.
-  bool TakePublicPlace();
-  void LeavePublicPlace(bool served);
 
   CallQueue* const queue_;
   const std::unique_ptr<UnaryWire> wire_;
@@ -85,7 +84,8 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   WorkerPool* workers_ = nullptr;
   grpc::ByteBuffer request_bytes_;
   absl::Status admitted_;
-  bool has_public_place_ = false;
+  // Where PublicCalls lists this call. Guarded by that object's mutex.
+  std::optional<std::list<std::weak_ptr<UnaryCallBase>>::iterator> public_place_;
   Admission admission_;
 
   mutable Mutex mu_;

@@ -114,7 +114,8 @@ bool RawHttp2::BeginCall(uint32_t stream, const std::string& method,
   std::string block;
   AppendHeader(":method", "POST", &block);
   AppendHeader(":scheme", "http", &block);
-  AppendHeader(":path", "/tensord.v1.TensorService/" + method, &block);
+  const bool is_path = method.front() == '/';
+  AppendHeader(":path", is_path ? method : "/tensord.v1.TensorService/" + method, &block);
   AppendHeader(":authority", "attack", &block);
   AppendHeader("te", "trailers", &block);
   AppendHeader("content-type", "application/grpc", &block);

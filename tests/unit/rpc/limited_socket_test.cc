@@ -78,6 +78,15 @@ class LimitedSocketTest : public testing::Test {
     return std::string(first, sizeof(first)) + std::string(second, bytes - sizeof(first));
   }
 
+  // Receives up to a limit of one byte, with more bytes waiting.
+  void ReachLimit() {
+    Limit(1);
+    Send("01");
+    ASSERT_TRUE(AwaitReadable());
+    ASSERT_EQ(Receive(), "0");
+    ASSERT_EQ(Receive(), "EAGAIN");
+  }
+
   int listener_ = -1;
   int sender_ = -1;
   int receiver_ = -1;
@@ -127,11 +136,7 @@ TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
 TEST_F(LimitedSocketTest, IsSupportedHere) { EXPECT_TRUE(LimitedSocket::CheckSupport().ok()); }
 
 TEST_F(LimitedSocketTest, DoesNotLimitAnotherSocketThatGetsItsNumber) {
-  Limit(1);
-  Send("01");
-  ASSERT_TRUE(AwaitReadable());
-  EXPECT_EQ(Receive(), "0");
-  EXPECT_EQ(Receive(), "EAGAIN");
+  ASSERT_NO_FATAL_FAILURE(ReachLimit());
   int others[2] = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, others), 0);
   ASSERT_EQ(dup2(others[0], receiver_), receiver_);
@@ -145,11 +150,7 @@ TEST_F(LimitedSocketTest, DoesNotLimitAnotherSocketThatGetsItsNumber) {
 }
 
 TEST_F(LimitedSocketTest, EndsAResetConnectionThatHasReachedItsLimit) {
-  Limit(1);
-  Send("01");
-  ASSERT_TRUE(AwaitReadable());
-  EXPECT_EQ(Receive(), "0");
-  EXPECT_EQ(Receive(), "EAGAIN");
+  ASSERT_NO_FATAL_FAILURE(ReachLimit());
   limited_->Reset();
   ASSERT_TRUE(AwaitReadable());
   const std::string received = Receive();

@@ -1,0 +1,101 @@
+// What a caller without credentials can do to a server that asks for them, through the calls that
+// it may begin: health checks, whose requests the server receives before it can refuse them.
+#include "tensord/tests/attack/raw_http2.h"
+#include "tensord/tests/integration/identity_fixture.h"
+
+namespace tensord::attack {
+namespace {
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+constexpr int64_t kMaxGrowth = 64 << 20;
+// Fewer than the server refuses on one connection before it closes it.
+constexpr uint32_t kCallsOfOne = 40;
+
+class HealthTest : public integration::IdentityFixture {
+ protected:
+  void SetUp() override {
+    StartDaemon({"--token-file=" + folder_.Write("tokens", "")});
+    if (HasFatalFailure()) return;
+    ExpectHealthy();
+    before_ = daemon_->MemoryBytes("VmHWM");
+  }
+
+  // Honest probes are answered, and little memory was taken.
+  void TearDown() override {
+    ExpectHealthy();
+    // A sanitizer's shadow is counted as the daemon's memory.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMaxGrowth);
+#endif
+    IdentityFixture::TearDown();
+  }
+
+  void ExpectHealthy() {
+    integration::RpcClient probe(daemon_->address());
+    const auto health = probe.Health("");
+    ASSERT_TRUE(health.ok()) << health.status();
+    EXPECT_EQ(*health, "SERVING");
+  }
+
+  RawHttp2& Connect() {
+    connections_.push_back(std::make_unique<RawHttp2>(daemon_->address()));
+    return *connections_.back();
+  }
+
+  std::vector<std::unique_ptr<RawHttp2>> connections_;
+  int64_t before_ = 0;
+};
+
+// Each call announces 15 MiB and sends a part of it.
+TEST_F(HealthTest, LargeRequestsAreNotReceived) {
+  const std::string part = GrpcMessage(std::string(15 << 20, 'x')).substr(0, 16000);
+  for (int i = 0; i < 300; ++i) {
+    RawHttp2& connection = Connect();
+    if (!connection.SendPreface()) continue;
+    for (uint32_t stream = 1; stream < 2 * 20; stream += 2) {
+      if (!connection.BeginCall(stream, kCheck)) break;
+      if (!connection.SendFrame(kData, 0, stream, part)) break;
+    }
+  }
+}
+
+// A refused call in between lets its connection send more.
+TEST_F(HealthTest, LargeRequestsBesideRefusedCallsAreNotReceived) {
+  const std::string whole = GrpcMessage(std::string(15 << 20, 'x'));
+  for (int i = 0; i < 100; ++i) {
+    RawHttp2& connection = Connect();
+    if (!connection.SendPreface() || !connection.BeginCall(1, kCheck)) continue;
+    for (uint32_t call = 1; call < kCallsOfOne; ++call) {
+      if (!connection.SendFrame(kData, 0, 1, whole.substr(call * 16000, 16000))) break;
+      if (!connection.BeginCall(1 + 2 * call, "ListDevices")) break;
+    }
+  }
+}
+
+// More calls than the server waits for at once, none of which sends its request. Those of honest
+// probes are answered nevertheless.
+TEST_F(HealthTest, CallsWithoutRequestsDoNotKeepOutProbes) {
+  for (int i = 0; i < 20; ++i) {
+    RawHttp2& connection = Connect();
+    ASSERT_TRUE(connection.SendPreface());
+    for (uint32_t call = 0; call < kCallsOfOne; ++call) {
+      if (!connection.BeginCall(1 + 2 * call, kCheck)) break;
+    }
+    ExpectHealthy();
+  }
+}
+
+// The peer never reads, never acknowledges the server's settings, and doesn't end its calls.
+TEST_F(HealthTest, WatchesOfNobodyLeaveNothing) {
+  for (int i = 0; i < 500; ++i) {
+    RawHttp2& connection = Connect();
+    if (!connection.SendPreface()) continue;
+    for (uint32_t call = 0; call < kCallsOfOne; ++call) {
+      if (!connection.BeginCall(1 + 2 * call, call % 2 == 0 ? kWatch : "Read")) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tensord::attack
