@@ -155,10 +155,14 @@ class Client {
   // No connection: every call fails with FAILED_PRECONDITION.
   Client() = default;
 
-  // `address`: "host:port", or "unix:/path". Opens a session and learns the devices. UNAVAILABLE
-  // naming the address where nobody answers in time, FAILED_PRECONDITION where the server speaks no
-  // protocol version that we do, UNAUTHENTICATED where it doesn't accept the client's credentials.
-  // In a child that was forked after its parent began its first Connect, FAILED_PRECONDITION.
+  // Opens a session at `address`, "host:port" or "unix:/path", and reads the list of devices.
+  // Blocks. Errors:
+  //   INVALID_ARGUMENT     `address` or `options` is malformed.
+  //   UNAVAILABLE          the server can't be reached, or doesn't answer within
+  //                        options.connect_timeout. The message names the address.
+  //   UNAUTHENTICATED      the server doesn't accept the client's credentials.
+  //   FAILED_PRECONDITION  the server supports no protocol version of this client, or this process
+  //                        is a child that was forked after its parent began its first Connect.
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 
@@ -176,9 +180,10 @@ class Client {
   std::vector<Device> devices() const;
   // "cuda:1"; "cuda" is "cuda:0". NOT_FOUND, naming those that are there, where there is none.
   absl::StatusOr<Device> device(absl::string_view name) const;
+  // Rejects nullptr, which would otherwise convert to an absl::string_view.
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
-  // Returns devices()[index]. If there is no such device, returns OUT_OF_RANGE with the number of
-  // devices.
+  // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
+  // devices. A default-constructed Client returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
   // cuda:i where there is one, cpu:0 otherwise. Not valid() where there is neither.
   Device TryDevice(int i = 0) const;

@@ -74,9 +74,10 @@ class Cluster {
   // "gpu-a/cuda:1"; "gpu-a/cuda" is "gpu-a/cuda:0". A name without a server is the first such
   // device of any. NOT_FOUND, naming those that are there, where there is none.
   absl::StatusOr<Device> device(absl::string_view name) const;
+  // Rejects nullptr, which would otherwise convert to an absl::string_view.
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
-  // Returns devices()[index]. If there is no such device, returns OUT_OF_RANGE with the number of
-  // devices.
+  // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
+  // devices. If the cluster has no servers, returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
   // Returns the GPU with index `i` among the GPUs of devices(). If there is none, returns the cpu:0
   // of the first server that has one. If no server has one, returns a Device that isn't valid().

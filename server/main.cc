@@ -19,6 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "tensord/common/address.h"
 #include "tensord/common/status_macros.h"
+#include "tensord/server/collective/nccl_communicator.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
@@ -74,12 +75,15 @@ void KeepForThisThread(const sigset_t& signals) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
+  ServerOptions options = flags.server;
+  options.cuda_unavailable_reason = CudaUnavailableReason();
+  options.make_gpu_communicator = NcclCommunicatorMaker();
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceRequest> requests, ParseDevices(flags.devices));
   TENSORD_ASSIGN_OR_RETURN(
       auto devices,
       MakeDevices(requests, flags.cpu_threads, flags.fault_socket.empty() ? nullptr : faults));
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
-                           Server::Start(flags.server, std::move(devices)));
+                           Server::Start(options, std::move(devices)));
   if (!flags.port_file.empty()) {
     TENSORD_RETURN_IF_ERROR(WritePortFile(flags.port_file, server->addresses()));
   }

@@ -14,7 +14,8 @@ void OnForkInChild() {
   if (has_connected.load(std::memory_order_relaxed)) in_forked_child.store(true);
 }
 
-// Registered before main. The first Connect can't do it: another thread may fork meanwhile.
+// Registers the handler before main. If the first Connect registered it, a fork that another thread
+// has begun already would not run it.
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, &OnForkInChild);
 
 }  // namespace

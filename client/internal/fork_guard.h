@@ -10,14 +10,16 @@
 
 namespace tensord::internal {
 
-// A child inherits the memory of its parent, but only the thread that forked. Locks that another
-// thread held stay locked in the child. Sockets and gRPC's epoll sets are shared with the parent:
-// what the child writes to them, or registers with them, reaches the parent. So the library uses
-// none of them in the child: each entry to the library checks here first, before it takes a lock.
+// A forked child inherits the memory of its parent, but only the thread that forked. Locks that
+// other threads held stay locked in the child. The child shares the parent's sockets and gRPC's
+// epoll sets: whatever the child writes or registers reaches the parent. So the library uses none
+// of them in the child: every entry point that would use a connection calls InForkedChild() first,
+// before it takes a lock.
 
+// Set by the fork handler. Use InForkedChild() to read it.
 extern std::atomic<bool> in_forked_child;
 
-// Returns true if this process was forked after an ancestor called NoteConnect. Costs one load.
+// Returns true if this process was forked after an ancestor called NoteConnect(). Costs one load.
 inline bool InForkedChild() {
   return ABSL_PREDICT_FALSE(in_forked_child.load(std::memory_order_relaxed));
 }
@@ -25,12 +27,12 @@ inline bool InForkedChild() {
 // Returns FAILED_PRECONDITION with a message that says what to do instead.
 ABSL_ATTRIBUTE_COLD absl::Status ForkedError();
 
-// Call it before this process first uses gRPC. In children that are forked later, InForkedChild()
-// returns true.
+// Records that this process uses gRPC: in children that are forked later, InForkedChild() returns
+// true. Call it before the first use of gRPC. Thread-safe.
 void NoteConnect();
 
-// Keeps `object` until the process ends and never destroys it. It stays reachable for leak
-// checkers. Thread-safe. Takes no lock of its own.
+// Takes ownership of `object` and never destroys it. The object stays reachable, so leak checkers
+// don't report it. Thread-safe. Takes no lock of its own, so a forked child may call it.
 template <typename T>
 void KeepForever(T object) {
   struct Node {

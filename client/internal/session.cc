@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
   c.stream = std::make_unique<Stream>(
       &c.command_stub, Stream::Options{address, session->id_, credentials, options.spin, reconnect},
       &c.queue, &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
-  c.queue.set_on_full([&c] { c.stream->Help(); });
+  c.queue.set_on_full([&c] { c.stream->ResumeBackgroundPolling(); });
   return session;
 }
 
@@ -248,8 +248,8 @@ void Session::FailPromise(uint64_t handle, const absl::Status& error) {
   fail->set_handle(handle);
   fail->set_code(error.raw_code());
   fail->set_message(std::string(error.message().substr(0, kMaxErrorBytes)));
-  // If the session has ended, the tensor is gone anyway.
-  if (Push(command).ok()) connection_->stream->Help();
+  // If the session has ended, the server frees the tensor with it.
+  if (Push(command).ok()) connection_->stream->ResumeBackgroundPolling();
 }
 
 absl::Status Session::SendCollective(const v1::Collective& collective) {
@@ -257,7 +257,7 @@ absl::Status Session::SendCollective(const v1::Collective& collective) {
   *command.mutable_collective() = collective;
   TENSORD_RETURN_IF_ERROR(Push(command));
   // The others wait for this member, though this program may not wait for it.
-  connection_->stream->Help();
+  connection_->stream->ResumeBackgroundPolling();
   return absl::OkStatus();
 }
 
@@ -270,7 +270,7 @@ void Session::LeaveGroup(uint32_t member) {
 
 uint64_t Session::commands_given() {
   if (InForkedChild()) return 0;
-  connection_->stream->Help();
+  connection_->stream->ResumeBackgroundPolling();
   return connection_->queue.pushed();
 }
 

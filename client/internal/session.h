@@ -29,8 +29,8 @@ class WriteSpec;
 namespace tensord::internal {
 
 // Thread-safe. The last reference must not be let go of from the session's own threads, which hold
-// none. In a forked child (fork_guard.h) every call that would use the connection returns
-// ForkedError. If the call returns no status, it has no effect.
+// none. In a forked child (fork_guard.h), member functions that would use the connection return
+// ForkedError(). Those that return no status have no effect there.
 class Session {
  public:
   static absl::StatusOr<std::shared_ptr<Session>> Open(const std::string& address,

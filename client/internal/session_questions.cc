@@ -23,7 +23,7 @@ absl::Status Session::Await(uint64_t handle) {
   v1::GetTensorRequest request;
   request.set_session(id_);
   request.set_handle(handle);
-  connection_->stream->Help();
+  connection_->stream->ResumeBackgroundPolling();
   request.set_after_command(connection_->queue.pushed());
   v1::Tensor tensor;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
@@ -42,7 +42,7 @@ absl::Status Session::Publish(uint64_t handle, absl::string_view name,
   request.set_handle(handle);
   request.set_name(std::string(name));
   for (const std::string& principal : principals) request.add_principals(principal);
-  connection_->stream->Help();
+  connection_->stream->ResumeBackgroundPolling();
   request.set_after_command(connection_->queue.pushed());
   v1::PublishTensorResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});

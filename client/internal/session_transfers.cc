@@ -92,7 +92,7 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   v1::ReadRequest request;
   request.set_session(id_);
   request.set_handle(handle);
-  connection_->stream->Help();
+  connection_->stream->ResumeBackgroundPolling();
   request.set_after_command(connection_->queue.pushed());
   const std::optional<grpc::Status> shared =
       connection_->shared_memory.Download(request, out, options.progress);

@@ -57,7 +57,7 @@ void Stream::Stop() {
       call_->context.TryCancel();
     }
   }
-  Help();
+  ResumeBackgroundPolling();
   thread_.join();
   {
     MutexLock lock(&mu_);
@@ -132,7 +132,7 @@ void Stream::StandBackLocked() {
   holding_.store(false, std::memory_order_relaxed);
 }
 
-void Stream::Help() {
+void Stream::ResumeBackgroundPolling() {
   {
     MutexLock lock(&mu_);
     stand_back_until_ = Clock::time_point();

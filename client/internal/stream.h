@@ -56,15 +56,16 @@ class Stream {
   // question, or a moment later.
   void Flush() {
     if (standing_back_.load(std::memory_order_relaxed)) {
-      if (queue_->untaken() >= kUntakenBeforeHelp) Help();
+      if (queue_->untaken() >= kUntakenBeforeResume) ResumeBackgroundPolling();
     } else if (!writing_.load(std::memory_order_seq_cst)) {
       if (holding_.load(std::memory_order_relaxed) && queue_->untaken() < kMostHeld) return;
       Send();
     }
   }
 
-  // The stream's own thread is to poll now: for who waits for something else than an answer on it.
-  void Help();
+  // Resumes polling by the stream's own thread, and sends what was put off. Call it if the caller
+  // waits for something other than an answer on this stream.
+  void ResumeBackgroundPolling();
 
   // The answer to a Fetch or Barrier that has been pushed.
   absl::StatusOr<v1::Fetched> Await(uint64_t reply);
@@ -80,7 +81,7 @@ class Stream {
 
  private:
   // Commands that may pile up behind a write while nobody polls.
-  static constexpr int64_t kUntakenBeforeHelp = 16;
+  static constexpr int64_t kUntakenBeforeResume = 16;
   // While a program goes on giving commands, messages go out at this distance, or when so many
   // commands have come together: each costs both ends a thread's wake-up.
   static constexpr auto kHold = std::chrono::microseconds(100);

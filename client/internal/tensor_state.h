@@ -37,7 +37,8 @@ struct TensorState {
         value(value) {}
   ~TensorState() {
     if (handle != 0) session->Drop(handle);
-    // Destroying `copy` would wait for threads that waited for it, which only the parent has.
+    // If threads of the parent waited for `copy`, its destructor would wait for them to leave. A
+    // forked child doesn't have these threads.
     if (copy != nullptr && InForkedChild()) KeepForever(std::move(copy));
   }
   TensorState(const TensorState&) = delete;

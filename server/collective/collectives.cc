@@ -121,9 +121,11 @@ absl::StatusOr<std::shared_ptr<MemberTable>> TableOf(const SessionRef& session) 
 
 }  // namespace
 
-Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits)
+Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits,
+                         CommunicatorMaker make_on_gpu)
     : engine_(engine),
       network_(std::move(network)),
+      make_on_gpu_(make_on_gpu),
       max_members_per_session_(limits.max_group_members_per_session),
       max_connections_(MaxConnections()) {}
 
@@ -183,15 +185,16 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
                              ? kDefaultTimeout
                              : std::chrono::milliseconds(join.timeout_milliseconds),
                          join.group_id, MemberNames(join.member_names)};
-  return table->Add(join.member, max_members_per_session_,
-                    [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
-                      TENSORD_ASSIGN_OR_RETURN(auto communicator,
-                                               MakeCommunicator(network_, *slot->device, place));
-                      auto member = std::make_shared<CollectiveMember>(engine_, slot, place,
-                                                                       std::move(communicator));
-                      TENSORD_RETURN_IF_ERROR(Start(member));
-                      return member;
-                    });
+  return table->Add(
+      join.member, max_members_per_session_,
+      [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
+        TENSORD_ASSIGN_OR_RETURN(auto communicator,
+                                 MakeCommunicator(network_, *slot->device, place, make_on_gpu_));
+        auto member =
+            std::make_shared<CollectiveMember>(engine_, slot, place, std::move(communicator));
+        TENSORD_RETURN_IF_ERROR(Start(member));
+        return member;
+      });
 }
 
 absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member) {

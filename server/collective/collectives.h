@@ -36,8 +36,9 @@ class Collectives {
     std::vector<std::string> member_names;
   };
 
-  // `engine` outlives it.
-  Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits);
+  // `engine` outlives it. `make_on_gpu`: as MakeCommunicator() takes it.
+  Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits,
+              CommunicatorMaker make_on_gpu);
   // Ends the members that are left, and waits for their threads.
   ~Collectives();
 
@@ -72,6 +73,7 @@ class Collectives {
 
   Engine* const engine_;
   const CollectiveNetwork network_;
+  const CommunicatorMaker make_on_gpu_;
   const int64_t max_members_per_session_;
   const int64_t max_connections_;
 

@@ -4,9 +4,6 @@
 #ifdef TENSORD_HAVE_GLOO
 #include "tensord/server/collective/gloo_communicator.h"
 #endif
-#ifdef TENSORD_HAVE_NCCL
-#include "tensord/server/collective/nccl_communicator.h"
-#endif
 
 namespace tensord::server {
 
@@ -20,7 +17,8 @@ std::string CollectivesUnavailableReason() {
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
                                                                Device& device,
-                                                               const GroupPlace& place) {
+                                                               const GroupPlace& place,
+                                                               CommunicatorMaker make_on_gpu) {
   const std::string missing = CollectivesUnavailableReason();
   if (!missing.empty()) {
     return absl::UnimplementedError(absl::StrCat("no collective operations: ", missing));
@@ -28,13 +26,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveN
 #ifdef TENSORD_HAVE_GLOO
   if (device.host_accessible()) return MakeGlooCommunicator(network, place);
 #endif
-#ifdef TENSORD_HAVE_NCCL
-  return MakeNcclCommunicator(network, device, place);
-#else
+  if (make_on_gpu != nullptr) return make_on_gpu(network, device, place);
   return absl::UnimplementedError(absl::StrCat("no collective operations on ",
                                                device.name().ToString(),
                                                ": this server was built without NCCL (nccl.h)"));
-#endif
 }
 
 }  // namespace tensord::server

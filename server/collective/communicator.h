@@ -63,10 +63,16 @@ class Communicator {
 // Empty where CPU devices can be members of groups; otherwise why not.
 std::string CollectivesUnavailableReason();
 
-// Its memory and its fabric are the device's. UNIMPLEMENTED naming what is missing where the
-// device can't be a member of groups.
+// Makes a member on a device, which outlives it.
+using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
+    const CollectiveNetwork& network, Device& device, const GroupPlace& place);
+
+// Makes a member on a CPU device, or by `make_on_gpu` on a GPU. Returns UNIMPLEMENTED, naming what
+// is missing, if the device can't be a member of groups. `make_on_gpu` is null if the server was
+// built without NCCL.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
                                                                Device& device,
-                                                               const GroupPlace& place);
+                                                               const GroupPlace& place,
+                                                               CommunicatorMaker make_on_gpu);
 
 }  // namespace tensord::server

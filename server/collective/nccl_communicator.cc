@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/collective/mesh_communicator.h"
@@ -65,15 +66,20 @@ void NameInterface(const CollectiveNetwork& network) {
 
 class NcclCommunicator final : public MeshCommunicator {
  public:
-  NcclCommunicator(const NcclLibrary* nccl, Device* device, const GroupPlace& place,
+  // `anchor` is an empty buffer of the device.
+  NcclCommunicator(const NcclLibrary* nccl, BufferRef anchor, const GroupPlace& place,
                    std::unique_ptr<GroupListener> listener)
-      : MeshCommunicator(place, std::move(listener)), nccl_(nccl), device_(device) {}
+      : MeshCommunicator(place, std::move(listener)), nccl_(nccl), anchor_(std::move(anchor)) {}
 
   ~NcclCommunicator() override {
-    if (IsLost()) Abandon();
-    if (comm_ == nullptr) return;
-    const cuda::DeviceGuard guard(device_->info().physical_index);
-    nccl_->CommAbort(comm_);
+    CallOnCudaDevice(*anchor_, [this] {
+      if (IsLost()) return absl::OkStatus();
+      Abort();
+      stream_ = cuda::Stream();
+      return absl::OkStatus();
+    }).IgnoreError();
+    // If the device is lost, what belongs to its context must not be touched any more.
+    if (stream_.get() != nullptr) static_cast<void>(new cuda::Stream(std::move(stream_)));
   }
 
   absl::string_view backend() const override { return "nccl"; }
@@ -81,6 +87,10 @@ class NcclCommunicator final : public MeshCommunicator {
 
  private:
   absl::Status Begin(const std::vector<std::string>& notes) override;
+  absl::Status BeginOnDevice(const std::vector<std::string>& notes);
+  absl::Status RunOnDevice(const CollectiveOp& op, const Buffer* input, Buffer* output);
+  // Calls `call` by CallOnCudaDevice(). If it fails, NCCL uses no buffer any more on return.
+  absl::Status CallNccl(absl::FunctionRef<absl::Status()> call);
   absl::Status Enqueue(const CollectiveOp& op, const void* input, void* output,
                        int64_t output_elements);
   // Until NCCL has done what a call only began, and the GPU what `done` stands behind, if it isn't
@@ -88,23 +98,18 @@ class NcclCommunicator final : public MeshCommunicator {
   absl::Status Await(absl::string_view call, cudaEvent_t done);
   // Whether all that has come about.
   absl::StatusOr<bool> IsDone(absl::string_view call, cudaEvent_t done) const;
-  // Whether the device has been lost since the group began, or brought back, which takes NCCL's
-  // part on it, too.
-  bool IsLost() const {
-    const DeviceHealth health = device_->health();
-    return !health.serving() || health.restarts != restarts_;
-  }
-  // Lets go of what went with the device, which must not be touched any more.
-  void Abandon() {
-    comm_ = nullptr;
-    static_cast<void>(new cuda::Stream(std::move(stream_)));
-  }
+  // Returns whether the device has been lost since the group began, and with it what NCCL has there.
+  bool IsLost() const { return anchor_->device().loss() != nullptr; }
+  // Ends NCCL's kernels, and waits until they have ended. If the device is lost, does nothing.
+  void Abort();
+  // NCCL tells that a connection is lost, but not whose. Returns the reason that the members give
+  // each other; `error`, if they give none.
+  absl::Status ReasonOf(const absl::Status& error);
   // Tells the others.
   absl::Status Fail(absl::Status status);
 
   const NcclLibrary* const nccl_;
-  Device* const device_;
-  const int64_t restarts_ = device_->health().restarts;
+  const BufferRef anchor_;  // an empty buffer: names the backend's device, and keeps it alive
   ncclComm_t comm_ = nullptr;
   cuda::Stream stream_;
 };
@@ -115,7 +120,31 @@ absl::Status NcclCommunicator::Fail(absl::Status status) {
   return status;
 }
 
+absl::Status NcclCommunicator::CallNccl(absl::FunctionRef<absl::Status()> call) {
+  bool called = false;
+  const absl::Status status = CallOnCudaDevice(*anchor_, [&] {
+    called = true;
+    absl::Status result = call();
+    if (!result.ok()) Abort();
+    return result;
+  });
+  return status.ok() || called ? status : Fail(status);
+}
+
+void NcclCommunicator::Abort() {
+  if (comm_ == nullptr || IsLost()) return;
+  nccl_->CommAbort(std::exchange(comm_, nullptr));
+  while (!IsLost() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+    std::this_thread::sleep_for(kPause);
+  }
+  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+}
+
 absl::Status NcclCommunicator::Begin(const std::vector<std::string>& notes) {
+  return CallNccl([&] { return BeginOnDevice(notes); });
+}
+
+absl::Status NcclCommunicator::BeginOnDevice(const std::vector<std::string>& notes) {
   ncclUniqueId id;
   if (notes[0].size() != sizeof(id)) {
     return Fail(
@@ -124,7 +153,6 @@ absl::Status NcclCommunicator::Begin(const std::vector<std::string>& notes) {
                                         "members of a group are on GPUs, or all on CPU devices")));
   }
   std::memcpy(&id, notes[0].data(), sizeof(id));
-  const cuda::DeviceGuard guard(device_->info().physical_index);
   absl::StatusOr<cuda::Stream> stream = cuda::MakeStream();
   if (!stream.ok()) return Fail(stream.status());
   stream_ = *std::move(stream);
@@ -165,10 +193,14 @@ absl::Status NcclCommunicator::Enqueue(const CollectiveOp& op, const void* input
 
 absl::Status NcclCommunicator::Run(const CollectiveOp& op, const Buffer* input, Buffer* output) {
   if (op.spec.size_bytes() == 0) return absl::OkStatus();
+  return CallNccl([&] { return RunOnDevice(op, input, output); });
+}
+
+absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer* input,
+                                           Buffer* output) {
   if (IsLost()) return Fail(absl::AbortedError("the GPU was lost, and the group with it"));
   if (input != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*input));
   if (output != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*output));
-  const cuda::DeviceGuard guard(device_->info().physical_index);
   // Of a broadcast each member has one of them, and NCCL sends from and receives into the same.
   const void* from = input != nullptr ? input->data() : output->data();
   void* to = output != nullptr ? output->data() : input->data();
@@ -182,6 +214,16 @@ absl::Status NcclCommunicator::Run(const CollectiveOp& op, const Buffer* input, 
   status = cuda::CudaStatus(cudaEventRecord(done->get(), stream_.get()), "cudaEventRecord");
   if (!status.ok()) return Fail(status);
   return Await("NCCL", done->get());
+}
+
+absl::Status NcclCommunicator::ReasonOf(const absl::Status& error) {
+  const Clock::time_point end = Clock::now() + kLastPart;
+  while (absl::IsAborted(error) && Clock::now() < end) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    const absl::Status reason = mesh().WatchFor(left);
+    if (!reason.ok()) return reason;
+  }
+  return Fail(error);
 }
 
 absl::StatusOr<bool> NcclCommunicator::IsDone(absl::string_view call, cudaEvent_t done) const {
@@ -207,7 +249,7 @@ absl::Status NcclCommunicator::Await(absl::string_view call, cudaEvent_t done) {
   absl::Status lost;
   for (;;) {
     const absl::StatusOr<bool> is_done = IsDone(call, done);
-    if (!is_done.ok()) return Fail(is_done.status());
+    if (!is_done.ok()) return lost.ok() ? ReasonOf(is_done.status()) : lost;
     if (*is_done) return absl::OkStatus();
     const Clock::time_point now = Clock::now();
     if (now >= end) break;
@@ -220,9 +262,7 @@ absl::Status NcclCommunicator::Await(absl::string_view call, cudaEvent_t done) {
       std::this_thread::sleep_for(kPause);
     }
   }
-  // Its kernel would wait for the others for ever: only this ends it.
-  nccl_->CommAbort(comm_);
-  comm_ = nullptr;
+  // Its kernel would wait for the others for ever: CallNccl() ends it, after they have been told.
   if (!lost.ok()) return lost;
   return Fail(absl::DeadlineExceededError(
       absl::StrCat(mesh().names().Who(mesh().rank()), " waited ", mesh().timeout().count(),
@@ -236,6 +276,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
                                                                    const GroupPlace& place) {
   NameInterface(network);
   TENSORD_ASSIGN_OR_RETURN(const NcclLibrary* nccl, LoadNccl());
+  TENSORD_ASSIGN_OR_RETURN(BufferRef anchor, device.Allocate(0));
   std::string note;
   if (place.rank == 0) {
     ncclUniqueId id;
@@ -244,7 +285,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
   }
   TENSORD_ASSIGN_OR_RETURN(
       auto listener, GroupListener::Listen(network, place.rank, place.size, place.group_id, note));
-  return std::make_unique<NcclCommunicator>(nccl, &device, place, std::move(listener));
+  return std::make_unique<NcclCommunicator>(nccl, std::move(anchor), place, std::move(listener));
 }
 
 }  // namespace tensord::server

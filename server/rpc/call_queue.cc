@@ -103,7 +103,7 @@ void QueuedCall::Enter() {
 
 void QueuedCall::Done() {
   if (admission_.Leave()) Abandon(kRevoked);
-  if (context_.IsCancelled()) queue_->gate()->CallCancelled(context_);
+  if (context_.IsCancelled()) admission_.Cancelled();
   On(kDone, true);
 }
 

@@ -89,9 +89,9 @@ class QueuedCall {
   grpc::ServerContext& context() { return context_; }
   // Who calls.
   const PrincipalRef& principal() const { return admission_.principal(); }
-  // The call uses a session: its connection is trusted from now on.
+  // Reports that the call uses a session. The server trusts its connection from now on.
   void SessionUsed() { admission_.SessionUsed(); }
-  // The call's request, or the first of them, has been received.
+  // Reports that the call's first or only request has been received. `bytes`: its encoded size.
   void RequestReceived(size_t bytes) { admission_.RequestReceived(bytes); }
 
  private:

@@ -219,7 +219,8 @@ absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descri
 }
 
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {
-  const grpc::Slice slice(message.SerializeAsString());
+  grpc::Slice slice(message.ByteSizeLong());
+  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   return grpc::ByteBuffer(&slice, 1);
 }
 

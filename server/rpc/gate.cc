@@ -18,6 +18,8 @@
 namespace tensord::server {
 namespace {
 
+using CallState = Listeners::CallState;
+
 // A change of a file is taken in within twice that, an end of a token within once.
 constexpr auto kLookInterval = std::chrono::milliseconds(400);
 // A call that was told to end and hasn't, because its client doesn't read, is cut.
@@ -94,15 +96,10 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
   const absl::Status shown = ShowPass(gate, call, std::move(ended));
   if (!shown.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), shown);
   if (gate->listeners_ == nullptr) return shown;
-  if (!shown.ok()) {
-    gate->listeners_->CallRefused(call->peer());
-    return shown;
-  }
-  admitted_at_ = Listeners::Clock::now();
-  if (!gate->listeners_->CallAdmitted(call->peer())) {
-    listeners_ = gate->listeners_;
-    request_pending_ = true;
-  }
+  listeners_ = gate->listeners_;
+  began_at_ = Listeners::Clock::now();
+  state_ =
+      shown.ok() ? listeners_->CallAdmitted(call->peer()) : listeners_->CallRefused(call->peer());
   return shown;
 }
 
@@ -133,30 +130,26 @@ bool Admission::Leave() {
 
 Admission::~Admission() {
   Leave();
-  if (request_pending_) listeners_->RequestReceived(call_->peer(), std::nullopt, admitted_at_);
+  if (state_ != CallState::kNotCounted) listeners_->CallEnded(call_->peer(), began_at_, state_);
 }
 
 void Admission::RequestReceived(size_t bytes) {
-  if (!std::exchange(request_pending_, false)) return;
-  listeners_->RequestReceived(call_->peer(), static_cast<int64_t>(bytes), admitted_at_);
+  if (state_ != CallState::kRequestPending) return;
+  state_ = CallState::kRequestReceived;
+  listeners_->RequestReceived(call_->peer(), began_at_, static_cast<int64_t>(bytes));
 }
 
 void Admission::SessionUsed() {
-  if (listeners_ == nullptr) return;
-  request_pending_ = false;
-  std::exchange(listeners_, nullptr)->SessionUsed(call_->peer());
+  if (std::exchange(state_, CallState::kNotCounted) == CallState::kNotCounted) return;
+  listeners_->SessionUsed(call_->peer(), began_at_);
 }
 
-void Gate::CallCancelled(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr) listeners_->CallCancelled(call.peer());
+void Admission::ServedAsPublic() {
+  if (listeners_ != nullptr) listeners_->RefusedCallServed(call_->peer(), began_at_);
 }
 
-void Gate::PublicCallBegan(const grpc::ServerContext& call) {
-  if (listeners_ != nullptr) listeners_->PublicCallBegan(call.peer());
-}
-
-void Gate::PublicCallEnded(const grpc::ServerContext& call, bool served) {
-  if (listeners_ != nullptr) listeners_->PublicCallEnded(call.peer(), served);
+void Admission::Cancelled() {
+  if (listeners_ != nullptr) listeners_->CallCancelled(call_->peer(), began_at_);
 }
 
 Gate::Gate(const GateOptions& options)

@@ -44,6 +44,7 @@ class Gate;
 class Admission {
  public:
   Admission() = default;
+  // Calls Leave(), and reports to the listeners that the call has ended.
   ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
@@ -61,10 +62,15 @@ class Admission {
   // Waits for `ended` where it is running; it won't from here on. True where it might have been.
   bool Leave();
 
-  // Reports that the request of an admitted call has been received.
+  // Reports that the first or only request of an admitted call has been received. `bytes`: its
+  // encoded size. Later calls have no effect.
   void RequestReceived(size_t bytes);
-  // Reports that an admitted call uses a session. Its connection is trusted from now on.
+  // Reports that an admitted call uses a session. The server trusts its connection from now on.
   void SessionUsed();
+  // Reports that a refused call has been served, because its request is public.
+  void ServedAsPublic();
+  // Reports that the client has cancelled the call.
+  void Cancelled();
 
   // Who calls; null where the call wasn't let in.
   const PrincipalRef& principal() const { return pass_.principal; }
@@ -86,9 +92,9 @@ class Admission {
 
   Gate* gate_ = nullptr;  // where it has to be told of an end
   grpc::ServerContext* call_ = nullptr;
-  Listeners* listeners_ = nullptr;  // null if the connection is trusted or has no bounds
-  bool request_pending_ = false;    // the listeners count this call's request as pending
-  Listeners::Clock::time_point admitted_at_;
+  Listeners* listeners_ = nullptr;
+  Listeners::CallState state_ = Listeners::CallState::kNotCounted;
+  Listeners::Clock::time_point began_at_;
   std::function<void(const absl::Status&)> ended_;
   Pass pass_;
   bool told_ = false;                              // the gate's, under its lock
@@ -108,12 +114,6 @@ class Gate {
   void SetListeners(Listeners* listeners) { listeners_ = listeners; }
   // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
-  // Reports that the client has cancelled a call.
-  void CallCancelled(const grpc::ServerContext& call);
-  // Report that the server waits for the request of a refused call, and that it waits no more.
-  // `served`: the request was public.
-  void PublicCallBegan(const grpc::ServerContext& call);
-  void PublicCallEnded(const grpc::ServerContext& call, bool served);
 
   // For a listener on "HOST:PORT": TLS where it is configured. None on a Unix socket.
   std::shared_ptr<grpc::ServerCredentials> CredentialsFor(absl::string_view address);

@@ -1,4 +1,4 @@
-// Generated services whose requests gRPC doesn't read before the gate has admitted the caller.
+// A base of services whose requests are read only after the gate has admitted the call.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -8,14 +8,16 @@
 
 namespace tensord::server {
 
-// gRPC itself reads the request of a method with a single request, up to the largest message's
-// size. So this leaves all unary methods of `Base`, a generated service, to gRPC's generic service
-// (unary_call.h), and serves one method with a stream of responses as a stream in both directions.
+// If gRPC knows that a method takes one request, it reads the request before any handler runs, up
+// to the maximum message size. Therefore GatedService marks the unary methods of `Base`, a
+// generated service, as generic (unary_call.h serves them). It serves one method with a stream of
+// responses as a bidirectional stream.
 template <typename Base>
 class GatedService : public Base {
  protected:
   // `service`: the full name of the service. `method`: the name of its method with one request and
-  // a stream of responses. A derived class marks that method as raw or asynchronous.
+  // a stream of responses. Both must exist. The derived class marks that method as raw or
+  // asynchronous.
   GatedService(const std::string& service, const std::string& method) {
     const google::protobuf::ServiceDescriptor& descriptor =
         *google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(service);
@@ -27,9 +29,10 @@ class GatedService : public Base {
     this->MarkMethodStreamed(index_, nullptr);
   }
 
+  // Returns the index of `method` in the service.
   int index() const { return index_; }
 
-  // Waits for a call of that method, as a generated Request function does.
+  // Waits for one call of `method`. The parameters are those of the generated Request… functions.
   template <typename Stream>
   void RequestStream(grpc::ServerContext* context, Stream* stream,
                      grpc::CompletionQueue* call_queue,

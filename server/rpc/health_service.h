@@ -25,7 +25,7 @@ class HealthService {
   // object outlives the calls.
   HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher);
 
-  // Has `queue` wait for calls of Watch. Call it once the server is built.
+  // Makes `queue` wait for calls of Watch. Call it after the server has been built.
   void Await(CallQueue* queue);
 
   // What the service of this name answers from now on; watchers hear of it.

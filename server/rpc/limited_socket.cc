@@ -1,6 +1,7 @@
 #include "tensord/server/rpc/limited_socket.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
@@ -12,7 +13,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/common/mutex.h"
 
 // A 32-bit msghdr may differ from the kernel's.
@@ -214,6 +214,9 @@ ssize_t ReadSome(int fd) {
 
 absl::Status LimitedSocket::CheckSupport() {
   constexpr int kTimeoutMs = 5000;
+  if (dlsym(RTLD_DEFAULT, "recvmsg") != reinterpret_cast<void*>(&recvmsg)) {
+    return absl::UnavailableError("libraries call another recvmsg than this program's");
+  }
   ScopedFd sender;
   ScopedFd receiver;
   if (!ConnectPair(&sender, &receiver)) {
@@ -229,11 +232,11 @@ absl::Status LimitedSocket::CheckSupport() {
     return absl::UnavailableError("no data arrives over loopback");
   }
   if (ReadSome(receiver.fd) != 1 || ReadSome(receiver.fd) != -1) {
-    return absl::UnavailableError("recvmsg isn't this program's own");
+    return absl::UnavailableError("another library replaces recvmsg(2)");
   }
   limited->SetLimit(kUnlimited);
   if (epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1 || ReadSome(receiver.fd) != 1) {
-    return absl::UnavailableError("SO_RCVLOWAT doesn't wake a reader");
+    return absl::UnavailableError("setting SO_RCVLOWAT doesn't wake a reader");
   }
   return absl::OkStatus();
 }
@@ -286,10 +289,10 @@ int64_t LimitedSocket::pool_bytes() const {
 
 void LimitedSocket::Reset() {
   Slot& slot = *Find(reader_fd_);
-  // With the lock held gRPC reads nothing until the connection has ended, and its end afterwards.
+  // The lock keeps gRPC from reading a limited socket until the connection has ended.
   MutexLock lock(&slot.mu);
-  // After a shutdown(2) the peer's bytes would still be read; this resets the connection
-  // (connect(2)).
+  // connect(2) with AF_UNSPEC resets the connection. After shutdown(2), gRPC could still read the
+  // bytes that have arrived.
   const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
   if (connect(own_fd_, &unspecified, sizeof(unspecified)) != 0) shutdown(own_fd_, SHUT_RDWR);
   if (slot.cookie != cookie_) return;

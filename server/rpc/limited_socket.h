@@ -1,4 +1,4 @@
-// A bound on how many bytes gRPC reads from a TCP connection.
+// A limit on how many bytes gRPC reads from a TCP connection.
 #pragma once
 
 #include <atomic>
@@ -10,57 +10,61 @@
 namespace tensord::server {
 
 // Counts the bytes that several sockets have received together. While the pool is full, its sockets
-// receive nothing.
+// receive nothing. Thread-safe after its fields have been set.
 struct ReceivePool {
   int64_t capacity_bytes = 0;
-  // An eventfd(2) that is signalled when a socket has to wait because the pool is full.
+  // An eventfd(2), not owned. It is signalled when a socket can't receive because the pool is full.
   int full_event_fd = -1;
   std::atomic<int64_t> used_bytes = 0;
 };
 
-// Holds back what a peer sends before the server has authenticated the peer.
+// Limits how many bytes gRPC reads from one TCP connection.
 //
-// gRPC keeps whatever it reads from a connection, before any handler runs, and it has no limit of
-// its own on that. A socket option can't set one either: SO_RCVBUF bounds what waits in the kernel,
-// not what is read in total. gRPC reads connections by recvmsg(2). This class therefore replaces
-// recvmsg for the whole program (a program's own symbol takes precedence, ld.so(8)). For a socket
-// with a limit it reads up to the limit and then returns EAGAIN, as if nothing had arrived. TCP's
-// flow control then stops the peer, and no byte is lost. When the limit rises, setting SO_RCVLOWAT
-// makes the kernel report the waiting bytes again (tcp_set_rcvlowat(), Linux 4.18).
+// gRPC stores whatever it reads from a connection before any handler runs, and has no option that
+// limits this. SO_RCVBUF limits only the bytes that wait in the kernel, not the bytes read in
+// total. gRPC reads connections with recvmsg(2), so limited_socket.cc replaces recvmsg for the
+// whole program (a program's own symbol takes precedence, ld.so(8)). On a socket with a limit,
+// recvmsg reads up to the limit and then returns EAGAIN, as if nothing had arrived. TCP's flow
+// control then stops the peer, and no byte is lost. When the limit rises, setting SO_RCVLOWAT makes
+// the kernel report the waiting bytes again (tcp_set_rcvlowat(), Linux 4.18).
 //
 // If a socket has no limit, recvmsg costs two atomic loads more than the system call. Thread-safe.
 class LimitedSocket {
  public:
   static constexpr int64_t kUnlimited = -1;
 
-  // Tries a limit on a connection over loopback. Returns UNAVAILABLE with the reason if this system
-  // doesn't enforce it, or if a reader isn't woken when the limit rises.
+  // Tests a limit on a loopback connection. Blocks, for at most 10 s. If this system doesn't
+  // enforce the limit, or doesn't wake a reader when the limit rises, returns UNAVAILABLE with the
+  // reason.
   static absl::Status CheckSupport();
 
-  // Limits the socket that `fd` refers to. Call it before gRPC gets `fd`. gRPC owns `fd` and may
-  // close it at any time; this object holds a descriptor of its own. `pool` outlives every read of
-  // the socket. Returns null if the process has no descriptor left, if `fd` is 2^20 or higher, or
-  // if the system gives sockets no cookies.
+  // Limits the socket of `fd`. Call it before gRPC gets `fd`. gRPC owns `fd` and may close it at
+  // any time; this object owns a duplicate. `pool` may be null; otherwise it must outlive every
+  // read of the socket. Returns null if the process has no descriptor left, if `fd` is 2^20 or
+  // higher, or if the system gives sockets no cookies (SO_COOKIE).
   static std::unique_ptr<LimitedSocket> Make(int fd, int64_t limit_bytes, ReceivePool* pool);
-  // Removes the limit.
+  // Removes the limit and closes fd(). gRPC's descriptor stays open.
   ~LimitedSocket();
   LimitedSocket(const LimitedSocket&) = delete;
   LimitedSocket& operator=(const LimitedSocket&) = delete;
 
-  // This object's own descriptor of the socket.
+  // Returns this object's own descriptor of the socket, valid as long as this object.
   int fd() const { return own_fd_; }
-  // Bytes that gRPC has read so far. They are counted only while there is a limit.
+  // Returns how many bytes gRPC has read while there was a limit. Returns 0 after gRPC has closed
+  // its descriptor and another limited socket has got the same number.
   int64_t received_bytes() const;
-  // Bounds received_bytes() from now on. If the old bound made a read wait, the kernel reports the
-  // socket as readable again.
+  // Sets the largest value that received_bytes() may reach. kUnlimited removes the limit for good,
+  // and leaves the pool. If a read has returned EAGAIN because of the old limit or the full pool,
+  // and received_bytes() is below the new limit, the kernel reports the socket as readable again.
   void SetLimit(int64_t limit_bytes);
-  // The socket's share of the pool.
+  // Returns how many bytes of the pool this socket uses.
   int64_t pool_bytes() const;
-  // Subtracts that share from the pool. What the socket receives next counts again.
+  // Subtracts pool_bytes() from the pool. Bytes that the socket receives later count again.
   void ReturnPoolBytes();
-  // Removes the socket and its bytes from the pool for good.
+  // Removes the socket and its bytes from the pool. Bytes that it receives later don't count.
   void LeavePool();
-  // Closes the connection with a TCP reset. gRPC sees its end.
+  // Resets the TCP connection and leaves the pool. gRPC's next read returns an error or the end of
+  // the stream.
   void Reset();
 
  private:

@@ -2,10 +2,9 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/tcp.h>  // with more in tcp_info than the C library knows
 #include <netdb.h>
 #include <netinet/in.h>
-
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -32,45 +31,48 @@
 namespace tensord::server {
 namespace {
 
-// The most that gRPC reads from an unadmitted connection. It suffices for a TLS handshake with a
-// client's certificates and for the headers of a first call (8 KiB at most). Headers may take
-// fifteen times their size in memory.
-constexpr int64_t kUnadmittedBytes = 32 << 10;
-// The same for all unadmitted connections together.
+// The window: how many bytes gRPC may read from a connection beyond its credit. It suffices for a
+// TLS handshake with a client's certificates and for the headers of a first call (8 KiB at most).
+// Headers may take fifteen times their size in memory.
+constexpr int64_t kWindowBytes = 32 << 10;
+// The most that gRPC reads from all unadmitted connections together.
 constexpr int64_t kPoolBytes = 3 << 20;
-// An admitted call raises the bound of its connection by this, for its headers.
-constexpr int64_t kCallBytes = 9 << 10;
-// If a call was refused, the client may still send so much of its request, which gRPC drops.
-constexpr int64_t kRefusedRequestBytes = 1 << 20;
-// The framing of a request by HTTP/2 and TLS: 1/kFramingShare of its bytes, plus kFramingBytes.
+// Credit for the headers of an admitted call.
+constexpr int64_t kCallHeaderBytes = 9 << 10;
+// When a call has ended, the client may still send this much of its request, which gRPC drops: the
+// flow control of gRPC lets 4 MiB of a call be on the way.
+constexpr int64_t kDroppedBytes = 8 << 20;
+// HTTP/2 and TLS framing of a request: 1/kFramingShare of its bytes, plus kFramingBytes.
 constexpr int64_t kFramingShare = 64;
 constexpr int64_t kFramingBytes = 1 << 10;
-// What a connection may send in each kInspectIntervalMs beside its calls, such as pings; and what
-// an unadmitted one may send, such as health probes. Those bytes still count in the pool.
+// Credit for each kInspectIntervalMs: for bytes that belong to no call, such as pings.
 constexpr int64_t kRefillBytes = 512;
+// The same for an unadmitted connection, for example for health probes. Its bytes still count in
+// the pool.
 constexpr int64_t kUnadmittedRefillBytes = 32;
-// Stands for the size of requests that handlers wait for.
+// The limit while a handler waits for a request: larger than any request.
 constexpr int64_t kAnyRequestBytes = int64_t{1} << 60;
-// The kernel's receive buffer of a connection. The kernel doubles this value.
-constexpr int kReceiveBuffer = 64 << 10;
-// The same for a trusted connection, on kernels that can't choose the size themselves.
-constexpr int kTrustedReceiveBuffer = 8 << 20;
-// A connection's token bucket of refused and cancelled calls.
+// SO_RCVBUF of a connection. The kernel doubles this value.
+constexpr int kReceiveBufferBytes = 64 << 10;
+// SO_RCVBUF of a trusted connection, on kernels that can't return to a size of their own choice.
+constexpr int kTrustedReceiveBufferBytes = 8 << 20;
+// A connection's token bucket: how many refused and cancelled calls it holds, and how many of them
+// it loses in a second.
 constexpr double kMaxRejections = 50;
-constexpr double kMaxRejectionsOfTrusted = 100;
+constexpr double kMaxTrustedRejections = 100;
 constexpr double kRejectionRefillPerSecond = 20;
-// The time between two inspections of all connections, and the time while descriptors run short.
+// The interval between two inspections of all connections. While descriptors run short, the server
+// tries to accept again every kDescriptorIntervalMs.
 constexpr int kInspectIntervalMs = 500;
 constexpr int kDescriptorIntervalMs = 5;
 constexpr int kMaxUnadmitted = 1024;
-// An unadmitted connection keeps its descriptor for at least this time, even if others wait for
-// one.
+// To make room for a new connection, the server closes no unadmitted connection that is younger
+// than this.
 constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
-// Descriptors that are kept for other uses than connections.
+// Descriptors that are reserved for uses other than connections.
 constexpr int kReservedDescriptors = 64;
 constexpr int kBacklog = 1024;
 constexpr int kMaxAcceptedAtOnce = 64;
-constexpr int kEstablished = 1;  // tcp_info::tcpi_state
 // The kernel ends a connection if the peer acknowledges nothing for this time.
 constexpr int kUserTimeoutMs = 20000;
 
@@ -247,11 +249,11 @@ void Listeners::Start() {
   limit.rlim_cur = limit.rlim_max;  // a connection costs little
   setrlimit(RLIMIT_NOFILE, &limit);
   const absl::Status supported = LimitedSocket::CheckSupport();
-  bounded_ = supported.ok();
-  if (!bounded_) {
+  has_limits_ = supported.ok();
+  if (!has_limits_) {
     std::cerr << absl::StrCat(
-        "tensord: WARNING: what connections send before they are admitted is not bounded on this "
-        "system: ",
+        "tensord: WARNING: this system can't limit how many bytes a connection sends before its "
+        "first call is admitted: ",
         supported.message(), "\n");
   }
   stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -299,17 +301,17 @@ void Listeners::Run() {
       has_descriptors = has_descriptors && errno != EMFILE && errno != ENFILE;
     }
     const auto now = Clock::now();
-    const bool due = now - inspected >= std::chrono::milliseconds(kInspectIntervalMs);
-    if (due) inspected = now;
-    if (due || !has_descriptors) Inspect(due);
+    if (now - inspected < std::chrono::milliseconds(kInspectIntervalMs)) continue;
+    inspected = now;
+    Inspect();
   }
 }
 
 bool Listeners::HasDescriptors() const {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  // The kernel gives the lowest number that is free: a high one says that few are left. A
-  // connection takes two.
+  // The kernel assigns the lowest free number, so a high number means that few are left. Each
+  // connection takes two descriptors.
   const int lowest = fcntl(stop_fd_, F_DUPFD_CLOEXEC, 0);
   if (lowest < 0) return false;
   close(lowest);
@@ -330,7 +332,7 @@ bool Listeners::Accept(const Listener& listener) {
     too_many = unadmitted_ >= kMaxUnadmitted;
   }
   if ((!has_room || too_many) && CloseOldestUnadmitted()) {
-    errno = EMFILE;  // gRPC has yet to close the descriptor
+    errno = EMFILE;  // the descriptor is free only after gRPC has closed the connection
     return false;
   }
   sockaddr_storage peer = {};
@@ -342,12 +344,13 @@ bool Listeners::Accept(const Listener& listener) {
   std::unique_ptr<LimitedSocket> socket;
   if (has_room && !listener.is_unix) {
     const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer, sizeof(kReceiveBuffer));
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceiveBufferBytes, sizeof(kReceiveBufferBytes));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
-    if (bounded_) socket = LimitedSocket::Make(fd, kUnadmittedBytes, &pool_);
+    socket = has_limits_ ? LimitedSocket::Make(fd, kWindowBytes, &pool_)
+                         : LimitedSocket::Make(fd, LimitedSocket::kUnlimited, nullptr);
   }
-  if (!has_room || (socket == nullptr && bounded_ && !listener.is_unix)) {
+  if (!has_room || (socket == nullptr && has_limits_ && !listener.is_unix)) {
     close(fd);
     errno = 0;
     return true;
@@ -355,8 +358,9 @@ bool Listeners::Accept(const Listener& listener) {
   if (socket != nullptr) {
     const auto now = Clock::now();
     MutexLock lock(&mu_);
-    connections_[KeyOf(peer)].push_back(
-        {.socket = std::move(socket), .accepted_at = now, .rejections_at = now});
+    const PeerKey key = KeyOf(peer);
+    connections_[key].push_back(
+        {.peer = key, .socket = std::move(socket), .accepted_at = now, .rejections_at = now});
     ++unadmitted_;
   }
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
@@ -383,11 +387,7 @@ bool Listeners::CloseOldestUnadmitted() {
     if (oldest == nullptr || connection.accepted_at < oldest->accepted_at) oldest = &connection;
   });
   if (oldest == nullptr) return false;
-  // Inspect() removes the record, and it is the youngest until then.
-  const auto now = Clock::now();
-  if (now - oldest->accepted_at < kMinUnadmittedTime) return true;
-  oldest->accepted_at = now;
-  oldest->socket->Reset();
+  if (Clock::now() - oldest->accepted_at >= kMinUnadmittedTime) Close(*oldest);
   return true;
 }
 
@@ -397,22 +397,28 @@ void Listeners::MakeRoomInPool() {
   const auto now = Clock::now();
   MutexLock lock(&mu_);
   while (pool_.used_bytes >= pool_.capacity_bytes) {
-    Connection* largest = nullptr;
-    int64_t largest_bytes = 0;
+    // A client that has just connected, with large headers or certificates, isn't the oldest.
+    const int64_t share = pool_.used_bytes / std::max(unadmitted_, 1);
+    Connection* oldest = nullptr;
     ForEachUnadmitted([&](Connection& connection) {
-      const int64_t bytes = connection.socket->pool_bytes();
-      const bool is_older = largest != nullptr && connection.accepted_at < largest->accepted_at;
-      if (bytes < largest_bytes || (bytes == largest_bytes && !is_older)) return;
-      largest = &connection;
-      largest_bytes = bytes;
+      if (connection.socket->pool_bytes() < share) return;
+      if (oldest == nullptr || connection.accepted_at < oldest->accepted_at) oldest = &connection;
     });
-    if (largest == nullptr) break;
-    largest->socket->Reset();
+    if (oldest == nullptr) break;
+    Close(*oldest);
   }
   ForEachUnadmitted([&](Connection& connection) { UpdateLimit(connection, now); });
 }
 
-void Listeners::Inspect(bool refill) {
+void Listeners::Close(Connection& connection) {
+  connection.socket->Reset();
+  if (!connection.admitted) --unadmitted_;
+  const auto it = connections_.find(connection.peer);
+  it->second.erase(it->second.begin() + (&connection - it->second.data()));
+  if (it->second.empty()) connections_.erase(it);
+}
+
+void Listeners::Inspect() {
   const auto now = Clock::now();
   MutexLock lock(&mu_);
   for (auto it = connections_.begin(); it != connections_.end();) {
@@ -422,17 +428,15 @@ void Listeners::Inspect(bool refill) {
       tcp_info info = {};
       socklen_t size = sizeof(info);
       const bool known = getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-      if (!known || info.tcpi_state != kEstablished) {
+      if (!known || info.tcpi_state != TCP_ESTABLISHED) {
         // A client that has closed its end reads no answers, so gRPC needn't read its calls.
         if (!connection->trusted) socket.Reset();
         if (!connection->admitted) --unadmitted_;
         connection = connections.erase(connection);
         continue;
       }
-      if (refill && !connection->trusted) {
-        connection->credit_bytes += connection->admitted ? kRefillBytes : kUnadmittedRefillBytes;
-        UpdateLimit(*connection, now);
-      }
+      connection->credit_bytes += connection->admitted ? kRefillBytes : kUnadmittedRefillBytes;
+      UpdateLimit(*connection, now);
       ++connection;
     }
     if (connections.empty()) {
@@ -451,17 +455,17 @@ double Listeners::RejectionsAt(const Connection& connection, Clock::time_point n
 bool Listeners::CountRejection(Connection& connection, Clock::time_point now) {
   connection.rejections = RejectionsAt(connection, now) + 1;
   connection.rejections_at = now;
-  return connection.rejections <= (connection.trusted ? kMaxRejectionsOfTrusted : kMaxRejections);
+  return connection.rejections <= (connection.trusted ? kMaxTrustedRejections : kMaxRejections);
 }
 
 void Listeners::UpdateLimit(Connection& connection, Clock::time_point now) {
-  if (connection.trusted) return;
+  if (connection.trusted || !has_limits_) return;
   LimitedSocket& socket = *connection.socket;
   const int64_t received = socket.received_bytes();
-  // The bound is at most a window beyond what has been received.
+  // The credit is at most what has been received, so the limit is at most a window beyond that.
   connection.credit_bytes = std::clamp<int64_t>(connection.credit_bytes, 0, received);
-  int64_t limit = kUnadmittedBytes + connection.credit_bytes;
-  if (connection.was_refused) limit += kRefusedRequestBytes;
+  int64_t limit = kWindowBytes + connection.credit_bytes;
+  if (connection.drops_requests) limit += kDroppedBytes;
   // A request that a handler waits for is received whole; gRPC refuses one that is too large. While
   // calls were refused or cancelled recently, the connection gets no such allowance.
   if (connection.requests_pending > 0 && RejectionsAt(connection, now) == 0) {
@@ -471,102 +475,99 @@ void Listeners::UpdateLimit(Connection& connection, Clock::time_point now) {
 }
 
 template <typename Update>
-void Listeners::ForEach(absl::string_view peer, Update update) {
+void Listeners::ForEach(absl::string_view peer, Clock::time_point began_at, Update update) {
   const std::optional<PeerKey> key = ParsePeer(peer);
   if (!key) return;
   const auto now = Clock::now();
   MutexLock lock(&mu_);
   const auto it = connections_.find(*key);
   if (it == connections_.end()) return;
-  for (Connection& connection : it->second) {
+  // From the last to the first, since Close() removes records.
+  for (size_t i = it->second.size(); i-- > 0;) {
+    Connection& connection = it->second[i];
+    if (connection.accepted_at > began_at) continue;
     if (update(connection, now)) {
       UpdateLimit(connection, now);
     } else {
-      connection.socket->Reset();  // Inspect() removes it
+      Close(connection);
     }
   }
 }
 
-bool Listeners::CallAdmitted(absl::string_view peer) {
-  bool trusted = true;
-  ForEach(peer, [&](Connection& connection, Clock::time_point) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    trusted = trusted && connection.trusted;
-    if (!std::exchange(connection.admitted, true)) {
-      connection.socket->LeavePool();
-      --unadmitted_;
-    }
-    connection.credit_bytes += kCallBytes;
-    ++connection.requests_pending;
-    return true;
-  });
-  return trusted;
+Listeners::CallState Listeners::CallAdmitted(absl::string_view peer) {
+  auto state = CallState::kNotCounted;
+  ForEach(peer, Clock::time_point::max(),
+          [&](Connection& connection, Clock::time_point) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            if (connection.trusted) return true;
+            if (!std::exchange(connection.admitted, true)) {
+              connection.socket->LeavePool();
+              --unadmitted_;
+            }
+            connection.credit_bytes += kCallHeaderBytes;
+            ++connection.requests_pending;
+            state = CallState::kRequestPending;
+            return true;
+          });
+  return state;
 }
 
-void Listeners::RequestReceived(absl::string_view peer, std::optional<int64_t> bytes,
-                                Clock::time_point admitted_at) {
-  ForEach(peer, [&](Connection& connection, Clock::time_point) {
-    if (connection.accepted_at > admitted_at) return true;  // a later connection of the same name
+Listeners::CallState Listeners::CallRefused(absl::string_view peer) {
+  ForEach(peer, Clock::time_point::max(), [](Connection& connection, Clock::time_point now) {
+    ++connection.refused_calls;
+    return CountRejection(connection, now);
+  });
+  return CallState::kRefused;
+}
+
+void Listeners::RequestReceived(absl::string_view peer, Clock::time_point began_at, int64_t bytes) {
+  ForEach(peer, began_at, [bytes](Connection& connection, Clock::time_point) {
     connection.requests_pending = std::max(connection.requests_pending - 1, 0);
-    if (bytes.has_value()) {
-      connection.credit_bytes += *bytes + *bytes / kFramingShare + kFramingBytes;
-    } else if (connection.requests_pending == 0) {
-      // gRPC has dropped what it had received of the request.
-      connection.credit_bytes = connection.socket->received_bytes();
-    }
+    connection.credit_bytes += bytes + bytes / kFramingShare + kFramingBytes;
     return true;
   });
 }
 
-void Listeners::SessionUsed(absl::string_view peer) {
-  ForEach(peer, [](Connection& connection, Clock::time_point) {
+void Listeners::SessionUsed(absl::string_view peer, Clock::time_point began_at) {
+  ForEach(peer, began_at, [](Connection& connection, Clock::time_point) {
     if (std::exchange(connection.trusted, true)) return true;
     connection.socket->SetLimit(LimitedSocket::kUnlimited);
     // From here on the kernel chooses the buffer's size by itself (socket(7), since Linux 5.15).
     const int unlocked = 0;
     const int fd = connection.socket->fd();
     if (setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)) != 0) {
-      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kTrustedReceiveBuffer, sizeof(kTrustedReceiveBuffer));
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kTrustedReceiveBufferBytes,
+                 sizeof(kTrustedReceiveBufferBytes));
     }
     return true;
   });
 }
 
-void Listeners::CallRefused(absl::string_view peer) {
-  ForEach(peer, [](Connection& connection, Clock::time_point now) {
-    connection.was_refused = true;
-    CreditAll(connection);
-    return CountRejection(connection, now);
-  });
-}
-
-void Listeners::CreditAll(Connection& connection) {
-  // gRPC frees the headers of a refused call, and drops its request. What it may hold is the
-  // request of a public call.
-  if (connection.admitted || connection.public_pending > 0) return;
-  connection.credit_bytes = connection.socket->received_bytes();
-  connection.socket->ReturnPoolBytes();
-}
-
-void Listeners::PublicCallBegan(absl::string_view peer) {
-  ForEach(peer, [](Connection& connection, Clock::time_point) {
-    ++connection.public_pending;
+void Listeners::RefusedCallServed(absl::string_view peer, Clock::time_point began_at) {
+  ForEach(peer, began_at, [](Connection& connection, Clock::time_point) {
+    connection.rejections = std::max(connection.rejections - 1, 0.0);
     return true;
   });
 }
 
-void Listeners::PublicCallEnded(absl::string_view peer, bool served) {
-  ForEach(peer, [served](Connection& connection, Clock::time_point) {
-    if (served) connection.rejections = std::max(connection.rejections - 1, 0.0);
-    connection.public_pending = std::max(connection.public_pending - 1, 0);
-    CreditAll(connection);
-    return true;
+void Listeners::CallCancelled(absl::string_view peer, Clock::time_point began_at) {
+  ForEach(peer, began_at, [](Connection& connection, Clock::time_point now) {
+    connection.credit_bytes -= kCallHeaderBytes;
+    return CountRejection(connection, now);
   });
 }
 
-void Listeners::CallCancelled(absl::string_view peer) {
-  ForEach(peer, [](Connection& connection, Clock::time_point now) {
-    connection.credit_bytes -= kCallBytes;
-    return CountRejection(connection, now);
+void Listeners::CallEnded(absl::string_view peer, Clock::time_point began_at, CallState state) {
+  ForEach(peer, began_at, [state](Connection& connection, Clock::time_point) {
+    int& count =
+        state == CallState::kRefused ? connection.refused_calls : connection.requests_pending;
+    if (state != CallState::kRequestReceived) count = std::max(count - 1, 0);
+    connection.drops_requests = true;
+    // gRPC holds nothing of what the connection has sent.
+    if (connection.refused_calls == 0 && connection.requests_pending == 0) {
+      connection.credit_bytes = connection.socket->received_bytes();
+      connection.socket->ReturnPoolBytes();
+    }
+    return true;
   });
 }
 

@@ -25,18 +25,23 @@ namespace tensord::server {
 // Accepts connections for gRPC. gRPC's own listener never accepts again once the process has run
 // out of descriptors, and gRPC reads whatever arrives before any handler runs.
 //
-// Connection admission bounds what a TCP connection holds, by state:
-// - unadmitted: the gate has admitted no call of it yet. gRPC reads at most kUnadmittedBytes from
-//   it, and at most the pool's capacity from all unadmitted connections together.
-// - admitted: the gate has admitted a call. gRPC reads a window beyond what handlers have received.
-// - trusted: a call has used a session. gRPC reads without a bound.
-// A bound delays bytes and loses none: the peer's TCP connection waits until handlers have received
-// more. No decision depends on how fast bytes arrive.
+// Connection admission limits how many bytes gRPC reads from a TCP connection, by its state:
+// - unadmitted: the gate has admitted no call of it yet. The limit is 32 KiB. From all unadmitted
+//   connections together, gRPC reads at most 3 MiB (the pool).
+// - admitted: the gate has admitted a call. The limit is 32 KiB beyond what handlers have received.
+//   There is no limit while a handler waits for a request, unless calls of the connection were
+//   refused or cancelled recently.
+// - trusted: a call has used a session. There is no limit.
 //
-// The server closes a connection if too many of its calls are refused or cancelled (a token
-// bucket). If the pool is full, it closes the unadmitted connection that holds most of it. If there
-// are too many unadmitted connections, or if descriptors run short, it closes the oldest of them.
-// Unix sockets have no such bounds: the file system's permissions guard them.
+// When a call has ended, the limit rises by 8 MiB once: gRPC drops what still arrives of its
+// request. A limit delays bytes and loses none: the peer's TCP connection waits until handlers have
+// received more. No decision depends on how fast bytes arrive.
+//
+// If too many calls of a connection are refused or cancelled (a token bucket), the server closes
+// the connection. If the pool is full, the server closes the oldest unadmitted connection that
+// holds at least the average share of it. If there are too many unadmitted connections, or if
+// descriptors run short, it closes the oldest unadmitted one. Unix sockets have no limits: the file
+// system's permissions protect them.
 //
 // Thread-safe, except where a method says otherwise.
 class Listeners {
@@ -54,35 +59,41 @@ class Listeners {
   // Returns the addresses as bound, with the ports that were chosen.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Begins to accept. Call it once the server is built. If the system can't enforce bounds, says so
-  // on standard error and accepts without them.
+  // Begins to accept. Call it once the server is built. If the system can't enforce limits, prints
+  // a warning on standard error and accepts without them.
   void Start();
-  // Stops accepting, and closes unadmitted connections. The others stay, without bounds.
+  // Stops accepting, and closes unadmitted connections. The others stay, without limits.
   void Stop();
+
+  // How a connection's record counts a call. kNotCounted: not at all, because the connection has no
+  // limit.
+  enum class CallState { kNotCounted, kRefused, kRequestPending, kRequestReceived };
 
   // The functions below report events of calls. They name a connection by
   // grpc::ServerContext::peer(). Connections from one peer address and port to several addresses of
-  // this server have the same name. A call then counts for each of them, and each has bounds of its
-  // own.
+  // this server have the same name. A call then counts for each of them, and each has its own
+  // limit. `began_at` is when the call was admitted or refused: it doesn't count for connections
+  // that were accepted later.
 
-  // The gate has admitted a call whose request hasn't been received. Returns true if the connection
-  // is trusted or has no bounds: RequestReceived() and SessionUsed() then have no effect.
-  bool CallAdmitted(absl::string_view peer);
-  // The request of a call that was admitted at `admitted_at` has been received: so many bytes, or
-  // none if the call has ended without a request.
-  void RequestReceived(absl::string_view peer, std::optional<int64_t> bytes,
-                       Clock::time_point admitted_at);
-  // An admitted call uses a session.
-  void SessionUsed(absl::string_view peer);
-  // The gate has refused a call. If too many calls were refused or cancelled, closes the
-  // connection.
-  void CallRefused(absl::string_view peer);
-  // The server waits for the request of a refused call, because it may be public. It waits no more,
-  // and the request was public (`served`) or wasn't.
-  void PublicCallBegan(absl::string_view peer);
-  void PublicCallEnded(absl::string_view peer, bool served);
-  // The client has cancelled a call. The same holds.
-  void CallCancelled(absl::string_view peer);
+  // Reports that the gate has admitted a call. Returns kRequestPending, or kNotCounted if the
+  // connection is trusted or is a Unix socket's.
+  CallState CallAdmitted(absl::string_view peer);
+  // Reports that the gate has refused a call. Returns kRefused. If too many calls of the connection
+  // were refused or cancelled, closes the connection.
+  CallState CallRefused(absl::string_view peer);
+  // Reports that the request of an admitted call has been received. `bytes`: its encoded size.
+  void RequestReceived(absl::string_view peer, Clock::time_point began_at, int64_t bytes);
+  // Reports that an admitted call uses a session. The connection is trusted from now on.
+  void SessionUsed(absl::string_view peer, Clock::time_point began_at);
+  // Reports that a refused call is served, because its request is public: answered without
+  // credentials. The call then doesn't count as refused.
+  void RefusedCallServed(absl::string_view peer, Clock::time_point began_at);
+  // Reports that the client has cancelled a call. If too many calls of the connection were refused
+  // or cancelled, closes the connection.
+  void CallCancelled(absl::string_view peer, Clock::time_point began_at);
+  // Reports that gRPC is done with a call. `state`: the call's state. gRPC drops what still arrives
+  // of the request.
+  void CallEnded(absl::string_view peer, Clock::time_point began_at, CallState state);
 
  private:
   // A peer's address and port. An IPv4 address equals its IPv6 form.
@@ -106,16 +117,17 @@ class Listeners {
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   };
   struct Connection {
+    PeerKey peer;
     std::unique_ptr<LimitedSocket> socket;
     Clock::time_point accepted_at;
     bool admitted = false;
     bool trusted = false;
-    int requests_pending = 0;  // of admitted calls
-    int public_pending = 0;    // refused calls whose requests the server waits for
-    bool was_refused = false;
-    int64_t credit_bytes = 0;  // what it may have sent beside the window
-    double rejections = 0;     // the token bucket's level at rejections_at
-    Clock::time_point rejections_at;
+    int requests_pending = 0;         // of admitted calls
+    int refused_calls = 0;            // that gRPC isn't done with
+    bool drops_requests = false;      // a call has ended
+    int64_t credit_bytes = 0;         // added to the window: bytes that gRPC no longer holds
+    double rejections = 0;            // refused and cancelled calls in the token bucket
+    Clock::time_point rejections_at;  // when `rejections` was computed
   };
 
   static PeerKey KeyOf(const sockaddr_storage& peer);
@@ -126,35 +138,40 @@ class Listeners {
                          std::string* bound);
   absl::Status ListenUnix(const std::string& path, Listener* listener);
   void Run();
-  // Accepts one connection. Returns false if none waits, or if none can be accepted now.
+  // Accepts one connection. Returns false if none waits or none can be accepted now. Sets errno: to
+  // EMFILE or ENFILE if the next one has to wait until a connection has been closed, to another
+  // error or 0 otherwise.
   bool Accept(const Listener& listener);
   // Returns whether the process has descriptors left for connections.
   bool HasDescriptors() const;
   // Closes the oldest unadmitted connection, unless it was accepted less than kMinUnadmittedTime
   // ago. Returns whether there is an unadmitted connection.
   bool CloseOldestUnadmitted();
-  // While the pool is full, closes the unadmitted connection that holds most of it. Then lets gRPC
-  // read the others again.
+  // While the pool is full, closes the oldest unadmitted connection that holds at least the average
+  // share of it. Then lets gRPC read the others again.
   void MakeRoomInPool();
-  // Removes connections that have ended. If `refill`, raises the bounds of the others a little.
-  void Inspect(bool refill);
-  // gRPC holds nothing of what the connection has sent: its calls have been refused.
-  static void CreditAll(Connection& connection);
-  // Adds to the connection's token bucket. Returns false if it overflows.
+  // Removes the records of connections that have ended. Adds kRefillBytes or kUnadmittedRefillBytes
+  // to the credit of the others.
+  void Inspect();
+  // Resets a connection and removes its record.
+  void Close(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts a refused or cancelled call in the connection's token bucket. Returns false if the
+  // bucket overflows.
   static bool CountRejection(Connection& connection, Clock::time_point now);
-  // Sets the bound of a connection according to its state.
+  // Sets the limit of a connection according to its state.
   void UpdateLimit(Connection& connection, Clock::time_point now);
+  // Returns the refused and cancelled calls in the token bucket at `now`.
   static double RejectionsAt(const Connection& connection, Clock::time_point now);
-  // Calls `update` with each connection of `peer` and the time. Closes those for which it returns
-  // false.
+  // Calls `update` with each connection of `peer` that was accepted before `began_at`, and with the
+  // time. Closes those for which it returns false.
   template <typename Update>
-  void ForEach(absl::string_view peer, Update update);
+  void ForEach(absl::string_view peer, Clock::time_point began_at, Update update);
   // Calls `visit` with each unadmitted connection.
   template <typename Visit>
   void ForEachUnadmitted(Visit visit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  ReceivePool pool_;  // of the unadmitted connections
-  bool bounded_ = true;
+  ReceivePool pool_;        // of the unadmitted connections
+  bool has_limits_ = true;  // the system enforces limits
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
   int stop_fd_ = -1;

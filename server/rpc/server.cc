@@ -15,7 +15,6 @@
 #include "tensord/common/address.h"
 #include "tensord/common/boot_id.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/device/device_factory.h"
 #include "tensord/server/rpc/session_stream.h"
 
 namespace tensord::server {
@@ -31,8 +30,8 @@ constexpr int kMessageOverheadBytes = 64 << 10;
 constexpr int kKeepaliveIntervalMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 20000;
 constexpr int kLeastPingIntervalMs = 900;  // a little early
-// From the start of a connection to the end of the TLS and HTTP/2 handshakes. Connection admission
-// doesn't depend on it (listeners.h). It is long because a client on a busy machine may be slow.
+// The time limit for the TLS and HTTP/2 handshakes of a connection. It is long, because a client on
+// a busy machine may be slow. Connection admission (listeners.h) doesn't depend on it.
 constexpr int kHandshakeTimeoutMs = 20000;
 // Calls at once on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
@@ -138,7 +137,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .sessions = &sessions_,
                .workers = &workers_,
                .limits = options.limits,
-               .cuda_unavailable_reason = CudaUnavailableReason(),
+               .cuda_unavailable_reason = options.cuda_unavailable_reason,
                .peers = peers.get(),
                .pulls = &pulls_},
       peers_(std::move(peers)),
@@ -187,7 +186,8 @@ absl::Status Server::OpenCollectives(const ServerOptions& options) {
     context_.no_collectives_reason = "this machine has no loopback network";
     return absl::OkStatus();
   }
-  collectives_ = std::make_unique<Collectives>(&engine_, *std::move(network), options.limits);
+  collectives_ = std::make_unique<Collectives>(&engine_, *std::move(network), options.limits,
+                                               options.make_gpu_communicator);
   context_.collectives = collectives_.get();
   return absl::OkStatus();
 }

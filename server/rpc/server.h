@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensord/common/mutex.h"
+#include "tensord/server/collective/communicator.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/bulk_service.h"
@@ -46,6 +47,10 @@ struct ServerOptions {
   // What groups of devices talk over, as CollectiveNetwork::Find takes it, or "off". Empty: the
   // loopback network where nothing else is listened on, otherwise off.
   std::string collectives;
+  // Makes members of groups on GPUs. Null: the server was built without NCCL.
+  CommunicatorMaker make_gpu_communicator = nullptr;
+  // Why the server has no GPU, for clients. Empty if there is one.
+  std::string cuda_unavailable_reason;
   // Whether standard error is told of each session and of each caller that is refused.
   bool log_sessions = false;
 };

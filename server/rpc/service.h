@@ -57,9 +57,9 @@ absl::Status CheckCollectives(const ServiceContext& context);
 absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
                                         const v1::Collective& collective);
 
-// All calls go through completion queues. Write, Read (bulk_service.h) and SessionStream
-// (session_stream.h) carry the bytes of gRPC's own buffers. All methods but these and SharedMemory
-// are unary, and the UnaryDispatcher serves them.
+// All calls use completion queues. Write, Read (bulk_service.h) and SessionStream
+// (session_stream.h) exchange gRPC's own byte buffers. SharedMemory exchanges messages. All other
+// methods are unary; the UnaryDispatcher serves them.
 using Rpc = v1::TensorService;
 class TensorRpc final
     : public GatedService<Rpc::WithRawMethod_Write<

@@ -237,7 +237,7 @@ void SessionStream::OnWritten(bool ok) {
 void SessionStream::OnDone(bool /*ok*/) {
   admission_.Leave();
   MutexLock lock(&mu_);
-  if (commands_ == nullptr && call_.IsCancelled()) queue_->gate()->CallCancelled(call_);
+  if (commands_ == nullptr && call_.IsCancelled()) admission_.Cancelled();
   over_ = true;
   // Does nothing where we have ended the call; gRPC wants to hear it where the client has.
   FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));

@@ -12,14 +12,16 @@
 namespace tensord::server {
 namespace {
 
-// A worker decodes and handles a request that is larger than this.
-constexpr size_t kDecodeAtOnceBytes = 64 << 10;
-// Refused calls whose requests are awaited at once, because they may be public.
+// The queue's thread decodes and handles requests up to this size. A worker does it for larger
+// ones.
+constexpr size_t kMaxInlineRequestBytes = 64 << 10;
+// The most refused calls whose requests the server waits for at once, because they may be public.
 constexpr size_t kMaxPublicCalls = 256;
 
 }  // namespace
 
-// The refused calls whose requests are awaited, because they may be public; the oldest first.
+// The refused calls whose requests the server waits for, because a request may be public. The
+// oldest comes first. Thread-safe.
 class PublicCalls {
  public:
   static PublicCalls& OfProcess() {
@@ -27,28 +29,25 @@ class PublicCalls {
     return *calls;
   }
 
-  // Adds a call. If there are too many, the oldest is refused without its request.
+  // Adds a call. If there are more than kMaxPublicCalls, removes the oldest and ends it with the
+  // gate's error.
   void Add(UnaryCallBase* call) {
-    call->queue_->gate()->PublicCallBegan(call->wire_->context);
     std::shared_ptr<UnaryCallBase> oldest;
     {
       MutexLock lock(&mu_);
-      call->public_place_ = calls_.insert(calls_.end(), call->weak_from_this());
+      call->public_position_ = calls_.insert(calls_.end(), call->weak_from_this());
       if (calls_.size() > kMaxPublicCalls) oldest = calls_.front().lock();
     }
     if (oldest == nullptr) return;
-    Remove(oldest.get(), /*served=*/false);
+    Remove(oldest.get());
     oldest->Finish(oldest->admitted_);
   }
 
-  // Removes a call, unless that has happened.
-  void Remove(UnaryCallBase* call, bool served) {
-    {
-      MutexLock lock(&mu_);
-      if (!call->public_place_.has_value()) return;
-      calls_.erase(*std::exchange(call->public_place_, std::nullopt));
-    }
-    call->queue_->gate()->PublicCallEnded(call->wire_->context, served);
+  // Removes a call. If the call isn't in the list, does nothing.
+  void Remove(UnaryCallBase* call) {
+    MutexLock lock(&mu_);
+    if (!call->public_position_.has_value()) return;
+    calls_.erase(*std::exchange(call->public_position_, std::nullopt));
   }
 
  private:
@@ -56,28 +55,27 @@ class PublicCalls {
   std::list<std::weak_ptr<UnaryCallBase>> calls_ ABSL_GUARDED_BY(mu_);
 };
 
-UnaryCallBase::UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire)
-    : queue_(queue), wire_(std::move(wire)) {
+UnaryCallBase::UnaryCallBase(CallQueue* queue, std::unique_ptr<GrpcUnaryCall> grpc_call)
+    : queue_(queue), grpc_call_(std::move(grpc_call)) {
   queue_->CallBegan();
 }
 
 UnaryCallBase::~UnaryCallBase() {
-  if (!admitted_.ok()) PublicCalls::OfProcess().Remove(this, /*served=*/false);
+  if (!admitted_.ok()) PublicCalls::OfProcess().Remove(this);
   queue_->CallEnded();
 }
 
 void UnaryCallBase::Start(WorkerPool* workers) {
   workers_ = workers;
-  admitted_ = admission_.Enter(queue_->gate(), &wire_->context,
+  admitted_ = admission_.Enter(queue_->gate(), &grpc_call_->context,
                                [this](const absl::Status& status) { Finish(status); });
   if (!admitted_.ok() && !MayBePublic()) return Finish(admitted_);
   if (!HasHandler()) {
     return Finish(absl::UnimplementedError(
-        absl::StrCat("the server has no method ", wire_->context.method())));
+        absl::StrCat("the server has no method ", grpc_call_->context.method())));
   }
   if (!admitted_.ok()) PublicCalls::OfProcess().Add(this);
-  MutexLock lock(&mu_);
-  if (!over_) wire_->stream.Read(&request_bytes_, read_.Begin(shared_from_this()));
+  grpc_call_->stream.Read(&request_bytes_, read_.Begin(shared_from_this()));
 }
 
 void UnaryCallBase::OnRead(bool ok) {
@@ -86,7 +84,7 @@ void UnaryCallBase::OnRead(bool ok) {
     return;
   }
   admission_.RequestReceived(request_bytes_.Length());
-  if (request_bytes_.Length() <= kDecodeAtOnceBytes) {
+  if (request_bytes_.Length() <= kMaxInlineRequestBytes) {
     Decode();
   } else {
     workers_->Post([self = shared_from_this()] { self->Decode(); });
@@ -94,22 +92,23 @@ void UnaryCallBase::OnRead(bool ok) {
 }
 
 void UnaryCallBase::Decode() {
+  if (over()) return;
   const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
   request_bytes_.Clear();
   if (!decoded.ok()) return Finish(decoded);
   if (!admitted_.ok()) {
-    const bool served = IsPublic();
-    PublicCalls::OfProcess().Remove(this, served);
-    if (!served) return Finish(admitted_);
+    PublicCalls::OfProcess().Remove(this);
+    if (!IsPublic()) return Finish(admitted_);
+    admission_.ServedAsPublic();
   }
   Handle();
 }
 
 void UnaryCallBase::OnDone(bool /*ok*/) {
   admission_.Leave();
-  if (wire_->context.IsCancelled()) queue_->gate()->CallCancelled(wire_->context);
+  if (grpc_call_->context.IsCancelled()) admission_.Cancelled();
   // The server must end the call even if the client has cancelled it.
-  Finish(absl::CancelledError("the client has gone"));
+  if (!over()) Finish(absl::CancelledError("the client has gone"));
   SessionUse session;
   MutexLock lock(&mu_);
   session = std::move(session_);
@@ -117,16 +116,18 @@ void UnaryCallBase::OnDone(bool /*ok*/) {
 
 void UnaryCallBase::Finish(const absl::Status& status) {
   const grpc::Status converted = ToGrpc(status);
+  const grpc::ByteBuffer response =
+      status.ok() ? EncodeMessage(response_message()) : grpc::ByteBuffer();
   MutexLock lock(&mu_);
   if (over_) return;
   over_ = true;
-  // The lock is held: once gRPC has reported that the call is done, no operation may begin.
+  // Begins the operation under the lock. OnDone() takes the lock, too, and no operation may begin
+  // after it.
   void* const tag = finish_.Begin(shared_from_this());
   if (status.ok()) {
-    wire_->stream.WriteAndFinish(EncodeMessage(response_message()), grpc::WriteOptions(), converted,
-                                 tag);
+    grpc_call_->stream.WriteAndFinish(response, grpc::WriteOptions(), converted, tag);
   } else {
-    wire_->stream.Finish(converted, tag);
+    grpc_call_->stream.Finish(converted, tag);
   }
 }
 
@@ -140,45 +141,48 @@ void UnaryCallBase::Use(SessionUse session) {
   session_ = std::move(session);
 }
 
-// Waits for one call of any unary method, and dispatches it.
-class UnaryDispatcher::Arrival final : public std::enable_shared_from_this<Arrival> {
+// Waits for one call of any unary method. Then waits for the next one and dispatches this one.
+class UnaryDispatcher::PendingCall final : public std::enable_shared_from_this<PendingCall> {
  public:
-  Arrival(UnaryDispatcher* dispatcher, CallQueue* queue)
-      : dispatcher_(dispatcher), queue_(queue), wire_(std::make_unique<UnaryWire>()) {}
+  PendingCall(UnaryDispatcher* dispatcher, CallQueue* queue)
+      : dispatcher_(dispatcher), queue_(queue), grpc_call_(std::make_unique<GrpcUnaryCall>()) {}
 
   void Await() {
-    wire_->context.AsyncNotifyWhenDone(wire_->done.Begin(nullptr));
-    dispatcher_->service_.RequestCall(&wire_->context, &wire_->stream, queue_->get(), queue_->get(),
-                                      called_.Begin(shared_from_this()));
+    grpc_call_->context.AsyncNotifyWhenDone(grpc_call_->done.Begin(nullptr));
+    dispatcher_->service_.RequestCall(&grpc_call_->context, &grpc_call_->stream, queue_->get(),
+                                      queue_->get(), called_.Begin(shared_from_this()));
   }
 
  private:
-  friend class CallEvent<Arrival>;
+  friend class CallEvent<PendingCall>;
 
   void OnCalled(bool ok) {
     if (!ok) return;  // the server shuts down; there is no call
     dispatcher_->Await(queue_);
-    dispatcher_->Dispatch(queue_, std::move(wire_));
+    dispatcher_->Dispatch(queue_, std::move(grpc_call_));
   }
   void AfterEvent() {}
 
   UnaryDispatcher* const dispatcher_;
   CallQueue* const queue_;
-  std::unique_ptr<UnaryWire> wire_;
-  CallEvent<Arrival> called_{&Arrival::OnCalled};
+  std::unique_ptr<GrpcUnaryCall> grpc_call_;
+  CallEvent<PendingCall> called_{&PendingCall::OnCalled};
 };
 
 UnaryDispatcher::UnaryDispatcher(WorkerPool* workers)
     : workers_(workers),
-      make_unknown_(Maker<google::protobuf::Empty, google::protobuf::Empty>({.handle = nullptr})) {}
+      unknown_method_(
+          MakeFactory<google::protobuf::Empty, google::protobuf::Empty>({.handle = nullptr})) {}
 
-void UnaryDispatcher::Await(CallQueue* queue) { std::make_shared<Arrival>(this, queue)->Await(); }
+void UnaryDispatcher::Await(CallQueue* queue) {
+  std::make_shared<PendingCall>(this, queue)->Await();
+}
 
-void UnaryDispatcher::Dispatch(CallQueue* queue, std::unique_ptr<UnaryWire> wire) {
-  CallEvent<UnaryCallBase>& done = wire->done;
-  const auto method = methods_.find(wire->context.method());
-  const Make& make = method != methods_.end() ? method->second : make_unknown_;
-  const std::shared_ptr<UnaryCallBase> call = make(queue, std::move(wire));
+void UnaryDispatcher::Dispatch(CallQueue* queue, std::unique_ptr<GrpcUnaryCall> grpc_call) {
+  CallEvent<UnaryCallBase>& done = grpc_call->done;
+  const auto method = methods_.find(grpc_call->context.method());
+  const CallFactory& make_call = method != methods_.end() ? method->second : unknown_method_;
+  const std::shared_ptr<UnaryCallBase> call = make_call(queue, std::move(grpc_call));
   done.Begin(call);
   call->Start(workers_);
 }

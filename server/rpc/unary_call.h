@@ -22,7 +22,7 @@
 
 namespace tensord::server {
 
-struct UnaryWire;
+struct GrpcUnaryCall;
 
 // A call without its message types. Lives until gRPC is done with it. Code that waits for something
 // on the call's behalf holds a weak_ptr.
@@ -45,28 +45,28 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   // Keeps the session in use until the call is over.
   void Use(SessionUse session);
 
-  // The call uses a session: its connection is trusted from now on.
+  // Reports that the call uses a session. The server trusts its connection from now on.
   void SessionUsed() { admission_.SessionUsed(); }
 
  protected:
-  UnaryCallBase(CallQueue* queue, std::unique_ptr<UnaryWire> wire);
+  UnaryCallBase(CallQueue* queue, std::unique_ptr<GrpcUnaryCall> grpc_call);
 
   virtual google::protobuf::MessageLite& request_message() = 0;
   virtual const google::protobuf::MessageLite& response_message() const = 0;
-  // Whether the server has the method.
+  // Returns whether the server has a handler for the method.
   virtual bool HasHandler() const = 0;
-  // Whether the method serves some requests of callers that the gate refuses.
+  // Returns whether some requests of the method are public: answered without credentials.
   virtual bool MayBePublic() const = 0;
-  // Whether it serves this request to every caller. The request has been decoded.
+  // Returns whether the request is public. Call it after the request has been decoded.
   virtual bool IsPublic() const = 0;
-  // Runs the method's handler. The request has been decoded.
+  // Runs the method's handler. Call it after the request has been decoded.
   virtual void Handle() = 0;
 
  private:
   friend class CallEvent<UnaryCallBase>;
   friend class PublicCalls;
   friend class UnaryDispatcher;
-  friend struct UnaryWire;
+  friend struct GrpcUnaryCall;
 
   // Begins the call once the client has made it. If the gate refuses the call, its request is read
   // only if MayBePublic().
@@ -78,14 +78,14 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   void Decode();
 
   CallQueue* const queue_;
-  const std::unique_ptr<UnaryWire> wire_;
+  const std::unique_ptr<GrpcUnaryCall> grpc_call_;
   CallEvent<UnaryCallBase> read_{&UnaryCallBase::OnRead};
   CallEvent<UnaryCallBase> finish_{&UnaryCallBase::OnFinished};
   WorkerPool* workers_ = nullptr;
   grpc::ByteBuffer request_bytes_;
   absl::Status admitted_;
-  // Where PublicCalls lists this call. Guarded by that object's mutex.
-  std::optional<std::list<std::weak_ptr<UnaryCallBase>>::iterator> public_place_;
+  // This call's position in the list of PublicCalls. Guarded by that object's mutex.
+  std::optional<std::list<std::weak_ptr<UnaryCallBase>>::iterator> public_position_;
   Admission admission_;
 
   mutable Mutex mu_;
@@ -93,9 +93,9 @@ class UnaryCallBase : public std::enable_shared_from_this<UnaryCallBase> {
   SessionUse session_ ABSL_GUARDED_BY(mu_);
 };
 
-// gRPC's part of a call. It is made before a client calls.
-struct UnaryWire {
-  UnaryWire() : stream(&context) {}
+// The gRPC objects of one call. They must exist before the client makes the call.
+struct GrpcUnaryCall {
+  GrpcUnaryCall() : stream(&context) {}
 
   grpc::GenericServerContext context;
   grpc::GenericServerAsyncReaderWriter stream;
@@ -106,18 +106,18 @@ template <typename Request, typename Response>
 class UnaryCall final : public UnaryCallBase {
  public:
   struct Method {
-    // Finishes the call, at once or later. Runs on the queue's thread, which it must not keep for
-    // long, or on a worker's thread if the request is large.
+    // Handles the call, and calls Finish() now or later. Runs on the queue's thread, or on a
+    // worker's thread if the request is large. It must not block for long.
     std::function<void(const std::shared_ptr<UnaryCall>&)> handle;
-    // Returns whether a request is served to callers that the gate refuses. Null if none is.
+    // Returns whether a request is public: answered without credentials. Null if no request is.
     bool (*is_public)(const Request&) = nullptr;
   };
 
-  UnaryCall(std::shared_ptr<const Method> method, CallQueue* queue, std::unique_ptr<UnaryWire> wire)
-      : UnaryCallBase(queue, std::move(wire)), method_(std::move(method)) {}
+  UnaryCall(std::shared_ptr<const Method> method, CallQueue* queue,
+            std::unique_ptr<GrpcUnaryCall> grpc_call)
+      : UnaryCallBase(queue, std::move(grpc_call)), method_(std::move(method)) {}
 
   const Request& request() const { return request_; }
-  Request* mutable_request() { return &request_; }
   // One thread fills it before the call is finished.
   Response* response() { return &response_; }
 
@@ -143,8 +143,8 @@ using UnaryRef = std::shared_ptr<UnaryCall<Request, Response>>;
 
 // Receives the calls of all unary methods, and hands each to its handler by the method's name.
 //
-// gRPC itself reads the request of a method that it knows, up to the size of the largest message,
-// before the gate has seen the caller. It leaves the requests of generic methods unread. So all
+// If gRPC knows that a method takes one request, it reads the request before the gate has seen the
+// caller, up to the maximum message size. It leaves the requests of generic methods unread. So all
 // unary methods are generic.
 class UnaryDispatcher {
  public:
@@ -154,34 +154,34 @@ class UnaryDispatcher {
   // Serves the method of this name, such as "/package.Service/Method". Call it before Await().
   template <typename Request, typename Response>
   void Add(std::string name, typename UnaryCall<Request, Response>::Method method) {
-    methods_[std::move(name)] = Maker<Request, Response>(std::move(method));
+    methods_[std::move(name)] = MakeFactory<Request, Response>(std::move(method));
   }
 
   // Returns the service to register with the server.
   grpc::AsyncGenericService* service() { return &service_; }
 
-  // Has `queue` wait for calls. Call it once the server is built.
+  // Makes `queue` wait for calls. Call it after the server has been built.
   void Await(CallQueue* queue);
 
  private:
-  class Arrival;
-  using Make =
-      std::function<std::shared_ptr<UnaryCallBase>(CallQueue*, std::unique_ptr<UnaryWire>)>;
+  class PendingCall;
+  using CallFactory =
+      std::function<std::shared_ptr<UnaryCallBase>(CallQueue*, std::unique_ptr<GrpcUnaryCall>)>;
 
   template <typename Request, typename Response>
-  static Make Maker(typename UnaryCall<Request, Response>::Method method) {
+  static CallFactory MakeFactory(typename UnaryCall<Request, Response>::Method method) {
     using Call = UnaryCall<Request, Response>;
     const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
-    return [shared](CallQueue* queue, std::unique_ptr<UnaryWire> wire) {
-      return std::make_shared<Call>(shared, queue, std::move(wire));
+    return [shared](CallQueue* queue, std::unique_ptr<GrpcUnaryCall> grpc_call) {
+      return std::make_shared<Call>(shared, queue, std::move(grpc_call));
     };
   }
-  void Dispatch(CallQueue* queue, std::unique_ptr<UnaryWire> wire);
+  void Dispatch(CallQueue* queue, std::unique_ptr<GrpcUnaryCall> grpc_call);
 
   WorkerPool* const workers_;
   grpc::AsyncGenericService service_;
-  const Make make_unknown_;
-  absl::flat_hash_map<std::string, Make> methods_;
+  const CallFactory unknown_method_;
+  absl::flat_hash_map<std::string, CallFactory> methods_;
 };
 
 }  // namespace tensord::server

@@ -1,5 +1,5 @@
-// What a caller without credentials can do to a server that asks for them, through the calls that
-// it may begin: health checks, whose requests the server receives before it can refuse them.
+// Attacks by callers without credentials on a server that requires them, through health checks: the
+// server must receive their requests before it can refuse them.
 #include "tensord/tests/attack/raw_http2.h"
 #include "tensord/tests/integration/identity_fixture.h"
 
@@ -8,9 +8,9 @@ namespace {
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
-constexpr int64_t kMaxGrowth = 64 << 20;
-// Fewer than the server refuses on one connection before it closes it.
-constexpr uint32_t kCallsOfOne = 40;
+constexpr int64_t kMaxGrowthBytes = 64 << 20;
+// Too few refused calls for the server to close the connection.
+constexpr uint32_t kCallsPerConnection = 40;
 
 class HealthTest : public integration::IdentityFixture {
  protected:
@@ -21,12 +21,13 @@ class HealthTest : public integration::IdentityFixture {
     before_ = daemon_->MemoryBytes("VmHWM");
   }
 
-  // Honest probes are answered, and little memory was taken.
+  // Expects that a probe is answered, and that the daemon's memory has grown by less than
+  // kMaxGrowthBytes.
   void TearDown() override {
     ExpectHealthy();
     // A sanitizer's shadow is counted as the daemon's memory.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMaxGrowth);
+    EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMaxGrowthBytes);
 #endif
     IdentityFixture::TearDown();
   }
@@ -60,26 +61,25 @@ TEST_F(HealthTest, LargeRequestsAreNotReceived) {
   }
 }
 
-// A refused call in between lets its connection send more.
+// A refused call lets its connection send more bytes.
 TEST_F(HealthTest, LargeRequestsBesideRefusedCallsAreNotReceived) {
   const std::string whole = GrpcMessage(std::string(15 << 20, 'x'));
   for (int i = 0; i < 100; ++i) {
     RawHttp2& connection = Connect();
     if (!connection.SendPreface() || !connection.BeginCall(1, kCheck)) continue;
-    for (uint32_t call = 1; call < kCallsOfOne; ++call) {
+    for (uint32_t call = 1; call < kCallsPerConnection; ++call) {
       if (!connection.SendFrame(kData, 0, 1, whole.substr(call * 16000, 16000))) break;
       if (!connection.BeginCall(1 + 2 * call, "ListDevices")) break;
     }
   }
 }
 
-// More calls than the server waits for at once, none of which sends its request. Those of honest
-// probes are answered nevertheless.
-TEST_F(HealthTest, CallsWithoutRequestsDoNotKeepOutProbes) {
+// More calls without a request than the server waits for at once. Probes must still be answered.
+TEST_F(HealthTest, AnswersProbesDespiteCallsWithoutRequests) {
   for (int i = 0; i < 20; ++i) {
     RawHttp2& connection = Connect();
     ASSERT_TRUE(connection.SendPreface());
-    for (uint32_t call = 0; call < kCallsOfOne; ++call) {
+    for (uint32_t call = 0; call < kCallsPerConnection; ++call) {
       if (!connection.BeginCall(1 + 2 * call, kCheck)) break;
     }
     ExpectHealthy();
@@ -87,13 +87,27 @@ TEST_F(HealthTest, CallsWithoutRequestsDoNotKeepOutProbes) {
 }
 
 // The peer never reads, never acknowledges the server's settings, and doesn't end its calls.
-TEST_F(HealthTest, WatchesOfNobodyLeaveNothing) {
+TEST_F(HealthTest, UnfinishedRefusedCallsHoldNoMemory) {
   for (int i = 0; i < 500; ++i) {
     RawHttp2& connection = Connect();
     if (!connection.SendPreface()) continue;
-    for (uint32_t call = 0; call < kCallsOfOne; ++call) {
+    for (uint32_t call = 0; call < kCallsPerConnection; ++call) {
       if (!connection.BeginCall(1 + 2 * call, call % 2 == 0 ? kWatch : "Read")) break;
     }
+  }
+}
+
+// Together the connections send more than the server receives from unadmitted ones. Each holds less
+// than the headers of the legitimate call.
+TEST_F(HealthTest, UnfinishedHeadersDoNotKeepOutLargeOnes) {
+  for (int i = 0; i < 1000; ++i) {
+    RawHttp2& connection = Connect();
+    if (!connection.SendPreface()) continue;
+    connection.SendFrame(kHeaders, 0, 1,
+                         std::string("\0\x06x-much\x7f\xc1\x3d", 11) + std::string(3200, 'x'));
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(absl::IsUnauthenticated(Ask(std::string(6000, 'x'))));
   }
 }
 

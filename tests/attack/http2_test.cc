@@ -15,7 +15,7 @@ using integration::DaemonFixture;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int64_t kMostGrowth = 64 << 20;
+constexpr int64_t kMaxGrowthBytes = 64 << 20;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
@@ -35,7 +35,8 @@ class Http2Test : public DaemonFixture {
     before_ = daemon_->MemoryBytes("VmHWM");
   }
 
-  // That honest clients are served as before, old and new, and that little memory was taken.
+  // Expects that old and new legitimate clients are served, and that the daemon's memory has grown
+  // by less than kMaxGrowthBytes.
   void TearDown() override {
     const auto values = session_->ReadFloats(1);
     EXPECT_TRUE(values.ok()) << values.status();
@@ -45,7 +46,7 @@ class Http2Test : public DaemonFixture {
     EXPECT_EQ(*health, "SERVING");
     // A sanitizer's shadow is counted as the daemon's memory.
     if (!kSanitized) {
-      EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMostGrowth);
+      EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMaxGrowthBytes);
     }
     DaemonFixture::TearDown();
   }
@@ -89,7 +90,7 @@ TEST_F(Http2Test, HugeHeadersAreRefused) {
   }
 }
 
-// Sends a header block that never ends, until the server takes no more of it.
+// Sends a header block that never ends. Returns when the server has stopped reading.
 void SendEndlessHeaders(RawHttp2& connection) {
   const std::string value(8000, 'x');
   ASSERT_TRUE(connection.SendFrame(kHeaders, 0, 1, ""));
@@ -100,7 +101,7 @@ void SendEndlessHeaders(RawHttp2& connection) {
     frame += value;
     if (!connection.SendFrame(kContinuation, 0, 1, frame)) return;
   }
-  ADD_FAILURE() << "the server has received all of it";
+  ADD_FAILURE() << "the server reads header blocks without a limit";
 }
 
 TEST_F(Http2Test, EndlessHeadersAreNotReceived) {
@@ -239,8 +240,8 @@ TEST_F(FewDescriptorsTest, ConnectionsPastTheLimitHarmNobody) {
   }));
 }
 
-// Connections that send nothing are closed if others need their descriptors.
-TEST_F(FewDescriptorsTest, SilentConnectionsMakeRoom) {
+// If a new connection needs a descriptor, the server closes a connection that sends nothing.
+TEST_F(FewDescriptorsTest, ClosesIdleConnectionsForNewOnes) {
   std::vector<std::unique_ptr<RawHttp2>> silent;
   for (int i = 0; i < 400; ++i) {
     silent.push_back(std::make_unique<RawHttp2>(daemon_->address()));

@@ -26,7 +26,7 @@ class MessagesTest : public DaemonFixture {
     ASSERT_TRUE(session_->Ones(1, {16}).ok());
   }
 
-  // Honest clients, old and new, are served as before.
+  // Expects that old and new legitimate clients are served.
   void TearDown() override {
     const auto values = session_->ReadFloats(1);
     EXPECT_TRUE(values.ok()) << values.status();

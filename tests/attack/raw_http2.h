@@ -41,8 +41,8 @@ class RawHttp2 {
   // The connection preface and empty settings.
   bool SendPreface();
   bool SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::string& payload);
-  // Begins a gRPC call: sends the headers it must have, and `more`, in one HEADERS frame and as many
-  // CONTINUATION frames as they take. `method`: a method of TensorService, or a path such as
+  // Begins a gRPC call: sends the headers it must have, and `more`, in one HEADERS frame and as
+  // many CONTINUATION frames as they take. `method`: a method of TensorService, or a path such as
   // "/package.Service/Method".
   bool BeginCall(uint32_t stream, const std::string& method,
                  const std::vector<std::pair<std::string, std::string>>& more = {});

@@ -15,7 +15,7 @@ int64_t FromEnvironment(const char* name, int64_t fallback) {
   if (text == nullptr || *text == '\0') return fallback;
   int64_t value = 0;
   if (absl::SimpleAtoi(text, &value) && value >= 0) return value;
-  std::fprintf(stderr, "cuda emulation: %s=%s is not a number from 0 on\n", name, text);
+  std::fprintf(stderr, "cuda emulation: %s=%s is not a non-negative integer\n", name, text);
   std::abort();
 }
 
@@ -46,14 +46,14 @@ struct Reports {
 };
 
 Reports& TheReports() {
-  static auto* reports = new Reports;  // outlives every static
+  static auto* reports = new Reports;  // never destroyed
   return *reports;
 }
 
 }  // namespace
 
 Options& TheOptions() {
-  static auto* options = new Options(ReadOptions());  // outlives every static
+  static auto* options = new Options(ReadOptions());  // never destroyed
   return *options;
 }
 

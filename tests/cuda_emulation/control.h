@@ -1,4 +1,4 @@
-// What tests set and read of the CUDA emulation.
+// Options and reports of the CUDA emulation, for tests.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,20 @@ struct Options {
   bool refuse_epilogues = false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: cuBLASLt has no epilogues
   bool refuse_batches = false;    // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches
 };
+// Returns the options of this process. They are never destroyed.
 Options& TheOptions();
 
-// Errors that CUDA documents as the caller's, for example a copy that uses freed memory, are
-// returned to the caller as by the real library and also reported. A report goes to standard error
-// and is counted. Thread-safe.
+// Reports a misuse of CUDA: prints `text` on standard error and counts the report. The caller also
+// returns the error that CUDA documents. Thread-safe.
 void Report(absl::string_view text);
+// Returns how many reports there have been in this process. Thread-safe.
 int64_t ReportCount();
+// Returns the text of the last report; empty if there was none. Thread-safe.
 std::string LastReport();
 
-// Whether `device` has a primary context: whether a call on it has needed one. Thread-safe.
+// Returns whether `device` has a primary context. A call that needs one creates it. Thread-safe.
 bool HasContext(int device);
-
-// Bytes of device memory that are allocated on `device` now. Thread-safe.
+// Returns how many bytes of device memory are allocated on `device`. Thread-safe.
 int64_t UsedBytes(int device);
 
 }  // namespace tensord::cuda_emulation

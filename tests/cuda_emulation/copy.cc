@@ -20,15 +20,15 @@ cudaError_t EnqueueCopy(void* dst, Space dst_space, const void* src, Space src_s
       RunCatchingFaults(device, call, [=] { std::memmove(dst, src, bytes); });
     });
   }
-  return Remember(error);
+  return RecordError(error);
 }
 
 }  // namespace
 
 extern "C" {
 
-// Stricter than the real one: host memory must be pinned. With other memory a copy would wait for
-// the stream.
+// Stricter than CUDA: host memory must be pinned. CUDA also accepts pageable memory, but may then
+// wait for the stream.
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   static constexpr char kCall[] = "cudaMemcpyAsync";
@@ -42,7 +42,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
       return EnqueueCopy(dst, Space::kDevice, src, Space::kDevice, bytes, stream, kCall);
     default:
       Report("cudaMemcpyAsync: this kind of copy is not emulated");
-      return Remember(cudaErrorNotSupported);
+      return RecordError(cudaErrorNotSupported);
   }
 }
 
@@ -56,8 +56,8 @@ cudaError_t cudaMemcpyPeerAsync(void* dst, int /*dst_device*/, const void* src, 
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaMemsetAsync");
   const cudaError_t error = CheckMemory(dst, bytes, Space::kDevice, "cudaMemsetAsync");
-  if (error != cudaSuccess) return Remember(error);
-  return Remember(stream->EnqueueWork([=, device = stream->device()] {
+  if (error != cudaSuccess) return RecordError(error);
+  return RecordError(stream->EnqueueWork([=, device = stream->device()] {
     RunCatchingFaults(device, "cudaMemsetAsync", [=] { std::memset(dst, value, bytes); });
   }));
 }

@@ -1,5 +1,5 @@
-// The part of cuBLASLt that the backend uses. Descriptors are read as documented: what the
-// emulation doesn't know is refused.
+// The part of cuBLASLt that the backend uses. If an attribute, a type or an epilogue isn't
+// emulated, returns CUBLAS_STATUS_NOT_SUPPORTED.
 #include <cublasLt.h>
 
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = 64 << 10;  // every algorithm overwrites this much
 
-// What is in the opaque descriptors.
+// The contents of a cublasLtMatmulDesc_t.
 struct Description {
   cublasComputeType_t compute;
   cudaDataType_t scale;
@@ -28,8 +28,12 @@ struct Description {
 static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t));
 static_assert(sizeof(MatrixLayout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
 
-Description& Of(cublasLtMatmulDesc_t matmul) { return *reinterpret_cast<Description*>(matmul); }
-MatrixLayout& Of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<MatrixLayout*>(layout); }
+Description& ContentsOf(cublasLtMatmulDesc_t matmul) {
+  return *reinterpret_cast<Description*>(matmul);
+}
+MatrixLayout& ContentsOf(cublasLtMatrixLayout_t layout) {
+  return *reinterpret_cast<MatrixLayout*>(layout);
+}
 
 template <typename T>
 cublasStatus_t Assign(T* to, const void* value, size_t bytes) {
@@ -62,14 +66,15 @@ MatrixProduct Describe(const Description& d, cublasLtMatrixLayout_t a, cublasLtM
   if ((d.epilogue & CUBLASLT_EPILOGUE_RELU) != 0) product.activation = Activation::kRelu;
   if ((d.epilogue & CUBLASLT_EPILOGUE_GELU) != 0) product.activation = Activation::kGeluTanh;
   if ((d.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) product.bias = d.bias;
-  product.a_layout = Of(a);
-  product.b_layout = Of(b);
-  product.out_layout = Of(out);
+  product.a_layout = ContentsOf(a);
+  product.b_layout = ContentsOf(b);
+  product.out_layout = ContentsOf(out);
   return product;
 }
 
-// The table of cublasLtMatmul()'s documentation, as far as it is needed here: a and b of one type;
-// the output is of that type, or float32 for operands of 16 bits.
+// Returns whether the combination of types is one of cublasLtMatmul()'s documentation that is
+// emulated: a and b have the same type; the output has that type, or float32 if a and b have 16
+// bits.
 bool AreTypesSupported(const Description& d, const MatrixProduct& p) {
   const cudaDataType_t in = p.a_layout.type, out = p.out_layout.type;
   if (p.b_layout.type != in) return false;
@@ -111,7 +116,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t /*handle*/) { return CUBLAS_STAT
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t /*size*/,
                                                  cudaDataType type, uint64_t rows, uint64_t columns,
                                                  int64_t leading_dimension) {
-  Of(layout) = {type, rows, columns, leading_dimension, /*batch=*/1, /*batch_stride=*/0};
+  ContentsOf(layout) = {type, rows, columns, leading_dimension, /*batch=*/1, /*batch_stride=*/0};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -120,9 +125,9 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 const void* value, size_t bytes) {
   switch (attribute) {
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
-      return Assign(&Of(layout).batch, value, bytes);
+      return Assign(&ContentsOf(layout).batch, value, bytes);
     case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
-      return Assign(&Of(layout).batch_stride, value, bytes);
+      return Assign(&ContentsOf(layout).batch_stride, value, bytes);
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -130,7 +135,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t matmul, size_t /*size*/,
                                                cublasComputeType_t compute, cudaDataType_t scale) {
-  Of(matmul) = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr};
+  ContentsOf(matmul) = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
+                        nullptr};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -139,13 +145,13 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
                                               const void* value, size_t bytes) {
   switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
-      return Assign(&Of(matmul).transpose_a, value, bytes);
+      return Assign(&ContentsOf(matmul).transpose_a, value, bytes);
     case CUBLASLT_MATMUL_DESC_TRANSB:
-      return Assign(&Of(matmul).transpose_b, value, bytes);
+      return Assign(&ContentsOf(matmul).transpose_b, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE:
-      return Assign(&Of(matmul).epilogue, value, bytes);
+      return Assign(&ContentsOf(matmul).epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
-      return Assign(&Of(matmul).bias, value, bytes);
+      return Assign(&ContentsOf(matmul).bias, value, bytes);
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -171,7 +177,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatmulPreference_t /*preference*/, int /*wanted*/,
     cublasLtMatmulHeuristicResult_t* result, int* found) {
   *found = 0;
-  const cublasStatus_t status = CheckSupported(Of(matmul), Describe(Of(matmul), a, b, d));
+  const cublasStatus_t status =
+      CheckSupported(ContentsOf(matmul), Describe(ContentsOf(matmul), a, b, d));
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   *result = {};
   result->state = CUBLAS_STATUS_SUCCESS;
@@ -187,11 +194,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
                               cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* /*algorithm*/, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
-  MatrixProduct product = Describe(Of(matmul), a_layout, b_layout, d_layout);
-  const cublasStatus_t status = CheckSupported(Of(matmul), product);
+  MatrixProduct product = Describe(ContentsOf(matmul), a_layout, b_layout, d_layout);
+  const cublasStatus_t status = CheckSupported(ContentsOf(matmul), product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (Scalar(beta, product.in_double) != 0 || workspace_bytes < kWorkspaceBytes) {
-    Report("cublasLtMatmul: a beta other than 0, or a workspace that the algorithm does not fit");
+    Report("cublasLtMatmul: beta isn't 0, or the workspace is smaller than the algorithm needs");
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   if (StickyError(stream->device()) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
@@ -206,7 +213,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   const cudaError_t error = stream->EnqueueWork([=, device = stream->device()] {
     RunCatchingFaults(device, "cublasLtMatmul", [&] {
       Compute(product);
-      Scribble(workspace, workspace_bytes);
+      FillWithPattern(workspace, workspace_bytes);
     });
   });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -21,13 +21,13 @@ bool Exists(int device) { return device >= 0 && device < TheOptions().devices; }
 }  // namespace
 
 Device& DeviceAt(int index) {
-  static auto* devices = new std::array<Device, kMaxDevices>;  // outlives every static
+  static auto* devices = new std::array<Device, kMaxDevices>;  // never destroyed
   return devices->at(static_cast<size_t>(index));
 }
 
 int CurrentDevice() { return current_device; }
 
-cudaError_t Remember(cudaError_t error) {
+cudaError_t RecordError(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
 }
@@ -35,21 +35,21 @@ cudaError_t Remember(cudaError_t error) {
 cudaError_t StickyError(int device) {
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
-  return d.lost;
+  return d.sticky_error;
 }
 
-void LoseContext(int device, cudaError_t error) {
+void SetStickyError(int device, cudaError_t error) {
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
-  if (d.lost == cudaSuccess) d.lost = error;
+  if (d.sticky_error == cudaSuccess) d.sticky_error = error;
 }
 
-cudaError_t EnterContext(int device) {
-  if (!Exists(device)) return Remember(cudaErrorNoDevice);
+cudaError_t UseContext(int device) {
+  if (!Exists(device)) return RecordError(cudaErrorNoDevice);
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
   d.has_context = true;
-  return Remember(d.lost);
+  return RecordError(d.sticky_error);
 }
 
 namespace {
@@ -58,13 +58,15 @@ std::vector<std::shared_ptr<CUstream_st>> StreamsOf(int device) {
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
   std::vector<std::shared_ptr<CUstream_st>> streams;
-  for (const auto& [handle, stream] : d.streams) streams.push_back(stream);
+  for (const auto& [handle, stream] : d.streams) {
+    if (!stream->was_reset()) streams.push_back(stream);
+  }
   return streams;
 }
 
 }  // namespace
 
-// As documented, a capture in any of the streams ends with an error.
+// cudaErrorStreamCaptureUnsupported is what CUDA documents for a capture in any stream.
 cudaError_t SynchronizeDevice(int device) {
   for (const auto& stream : StreamsOf(device)) {
     if (!stream->InvalidateCapture()) continue;
@@ -103,7 +105,7 @@ cudaError_t cudaGetLastError() {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = TheOptions().devices;
-  return Remember(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
+  return RecordError(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -116,15 +118,15 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
-// Since CUDA 12 it makes the context.
+// Creates the context, as CUDA does since version 12.
 cudaError_t cudaSetDevice(int device) {
-  if (!Exists(device)) return Remember(cudaErrorInvalidDevice);
+  if (!Exists(device)) return RecordError(cudaErrorInvalidDevice);
   current_device = device;
-  return EnterContext(device);
+  return UseContext(device);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (!Exists(device)) return Remember(cudaErrorInvalidDevice);
+  if (!Exists(device)) return RecordError(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
   for (int i = 0; i < 16; ++i) properties->uuid.bytes[i] = static_cast<char>(16 * device + i);
@@ -136,7 +138,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (!Exists(device)) return Remember(cudaErrorInvalidDevice);
+  if (!Exists(device)) return RecordError(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMemoryPoolsSupported:
       *value = 1;
@@ -149,34 +151,35 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       return cudaSuccess;
     default:
       Report("cudaDeviceGetAttribute: this attribute is not emulated");
-      return Remember(cudaErrorInvalidValue);
+      return RecordError(cudaErrorInvalidValue);
   }
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
-  if (!Exists(device) || !Exists(peer)) return Remember(cudaErrorInvalidDevice);
+  if (!Exists(device) || !Exists(peer)) return RecordError(cudaErrorInvalidDevice);
   *can_access = device != peer ? 1 : 0;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
   TENSORD_EMULATION_ENTER(current_device);
-  return Remember(SynchronizeDevice(current_device));
+  return RecordError(SynchronizeDevice(current_device));
 }
 
 // Ends the context. Handles and memory stay valid, which they don't on a real device.
 cudaError_t cudaDeviceReset() {
   Device& d = DeviceAt(current_device);
   MutexLock lock(&d.mu);
+  for (const auto& [handle, stream] : d.streams) stream->MarkReset();
   d.has_context = false;
-  d.lost = cudaSuccess;
+  d.sticky_error = cudaSuccess;
   return cudaSuccess;
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   TENSORD_EMULATION_ENTER(current_device);
   *attributes = {};
-  return Remember(kernel != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction);
+  return RecordError(kernel != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction);
 }
 
 }  // extern "C"

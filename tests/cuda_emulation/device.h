@@ -1,4 +1,4 @@
-// The state of the emulated devices and of the calling thread, behind the functions of cudart.
+// The emulated devices, and the current device and last error of the calling thread. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,36 +15,42 @@ namespace tensord::cuda_emulation {
 struct Device {
   Mutex mu;
   bool has_context ABSL_GUARDED_BY(mu) = false;
-  cudaError_t lost ABSL_GUARDED_BY(mu) = cudaSuccess;  // the sticky error of the context
+  cudaError_t sticky_error ABSL_GUARDED_BY(mu) = cudaSuccess;  // of the context
   std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams ABSL_GUARDED_BY(mu);
   int64_t used_bytes ABSL_GUARDED_BY(mu) = 0;
 };
 
-// 0 <= index < kMaxDevices.
+// Returns the state of a device. 0 <= index < kMaxDevices. Lives as long as the process.
 Device& DeviceAt(int index);
 
-// The calling thread's current device.
+// Returns the calling thread's current device.
 int CurrentDevice();
 
-// Remembers an error for cudaGetLastError() on the calling thread, and returns it.
-cudaError_t Remember(cudaError_t error);
+// Stores `error` for cudaGetLastError() on the calling thread, unless it is cudaSuccess. Returns
+// `error`.
+cudaError_t RecordError(cudaError_t error);
 
-// The sticky error of a device's context; cudaSuccess if it has none.
+// Returns the sticky error of a device's context; cudaSuccess if it has none.
 cudaError_t StickyError(int device);
 
-// Makes the context unusable until cudaDeviceReset(). The first error stays.
-void LoseContext(int device, cudaError_t error);
+// Sets the sticky error, unless the context has one. The context stays unusable until
+// cudaDeviceReset().
+void SetStickyError(int device, cudaError_t error);
 
-// Blocks until all work that the device's streams have now is done. Returns the sticky error.
+// Blocks until the device's streams have run all tasks that are enqueued now. Returns the sticky
+// error. If a stream of the device is being captured, reports that, invalidates the capture and
+// returns cudaErrorStreamCaptureUnsupported.
 cudaError_t SynchronizeDevice(int device);
 
-// Makes the device's primary context if there is none. Returns the sticky error, remembered.
-cudaError_t EnterContext(int device);
+// Creates the device's primary context if there is none. Records and returns the sticky error, or
+// cudaErrorNoDevice if there is no such device.
+cudaError_t UseContext(int device);
 
 }  // namespace tensord::cuda_emulation
 
-// At the start of a function that needs the context of `device`.
-#define TENSORD_EMULATION_ENTER(device)                                                   \
-  if (const cudaError_t tensord_sticky = ::tensord::cuda_emulation::EnterContext(device); \
-      tensord_sticky != cudaSuccess)                                                      \
+// Starts a function that needs the context of `device`. If there is a sticky error, returns it from
+// the function.
+#define TENSORD_EMULATION_ENTER(device)                                                 \
+  if (const cudaError_t tensord_sticky = ::tensord::cuda_emulation::UseContext(device); \
+      tensord_sticky != cudaSuccess)                                                    \
   return tensord_sticky

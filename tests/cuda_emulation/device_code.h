@@ -13,7 +13,7 @@ struct uint3 {
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
-// NVRTC knows the C library's mathematics without a header.
+// NVRTC declares these functions without a header.
 extern "C" {
 float expf(float);
 double exp(double);
@@ -44,39 +44,41 @@ double fabs(double);
 #define __shared__ static thread_local  // the threads of a block are fibers of one OS thread
 #define __launch_bounds__(...)
 
-// Of the CUDA thread that the calling OS thread runs.
+// The built-in variables of the CUDA thread that the calling OS thread runs.
 extern __thread uint3 threadIdx, blockIdx;
 extern __thread uint3 blockDim, gridDim;
 #define warpSize 32
 
 namespace tensord::cuda_emulation {
 
-// Blocks until all threads of the block are at a barrier with this line number. A kernel in which
-// that never happens fails with cudaErrorLaunchFailure.
+// Blocks until all threads of the block are at a barrier with this line number. If some never get
+// there, the kernel fails with cudaErrorLaunchFailure.
 void BlockBarrier(int line);
 
 // Blocks until all threads of the warp that have not returned are here.
 void WarpBarrier();
 
-unsigned Lane();                // of the calling thread in its warp
-unsigned long* WarpExchange();  // one place for each lane of the calling thread's warp
+// Returns the calling CUDA thread's index in its warp, 0 to 31.
+unsigned Lane();
+// Returns an array with one element for each lane of the calling CUDA thread's warp.
+unsigned long* WarpExchange();
 
 template <typename T>
 T ExchangeInWarp(T value, unsigned from_lane) {
   static_assert(sizeof(T) <= sizeof(unsigned long));
-  unsigned long* places = WarpExchange();
-  __builtin_memcpy(&places[Lane()], &value, sizeof(T));
+  unsigned long* values = WarpExchange();
+  __builtin_memcpy(&values[Lane()], &value, sizeof(T));
   WarpBarrier();
   T result;
-  __builtin_memcpy(&result, &places[from_lane], sizeof(T));
+  __builtin_memcpy(&result, &values[from_lane], sizeof(T));
   WarpBarrier();
   return result;
 }
 
 }  // namespace tensord::cuda_emulation
 
-// A macro, because two calls of a function could be told apart by their addresses only, and
-// compilers duplicate calls.
+// This is a macro, because __LINE__ identifies the barrier. A function would have to use its return
+// address, and compilers may duplicate calls.
 #define __syncthreads() ::tensord::cuda_emulation::BlockBarrier(__LINE__)
 
 // Masks are ignored: all threads of the warp that have not returned take part.
@@ -98,7 +100,7 @@ T __shfl_down_sync(unsigned, T value, unsigned delta, int width = warpSize) {
   return tensord::cuda_emulation::ExchangeInWarp(value, inside ? lane + delta : lane);
 }
 
-// Rounded each by itself: these sources are compiled with -ffp-contract=off.
+// Each operation rounds its result: the build compiles these sources with -ffp-contract=off.
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
@@ -114,7 +116,7 @@ inline T max(T a, T b) {
 }
 
 #ifdef TENSORD_CUDA_EMULATION_RTC
-// How the emulation of cudaLaunchKernel calls a kernel of which it has the name only.
+// Lets the emulation of cudaLaunchKernel() call a kernel by its name.
 namespace tensord::cuda_emulation {
 template <unsigned... I>
 struct Indices {};

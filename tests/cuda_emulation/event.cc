@@ -1,4 +1,5 @@
-// Events: the flag that a stream sets when it gets to the last record.
+// Events. A record enqueues a task that sets a flag; the event refers to the flag of the last
+// record.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,32 +52,32 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device() != stream->device()) {
     Report(absl::StrCat("cudaEventRecord: an event of device ", event->device(),
                         " in a stream of device ", stream->device()));
-    return Remember(cudaErrorInvalidResourceHandle);
+    return RecordError(cudaErrorInvalidResourceHandle);
   }
   auto flag = std::make_shared<Flag>();
   const cudaError_t error = stream->EnqueueControl([flag] { flag->Set(); }, "cudaEventRecord");
   if (error == cudaSuccess) event->set_flag(std::move(flag));
-  return Remember(error);
+  return RecordError(error);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   TENSORD_EMULATION_ENTER(event->device());
   const FlagRef flag = event->flag();
-  return Remember(flag == nullptr || flag->IsSet() ? cudaSuccess : cudaErrorNotReady);
+  return RecordError(flag == nullptr || flag->IsSet() ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   TENSORD_EMULATION_ENTER(event->device());
   if (const FlagRef flag = event->flag()) flag->Wait();
-  return Remember(StickyError(event->device()));
+  return RecordError(StickyError(event->device()));
 }
 
-// The wait is for the last record up to now, on any device.
+// Makes the stream wait for the event's last record before this call, on any device.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamWaitEvent");
   const FlagRef flag = event->flag();
   if (flag == nullptr) return cudaSuccess;
-  return Remember(stream->EnqueueControl([flag] { flag->Wait(); }, "cudaStreamWaitEvent"));
+  return RecordError(stream->EnqueueControl([flag] { flag->Wait(); }, "cudaStreamWaitEvent"));
 }
 
 }  // extern "C"

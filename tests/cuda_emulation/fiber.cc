@@ -18,7 +18,7 @@
 #endif
 
 // void TensordSwitchStack(void** save_to, void* load): saves the registers that a function must
-// preserve and the stack pointer, and goes on where `load` was saved.
+// preserve and the stack pointer, and continues where the registers at `load` were saved.
 asm(R"(
 .text
 .globl TensordSwitchStack
@@ -132,7 +132,7 @@ void Fiber::Suspend() {
 
 Fiber* Fiber::Current() { return caller.fiber; }
 
-void Fiber::LeaveByJump() {
+void Fiber::OnJumpedOut() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(nullptr, caller.stack_bottom, caller.stack_bytes);
   __sanitizer_finish_switch_fiber(caller.fake_stack, nullptr, nullptr);

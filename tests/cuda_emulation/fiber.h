@@ -1,34 +1,35 @@
-// A stack on which code runs that may stop halfway and be resumed later.
+// A fiber: code that runs on its own stack and can be suspended and resumed.
 #pragma once
 
 #include <cstddef>
 
 namespace tensord::cuda_emulation {
 
-// Not thread-safe: a fiber is made, resumed and destroyed by one OS thread.
+// Not thread-safe: one OS thread creates, resumes and destroys a fiber.
 class Fiber {
  public:
   static constexpr size_t kStackBytes = size_t{64} << 10;
 
-  // `entry` runs on the first Resume(). It must not return.
+  // Allocates the stack. `entry` runs at the first Resume() and must not return.
   explicit Fiber(void (*entry)());
-  // A fiber may be destroyed while it is suspended: objects on its stack are not destroyed.
+  // The fiber may be suspended; the objects on its stack are then not destroyed.
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs the fiber until it suspends.
+  // Runs the fiber until it calls Suspend(). Must not be called on a fiber.
   void Resume();
 
-  // Called on a fiber: returns to the Resume() that runs it. Returns at the next Resume().
+  // Suspends the current fiber: Resume() returns to its caller. The fiber continues at the next
+  // Resume().
   static void Suspend();
 
-  // The fiber that the calling OS thread runs; null outside of Resume().
+  // Returns the fiber that the calling OS thread runs; null outside of Resume().
   static Fiber* Current();
 
-  // To be called after a jump out of the current fiber's stack, for example from a signal handler:
-  // the calling OS thread runs on its own stack again.
-  static void LeaveByJump();
+  // Must be called after siglongjmp() has left the current fiber's stack. Tells the sanitizers that
+  // the calling OS thread runs on its own stack again. Current() is null afterwards.
+  static void OnJumpedOut();
 
  private:
   static void Start();

@@ -1,4 +1,4 @@
-// Graphs: the tasks that a captured stream was given, in order.
+// Graphs: the tasks that were enqueued in a captured stream, in order.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,9 +23,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamBeginCapture");
   if (mode != cudaStreamCaptureModeRelaxed) {
     Report("cudaStreamBeginCapture: only cudaStreamCaptureModeRelaxed is emulated");
-    return Remember(cudaErrorNotSupported);
+    return RecordError(cudaErrorNotSupported);
   }
-  return Remember(stream->BeginCapture());
+  return RecordError(stream->BeginCapture());
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -34,7 +34,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   std::vector<Task> tasks;
   const cudaError_t error = stream->EndCapture(&tasks);
   if (error == cudaSuccess) *graph = new CUgraph_st{std::move(tasks)};
-  return Remember(error);
+  return RecordError(error);
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
@@ -46,7 +46,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaGraphLaunch");
-  return Remember(stream->EnqueueWork([tasks = executable->tasks] {
+  return RecordError(stream->EnqueueWork([tasks = executable->tasks] {
     for (const Task& task : *tasks) task();
   }));
 }

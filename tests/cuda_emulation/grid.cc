@@ -50,8 +50,8 @@ uint3 ThreadAt(unsigned n) {
   return {n % blockDim.x, n / blockDim.x % blockDim.y, n / (blockDim.x * blockDim.y)};
 }
 
-// The number of the thread that is started as the `n`th.
-unsigned InOrder(unsigned n) {
+// Returns the linear index of the thread that is started as the `n`th.
+unsigned NthThread(unsigned n) {
   const int order = TheOptions().thread_order;
   if (order == 1) return block.count - 1 - n;
   const unsigned mask = block.count - 1;
@@ -61,11 +61,11 @@ unsigned InOrder(unsigned n) {
   return n;
 }
 
-// A fiber's code: threads from the block, until there are no more.
+// The code of each fiber: runs threads of the block until all have been started.
 void RunThreads() {
   while (true) {
     while (block.next < block.count) {
-      threadIdx = ThreadAt(InOrder(block.next++));
+      threadIdx = ThreadAt(NthThread(block.next++));
       (*block.thread)();
       --block.warp_threads[Warp()];
     }
@@ -89,7 +89,8 @@ void WaitAt(int warp, int line) {
   Fiber::Suspend();  // RunBlock() sets threadIdx before it resumes the fiber
 }
 
-// All wait for the whole block: whether they may go on.
+// Checks the waiting threads, which are all at block barriers. Returns a description of the misuse,
+// or an empty string.
 std::string CheckBlockBarrier() {
   if (block.waiting.size() != block.count) {
     return "some threads of a block returned while others wait in __syncthreads()";
@@ -102,7 +103,8 @@ std::string CheckBlockBarrier() {
   return "";
 }
 
-// Moves those that may go on from block.waiting to `released`.
+// Moves the threads whose barrier is complete from block.waiting to `released`. Returns a
+// description of the misuse, or an empty string.
 std::string ReleaseWaiting(std::vector<Waiting>* released) {
   std::vector<int> arrived(block.warp_threads.size());
   size_t at_block = 0;
@@ -112,9 +114,9 @@ std::string ReleaseWaiting(std::vector<Waiting>* released) {
   if (at_block == block.waiting.size()) {
     released->swap(block.waiting);
     block.waiting = *released;
-    std::string wrong = CheckBlockBarrier();
+    std::string misuse = CheckBlockBarrier();
     block.waiting.clear();
-    return wrong;
+    return misuse;
   }
   std::vector<Waiting> stay;
   for (const Waiting& waiting : block.waiting) {
@@ -123,7 +125,8 @@ std::string ReleaseWaiting(std::vector<Waiting>* released) {
     (complete ? *released : stay).push_back(waiting);
   }
   block.waiting = std::move(stay);
-  return released->empty() ? "the threads of a warp wait for others that wait elsewhere" : "";
+  return released->empty() ? "some threads of a warp never reach the warp barrier of the others"
+                           : "";
 }
 
 std::string RunBlock() {
@@ -137,8 +140,8 @@ std::string RunBlock() {
   while (block.next < block.count) IdleFiber()->Resume();
   while (!block.waiting.empty()) {
     std::vector<Waiting> released;
-    std::string wrong = ReleaseWaiting(&released);
-    if (!wrong.empty()) return wrong;
+    std::string misuse = ReleaseWaiting(&released);
+    if (!misuse.empty()) return misuse;
     for (const Waiting& waiting : released) {
       threadIdx = waiting.thread;
       waiting.fiber->Resume();
@@ -165,10 +168,10 @@ std::string RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx =
             descending ? uint3{grid.x - 1 - x, grid.y - 1 - y, grid.z - 1 - z} : uint3{x, y, z};
-        std::string wrong = RunBlock();
-        if (wrong.empty()) continue;
+        std::string misuse = RunBlock();
+        if (misuse.empty()) continue;
         AbandonGrid();
-        return wrong;
+        return misuse;
       }
     }
   }
@@ -176,7 +179,7 @@ std::string RunGrid(dim3 grid, dim3 threads, const std::function<void()>& thread
 }
 
 void AbandonGrid() {
-  if (Fiber::Current() != nullptr) Fiber::LeaveByJump();
+  if (Fiber::Current() != nullptr) Fiber::OnJumpedOut();
   block.idle.clear();
   block.waiting.clear();
   block.fibers.clear();

@@ -13,11 +13,12 @@ namespace tensord::cuda_emulation {
 inline constexpr int kWarpThreads = 32;
 
 // Runs `thread` once for each CUDA thread, with threadIdx and the other built-in variables set.
-// Returns what the kernel did wrong with barriers; empty if nothing. Afterwards, or after a jump
-// out of RunGrid(), the calling OS thread may run another grid.
+// Blocks until the grid has ended. If the kernel misuses barriers, stops the grid and returns a
+// description of the misuse. Otherwise returns an empty string.
 std::string RunGrid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
-// To be called after a jump out of RunGrid().
+// Discards the state of a grid whose RunGrid() was left by siglongjmp(). Must be called before the
+// next RunGrid() of this OS thread. Doesn't destroy the objects on the fibers' stacks.
 void AbandonGrid();
 
 }  // namespace tensord::cuda_emulation

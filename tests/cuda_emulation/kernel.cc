@@ -35,7 +35,7 @@ void OnFault(int signal, siginfo_t* info, void*) {
     fault_address = info->si_addr;
     siglongjmp(*after_fault, 1);
   }
-  // Not a device's work: the faulting instruction runs again, under the handler from before.
+  // No device work runs here: restores the previous handler. The instruction then faults again.
   sigaction(signal, &previous_actions[signal], nullptr);
 }
 
@@ -47,11 +47,11 @@ void InstallHandler() {
 }
 
 void RunKernel(int device, dim3 grid, dim3 block, const std::function<void()>& thread) {
-  std::string wrong;
-  RunCatchingFaults(device, "a kernel", [&] { wrong = RunGrid(grid, block, thread); });
-  if (wrong.empty()) return;
-  Report(absl::StrCat("a kernel on device ", device, ": ", wrong));
-  LoseContext(device, cudaErrorLaunchFailure);
+  std::string misuse;
+  RunCatchingFaults(device, "a kernel", [&] { misuse = RunGrid(grid, block, thread); });
+  if (misuse.empty()) return;
+  Report(absl::StrCat("a kernel on device ", device, ": ", misuse));
+  SetStickyError(device, cudaErrorLaunchFailure);
 }
 
 bool IsLaunchable(dim3 grid, dim3 block) {
@@ -83,10 +83,10 @@ void RunCatchingFaults(int device, const char* what, const std::function<void()>
   if (sigsetjmp(jump, /*savemask=*/1) != 0) {
     after_fault = nullptr;
     AbandonGrid();
-    Report(absl::StrCat(what, " on device ", device, " touched ",
+    Report(absl::StrCat(what, " on device ", device, " accessed 0x",
                         absl::Hex(reinterpret_cast<uintptr_t>(fault_address)),
                         ", which is not accessible"));
-    LoseContext(device, cudaErrorIllegalAddress);
+    SetStickyError(device, cudaErrorIllegalAddress);
     return;
   }
   if (TheOptions().catch_faults) after_fault = &jump;
@@ -101,14 +101,14 @@ cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream,
   if (device != CurrentDevice()) {
     Report(absl::StrCat("a launch into a stream of device ", device, " while device ",
                         CurrentDevice(), " is current"));
-    return Remember(cudaErrorInvalidResourceHandle);
+    return RecordError(cudaErrorInvalidResourceHandle);
   }
   if (!IsLaunchable(grid, block)) {
     Report(absl::StrCat("a launch of ", grid.x, "x", grid.y, "x", grid.z, " blocks of ", block.x,
                         "x", block.y, "x", block.z, " threads"));
-    return Remember(cudaErrorInvalidConfiguration);
+    return RecordError(cudaErrorInvalidConfiguration);
   }
-  return Remember(stream->EnqueueWork([device, grid, block, thread = std::move(thread)] {
+  return RecordError(stream->EnqueueWork([device, grid, block, thread = std::move(thread)] {
     RunKernel(device, grid, block, thread);
   }));
 }

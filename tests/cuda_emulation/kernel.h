@@ -1,4 +1,4 @@
-// Kernels as tasks of a stream, and what happens when one touches memory that is not accessible.
+// Kernels as tasks of a stream, and what happens when one accesses memory that is not accessible.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,8 @@
 
 namespace tensord::cuda_emulation {
 
-// Prepares the calling OS thread for RunCatchingFaults().
+// Installs the signal handling that RunCatchingFaults() needs on the calling OS thread. Create and
+// destroy it on that thread.
 class FaultHandling {
  public:
   FaultHandling();
@@ -25,7 +26,7 @@ class FaultHandling {
 // (Options::catch_faults). `what` names the work in the report.
 void RunCatchingFaults(int device, const char* what, const std::function<void()>& work);
 
-// See launch.h, by which kernels that are compiled with the program arrive.
+// launch.h declares this function, too, for .cu files. See there.
 cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> thread);
 
 }  // namespace tensord::cuda_emulation

@@ -1,4 +1,4 @@
-// Included by the build before everything else in a .cu file that a host compiler compiles.
+// The build includes this header first in each .cu file that a host compiler compiles.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@ namespace tensord::cuda_emulation {
 // once for each CUDA thread. Returns the errors that a launch returns.
 cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> thread);
 
-// Takes copies of the arguments, as a launch does.
+// Enqueues kernel<<<grid, block, 0, stream>>>(arguments...). Copies the arguments.
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
                    Arguments&&... arguments) {
@@ -29,7 +29,7 @@ cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStr
 
 }  // namespace tensord::cuda_emulation
 
-// nvcc's overload for kernels.
+// The overload for kernels, which cuda_runtime.h declares for nvcc only.
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel* kernel) {
   return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));

@@ -38,17 +38,17 @@ void Put(cudaDataType_t type, void* data, int64_t i, double value) {
   }
 }
 
-// To 10 bits of mantissa, ties away from zero.
+// Rounds to 10 bits of mantissa, ties away from zero.
 float RoundToTf32(float value) {
   if (!std::isfinite(value)) return value;
   return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x1000u) & ~0x1fffu);
 }
 
-// The vectors along which products are summed: `count` of `depth` elements, one after another.
-// Those of a are its rows and those of b its columns, unless transposed.
+// Copies a matrix of batch item `item` as contiguous vectors whose dot products give the result:
+// its rows if `along_rows`, otherwise its columns. If p.round_to_tf32, rounds their elements.
 template <typename T>
-std::vector<T> Vectors(const MatrixProduct& p, const MatrixLayout& layout, const void* data,
-                       bool along_rows, int64_t item) {
+std::vector<T> GatherVectors(const MatrixProduct& p, const MatrixLayout& layout, const void* data,
+                             bool along_rows, int64_t item) {
   const auto rows = static_cast<int64_t>(layout.rows);
   const auto columns = static_cast<int64_t>(layout.columns);
   const int64_t count = along_rows ? rows : columns, depth = along_rows ? columns : rows;
@@ -80,8 +80,8 @@ T Activate(Activation activation, T x) {
 
 template <typename T>
 void ComputeItem(const MatrixProduct& p, int64_t item) {
-  const std::vector<T> a = Vectors<T>(p, p.a_layout, p.a, !p.transpose_a, item);
-  const std::vector<T> b = Vectors<T>(p, p.b_layout, p.b, p.transpose_b, item);
+  const std::vector<T> a = GatherVectors<T>(p, p.a_layout, p.a, !p.transpose_a, item);
+  const std::vector<T> b = GatherVectors<T>(p, p.b_layout, p.b, p.transpose_b, item);
   const MatrixLayout& out = p.out_layout;
   const auto rows = static_cast<int64_t>(out.rows), columns = static_cast<int64_t>(out.columns);
   const int64_t depth = static_cast<int64_t>(a.size()) / rows;

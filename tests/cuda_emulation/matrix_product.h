@@ -19,9 +19,10 @@ struct MatrixLayout {
 
 enum class Activation { kNone, kRelu, kGeluTanh };
 
-// out = activation(alpha * op(a) * op(b) + bias), where op() is the matrix or its transpose, and
-// bias, if not null, has one element of out's type for each row. In double if `in_double`, else in
-// float. Types: CUDA_R_16F, CUDA_R_16BF, CUDA_R_32F, CUDA_R_64F.
+// out = activation(alpha * op(a) * op(b) + bias), where op(x) is x or its transpose:
+// (m, k) · (k, n) -> (m, n). `bias` is null or has one element of out's type for each row of out.
+// Sums are in double if `in_double`, in float otherwise. Types: CUDA_R_16F, CUDA_R_16BF,
+// CUDA_R_32F, CUDA_R_64F. The caller owns all memory.
 struct MatrixProduct {
   bool transpose_a = false, transpose_b = false;
   bool in_double = false;
@@ -35,9 +36,10 @@ struct MatrixProduct {
   void* out = nullptr;
 };
 
-// Whether the shapes fit together.
+// Returns whether the shapes, batches and leading dimensions match.
 bool IsConsistent(const MatrixProduct& product);
 
+// Computes `product` on the calling thread. `product` must be consistent.
 void Compute(const MatrixProduct& product);
 
 }  // namespace tensord::cuda_emulation

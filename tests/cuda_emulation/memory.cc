@@ -17,7 +17,7 @@ namespace tensord::cuda_emulation {
 namespace {
 
 constexpr size_t kAlignment = 256;  // what cudaMalloc guarantees
-constexpr size_t kScribbledBytes = 64 << 10;
+constexpr size_t kPatternBytes = 64 << 10;
 constexpr unsigned char kPattern = 0xcd;
 constexpr size_t kMaxFreed = 2048;  // freed allocations that stay known, and inaccessible
 
@@ -37,7 +37,7 @@ struct Table {
   Allocations allocations ABSL_GUARDED_BY(mu);
   std::deque<const char*> freed ABSL_GUARDED_BY(mu);  // the oldest first
 
-  // The allocation that holds `data`; end() if there is none.
+  // Returns the allocation that holds `data`; end() if there is none.
   Allocations::iterator Find(const void* data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     auto it = allocations.upper_bound(static_cast<const char*>(data));
     if (it == allocations.begin()) return allocations.end();
@@ -48,7 +48,7 @@ struct Table {
 };
 
 Table& TheTable() {
-  static auto* table = new Table;  // outlives every static
+  static auto* table = new Table;  // never destroyed
   return *table;
 }
 
@@ -108,7 +108,7 @@ void Unreserve(int device, size_t bytes) {
 }
 
 cudaError_t Refuse(absl::string_view call, const void* data, absl::string_view why) {
-  Report(absl::StrCat(call, ": ", absl::Hex(reinterpret_cast<uintptr_t>(data)), " ", why));
+  Report(absl::StrCat(call, ": 0x", absl::Hex(reinterpret_cast<uintptr_t>(data)), " ", why));
   return cudaErrorInvalidValue;
 }
 
@@ -132,8 +132,8 @@ cudaError_t AllocateOnDevice(void** out, size_t bytes, int device) {
   return cudaSuccess;
 }
 
-void Scribble(void* data, size_t bytes) {
-  std::memset(data, kPattern, std::min(bytes, kScribbledBytes));
+void FillWithPattern(void* data, size_t bytes) {
+  std::memset(data, kPattern, std::min(bytes, kPatternBytes));
 }
 
 cudaError_t BeginFree(void* data, absl::string_view call, int* device) {
@@ -166,7 +166,8 @@ void FinishFree(void* data) {
   table.allocations.erase(oldest);
 }
 
-cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call) {
+cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
+                        int device) {
   const absl::string_view kind =
       space == Space::kDevice ? "memory on a device" : "pinned host memory";
   Table& table = TheTable();
@@ -177,7 +178,12 @@ cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::strin
   }
   if (it->second.freed) return Refuse(call, data, absl::StrCat("is in freed ", kind));
   if (static_cast<const char*>(data) + bytes > it->first + it->second.bytes) {
-    return Refuse(call, data, absl::StrCat("and ", bytes, " bytes go past an allocation's end"));
+    return Refuse(call, data,
+                  absl::StrCat("begins ", bytes, " bytes that go past an allocation's end"));
+  }
+  if (device != kAnyDevice && it->second.device != device) {
+    return Refuse(call, data,
+                  absl::StrCat("is on device ", it->second.device, ", not on device ", device));
   }
   return cudaSuccess;
 }
@@ -192,25 +198,25 @@ extern "C" {
 cudaError_t cudaMalloc(void** out, size_t bytes) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
   const cudaError_t error = AllocateOnDevice(out, bytes, CurrentDevice());
-  if (error == cudaSuccess) Scribble(*out, bytes);
-  return Remember(error);
+  if (error == cudaSuccess) FillWithPattern(*out, bytes);
+  return RecordError(error);
 }
 
-// Waits for the device, as the real one does.
+// Waits for the device, as CUDA's function does.
 cudaError_t cudaFree(void* data) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
   if (data == nullptr) return cudaSuccess;
   int device = 0;
   const cudaError_t error = BeginFree(data, "cudaFree", &device);
-  if (error != cudaSuccess) return Remember(error);
+  if (error != cudaSuccess) return RecordError(error);
   const cudaError_t waited = SynchronizeDevice(device);
   FinishFree(data);
-  return Remember(waited);
+  return RecordError(waited);
 }
 
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned /*flags*/) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
-  if (posix_memalign(out, PageBytes(), bytes) != 0) return Remember(cudaErrorMemoryAllocation);
+  if (posix_memalign(out, PageBytes(), bytes) != 0) return RecordError(cudaErrorMemoryAllocation);
   Allocation allocation;
   allocation.space = Space::kPinnedHost;
   allocation.bytes = bytes;
@@ -226,7 +232,7 @@ cudaError_t cudaFreeHost(void* data) {
     MutexLock lock(&table.mu);
     const auto it = table.allocations.find(static_cast<const char*>(data));
     if (it == table.allocations.end() || it->second.space != Space::kPinnedHost) {
-      return Remember(Refuse("cudaFreeHost", data, "is not the start of pinned host memory"));
+      return RecordError(Refuse("cudaFreeHost", data, "is not the start of pinned host memory"));
     }
     table.allocations.erase(it);
   }

@@ -1,10 +1,9 @@
-// Which memory has been allocated, on which device or on the host.
+// The emulation's allocations on devices and of pinned host memory.
 //
-// Each device allocation is a mapping of its own that ends, rounded up to 256 bytes, at an
-// inaccessible page, and another inaccessible page lies before it. Freed memory becomes
-// inaccessible. So a kernel that leaves its memory or uses freed memory raises SIGSEGV. The bytes
-// that the rounding adds are checked when the memory is freed: if they have changed, the process
-// ends.
+// Each device allocation is a separate mapping. It ends, rounded up to 256 bytes, at an
+// inaccessible page; another inaccessible page precedes it. Freed memory becomes inaccessible. So a
+// kernel that accesses memory out of bounds or after its free raises SIGSEGV. The padding is
+// checked when the memory is freed: if it has changed, the process ends.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,19 +19,26 @@ enum class Space { kDevice, kPinnedHost };
 
 // All functions are thread-safe.
 
-// cudaErrorMemoryAllocation if the device's memory is used up.
+// Allocates `bytes` on `device`. BeginFree() and FinishFree() free the memory. If the device or the
+// host has too little memory, returns cudaErrorMemoryAllocation.
 cudaError_t AllocateOnDevice(void** out, size_t bytes, int device);
 
-// Fills the start of an allocation with a pattern, so that values written too early are lost.
-void Scribble(void* data, size_t bytes);
+// Fills the first 64 KiB of [data, data + bytes) with a pattern, so that values written too early
+// are lost.
+void FillWithPattern(void* data, size_t bytes);
 
-// Freeing has two steps, since cudaFreeAsync() forbids the host to name the memory at once, while
-// work that is enqueued already may use it. BeginFree() reports an error if `data` is not the start
-// of an allocation, or is freed already; `device` may be null.
+// cudaFreeAsync() frees in two steps: the host may no longer name the memory after BeginFree(), but
+// enqueued work may use it until FinishFree(). If `data` isn't the start of a device allocation, or
+// is freed already, BeginFree() reports it and returns cudaErrorInvalidValue. `device`, if not
+// null, receives the allocation's device.
 cudaError_t BeginFree(void* data, absl::string_view call, int* device);
 void FinishFree(void* data);
 
-// Whether [data, data + bytes) lies in one allocation of that space; reports an error if not.
-cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call);
+inline constexpr int kAnyDevice = -1;
+
+// If [data, data + bytes) isn't within one allocation of `space`, or if that is freed or on another
+// device than `device`, reports it in the name of `call` and returns cudaErrorInvalidValue.
+cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
+                        int device = kAnyDevice);
 
 }  // namespace tensord::cuda_emulation

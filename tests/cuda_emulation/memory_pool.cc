@@ -1,5 +1,5 @@
-// Stream-ordered memory. A pool keeps nothing: freed memory goes back at once, when the stream gets
-// to it.
+// Stream-ordered allocation. A pool caches nothing: memory is freed when the stream reaches the
+// free.
 #include "tensord/tests/cuda_emulation/device.h"
 #include "tensord/tests/cuda_emulation/memory.h"
 #include "tensord/tests/cuda_emulation/stream.h"
@@ -35,23 +35,23 @@ cudaError_t cudaMallocFromPoolAsync(void** out, size_t bytes, cudaMemPool_t pool
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaMallocFromPoolAsync");
   void* data = nullptr;
   const cudaError_t error = AllocateOnDevice(&data, bytes, pool->device);
-  if (error != cudaSuccess) return Remember(error);
-  // Until the stream gets here the memory is not the caller's: a write that comes earlier is lost.
+  if (error != cudaSuccess) return RecordError(error);
+  // Until the stream reaches this task the memory isn't the caller's: earlier writes are lost.
   const cudaError_t enqueued =
-      stream->EnqueueControl([=] { Scribble(data, bytes); }, "cudaMallocFromPoolAsync");
+      stream->EnqueueControl([=] { FillWithPattern(data, bytes); }, "cudaMallocFromPoolAsync");
   if (enqueued == cudaSuccess) {
     *out = data;
   } else if (BeginFree(data, "cudaMallocFromPoolAsync", nullptr) == cudaSuccess) {
     FinishFree(data);
   }
-  return Remember(enqueued);
+  return RecordError(enqueued);
 }
 
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaFreeAsync");
   const cudaError_t error = BeginFree(data, "cudaFreeAsync", nullptr);
-  if (error != cudaSuccess) return Remember(error);
-  return Remember(stream->EnqueueControl([=] { FinishFree(data); }, "cudaFreeAsync"));
+  if (error != cudaSuccess) return RecordError(error);
+  return RecordError(stream->EnqueueControl([=] { FinishFree(data); }, "cudaFreeAsync"));
 }
 
 }  // extern "C"

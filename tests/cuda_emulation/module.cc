@@ -48,7 +48,7 @@ size_t ElfBytes(const void* code) {
   return headers_at + size_t{header_bytes} * header_count;
 }
 
-// By a file of its own name, since dlopen() returns the same object for the same name.
+// Loads the code from a new file: dlopen() returns the same object for the same file name.
 void* LoadSharedObject(const void* code) {
   std::string name = (std::filesystem::temp_directory_path() / "tensord_cubin_XXXXXX").string();
   const int file = mkstemp(name.data());
@@ -72,7 +72,7 @@ class Arguments {
       values_.emplace_back(data, data + sizes[i]);
     }
   }
-  // Into `pointers`, for CUkern_st::call.
+  // Stores pointers to the copies in `pointers`, for CUkern_st::call.
   void Fill(std::array<void*, kMaxParameters>& pointers) const {
     for (size_t i = 0; i < values_.size(); ++i) {
       pointers[i] = const_cast<char*>(values_[i].data());
@@ -95,13 +95,13 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
     const char* error = dlerror();
     Report(absl::StrCat("cudaLibraryLoadData: ",
                         error == nullptr ? "no temporary file can be written" : error));
-    return Remember(cudaErrorInvalidKernelImage);
+    return RecordError(cudaErrorInvalidKernelImage);
   }
   *library = new CUlib_st{handle, {}};
   return cudaSuccess;
 }
 
-// None of the library's kernels may be enqueued.
+// None of the library's kernels may be queued or running.
 cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
   delete library;
   return cudaSuccess;
@@ -111,7 +111,7 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, co
   void* call = dlsym(library->shared_object, absl::StrCat("tensord_call_", name).c_str());
   void* parameters =
       dlsym(library->shared_object, absl::StrCat("tensord_parameters_", name).c_str());
-  if (call == nullptr || parameters == nullptr) return Remember(cudaErrorSymbolNotFound);
+  if (call == nullptr || parameters == nullptr) return RecordError(cudaErrorSymbolNotFound);
   auto made = std::make_unique<CUkern_st>();
   made->call = reinterpret_cast<void (*)(void**)>(call);
   made->parameter_bytes.resize(kMaxParameters);
@@ -122,12 +122,13 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, co
   return cudaSuccess;
 }
 
-// Only of a cudaKernel_t: kernels that are compiled with the program arrive by launch.h.
+// `function` must be a cudaKernel_t. Kernels that are compiled with the program use launch.h
+// instead.
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
                              size_t shared_bytes, cudaStream_t stream) {
   if (shared_bytes != 0) {
     Report("cudaLaunchKernel: dynamic shared memory is not emulated");
-    return Remember(cudaErrorNotSupported);
+    return RecordError(cudaErrorNotSupported);
   }
   const auto* kernel = static_cast<const CUkern_st*>(function);
   return EnqueueKernel(

@@ -30,13 +30,13 @@ struct _nvrtcProgram {
 
 namespace {
 
-// Without contraction, as the backend asks of NVRTC; with the headers that the program brings in
-// place of the C++ library's.
+// -ffp-contract=off is what the backend asks of NVRTC. -nostdinc++: the program brings its own
+// headers in place of the C++ library's.
 constexpr char kCompiler[] = TENSORD_CUDA_EMULATION_COMPILER
     " -std=c++20 -O1 -ffp-contract=off -nostdinc++ -DTENSORD_CUDA_EMULATION_RTC -w -fPIC";
 constexpr char kDeviceCode[] = TENSORD_CUDA_EMULATION_FOLDER "/device_code.h";
 
-// Removed when the process ends.
+// A folder that is removed when the process ends.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -52,7 +52,7 @@ class TemporaryFolder {
     fs::remove_all(path_, ignored);
   }
 
-  // A new folder in it.
+  // Makes a new folder in this folder.
   fs::path MakeFolder() {
     MutexLock lock(&mu_);
     const fs::path folder = path_ / std::to_string(count_++);
@@ -82,8 +82,9 @@ std::string ReadFile(const fs::path& path) {
   return text.str();
 }
 
-// A folder with the program's headers, and all.h, precompiled, which includes all of them, so each
-// needs #pragma once. It is made once for each set of headers. Empty if that failed.
+// Returns a folder with the program's headers and all.h, which includes all of them and is
+// precompiled. Each header must have #pragma once. Makes one folder for each set of headers. If
+// all.h doesn't compile, returns an empty string.
 std::string HeaderFolder(const std::map<std::string, std::string>& headers) {
   static Mutex mu;
   static auto* folders = new std::map<std::map<std::string, std::string>, std::string>;
@@ -103,8 +104,8 @@ std::string HeaderFolder(const std::map<std::string, std::string>& headers) {
   return it->second;
 }
 
-// The source under its name, and for each kernel the functions by which cudaLaunchKernel() calls
-// it.
+// Returns the program's source under its name, followed by the entry functions that
+// cudaLaunchKernel() calls, for each kernel.
 std::string TextOf(const _nvrtcProgram& program) {
   static const std::regex kernel(R"re(extern "C" __global__ void (\w+)\()re");
   const std::string& source = program.source;

@@ -125,7 +125,7 @@ namespace tensord::cuda_emulation {
 cudaError_t CheckStream(cudaStream_t stream, absl::string_view call) {
   if (stream != nullptr) return cudaSuccess;
   Report(absl::StrCat(call, ": the default stream is not emulated"));
-  return Remember(cudaErrorNotSupported);
+  return RecordError(cudaErrorNotSupported);
 }
 
 }  // namespace tensord::cuda_emulation
@@ -136,7 +136,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
   if (flags != cudaStreamNonBlocking) {
     Report("cudaStreamCreateWithFlags: only cudaStreamNonBlocking is emulated");
-    return Remember(cudaErrorNotSupported);
+    return RecordError(cudaErrorNotSupported);
   }
   static std::atomic<unsigned> seed = 1;
   auto made = std::make_shared<CUstream_st>(CurrentDevice(), seed++);
@@ -147,10 +147,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaSuccess;
 }
 
-// Blocks until what is queued is done, where the real one returns at once.
+// Blocks until all queued tasks have run. CUDA's function returns at once.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Device& d = DeviceAt(stream->device());
-  std::shared_ptr<CUstream_st> last;  // destroyed without the lock, which its tasks may want
+  std::shared_ptr<CUstream_st> last;  // destroyed after the lock is released: its tasks may take it
   MutexLock lock(&d.mu);
   std::swap(last, d.streams[stream]);
   d.streams.erase(stream);
@@ -161,20 +161,20 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamSynchronize");
   if (stream->InvalidateCapture()) {
     Report("cudaStreamSynchronize on a stream that is captured");
-    return Remember(cudaErrorStreamCaptureUnsupported);
+    return RecordError(cudaErrorStreamCaptureUnsupported);
   }
   stream->Synchronize();
-  return Remember(StickyError(stream->device()));
+  return RecordError(StickyError(stream->device()));
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamQuery");
-  return Remember(stream->Query());
+  return RecordError(stream->Query());
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   TENSORD_EMULATION_ENTER_STREAM(stream, "cudaLaunchHostFunc");
-  return Remember(stream->EnqueueWork([=] { function(data); }));
+  return RecordError(stream->EnqueueWork([=] { function(data); }));
 }
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <random>
@@ -26,39 +27,50 @@ struct CUstream_st {
   using Task = tensord::cuda_emulation::Task;
 
   CUstream_st(int device, unsigned seed);
-  // Runs what is queued, then returns.
+  // Blocks until all queued tasks have run.
   ~CUstream_st();
 
   int device() const { return device_; }
 
-  // Kernels, copies and graphs: recorded while the stream is captured, and skipped if the context
-  // is lost by the time that the stream reaches them.
+  // Enqueues a kernel, copy, graph or host function. If the stream is being captured, records the
+  // task instead. The stream skips the task if its device has a sticky error by then. Returns
+  // cudaSuccess.
   cudaError_t EnqueueWork(Task task);
 
-  // Everything else: not allowed while the stream is captured, which invalidates the capture.
-  // Always run.
+  // Enqueues another task, which runs even after a sticky error. If the stream is being captured,
+  // reports that in the name of `call`, invalidates the capture and returns
+  // cudaErrorStreamCaptureUnsupported.
   cudaError_t EnqueueControl(Task task, absl::string_view call);
 
-  // Blocks until the tasks that are queued now are done.
+  // Blocks until the tasks that are enqueued now have run.
   void Synchronize();
 
-  // cudaSuccess if no work or control task is queued or running, else cudaErrorNotReady.
+  // Returns cudaSuccess if no task is queued or running, otherwise cudaErrorNotReady. If the stream
+  // is being captured, invalidates the capture and returns cudaErrorStreamCaptureUnsupported.
   cudaError_t Query();
 
+  // If a capture is active, returns cudaErrorIllegalState.
   cudaError_t BeginCapture();
-  // Moves the recorded tasks to `tasks`.
+  // Moves the recorded tasks to `tasks`. Returns cudaErrorIllegalState without a capture, and
+  // cudaErrorStreamCaptureInvalidated after an invalidation.
   cudaError_t EndCapture(std::vector<Task>* tasks);
-  // If the stream is captured, makes EndCapture() fail, and returns true.
+  // If the stream is being captured, makes EndCapture() fail, and returns true.
   bool InvalidateCapture();
 
+  // cudaDeviceReset() calls this: the device no longer waits for the stream, which CUDA would have
+  // destroyed.
+  void MarkReset() { reset_ = true; }
+  bool was_reset() const { return reset_; }
+
  private:
-  // A task of Synchronize() is not `counted`: it runs when those before it are done.
+  // `counted`: Query() takes the task into account. Tasks of Synchronize() aren't counted.
   void Push(Task task, bool counted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   void Delay();
 
   const int device_;
   std::minstd_rand random_;  // the thread's
+  std::atomic<bool> reset_ = false;
   tensord::Mutex mu_;
   tensord::CondVar changed_;
   std::deque<std::pair<Task, bool>> queue_ ABSL_GUARDED_BY(mu_);  // with `counted`
@@ -72,12 +84,12 @@ struct CUstream_st {
 
 namespace tensord::cuda_emulation {
 
-// cudaErrorNotSupported, reported, for the default stream, which is not emulated.
+// If `stream` is the default stream (null), reports that and returns cudaErrorNotSupported.
 cudaError_t CheckStream(cudaStream_t stream, absl::string_view call);
 
 }  // namespace tensord::cuda_emulation
 
-// At the start of a function on a stream: checks the stream, and enters its device's context.
+// Starts a function that takes a stream: rejects the default stream and uses the device's context.
 #define TENSORD_EMULATION_ENTER_STREAM(stream, call)                                          \
   if (const cudaError_t tensord_error = ::tensord::cuda_emulation::CheckStream(stream, call); \
       tensord_error != cudaSuccess)                                                           \

@@ -138,10 +138,10 @@ Disturbance::~Disturbance() {
 
 void Disturbance::Run(int seed) {
   std::minstd_rand random(seed);
-  proxy::CutPace pace(proxy_);
+  proxy::CutLimiter limiter(proxy_);
   while (!done_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 40));
-    Disturb(random, &pace);
+    Disturb(random, &limiter);
   }
   for (const Direction way : {Direction::kToClient, Direction::kToServer}) {
     proxy_->SetHeld(way, false);
@@ -150,11 +150,11 @@ void Disturbance::Run(int seed) {
   proxy_->SetBandwidth(0);
 }
 
-void Disturbance::Disturb(std::minstd_rand& random, proxy::CutPace* pace) {
+void Disturbance::Disturb(std::minstd_rand& random, proxy::CutLimiter* limiter) {
   const auto way = random() % 2 == 0 ? Direction::kToClient : Direction::kToServer;
   switch (random() % 8) {
     case 0:
-      if (pace->CutAll()) ++cuts_;
+      if (limiter->CutAll()) ++cuts_;
       break;
     case 1:
       proxy_->SetDelay(way, std::chrono::microseconds(random() % 3000));

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/client/tensord.h"
-#include "tensord/tests/proxy/cut_pace.h"
+#include "tensord/tests/proxy/cut_limiter.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
 namespace tensord::fault {
@@ -29,7 +29,7 @@ class Disturbance {
 
  private:
   void Run(int seed);
-  void Disturb(std::minstd_rand& random, proxy::CutPace* pace);
+  void Disturb(std::minstd_rand& random, proxy::CutLimiter* limiter);
 
   proxy::DelayProxy* const proxy_;
   std::atomic<bool> done_{false};

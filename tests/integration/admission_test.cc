@@ -1,4 +1,4 @@
-// Connection admission makes no call of an honest client fail, however busy the machine is.
+// Connection admission makes no call of a legitimate client fail, however busy the machine is.
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -35,6 +35,21 @@ class Load {
 // The sizes of the tensors that clients make, in bytes. The largest just fits a message.
 constexpr int64_t kSizes[] = {1,         100,       4096,    16 << 10, 64 << 10, 96 << 10,
                               128 << 10, 200 << 10, 1 << 20, 64 << 10, 3 << 20,  15 << 20};
+
+constexpr int64_t kLongUploadBytes = 16 << 20;
+
+// Uploads kLongUploadBytes, beginning with `message`, until the server ends the call.
+absl::Status UploadAll(RpcClient& client, v1::WriteRequest message) {
+  constexpr int64_t kChunkBytes = 64 << 10;
+  const auto write = client.Write();
+  for (int64_t offset = 0; offset < kLongUploadBytes; offset += kChunkBytes) {
+    message.set_offset(offset);
+    message.set_data(std::string(kChunkBytes, 'x'));
+    if (!write->Send(message)) break;
+    message.Clear();
+  }
+  return write->Finish().status();
+}
 
 class AdmissionTest : public DaemonFixture {
  protected:
@@ -181,6 +196,17 @@ TEST_F(AdmissionTest, ServesAConnectionWhoseCallsAreCancelled) {
   EXPECT_TRUE(ListDevices(client).ok());
 }
 
+// The server ends each upload while more of it is on its way.
+TEST_F(AdmissionTest, ServesAConnectionWhoseUploadsFailMidway) {
+  RpcClient client(daemon_->address());
+  for (int i = 0; i < 20; ++i) {
+    v1::WriteRequest first = session_->FirstWrite(1, {DType::kUInt8, {kLongUploadBytes}});
+    first.mutable_spec()->set_session("no such session");
+    ExpectError(UploadAll(client, first), absl::StatusCode::kNotFound);
+  }
+  EXPECT_TRUE(ListDevices(client).ok());
+}
+
 TEST_F(AdmissionTest, ServesAConnectionWhoseStreamsFail) {
   RpcClient client(daemon_->address());
   v1::WriteRequest first = session_->FirstWrite(1, {DType::kUInt8, {1 << 20}});
@@ -205,13 +231,41 @@ TEST_F(AdmissionTest, ServesAConnectionWhoseStreamsFail) {
   EXPECT_TRUE(ListDevices(client).ok());
 }
 
-// The caller's token has expired; it goes on to ask with large requests.
+// The server doesn't know the client's token. The client keeps sending large requests.
 TEST_F(AdmissionTokenTest, AnswersAConnectionWhoseCallsAreRefused) {
   RpcClient client(daemon_->address(), {.token = "an unknown token"});
   v1::CreateTensorRequest request;
   request.set_data(std::string(1 << 20, 'x'));
   for (int i = 0; i < 40; ++i) {
     ExpectError(client.Call<v1::Tensor>("CreateTensor", request),
+                absl::StatusCode::kUnauthenticated);
+  }
+}
+
+// A refused client may have more on its way than the server receives from unadmitted connections,
+// which then close. No call waits.
+TEST_F(AdmissionTokenTest, EndsUploadsThatAreRefused) {
+  RpcClient client(daemon_->address(), {.token = "an unknown token"});
+  EXPECT_TRUE(absl::IsUnauthenticated(UploadAll(client, v1::WriteRequest())));
+  for (int i = 0; i < 20; ++i) {
+    const absl::Status status = UploadAll(client, v1::WriteRequest());
+    EXPECT_TRUE(absl::IsUnauthenticated(status) || absl::IsUnavailable(status)) << status;
+  }
+}
+
+// The gate has admitted calls of the connection before.
+TEST_F(AdmissionTokenTest, AnswersACallerWhoseTokenWasRevoked) {
+  constexpr char kToken[] = "alice-token";
+  folder_.Write("tokens", Line("alice", kToken));
+  ASSERT_TRUE(Eventually([&] { return Ask(kToken).ok(); }));
+  RpcClient alice(daemon_->address(), {.token = kToken});
+  ASSERT_TRUE(ListDevices(alice).ok());
+  folder_.Write("tokens", "");
+  ASSERT_TRUE(Eventually([&] { return absl::IsUnauthenticated(Ask(kToken)); }));
+  v1::CreateTensorRequest request;
+  request.set_data(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 40; ++i) {
+    ExpectError(alice.Call<v1::Tensor>("CreateTensor", request),
                 absl::StatusCode::kUnauthenticated);
   }
 }

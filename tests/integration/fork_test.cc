@@ -32,7 +32,8 @@ enum class Ending {
 };
 
 // A forked child that runs `body` and ends. `body` returns what is wrong, or an empty string. It
-// may also exec another program. What that writes to Child::output() is then the child's answer.
+// may also exec another program. Whatever that program writes to Child::output() is the child's
+// answer, which Wait() returns.
 class Child {
  public:
   explicit Child(const std::function<std::string()>& body, Ending ending = Ending::kExit) {
@@ -144,8 +145,8 @@ class ForkTest : public ClusterFixture {
     big_ = FromVector(device_, std::vector<float>(kBigElements, 1));
     ASSERT_TRUE(big_.Read<float>().ok());
     ASSERT_GT(client_.stats().bytes_shared, 0) << "no ring has been opened";
-    far_ = FromVector<float>(On(0), {4, 5});
-    copy_ = far_.To(On(1));  // starts the thread that looks after copies
+    copy_source_ = FromVector<float>(On(0), {4, 5});
+    copy_ = copy_source_.To(On(1));  // starts the thread that tracks copies
     ASSERT_TRUE(copy_.copy_report().ok()) << copy_.copy_report().status();
     auto program = Program::Record(device_, {small_.spec()}, [](absl::Span<const Tensor> in) {
       return std::vector<Tensor>{in[0] * 2};
@@ -153,16 +154,17 @@ class ForkTest : public ClusterFixture {
     ASSERT_TRUE(program.ok()) << program.status();
     auto group = Group::Create({On(0), On(1)});
     ASSERT_TRUE(group.ok()) << group.status();
-    GlobalObjects() = Globals{client_, cluster_, {small_, big_, far_, copy_}, *program, *group};
+    GlobalObjects() =
+        Globals{client_, cluster_, {small_, big_, copy_source_, copy_}, *program, *group};
     before_ = Listed();
   }
 
   void TearDown() override { GlobalObjects().reset(); }
 
   // Destroys all objects of the library in this process.
-  void DropAll() {
+  void DestroyAllObjects() {
     GlobalObjects().reset();
-    small_ = big_ = far_ = copy_ = Tensor();
+    small_ = big_ = copy_source_ = copy_ = Tensor();
     device_ = Device();
     client_ = Client();
     cluster_ = Cluster();
@@ -186,17 +188,17 @@ class ForkTest : public ClusterFixture {
 
   // Expects that the parent still has its tensors with their values, that it can compute, copy and
   // transfer, and that no connection has been made anew.
-  void ExpectUnharmed() {
+  void ExpectParentUnaffected() {
     EXPECT_EQ(Listed(), before_);
     EXPECT_THAT(*small_.Read<float>(), testing::ElementsAre(1, 2, 3));
     EXPECT_THAT(*copy_.Read<float>(), testing::ElementsAre(4, 5));
-    EXPECT_THAT(*far_.To(On(1)).Read<float>(), testing::ElementsAre(4, 5));
+    EXPECT_THAT(*copy_source_.To(On(1)).Read<float>(), testing::ElementsAre(4, 5));
     EXPECT_EQ(*big_.Read<float>(), std::vector<float>(kBigElements, 1));
     EXPECT_EQ(*Sum(FromVector(device_, std::vector<float>(kBigElements, 2))).Item<int64_t>(),
               2 * kBigElements);
     EXPECT_THAT(*GlobalObjects()->program.Run({small_})[0].Read<float>(),
                 testing::ElementsAre(2, 4, 6));
-    EXPECT_THAT(*GlobalObjects()->group.AllReduce({far_, copy_})[1].Read<float>(),
+    EXPECT_THAT(*GlobalObjects()->group.AllReduce({copy_source_, copy_})[1].Read<float>(),
                 testing::ElementsAre(8, 10));
     EXPECT_TRUE(client_.Synchronize().ok());
     EXPECT_TRUE(cluster_.Synchronize().ok());
@@ -210,9 +212,9 @@ class ForkTest : public ClusterFixture {
   void RunChildren(const std::function<std::string()>& body, Ending ending = Ending::kExit) {
     for (int i = 0; i < Rounds() && !HasFailure(); ++i) {
       EXPECT_EQ(Child(body, ending).Wait(), "") << "child " << i;
-      if (i == 0) ExpectUnharmed();
+      if (i == 0) ExpectParentUnaffected();
     }
-    ExpectUnharmed();
+    ExpectParentUnaffected();
   }
 
   std::string CheckTensorCallsRefused() {
@@ -228,7 +230,7 @@ class ForkTest : public ClusterFixture {
     check("large read", big_.Read<float>());
     check("item", Sum(small_).Item<float>());
     check("To of a device", small_.To(*client_.device("cpu:1")).status());
-    check("To of a server", far_.To(On(1)).status());
+    check("To of a server", copy_source_.To(On(1)).status());
     check("To of a dtype", small_.To(DType::kInt64).status());
     check("Wait", small_.Wait());
     check("copy_report", copy_.copy_report());
@@ -237,10 +239,10 @@ class ForkTest : public ClusterFixture {
             return std::vector<Tensor>{in[0]};
           }));
     const Group& group = GlobalObjects()->group;
-    check("AllReduce", group.AllReduce({far_, copy_})[0].status());
-    check("AllGather", group.AllGather({far_, copy_})[0].status());
-    check("ReduceScatter", group.ReduceScatter({far_, copy_})[1].status());
-    check("Broadcast", group.Broadcast(far_)[1].status());
+    check("AllReduce", group.AllReduce({copy_source_, copy_})[0].status());
+    check("AllGather", group.AllGather({copy_source_, copy_})[0].status());
+    check("ReduceScatter", group.ReduceScatter({copy_source_, copy_})[1].status());
+    check("Broadcast", group.Broadcast(copy_source_)[1].status());
     check("Barrier", group.Barrier());
     check("Group::Create", Group::Create({On(0), On(1)}));
     return problems;
@@ -283,31 +285,31 @@ class ForkTest : public ClusterFixture {
   Device device_;
   Tensor small_;
   Tensor big_;
-  Tensor far_;   // on the first server of the cluster
-  Tensor copy_;  // of far_, on the second
+  Tensor copy_source_;  // on the first server of the cluster
+  Tensor copy_;         // the copy of copy_source_ on the second server
   std::vector<std::string> before_;
 };
 
-TEST_F(ForkTest, ExitOfChildLeavesParentAlone) {
+TEST_F(ForkTest, ExitOfChildDoesNotAffectParent) {
   RunChildren([] { return ""; });
 }
 
-TEST_F(ForkTest, QuickExitOfChildLeavesParentAlone) {
+TEST_F(ForkTest, QuickExitOfChildDoesNotAffectParent) {
   RunChildren([] { return ""; }, Ending::kQuickExit);
 }
 
-TEST_F(ForkTest, DropsInChildLeaveParentAlone) {
+TEST_F(ForkTest, DestructorsInChildDoNotAffectParent) {
   RunChildren([this] {
-    DropAll();
+    DestroyAllObjects();
     return "";
   });
 }
 
-TEST_F(ForkTest, CloseInChildLeavesParentAlone) {
+TEST_F(ForkTest, CloseInChildDoesNotAffectParent) {
   RunChildren([this] {
     client_.Close();
     cluster_.Close();
-    DropAll();
+    DestroyAllObjects();
     return "";
   });
 }
@@ -321,7 +323,7 @@ TEST_F(ForkTest, ConnectInChildIsRefused) {
 }
 
 TEST_F(ForkTest, ConnectInChildIsRefusedAfterParentClosed) {
-  DropAll();
+  DestroyAllObjects();
   EXPECT_EQ(Child([this] { return CheckConnectRefused(); }).Wait(), "");
   Connect(addresses_);
   EXPECT_TRUE(cluster_.Synchronize().ok());
@@ -331,7 +333,7 @@ TEST_F(ForkTest, GrandchildIsRefusedToo) {
   RunChildren([this] { return Child([this] { return CheckEverythingRefused(); }).Wait(); });
 }
 
-TEST_F(ForkTest, ChildOfAnotherThreadLeavesParentAlone) {
+TEST_F(ForkTest, ChildOfAnotherThreadDoesNotAffectParent) {
   for (int i = 0; i < Rounds(); ++i) {
     std::string problem;
     std::thread([&] {
@@ -339,7 +341,7 @@ TEST_F(ForkTest, ChildOfAnotherThreadLeavesParentAlone) {
     }).join();
     EXPECT_EQ(problem, "");
   }
-  ExpectUnharmed();
+  ExpectParentUnaffected();
 }
 
 // Runs each kind of work in a thread of its own until this object is destroyed.
@@ -366,7 +368,7 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
-TEST_F(ForkTest, ChildrenForkedUnderLoadLeaveParentAlone) {
+TEST_F(ForkTest, ChildrenForkedUnderLoadDoNotAffectParent) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer doesn't support children of a process with busy threads";
 #endif
@@ -392,7 +394,7 @@ TEST_F(ForkTest, ChildrenForkedUnderLoadLeaveParentAlone) {
       return *sum == 606 ? std::string() : absl::StrCat("the sum is ", *sum);
     });
     workers.Start("copies", [this] {
-      const auto report = (far_ + 0).To(On(1)).copy_report();
+      const auto report = (copy_source_ + 0).To(On(1)).copy_report();
       return report.ok() ? std::string() : report.status().ToString();
     });
     for (int round = 0; round < Rounds(); ++round) {
@@ -401,20 +403,20 @@ TEST_F(ForkTest, ChildrenForkedUnderLoadLeaveParentAlone) {
       children.push_back(std::make_unique<Child>([] { return ""; }, Ending::kQuickExit));
       children.push_back(std::make_unique<Child>([this] { return CheckEverythingRefused(); }));
       children.push_back(std::make_unique<Child>([this] {
-        DropAll();
+        DestroyAllObjects();
         return CheckConnectRefused();
       }));
       for (const auto& child : children) EXPECT_EQ(child->Wait(), "") << "round " << round;
     }
   }
-  // The servers may not have received the last drops yet.
+  // The servers may not have received the last deletions yet.
   EXPECT_TRUE(cluster_.Synchronize().ok() && client_.Synchronize().ok());
-  ExpectUnharmed();
+  ExpectParentUnaffected();
 }
 
 // SIGSTOP stops the servers, so that the parent's threads wait and hold their locks at each fork.
-TEST_F(ForkTest, ChildrenForkedWhileParentWaitsLeaveItAlone) {
-  const Tensor waited_for = far_ + 0;
+TEST_F(ForkTest, ChildrenForkedWhileParentWaitsDoNotAffectParent) {
+  const Tensor waited_for = copy_source_ + 0;
   ASSERT_TRUE(cluster_.Synchronize().ok());
   for (const auto& daemon : daemons_) daemon->Signal(SIGSTOP);
   Tensor late = waited_for.To(On(1));
@@ -433,7 +435,7 @@ TEST_F(ForkTest, ChildrenForkedWhileParentWaitsLeaveItAlone) {
     EXPECT_EQ(Child([&] {
                 late = Tensor();
                 const std::string problem = CheckEverythingRefused();
-                DropAll();
+                DestroyAllObjects();
                 return problem;
               }).Wait(),
               "");
@@ -482,15 +484,15 @@ TEST_F(ForkTest, ChildConnectsAfterExec) {
     EXPECT_THAT(listed, testing::HasSubstr("cpu:1"));
     EXPECT_THAT(listed, testing::Not(testing::HasSubstr("ended with")));
   }
-  ExpectUnharmed();
+  ExpectParentUnaffected();
 }
 
 // Repeats some tests in a process whose gRPC registers fork handlers of its own.
-TEST(ForkWithGrpcForkSupportTest, ChildrenLeaveParentAlone) {
+TEST(ForkWithGrpcForkSupportTest, ChildrenDoNotAffectParent) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = absl::StrCat(
-      "GRPC_ENABLE_FORK_SUPPORT=1 ", program,
-      " --gtest_filter='ForkTest.Exit*:ForkTest.Drops*:ForkTest.EveryCall*:ForkTest.*UnderLoad*'");
+  const std::string command = absl::StrCat("GRPC_ENABLE_FORK_SUPPORT=1 ", program,
+                                           " --gtest_filter='ForkTest.Exit*:ForkTest.Destructors*:"
+                                           "ForkTest.EveryCall*:ForkTest.*UnderLoad*'");
   FILE* const output = popen(command.c_str(), "re");
   ASSERT_NE(output, nullptr);
   std::string text;

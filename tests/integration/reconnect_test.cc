@@ -10,7 +10,7 @@
 
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
-#include "tensord/tests/proxy/cut_pace.h"
+#include "tensord/tests/proxy/cut_limiter.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
 namespace tensord::integration {
@@ -49,10 +49,10 @@ class ReconnectTest : public testing::Test {
     Cutter(DelayProxy* proxy, int most_microseconds)
         : thread_([this, proxy, most_microseconds] {
             std::minstd_rand random(most_microseconds);
-            proxy::CutPace pace(proxy);
+            proxy::CutLimiter limiter(proxy);
             while (!done_) {
               std::this_thread::sleep_for(std::chrono::microseconds(random() % most_microseconds));
-              pace.CutAll();
+              limiter.CutAll();
             }
           }) {}
     ~Cutter() {

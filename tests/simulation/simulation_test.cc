@@ -28,7 +28,7 @@ constexpr unsigned kSecondsPerSeed = 600;
 constexpr uint64_t kShortTraces = 100;
 constexpr uint64_t kLongTraces = 10000;
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kMovedPages = 30;  // malloc maps larger blocks elsewhere
+constexpr size_t kMaxShiftPages = 30;  // malloc maps larger blocks separately; they shift nothing
 // Lines shown before the first one that differs.
 constexpr size_t kLinesBefore = 10;
 
@@ -68,8 +68,8 @@ void Add(const World::Counts& counts, World::Counts* sum) {
   sum->uploads += counts.uploads;
 }
 
-// Returns the first line that differs, as it is in each trace, after the last lines that are equal.
-// If the traces are equal, returns an empty string.
+// Compares two traces. If they are equal, returns an empty string. Otherwise returns the first line
+// that differs, from both traces, and before it up to kLinesBefore lines that are equal.
 std::string FirstDifference(const std::vector<std::string>& first,
                             const std::vector<std::string>& second) {
   const auto [one, two] = std::mismatch(first.begin(), first.end(), second.begin(), second.end());
@@ -128,9 +128,9 @@ TEST(SimulationTest, SameSeedGivesSameTrace) {
     Journal first(/*keep=*/true);
     Journal second(/*keep=*/true);
     RunSeed(seed, &first);
-    // Moves what the second world allocates to other pages. The order of Abseil's hash maps depends
-    // on their addresses.
-    const std::vector<char> moved(kPageBytes * (1 + seed % kMovedPages));
+    // Shifts the addresses of the second world's allocations. The iteration order of Abseil's hash
+    // maps depends on addresses.
+    const std::vector<char> shift(kPageBytes * (1 + seed % kMaxShiftPages));
     RunSeed(seed, &second);
     ASSERT_FALSE(first.lines().empty());
     const std::string difference = FirstDifference(first.lines(), second.lines());

@@ -166,7 +166,8 @@ void ElementwiseLoop::RunCast16(const void* x, void* y, int64_t n) const {
 }
 
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n) {
-  // A cast reads the first input only. Without a second one, which a binary op reads, GCC 14 warns.
+  // A cast reads only inputs[0]. inputs[1] avoids a warning of GCC 14, which assumes that a binary
+  // op may run here.
   const void* const inputs[] = {x, x};
   constexpr int kSteps[] = {1, 1};
   if (n > 0) {

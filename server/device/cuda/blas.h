@@ -19,12 +19,13 @@ namespace tensord::server::cuda {
 // What is done to a product before it is stored, without a pass of its own.
 enum class Epilogue : uint8_t { kNone, kRelu, kGeluTanh };
 
-// For each of `batch` items: (m, k) · (k, n) -> (m, n), all row-major and dense, all of one
-// floating dtype unless `float32_out`, none of the sizes 0. float16 and bfloat16 are accumulated in
+// For each of `batch` items: (m, k) · (k, n) -> (m, n). All matrices are row-major and dense. No
+// size is 0. The operands have the floating dtype `dtype`. float16 and bfloat16 are accumulated in
 // float32.
 struct MatmulProblem {
   DType dtype = DType::kUnspecified;
-  bool float32_out = false;  // of float16 or bfloat16 operands: the result is stored as float32
+  // The result's dtype is float32 instead of `dtype`. Only for float16 and bfloat16 operands.
+  bool float32_out = false;
   bool allow_tf32 = false;
   bool transpose_a = false;  // a is stored (k, m)
   bool transpose_b = false;  // b is stored (n, k)

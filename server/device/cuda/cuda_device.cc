@@ -212,6 +212,12 @@ absl::Status CudaDevice::AwaitMemory(const Buffer& buffer) {
   return CudaStatus(error, "cudaEventSynchronize");
 }
 
+absl::Status CudaDevice::Call(absl::FunctionRef<absl::Status()> call) {
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  const DeviceGuard guard(info_.physical_index);
+  return call();
+}
+
 void CudaDevice::Fence(std::function<void(absl::Status)> done) {
   const CallGate::Entry entry(&gate_);
   if (!entry.entered()) {

@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/device_name.h"
 #include "tensord/server/device/device.h"
@@ -33,6 +35,11 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int phys
 // For those who use a device's memory by streams of their own. Blocking, from any thread: until the
 // allocation of `buffer`, which is a CUDA device's, has taken effect, and every upload into it.
 absl::Status AwaitCudaMemory(const Buffer& buffer);
+
+// Calls `call` with the GPU of `buffer` current, and returns its status. `buffer` is a CUDA device's.
+// Until `call` returns, the device isn't abandoned, nor is its GPU reset: `call` must return soon
+// after the device is lost. If the device has been abandoned, returns its loss without the call.
+absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call);
 
 // Makes a GPU usable again when a fault has taken its context: destroys what this process has on
 // it, once every device on it has been abandoned. Whether that was enough shows in what is made

@@ -112,6 +112,8 @@ class CudaDevice final : public Device {
 
   // As AwaitCudaMemory.
   absl::Status AwaitMemory(const Buffer& buffer);
+  // As CallOnCudaDevice.
+  absl::Status Call(absl::FunctionRef<absl::Status()> call);
 
   // Executor thread. Enqueues a graph behind the uploads into `inputs`.
   absl::Status LaunchGraph(cudaGraphExec_t graph, absl::Span<const Buffer* const> inputs);

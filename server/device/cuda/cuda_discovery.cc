@@ -103,6 +103,10 @@ absl::Status AwaitCudaMemory(const Buffer& buffer) {
   return static_cast<cuda::CudaDevice&>(buffer.device()).AwaitMemory(buffer);
 }
 
+absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call) {
+  return static_cast<cuda::CudaDevice&>(buffer.device()).Call(call);
+}
+
 absl::Status ResetCudaDevice(int physical_index) {
   // What these return may be the very fault that is being dealt with: what counts is whether the
   // GPU can be used afterwards.

@@ -9,7 +9,8 @@ namespace tensord::server::cuda {
 
 namespace {
 
-thread_local int guarded = -1;  // the GPU of the thread's innermost guard; -1 if it has none
+// The physical index of the GPU of the thread's innermost guard; -1 if there is none.
+thread_local int innermost_gpu = -1;
 
 void MakeCurrent(int physical_index) {
   int current = 0;
@@ -19,12 +20,13 @@ void MakeCurrent(int physical_index) {
 
 }  // namespace
 
-DeviceGuard::DeviceGuard(int physical_index) : outer_(std::exchange(guarded, physical_index)) {
+DeviceGuard::DeviceGuard(int physical_index)
+    : outer_(std::exchange(innermost_gpu, physical_index)) {
   MakeCurrent(physical_index);
 }
 
 DeviceGuard::~DeviceGuard() {
-  guarded = outer_;
+  innermost_gpu = outer_;
   if (outer_ >= 0) MakeCurrent(outer_);
 }
 

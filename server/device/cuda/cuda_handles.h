@@ -13,10 +13,11 @@
 
 namespace tensord::server::cuda {
 
-// Makes a GPU the calling thread's current one for as long as the guard lives, or until a guard
-// inside of it names another one. Where that fails, the calls under the guard fail too and say why.
-// The outermost guard leaves its GPU current: the one from before may have no context, and making
-// it current again would make one, of some hundred megabytes.
+// Makes a GPU current for the calling thread. Guards nest: an inner guard makes its own GPU
+// current, and its destructor makes the outer guard's GPU current again. If making a GPU current
+// fails, the CUDA calls under the guard return the error. The outermost guard leaves its GPU
+// current. Restoring the GPU from before could create a context there, which takes some hundred
+// megabytes.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int physical_index);
@@ -25,7 +26,7 @@ class DeviceGuard {
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  const int outer_;  // the GPU of the guard around this one; -1 if there is none
+  const int outer_;  // physical index of the enclosing guard's GPU; -1 if there is none
 };
 
 // What owns a handle of type `Handle`, destroyed by `kDestroy`. Movable; null when moved from.

@@ -202,16 +202,19 @@ struct LinearSteps {
   bool multiplied = false, biased = false, activated = false;
 };
 
-// x · wᵀ + bias and the activation, for 16-bit operands: the product goes to float32 scratch
-// memory, some rows at a time, so that the result is rounded once.
+// Computes activation(x · wᵀ + bias) for 16-bit dtypes and rounds the result once. The product of
+// some rows at a time is stored in float32 scratch memory, at most kMaxScratchBytes unless one row
+// takes more.
 absl::Status MultiplyInFloat32(const KernelCall& call, const std::string& activation,
                                MatmulProblem problem, KernelContext& context) {
   constexpr int64_t kMaxScratchBytes = int64_t{64} << 20;
-  LinearEpilogueLauncher finish = nullptr;
+  LinearEpilogueLauncher launch_epilogue = nullptr;
   for (const LinearEpilogueKernel& kernel : LinearEpilogueKernels()) {
-    if (kernel.activation == activation) finish = kernel.by_dtype[DTypeNumber(call.output)];
+    if (kernel.activation == activation) {
+      launch_epilogue = kernel.by_dtype[DTypeNumber(call.output)];
+    }
   }
-  if (finish == nullptr) return NoKernelError(call);
+  if (launch_epilogue == nullptr) return NoKernelError(call);
   const int64_t row_bytes = problem.n * static_cast<int64_t>(sizeof(float));
   const int64_t all_rows = problem.m;
   const int64_t rows_at_once = std::clamp(kMaxScratchBytes / row_bytes, int64_t{1}, all_rows);
@@ -229,23 +232,23 @@ absl::Status MultiplyInFloat32(const KernelCall& call, const std::string& activa
     job.bias = call.inputs.size() < 3 ? nullptr : call.inputs[2].data;
     job.out = At(call.output.data, row * problem.n, problem.dtype);
     job.loop = MakeStridedLoop<1>(2, extent, {bias_strides});
-    TENSORD_RETURN_IF_ERROR(LaunchStatus(call, finish(job, context.stream)));
+    TENSORD_RETURN_IF_ERROR(LaunchStatus(call, launch_epilogue(job, context.stream)));
   }
   return absl::OkStatus();
 }
 
-// x · wᵀ, with bias and activation where the library does them on the way. float16 and bfloat16
-// results are rounded after the last step only, so none is left for later.
+// Computes x · wᵀ. Sets in `steps` whether bias and activation have been applied, too. For float16
+// and bfloat16 it applies both, so that the result is rounded once.
 absl::Status MultiplyLinear(const KernelCall& call, const std::string& activation,
                             MatmulProblem problem, KernelContext& context, LinearSteps& steps) {
   const void* bias = steps.biased ? nullptr : call.inputs[2].data;
   MatmulProblem fused = problem;
   fused.bias = bias != nullptr;
   fused.epilogue = FusedActivation(activation);
-  const bool narrow = SizeOf(problem.dtype) == 2;
+  const bool is_16_bit = SizeOf(problem.dtype) == 2;
   const bool fuses = (fused.bias || fused.epilogue != Epilogue::kNone) &&
-                     problem.dtype != DType::kFloat64 &&  // it has no epilogues
-                     (!narrow || steps.activated || fused.epilogue != Epilogue::kNone);
+                     problem.dtype != DType::kFloat64 &&  // cuBLASLt has no float64 epilogues
+                     (!is_16_bit || steps.activated || fused.epilogue != Epilogue::kNone);
   if (fuses) {
     const absl::Status status = context.blas->Multiply(fused, call.inputs[0].data,
                                                        call.inputs[1].data, bias, call.output.data);
@@ -255,7 +258,7 @@ absl::Status MultiplyLinear(const KernelCall& call, const std::string& activatio
       return status;
     }
   }
-  if (narrow && !(steps.biased && steps.activated)) {
+  if (is_16_bit && !(steps.biased && steps.activated)) {
     steps.biased = steps.activated = true;
     return MultiplyInFloat32(call, activation, problem, context);
   }

@@ -1,4 +1,4 @@
-// A program of its own, since other tests use GPU 0.
+// A separate program, because the tests of other programs create a context on GPU 0.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -16,7 +16,7 @@ class CudaContextTest : public CudaTest {
   void SetUp() override {}  // no device on GPU 0
 };
 
-TEST_F(CudaContextTest, ADeviceOnGpu1LeavesGpu0Alone) {
+TEST_F(CudaContextTest, DeviceOnGpu1CreatesNoContextOnGpu0) {
   auto device = MakeCudaDevice({DeviceKind::kCuda, 0}, 1, kLimitBytes);
   ASSERT_TRUE(device.ok()) << device.status();
   const HostTensor ones = HostTensor::Of<float>(DType::kFloat32, {4}, {1, 2, 3, 4});

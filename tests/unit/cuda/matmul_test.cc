@@ -8,13 +8,14 @@ struct MatmulCase {
   bool transpose_a = false, transpose_b = false;
 };
 
-// Products of values up to 9 in steps of 1/4, and their sums, are exact in float32 and in float64,
-// in any order: only the result is rounded.
+// The inputs are multiples of 1/4 from -9 to 9. Their products and sums are exact in float32 and
+// float64, in any order. Only the result is rounded.
 constexpr double kUlps = 1;
 constexpr double kScale = 0;
 
-// The activations of float32 and float64 are computed by other functions than the CPU's, whose
-// errors go with values about 1. Those of 16 bits are computed in float32 and rounded once.
+// For float32 and float64 the GPU computes activations with other functions than the CPU. The error
+// bound is relative to the value, or to 1 if the value is smaller. For 16-bit dtypes the activation
+// is computed in float32, and the result is rounded once.
 constexpr double ActivationUlps(DType dtype) { return SizeOf(dtype) == 2 ? 1 : 16; }
 constexpr double kActivationScale = 1;
 

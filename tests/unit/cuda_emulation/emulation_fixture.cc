@@ -7,7 +7,7 @@
 
 namespace tensord::cuda_emulation {
 
-HeldStream::HeldStream(cudaStream_t stream) {
+StreamBlocker::StreamBlocker(cudaStream_t stream) {
   auto* released = new FlagRef(released_);
   const cudaError_t error = cudaLaunchHostFunc(
       stream,
@@ -25,7 +25,7 @@ void EmulationTest::SetUp() {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&first_, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&second_, cudaStreamNonBlocking), cudaSuccess);
-  TakeReports();
+  reports_ = ReportCount();
 }
 
 void EmulationTest::TearDown() {
@@ -35,7 +35,7 @@ void EmulationTest::TearDown() {
   cudaSetDevice(0);
   cudaDeviceReset();
   cudaGetLastError();
-  EXPECT_FALSE(TakeReports()) << LastReport();
+  EXPECT_FALSE(HasNewReports()) << LastReport();
 }
 
 int* EmulationTest::MakeInts(int size, int value) {
@@ -58,7 +58,7 @@ std::vector<int> EmulationTest::Download(const int* data, int size, cudaStream_t
   return values;
 }
 
-bool EmulationTest::TakeReports() {
+bool EmulationTest::HasNewReports() {
   const int64_t before = std::exchange(reports_, ReportCount());
   return reports_ != before;
 }

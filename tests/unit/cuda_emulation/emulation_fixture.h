@@ -12,11 +12,11 @@
 
 namespace tensord::cuda_emulation {
 
-// Keeps a stream from going on until Release(), or the end of its life.
-class HeldStream {
+// Blocks a stream until Release() or the destructor.
+class StreamBlocker {
  public:
-  explicit HeldStream(cudaStream_t stream);
-  ~HeldStream() { Release(); }
+  explicit StreamBlocker(cudaStream_t stream);
+  ~StreamBlocker() { Release(); }
   void Release() { released_->Set(); }
 
  private:
@@ -25,17 +25,17 @@ class HeldStream {
 
 class EmulationTest : public testing::Test {
  protected:
-  // Makes device 0 current, with default options. TearDown() mends the device if it is lost.
+  // Makes device 0 current. TearDown() resets the device and restores the options.
   void SetUp() override;
   void TearDown() override;
 
-  // `size` ints on device 0, all `value`.
+  // Returns `size` ints on device 0, all `value`. The caller frees them with cudaFree().
   int* MakeInts(int size, int value);
-  // From device 0, in the order of `stream`.
+  // Returns a copy of `size` ints of device 0, made in the order of `stream`. Blocks.
   std::vector<int> Download(const int* data, int size, cudaStream_t stream);
 
-  // Whether there have been reports since SetUp() or the last call.
-  bool TakeReports();
+  // Returns whether there have been reports since SetUp() or the last call.
+  bool HasNewReports();
 
   cudaStream_t first_ = nullptr, second_ = nullptr;
 

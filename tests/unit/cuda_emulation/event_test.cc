@@ -25,7 +25,7 @@ class EventEmulationTest : public EmulationTest {
 TEST_F(EventEmulationTest, OrdersTwoStreams) {
   int* data = MakeInts(8, 0);
   {
-    const HeldStream held(first_);
+    const StreamBlocker blocker(first_);
     EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
     EXPECT_EQ(cudaEventRecord(event_, first_), cudaSuccess);
     EXPECT_EQ(cudaStreamWaitEvent(second_, event_, 0), cudaSuccess);
@@ -38,10 +38,10 @@ TEST_F(EventEmulationTest, OrdersTwoStreams) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(EventEmulationTest, AWaitIsForTheRecordBeforeIt) {
+TEST_F(EventEmulationTest, WaitsForTheLastRecordBeforeTheWait) {
   EXPECT_EQ(cudaEventRecord(event_, first_), cudaSuccess);
   EXPECT_EQ(cudaStreamWaitEvent(second_, event_, 0), cudaSuccess);
-  const HeldStream held(first_);
+  const StreamBlocker blocker(first_);
   EXPECT_EQ(cudaEventRecord(event_, first_), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(second_), cudaSuccess);  // doesn't wait for the second record
   EXPECT_EQ(cudaEventQuery(event_), cudaErrorNotReady);
@@ -53,12 +53,12 @@ TEST_F(EventEmulationTest, AnEventThatWasNotRecordedIsComplete) {
   EXPECT_EQ(cudaStreamWaitEvent(first_, event_, 0), cudaSuccess);
 }
 
-TEST_F(EventEmulationTest, RefusesAnEventOfAnotherDevice) {
+TEST_F(EventEmulationTest, RejectsAnEventOfAnotherDevice) {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   cudaEvent_t other = nullptr;
   ASSERT_EQ(cudaEventCreateWithFlags(&other, cudaEventDisableTiming), cudaSuccess);
   EXPECT_EQ(cudaEventRecord(other, first_), cudaErrorInvalidResourceHandle);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaEventDestroy(other), cudaSuccess);
 }
 

@@ -35,25 +35,25 @@ TEST_F(GraphEmulationTest, EachLaunchRunsWhatWasCaptured) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(GraphEmulationTest, WaitingForTheStreamInvalidatesTheCapture) {
+TEST_F(GraphEmulationTest, SynchronizingTheStreamInvalidatesTheCapture) {
   BeginCapture();
   EXPECT_EQ(cudaStreamSynchronize(first_), cudaErrorStreamCaptureUnsupported);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(first_, &graph), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(graph, nullptr);
   EXPECT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
 }
 
-TEST_F(GraphEmulationTest, WaitingForTheDeviceInvalidatesTheCapture) {
+TEST_F(GraphEmulationTest, SynchronizingTheDeviceInvalidatesTheCapture) {
   BeginCapture();
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(first_, &graph), cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(GraphEmulationTest, RefusesToEndACaptureThatWasNotBegun) {
+TEST_F(GraphEmulationTest, RejectsTheEndOfACaptureThatWasNotBegun) {
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(first_, &graph), cudaErrorIllegalState);
 }

@@ -11,14 +11,14 @@ using testing::HasSubstr;
 
 class KernelEmulationTest : public EmulationTest {
  protected:
-  // Waits for the kernel that was launched, and expects that it has lost the context.
-  void ExpectLost(cudaError_t sticky) {
+  // Waits for the kernel that was launched, and expects that the context has the sticky error.
+  void ExpectStickyError(cudaError_t sticky) {
     EXPECT_EQ(cudaStreamSynchronize(first_), sticky);
     void* memory = nullptr;
     EXPECT_EQ(cudaMalloc(&memory, 16), sticky) << "the error does not stick";
     EXPECT_EQ(cudaGetLastError(), sticky);
     EXPECT_EQ(cudaGetLastError(), sticky) << "cudaGetLastError() cleared a sticky error";
-    EXPECT_TRUE(TakeReports());
+    EXPECT_TRUE(HasNewReports());
     EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
   }
 };
@@ -30,7 +30,7 @@ TEST_F(KernelEmulationTest, AllThreadsOfAllBlocksRun) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(KernelEmulationTest, BarriersJoinTheThreadsInEveryOrder) {
+TEST_F(KernelEmulationTest, BarriersSynchronizeThreadsInEveryOrder) {
   int* in = MakeInts(kThreads, 1);
   int* out = MakeInts(1, 0);
   for (const int order : {0, 1, 7}) {
@@ -42,7 +42,7 @@ TEST_F(KernelEmulationTest, BarriersJoinTheThreadsInEveryOrder) {
   EXPECT_EQ(cudaFree(out), cudaSuccess);
 }
 
-TEST_F(KernelEmulationTest, AMissingBarrierGivesAnotherSum) {
+TEST_F(KernelEmulationTest, MissingBarrierGivesAWrongSum) {
   int* in = MakeInts(kThreads, 1);
   int* out = MakeInts(1, 0);
   EXPECT_EQ(LaunchTreeSum(in, out, /*with_barriers=*/false, first_), cudaSuccess);
@@ -63,14 +63,14 @@ TEST_F(KernelEmulationTest, ShufflesExchangeWithinAWarp) {
 
 TEST_F(KernelEmulationTest, ABarrierThatSomeThreadsSkipIsALaunchFailure) {
   EXPECT_EQ(LaunchDivergentBarrier(first_), cudaSuccess);
-  ExpectLost(cudaErrorLaunchFailure);
+  ExpectStickyError(cudaErrorLaunchFailure);
   EXPECT_THAT(LastReport(), HasSubstr("__syncthreads"));
 }
 
 TEST_F(KernelEmulationTest, AnIllegalAddressSticksUntilTheDeviceIsReset) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(LaunchFill(reinterpret_cast<int*>(0x1000), 1, 1, first_), cudaSuccess);
-    ExpectLost(cudaErrorIllegalAddress);
+    ExpectStickyError(cudaErrorIllegalAddress);
     int* data = MakeInts(8, 3);
     EXPECT_THAT(Download(data, 8, first_), Each(3));
     EXPECT_EQ(cudaFree(data), cudaSuccess);
@@ -80,41 +80,41 @@ TEST_F(KernelEmulationTest, AnIllegalAddressSticksUntilTheDeviceIsReset) {
 TEST_F(KernelEmulationTest, KernelsAfterAFaultDoNotRun) {
   int* data = MakeInts(8, 0);
   {
-    const HeldStream held(first_);
+    const StreamBlocker blocker(first_);
     EXPECT_EQ(LaunchFill(reinterpret_cast<int*>(0x1000), 1, 1, first_), cudaSuccess);
     EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
   }
-  ExpectLost(cudaErrorIllegalAddress);
+  ExpectStickyError(cudaErrorIllegalAddress);
   EXPECT_THAT(Download(data, 8, first_), Each(0));
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(KernelEmulationTest, AKernelThatLeavesItsMemoryFaults) {
+TEST_F(KernelEmulationTest, OutOfBoundsWriteIsAFault) {
   constexpr int kInts = 64;  // 256 bytes: as far as allocations are aligned
   int* data = MakeInts(kInts, 0);
   EXPECT_EQ(LaunchFill(data, kInts + 1, 1, first_), cudaSuccess);
-  ExpectLost(cudaErrorIllegalAddress);
+  ExpectStickyError(cudaErrorIllegalAddress);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(KernelEmulationTest, AKernelThatUsesFreedMemoryFaults) {
+TEST_F(KernelEmulationTest, UseOfFreedMemoryIsAFault) {
   int* data = MakeInts(8, 0);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
   EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
-  ExpectLost(cudaErrorIllegalAddress);
+  ExpectStickyError(cudaErrorIllegalAddress);
 }
 
-TEST_F(KernelEmulationTest, RefusesALaunchWhileAnotherDeviceIsCurrent) {
+TEST_F(KernelEmulationTest, RejectsALaunchWhileAnotherDeviceIsCurrent) {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   EXPECT_EQ(LaunchFill(nullptr, 1, 1, first_), cudaErrorInvalidResourceHandle);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
 }
 
-TEST_F(KernelEmulationTest, RefusesGridsAndBlocksThatNoGpuTakes) {
+TEST_F(KernelEmulationTest, RejectsGridsAndBlocksBeyondTheLimits) {
   EXPECT_EQ(LaunchFillWith(1, 1025, nullptr, 0, first_), cudaErrorInvalidConfiguration);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(LaunchFillWith(0, 32, nullptr, 0, first_), cudaErrorInvalidConfiguration);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }

@@ -30,10 +30,10 @@ class MemoryEmulationTest : public EmulationTest {
     return static_cast<int*>(data);
   }
 
-  // Expects that a fill of `bytes` from `data` on is refused, with a report that says `why`.
-  void ExpectRefused(void* data, size_t bytes, const std::string& why) {
+  // Expects that a fill of `bytes` from `data` on is rejected, with a report that contains `why`.
+  void ExpectRejected(void* data, size_t bytes, const std::string& why) {
     EXPECT_EQ(cudaMemsetAsync(data, 0, bytes, first_), cudaErrorInvalidValue);
-    EXPECT_TRUE(TakeReports());
+    EXPECT_TRUE(HasNewReports());
     EXPECT_THAT(LastReport(), HasSubstr(why));
   }
 
@@ -55,11 +55,11 @@ TEST_F(MemoryEmulationTest, ADeviceRunsOutOfMemory) {
   EXPECT_EQ(UsedBytes(0), before);
 }
 
-TEST_F(MemoryEmulationTest, FreedMemoryCountsUntilTheStreamGetsThere) {
+TEST_F(MemoryEmulationTest, MemoryIsUsedUntilTheStreamReachesTheFree) {
   int* data = TakeFromPool(1000);
   const int64_t with_it = UsedBytes(0);
   {
-    const HeldStream held(first_);
+    const StreamBlocker blocker(first_);
     EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
     EXPECT_EQ(UsedBytes(0), with_it);
   }
@@ -67,10 +67,10 @@ TEST_F(MemoryEmulationTest, FreedMemoryCountsUntilTheStreamGetsThere) {
   EXPECT_EQ(UsedBytes(0), with_it - 1000);
 }
 
-TEST_F(MemoryEmulationTest, WritesBeforeTheAllocationAreLost) {
+TEST_F(MemoryEmulationTest, WritesBeforeTheStreamReachesTheAllocationAreLost) {
   int* data = nullptr;
   {
-    const HeldStream held(first_);
+    const StreamBlocker blocker(first_);
     data = TakeFromPool(8 * sizeof(int));
     EXPECT_EQ(LaunchFill(data, 8, 5, second_), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(second_), cudaSuccess);
@@ -81,29 +81,30 @@ TEST_F(MemoryEmulationTest, WritesBeforeTheAllocationAreLost) {
 
 TEST_F(MemoryEmulationTest, ReportsTheUseOfFreedMemory) {
   int* data = TakeFromPool(32);
-  const HeldStream held(first_);  // the stream hasn't freed it yet, but the host may not name it
+  // The stream doesn't free the memory while it is blocked, but the host may no longer name it.
+  const StreamBlocker blocker(first_);
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
-  ExpectRefused(data, 32, "freed");
+  ExpectRejected(data, 32, "freed");
 }
 
 TEST_F(MemoryEmulationTest, ReportsMemoryOfOtherKinds) {
   char on_host[32];
-  ExpectRefused(on_host, 32, "is not in memory on a device");
+  ExpectRejected(on_host, 32, "is not in memory on a device");
   void* pinned = nullptr;
   ASSERT_EQ(cudaHostAlloc(&pinned, 32, cudaHostAllocDefault), cudaSuccess);
-  ExpectRefused(pinned, 32, "is not in memory on a device");
+  ExpectRejected(pinned, 32, "is not in memory on a device");
   int* data = TakeFromPool(32);
   EXPECT_EQ(cudaMemcpyAsync(data, on_host, 32, cudaMemcpyHostToDevice, first_),
             cudaErrorInvalidValue);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   EXPECT_THAT(LastReport(), HasSubstr("is not in pinned host memory"));
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
   EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
 }
 
-TEST_F(MemoryEmulationTest, ReportsWhatGoesPastAnAllocation) {
+TEST_F(MemoryEmulationTest, ReportsRangesPastAnAllocation) {
   int* data = TakeFromPool(32);
-  ExpectRefused(data, 33, "past an allocation's end");
+  ExpectRejected(data, 33, "past an allocation's end");
   EXPECT_EQ(cudaMemsetAsync(data + 1, 0, 28, first_), cudaSuccess);
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
 }
@@ -120,29 +121,29 @@ TEST_F(MemoryEmulationTest, EndsTheProcessIfAKernelWrotePastAnAllocation) {
       "past the end of an allocation of 32 bytes");
 }
 
-TEST_F(MemoryEmulationTest, ReportsASecondFreeAndAForeignOne) {
+TEST_F(MemoryEmulationTest, ReportsDoubleFreeAndFreeOfAnInnerPointer) {
   int* data = TakeFromPool(32);
   EXPECT_EQ(cudaFreeAsync(data + 1, first_), cudaErrorInvalidValue);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaErrorInvalidValue);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
 }
 
 TEST_F(MemoryEmulationTest, OnlyADeviceThatIsUsedHasAContext) {
-  constexpr int kUntouched = kMaxDevices - 1;
+  constexpr int kUnusedDevice = kMaxDevices - 1;
   TheOptions().devices = kMaxDevices;
   int count = 0;
   cudaDeviceProp properties;
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
-  EXPECT_EQ(cudaGetDeviceProperties(&properties, kUntouched), cudaSuccess);
-  EXPECT_FALSE(HasContext(kUntouched));
-  EXPECT_EQ(cudaSetDevice(kUntouched), cudaSuccess);
-  EXPECT_TRUE(HasContext(kUntouched));
+  EXPECT_EQ(cudaGetDeviceProperties(&properties, kUnusedDevice), cudaSuccess);
+  EXPECT_FALSE(HasContext(kUnusedDevice));
+  EXPECT_EQ(cudaSetDevice(kUnusedDevice), cudaSuccess);
+  EXPECT_TRUE(HasContext(kUnusedDevice));
   EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
-  EXPECT_FALSE(HasContext(kUntouched));
+  EXPECT_FALSE(HasContext(kUnusedDevice));
   EXPECT_EQ(cudaSetDevice(kMaxDevices), cudaErrorInvalidDevice);
 }
 

@@ -58,7 +58,7 @@ TEST_F(NvrtcEmulationTest, ACompiledKernelRuns) {
   ASSERT_EQ(cudaLibraryGetKernel(&kernel, library, "scale"), cudaSuccess);
   int* data = MakeInts(100, 5);
   {
-    const HeldStream held(first_);
+    const StreamBlocker blocker(first_);
     int* parameter = data;
     int size = 100;
     void* arguments[] = {&parameter, &size};

@@ -13,7 +13,7 @@ class StreamEmulationTest : public EmulationTest {};
 TEST_F(StreamEmulationTest, RunsTasksOfOneStreamInOrder) {
   int* data = MakeInts(8, 0);
   {
-    const HeldStream held(first_);
+    const StreamBlocker blocker(first_);
     for (int value = 1; value <= 3; ++value) {
       EXPECT_EQ(LaunchFill(data, 8, value, first_), cudaSuccess);
     }
@@ -24,12 +24,12 @@ TEST_F(StreamEmulationTest, RunsTasksOfOneStreamInOrder) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
-TEST_F(StreamEmulationTest, AHeldStreamDoesNotHoldOthers) {
+TEST_F(StreamEmulationTest, ABlockedStreamDoesNotBlockOthers) {
   int* data = MakeInts(8, 0);
-  HeldStream held(first_);
+  StreamBlocker blocker(first_);
   EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
   EXPECT_THAT(Download(data, 8, second_), Each(0));
-  held.Release();
+  blocker.Release();
   EXPECT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
   EXPECT_THAT(Download(data, 8, second_), Each(1));
   EXPECT_EQ(cudaFree(data), cudaSuccess);
@@ -49,7 +49,7 @@ TEST_F(StreamEmulationTest, SynchronizingTheDeviceWaitsForItsStreams) {
 
 TEST_F(StreamEmulationTest, ReportsTheDefaultStreamAsNotEmulated) {
   EXPECT_EQ(LaunchFill(nullptr, 1, 1, nullptr), cudaErrorNotSupported);
-  EXPECT_TRUE(TakeReports());
+  EXPECT_TRUE(HasNewReports());
 }
 
 }  // namespace

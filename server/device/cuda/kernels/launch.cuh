@@ -22,9 +22,9 @@ inline unsigned GridSize(int64_t items) {
       std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
 }
 
-// Enqueues a kernel that uses no dynamic shared memory. Returns the error of the launch alone.
-// A compiler other than nvcc doesn't know <<<>>>: there, the emulation of tests/cuda_emulation,
-// whose header the build includes first, runs the kernel on the CPU.
+// Enqueues a kernel that uses no dynamic shared memory. Returns errors of the launch, none of the
+// kernel's execution. With a host compiler, which doesn't know <<<>>>, the kernel runs on the CPU
+// (tests/cuda_emulation/launch.h, which the build includes first in each .cu file).
 template <typename... Parameters, typename... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
                          Arguments&&... arguments) {

@@ -1,5 +1,6 @@
-// The launchers of what follows a linear layer's product of 16-bit operands, if that was stored as
-// float32: bias, activation, and one rounding.
+// The epilogue of linear for 16-bit dtypes whose product is stored as float32:
+//   out = round(activation(product + bias)), (m, n) + (n) -> (m, n)
+// The result is rounded once, after the activation.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,18 +12,22 @@
 
 namespace tensord::server::cuda {
 
+// All pointers are to memory of the stream's device. The caller keeps the memory until the kernel
+// has run.
 struct LinearEpilogueJob {
-  const float* product = nullptr;  // dense, of loop.size elements
-  const void* bias = nullptr;      // null: there is none
-  void* out = nullptr;             // dense; of the table's dtype, as the bias
-  StridedLoop<1> loop;             // with the bias's strides
+  const float* product = nullptr;  // (m, n), dense
+  const void* bias = nullptr;      // (n), of out's dtype; null if there is no bias
+  void* out = nullptr;             // (m, n), dense, float16 or bfloat16
+  StridedLoop<1> loop;             // over (m, n), with bias's strides: 0 along m, 1 along n
 };
+// Enqueues the kernel on `stream`. Returns the error of the launch.
 using LinearEpilogueLauncher = cudaError_t (*)(const LinearEpilogueJob& job, cudaStream_t stream);
 
 struct LinearEpilogueKernel {
-  const char* activation;  // the attribute of linear
-  ByDType<LinearEpilogueLauncher> by_dtype;
+  const char* activation;                    // a value of linear's attribute "activation"
+  ByDType<LinearEpilogueLauncher> by_dtype;  // by out's dtype; float16 and bfloat16 only
 };
+// Returns one entry for each activation. The entries live as long as the program.
 std::span<const LinearEpilogueKernel> LinearEpilogueKernels();
 
 }  // namespace tensord::server::cuda

@@ -1,0 +1,61 @@
+# The libraries that call CUDA. Each is made once for CUDA itself (server/), and once more for its
+# emulation on the CPU (tests/cuda_emulation), so that one build has both.
+
+set(tensord_cuda_kernels arithmetic cast comparison fill integer_matmul linear_epilogue movement power probe random
+  reduce_arg reduce_extremum reduce_sum softmax unary)
+list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
+list(TRANSFORM tensord_cuda_kernels APPEND .cu)
+
+# The CUDA backend. The caller sets how the kernels are compiled, and links cudart, cuBLASLt and NVRTC.
+function(tensord_cuda_library name)
+  set(folder ${PROJECT_SOURCE_DIR}/server/device/cuda)
+  set(sources blas cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status fence_thread fused_kernels fused_source
+    graph graph_scratch kernel_table memory_pool nvrtc ops_creation ops_elementwise ops_matmul ops_movement
+    ops_reduction staging_download staging_upload kernels/reduce_tile)
+  list(TRANSFORM sources PREPEND ${folder}/)
+  list(TRANSFORM sources APPEND .cc)
+  add_library(${name} STATIC ${sources} ${tensord_cuda_kernels})
+  target_include_directories(${name} PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(${name} PUBLIC tensord_device PRIVATE absl::flat_hash_map absl::hash absl::strings)
+
+  # The headers that the compiler of fused kernels is given at run time.
+  set(entries "")
+  foreach(header rtc_std/cmath rtc_std/cstdint rtc_std/limits rtc_std/type_traits
+      common/float16.h server/device/elementwise_math.h server/device/cuda/kernels/storage.cuh)
+    if(header MATCHES "^rtc_std/(.*)")
+      set(included_as ${CMAKE_MATCH_1})
+      set(file ${folder}/${header})
+    else()
+      set(included_as tensord/${header})
+      set(file ${PROJECT_SOURCE_DIR}/${header})
+    endif()
+    file(READ ${file} text)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    string(APPEND entries "    {\"${included_as}\", R\"text(${text})text\"},\n")
+  endforeach()
+  configure_file(${folder}/embedded_headers.cc.in ${name}_headers.cc @ONLY)
+  target_sources(${name} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${name}_headers.cc)
+endfunction()
+
+# Devices from the words of --devices, on the CUDA backend `cuda`, or without one if it is empty.
+function(tensord_devices_library name cuda)
+  add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/server/device/device_factory.cc)
+  target_link_libraries(${name} PUBLIC tensord_device tensord_fault PRIVATE tensord_cpu ${cuda})
+  if(cuda)
+    target_compile_definitions(${name} PRIVATE TENSORD_HAVE_CUDA=1)
+  endif()
+endfunction()
+
+# Groups of GPUs on the CUDA backend `cuda`, which links cudart; without one if it is empty. NCCL is
+# loaded when a GPU first becomes a member of a group: only its header is needed here.
+function(tensord_nccl_library name cuda)
+  set(folder ${PROJECT_SOURCE_DIR}/server/collective)
+  add_library(${name} STATIC ${folder}/nccl_communicator_maker.cc)
+  target_link_libraries(${name} PUBLIC tensord_collective)
+  if(cuda AND TENSORD_HAVE_GLOO AND NCCL_INCLUDE_DIR)
+    target_sources(${name} PRIVATE ${folder}/nccl_communicator.cc ${folder}/nccl_library.cc)
+    target_include_directories(${name} SYSTEM PRIVATE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+    target_compile_definitions(${name} PRIVATE TENSORD_HAVE_NCCL=1)
+    target_link_libraries(${name} PRIVATE ${cuda} ${CMAKE_DL_LIBS})
+  endif()
+endfunction()

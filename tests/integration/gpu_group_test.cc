@@ -1,0 +1,287 @@
+// Groups of GPUs through the client: daemons with emulated GPUs, whose NCCL is emulated, too.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/tensord.h"
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr DType kDTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
+                             DType::kFloat64, DType::kInt32,    DType::kInt64};
+
+// Daemons with two GPUs and two CPU devices each, and a client's cluster of them.
+class GpuGroupTest : public testing::Test {
+ protected:
+  // Starts one daemon for each string, which is added to its environment unless it is empty.
+  void Start(const std::vector<std::string>& environments) {
+    std::vector<std::string> addresses;
+    for (const std::string& added : environments) {
+      std::vector<std::string> environment = {"TENSORD_EMULATED_DEVICES=2"};
+      if (!added.empty()) environment.push_back(added);
+      auto daemon = DaemonProcess::Start({"--devices=cuda:0=64MiB,cuda:1=64MiB,cpu=64MiB,cpu=64MiB",
+                                          "--cpu-threads=2", "--peers=127.0.0.1:*"},
+                                         environment);
+      ASSERT_TRUE(daemon.ok()) << daemon.status();
+      addresses.push_back((*daemon)->address());
+      daemons_.push_back(*std::move(daemon));
+    }
+    ClusterOptions options;
+    options.connect.reconnect_timeout = absl::Milliseconds(500);
+    options.connect.shared_memory = false;
+    auto cluster = Cluster::Connect(addresses, options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+  }
+  void StartServers(int count) { Start(std::vector<std::string>(count)); }
+
+  // The daemons that are left end as they should, and have not misused CUDA or NCCL.
+  void TearDown() override {
+    cluster_.Close();
+    for (const auto& daemon : daemons_) {
+      if (!daemon->running()) continue;
+      const auto exit_code = daemon->Terminate();
+      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+      EXPECT_EQ(*exit_code, 0) << daemon->Output();
+      EXPECT_THAT(daemon->Output(), testing::Not(HasSubstr("cuda emulation:")));
+    }
+  }
+
+  // The devices of one kind, server by server: two of each.
+  std::vector<Device> All(DeviceKind kind) const {
+    std::vector<Device> devices;
+    for (const Device& device : cluster_.devices()) {
+      if (device.kind() == kind) devices.push_back(device);
+    }
+    return devices;
+  }
+  // GPU `index` of a server.
+  Device Gpu(int server, int index = 0) const { return All(DeviceKind::kCuda)[2 * server + index]; }
+
+  static Group MakeGroup(std::vector<Device> devices, absl::Duration timeout = absl::Seconds(60)) {
+    auto group = Group::Create(std::move(devices), {.timeout = timeout});
+    EXPECT_TRUE(group.ok()) << group.status();
+    return group.ok() ? *group : Group();
+  }
+
+  // {rank, rank + 10, …} on each member.
+  static std::vector<Tensor> Ranks(const Group& group, int64_t count) {
+    std::vector<Tensor> tensors;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      std::vector<float> values;
+      for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(rank + 10 * i));
+      tensors.push_back(FromVector(group.devices()[rank], values));
+    }
+    return tensors;
+  }
+
+  // Small whole numbers, (2·size, 3), on each member.
+  static std::vector<Tensor> Inputs(const Group& group, DType dtype) {
+    std::vector<Tensor> tensors;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      std::vector<float> values;
+      for (int i = 0; i < 6 * group.size(); ++i) {
+        values.push_back(static_cast<float>((rank * 7 + i * 3) % 11 - 5));
+      }
+      tensors.push_back(
+          FromVector(group.devices()[rank], Shape({2 * group.size(), 3}), values).To(dtype));
+    }
+    return tensors;
+  }
+
+  // Every kind of operation, as bytes of all outputs.
+  static std::vector<std::vector<uint8_t>> RunEverything(const Group& group, DType dtype) {
+    const std::vector<Tensor> inputs = Inputs(group, dtype);
+    std::vector<Tensor> outputs;
+    const auto add = [&](const std::vector<Tensor>& more) {
+      outputs.insert(outputs.end(), more.begin(), more.end());
+    };
+    std::vector<Reduction> reductions = {Reduction::kSum, Reduction::kMax};
+    if (IsFloating(dtype)) reductions.push_back(Reduction::kMean);
+    for (const Reduction reduction : reductions) {
+      add(group.AllReduce(inputs, reduction));
+      add(group.ReduceScatter(inputs, reduction));
+    }
+    add(group.AllGather(inputs));
+    for (const Tensor& input : inputs) add(group.Broadcast(input));
+    EXPECT_TRUE(group.Barrier().ok());
+    std::vector<std::vector<uint8_t>> results;
+    for (const Tensor& output : outputs) {
+      const auto bytes = output.ReadBytes();
+      EXPECT_TRUE(bytes.ok()) << output.Describe() << ": " << bytes.status();
+      results.push_back(bytes.ok() ? *bytes : std::vector<uint8_t>());
+    }
+    return results;
+  }
+
+  // Expects that GPUs compute what as many CPU devices do.
+  void ExpectSameAsCpus(const std::vector<Device>& gpus, const std::vector<Device>& cpus) {
+    const Group on_gpus = MakeGroup(gpus), on_cpus = MakeGroup(cpus);
+    for (const DType dtype : kDTypes) {
+      const auto results = RunEverything(on_gpus, dtype);
+      EXPECT_EQ(results, RunEverything(on_cpus, dtype)) << DTypeName(dtype);
+      EXPECT_FALSE(results[0].empty());
+    }
+    for (const Tensor& y : on_gpus.AllReduce(Ranks(on_gpus, 2))) {
+      const float sum = static_cast<float>(gpus.size() * (gpus.size() - 1) / 2);
+      EXPECT_THAT(*y.Read<float>(),
+                  ElementsAre(sum, sum + 10 * static_cast<float>(gpus.size())));
+    }
+  }
+
+  int64_t UsedEverywhere() const {
+    int64_t used = 0;
+    for (const ClusterServer& server : cluster_.servers()) {
+      for (const Device& device : server.client.devices()) {
+        const auto memory = server.client.memory(device);
+        if (memory.ok()) used += memory->used_bytes;
+      }
+    }
+    return used;
+  }
+
+  std::vector<std::unique_ptr<DaemonProcess>> daemons_;
+  Cluster cluster_;
+};
+
+TEST_F(GpuGroupTest, TwoGpusOfOneServerComputeWhatCpusDo) {
+  StartServers(1);
+  ExpectSameAsCpus(All(DeviceKind::kCuda), All(DeviceKind::kCpu));
+}
+
+TEST_F(GpuGroupTest, GpusOfTwoServersComputeWhatCpusDo) {
+  StartServers(2);
+  const std::vector<Device> gpus = All(DeviceKind::kCuda), cpus = All(DeviceKind::kCpu);
+  ExpectSameAsCpus({gpus[0], gpus[2]}, {cpus[0], cpus[2]});
+  ExpectSameAsCpus(gpus, cpus);
+  // Rank 0 is on the second server.
+  ExpectSameAsCpus({gpus[3], gpus[0], gpus[1]}, {cpus[3], cpus[0], cpus[1]});
+}
+
+TEST_F(GpuGroupTest, OperationsRunBehindTheCallsInTheirOrder) {
+  StartServers(2);
+  const Group group = MakeGroup(All(DeviceKind::kCuda));
+  std::vector<Tensor> x = Ranks(group, 4);
+  for (int i = 0; i < 20; ++i) {
+    x = group.AllReduce(x, Reduction::kMean);
+    for (Tensor& part : x) part = part + 1.0;
+  }
+  for (const Tensor& part : x) {
+    EXPECT_THAT(*part.Read<float>(), ElementsAre(21.5, 31.5, 41.5, 51.5));
+  }
+}
+
+TEST_F(GpuGroupTest, LargeTensorsArriveWhole) {
+  StartServers(2);
+  const Group group = MakeGroup({Gpu(0), Gpu(1)});
+  const std::vector<Tensor> x = {Normal(Gpu(0), {1 << 20}, 1), Normal(Gpu(1), {1 << 20}, 2)};
+  const Tensor wanted = x[0] + x[1].To(Gpu(0));
+  for (const Tensor& y : group.AllReduce(x)) {
+    EXPECT_EQ(*Sum(Eq(y.To(Gpu(0)), wanted)).Item<int64_t>(), 1 << 20);
+  }
+}
+
+TEST_F(GpuGroupTest, TwoGroupsOfTheSameGpusRunAtTheSameTime) {
+  StartServers(2);
+  const Group first = MakeGroup(All(DeviceKind::kCuda)), second = MakeGroup({Gpu(1), Gpu(0)});
+  std::vector<Tensor> outputs;
+  for (int i = 0; i < 20; ++i) {
+    for (const Tensor& y : first.AllReduce(Ranks(first, 1))) outputs.push_back(y);
+    for (const Tensor& y : second.AllReduce(Ranks(second, 1))) outputs.push_back(y * 6.0);
+  }
+  for (const Tensor& y : outputs) EXPECT_THAT(*y.Read<float>(), ElementsAre(6));
+}
+
+TEST_F(GpuGroupTest, AGroupThatIsReleasedRunsItsOperationsAndFreesItsMemory) {
+  StartServers(2);
+  std::vector<Tensor> y;
+  {
+    const Group group = MakeGroup(All(DeviceKind::kCuda));
+    y = group.AllReduce(Ranks(group, 1));
+  }
+  for (const Tensor& part : y) EXPECT_THAT(*part.Read<float>(), ElementsAre(6));
+  y.clear();
+  EXPECT_TRUE(Eventually([&] { return UsedEverywhere() == 0; })) << UsedEverywhere();
+}
+
+TEST_F(GpuGroupTest, AKilledServerAbortsTheOthersAndAnotherGroupCanBeMade) {
+  StartServers(3);
+  const Group group = MakeGroup({Gpu(0), Gpu(1), Gpu(2)});
+  ASSERT_TRUE(group.Barrier().ok());
+  daemons_[2]->Signal(SIGSTOP);  // its member never comes to the operation
+  const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
+  daemons_[2]->Signal(SIGKILL);
+  for (const int rank : {0, 1}) {
+    ExpectError(y[rank].Wait(), absl::StatusCode::kAborted,
+                {absl::StrCat("rank 2 (", Gpu(2).name(), ")")});
+  }
+  EXPECT_FALSE(group.AllReduce(Ranks(group, 1))[0].Wait().ok());
+  const Group rest = MakeGroup({Gpu(0), Gpu(1)});
+  for (const Tensor& part : rest.AllReduce(Ranks(rest, 1))) {
+    EXPECT_THAT(*part.Read<float>(), ElementsAre(1));
+  }
+}
+
+// The third server's GPUs are so slow that the others wait for it within NCCL most of the time.
+TEST_F(GpuGroupTest, AServerKilledDuringOperationsAbortsTheOthers) {
+  Start({"", "", "TENSORD_EMULATED_MAX_DELAY_US=100000"});
+  const Group group = MakeGroup({Gpu(0), Gpu(1), Gpu(2)});
+  std::vector<std::vector<Tensor>> outputs;
+  for (int i = 0; i < 200; ++i) outputs.push_back(group.AllReduce(Ranks(group, 4)));
+  EXPECT_TRUE(outputs[0][0].Wait().ok());
+  daemons_[2]->Signal(SIGKILL);
+  for (const int rank : {0, 1}) {
+    ExpectError(outputs.back()[rank].Wait(), absl::StatusCode::kAborted,
+                {absl::StrCat("rank 2 (", Gpu(2).name(), ")")});
+  }
+  const Group rest = MakeGroup({Gpu(0), Gpu(1)});
+  for (const Tensor& part : rest.AllReduce(Ranks(rest, 1))) {
+    EXPECT_THAT(*part.Read<float>(), ElementsAre(1));
+  }
+}
+
+TEST_F(GpuGroupTest, AMemberThatNeverComesIsADeadline) {
+  StartServers(2);
+  const Group group = MakeGroup({Gpu(0), Gpu(1)}, absl::Seconds(1));
+  ASSERT_TRUE(group.Barrier().ok());
+  daemons_[1]->Signal(SIGSTOP);
+  const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
+  ExpectError(y[0].Wait(), absl::StatusCode::kDeadlineExceeded,
+              {absl::StrCat("rank 1 (", Gpu(1).name(), ")")});
+  daemons_[1]->Signal(SIGCONT);
+  EXPECT_FALSE(y[1].Wait().ok());
+}
+
+// The second server agrees to each operation at once, but its GPU may start it too late.
+TEST_F(GpuGroupTest, AMemberThatIsLateWithinNcclIsADeadline) {
+  Start({"", "TENSORD_EMULATED_MAX_DELAY_US=300000"});
+  const Group group = MakeGroup({Gpu(0), Gpu(1)}, absl::Milliseconds(150));
+  absl::Status status;
+  for (int i = 0; i < 50 && status.ok(); ++i) {
+    const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
+    status = y[0].Wait();
+  }
+  ExpectError(status, absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(GpuGroupTest, AGroupIsOfOneKindOfDevice) {
+  StartServers(1);
+  ExpectError(Group::Create({Gpu(0), All(DeviceKind::kCpu)[0]}),
+              absl::StatusCode::kInvalidArgument, {"different kinds"});
+}
+
+}  // namespace
+}  // namespace tensord::integration

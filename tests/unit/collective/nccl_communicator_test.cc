@@ -1,0 +1,188 @@
+// Members of a group on emulated GPUs, each on a thread of this process.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/server/collective/nccl_communicator.h"
+#include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/restartable_device.h"
+#include "tensord/tests/cuda_emulation/control.h"
+
+namespace tensord::server {
+namespace {
+
+using testing::HasSubstr;
+
+const TensorSpec kFour{DType::kFloat32, Shape({4})};
+
+class NcclCommunicatorTest : public testing::Test {
+ protected:
+  static constexpr int64_t kLimitBytes = 1 << 20;
+
+  void SetUp() override {
+    options_ = cuda_emulation::TheOptions();
+    cuda_emulation::TheOptions().devices = 3;
+    reports_ = cuda_emulation::ReportCount();
+    for (int gpu = 0; gpu < 3; ++gpu) {
+      auto device = RestartableDevice::Create(
+          {[gpu] {
+             return MakeCudaDevice({DeviceKind::kCuda, gpu}, gpu, kLimitBytes);
+           },
+           absl::StrCat("GPU ", gpu), [gpu] { return ResetCudaDevice(gpu); }});
+      ASSERT_TRUE(device.ok()) << device.status();
+      devices_.push_back(*std::move(device));
+    }
+  }
+
+  void TearDown() override {
+    members_.clear();
+    for (const auto& device : devices_) EXPECT_TRUE(device->Check().ok()) << device->Check();
+    devices_.clear();
+    EXPECT_EQ(cuda_emulation::ReportCount(), reports_) << cuda_emulation::LastReport();
+    cuda_emulation::TheOptions() = options_;
+  }
+
+  // Calls `call` for the given ranks, all at once, and returns their statuses.
+  template <typename Call>
+  std::vector<absl::Status> AtOnce(const std::vector<int>& ranks, const Call& call) {
+    std::vector<std::future<absl::Status>> futures;
+    for (const int rank : ranks) {
+      futures.push_back(std::async(std::launch::async, [&call, rank] { return call(rank); }));
+    }
+    std::vector<absl::Status> statuses;
+    for (auto& future : futures) statuses.push_back(future.get());
+    return statuses;
+  }
+
+  // Makes a member on each of the GPUs, and connects them. Returns their statuses.
+  std::vector<absl::Status> ConnectOn(const std::vector<int>& gpus,
+                                      std::chrono::milliseconds timeout) {
+    members_.clear();
+    const auto network = CollectiveNetwork::Find("127.0.0.1");
+    EXPECT_TRUE(network.ok()) << network.status();
+    std::vector<std::string> addresses;
+    std::vector<int> ranks;
+    for (const int gpu : gpus) {
+      ranks.push_back(static_cast<int>(ranks.size()));
+      auto member = MakeNcclCommunicator(*network, *devices_[gpu],
+                                         {.rank = ranks.back(),
+                                          .size = static_cast<int>(gpus.size()),
+                                          .timeout = timeout,
+                                          .group_id = "0123456789abcdef"});
+      EXPECT_TRUE(member.ok()) << member.status();
+      addresses.push_back((*member)->address());
+      members_.push_back(*std::move(member));
+    }
+    return AtOnce(ranks, [&](int rank) { return members_[rank]->Connect(addresses); });
+  }
+  // Makes a group whose rank r is on GPU r.
+  void Connect(int size, std::chrono::milliseconds timeout) {
+    std::vector<int> gpus;
+    for (int gpu = 0; gpu < size; ++gpu) gpus.push_back(gpu);
+    for (const absl::Status& connected : ConnectOn(gpus, timeout)) {
+      ASSERT_TRUE(connected.ok()) << connected;
+    }
+  }
+
+  // Runs a sum of four elements, each rank + 1. On success, sets `sum` to the first element. The
+  // buffers are freed at the end, as the server does it.
+  absl::Status AllReduce(int rank, float* sum = nullptr) {
+    Device& device = *devices_[rank];
+    const BufferRef input = *device.Allocate(kFour.size_bytes());
+    const BufferRef output = *device.Allocate(kFour.size_bytes());
+    const std::vector<float> values(4, static_cast<float>(rank + 1));
+    const absl::Status written = device.Write(*input, 0, values.data(), kFour.size_bytes());
+    if (!written.ok()) return written;
+    const CollectiveOp op = {.kind = CollectiveKind::kAllReduce, .spec = kFour};
+    const absl::Status status = members_[rank]->Run(op, input.get(), output.get());
+    if (!status.ok() || sum == nullptr) return status;
+    return device.Read(*output, 0, sum, sizeof(*sum));
+  }
+
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Communicator>> members_;
+  int64_t reports_ = 0;  // that the test expects
+
+ private:
+  cuda_emulation::Options options_;
+};
+
+TEST_F(NcclCommunicatorTest, AllReducesOverThreeGpus) {
+  Connect(3, std::chrono::seconds(30));
+  for (int i = 0; i < 10; ++i) {
+    float sums[3] = {};
+    for (const absl::Status& status :
+         AtOnce({0, 1, 2}, [&](int rank) { return AllReduce(rank, &sums[rank]); })) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_THAT(sums, testing::Each(6));
+  }
+}
+
+// The members free their buffers when the operation has failed. NCCL's kernels must have ended by
+// then: with this delay an emulated kernel writes late, and that would be reported.
+TEST_F(NcclCommunicatorTest, AMemberThatDoesNotComeIsADeadlineAtAllOthers) {
+  cuda_emulation::TheOptions().max_delay_us = 20000;
+  Connect(3, std::chrono::milliseconds(500));
+  for (const absl::Status& status : AtOnce({0, 1}, [&](int rank) { return AllReduce(rank); })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  }
+}
+
+TEST_F(NcclCommunicatorTest, AMemberThatLeavesAbortsTheOthers) {
+  cuda_emulation::TheOptions().max_delay_us = 20000;
+  Connect(3, std::chrono::seconds(30));
+  std::future<void> leaves = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others wait by then
+    members_[2].reset();
+  });
+  for (const absl::Status& status : AtOnce({0, 1}, [&](int rank) { return AllReduce(rank); })) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 2"));
+  }
+  leaves.get();
+}
+
+TEST_F(NcclCommunicatorTest, ALostGpuAbortsTheGroupAndIsThenUsedByAnother) {
+  Connect(2, std::chrono::seconds(30));
+  RestartableDevice& lost = *devices_[0]->AsRestartable();
+  std::future<absl::Status> restarted = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the member waits by then
+    lost.Lose(absl::DataLossError("lost by the test"));
+    lost.Abandon();
+    const absl::Status reset = lost.Reset();
+    return reset.ok() ? lost.Restart() : reset;
+  });
+  const absl::Status status = AllReduce(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("GPU was lost"));
+  const absl::Status back = restarted.get();
+  ASSERT_TRUE(back.ok()) << back;
+  EXPECT_EQ(AllReduce(1).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(AllReduce(0).code(), absl::StatusCode::kAborted);
+  Connect(2, std::chrono::seconds(30));
+  float sums[2] = {};
+  for (const absl::Status& again :
+       AtOnce({0, 1}, [&](int rank) { return AllReduce(rank, &sums[rank]); })) {
+    EXPECT_TRUE(again.ok()) << again;
+  }
+  EXPECT_THAT(sums, testing::Each(3));
+}
+
+TEST_F(NcclCommunicatorTest, TwoMembersOnOneGpuAreRefused) {
+  for (const absl::Status& status : ConnectOn({0, 0}, std::chrono::seconds(30))) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("same GPU"));
+  }
+  reports_ = cuda_emulation::ReportCount();
+}
+
+}  // namespace
+}  // namespace tensord::server
