@@ -72,6 +72,14 @@ absl::StatusOr<int64_t> TotalMemory(const DeviceRequest& request) {
   return CpuTotalMemory();
 }
 
+// What devices without a limit of their own may use of a physical device. The CUDA driver needs
+// memory of the GPU, too: for kernels, graphs, NCCL and the workspace of matrix products.
+int64_t DefaultTotal(const DeviceRequest& request, int64_t total_bytes) {
+  constexpr int64_t kMaxReservedBytes = int64_t{2} << 30;
+  if (request.kind != DeviceKind::kCuda) return total_bytes;
+  return total_bytes - std::min(total_bytes / 16, kMaxReservedBytes);
+}
+
 // A request's own limit, or its share of the physical device's memory.
 absl::StatusOr<int64_t> LimitOf(const DeviceRequest& request,
                                 const std::vector<DeviceRequest>& requests) {
@@ -88,7 +96,7 @@ absl::StatusOr<int64_t> LimitOf(const DeviceRequest& request,
       std::count_if(requests.begin(), requests.end(), [&](const DeviceRequest& other) {
         return SamePhysical(other, request) && other.limit_bytes == 0;
       });
-  return std::max<int64_t>(1, total / sharing);
+  return std::max<int64_t>(1, DefaultTotal(request, total) / sharing);
 }
 
 // The threads of the `index`th of `devices` CPU devices: the first ones get what is left over.

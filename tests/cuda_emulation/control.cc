@@ -1,6 +1,7 @@
 #include "tensord/tests/cuda_emulation/control.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -50,12 +51,18 @@ Reports& TheReports() {
   return *reports;
 }
 
+std::atomic<int64_t> runtime_calls = 0;
+
 }  // namespace
 
 Options& TheOptions() {
   static auto* options = new Options(ReadOptions());  // never destroyed
   return *options;
 }
+
+int64_t RuntimeCalls() { return runtime_calls; }
+
+void CountRuntimeCall() { ++runtime_calls; }
 
 void Report(absl::string_view text) {
   Reports& reports = TheReports();

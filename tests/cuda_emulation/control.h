@@ -39,6 +39,11 @@ int64_t ReportCount();
 // Returns the text of the last report; empty if there was none. Thread-safe.
 std::string LastReport();
 
+// Returns how many calls of the runtime this process has made: those that work on a context,
+// cudaGetDevice() and cudaGetLastError(). Thread-safe.
+int64_t RuntimeCalls();
+void CountRuntimeCall();
+
 // Returns whether `device` has a primary context. A call that needs one creates it. Thread-safe.
 bool HasContext(int device);
 // Returns how many bytes of device memory are allocated on `device`. Thread-safe.

@@ -105,6 +105,8 @@ double Scalar(const void* value, bool in_double) {
 
 extern "C" {
 
+size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   static char only_handle;
   *handle = reinterpret_cast<cublasLtHandle_t>(&only_handle);

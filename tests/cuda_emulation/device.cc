@@ -45,6 +45,7 @@ void SetStickyError(int device, cudaError_t error) {
 }
 
 cudaError_t UseContext(int device) {
+  CountRuntimeCall();
   if (!Exists(device)) return RecordError(cudaErrorNoDevice);
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
@@ -97,6 +98,7 @@ using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace
 extern "C" {
 
 cudaError_t cudaGetLastError() {
+  CountRuntimeCall();
   const cudaError_t sticky = StickyError(current_device);
   const cudaError_t error = sticky != cudaSuccess ? sticky : last_error;
   last_error = cudaSuccess;
@@ -114,6 +116,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
+  CountRuntimeCall();
   *device = current_device;
   return cudaSuccess;
 }

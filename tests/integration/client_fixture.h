@@ -1,4 +1,4 @@
-// The C++ client and a daemon of its own with two CPU devices, of 1 GiB and of 64 MiB.
+// The C++ client and a daemon of its own with the two devices of TestDevicesFlag().
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace tensord::integration {
 class ClientFixture : public testing::Test {
  protected:
   void SetUp() override {
-    auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB,cpu=64MiB"});
+    auto daemon = DaemonProcess::Start({TestDevicesFlag()});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
     // A server that is gone is soon an error.
@@ -21,8 +21,8 @@ class ClientFixture : public testing::Test {
         Client::Connect(daemon_->address(), {.reconnect_timeout = absl::Milliseconds(500)});
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
-    first_ = *client_.device("cpu:0");
-    second_ = *client_.device("cpu:1");
+    first_ = *client_.device(TestDevice(0));
+    second_ = *client_.device(TestDevice(1));
   }
 
   int64_t Used(const Device& device) {

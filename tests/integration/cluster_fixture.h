@@ -1,4 +1,4 @@
-// Several daemons on this machine, each with two CPU devices, and a client's cluster of them.
+// Several daemons on this machine, each with the two devices of TestDevicesFlag(), and a client's cluster of them.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ class ClusterFixture : public testing::Test {
   // Daemons that may fetch from each other, unless `flags` say otherwise.
   explicit ClusterFixture(int servers = 2, std::vector<std::string> flags = {"--peers=127.0.0.1:*"})
       : num_servers_(servers), flags_(std::move(flags)) {
-    flags_.push_back("--devices=cpu=1GiB,cpu=64MiB");
+    flags_.push_back(TestDevicesFlag());
     flags_.push_back("--cpu-threads=2");
   }
 

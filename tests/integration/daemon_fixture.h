@@ -19,9 +19,9 @@ namespace tensord::integration {
 
 class DaemonFixture : public testing::Test {
  protected:
-  // cpu:0 may hold 1 GiB, cpu:1 64 MiB.
+  // The daemon has the devices of TestDevicesFlag().
   explicit DaemonFixture(std::vector<std::string> flags = {}) : flags_(std::move(flags)) {
-    flags_.push_back("--devices=cpu=1GiB,cpu=64MiB");
+    flags_.push_back(TestDevicesFlag());
   }
 
   void SetUp() override {
@@ -44,7 +44,7 @@ class DaemonFixture : public testing::Test {
     EXPECT_EQ(*exit_code, 0) << daemon_->Output();
   }
 
-  int64_t Used(int device) { return UsedBytes(*client_, device == 0 ? "cpu:0" : "cpu:1"); }
+  int64_t Used(int device) { return UsedBytes(*client_, TestDevice(device)); }
 
   std::vector<std::string> flags_;
   std::unique_ptr<DaemonProcess> daemon_;

@@ -65,6 +65,18 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
 
 }  // namespace
 
+std::string TestDeviceKind() {
+  const char* const kind = std::getenv("TENSORD_TEST_DEVICE_KIND");
+  return kind != nullptr ? kind : "cpu";
+}
+
+std::string TestDevice(int index) { return absl::StrCat(TestDeviceKind(), ":", index); }
+
+std::string TestDevicesFlag() {
+  if (TestDeviceKind() == "cpu") return "--devices=cpu=1GiB,cpu=64MiB";
+  return absl::StrCat("--devices=", TestDevice(0), "=1GiB,", TestDevice(1), "=64MiB");
+}
+
 absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
     const std::vector<std::string>& flags, const std::vector<std::string>& environment) {
   std::unique_ptr<DaemonProcess> daemon(new DaemonProcess);

@@ -14,6 +14,13 @@ namespace tensord::integration {
 // For a daemon's environment: it shares no memory, neither with clients nor with other servers.
 inline constexpr char kNoSharedMemory[] = "TENSORD_SHARED_MEMORY=0";
 
+// The kind of the two devices that tests use: "cpu", or the value of TENSORD_TEST_DEVICE_KIND.
+std::string TestDeviceKind();
+// The name of the first or second of them, such as "cpu:1".
+std::string TestDevice(int index);
+// The flag of a daemon with these devices. They may hold 1 GiB and 64 MiB.
+std::string TestDevicesFlag();
+
 // The child is killed when this goes; call Terminate() to have it end by itself.
 class DaemonProcess {
  public:

@@ -20,8 +20,9 @@ CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes
     : info_(std::move(info)), accountant_(info_.name, total_bytes, limit_bytes) {}
 
 absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
-  TENSORD_ASSIGN_OR_RETURN(pool_, MemoryPool::Create(info_.physical_index, limit_bytes));
   TENSORD_ASSIGN_OR_RETURN(compute_, MakeStream());
+  TENSORD_ASSIGN_OR_RETURN(pool_,
+                           MemoryPool::Create(info_.physical_index, limit_bytes, compute_.get()));
   TENSORD_ASSIGN_OR_RETURN(capture_, MakeStream());
   TENSORD_ASSIGN_OR_RETURN(retire_, MakeStream());
   TENSORD_ASSIGN_OR_RETURN(uploads_, UploadRing::Create());
@@ -50,9 +51,10 @@ CudaDevice::~CudaDevice() {
   blas_.reset();
   downloads_.reset();
   uploads_.reset();
+  pool_.reset();
 }
 
-void CudaDevice::BindThread() { cudaSetDevice(info_.physical_index); }
+void CudaDevice::BindThread() { MakeCurrent(info_.physical_index); }
 
 absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes) {
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
@@ -85,28 +87,39 @@ absl::StatusOr<BufferRef> CudaDevice::Allocate(int64_t size_bytes) {
 void CudaDevice::Release(CudaBuffer& buffer) {
   const CallGate::Entry entry(&gate_);
   if (buffer.data() != nullptr && entry.entered()) {
+    const DeviceGuard guard(info_.physical_index);
+    // Other threads may get the memory as soon as it is free.
     {
       MutexLock lock(&mu_);
       live_.erase(buffer.data());
     }
-    const DeviceGuard guard(info_.physical_index);
-    // Uploads that nobody waited for: of a tensor that was given up half way.
-    absl::Status status =
-        uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
-    const std::vector<PeerReadRef> readers = buffer.TakeReaders();
-    if (!readers.empty() && status.ok()) status = FreeBehindReaders(buffer.data(), readers);
-    // A stream refuses only when the context is lost, and then nothing uses memory any more.
-    if (readers.empty() || !status.ok()) MemoryPool::Free(buffer.data(), compute_.get());
+    if (!FreeMemory(buffer)) {
+      MutexLock lock(&mu_);
+      live_.insert(buffer.data());
+    }
   }
   accountant_.Release(buffer.size_bytes());
 }
 
-absl::Status CudaDevice::FreeBehindReaders(void* data, const std::vector<PeerReadRef>& readers) {
+bool CudaDevice::FreeMemory(CudaBuffer& buffer) {
+  // Uploads that nobody waited for: of a tensor that was given up half way.
+  absl::Status status =
+      uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
+  const std::vector<PeerReadRef> readers = buffer.TakeReaders();
+  cudaStream_t stream = compute_.get();
+  if (!readers.empty() && status.ok()) {
+    status = OrderRetireAfter(readers);
+    stream = retire_.get();
+  }
+  // A stream refuses only when the context is lost. The memory is then freed with the device.
+  return status.ok() && pool_->Free(buffer.data(), buffer.size_bytes(), stream);
+}
+
+absl::Status CudaDevice::OrderRetireAfter(const std::vector<PeerReadRef>& readers) {
   TENSORD_RETURN_IF_ERROR(OrderStreams(compute_.get(), retire_.get(), events_));
   for (const PeerReadRef& reader : readers) {
     TENSORD_RETURN_IF_ERROR(reader->Order(retire_.get()));
   }
-  MemoryPool::Free(data, retire_.get());
   return absl::OkStatus();
 }
 
@@ -253,7 +266,9 @@ void CudaDevice::Abandon() {
   {
     MutexLock lock(&mu_);
     reads.swap(peer_reads_);
-    AddOrphans(info_.physical_index, {std::move(pool_), {live_.begin(), live_.end()}});
+    std::vector<void*> memory = pool_->Abandon();
+    memory.insert(memory.end(), live_.begin(), live_.end());
+    AddOrphans(info_.physical_index, {std::move(pool_), std::move(memory)});
     live_.clear();
   }
   // Reads by others are waited for, as the memory goes; this device's own run no more.

@@ -18,8 +18,8 @@
 
 namespace tensord::server {
 
-// How many GPUs can be used. 0 where there is none, with the cause in `reason` (may be null):
-// "no NVIDIA driver found". Thread-safe.
+// Returns how many GPUs can be used. If it is 0, sets `reason` (may be null) to the cause, such as
+// "no NVIDIA driver found" or "libcublasLt.so.13 can't be loaded: …". Thread-safe.
 int CudaDeviceCount(std::string* reason);
 
 // Memory of GPU `physical_index` in bytes. INVALID_ARGUMENT where there is no such GPU, UNAVAILABLE
@@ -36,9 +36,10 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int phys
 // allocation of `buffer`, which is a CUDA device's, has taken effect, and every upload into it.
 absl::Status AwaitCudaMemory(const Buffer& buffer);
 
-// Calls `call` with the GPU of `buffer` current, and returns its status. `buffer` is a CUDA device's.
-// Until `call` returns, the device isn't abandoned, nor is its GPU reset: `call` must return soon
-// after the device is lost. If the device has been abandoned, returns its loss without the call.
+// Calls `call` with the GPU of `buffer` current, and returns its status. `buffer` is a CUDA
+// device's. Until `call` returns, the device isn't abandoned, nor is its GPU reset: `call` must
+// return soon after the device is lost. If the device has been abandoned, returns its loss without
+// the call.
 absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call);
 
 // Makes a GPU usable again when a fault has taken its context: destroys what this process has on

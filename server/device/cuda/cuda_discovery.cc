@@ -1,4 +1,7 @@
 // Which GPUs there are, and devices on them.
+#include <cublasLt.h>
+#include <stdlib.h>
+
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -84,11 +87,19 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
 }  // namespace cuda
 
 int CudaDeviceCount(std::string* reason) {
+  // Kernels are loaded when a context is made. Loaded at its first launch, a kernel would wait for
+  // all work on the GPU.
+  static const int eager = setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  static_cast<void>(eager);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaSuccess && count > 0) return count;
+  const bool has_gpus = error == cudaSuccess && count > 0;
+  if (has_gpus && cublasLtGetVersion() != 0) return count;
   cudaGetLastError();
-  if (reason != nullptr) *reason = cuda::WhyNone(error);
+  if (reason != nullptr) {
+    *reason =
+        has_gpus ? cublasLtGetStatusString(CUBLAS_STATUS_NOT_INITIALIZED) : cuda::WhyNone(error);
+  }
   return 0;
 }
 
@@ -110,10 +121,11 @@ absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Stat
 absl::Status ResetCudaDevice(int physical_index) {
   // What these return may be the very fault that is being dealt with: what counts is whether the
   // GPU can be used afterwards.
-  cudaSetDevice(physical_index);
+  cuda::MakeCurrent(physical_index);
   cudaDeviceReset();
   cudaGetLastError();
-  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaSetDevice(physical_index), "cudaSetDevice"));
+  cuda::ContextsDestroyed();
+  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cuda::MakeCurrent(physical_index), "cudaSetDevice"));
   TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaFree(nullptr), "cudaFree"));  // makes the context
   cuda::FreeOrphans(physical_index);
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "tensord/server/device/cuda/cuda_handles.h"
 
+#include <atomic>
 #include <utility>
 
 #include "tensord/common/status_macros.h"
@@ -12,13 +13,24 @@ namespace {
 // The physical index of the GPU of the thread's innermost guard; -1 if there is none.
 thread_local int innermost_gpu = -1;
 
-void MakeCurrent(int physical_index) {
-  int current = 0;
-  if (cudaGetDevice(&current) == cudaSuccess && current == physical_index) return;
-  cudaSetDevice(physical_index);
-}
+// How often contexts were destroyed.
+std::atomic<int64_t> generation = 0;
+// The thread's current GPU, and the generation in which it became so.
+thread_local int current_gpu = -1;
+thread_local int64_t current_generation = 0;
 
 }  // namespace
+
+cudaError_t MakeCurrent(int physical_index) {
+  const int64_t now = generation.load(std::memory_order_acquire);
+  if (current_gpu == physical_index && current_generation == now) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(physical_index);
+  current_gpu = error == cudaSuccess ? physical_index : -1;
+  current_generation = now;
+  return error;
+}
+
+void ContextsDestroyed() { generation.fetch_add(1, std::memory_order_release); }
 
 DeviceGuard::DeviceGuard(int physical_index)
     : outer_(std::exchange(innermost_gpu, physical_index)) {

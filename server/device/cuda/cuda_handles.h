@@ -13,6 +13,15 @@
 
 namespace tensord::server::cuda {
 
+// Makes a GPU current for the calling thread. Calls the runtime only if another GPU is current or
+// contexts have been destroyed since. Thread-safe. In this process nothing else calls
+// cudaSetDevice().
+cudaError_t MakeCurrent(int physical_index);
+
+// Every thread has to make its GPU current anew: cudaDeviceReset() has destroyed a context.
+// Thread-safe.
+void ContextsDestroyed();
+
 // Makes a GPU current for the calling thread. Guards nest: an inner guard makes its own GPU
 // current, and its destructor makes the outer guard's GPU current again. If making a GPU current
 // fails, the CUDA calls under the guard return the error. The outermost guard leaves its GPU

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +16,7 @@ namespace {
 // Every pool of the process: logical devices on one GPU have to make room for each other.
 struct PoolList {
   Mutex mu;
-  std::vector<std::pair<int, cudaMemPool_t>> pools ABSL_GUARDED_BY(mu);  // with their GPU
+  std::vector<MemoryPool*> pools ABSL_GUARDED_BY(mu);
 };
 
 PoolList& AllPools() {
@@ -31,13 +33,31 @@ cudaMemPoolProps PropertiesFor(int physical_index) {
   return properties;
 }
 
+// More than a machine has; the index of a GPU is taken modulo this.
+constexpr size_t kMaxGpus = 64;
+
 // Of a GPU: held while somebody captures there, or waits for all of it.
 Mutex& CaptureMutex(int physical_index) {
-  static auto* mutexes = new std::array<Mutex, 64>;  // outlives every static
-  return (*mutexes)[static_cast<size_t>(physical_index) % mutexes->size()];
+  static auto* mutexes = new std::array<Mutex, kMaxGpus>;  // outlives every static
+  return (*mutexes)[static_cast<size_t>(physical_index) % kMaxGpus];
 }
 
 thread_local bool capturing = false;
+
+std::atomic<bool> reuse_on = true;
+// How often memory was freed on any GPU, and how often it had been when a GPU last had too little
+// although all of its pools had given back what they kept.
+std::atomic<int64_t> frees = 0;
+std::array<std::atomic<int64_t>, kMaxGpus> frees_at_exhaustion = {};
+
+// The size of the block for a request of `bytes`: the next of four sizes for each power of two, so
+// that few lists serve most requests.
+int64_t BlockBytes(int64_t bytes) {
+  constexpr int64_t kMinBytes = 512;
+  if (bytes <= kMinBytes) return kMinBytes;
+  const int64_t quarter = int64_t{1} << (std::bit_width(static_cast<uint64_t>(bytes - 1)) - 3);
+  return (bytes + quarter - 1) / quarter * quarter;
+}
 
 }  // namespace
 
@@ -48,7 +68,8 @@ CaptureLock::CaptureLock(int physical_index) : lock_(&CaptureMutex(physical_inde
 CaptureLock::~CaptureLock() { capturing = false; }
 
 absl::StatusOr<std::unique_ptr<MemoryPool>> MemoryPool::Create(int physical_index,
-                                                               int64_t keep_bytes) {
+                                                               int64_t keep_bytes,
+                                                               cudaStream_t reuse_stream) {
   int supported = 0;
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, physical_index));
@@ -59,56 +80,119 @@ absl::StatusOr<std::unique_ptr<MemoryPool>> MemoryPool::Create(int physical_inde
   const cudaMemPoolProps properties = PropertiesFor(physical_index);
   cudaMemPool_t pool = nullptr;
   TENSORD_CUDA_RETURN_IF_ERROR(cudaMemPoolCreate(&pool, &properties));
-  std::unique_ptr<MemoryPool> owned(new MemoryPool(physical_index, pool));
+  std::unique_ptr<MemoryPool> owned(new MemoryPool(physical_index, pool, reuse_stream));
   auto threshold = static_cast<uint64_t>(keep_bytes);
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
   return owned;
 }
 
-MemoryPool::MemoryPool(int physical_index, cudaMemPool_t pool)
-    : physical_index_(physical_index), pool_(pool) {
+MemoryPool::MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream)
+    : physical_index_(physical_index), pool_(pool), reuse_stream_(reuse_stream) {
   PoolList& all = AllPools();
   MutexLock lock(&all.mu);
-  all.pools.emplace_back(physical_index, pool);
+  all.pools.push_back(this);
 }
 
 MemoryPool::~MemoryPool() {
   {
     PoolList& all = AllPools();
     MutexLock lock(&all.mu);
-    std::erase(all.pools, std::pair<int, cudaMemPool_t>(physical_index_, pool_));
+    std::erase(all.pools, this);
   }
+  FreeReusable();
   cudaMemPoolDestroy(pool_);
+  ++frees;
+}
+
+void MemoryPool::SetReuse(bool on) { reuse_on = on; }
+
+std::vector<void*> MemoryPool::Abandon() {
+  std::vector<void*> blocks;
+  MutexLock lock(&mu_);
+  for (const auto& [bytes, list] : reusable_) blocks.insert(blocks.end(), list.begin(), list.end());
+  reusable_.clear();
+  reusable_bytes_ = 0;
+  reuse_stream_ = nullptr;
+  return blocks;
+}
+
+void MemoryPool::FreeReusable() {
+  MutexLock lock(&mu_);
+  for (const auto& [bytes, list] : reusable_) {
+    for (void* data : list) {
+      if (cudaFreeAsync(data, reuse_stream_) != cudaSuccess) cudaGetLastError();
+    }
+  }
+  reusable_.clear();
+  reusable_bytes_ = 0;
 }
 
 void MemoryPool::TrimAll(int physical_index) {
   PoolList& all = AllPools();
   MutexLock lock(&all.mu);
-  for (const auto& [gpu, pool] : all.pools) {
-    if (gpu == physical_index) cudaMemPoolTrimTo(pool, 0);
+  for (MemoryPool* pool : all.pools) {
+    if (pool->physical_index_ == physical_index) cudaMemPoolTrimTo(pool->pool_, 0);
+  }
+}
+
+void MemoryPool::FreeAllReusable(int physical_index) {
+  PoolList& all = AllPools();
+  MutexLock lock(&all.mu);
+  for (MemoryPool* pool : all.pools) {
+    if (pool->physical_index_ == physical_index) pool->FreeReusable();
   }
 }
 
 absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
+  bytes = BlockBytes(bytes);
+  if (bytes <= kMaxReusableBlockBytes) {
+    MutexLock lock(&mu_);
+    if (stream == reuse_stream_) {
+      if (const auto list = reusable_.find(bytes);
+          list != reusable_.end() && !list->second.empty()) {
+        void* const data = list->second.back();
+        list->second.pop_back();
+        reusable_bytes_ -= bytes;
+        return data;
+      }
+    }
+  }
   void* data = nullptr;
   const auto size = static_cast<size_t>(bytes);
   cudaError_t error = cudaMallocFromPoolAsync(&data, size, pool_, stream);
   if (error == cudaErrorMemoryAllocation && !capturing) {
     cudaGetLastError();  // dealt with here
     MutexLock lock(&CaptureMutex(physical_index_));
+    std::atomic<int64_t>& exhausted_at =
+        frees_at_exhaustion[static_cast<size_t>(physical_index_) % kMaxGpus];
+    const int64_t freed = frees;
+    if (exhausted_at == freed) return CudaStatus(error, "cudaMallocFromPoolAsync");
     // Only memory whose last use is over can be given back.
+    FreeAllReusable(physical_index_);
     TENSORD_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
     TrimAll(physical_index_);
     error = cudaMallocFromPoolAsync(&data, size, pool_, stream);
+    if (error == cudaErrorMemoryAllocation) exhausted_at = freed;
   }
   if (error != cudaSuccess) return CudaStatus(error, "cudaMallocFromPoolAsync");
   return data;
 }
 
-void MemoryPool::Free(void* data, cudaStream_t stream) {
-  // It fails only where the context is lost, and the memory with it: that is reported elsewhere.
-  if (cudaFreeAsync(data, stream) != cudaSuccess) cudaGetLastError();
+bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream) {
+  bytes = BlockBytes(bytes);
+  ++frees;
+  if (bytes <= kMaxReusableBlockBytes && reuse_on) {
+    MutexLock lock(&mu_);
+    if (stream == reuse_stream_ && reusable_bytes_ + bytes <= kMaxReusableBytes) {
+      reusable_[bytes].push_back(data);
+      reusable_bytes_ += bytes;
+      return true;
+    }
+  }
+  if (cudaFreeAsync(data, stream) == cudaSuccess) return true;
+  cudaGetLastError();  // reported by other calls
+  return false;
 }
 
 void MemoryPool::AllowPeer(int peer_physical_index) {
@@ -157,27 +241,32 @@ void FreeOrphans(int physical_index) {
       if (cudaFree(data) != cudaSuccess) cudaGetLastError();
     }
     orphans.pool.reset();
+    ++frees;
   }
   std::erase_if(all.orphans, [&](const auto& entry) { return entry.first == physical_index; });
 }
 
 absl::StatusOr<Scratch> Scratch::Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream) {
   TENSORD_ASSIGN_OR_RETURN(void* data, pool.Allocate(bytes, stream));
-  return Scratch(data, stream, /*owned=*/true);
+  return Scratch(&pool, data, bytes, stream);
 }
 
 Scratch::Scratch(Scratch&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_), owned_(other.owned_) {}
+    : pool_(std::exchange(other.pool_, nullptr)),
+      data_(other.data_),
+      bytes_(other.bytes_),
+      stream_(other.stream_) {}
 
 Scratch& Scratch::operator=(Scratch&& other) noexcept {
+  std::swap(pool_, other.pool_);
   std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
   std::swap(stream_, other.stream_);
-  std::swap(owned_, other.owned_);
   return *this;
 }
 
 Scratch::~Scratch() {
-  if (owned_ && data_ != nullptr) MemoryPool::Free(data_, stream_);
+  if (pool_ != nullptr) pool_->Free(data_, bytes_, stream_);
 }
 
 }  // namespace tensord::server::cuda

@@ -1,18 +1,14 @@
 #include "tensord/server/device/cuda/nvrtc.h"
 
+#include <nvrtc.h>
+
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/server/device/cuda/embedded_headers.h"
 
-#ifdef TENSORD_HAVE_NVRTC
-#include <nvrtc.h>
-#endif
-
 namespace tensord::server::cuda {
-
-#ifdef TENSORD_HAVE_NVRTC
 namespace {
 
 // A program, destroyed with the object.
@@ -74,11 +70,5 @@ absl::StatusOr<std::string> CompileForGpu(const std::string& source, int major, 
   if (error != NVRTC_ERROR_COMPILATION) return absl::UnimplementedError(text);
   return absl::InternalError(text);
 }
-#else
-absl::StatusOr<std::string> CompileForGpu(const std::string& /*source*/, int /*major*/,
-                                          int /*minor*/) {
-  return absl::UnimplementedError("this program was built without NVRTC");
-}
-#endif
 
 }  // namespace tensord::server::cuda

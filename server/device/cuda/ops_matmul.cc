@@ -1,6 +1,7 @@
 // Matrix products and linear layers.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
@@ -57,11 +58,15 @@ BatchedMatmul DescribeMatmul(const KernelCall& call) {
   return matmul;
 }
 
+// The most rows of a matrix that cuBLASLt takes.
+constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
+
 // Many matrices times one matrix are one tall matrix times it.
 void FoldBatchIntoRows(BatchedMatmul& matmul) {
   const StridedLoop<2>& batch = matmul.batch;
   const bool folds = !matmul.transpose_a && batch.rank == 1 && batch.stride[1][0] == 0 &&
-                     batch.stride[0][0] == matmul.m * matmul.k && batch.size > 1;
+                     batch.stride[0][0] == matmul.m * matmul.k && batch.size > 1 &&
+                     matmul.m <= kMaxRows / batch.size;
   if (!folds) return;
   matmul.m *= batch.size;
   matmul.batch = MakeStridedLoop<2>(0, nullptr, {nullptr, nullptr});

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -54,6 +55,7 @@ class UploadRing {
   // A slot that is free to be filled, the caller's until Submit().
   absl::StatusOr<Slot*> Claim();
   absl::Status Submit(Slot* slot, char* dst, int64_t bytes);
+  void SetInFlight(Slot* slot, bool in_flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Slot* OldestUnclaimed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   PinnedMemory memory_;
@@ -62,6 +64,8 @@ class UploadRing {
   CondVar unclaimed_;
   std::vector<Slot> slots_;  // kStagingSlots of them; but for `host` and `done`, guarded by mu_
   int64_t turns_ ABSL_GUARDED_BY(mu_) = 0;
+  // Slots that are in flight. Nearly always there are none, and most ops need not take mu_ then.
+  std::atomic<int> in_flight_ = 0;
 };
 
 // Thread-safe; every call with the device's GPU current.

@@ -52,15 +52,19 @@ absl::StatusOr<UploadRing::Slot*> UploadRing::Claim() {
   if (!in_flight) return slot;
   const cudaError_t error = cudaEventSynchronize(slot->done.get());
   MutexLock lock(&mu_);
-  slot->in_flight = false;
+  SetInFlight(slot, false);
   if (error == cudaSuccess) return slot;
   slot->claimed = false;
   unclaimed_.Signal();
   return CudaStatus(error, "cudaEventSynchronize");
 }
 
+void UploadRing::SetInFlight(Slot* slot, bool in_flight) {
+  if (slot->in_flight != in_flight) in_flight_ += in_flight ? 1 : -1;
+  slot->in_flight = in_flight;
+}
+
 absl::Status UploadRing::Submit(Slot* slot, char* dst, int64_t bytes) {
-  MutexLock lock(&mu_);
   cudaError_t error = cudaMemcpyAsync(dst, slot->host, static_cast<size_t>(bytes),
                                       cudaMemcpyHostToDevice, stream_.get());
   if (error == cudaSuccess) {
@@ -68,7 +72,8 @@ absl::Status UploadRing::Submit(Slot* slot, char* dst, int64_t bytes) {
     // Without the event nothing would tell when the slot may be filled again.
     if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
   }
-  slot->in_flight = error == cudaSuccess;
+  MutexLock lock(&mu_);
+  SetInFlight(slot, error == cudaSuccess);
   slot->turn = ++turns_;
   slot->dst = dst;
   slot->bytes = bytes;
@@ -89,6 +94,7 @@ absl::Status UploadRing::Upload(void* dst, const void* src, int64_t bytes) {
 }
 
 absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cudaStream_t stream) {
+  if (in_flight_ == 0) return absl::OkStatus();
   const auto* begin = static_cast<const char*>(data);
   MutexLock lock(&mu_);
   for (Slot& slot : slots_) {
@@ -98,7 +104,7 @@ absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cuda
       cudaGetLastError();  // no error, but the runtime remembers it as one
       TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, slot.done.get(), 0));
     } else {
-      slot.in_flight = false;
+      SetInFlight(&slot, false);
       if (state != cudaSuccess) return CudaStatus(state, "cudaEventQuery of an upload");
     }
   }

@@ -27,5 +27,26 @@ TEST_F(CudaContextTest, DeviceOnGpu1CreatesNoContextOnGpu0) {
   EXPECT_FALSE(cuda_emulation::HasContext(0));
 }
 
+// Once the sizes have occurred, an op takes its memory and launches its kernel by few calls of the
+// runtime, each of which takes about as long as a small kernel.
+TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
+  constexpr int kOps = 100;
+  constexpr int64_t kMaxCallsOfAnOp = 3;
+  auto device = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const TensorSpec spec{DType::kFloat32, {1000}};
+  const BufferRef a = *(*device)->Allocate(spec.size_bytes());
+  const BufferRef b = *(*device)->Allocate(spec.size_bytes());
+  const Attributes attrs;
+  const std::vector<Operand> inputs = {{&spec, a->data()}, {&spec, b->data()}};
+  int64_t before = 0;
+  for (int i = 0; i < kOps + 2; ++i) {
+    if (i == 2) before = cuda_emulation::RuntimeCalls();
+    const BufferRef out = *(*device)->Allocate(spec.size_bytes());
+    ASSERT_TRUE((*device)->Launch({FindOp("add"), &attrs, inputs, {&spec, out->data()}}).ok());
+  }
+  EXPECT_LE(cuda_emulation::RuntimeCalls() - before, kOps * kMaxCallsOfAnOp);
+}
+
 }  // namespace
 }  // namespace tensord::server

@@ -8,6 +8,7 @@
 #include "tensord/common/float16.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/cuda/memory_pool.h"
 
 namespace tensord::server {
 namespace {
@@ -111,6 +112,8 @@ HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool speci
 void CudaTest::SetUp() {
   std::string reason;
   if (CudaDeviceCount(&reason) == 0) GTEST_SKIP() << reason;
+  // Memory that is used too early or too late is then invalid, which the emulation notices.
+  cuda::MemoryPool::SetReuse(false);
   auto cuda = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
   ASSERT_TRUE(cuda.ok()) << cuda.status();
   cuda_ = *std::move(cuda);

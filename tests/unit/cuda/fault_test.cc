@@ -1,4 +1,5 @@
 // A kernel that reads where nothing is takes the GPU's context; the GPU comes back in this process.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
 #include <future>
@@ -44,6 +45,13 @@ class CudaFaultTest : public CudaTest {
     EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
   }
 
+  // What the GPU itself says that it has left.
+  static int64_t FreeBytes() {
+    size_t free_bytes = 0, total_bytes = 0;
+    EXPECT_EQ(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
+    return static_cast<int64_t>(free_bytes);
+  }
+
   void ExpectWorks() {
     const HostTensor ones = HostTensor::Of<float>(DType::kFloat32, {4}, {1, 2, 3, 4});
     const HostTensor sum = Run(*cuda_, "add", {ones, ones}, {});
@@ -52,10 +60,15 @@ class CudaFaultTest : public CudaTest {
 };
 
 TEST_F(CudaFaultTest, AnIllegalAddressTakesTheDeviceWhichComesBack) {
+  constexpr int64_t kDroppedBytes = int64_t{256} << 20;
+  int64_t free_bytes = 0;
   for (int round = 0; round < 3; ++round) {
     ExpectWorks();
+    if (round == 0) free_bytes = FreeBytes();
     BufferRef kept = *cuda_->Allocate(1 << 20);
+    BufferRef dropped = *cuda_->Allocate(kDroppedBytes);
     Break();
+    dropped.reset();  // after the fault, before the reset
     restartable().Poll();
     ASSERT_EQ(cuda_->health().state, DeviceState::kLost);
     EXPECT_THAT(cuda_->health().reason, HasSubstr("cudaError"));
@@ -70,6 +83,7 @@ TEST_F(CudaFaultTest, AnIllegalAddressTakesTheDeviceWhichComesBack) {
     EXPECT_EQ(cuda_->memory().used_bytes, 0);
     kept.reset();
     ExpectWorks();
+    EXPECT_GT(FreeBytes(), free_bytes - kDroppedBytes / 2);
   }
 }
 

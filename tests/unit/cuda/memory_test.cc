@@ -4,6 +4,7 @@
 
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/cuda/memory_pool.h"
 
 namespace tensord::server {
 namespace {
@@ -78,6 +79,53 @@ TEST_F(CudaTest, FencesCallBackInOrder) {
   }
   Wait(*cuda_);
   EXPECT_THAT(order, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+class CudaReuseTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    cuda::MemoryPool::SetReuse(true);
+  }
+  void TearDown() override { cuda::MemoryPool::SetReuse(false); }
+};
+
+TEST_F(CudaReuseTest, HandsOutASmallBlockAgain) {
+  BufferRef first = *cuda_->Allocate(1000);
+  const void* const data = first->data();
+  first.reset();
+  const BufferRef larger = *cuda_->Allocate(5000);
+  EXPECT_NE(larger->data(), data);
+  const BufferRef second = *cuda_->Allocate(900);
+  EXPECT_EQ(second->data(), data);
+  EXPECT_EQ(cuda_->memory().used_bytes, 5900);
+}
+
+// Each result takes the memory of the one before, which the next kernel still reads.
+TEST_F(CudaReuseTest, ComputesAChainInReusedMemory) {
+  const HostTensor one = HostTensor::Of<float>(DType::kFloat32, {4}, {1, 1, 1, 1});
+  HostTensor sum = one;
+  for (int i = 0; i < 100; ++i) sum = Run(*cuda_, "add", {sum, one}, {});
+  EXPECT_EQ(sum.At(3), 101);
+}
+
+// The small blocks go back to the GPU when a large one doesn't fit otherwise.
+TEST_F(CudaReuseTest, GivesBlocksBackWhenTheGpuHasNoMore) {
+  const int64_t total = *CudaTotalMemory(0);
+  auto whole = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, total);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  constexpr int64_t kBlockBytes = 1 << 20;
+  std::vector<BufferRef> blocks;
+  for (absl::StatusOr<BufferRef> block = (*whole)->Allocate(kBlockBytes); block.ok();
+       block = (*whole)->Allocate(kBlockBytes)) {
+    blocks.push_back(*std::move(block));
+  }
+  ASSERT_GT(blocks.size(), 64u);
+  const int64_t large_bytes = static_cast<int64_t>(blocks.size()) / 2 * kBlockBytes;
+  EXPECT_FALSE((*whole)->Allocate(large_bytes).ok());
+  blocks.clear();
+  const auto large = (*whole)->Allocate(large_bytes);
+  EXPECT_TRUE(large.ok()) << large.status();
 }
 
 }  // namespace

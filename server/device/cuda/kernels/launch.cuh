@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "tensord/server/device/cuda/kernels/storage.cuh"
@@ -29,8 +30,15 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
                          Arguments&&... arguments) {
 #ifdef __CUDACC__
-  kernel<<<grid, block, 0, stream>>>(std::forward<Arguments>(arguments)...);
-  return cudaGetLastError();
+  // kernel<<<…>>> would take further calls of the runtime, one of them for the error.
+  std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  return std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, 0,
+                                stream);
+      },
+      values);
 #else
   return cuda_emulation::Launch(kernel, grid, block, stream, std::forward<Arguments>(arguments)...);
 #endif

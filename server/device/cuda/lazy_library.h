@@ -1,0 +1,43 @@
+// A shared library that is loaded when one of its functions is first called, so that the program
+// starts where the library is missing.
+#pragma once
+
+#include <string>
+
+namespace tensord::server::cuda {
+
+// Thread-safe.
+class LazyLibrary {
+ public:
+  // `name`: the file name with the library's major version, such as "libnvrtc.so.13". The loader's
+  // search path is tried first, then the folder of the CUDA toolkit.
+  explicit LazyLibrary(std::string name);
+  LazyLibrary(const LazyLibrary&) = delete;
+  LazyLibrary& operator=(const LazyLibrary&) = delete;
+
+  // Returns the function, or null if the library can't be loaded or lacks the function.
+  template <typename Function>
+  Function* Find(const char* function) const {
+    return reinterpret_cast<Function*>(FindAddress(function));
+  }
+
+  // Why the library can't be loaded; empty if it is loaded.
+  const std::string& error() const { return error_; }
+
+ private:
+  void* FindAddress(const char* function) const;
+
+  void* handle_ = nullptr;  // never closed: the library may have threads
+  std::string error_;
+};
+
+}  // namespace tensord::server::cuda
+
+// Defines `function`, which a header of the library declares, as a call of the library's own
+// function. If that can't be found, the call returns `missing`. `library` returns the LazyLibrary.
+// The symbol is hidden, so that the library doesn't call it instead of its own.
+#define TENSORD_LAZY_FUNCTION(library, result, function, parameters, arguments, missing) \
+  extern "C" __attribute__((visibility("hidden"))) result function parameters {          \
+    static auto* const tensord_found = library().Find<decltype(function)>(#function);    \
+    return tensord_found != nullptr ? tensord_found arguments : missing;                 \
+  }
