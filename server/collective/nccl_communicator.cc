@@ -79,7 +79,7 @@ class NcclCommunicator final : public MeshCommunicator {
       return absl::OkStatus();
     }).IgnoreError();
     // If the device is lost, what belongs to its context must not be touched any more.
-    if (stream_.get() != nullptr) static_cast<void>(new cuda::Stream(std::move(stream_)));
+    stream_.Release();
   }
 
   absl::string_view backend() const override { return "nccl"; }
@@ -98,7 +98,8 @@ class NcclCommunicator final : public MeshCommunicator {
   absl::Status Await(absl::string_view call, cudaEvent_t done);
   // Whether all that has come about.
   absl::StatusOr<bool> IsDone(absl::string_view call, cudaEvent_t done) const;
-  // Returns whether the device has been lost since the group began, and with it what NCCL has there.
+  // Returns true if the device has been lost since the group began. What NCCL has there is lost,
+  // too.
   bool IsLost() const { return anchor_->device().loss() != nullptr; }
   // Ends NCCL's kernels, and waits until they have ended. If the device is lost, does nothing.
   void Abort();
@@ -262,7 +263,8 @@ absl::Status NcclCommunicator::Await(absl::string_view call, cudaEvent_t done) {
       std::this_thread::sleep_for(kPause);
     }
   }
-  // Its kernel would wait for the others for ever: CallNccl() ends it, after they have been told.
+  // NCCL's kernel still waits for the other members. They hear of the error first, then CallNccl()
+  // ends the kernel.
   if (!lost.ok()) return lost;
   return Fail(absl::DeadlineExceededError(
       absl::StrCat(mesh().names().Who(mesh().rank()), " waited ", mesh().timeout().count(),

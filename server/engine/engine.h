@@ -122,6 +122,9 @@ class Engine {
   // Blocking: waits for the tensor and reads it whole; `out` has exactly its size.
   absl::Status ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out);
 
+  // Blocks until the kernels are compiled that chains of ops have asked for by now. For tests.
+  void AwaitCompiled() { chains_.AwaitCompiled(); }
+
  private:
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;

@@ -1,6 +1,7 @@
 #include "tensord/server/engine/fusion.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -115,33 +116,113 @@ absl::StatusOr<RecipeRef> ChainKernels::FindLinear(const Recipe& linear, const R
   return recipes_->Find("linear", linear.inputs(), attrs, linear.slot());
 }
 
+// A chain, and its kernel once it is prepared. Thread-safe.
+class ChainKernels::Kernel {
+ public:
+  explicit Kernel(absl::Span<const ChainOp> chain) : inputs_(InputSpecs(chain)) {
+    for (const ChainOp& op : chain) {
+      const OpPlan& plan = (*op.recipe)->plan();
+      steps_.push_back({plan.schema, &plan.attrs, op.operands, plan.output.dtype});
+      recipes_.push_back(*op.recipe);
+    }
+  }
+
+  // Prepares the kernel, unless that has been done.
+  void Prepare() {
+    MutexLock lock(&mu_);
+    if (prepared_) return;
+    const Recipe& last = *recipes_.back();
+    auto kernel = last.slot()->device->PrepareFused({inputs_, steps_, &last.output()});
+    if (kernel.ok()) kernel_ = *std::move(kernel);
+    prepared_ = true;
+  }
+
+  bool prepared() const { return prepared_; }
+  // Whether the kernel can be prepared without blocking for long.
+  bool prepares_fast() const { return recipes_.back()->slot()->device->host_accessible(); }
+  // Returns true once: whoever gets it queues the kernel.
+  bool BeginQueueing() { return !queued_.exchange(true); }
+  void EndQueueing() { queued_ = false; }
+
+  // Null if the device has none. Only once it is prepared.
+  PreparedKernel* kernel() const { return kernel_.get(); }
+
+ private:
+  std::vector<RecipeRef> recipes_;  // the key names them by address
+  const std::vector<TensorSpec> inputs_;
+  std::vector<FusedSpec::Step> steps_;
+  std::atomic<bool> queued_ = false;
+  std::atomic<bool> prepared_ = false;
+  Mutex mu_;                                // held while the kernel is prepared
+  std::unique_ptr<PreparedKernel> kernel_;  // written before prepared_
+};
+
+ChainKernels::~ChainKernels() {
+  std::thread compiler;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    compiler = std::move(compiler_);
+    changed_.SignalAll();
+  }
+  if (compiler.joinable()) compiler.join();
+}
+
 std::shared_ptr<PreparedKernel> ChainKernels::Find(absl::Span<const ChainOp> chain) {
-  std::shared_ptr<Kernel> found = FindKernel(chain);
-  PreparedKernel* const kernel = found->kernel.get();
+  KernelRef found = FindKernel(chain);
+  found->Prepare();
+  PreparedKernel* const kernel = found->kernel();
   if (kernel == nullptr) return nullptr;
   return std::shared_ptr<PreparedKernel>(std::move(found), kernel);
 }
 
-std::shared_ptr<ChainKernels::Kernel> ChainKernels::FindKernel(absl::Span<const ChainOp> chain) {
+ChainKernels::KernelRef ChainKernels::FindKernel(absl::Span<const ChainOp> chain) {
   std::string key = KeyOf(chain);
-  {
-    MutexLock lock(&mu_);
-    const auto found = kernels_.find(key);
-    if (found != kernels_.end()) return found->second;
-  }
-  std::vector<FusedSpec::Step> steps;
-  auto kernel = std::make_shared<Kernel>();
-  for (const ChainOp& op : chain) {
-    const OpPlan& plan = (*op.recipe)->plan();
-    steps.push_back({plan.schema, &plan.attrs, op.operands, plan.output.dtype});
-    kernel->recipes.push_back(*op.recipe);
-  }
-  const Recipe& last = **chain.back().recipe;
-  auto prepared = last.slot()->device->PrepareFused({InputSpecs(chain), steps, &last.output()});
-  if (prepared.ok()) kernel->kernel = *std::move(prepared);
   MutexLock lock(&mu_);
+  const auto found = kernels_.find(key);
+  if (found != kernels_.end()) return found->second;
   if (kernels_.size() >= kMaxKernels) kernels_.clear();
-  return kernels_.emplace(std::move(key), std::move(kernel)).first->second;
+  return kernels_.emplace(std::move(key), std::make_shared<Kernel>(chain)).first->second;
+}
+
+ChainKernels::KernelRef ChainKernels::FindCompiled(absl::Span<const ChainOp> chain) {
+  KernelRef found = FindKernel(chain);
+  if (!found->prepared() && found->prepares_fast()) found->Prepare();
+  if (found->prepared()) return found->kernel() != nullptr ? found : nullptr;
+  if (found->BeginQueueing()) Queue(std::move(found));
+  return nullptr;
+}
+
+void ChainKernels::Queue(KernelRef kernel) {
+  MutexLock lock(&mu_);
+  if (stopping_ || queue_.size() >= kMaxQueued) {
+    kernel->EndQueueing();
+    return;
+  }
+  queue_.push_back(std::move(kernel));
+  changed_.SignalAll();
+  if (!compiler_.joinable()) compiler_ = std::thread([this] { Compile(); });
+}
+
+void ChainKernels::Compile() {
+  while (true) {
+    KernelRef kernel;
+    {
+      MutexLock lock(&mu_);
+      while (queue_.empty() && !stopping_) changed_.Wait(&mu_);
+      if (stopping_) return;
+      kernel = queue_.front();
+    }
+    kernel->Prepare();
+    MutexLock lock(&mu_);
+    queue_.pop_front();
+    changed_.SignalAll();
+  }
+}
+
+void ChainKernels::AwaitCompiled() {
+  MutexLock lock(&mu_);
+  while (!queue_.empty() && !stopping_) changed_.Wait(&mu_);
 }
 
 absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
@@ -153,8 +234,9 @@ absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
     return both->Execute(account, chain.front().inputs);
   }
   Inputs inputs;
-  const std::shared_ptr<PreparedKernel> kernel = Find(ToOps(chain, &inputs));
-  if (kernel == nullptr) return BufferRef();
+  const KernelRef compiled = FindCompiled(ToOps(chain, &inputs));
+  if (compiled == nullptr) return BufferRef();
+  PreparedKernel* const kernel = compiled->kernel();
   BufferRef output = ReusableInput(account, *kernel, inputs, last.output().size_bytes());
   if (output == nullptr) {
     TENSORD_ASSIGN_OR_RETURN(

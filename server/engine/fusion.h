@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -34,6 +36,7 @@ class ChainKernels {
  public:
   // `recipes` outlives this.
   explicit ChainKernels(RecipeCache* recipes) : recipes_(recipes) {}
+  ~ChainKernels();
 
   // Whether the op may begin a chain, and of how many ops at most: 1 where it may not.
   static size_t MostOps(const Recipe& first);
@@ -44,30 +47,44 @@ class ChainKernels {
   // A chain that begins with it is a linear with its activation.
   static bool IsBareLinear(const Recipe& recipe);
 
-  // The one kernel of a chain of elementwise ops; null where the device has none for it.
+  // Returns the one kernel of a chain of elementwise ops, or null if the device has none for it.
+  // May block for seconds: a GPU's kernel is compiled when it is first asked for.
   std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
 
   // The linear with this activation.
   absl::StatusOr<RecipeRef> FindLinear(const Recipe& linear, const Recipe& activation);
 
-  // The last op's result, computed in one go; null where the device has no kernel for this chain.
-  // All inputs from outside the chain are there; what is taken is charged to `account`. By whoever
-  // has the device's executor.
+  // Returns the last op's result, computed by one kernel. Returns null if the device has no kernel
+  // for this chain, or none yet: a GPU's kernel is compiled on a thread of its own, and the chain
+  // runs op by op until then. All inputs from outside the chain are there. What is taken is charged
+  // to `account`. Call it on the device's executor.
   absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
+  // Blocks until all kernels are compiled that were asked for by now. For tests.
+  void AwaitCompiled();
+
  private:
-  static constexpr size_t kMaxKernels = 1024;
+  static constexpr size_t kMaxKernels = 512;
+  // Kernels that wait to be compiled. If there are more, a chain asks again when it next runs.
+  static constexpr size_t kMaxQueued = 64;
 
-  struct Kernel {
-    std::vector<RecipeRef> recipes;          // the key names them by address
-    std::unique_ptr<PreparedKernel> kernel;  // null: the device has none
-  };
+  class Kernel;
+  using KernelRef = std::shared_ptr<Kernel>;
 
-  std::shared_ptr<Kernel> FindKernel(absl::Span<const ChainOp> chain);
+  KernelRef FindKernel(absl::Span<const ChainOp> chain);
+  // As FindKernel(), without blocking. Returns null if the kernel is still to be compiled.
+  KernelRef FindCompiled(absl::Span<const ChainOp> chain);
+  // Has the compiler's thread prepare the kernel.
+  void Queue(KernelRef kernel);
+  void Compile();
 
   RecipeCache* const recipes_;
   Mutex mu_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Kernel>> kernels_ ABSL_GUARDED_BY(mu_);
+  CondVar changed_;
+  absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);
+  std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // the front one is being compiled
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread compiler_ ABSL_GUARDED_BY(mu_);  // begun with the first kernel in the queue
 };
 
 }  // namespace tensord::server

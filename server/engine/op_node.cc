@@ -183,6 +183,65 @@ absl::StatusOr<BufferRef> CopyOnExecutor(Session& session, const Tensor& input,
   return buffer;
 }
 
+// Ends a copy with its result, or with the error of what it has met.
+void FinishCopy(const TensorRef& input, const TensorRef& output, absl::StatusOr<BufferRef> result) {
+  if (absl::IsDataLoss(result.status())) LookForLoss(*input);
+  if (!input->status().ok()) {
+    result = input->status();
+  } else if (!result.ok()) {
+    result = Annotate(result.status(), "copy_to_device", output->handle());
+  }
+  output->Finish(std::move(result));
+}
+
+// A copy from the host's memory to a device that the host can't access. The device's executor
+// copies a part at a time, so that other work takes turns with it.
+class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
+ public:
+  UploadingCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output)
+      : session_(session), input_(input), output_(output) {}
+
+  void PostNext() {
+    DeviceSlot& slot = *output_->slot();
+    slot.executor->Post(session_->lane(slot), [self = shared_from_this()] { self->CopyPart(); });
+  }
+
+ private:
+  static constexpr int64_t kPartBytes = int64_t{4} << 20;
+
+  void CopyPart() {
+    if (session_->closed()) {
+      output_->Finish(Ended());
+      return;
+    }
+    const absl::Status status = TryCopyPart();
+    if (!status.ok()) return FinishCopy(input_, output_, status);
+    if (copied_bytes_ < output_->spec().size_bytes()) return PostNext();
+    FinishCopy(input_, output_, std::move(buffer_));
+  }
+
+  absl::Status TryCopyPart() {
+    TENSORD_RETURN_IF_ERROR(input_->status());
+    const int64_t bytes = output_->spec().size_bytes();
+    if (buffer_ == nullptr) {
+      TENSORD_ASSIGN_OR_RETURN(
+          buffer_, AllocateFor(session_->account(*output_->slot()), output_->device(), bytes));
+    }
+    const int64_t part = std::min(kPartBytes, bytes - copied_bytes_);
+    if (part == 0) return absl::OkStatus();
+    const auto* source = static_cast<const char*>(input_->buffer()->data()) + copied_bytes_;
+    TENSORD_RETURN_IF_ERROR(output_->device().Write(*buffer_, copied_bytes_, source, part));
+    copied_bytes_ += part;
+    return absl::OkStatus();
+  }
+
+  const SessionRef session_;
+  const TensorRef input_;
+  const TensorRef output_;
+  BufferRef buffer_;
+  int64_t copied_bytes_ = 0;
+};
+
 }  // namespace
 
 void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output) {
@@ -191,21 +250,18 @@ void ScheduleCopy(const SessionRef& session, const TensorRef& input, const Tenso
       output->Finish(status);
       return;
     }
+    if (input->device().host_accessible() && !output->device().host_accessible()) {
+      std::make_shared<UploadingCopy>(session, input, output)->PostNext();
+      return;
+    }
     DeviceSlot& slot = *output->slot();
     const auto& lane = session->lane(slot);
     slot.executor->Post(lane, [session, input, output] {
       if (session->closed()) {
         output->Finish(Ended());
-        return;
+      } else {
+        FinishCopy(input, output, CopyOnExecutor(*session, *input, *output));
       }
-      absl::StatusOr<BufferRef> result = CopyOnExecutor(*session, *input, *output);
-      if (absl::IsDataLoss(result.status())) LookForLoss(*input);
-      if (!input->status().ok()) {
-        result = input->status();
-      } else if (!result.ok()) {
-        result = Annotate(result.status(), "copy_to_device", output->handle());
-      }
-      output->Finish(std::move(result));
     });
     output->SetPosted(lane.get());
   });

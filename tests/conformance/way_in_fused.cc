@@ -15,12 +15,24 @@ class FusedWayIn : public EngineWayIn {
  private:
   absl::StatusOr<server::TensorRef> Compute(const server::SessionRef& session,
                                             const server::OpRequest& request) override {
+    TENSORD_ASSIGN_OR_RETURN(server::DeviceSlot * slot, engine().FindDevice(request.device));
+    absl::StatusOr<server::TensorRef> result = RunChain(session, request, *slot);
+    if (!result.ok() || slot->device->host_accessible()) return result;
+    // A GPU has run it op by op, and compiles the kernel meanwhile.
+    engine().AwaitCompiled();
+    slot->executor->Drain();
+    session->Drop({request.output + 1, request.output + 2});
+    return RunChain(session, request, *slot);
+  }
+
+  absl::StatusOr<server::TensorRef> RunChain(const server::SessionRef& session,
+                                             const server::OpRequest& request,
+                                             server::DeviceSlot& slot) {
     const server::Handle condition = request.output + 1, last = request.output + 2;
     const Attributes yes{{"shape", std::vector<int64_t>{}}, {"value", true}};
     TENSORD_RETURN_IF_ERROR(
         engine().Run(session, {"full", {}, condition, yes, request.device}).status());
-    TENSORD_ASSIGN_OR_RETURN(server::DeviceSlot * slot, engine().FindDevice(request.device));
-    server::Executor& executor = *slot->executor;
+    server::Executor& executor = *slot.executor;
     executor.Drain();
     // The executor's thread may be on its way out of its last task.
     server::Executor::Turn turn;
@@ -28,7 +40,7 @@ class FusedWayIn : public EngineWayIn {
       std::this_thread::yield();
       turn = server::Executor::Turn(&executor);
     }
-    executor.Post(session->lane(*slot), [] {});  // what comes now waits behind it
+    executor.Post(session->lane(slot), [] {});  // what comes now waits behind it
     TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
     const server::Handle inputs[] = {condition, request.output, request.output};
     absl::StatusOr<server::TensorRef> result =

@@ -20,7 +20,8 @@ struct Options {
   // barrier. 0: ascending. 1: descending. n > 1: a permutation chosen by n.
   int thread_order = 0;
   // TENSORD_EMULATED_MAX_DELAY_US: a stream sleeps up to this long before each task. The delays are
-  // pseudo-random.
+  // pseudo-random. NCCL sleeps this long before it enqueues an operation, and before an aborted
+  // operation ends.
   int max_delay_us = 0;
   // TENSORD_EMULATED_CATCH_FAULTS: whether a SIGSEGV or SIGBUS in a kernel becomes
   // cudaErrorIllegalAddress. With 0 the signal ends the process, which ThreadSanitizer needs.

@@ -1,4 +1,5 @@
-// Several daemons on this machine, each with the two devices of TestDevicesFlag(), and a client's cluster of them.
+// Several daemons on this machine, each with the two devices of TestDevicesFlag(), and a client's
+// cluster of them.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -2,13 +2,11 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/tensord.h"
 #include "tensord/tests/integration/daemon_fixture.h"
@@ -16,7 +14,6 @@
 namespace tensord::integration {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -137,8 +134,7 @@ class GpuGroupTest : public testing::Test {
     }
     for (const Tensor& y : on_gpus.AllReduce(Ranks(on_gpus, 2))) {
       const float sum = static_cast<float>(gpus.size() * (gpus.size() - 1) / 2);
-      EXPECT_THAT(*y.Read<float>(),
-                  ElementsAre(sum, sum + 10 * static_cast<float>(gpus.size())));
+      EXPECT_THAT(*y.Read<float>(), ElementsAre(sum, sum + 10 * static_cast<float>(gpus.size())));
     }
   }
 
@@ -259,28 +255,25 @@ TEST_F(GpuGroupTest, AMemberThatNeverComesIsADeadline) {
   ASSERT_TRUE(group.Barrier().ok());
   daemons_[1]->Signal(SIGSTOP);
   const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
-  ExpectError(y[0].Wait(), absl::StatusCode::kDeadlineExceeded,
-              {absl::StrCat("rank 1 (", Gpu(1).name(), ")")});
+  ExpectError(y[0].Wait(), absl::StatusCode::kDeadlineExceeded);
   daemons_[1]->Signal(SIGCONT);
   EXPECT_FALSE(y[1].Wait().ok());
 }
 
-// The second server agrees to each operation at once, but its GPU may start it too late.
+// The second server agrees to the operation at once, but its GPU starts it later than the group's
+// timeout.
 TEST_F(GpuGroupTest, AMemberThatIsLateWithinNcclIsADeadline) {
-  Start({"", "TENSORD_EMULATED_MAX_DELAY_US=300000"});
-  const Group group = MakeGroup({Gpu(0), Gpu(1)}, absl::Milliseconds(150));
-  absl::Status status;
-  for (int i = 0; i < 50 && status.ok(); ++i) {
-    const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
-    status = y[0].Wait();
-  }
-  ExpectError(status, absl::StatusCode::kDeadlineExceeded);
+  Start({"", "TENSORD_EMULATED_MAX_DELAY_US=600000"});
+  const Group group = MakeGroup({Gpu(0), Gpu(1)}, absl::Milliseconds(400));
+  const std::vector<Tensor> x = Ranks(group, 4);
+  for (const Tensor& input : x) ASSERT_TRUE(input.Wait().ok());
+  ExpectError(group.AllReduce(x)[0].Wait(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(GpuGroupTest, AGroupIsOfOneKindOfDevice) {
   StartServers(1);
-  ExpectError(Group::Create({Gpu(0), All(DeviceKind::kCpu)[0]}),
-              absl::StatusCode::kInvalidArgument, {"different kinds"});
+  ExpectError(Group::Create({Gpu(0), All(DeviceKind::kCpu)[0]}), absl::StatusCode::kInvalidArgument,
+              {"different kinds"});
 }
 
 }  // namespace

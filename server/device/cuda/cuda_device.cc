@@ -33,7 +33,7 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, info_.physical_index));
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, info_.physical_index));
-  fused_kernels_ = std::make_unique<FusedKernels>(major, minor);
+  fused_kernels_ = std::make_unique<FusedKernels>(major, minor, compute_.get());
   context_ = {compute_.get(), multiprocessors, pool_.get(), blas_.get(), nullptr};
   fences_ = std::make_unique<FenceThread>(info_.physical_index, &events_);
   return absl::OkStatus();

@@ -54,6 +54,8 @@ class Owned {
   }
 
   Handle get() const { return handle_; }
+  // Gives up the handle without destroying it.
+  Handle Release() { return std::exchange(handle_, Handle()); }
 
  private:
   Handle handle_ = Handle();

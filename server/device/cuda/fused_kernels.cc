@@ -38,10 +38,10 @@ void Unload(cudaLibrary_t /*library*/) {}
 
 class FusedElementwise final : public PreparedKernel {
  public:
-  FusedElementwise(CudaDevice* device, cudaKernel_t kernel, int pack_width,
-                   std::vector<bool> single, int64_t size)
+  FusedElementwise(CudaDevice* device, FusedCodeRef code, int pack_width, std::vector<bool> single,
+                   int64_t size)
       : device_(device),
-        kernel_(kernel),
+        code_(std::move(code)),
         pack_width_(pack_width),
         single_(std::move(single)),
         size_(size) {}
@@ -61,15 +61,15 @@ class FusedElementwise final : public PreparedKernel {
     arguments.insert(arguments.end(), {&out, &size, &packs});
     const int64_t items = std::max(packs, size - packs * pack_width_);
     const int64_t blocks = std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks);
-    return device_->LaunchCompiled(kernel_, dim3(static_cast<unsigned>(blocks)), dim3(kThreads),
-                                   arguments.data(), inputs);
+    return device_->LaunchCompiled(*code_->kernel, dim3(static_cast<unsigned>(blocks)),
+                                   dim3(kThreads), arguments.data(), inputs);
   }
 
  private:
   static bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
   CudaDevice* const device_;
-  const cudaKernel_t kernel_;
+  const FusedCodeRef code_;
   const int pack_width_;
   const std::vector<bool> single_;
   const int64_t size_;
@@ -79,36 +79,67 @@ class FusedElementwise final : public PreparedKernel {
 
 FusedKernels::~FusedKernels() {
   MutexLock lock(&mu_);
-  for (const auto& [source, entry] : entries_) {
-    if (entry.code != nullptr) Unload(entry.code);
+  for (const Entry& entry : entries_) {
+    if (entry.code->library != nullptr) Unload(entry.code->library);
   }
 }
 
-FusedKernels::Entry FusedKernels::Make(const std::string& source, const char* name) const {
-  cudaLibrary_t library = nullptr;
+FusedCode FusedKernels::Make(const std::string& source, const char* name) const {
+  FusedCode made{absl::StatusOr<cudaKernel_t>(nullptr)};
   cudaKernel_t kernel = nullptr;
   const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
-  const absl::Status status = code.ok() ? Load(*code, name, &library, &kernel) : code.status();
-  if (status.ok()) return {kernel, library};
-  // Whatever it is, the ops can still be run one by one.
-  return {absl::UnimplementedError(status.message()), library};
+  const absl::Status status = code.ok() ? Load(*code, name, &made.library, &kernel) : code.status();
+  // Whatever fails, the ops can still be run one by one.
+  if (status.ok()) {
+    made.kernel = kernel;
+  } else {
+    made.kernel = absl::UnimplementedError(status.message());
+  }
+  return made;
 }
 
-absl::StatusOr<cudaKernel_t> FusedKernels::Find(const std::string& source, const char* name) {
+bool FusedKernels::Evict() {
+  for (auto entry = entries_.end(); entry != entries_.begin();) {
+    --entry;
+    if (entry->code.use_count() > 1) continue;
+    // Its last launch may not have run yet.
+    if (entry->code->library != nullptr) {
+      if (cudaStreamSynchronize(stream_) != cudaSuccess) cudaGetLastError();
+      Unload(entry->code->library);
+    }
+    by_source_.erase(entry->source);
+    entries_.erase(entry);
+    return true;
+  }
+  return false;
+}
+
+absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const char* name) {
+  const auto use = [this](Entries::iterator entry)
+                       ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::StatusOr<FusedCodeRef> {
+    entries_.splice(entries_.begin(), entries_, entry);
+    if (!entry->code->kernel.ok()) return entry->code->kernel.status();
+    return entry->code;
+  };
   {
     MutexLock lock(&mu_);
-    const auto found = entries_.find(source);
-    if (found != entries_.end()) return found->second.kernel;
-    if (entries_.size() >= kMaxKernels) {
-      return absl::UnimplementedError("cuda: too many different fused kernels");
+    if (const auto found = by_source_.find(source); found != by_source_.end()) {
+      return use(found->second);
     }
   }
-  // Without the lock, as it takes long; where two do the same, the first one's is kept.
-  Entry made = Make(source, name);
+  // Without the lock, as it takes long. If two threads do the same, the first one's is kept.
+  FusedCode made = Make(source, name);
   MutexLock lock(&mu_);
-  const auto [kept, inserted] = entries_.try_emplace(source, made);
-  if (!inserted && made.code != nullptr) Unload(made.code);
-  return kept->second.kernel;
+  const auto found = by_source_.find(source);
+  const bool is_new = found == by_source_.end();
+  if (!is_new || (entries_.size() >= kMaxKernels && !Evict())) {
+    if (made.library != nullptr) Unload(made.library);
+    if (!is_new) return use(found->second);
+    return absl::UnimplementedError("cuda: too many different fused kernels are in use");
+  }
+  entries_.push_front({source, std::make_shared<const FusedCode>(std::move(made))});
+  by_source_[entries_.front().source] = entries_.begin();
+  return use(entries_.begin());
 }
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const FusedSpec& spec) {
@@ -116,9 +147,8 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> CudaDevice::PrepareFused(const F
   const CallGate::Entry entry(&gate_);
   if (!entry.entered()) return *loss();
   const DeviceGuard guard(info_.physical_index);
-  TENSORD_ASSIGN_OR_RETURN(const cudaKernel_t kernel,
-                           fused_kernels_->Find(source.text, kFusedName));
-  return std::make_unique<FusedElementwise>(this, kernel, source.pack_width,
+  TENSORD_ASSIGN_OR_RETURN(FusedCodeRef code, fused_kernels_->Find(source.text, kFusedName));
+  return std::make_unique<FusedElementwise>(this, std::move(code), source.pack_width,
                                             std::move(source.single), spec.output->num_elements());
 }
 

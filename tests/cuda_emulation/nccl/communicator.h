@@ -1,0 +1,87 @@
+// One rank's end of a communicator.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tensord/common/mutex.h"
+#include "tensord/tests/cuda_emulation/nccl/frame_socket.h"
+#include "tensord/tests/cuda_emulation/nccl/operation.h"
+#include "tensord/tests/cuda_emulation/nccl/unique_id.h"
+
+namespace tensord::nccl_emulation {
+
+// A thread connects to the hub, starts operations, and exchanges frames with the hub. Thread-safe.
+class Communicator {
+ public:
+  // Starts the thread. `device` is the rank's GPU.
+  Communicator(const UniqueId& id, int rank, int size, int device);
+  // Abort() has returned.
+  ~Communicator();
+
+  int rank() const { return join_.rank; }
+  int size() const { return join_.size; }
+  int device() const { return join_.device; }
+
+  // Returns what ncclCommGetAsyncError() tells: ncclInProgress while the ranks connect, and while
+  // an operation is being started; ncclSuccess; or the first error, which stays.
+  ncclResult_t state();
+
+  // Sets the error, if there is none, and ncclGetLastError()'s text. Operations that have begun go
+  // on.
+  void Fail(ncclResult_t error, const std::string& text);
+
+  // Sets the state to ncclInProgress, until the communicator's thread has called `enqueue` with the
+  // operation's number. If `enqueue` returns an error, the communicator fails with it. Returns
+  // ncclInProgress; if the state isn't ncclSuccess, returns the state and does nothing.
+  ncclResult_t Start(std::function<ncclResult_t(uint64_t number)> enqueue);
+
+  // Called by a stream. Waits until the operations before `number` have their outputs, and returns
+  // the output of this one. Returns nothing if the ranks' calls differ, and after Abort(). If a
+  // connection is lost, waits for Abort(), as NCCL's kernels do.
+  std::optional<std::string> Exchange(uint64_t number, const Operation& op,
+                                      const std::string& input);
+
+  // Disconnects, and ends Exchange() and the thread. Called once.
+  void Abort();
+
+ private:
+  void Run();
+  // Returns the connected socket; -1 if Abort() was called or the connection was refused.
+  int Connect();
+  // Gives the socket what other threads want to send, and starts an operation. Returns false after
+  // Abort().
+  bool TakeCommands(FrameSocket* socket);
+  void HandleFrame(const Frame& frame);
+  // Fails the communicator, and ends Exchange(), because of the hub or a connection.
+  void Break(ncclResult_t error, const std::string& text);
+
+  void Wake();
+  // Blocks until the thread is woken or `events` happen at `fd`. Returns whether they did.
+  bool Poll(int fd, short events);
+  bool Ended() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return aborted_ || broken_ != ncclSuccess; }
+
+  const sockaddr_in hub_address_;
+  const Join join_;
+  const int wake_fd_;
+
+  Mutex mu_;
+  CondVar changed_;
+  ncclResult_t state_ ABSL_GUARDED_BY(mu_) = ncclInProgress;
+  ncclResult_t broken_ ABSL_GUARDED_BY(mu_) = ncclSuccess;
+  bool aborted_ ABSL_GUARDED_BY(mu_) = false;
+  std::function<ncclResult_t(uint64_t number)> enqueue_ ABSL_GUARDED_BY(mu_);
+  uint64_t started_ ABSL_GUARDED_BY(mu_) = 0;                // operations
+  uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;               // operations
+  std::optional<std::string> request_ ABSL_GUARDED_BY(mu_);  // to be sent
+  std::optional<std::string> reply_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+}  // namespace tensord::nccl_emulation
