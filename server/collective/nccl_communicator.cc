@@ -208,7 +208,7 @@ absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer*
   const int64_t output_elements =
       (output != nullptr ? output : input)->size_bytes() / SizeOf(op.spec.dtype);
   absl::Status status = Enqueue(op, from, to, output_elements);
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return ReasonOf(status);
   TENSORD_RETURN_IF_ERROR(Await("NCCL", nullptr));
   absl::StatusOr<cuda::Event> done = cuda::MakeEvent();
   if (!done.ok()) return Fail(done.status());
