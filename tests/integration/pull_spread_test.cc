@@ -2,9 +2,12 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/tests/integration/peer_fixture.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
@@ -48,13 +51,26 @@ class PullSpreadTest : public testing::Test {
   bool AwaitBytes(int64_t bytes) {
     return proxy_->Await([=](const auto& stats) { return stats.bytes_to_client > bytes; });
   }
+  // Describes how far a fetch has come, for a failed test.
+  template <typename Future>
+  std::string Progress(Future& pulled) {
+    const auto stats = proxy_->stats();
+    std::string text =
+        absl::StrCat(stats.bytes_to_client, " bytes have come over ", stats.connections,
+                     " connections (", stats.accepted, " were made), ",
+                     stats.pending_to_client_bytes, " more are in the proxy; the fetch ");
+    if (pulled.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      return text + "goes on";
+    }
+    return text + "has ended: " + pulled.get().status().ToString();
+  }
   bool AwaitConnections(int64_t connections) {
     return proxy_->Await([=](const auto& stats) { return stats.connections >= connections; });
   }
 
   const std::vector<std::string> by_network_ = {"TENSORD_SHARED_MEMORY=0"};
-  Node a_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, by_network_};
-  Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, by_network_};
+  Node a_{{Node::kAnyPeer}, {}, by_network_};
+  Node b_{{Node::kAnyPeer}, {}, by_network_};
   Node single_{{Node::kAnyPeer, "--peer-connections=1"}, {}, by_network_};
   std::unique_ptr<DelayProxy> proxy_;
 };
@@ -84,7 +100,7 @@ TEST_F(PullSpreadTest, OverOneWhereNoMoreAreAllowed) {
 TEST_F(PullSpreadTest, GoesOnWhereConnectionsAreCut) {
   auto pulled = PullSoon();
   for (int cut = 1; cut <= 3; ++cut) {
-    ASSERT_TRUE(AwaitBytes(cut * 30 * kMiB));
+    ASSERT_TRUE(AwaitBytes(cut * 30 * kMiB)) << Progress(pulled);
     proxy_->CutAll();
   }
   const auto outcome = pulled.get();
@@ -130,7 +146,7 @@ TEST_F(PullSpreadTest, WhatComesInIsSentOn) {
   auto pulled = b_.PullSoon(2, kLarge, a_, ticket->ticket(), proxy_->address());
   for (int64_t at = 0; at < kSize; at += kMiB) {
     // Until the other server has had some of it, and is past what came first.
-    if (at == 48 * kMiB) ASSERT_TRUE(AwaitBytes(40 * kMiB));
+    if (at == 48 * kMiB) ASSERT_TRUE(AwaitBytes(40 * kMiB)) << Progress(pulled);
     v1::WriteRequest chunk;
     chunk.set_offset(at);
     chunk.set_data(bytes.substr(at, kMiB));
