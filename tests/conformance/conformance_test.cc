@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tensord/common/op_schema.h"
 #include "tensord/tests/conformance/reference.h"
@@ -21,7 +22,7 @@ constexpr int kMostFailuresShown = 20;  // of one test
 
 // What has been run so far, told at the end.
 struct Tally {
-  int64_t rows = 0;
+  std::set<const Row*> rows;
   int64_t runs = 0;
   int64_t failed = 0;
   std::map<std::string, int64_t> off;  // reason -> rows
@@ -37,9 +38,9 @@ class Report : public testing::Environment {
   void TearDown() override {
     const Tally& tally = TheTally();
     if (tally.runs == 0) return;
-    std::printf("conformance: %s, %lld rows of %zu, %lld runs on %zu devices, %lld failed\n",
-                WayInName(), static_cast<long long>(tally.rows), AllRows().size(),
-                static_cast<long long>(tally.runs), tally.devices.size(),
+    std::printf("conformance: %s, %zu rows of %zu, %lld runs on %s, %lld failed\n", WayInName(),
+                tally.rows.size(), AllRows().size(), static_cast<long long>(tally.runs),
+                absl::StrJoin(tally.devices, " and ").c_str(),
                 static_cast<long long>(tally.failed));
     for (const auto& [reason, rows] : tally.off) {
       std::printf("conformance: %lld rows are off: %s\n", static_cast<long long>(rows),
@@ -71,7 +72,6 @@ const std::vector<Prepared>& PreparedRows(const std::string& op) {
   for (const Row& row : AllRows()) {
     if (row.op != op) continue;
     prepared.push_back(row.off_reason.empty() ? Prepare(row) : Prepared{});
-    TheTally().rows += row.off_reason.empty();
     if (!row.off_reason.empty()) ++TheTally().off[row.off_reason];
   }
   return prepared;
@@ -114,6 +114,7 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
     if (row.op != op) continue;
     const Prepared& now = prepared[at++];
     if (!row.off_reason.empty()) continue;
+    TheTally().rows.insert(&row);
     ++TheTally().runs;
     const std::optional<std::string> wrong = RunRow(way_in, row, now, device);
     if (!wrong.has_value()) continue;
@@ -150,6 +151,7 @@ TEST(CudaConformanceTest, AgreesWithTheReference) {
   if (!reason.empty()) GTEST_SKIP() << reason;
   for (const Row& row : AllRows()) {
     if (!row.off_reason.empty()) continue;
+    TheTally().rows.insert(&row);
     ++TheTally().runs;
     const std::optional<std::string> wrong = RunRow(way_in, row, Prepare(row), "cuda:0");
     if (!wrong.has_value()) continue;
