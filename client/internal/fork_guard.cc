@@ -14,8 +14,8 @@ void OnForkInChild() {
   if (has_connected.load(std::memory_order_relaxed)) in_forked_child.store(true);
 }
 
-// Registers the handler before main. If the first Connect registered it, a fork that another thread
-// has begun already would not run it.
+// Registers the handler before main(). If the first Connect registered it, another thread could
+// fork at the same time without running it.
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, &OnForkInChild);
 
 }  // namespace

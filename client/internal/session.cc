@@ -256,7 +256,7 @@ absl::Status Session::SendCollective(const v1::Collective& collective) {
   v1::Command command;
   *command.mutable_collective() = collective;
   TENSORD_RETURN_IF_ERROR(Push(command));
-  // The others wait for this member, though this program may not wait for it.
+  // The other members wait for this one, even if this program doesn't wait for the result.
   connection_->stream->ResumeBackgroundPolling();
   return absl::OkStatus();
 }

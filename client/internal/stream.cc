@@ -138,7 +138,7 @@ void Stream::ResumeBackgroundPolling() {
     stand_back_until_ = Clock::time_point();
     standing_back_.store(false, std::memory_order_relaxed);
   }
-  // What was put off while nobody polled, or behind a thread that polls for itself, goes now.
+  // Sends commands that were held back while no thread polled, or while a waiting thread polled.
   if (!writing_.load()) Send();
   changed_.Signal();
 }

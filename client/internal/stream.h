@@ -63,8 +63,8 @@ class Stream {
     }
   }
 
-  // Resumes polling by the stream's own thread, and sends what was put off. Call it if the caller
-  // waits for something other than an answer on this stream.
+  // Resumes polling by the stream's own thread, and sends commands that were held back. Call it
+  // before waiting for something other than an answer on this stream.
   void ResumeBackgroundPolling();
 
   // The answer to a Fetch or Barrier that has been pushed.
@@ -80,7 +80,7 @@ class Stream {
   void Stop();
 
  private:
-  // Commands that may pile up behind a write while nobody polls.
+  // The number of commands that may wait behind a write while no thread polls.
   static constexpr int64_t kUntakenBeforeResume = 16;
   // While a program goes on giving commands, messages go out at this distance, or when so many
   // commands have come together: each costs both ends a thread's wake-up.

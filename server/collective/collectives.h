@@ -36,7 +36,7 @@ class Collectives {
     std::vector<std::string> member_names;
   };
 
-  // `engine` outlives it. `make_on_gpu`: as MakeCommunicator() takes it.
+  // `engine` must outlive this object. `make_on_gpu` is passed to MakeCommunicator().
   Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits,
               CommunicatorMaker make_on_gpu);
   // Ends the members that are left, and waits for their threads.

@@ -63,13 +63,13 @@ class Communicator {
 // Empty where CPU devices can be members of groups; otherwise why not.
 std::string CollectivesUnavailableReason();
 
-// Makes a member on a device, which outlives it.
+// Makes the communicator of a member on `device`. `device` must outlive the communicator.
 using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
     const CollectiveNetwork& network, Device& device, const GroupPlace& place);
 
-// Makes a member on a CPU device, or by `make_on_gpu` on a GPU. Returns UNIMPLEMENTED, naming what
-// is missing, if the device can't be a member of groups. `make_on_gpu` is null if the server was
-// built without NCCL.
+// Makes the communicator of a member on `device`. Calls `make_on_gpu` if the device is a GPU;
+// `make_on_gpu` is null if the server was built without NCCL. If the device can't be a member of
+// groups, returns UNIMPLEMENTED, and the message names what is missing.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
                                                                Device& device,
                                                                const GroupPlace& place,

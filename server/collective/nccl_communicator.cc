@@ -25,8 +25,9 @@ using Clock = PeerMesh::Clock;
 // How long the GPU is asked without a pause, and how long a pause then is.
 constexpr auto kSpin = std::chrono::microseconds(200);
 constexpr auto kPause = std::chrono::milliseconds(1);
-// What is left to do by a member whose peer has done its own part and gone.
-constexpr auto kLastPart = std::chrono::seconds(1);
+// After another member has left: how long this member may take to finish the operation. After an
+// error of NCCL: how long this member waits for another member to report the cause.
+constexpr auto kGracePeriod = std::chrono::seconds(1);
 
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
@@ -57,7 +58,7 @@ ncclRedOp_t OpOf(CollectiveReduction reduction) {
   return ncclSum;
 }
 
-// Before NCCL first looks at it.
+// Tells NCCL which network interface to use. Call it before NCCL's first use.
 void NameInterface(const CollectiveNetwork& network) {
   static const int named =
       setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", network.interface()).c_str(), /*overwrite=*/0);
@@ -66,19 +67,21 @@ void NameInterface(const CollectiveNetwork& network) {
 
 class NcclCommunicator final : public MeshCommunicator {
  public:
-  // `anchor` is an empty buffer of the device.
-  NcclCommunicator(const NcclLibrary* nccl, BufferRef anchor, const GroupPlace& place,
+  // `empty_buffer`: a buffer of no bytes on the member's device.
+  NcclCommunicator(const NcclLibrary* nccl, BufferRef empty_buffer, const GroupPlace& place,
                    std::unique_ptr<GroupListener> listener)
-      : MeshCommunicator(place, std::move(listener)), nccl_(nccl), anchor_(std::move(anchor)) {}
+      : MeshCommunicator(place, std::move(listener)),
+        nccl_(nccl),
+        empty_buffer_(std::move(empty_buffer)) {}
 
   ~NcclCommunicator() override {
-    CallOnCudaDevice(*anchor_, [this] {
+    CallOnCudaDevice(*empty_buffer_, [this] {
       if (IsLost()) return absl::OkStatus();
       Abort();
       stream_ = cuda::Stream();
       return absl::OkStatus();
     }).IgnoreError();
-    // If the device is lost, what belongs to its context must not be touched any more.
+    // If the device is lost, the stream's handle is no longer valid and must not be destroyed.
     stream_.Release();
   }
 
@@ -89,28 +92,33 @@ class NcclCommunicator final : public MeshCommunicator {
   absl::Status Begin(const std::vector<std::string>& notes) override;
   absl::Status BeginOnDevice(const std::vector<std::string>& notes);
   absl::Status RunOnDevice(const CollectiveOp& op, const Buffer* input, Buffer* output);
-  // Calls `call` by CallOnCudaDevice(). If it fails, NCCL uses no buffer any more on return.
+  // Runs `call` through CallOnCudaDevice(). If `call` fails, aborts NCCL: its kernels access no
+  // buffer after CallNccl() has returned.
   absl::Status CallNccl(absl::FunctionRef<absl::Status()> call);
   absl::Status Enqueue(const CollectiveOp& op, const void* input, void* output,
                        int64_t output_elements);
-  // Until NCCL has done what a call only began, and the GPU what `done` stands behind, if it isn't
-  // null. Looks after the other members meanwhile.
+  // Blocks until NCCL has finished `call` and the GPU has reached `done`, if not null. Meanwhile
+  // watches the other members.
   absl::Status Await(absl::string_view call, cudaEvent_t done);
-  // Whether all that has come about.
+  // Returns whether NCCL has finished `call` and the GPU has reached `done`, if not null.
   absl::StatusOr<bool> IsDone(absl::string_view call, cudaEvent_t done) const;
-  // Returns true if the device has been lost since the group began. What NCCL has there is lost,
-  // too.
-  bool IsLost() const { return anchor_->device().loss() != nullptr; }
-  // Ends NCCL's kernels, and waits until they have ended. If the device is lost, does nothing.
+  // Returns true if the device has been lost since this member was made. NCCL's state on the device
+  // is then lost, too.
+  bool IsLost() const { return empty_buffer_->device().loss() != nullptr; }
+  // Aborts NCCL's communicator and blocks until its kernels have ended. If the device is lost, does
+  // nothing.
   void Abort();
-  // NCCL tells that a connection is lost, but not whose. Returns the reason that the members give
-  // each other; `error`, if they give none.
+  // Returns the cause of an error of NCCL. NCCL reports that a connection was lost, but not which
+  // member's. So this waits up to kGracePeriod for another member's report, and returns that. If
+  // there is none, calls Fail(error).
   absl::Status ReasonOf(const absl::Status& error);
-  // Tells the others.
+  // Leaves the group and sends `status` to the other members. Returns DEADLINE_EXCEEDED unchanged,
+  // other errors as ABORTED.
   absl::Status Fail(absl::Status status);
 
   const NcclLibrary* const nccl_;
-  const BufferRef anchor_;  // an empty buffer: names the backend's device, and keeps it alive
+  // Has no bytes. CallOnCudaDevice() takes the device from it. It keeps the device alive.
+  const BufferRef empty_buffer_;
   ncclComm_t comm_ = nullptr;
   cuda::Stream stream_;
 };
@@ -123,7 +131,7 @@ absl::Status NcclCommunicator::Fail(absl::Status status) {
 
 absl::Status NcclCommunicator::CallNccl(absl::FunctionRef<absl::Status()> call) {
   bool called = false;
-  const absl::Status status = CallOnCudaDevice(*anchor_, [&] {
+  const absl::Status status = CallOnCudaDevice(*empty_buffer_, [&] {
     called = true;
     absl::Status result = call();
     if (!result.ok()) Abort();
@@ -138,7 +146,7 @@ void NcclCommunicator::Abort() {
   while (!IsLost() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
     std::this_thread::sleep_for(kPause);
   }
-  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  cudaGetLastError();  // clears cudaErrorNotReady
 }
 
 absl::Status NcclCommunicator::Begin(const std::vector<std::string>& notes) {
@@ -218,7 +226,7 @@ absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer*
 }
 
 absl::Status NcclCommunicator::ReasonOf(const absl::Status& error) {
-  const Clock::time_point end = Clock::now() + kLastPart;
+  const Clock::time_point end = Clock::now() + kGracePeriod;
   while (absl::IsAborted(error) && Clock::now() < end) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
     const absl::Status reason = mesh().WatchFor(left);
@@ -237,7 +245,7 @@ absl::StatusOr<bool> NcclCommunicator::IsDone(absl::string_view call, cudaEvent_
   if (done == nullptr) return true;
   const cudaError_t error = cudaEventQuery(done);
   if (error == cudaErrorNotReady) {
-    cudaGetLastError();  // no error, but the runtime remembers it as one
+    cudaGetLastError();  // clears cudaErrorNotReady
     return false;
   }
   TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(error, "cudaEventQuery"));
@@ -258,13 +266,13 @@ absl::Status NcclCommunicator::Await(absl::string_view call, cudaEvent_t done) {
       std::this_thread::yield();
     } else if (lost.ok()) {
       lost = mesh().WatchFor(kPause);
-      if (!lost.ok()) end = std::min(end, now + kLastPart);
+      if (!lost.ok()) end = std::min(end, now + kGracePeriod);
     } else {
       std::this_thread::sleep_for(kPause);
     }
   }
-  // NCCL's kernel still waits for the other members. They hear of the error first, then CallNccl()
-  // ends the kernel.
+  // NCCL's kernel still waits for the other members. CallNccl() aborts it after this function has
+  // returned, so that the other members get the error first.
   if (!lost.ok()) return lost;
   return Fail(absl::DeadlineExceededError(
       absl::StrCat(mesh().names().Who(mesh().rank()), " waited ", mesh().timeout().count(),
@@ -278,7 +286,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
                                                                    const GroupPlace& place) {
   NameInterface(network);
   TENSORD_ASSIGN_OR_RETURN(const NcclLibrary* nccl, LoadNccl());
-  TENSORD_ASSIGN_OR_RETURN(BufferRef anchor, device.Allocate(0));
+  TENSORD_ASSIGN_OR_RETURN(BufferRef empty_buffer, device.Allocate(0));
   std::string note;
   if (place.rank == 0) {
     ncclUniqueId id;
@@ -287,7 +295,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
   }
   TENSORD_ASSIGN_OR_RETURN(
       auto listener, GroupListener::Listen(network, place.rank, place.size, place.group_id, note));
-  return std::make_unique<NcclCommunicator>(nccl, std::move(anchor), place, std::move(listener));
+  return std::make_unique<NcclCommunicator>(nccl, std::move(empty_buffer), place,
+                                            std::move(listener));
 }
 
 }  // namespace tensord::server

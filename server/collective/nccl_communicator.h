@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
                                                                    Device& device,
                                                                    const GroupPlace& place);
 
-// Returns MakeNcclCommunicator, or null if this program was built without NCCL.
+// Returns &MakeNcclCommunicator, or null if this program was built without NCCL.
 CommunicatorMaker NcclCommunicatorMaker();
 
 }  // namespace tensord::server

@@ -72,8 +72,9 @@ absl::StatusOr<int64_t> TotalMemory(const DeviceRequest& request) {
   return CpuTotalMemory();
 }
 
-// What devices without a limit of their own may use of a physical device. The CUDA driver needs
-// memory of the GPU, too: for kernels, graphs, NCCL and the workspace of matrix products.
+// Returns the bytes of a physical device that its logical devices without a limit share. On a GPU
+// this leaves memory for kernels, graphs, NCCL and the workspace of matrix products, which no limit
+// includes.
 int64_t DefaultTotal(const DeviceRequest& request, int64_t total_bytes) {
   constexpr int64_t kMaxReservedBytes = int64_t{2} << 30;
   if (request.kind != DeviceKind::kCuda) return total_bytes;
@@ -89,7 +90,7 @@ absl::StatusOr<int64_t> LimitOf(const DeviceRequest& request,
         "a device's limit of ", request.limit_bytes, " bytes is more than there is: the ",
         request.kind == DeviceKind::kCuda ? absl::StrCat("GPU ", request.physical_index, " has ")
                                           : "machine, or its control group, has ",
-        total, " bytes; say less, or leave the limit out for all of it"));
+        total, " bytes; lower the limit, or omit it to use the default"));
   }
   if (request.limit_bytes > 0) return request.limit_bytes;
   const auto sharing =

@@ -13,8 +13,9 @@
 namespace tensord::server {
 
 // One logical device to be made. "cpu", "cuda:1", "cpu=2GiB", "cuda:0=8GiB": kind, physical index
-// (default 0) and memory limit (default: the physical device's memory, on a GPU without a sixteenth
-// of it or 2 GiB for the driver, divided by the logical devices without a limit of their own).
+// (default 0) and memory limit. The default limit is an equal share, among the logical devices
+// without a limit, of the physical device's memory. On a GPU, 1/16 of the memory, at most 2 GiB, is
+// left to the driver.
 struct DeviceRequest {
   DeviceKind kind = DeviceKind::kUnspecified;
   int physical_index = 0;

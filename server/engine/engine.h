@@ -122,7 +122,7 @@ class Engine {
   // Blocking: waits for the tensor and reads it whole; `out` has exactly its size.
   absl::Status ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out);
 
-  // Blocks until the kernels are compiled that chains of ops have asked for by now. For tests.
+  // Blocks until no kernel for a chain of ops waits for its compilation. For tests.
   void AwaitCompiled() { chains_.AwaitCompiled(); }
 
  private:

@@ -116,7 +116,7 @@ absl::StatusOr<RecipeRef> ChainKernels::FindLinear(const Recipe& linear, const R
   return recipes_->Find("linear", linear.inputs(), attrs, linear.slot());
 }
 
-// A chain, and its kernel once it is prepared. Thread-safe.
+// The kernel of one chain, which is prepared later. Thread-safe.
 class ChainKernels::Kernel {
  public:
   explicit Kernel(absl::Span<const ChainOp> chain) : inputs_(InputSpecs(chain)) {
@@ -127,7 +127,7 @@ class ChainKernels::Kernel {
     }
   }
 
-  // Prepares the kernel, unless that has been done.
+  // Prepares the kernel if it isn't prepared yet. May block for seconds.
   void Prepare() {
     MutexLock lock(&mu_);
     if (prepared_) return;
@@ -138,17 +138,17 @@ class ChainKernels::Kernel {
   }
 
   bool prepared() const { return prepared_; }
-  // Whether the kernel can be prepared without blocking for long.
+  // Returns whether Prepare() takes so little time that the caller may wait for it.
   bool prepares_fast() const { return recipes_.back()->slot()->device->host_accessible(); }
-  // Returns true once: whoever gets it queues the kernel.
-  bool BeginQueueing() { return !queued_.exchange(true); }
-  void EndQueueing() { queued_ = false; }
+  // Marks the kernel as queued. Returns false if it was marked already.
+  bool MarkQueued() { return !queued_.exchange(true); }
+  void ClearQueued() { queued_ = false; }
 
-  // Null if the device has none. Only once it is prepared.
+  // Returns null if the device has no kernel for the chain. Call it only if prepared() is true.
   PreparedKernel* kernel() const { return kernel_.get(); }
 
  private:
-  std::vector<RecipeRef> recipes_;  // the key names them by address
+  std::vector<RecipeRef> recipes_;  // keeps them alive: the key contains their addresses
   const std::vector<TensorSpec> inputs_;
   std::vector<FusedSpec::Step> steps_;
   std::atomic<bool> queued_ = false;
@@ -189,14 +189,14 @@ ChainKernels::KernelRef ChainKernels::FindCompiled(absl::Span<const ChainOp> cha
   KernelRef found = FindKernel(chain);
   if (!found->prepared() && found->prepares_fast()) found->Prepare();
   if (found->prepared()) return found->kernel() != nullptr ? found : nullptr;
-  if (found->BeginQueueing()) Queue(std::move(found));
+  if (found->MarkQueued()) Queue(std::move(found));
   return nullptr;
 }
 
 void ChainKernels::Queue(KernelRef kernel) {
   MutexLock lock(&mu_);
   if (stopping_ || queue_.size() >= kMaxQueued) {
-    kernel->EndQueueing();
+    kernel->ClearQueued();
     return;
   }
   queue_.push_back(std::move(kernel));

@@ -48,34 +48,38 @@ class ChainKernels {
   static bool IsBareLinear(const Recipe& recipe);
 
   // Returns the one kernel of a chain of elementwise ops, or null if the device has none for it.
-  // May block for seconds: a GPU's kernel is compiled when it is first asked for.
+  // May block for seconds, because the first call for a chain compiles the kernel on a GPU.
   std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
 
   // The linear with this activation.
   absl::StatusOr<RecipeRef> FindLinear(const Recipe& linear, const Recipe& activation);
 
-  // Returns the last op's result, computed by one kernel. Returns null if the device has no kernel
-  // for this chain, or none yet: a GPU's kernel is compiled on a thread of its own, and the chain
-  // runs op by op until then. All inputs from outside the chain are there. What is taken is charged
-  // to `account`. Call it on the device's executor.
+  // Computes the chain with one kernel and returns the last op's result. Returns null if the device
+  // has no kernel for this chain, or if the kernel isn't compiled yet: the caller then runs the
+  // chain op by op. Kernels for GPUs are compiled on a background thread. All inputs from outside
+  // the chain must be complete. Allocated memory is charged to `account`. Call it on the device's
+  // executor.
   absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
-  // Blocks until all kernels are compiled that were asked for by now. For tests.
+  // Blocks until the queue of kernels to compile is empty. For tests.
   void AwaitCompiled();
 
  private:
   static constexpr size_t kMaxKernels = 512;
-  // Kernels that wait to be compiled. If there are more, a chain asks again when it next runs.
+  // The limit of the queue of kernels to compile. If the queue is full, a chain's kernel is queued
+  // at a later run of the chain.
   static constexpr size_t kMaxQueued = 64;
 
   class Kernel;
   using KernelRef = std::shared_ptr<Kernel>;
 
   KernelRef FindKernel(absl::Span<const ChainOp> chain);
-  // As FindKernel(), without blocking. Returns null if the kernel is still to be compiled.
+  // Returns the kernel of a chain if it is compiled. Otherwise queues it and returns null. Returns
+  // null, too, if the device has no kernel for the chain. Doesn't wait for a GPU's compiler.
   KernelRef FindCompiled(absl::Span<const ChainOp> chain);
-  // Has the compiler's thread prepare the kernel.
+  // Queues the kernel for the background thread. Does nothing if the queue is full.
   void Queue(KernelRef kernel);
+  // The loop of the background thread: prepares the queued kernels.
   void Compile();
 
   RecipeCache* const recipes_;
@@ -84,7 +88,7 @@ class ChainKernels {
   absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);
   std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // the front one is being compiled
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread compiler_ ABSL_GUARDED_BY(mu_);  // begun with the first kernel in the queue
+  std::thread compiler_ ABSL_GUARDED_BY(mu_);  // started by the first Queue()
 };
 
 }  // namespace tensord::server

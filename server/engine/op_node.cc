@@ -183,7 +183,7 @@ absl::StatusOr<BufferRef> CopyOnExecutor(Session& session, const Tensor& input,
   return buffer;
 }
 
-// Ends a copy with its result, or with the error of what it has met.
+// Finishes `output` with the result of a copy. If the input has an error, `output` gets that error.
 void FinishCopy(const TensorRef& input, const TensorRef& output, absl::StatusOr<BufferRef> result) {
   if (absl::IsDataLoss(result.status())) LookForLoss(*input);
   if (!input->status().ok()) {
@@ -194,8 +194,8 @@ void FinishCopy(const TensorRef& input, const TensorRef& output, absl::StatusOr<
   output->Finish(std::move(result));
 }
 
-// A copy from the host's memory to a device that the host can't access. The device's executor
-// copies a part at a time, so that other work takes turns with it.
+// A copy from host memory to a device that the host can't access. It copies in parts, each as one
+// task of the device's executor, so that the executor can run other work between the parts.
 class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
  public:
   UploadingCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output)

@@ -215,7 +215,7 @@ ssize_t ReadSome(int fd) {
 absl::Status LimitedSocket::CheckSupport() {
   constexpr int kTimeoutMs = 5000;
   if (dlsym(RTLD_DEFAULT, "recvmsg") != reinterpret_cast<void*>(&recvmsg)) {
-    return absl::UnavailableError("libraries call another recvmsg than this program's");
+    return absl::UnavailableError("shared libraries don't call this program's recvmsg");
   }
   ScopedFd sender;
   ScopedFd receiver;

@@ -39,13 +39,13 @@ constexpr int64_t kWindowBytes = 32 << 10;
 constexpr int64_t kPoolBytes = 3 << 20;
 // Credit for the headers of an admitted call.
 constexpr int64_t kCallHeaderBytes = 9 << 10;
-// When a call has ended, the client may still send this much of its request, which gRPC drops: the
-// flow control of gRPC lets 4 MiB of a call be on the way.
+// After a call has ended, the client may still send this much of its request, which gRPC drops.
+// gRPC's flow control allows up to 4 MiB of one call in flight.
 constexpr int64_t kDroppedBytes = 8 << 20;
 // HTTP/2 and TLS framing of a request: 1/kFramingShare of its bytes, plus kFramingBytes.
 constexpr int64_t kFramingShare = 64;
 constexpr int64_t kFramingBytes = 1 << 10;
-// Credit for each kInspectIntervalMs: for bytes that belong to no call, such as pings.
+// Credit that is added every kInspectIntervalMs, for bytes that belong to no call, such as pings.
 constexpr int64_t kRefillBytes = 512;
 // The same for an unadmitted connection, for example for health probes. Its bytes still count in
 // the pool.
@@ -54,7 +54,8 @@ constexpr int64_t kUnadmittedRefillBytes = 32;
 constexpr int64_t kAnyRequestBytes = int64_t{1} << 60;
 // SO_RCVBUF of a connection. The kernel doubles this value.
 constexpr int kReceiveBufferBytes = 64 << 10;
-// SO_RCVBUF of a trusted connection, on kernels that can't return to a size of their own choice.
+// SO_RCVBUF of a trusted connection, on kernels without SO_BUF_LOCK, where the automatic sizing of
+// the buffer can't be re-enabled.
 constexpr int kTrustedReceiveBufferBytes = 8 << 20;
 // A connection's token bucket: how many refused and cancelled calls it holds, and how many of them
 // it loses in a second.
@@ -397,7 +398,8 @@ void Listeners::MakeRoomInPool() {
   const auto now = Clock::now();
   MutexLock lock(&mu_);
   while (pool_.used_bytes >= pool_.capacity_bytes) {
-    // A client that has just connected, with large headers or certificates, isn't the oldest.
+    // Doesn't close the one that holds most: that may be a legitimate client, which has just
+    // connected and sent large headers or certificates.
     const int64_t share = pool_.used_bytes / std::max(unadmitted_, 1);
     Connection* oldest = nullptr;
     ForEachUnadmitted([&](Connection& connection) {
@@ -562,7 +564,7 @@ void Listeners::CallEnded(absl::string_view peer, Clock::time_point began_at, Ca
         state == CallState::kRefused ? connection.refused_calls : connection.requests_pending;
     if (state != CallState::kRequestReceived) count = std::max(count - 1, 0);
     connection.drops_requests = true;
-    // gRPC holds nothing of what the connection has sent.
+    // Each call has ended, or its request has been received. So gRPC holds no bytes of requests.
     if (connection.refused_calls == 0 && connection.requests_pending == 0) {
       connection.credit_bytes = connection.socket->received_bytes();
       connection.socket->ReturnPoolBytes();

@@ -33,9 +33,9 @@ namespace tensord::server {
 //   refused or cancelled recently.
 // - trusted: a call has used a session. There is no limit.
 //
-// When a call has ended, the limit rises by 8 MiB once: gRPC drops what still arrives of its
-// request. A limit delays bytes and loses none: the peer's TCP connection waits until handlers have
-// received more. No decision depends on how fast bytes arrive.
+// When the first call of a connection has ended, the limit rises by 8 MiB: gRPC drops the rest of
+// the call's request. A limit delays bytes, but no byte is lost: the peer's TCP connection waits
+// until handlers have received more. No decision depends on how fast bytes arrive.
 //
 // If too many calls of a connection are refused or cancelled (a token bucket), the server closes
 // the connection. If the pool is full, the server closes the oldest unadmitted connection that
@@ -65,18 +65,18 @@ class Listeners {
   // Stops accepting, and closes unadmitted connections. The others stay, without limits.
   void Stop();
 
-  // How a connection's record counts a call. kNotCounted: not at all, because the connection has no
-  // limit.
+  // How a connection's record counts a call. kNotCounted: the connection has no limit and counts no
+  // calls.
   enum class CallState { kNotCounted, kRefused, kRequestPending, kRequestReceived };
 
   // The functions below report events of calls. They name a connection by
   // grpc::ServerContext::peer(). Connections from one peer address and port to several addresses of
   // this server have the same name. A call then counts for each of them, and each has its own
-  // limit. `began_at` is when the call was admitted or refused: it doesn't count for connections
-  // that were accepted later.
+  // limit. `began_at` is the time when the call was admitted or refused. Connections that were
+  // accepted later ignore the call.
 
   // Reports that the gate has admitted a call. Returns kRequestPending, or kNotCounted if the
-  // connection is trusted or is a Unix socket's.
+  // connection is trusted or uses a Unix socket.
   CallState CallAdmitted(absl::string_view peer);
   // Reports that the gate has refused a call. Returns kRefused. If too many calls of the connection
   // were refused or cancelled, closes the connection.
@@ -91,8 +91,8 @@ class Listeners {
   // Reports that the client has cancelled a call. If too many calls of the connection were refused
   // or cancelled, closes the connection.
   void CallCancelled(absl::string_view peer, Clock::time_point began_at);
-  // Reports that gRPC is done with a call. `state`: the call's state. gRPC drops what still arrives
-  // of the request.
+  // Reports that gRPC has finished a call. `state`: the call's last state. If more of the call's
+  // request arrives, gRPC drops it.
   void CallEnded(absl::string_view peer, Clock::time_point began_at, CallState state);
 
  private:
@@ -122,9 +122,9 @@ class Listeners {
     Clock::time_point accepted_at;
     bool admitted = false;
     bool trusted = false;
-    int requests_pending = 0;         // of admitted calls
-    int refused_calls = 0;            // that gRPC isn't done with
-    bool drops_requests = false;      // a call has ended
+    int requests_pending = 0;         // admitted calls whose request hasn't been received
+    int refused_calls = 0;            // refused calls that gRPC hasn't finished
+    bool drops_requests = false;      // a call has ended: the limit includes kDroppedBytes
     int64_t credit_bytes = 0;         // added to the window: bytes that gRPC no longer holds
     double rejections = 0;            // refused and cancelled calls in the token bucket
     Clock::time_point rejections_at;  // when `rejections` was computed

@@ -88,7 +88,7 @@ void CudaDevice::Release(CudaBuffer& buffer) {
   const CallGate::Entry entry(&gate_);
   if (buffer.data() != nullptr && entry.entered()) {
     const DeviceGuard guard(info_.physical_index);
-    // Other threads may get the memory as soon as it is free.
+    // Removes the pointer before the free: afterwards another thread may allocate the same memory.
     {
       MutexLock lock(&mu_);
       live_.erase(buffer.data());
@@ -102,7 +102,7 @@ void CudaDevice::Release(CudaBuffer& buffer) {
 }
 
 bool CudaDevice::FreeMemory(CudaBuffer& buffer) {
-  // Uploads that nobody waited for: of a tensor that was given up half way.
+  // Uploads may still be writing if the tensor was dropped before its upload was complete.
   absl::Status status =
       uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
   const std::vector<PeerReadRef> readers = buffer.TakeReaders();
@@ -111,7 +111,7 @@ bool CudaDevice::FreeMemory(CudaBuffer& buffer) {
     status = OrderRetireAfter(readers);
     stream = retire_.get();
   }
-  // A stream refuses only when the context is lost. The memory is then freed with the device.
+  // These calls fail only if the context is lost. FreeOrphans() then frees the memory.
   return status.ok() && pool_->Free(buffer.data(), buffer.size_bytes(), stream);
 }
 

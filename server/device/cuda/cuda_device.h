@@ -36,10 +36,10 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int phys
 // allocation of `buffer`, which is a CUDA device's, has taken effect, and every upload into it.
 absl::Status AwaitCudaMemory(const Buffer& buffer);
 
-// Calls `call` with the GPU of `buffer` current, and returns its status. `buffer` is a CUDA
-// device's. Until `call` returns, the device isn't abandoned, nor is its GPU reset: `call` must
-// return soon after the device is lost. If the device has been abandoned, returns its loss without
-// the call.
+// Makes the GPU of `buffer` current, calls `call` and returns its status. `buffer` must be on a
+// CUDA device. While `call` runs, the device can't be abandoned and its GPU can't be reset, so
+// `call` must return soon after the device is lost. If the device has been abandoned already,
+// returns the error of its loss without calling `call`.
 absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call);
 
 // Makes a GPU usable again when a fault has taken its context: destroys what this process has on

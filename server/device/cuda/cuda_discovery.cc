@@ -87,8 +87,8 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
 }  // namespace cuda
 
 int CudaDeviceCount(std::string* reason) {
-  // Kernels are loaded when a context is made. Loaded at its first launch, a kernel would wait for
-  // all work on the GPU.
+  // Loads all kernels when a context is created. CUDA's default is lazy loading: it loads a kernel
+  // at the first launch, which may wait for all work on the GPU.
   static const int eager = setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   static_cast<void>(eager);
   int count = 0;
@@ -124,7 +124,7 @@ absl::Status ResetCudaDevice(int physical_index) {
   cuda::MakeCurrent(physical_index);
   cudaDeviceReset();
   cudaGetLastError();
-  cuda::ContextsDestroyed();
+  cuda::InvalidateCurrentGpus();
   TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cuda::MakeCurrent(physical_index), "cudaSetDevice"));
   TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaFree(nullptr), "cudaFree"));  // makes the context
   cuda::FreeOrphans(physical_index);

@@ -13,9 +13,10 @@ namespace {
 // The physical index of the GPU of the thread's innermost guard; -1 if there is none.
 thread_local int innermost_gpu = -1;
 
-// How often contexts were destroyed.
+// The number of calls of InvalidateCurrentGpus().
 std::atomic<int64_t> generation = 0;
-// The thread's current GPU, and the generation in which it became so.
+// The physical index of the thread's current GPU, -1 if unknown, and the generation in which
+// MakeCurrent() set it.
 thread_local int current_gpu = -1;
 thread_local int64_t current_generation = 0;
 
@@ -30,7 +31,7 @@ cudaError_t MakeCurrent(int physical_index) {
   return error;
 }
 
-void ContextsDestroyed() { generation.fetch_add(1, std::memory_order_release); }
+void InvalidateCurrentGpus() { generation.fetch_add(1, std::memory_order_release); }
 
 DeviceGuard::DeviceGuard(int physical_index)
     : outer_(std::exchange(innermost_gpu, physical_index)) {

@@ -13,14 +13,14 @@
 
 namespace tensord::server::cuda {
 
-// Makes a GPU current for the calling thread. Calls the runtime only if another GPU is current or
-// contexts have been destroyed since. Thread-safe. In this process nothing else calls
-// cudaSetDevice().
+// Makes a GPU current for the calling thread. Calls cudaSetDevice() only if another GPU is current
+// or InvalidateCurrentGpus() was called since. Code that calls cudaSetDevice() directly would make
+// this wrong. Thread-safe.
 cudaError_t MakeCurrent(int physical_index);
 
-// Every thread has to make its GPU current anew: cudaDeviceReset() has destroyed a context.
-// Thread-safe.
-void ContextsDestroyed();
+// Makes the next MakeCurrent() of each thread call cudaSetDevice(). Call it after
+// cudaDeviceReset(), which destroys a context. Thread-safe.
+void InvalidateCurrentGpus();
 
 // Makes a GPU current for the calling thread. Guards nest: an inner guard makes its own GPU
 // current, and its destructor makes the outer guard's GPU current again. If making a GPU current

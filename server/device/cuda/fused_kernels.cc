@@ -89,7 +89,7 @@ FusedCode FusedKernels::Make(const std::string& source, const char* name) const 
   cudaKernel_t kernel = nullptr;
   const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
   const absl::Status status = code.ok() ? Load(*code, name, &made.library, &kernel) : code.status();
-  // Whatever fails, the ops can still be run one by one.
+  // UNIMPLEMENTED makes the caller run the ops one by one.
   if (status.ok()) {
     made.kernel = kernel;
   } else {
@@ -102,7 +102,7 @@ bool FusedKernels::Evict() {
   for (auto entry = entries_.end(); entry != entries_.begin();) {
     --entry;
     if (entry->code.use_count() > 1) continue;
-    // Its last launch may not have run yet.
+    // Waits for launches of the kernel that have not run yet.
     if (entry->code->library != nullptr) {
       if (cudaStreamSynchronize(stream_) != cudaSuccess) cudaGetLastError();
       Unload(entry->code->library);
@@ -127,7 +127,8 @@ absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const
       return use(found->second);
     }
   }
-  // Without the lock, as it takes long. If two threads do the same, the first one's is kept.
+  // Compiles without the lock, because it takes long. If two threads compile the same source, the
+  // first result is kept.
   FusedCode made = Make(source, name);
   MutexLock lock(&mu_);
   const auto found = by_source_.find(source);

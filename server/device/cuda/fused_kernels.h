@@ -14,28 +14,30 @@
 
 namespace tensord::server::cuda {
 
-// Code that is loaded on the GPU.
+// A kernel and the library that contains it, loaded on the GPU.
 struct FusedCode {
   absl::StatusOr<cudaKernel_t> kernel;
   cudaLibrary_t library = nullptr;
 };
-// Holders may launch the kernel.
+// FusedKernels doesn't evict a kernel while another object holds a reference to it.
 using FusedCodeRef = std::shared_ptr<const FusedCode>;
 
-// Thread-safe. Destroyed with the GPU's work done.
+// A cache of compiled kernels. Thread-safe. When it is destroyed, no kernel may be queued or
+// running.
 class FusedKernels {
  public:
-  // `stream` is where the kernels are launched.
+  // `major`, `minor`: the GPU's compute capability. All kernels must be launched on `stream`.
   FusedKernels(int major, int minor, cudaStream_t stream)
       : major_(major), minor_(minor), stream_(stream) {}
   ~FusedKernels();
   FusedKernels(const FusedKernels&) = delete;
   FusedKernels& operator=(const FusedKernels&) = delete;
 
-  // Returns the kernel `name` of `source`. Compiles it at the first call, which may take seconds;
-  // what fails then fails again at once. If there are too many kernels, unloads the one that was
-  // used least recently, which may block until the stream is idle. Returns UNIMPLEMENTED if the
-  // kernel can't be compiled or loaded here, or if all other kernels are held.
+  // Returns the kernel `name` of `source`. The first call for a source compiles the kernel, which
+  // may take seconds; if that fails, later calls return the same error at once. If the cache is
+  // full, unloads the least recently used kernel without references, which may block until the
+  // stream is idle. Returns UNIMPLEMENTED if the kernel can't be compiled or loaded, or if the
+  // cache is full and all kernels have references.
   absl::StatusOr<FusedCodeRef> Find(const std::string& source, const char* name);
 
  private:
@@ -48,13 +50,13 @@ class FusedKernels {
   using Entries = std::list<Entry>;
 
   FusedCode Make(const std::string& source, const char* name) const;
-  // Makes room for another kernel. Returns false if all are held.
+  // Unloads one kernel. Returns false if all kernels have references.
   bool Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int major_, minor_;
   const cudaStream_t stream_;
   Mutex mu_;
-  Entries entries_ ABSL_GUARDED_BY(mu_);  // the last used first
+  Entries entries_ ABSL_GUARDED_BY(mu_);  // the most recently used first
   absl::flat_hash_map<absl::string_view, Entries::iterator> by_source_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,6 +1,6 @@
-// The functions of cuBLASLt that blas.cc calls. The library is loaded at the first call; it takes
-// tens of megabytes of memory. Without it every call fails with CUBLAS_STATUS_NOT_INITIALIZED, and
-// cublasLtGetStatusString() says why.
+// The functions of cuBLASLt that blas.cc calls. The library is loaded at the first call. If it
+// can't be loaded, every call fails with CUBLAS_STATUS_NOT_INITIALIZED, and
+// cublasLtGetStatusString() returns the reason.
 #include <cublasLt.h>
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,5 @@
-// A shared library that is loaded when one of its functions is first called, so that the program
-// starts where the library is missing.
+// A shared library that is loaded when one of its functions is first called. So the program starts
+// even if the library is missing.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class LazyLibrary {
     return reinterpret_cast<Function*>(FindAddress(function));
   }
 
-  // Why the library can't be loaded; empty if it is loaded.
+  // Returns why the library can't be loaded; empty if it is loaded.
   const std::string& error() const { return error_; }
 
  private:
@@ -33,9 +33,10 @@ class LazyLibrary {
 
 }  // namespace tensord::server::cuda
 
-// Defines `function`, which a header of the library declares, as a call of the library's own
-// function. If that can't be found, the call returns `missing`. `library` returns the LazyLibrary.
-// The symbol is hidden, so that the library doesn't call it instead of its own.
+// Defines `function`, which a header of the library declares. The definition calls the function of
+// the same name in the library. If that can't be found, it returns `missing`. `library` is a
+// function that returns the LazyLibrary. The symbol is hidden: otherwise the library itself could
+// call this definition instead of its own function.
 #define TENSORD_LAZY_FUNCTION(library, result, function, parameters, arguments, missing) \
   extern "C" __attribute__((visibility("hidden"))) result function parameters {          \
     static auto* const tensord_found = library().Find<decltype(function)>(#function);    \

@@ -1,5 +1,6 @@
-// The functions of NVRTC that nvrtc.cc calls. The library is loaded at the first call. Without it
-// every call fails with NVRTC_ERROR_INTERNAL_ERROR, and nvrtcGetErrorString() says why.
+// The functions of NVRTC that nvrtc.cc calls. The library is loaded at the first call. If it can't
+// be loaded, every call fails with NVRTC_ERROR_INTERNAL_ERROR, and nvrtcGetErrorString() returns
+// the reason.
 #include <cuda_runtime_api.h>
 #include <nvrtc.h>
 

@@ -33,10 +33,12 @@ cudaMemPoolProps PropertiesFor(int physical_index) {
   return properties;
 }
 
-// More than a machine has; the index of a GPU is taken modulo this.
+// Larger than the number of GPUs of a machine. Arrays with an element for each GPU are indexed by
+// its physical index modulo this.
 constexpr size_t kMaxGpus = 64;
 
-// Of a GPU: held while somebody captures there, or waits for all of it.
+// Returns a GPU's mutex. A thread holds it while it captures work on the GPU or synchronizes with
+// the whole GPU.
 Mutex& CaptureMutex(int physical_index) {
   static auto* mutexes = new std::array<Mutex, kMaxGpus>;  // outlives every static
   return (*mutexes)[static_cast<size_t>(physical_index) % kMaxGpus];
@@ -45,13 +47,15 @@ Mutex& CaptureMutex(int physical_index) {
 thread_local bool capturing = false;
 
 std::atomic<bool> reuse_on = true;
-// How often memory was freed on any GPU, and how often it had been when a GPU last had too little
-// although all of its pools had given back what they kept.
+// Counts frees of memory and destroyed pools, on all GPUs together.
 std::atomic<int64_t> frees = 0;
+// For each GPU: the value of `frees` when an allocation last failed although all pools of the GPU
+// had returned their unused memory. While `frees` has this value, Allocate() doesn't try that
+// again.
 std::array<std::atomic<int64_t>, kMaxGpus> frees_at_exhaustion = {};
 
-// The size of the block for a request of `bytes`: the next of four sizes for each power of two, so
-// that few lists serve most requests.
+// Returns the size of the block for a request of `bytes`. Rounds up to one of four sizes between
+// two powers of two, so that few lists serve most requests.
 int64_t BlockBytes(int64_t bytes) {
   constexpr int64_t kMinBytes = 512;
   if (bytes <= kMinBytes) return kMinBytes;
@@ -162,13 +166,13 @@ absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
   const auto size = static_cast<size_t>(bytes);
   cudaError_t error = cudaMallocFromPoolAsync(&data, size, pool_, stream);
   if (error == cudaErrorMemoryAllocation && !capturing) {
-    cudaGetLastError();  // dealt with here
+    cudaGetLastError();  // clears the error, which is handled here
     MutexLock lock(&CaptureMutex(physical_index_));
     std::atomic<int64_t>& exhausted_at =
         frees_at_exhaustion[static_cast<size_t>(physical_index_) % kMaxGpus];
     const int64_t freed = frees;
     if (exhausted_at == freed) return CudaStatus(error, "cudaMallocFromPoolAsync");
-    // Only memory whose last use is over can be given back.
+    // A pool can return only memory that no queued or running work uses.
     FreeAllReusable(physical_index_);
     TENSORD_CUDA_RETURN_IF_ERROR(cudaDeviceSynchronize());
     TrimAll(physical_index_);
@@ -191,7 +195,7 @@ bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream) {
     }
   }
   if (cudaFreeAsync(data, stream) == cudaSuccess) return true;
-  cudaGetLastError();  // reported by other calls
+  cudaGetLastError();  // clears the error: the context is lost, which other calls report
   return false;
 }
 

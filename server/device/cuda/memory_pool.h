@@ -14,14 +14,14 @@
 
 namespace tensord::server::cuda {
 
-// Memory of the driver's pool. Small blocks that are freed on the reuse stream are kept in lists by
-// size, and handed out again for work on that stream without a call of the runtime. A call of the
-// driver's pool takes about as long as a small kernel.
+// Allocates from a memory pool of the driver. Keeps small blocks that are freed on the reuse stream
+// in lists by size, and returns them for later allocations on that stream without a call of the
+// runtime. (A runtime call to allocate or free takes about as long as a small kernel.)
 //
 // Thread-safe. Make the pool's GPU current before each call.
 class MemoryPool {
  public:
-  // Blocks up to this size are kept, kMaxReusableBytes of them altogether.
+  // The size limit of a block in the lists, and of all blocks in the lists together.
   static constexpr int64_t kMaxReusableBlockBytes = int64_t{1} << 20;
   static constexpr int64_t kMaxReusableBytes = int64_t{64} << 20;
 
@@ -31,31 +31,32 @@ class MemoryPool {
                                                             cudaStream_t reuse_stream);
   ~MemoryPool();
 
-  // Turns the lists of small blocks off or on for all pools of the process. With the lists, memory
-  // that a kernel uses too early or too late may still be valid; tests turn them off.
+  // Turns the lists of small blocks on or off for all pools of the process. While they are on, an
+  // access before the allocation or after the free may stay undetected. Tests turn them off.
   static void SetReuse(bool on);
 
-  // Returns memory for work on `stream` from now on, aligned to 256 bytes. `bytes` > 0. If the GPU
-  // has no more, waits for it, makes all pools on it give back what they keep, and tries again. If
-  // that fails, too, or if nothing has been freed since it last failed, returns RESOURCE_EXHAUSTED.
-  // A thread that captures doesn't wait.
+  // Returns memory, aligned to 256 bytes, for work that is enqueued on `stream` later. `bytes` > 0.
+  // If the GPU has too little memory, synchronizes with the GPU, makes all pools on it return their
+  // unused memory, and tries again. If that fails, or if nothing has been freed since it last
+  // failed, returns RESOURCE_EXHAUSTED. On a thread that captures work, doesn't try again.
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
-  // Takes back memory of Allocate(bytes). Work on `stream` no longer uses it from now on. Returns
-  // false if the context is lost, so that the memory could not be freed.
+  // Frees memory that Allocate(bytes) has returned. Work that is enqueued on `stream` already may
+  // still use it. Returns false if the driver doesn't free the memory, because the context is lost.
   bool Free(void* data, int64_t bytes, cudaStream_t stream);
 
-  // Lets another GPU read this pool's memory directly if the two are so connected. If they aren't,
+  // Lets another GPU read this pool's memory directly if the two GPUs have peer access. Otherwise
   // does nothing: copies then go through the host.
   void AllowPeer(int peer_physical_index);
 
-  // The device is lost. Returns the blocks in the lists. From now on the pool keeps none.
+  // Empties the lists and returns their blocks without freeing them. Later frees go to the driver.
+  // Call it when the device is lost.
   std::vector<void*> Abandon();
 
  private:
   MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream);
 
-  // Gives the blocks in the lists back to the driver's pool.
+  // Returns the blocks in the lists to the driver's pool.
   void FreeReusable();
   static void FreeAllReusable(int physical_index);
   static void TrimAll(int physical_index);
@@ -69,9 +70,9 @@ class MemoryPool {
   std::vector<int> peers_ ABSL_GUARDED_BY(mu_);  // asked for already
 };
 
-// A thread captures work on the GPU for as long as it has one. Meanwhile nobody may wait for the
-// GPU as a whole, which would break off the capture (the streams of all logical devices on it are
-// in one context): who has to waits for the capture to end.
+// A thread holds a CaptureLock while it captures work on a GPU. Synchronizing with the whole GPU
+// would invalidate the capture, because the streams of all logical devices on the GPU are in one
+// context. A thread that must do so waits until the lock is released.
 class CaptureLock {
  public:
   explicit CaptureLock(int physical_index);
@@ -99,7 +100,7 @@ void FreeOrphans(int physical_index);
 class Scratch {
  public:
   static absl::StatusOr<Scratch> Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream);
-  // Somebody else's, who takes care that nothing else uses it meanwhile.
+  // Wraps memory that the caller owns. Nothing else may use the memory while the object lives.
   static Scratch Of(void* data) { return Scratch(nullptr, data, 0, nullptr); }
   Scratch(Scratch&& other) noexcept;
   Scratch& operator=(Scratch&& other) noexcept;
@@ -111,7 +112,7 @@ class Scratch {
   Scratch(MemoryPool* pool, void* data, int64_t bytes, cudaStream_t stream)
       : pool_(pool), data_(data), bytes_(bytes), stream_(stream) {}
 
-  MemoryPool* pool_;  // null: the memory is somebody else's
+  MemoryPool* pool_;  // null if the caller of Of() owns the memory
   void* data_;
   int64_t bytes_;
   cudaStream_t stream_;

@@ -7,11 +7,11 @@
 
 namespace tensord::server::cuda {
 
-// `source` as binary code for GPUs of that compute capability. It may include
-// kernels/storage.cuh and what that includes, by their paths from the project's root, and nothing
-// else. Products and sums aren't contracted. UNIMPLEMENTED where the compiler can't be
-// loaded or doesn't know the GPU; INTERNAL with the compiler's words where it refuses.
-// Thread-safe, needs no GPU, and takes a good part of a second.
+// Compiles `source` to binary code for GPUs of compute capability `major`.`minor`. `source` may
+// include only kernels/storage.cuh and the headers that it includes, by their paths from the
+// project's root. Products and sums aren't contracted to fused multiply-adds. Returns UNIMPLEMENTED
+// if the compiler can't be loaded or doesn't support the GPU. If the compiler rejects `source`,
+// returns INTERNAL with its messages. Blocks for up to a second or so. Needs no GPU. Thread-safe.
 absl::StatusOr<std::string> CompileForGpu(const std::string& source, int major, int minor);
 
 }  // namespace tensord::server::cuda

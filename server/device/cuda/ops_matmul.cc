@@ -58,7 +58,7 @@ BatchedMatmul DescribeMatmul(const KernelCall& call) {
   return matmul;
 }
 
-// The most rows of a matrix that cuBLASLt takes.
+// The maximum number of rows of a matrix in cuBLASLt.
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 
 // Many matrices times one matrix are one tall matrix times it.

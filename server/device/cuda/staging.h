@@ -64,7 +64,7 @@ class UploadRing {
   CondVar unclaimed_;
   std::vector<Slot> slots_;  // kStagingSlots of them; but for `host` and `done`, guarded by mu_
   int64_t turns_ ABSL_GUARDED_BY(mu_) = 0;
-  // Slots that are in flight. Nearly always there are none, and most ops need not take mu_ then.
+  // The number of slots in flight. If it is 0, OrderAfterUploads() needn't lock mu_.
   std::atomic<int> in_flight_ = 0;
 };
 

@@ -30,7 +30,7 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
                          Arguments&&... arguments) {
 #ifdef __CUDACC__
-  // kernel<<<…>>> would take further calls of the runtime, one of them for the error.
+  // kernel<<<…>>> would make more calls of the runtime, and would need cudaGetLastError(), too.
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
   return std::apply(
       [&](auto&... value) {
