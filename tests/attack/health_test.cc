@@ -1,5 +1,5 @@
-// Attacks by callers without credentials on a server that requires them, through health checks: the
-// server must receive their requests before it can refuse them.
+// Attacks through health checks, by callers without credentials, on a server that requires
+// credentials. The server must receive the request of such a call before it can refuse the call.
 #include "tensord/tests/attack/raw_http2.h"
 #include "tensord/tests/integration/identity_fixture.h"
 
@@ -48,7 +48,7 @@ class HealthTest : public integration::IdentityFixture {
   int64_t before_ = 0;
 };
 
-// Each call announces 15 MiB and sends a part of it.
+// Each call announces a request of 15 MiB and sends a part of it.
 TEST_F(HealthTest, LargeRequestsAreNotReceived) {
   const std::string part = GrpcMessage(std::string(15 << 20, 'x')).substr(0, 16000);
   for (int i = 0; i < 300; ++i) {
@@ -61,8 +61,8 @@ TEST_F(HealthTest, LargeRequestsAreNotReceived) {
   }
 }
 
-// A refused call lets its connection send more bytes.
-TEST_F(HealthTest, LargeRequestsBesideRefusedCallsAreNotReceived) {
+// After a refused call the server reads more bytes of the connection.
+TEST_F(HealthTest, LargeRequestsAfterRefusedCallsAreNotReceived) {
   const std::string whole = GrpcMessage(std::string(15 << 20, 'x'));
   for (int i = 0; i < 100; ++i) {
     RawHttp2& connection = Connect();
@@ -74,7 +74,8 @@ TEST_F(HealthTest, LargeRequestsBesideRefusedCallsAreNotReceived) {
   }
 }
 
-// More calls without a request than the server waits for at once. Probes must still be answered.
+// The server waits for the requests of at most 256 refused calls. The test begins more calls, which
+// send no request. Probes must still be answered.
 TEST_F(HealthTest, AnswersProbesDespiteCallsWithoutRequests) {
   for (int i = 0; i < 20; ++i) {
     RawHttp2& connection = Connect();
@@ -97,9 +98,9 @@ TEST_F(HealthTest, UnfinishedRefusedCallsHoldNoMemory) {
   }
 }
 
-// Together the connections send more than the server receives from unadmitted ones. Each holds less
-// than the headers of the legitimate call.
-TEST_F(HealthTest, UnfinishedHeadersDoNotKeepOutLargeOnes) {
+// Together the connections send more bytes than the server reads from all unadmitted connections.
+// Each of them sends fewer bytes than the headers of the legitimate calls have.
+TEST_F(HealthTest, AnswersCallsWithLargeHeadersDespiteUnfinishedHeaders) {
   for (int i = 0; i < 1000; ++i) {
     RawHttp2& connection = Connect();
     if (!connection.SendPreface()) continue;

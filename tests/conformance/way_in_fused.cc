@@ -18,7 +18,8 @@ class FusedWayIn : public EngineWayIn {
     TENSORD_ASSIGN_OR_RETURN(server::DeviceSlot * slot, engine().FindDevice(request.device));
     absl::StatusOr<server::TensorRef> result = RunChain(session, request, *slot);
     if (!result.ok() || slot->device->host_accessible()) return result;
-    // A GPU has run it op by op, and compiles the kernel meanwhile.
+    // On a GPU, the first run goes op by op while the fused kernel is compiled. Runs the chain
+    // again, with that kernel.
     engine().AwaitCompiled();
     slot->executor->Drain();
     session->Drop({request.output + 1, request.output + 2});
@@ -40,7 +41,7 @@ class FusedWayIn : public EngineWayIn {
       std::this_thread::yield();
       turn = server::Executor::Turn(&executor);
     }
-    executor.Post(session->lane(slot), [] {});  // what comes now waits behind it
+    executor.Post(session->lane(slot), [] {});  // later tasks wait behind this one
     TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
     const server::Handle inputs[] = {condition, request.output, request.output};
     absl::StatusOr<server::TensorRef> result =

@@ -20,8 +20,8 @@ struct Options {
   // barrier. 0: ascending. 1: descending. n > 1: a permutation chosen by n.
   int thread_order = 0;
   // TENSORD_EMULATED_MAX_DELAY_US: a stream sleeps up to this long before each task. The delays are
-  // pseudo-random. NCCL sleeps this long before it enqueues an operation, and before an aborted
-  // operation ends.
+  // pseudo-random. The emulated NCCL sleeps exactly this long before it enqueues an operation, and
+  // before an aborted operation ends.
   int max_delay_us = 0;
   // TENSORD_EMULATED_CATCH_FAULTS: whether a SIGSEGV or SIGBUS in a kernel becomes
   // cudaErrorIllegalAddress. With 0 the signal ends the process, which ThreadSanitizer needs.
@@ -40,8 +40,8 @@ int64_t ReportCount();
 // Returns the text of the last report; empty if there was none. Thread-safe.
 std::string LastReport();
 
-// Returns how many calls of the runtime this process has made: those that work on a context,
-// cudaGetDevice() and cudaGetLastError(). Thread-safe.
+// Returns how many calls of the CUDA runtime this process has made. Only calls that need a context,
+// cudaGetDevice() and cudaGetLastError() are counted. Thread-safe.
 int64_t RuntimeCalls();
 void CountRuntimeCall();
 

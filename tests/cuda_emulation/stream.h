@@ -57,8 +57,8 @@ struct CUstream_st {
   // If the stream is being captured, makes EndCapture() fail, and returns true.
   bool InvalidateCapture();
 
-  // cudaDeviceReset() calls this: the device no longer waits for the stream, which CUDA would have
-  // destroyed.
+  // Marks the stream as destroyed by cudaDeviceReset(). cudaDeviceSynchronize() then doesn't wait
+  // for it.
   void MarkReset() { reset_ = true; }
   bool was_reset() const { return reset_; }
 

@@ -196,7 +196,7 @@ TEST_F(AdmissionTest, ServesAConnectionWhoseCallsAreCancelled) {
   EXPECT_TRUE(ListDevices(client).ok());
 }
 
-// The server ends each upload while more of it is on its way.
+// The server ends each upload while the client is still sending data.
 TEST_F(AdmissionTest, ServesAConnectionWhoseUploadsFailMidway) {
   RpcClient client(daemon_->address());
   for (int i = 0; i < 20; ++i) {
@@ -242,8 +242,8 @@ TEST_F(AdmissionTokenTest, AnswersAConnectionWhoseCallsAreRefused) {
   }
 }
 
-// A refused client may have more on its way than the server receives from unadmitted connections,
-// which then close. No call waits.
+// A refused client may send more bytes than the server reads from all unadmitted connections. The
+// server then closes the client's connection. Each call ends with one of two errors; none hangs.
 TEST_F(AdmissionTokenTest, EndsUploadsThatAreRefused) {
   RpcClient client(daemon_->address(), {.token = "an unknown token"});
   EXPECT_TRUE(absl::IsUnauthenticated(UploadAll(client, v1::WriteRequest())));
@@ -253,7 +253,7 @@ TEST_F(AdmissionTokenTest, EndsUploadsThatAreRefused) {
   }
 }
 
-// The gate has admitted calls of the connection before.
+// The token is revoked after the server has admitted a call of the connection.
 TEST_F(AdmissionTokenTest, AnswersACallerWhoseTokenWasRevoked) {
   constexpr char kToken[] = "alice-token";
   folder_.Write("tokens", Line("alice", kToken));

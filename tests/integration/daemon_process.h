@@ -14,11 +14,12 @@ namespace tensord::integration {
 // For a daemon's environment: it shares no memory, neither with clients nor with other servers.
 inline constexpr char kNoSharedMemory[] = "TENSORD_SHARED_MEMORY=0";
 
-// The kind of the two devices that tests use: "cpu", or the value of TENSORD_TEST_DEVICE_KIND.
+// Returns the kind of the two devices that tests use: the value of the environment variable
+// TENSORD_TEST_DEVICE_KIND, or "cpu" if it isn't set.
 std::string TestDeviceKind();
-// The name of the first or second of them, such as "cpu:1".
+// Returns the name of device 0 or 1 of these, such as "cpu:1".
 std::string TestDevice(int index);
-// The flag of a daemon with these devices. They may hold 1 GiB and 64 MiB.
+// Returns the --devices flag for these two devices. Their memory limits are 1 GiB and 64 MiB.
 std::string TestDevicesFlag();
 
 // The child is killed when this goes; call Terminate() to have it end by itself.

@@ -1,4 +1,4 @@
-// Groups of GPUs through the client: daemons with emulated GPUs, whose NCCL is emulated, too.
+// Groups of GPUs, used through the client. The daemons have emulated GPUs and the emulated NCCL.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -23,7 +23,8 @@ constexpr DType kDTypes[] = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
 // Daemons with two GPUs and two CPU devices each, and a client's cluster of them.
 class GpuGroupTest : public testing::Test {
  protected:
-  // Starts one daemon for each string, which is added to its environment unless it is empty.
+  // Starts one daemon for each string, and connects a cluster. A string that isn't empty is a
+  // NAME=VALUE that is added to the daemon's environment.
   void Start(const std::vector<std::string>& environments) {
     std::vector<std::string> addresses;
     for (const std::string& added : environments) {
@@ -45,7 +46,8 @@ class GpuGroupTest : public testing::Test {
   }
   void StartServers(int count) { Start(std::vector<std::string>(count)); }
 
-  // The daemons that are left end as they should, and have not misused CUDA or NCCL.
+  // Terminates the daemons that still run. Expects that they exit with 0 and have reported no
+  // misuse of CUDA or NCCL.
   void TearDown() override {
     cluster_.Close();
     for (const auto& daemon : daemons_) {
@@ -57,7 +59,7 @@ class GpuGroupTest : public testing::Test {
     }
   }
 
-  // The devices of one kind, server by server: two of each.
+  // Returns the devices of one kind: two of the first server, two of the second, and so on.
   std::vector<Device> All(DeviceKind kind) const {
     std::vector<Device> devices;
     for (const Device& device : cluster_.devices()) {
@@ -65,7 +67,7 @@ class GpuGroupTest : public testing::Test {
     }
     return devices;
   }
-  // GPU `index` of a server.
+  // Returns GPU `index` of a server.
   Device Gpu(int server, int index = 0) const { return All(DeviceKind::kCuda)[2 * server + index]; }
 
   static Group MakeGroup(std::vector<Device> devices, absl::Duration timeout = absl::Seconds(60)) {
@@ -74,7 +76,7 @@ class GpuGroupTest : public testing::Test {
     return group.ok() ? *group : Group();
   }
 
-  // {rank, rank + 10, …} on each member.
+  // Returns one tensor of `count` elements for each rank: rank, rank + 10, rank + 20, …
   static std::vector<Tensor> Ranks(const Group& group, int64_t count) {
     std::vector<Tensor> tensors;
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -85,7 +87,7 @@ class GpuGroupTest : public testing::Test {
     return tensors;
   }
 
-  // Small whole numbers, (2·size, 3), on each member.
+  // Returns one tensor of shape (2·size, 3) for each rank. Its elements are small integers.
   static std::vector<Tensor> Inputs(const Group& group, DType dtype) {
     std::vector<Tensor> tensors;
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -99,7 +101,7 @@ class GpuGroupTest : public testing::Test {
     return tensors;
   }
 
-  // Every kind of operation, as bytes of all outputs.
+  // Runs all operations with all reductions. Returns the bytes of all outputs.
   static std::vector<std::vector<uint8_t>> RunEverything(const Group& group, DType dtype) {
     const std::vector<Tensor> inputs = Inputs(group, dtype);
     std::vector<Tensor> outputs;
@@ -124,7 +126,7 @@ class GpuGroupTest : public testing::Test {
     return results;
   }
 
-  // Expects that GPUs compute what as many CPU devices do.
+  // Expects that a group of GPUs has the same results as a group of as many CPU devices.
   void ExpectSameAsCpus(const std::vector<Device>& gpus, const std::vector<Device>& cpus) {
     const Group on_gpus = MakeGroup(gpus), on_cpus = MakeGroup(cpus);
     for (const DType dtype : kDTypes) {
@@ -153,12 +155,12 @@ class GpuGroupTest : public testing::Test {
   Cluster cluster_;
 };
 
-TEST_F(GpuGroupTest, TwoGpusOfOneServerComputeWhatCpusDo) {
+TEST_F(GpuGroupTest, ResultsOfTwoGpusOfOneServerMatchCpus) {
   StartServers(1);
   ExpectSameAsCpus(All(DeviceKind::kCuda), All(DeviceKind::kCpu));
 }
 
-TEST_F(GpuGroupTest, GpusOfTwoServersComputeWhatCpusDo) {
+TEST_F(GpuGroupTest, ResultsOfGpusOfTwoServersMatchCpus) {
   StartServers(2);
   const std::vector<Device> gpus = All(DeviceKind::kCuda), cpus = All(DeviceKind::kCpu);
   ExpectSameAsCpus({gpus[0], gpus[2]}, {cpus[0], cpus[2]});
@@ -167,7 +169,7 @@ TEST_F(GpuGroupTest, GpusOfTwoServersComputeWhatCpusDo) {
   ExpectSameAsCpus({gpus[3], gpus[0], gpus[1]}, {cpus[3], cpus[0], cpus[1]});
 }
 
-TEST_F(GpuGroupTest, OperationsRunBehindTheCallsInTheirOrder) {
+TEST_F(GpuGroupTest, OperationsRunInTheOrderOfTheCalls) {
   StartServers(2);
   const Group group = MakeGroup(All(DeviceKind::kCuda));
   std::vector<Tensor> x = Ranks(group, 4);
@@ -180,7 +182,7 @@ TEST_F(GpuGroupTest, OperationsRunBehindTheCallsInTheirOrder) {
   }
 }
 
-TEST_F(GpuGroupTest, LargeTensorsArriveWhole) {
+TEST_F(GpuGroupTest, AllReducesLargeTensors) {
   StartServers(2);
   const Group group = MakeGroup({Gpu(0), Gpu(1)});
   const std::vector<Tensor> x = {Normal(Gpu(0), {1 << 20}, 1), Normal(Gpu(1), {1 << 20}, 2)};
@@ -201,7 +203,7 @@ TEST_F(GpuGroupTest, TwoGroupsOfTheSameGpusRunAtTheSameTime) {
   for (const Tensor& y : outputs) EXPECT_THAT(*y.Read<float>(), ElementsAre(6));
 }
 
-TEST_F(GpuGroupTest, AGroupThatIsReleasedRunsItsOperationsAndFreesItsMemory) {
+TEST_F(GpuGroupTest, ReleasedGroupFinishesItsOperationsAndFreesItsMemory) {
   StartServers(2);
   std::vector<Tensor> y;
   {
@@ -213,11 +215,11 @@ TEST_F(GpuGroupTest, AGroupThatIsReleasedRunsItsOperationsAndFreesItsMemory) {
   EXPECT_TRUE(Eventually([&] { return UsedEverywhere() == 0; })) << UsedEverywhere();
 }
 
-TEST_F(GpuGroupTest, AKilledServerAbortsTheOthersAndAnotherGroupCanBeMade) {
+TEST_F(GpuGroupTest, KilledServerAbortsTheOthersWhichCanJoinANewGroup) {
   StartServers(3);
   const Group group = MakeGroup({Gpu(0), Gpu(1), Gpu(2)});
   ASSERT_TRUE(group.Barrier().ok());
-  daemons_[2]->Signal(SIGSTOP);  // its member never comes to the operation
+  daemons_[2]->Signal(SIGSTOP);  // its member doesn't join the operation
   const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
   daemons_[2]->Signal(SIGKILL);
   for (const int rank : {0, 1}) {
@@ -231,8 +233,9 @@ TEST_F(GpuGroupTest, AKilledServerAbortsTheOthersAndAnotherGroupCanBeMade) {
   }
 }
 
-// The third server's GPUs are so slow that the others wait for it within NCCL most of the time.
-TEST_F(GpuGroupTest, AServerKilledDuringOperationsAbortsTheOthers) {
+// The third server's GPU is slow, so the other members are most likely waiting in NCCL when the
+// server is killed.
+TEST_F(GpuGroupTest, ServerKilledDuringOperationsAbortsTheOthers) {
   Start({"", "", "TENSORD_EMULATED_MAX_DELAY_US=100000"});
   const Group group = MakeGroup({Gpu(0), Gpu(1), Gpu(2)});
   std::vector<std::vector<Tensor>> outputs;
@@ -249,7 +252,7 @@ TEST_F(GpuGroupTest, AServerKilledDuringOperationsAbortsTheOthers) {
   }
 }
 
-TEST_F(GpuGroupTest, AMemberThatNeverComesIsADeadline) {
+TEST_F(GpuGroupTest, MissingMemberCausesDeadlineExceeded) {
   StartServers(2);
   const Group group = MakeGroup({Gpu(0), Gpu(1)}, absl::Seconds(1));
   ASSERT_TRUE(group.Barrier().ok());
@@ -260,9 +263,9 @@ TEST_F(GpuGroupTest, AMemberThatNeverComesIsADeadline) {
   EXPECT_FALSE(y[1].Wait().ok());
 }
 
-// The second server agrees to the operation at once, but its GPU starts it later than the group's
+// The second server agrees to the operation at once, but its GPU starts it only after the group's
 // timeout.
-TEST_F(GpuGroupTest, AMemberThatIsLateWithinNcclIsADeadline) {
+TEST_F(GpuGroupTest, MemberThatIsLateInNcclCausesDeadlineExceeded) {
   Start({"", "TENSORD_EMULATED_MAX_DELAY_US=600000"});
   const Group group = MakeGroup({Gpu(0), Gpu(1)}, absl::Milliseconds(400));
   const std::vector<Tensor> x = Ranks(group, 4);
@@ -270,7 +273,7 @@ TEST_F(GpuGroupTest, AMemberThatIsLateWithinNcclIsADeadline) {
   ExpectError(group.AllReduce(x)[0].Wait(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(GpuGroupTest, AGroupIsOfOneKindOfDevice) {
+TEST_F(GpuGroupTest, RejectsDevicesOfDifferentKinds) {
   StartServers(1);
   ExpectError(Group::Create({Gpu(0), All(DeviceKind::kCpu)[0]}), absl::StatusCode::kInvalidArgument,
               {"different kinds"});

@@ -1,4 +1,4 @@
-// Cuts that let clients make progress, however slow the machine is.
+// Cuts connections but lets clients make progress, however slow the machine is.
 #pragma once
 
 #include <cstdint>

@@ -49,28 +49,31 @@ Problem CheckOperation(const Call& call) {
   }
   const int size = call.communicator->size();
   if (op.root < 0 || op.root >= size) {
-    return {ncclInvalidArgument, absl::StrCat("there is no rank ", op.root, " of ", size)};
+    return {ncclInvalidArgument,
+            absl::StrCat("root ", op.root, " is out of range: there are ", size, " ranks")};
   }
   // Half of the limit leaves room for the frame's head.
   const uint64_t max_count =
       FrameSocket::kMaxPayloadBytes / 2 / ElementBytes(op) / static_cast<uint64_t>(size);
   if (op.count > max_count) {
-    return {ncclInvalidArgument, absl::StrCat(op.count, " elements are too many to be emulated")};
+    return {ncclInvalidArgument,
+            absl::StrCat("count ", op.count, " exceeds the emulation's limit of ", max_count)};
   }
   return {};
 }
 
-// NCCL makes the communicator's device current by itself. The emulation is stricter.
+// Checks the current device, too: NCCL accepts any, but the emulation is stricter.
 Problem CheckStream(const Call& call) {
   const int current = cuda_emulation::CurrentDevice();
   if (current != call.device()) {
-    return {ncclInvalidUsage, absl::StrCat("device ", current, " is current, the communicator is ",
-                                           "on device ", call.device())};
+    return {ncclInvalidUsage,
+            absl::StrCat("device ", current, " is current, but the communicator is on device ",
+                         call.device())};
   }
   if (call.stream == nullptr) return {ncclInvalidUsage, "the default stream is not emulated"};
   if (call.stream->device() != call.device()) {
-    return {ncclUnhandledCudaError, absl::StrCat("a stream of device ", call.stream->device(),
-                                                 ", the communicator is on device ", current)};
+    return {ncclUnhandledCudaError, absl::StrCat("the stream is on device ", call.stream->device(),
+                                                 ", but the communicator is on device ", current)};
   }
   if (const cudaError_t sticky = cuda_emulation::StickyError(current); sticky != cudaSuccess) {
     return {ncclUnhandledCudaError, absl::StrCat("the device has CUDA error ", sticky)};
@@ -81,7 +84,7 @@ Problem CheckStream(const Call& call) {
   return {};
 }
 
-// Where the input is if an operation is in place.
+// Returns the address that the input has if the operation is in place.
 const char* InPlaceInput(const Call& call) {
   const auto rank = static_cast<size_t>(call.communicator->rank());
   if (call.op.collective == Collective::kAllGather) return call.output + rank * call.input_bytes();
@@ -105,7 +108,7 @@ Problem CheckBuffers(const Call& call) {
   const bool overlap =
       call.input < call.output + output_bytes && call.output < call.input + input_bytes;
   if (input_bytes > 0 && overlap && call.input != InPlaceInput(call)) {
-    return {ncclInvalidArgument, "sendbuff and recvbuff overlap, but not as in-place buffers do"};
+    return {ncclInvalidArgument, "sendbuff and recvbuff overlap and are not in-place buffers"};
   }
   return {};
 }
@@ -132,7 +135,7 @@ void Run(const Call& call, uint64_t number) {
     std::this_thread::sleep_for(
         std::chrono::microseconds(cuda_emulation::TheOptions().max_delay_us));
   }
-  // The kernel of a lost device has ended with the device.
+  // On a lost device kernels have ended: the emulation must not write any more.
   const bool is_lost =
       cuda_emulation::StickyError(device) != cudaSuccess || call.stream->was_reset();
   if (!writes || is_lost) return;
@@ -145,7 +148,7 @@ void Run(const Call& call, uint64_t number) {
   });
 }
 
-// As CUstream_st::EnqueueWork() does, but rejects a captured stream.
+// Enqueues the task of `call`. Unlike CUstream_st::EnqueueWork(), rejects a captured stream.
 ncclResult_t Enqueue(const Call& call, uint64_t number) {
   const char* name = FunctionName(call.op);
   const cudaError_t error = call.stream->EnqueueControl(

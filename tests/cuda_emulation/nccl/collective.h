@@ -11,13 +11,12 @@
 
 namespace tensord::nccl_emulation {
 
-// Starts `op` as a call of a nonblocking communicator does: returns ncclInProgress, and the
-// communicator's thread enqueues the task. If the call is wrong, reports that, fails the
-// communicator and returns the error.
+// Starts `op` without blocking: returns ncclInProgress, and the communicator's thread enqueues the
+// task. If the call is a misuse, reports it, fails the communicator and returns the error.
 //
-// The task reads `input`, exchanges it for the output, and writes that to `output`. If there is no
-// output, the task fills `output` with a pattern; after an abort it does so with a delay
-// (TENSORD_EMULATED_MAX_DELAY_US), as a kernel may write until it ends.
+// The task sends `input` to the hub, receives the output, and writes it to `output`. If there is no
+// output, the task fills `output` with a pattern after a delay (TENSORD_EMULATED_MAX_DELAY_US),
+// because NCCL's kernel may still write after an abort.
 ncclResult_t StartCollective(const std::shared_ptr<Communicator>& communicator, const Operation& op,
                              const void* input, void* output, cudaStream_t stream);
 

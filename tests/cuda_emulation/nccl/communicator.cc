@@ -18,17 +18,18 @@
 namespace tensord::nccl_emulation {
 namespace {
 
-// Emulated devices belong to their process: each process counts as a machine of its own.
-const Secret& ThisProcess() {
-  static const Secret process = RandomSecret();
-  return process;
+// Returns a random number that identifies this process. Emulated devices with the same index in two
+// processes are different GPUs.
+const Secret& ProcessId() {
+  static const Secret id = RandomSecret();
+  return id;
 }
 
 }  // namespace
 
 Communicator::Communicator(const UniqueId& id, int rank, int size, int device)
     : hub_address_(id.address),
-      join_{id.secret, ThisProcess(), device, rank, size},
+      join_{id.secret, ProcessId(), device, rank, size},
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       thread_([this] { Run(); }) {}
 
@@ -90,7 +91,7 @@ void Communicator::Abort() {
   Wake();
   thread_.join();
   MutexLock lock(&mu_);
-  enqueue_ = nullptr;  // refers to this communicator
+  enqueue_ = nullptr;  // breaks a cycle: the function holds a reference to this communicator
 }
 
 void Communicator::Wake() {

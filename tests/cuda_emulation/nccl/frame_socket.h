@@ -1,4 +1,4 @@
-// Frames over a TCP connection, without blocking; and what the frames hold.
+// A nonblocking TCP connection that carries frames, and the contents of the frames.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class FrameKind : uint64_t {
   kError,                // to the rank: an ErrorHead and a text; the last frame
 };
 
-// The heads of frames. They travel as they are in memory, because both ends run on the same kind of
+// The heads of frames. They are sent in their memory layout: both ends must run on the same kind of
 // machine.
 struct Join {
   Secret secret = {};
@@ -56,7 +56,7 @@ struct Frame {
   std::string payload;
 };
 
-// Used by one thread at a time.
+// Not thread-safe.
 class FrameSocket {
  public:
   static constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 32;
@@ -68,12 +68,12 @@ class FrameSocket {
   FrameSocket& operator=(const FrameSocket&) = delete;
 
   int fd() const { return fd_; }
-  // Returns what to poll for.
+  // Returns the events for poll(2).
   short events() const;
 
   // Queues a frame for Write().
   void Queue(FrameKind kind, absl::string_view payload);
-  // Sends what the connection takes now. Returns false if the connection is lost.
+  // Sends as much as possible without blocking. Returns false if the connection is lost.
   bool Write();
   // Appends the frames that have arrived. Returns false if the connection is lost; frames that
   // arrived before that are appended.
@@ -85,7 +85,7 @@ class FrameSocket {
     uint64_t payload_bytes;
   };
 
-  // Moves complete frames out of input_. Returns false if what arrives isn't frames.
+  // Moves complete frames out of input_. Returns false if the received bytes aren't valid frames.
   bool TakeFrames(std::vector<Frame>* frames);
 
   const int fd_;

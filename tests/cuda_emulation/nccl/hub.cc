@@ -102,8 +102,7 @@ void Hub::HandleJoin(Member& member, const std::string& payload) {
   Join join;
   absl::string_view rest;
   if (!Unpack(payload, &join, &rest) || join.secret != id_.secret) {
-    SendError(member, ncclInvalidUsage,
-              absl::StrCat(kInit, ": the root doesn't know this unique id"));
+    SendError(member, ncclInvalidUsage, absl::StrCat(kInit, ": this unique id has a wrong secret"));
     return;
   }
   if (complete_) {
@@ -111,12 +110,12 @@ void Hub::HandleJoin(Member& member, const std::string& payload) {
               absl::StrCat(kInit, ": all ranks of this unique id have joined already"));
     return;
   }
-  const std::string wrong = CheckJoin(join);
+  const std::string problem = CheckJoin(join);
   member.join = join;
   if (failure_ != ncclSuccess) {
     SendError(member, failure_, failure_text_);
-  } else if (!wrong.empty()) {
-    Fail(ncclInvalidUsage, absl::StrCat(kInit, ": ", wrong));
+  } else if (!problem.empty()) {
+    Fail(ncclInvalidUsage, absl::StrCat(kInit, ": ", problem));
   } else if (static_cast<int>(Joined().size()) == join.size) {
     complete_ = true;
     for (Member* joined : Joined()) joined->socket.Queue(FrameKind::kReady, "");
@@ -125,13 +124,13 @@ void Hub::HandleJoin(Member& member, const std::string& payload) {
 
 std::string Hub::CheckJoin(const Join& join) const {
   if (join.rank < 0 || join.rank >= join.size) {
-    return absl::StrCat("there is no rank ", join.rank, " of ", join.size);
+    return absl::StrCat("rank ", join.rank, " is out of range: there are ", join.size, " ranks");
   }
   for (const Member* member : Joined()) {
     const Join& other = *member->join;
     if (other.size != join.size) {
-      return absl::StrCat("rank ", other.rank, " says that there are ", other.size, " ranks, rank ",
-                          join.rank, " says ", join.size);
+      return absl::StrCat("rank ", other.rank, " joins with size ", other.size, ", but rank ",
+                          join.rank, " with size ", join.size);
     }
     if (other.rank == join.rank) return absl::StrCat("rank ", join.rank, " has joined twice");
     if (other.process == join.process && other.device == join.device) {
@@ -151,7 +150,7 @@ void Hub::HandleRequest(Member& member, const std::string& payload) {
       op.root >= member.join->size ||
       input.size() != InputBytes(op, member.join->rank, member.join->size)) {
     Fail(ncclInternalError,
-         absl::StrCat("the hub doesn't understand a request of rank ", member.join->rank));
+         absl::StrCat("the hub received an invalid request from rank ", member.join->rank));
     return;
   }
   member.operation = op;

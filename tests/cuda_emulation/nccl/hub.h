@@ -1,5 +1,6 @@
-// The hub of a communicator: a thread that gathers what all ranks bring to an operation, computes
-// the result, and answers each rank. It runs in the process that called ncclGetUniqueId().
+// The hub of a communicator: a thread that receives the inputs of all ranks for an operation,
+// computes the outputs, and sends each rank its output. It runs in the process that called
+// ncclGetUniqueId().
 #pragma once
 
 #include <atomic>
@@ -15,13 +16,13 @@
 
 namespace tensord::nccl_emulation {
 
-// Once anything is wrong, the hub sends the error to all ranks, and to those that join later.
+// After the first error, the hub sends this error to all ranks, including those that join later.
 class Hub {
  public:
-  // Listens at the address of InterfaceAddress(). Returns null with a text in `error` if that
-  // fails.
+  // Listens at InterfaceAddress() and starts the thread. If the hub can't listen, sets `error` and
+  // returns null.
   static std::unique_ptr<Hub> Start(std::string* error);
-  // Closes all connections.
+  // Stops the thread, which closes all connections.
   ~Hub();
 
   const UniqueId& id() const { return id_; }
@@ -32,8 +33,8 @@ class Hub {
   struct Member {
     explicit Member(int fd) : socket(fd) {}
     FrameSocket socket;
-    std::optional<Join> join;            // once the hub has accepted it
-    std::optional<Operation> operation;  // that has not been answered
+    std::optional<Join> join;            // empty before a join with the right secret
+    std::optional<Operation> operation;  // empty if no operation waits for its reply
     std::string input;
     bool lost = false;
   };
@@ -44,11 +45,11 @@ class Hub {
   void Accept();
   void Serve(Member& member);
   void HandleJoin(Member& member, const std::string& payload);
-  // Returns what is wrong with a join that has the id; empty if nothing is.
+  // Returns a description of the error in a join; an empty string if it is valid.
   std::string CheckJoin(const Join& join) const;
   void HandleRequest(Member& member, const std::string& payload);
-  // Returns how the operation differs from the one that another rank has called; empty if it
-  // doesn't.
+  // Returns a description of how the member's operation differs from another rank's; an empty
+  // string if it doesn't.
   std::string CompareWithOthers(const Member& member) const;
   void AnswerAll();
   void DropLost();
@@ -59,7 +60,7 @@ class Hub {
 
   const int listener_, stop_fd_;
   const UniqueId id_;
-  std::vector<std::unique_ptr<Member>> members_;  // connections, some of which have not joined yet
+  std::vector<std::unique_ptr<Member>> members_;  // all connections, also before their join
   bool complete_ = false;                         // all ranks have joined
   ncclResult_t failure_ = ncclSuccess;
   std::string failure_text_;

@@ -1,5 +1,5 @@
-// NCCL's functions, as the shared library exports them: those that the server uses. They act on the
-// emulated devices and streams of the program that has loaded the library.
+// The functions that the shared library exports: those of NCCL that the server uses. They act on
+// the emulated devices and streams of the program that has loaded the library.
 #include <nccl.h>
 
 #include <list>
@@ -38,7 +38,7 @@ class Hubs {
 };
 
 Hubs& TheHubs() {
-  static Hubs hubs;  // destroyed at the program's end, which ends the threads
+  static Hubs hubs;  // destroyed at exit, so that the hubs' threads end
   return hubs;
 }
 
@@ -110,7 +110,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* unique_id) {
   return ncclSuccess;
 }
 
-// Of the configuration only `blocking` matters, which must be 0.
+// Ignores the configuration except `blocking`, which must be 0.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId unique_id, int rank,
                                     ncclConfig_t* config) {
   static constexpr char kCall[] = "ncclCommInitRankConfig";
@@ -128,10 +128,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId uni
   }
   if (size < 1 || rank < 0 || rank >= size) {
     return Refuse(ncclInvalidArgument, kCall,
-                  absl::StrCat("there is no rank ", rank, " of ", size));
+                  absl::StrCat("rank ", rank, " is out of range: there are ", size, " ranks"));
   }
   const std::optional<UniqueId> id = Decode(unique_id);
-  if (!id.has_value()) return Refuse(ncclInvalidArgument, kCall, "this is no unique id");
+  if (!id.has_value()) {
+    return Refuse(ncclInvalidArgument, kCall, "ncclGetUniqueId() hasn't made this unique id");
+  }
   *comm = TheCommunicators().Add(std::make_shared<Communicator>(*id, rank, size, device));
   return ncclInProgress;
 }
@@ -143,7 +145,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   return ncclSuccess;
 }
 
-// Doesn't wait for operations in streams, but they end soon.
+// Makes enqueued operations end soon, but doesn't wait for their end.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   const std::shared_ptr<Communicator> communicator = TheCommunicators().Take(comm);
@@ -152,7 +154,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// As NCCL's function, returns the process's last error.
+// Ignores `comm`: returns the last error of any communicator of the process, as NCCL does.
 const char* ncclGetLastError(ncclComm_t /*comm*/) { return LastError(); }
 
 const char* ncclGetErrorString(ncclResult_t result) {

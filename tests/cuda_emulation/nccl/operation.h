@@ -11,23 +11,24 @@ namespace tensord::nccl_emulation {
 
 enum class Collective : int32_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast };
 
-// All ranks must call the same operation: equal in all members. Travels as it is in memory.
+// All ranks must call an operation with equal members. It is sent in its memory layout.
 struct Operation {
   Collective collective = Collective::kAllReduce;
   int32_t type = ncclFloat32;   // an ncclDataType_t
   int32_t reduction = ncclSum;  // an ncclRedOp_t; ncclSum if the operation doesn't reduce
   int32_t root = 0;             // of a broadcast, otherwise 0
-  uint64_t count = 0;           // of elements, as NCCL's function takes it
+  uint64_t count = 0;           // number of elements: the argument `count` of NCCL's function
 
   bool operator==(const Operation&) const = default;
 };
 
-// Returns "ncclAllReduce".
+// Returns the name of NCCL's function, such as "ncclAllReduce".
 const char* FunctionName(const Operation& op);
-// Returns "ncclAllReduce of 4 float32 (sum)".
+// Returns a description such as "ncclAllReduce of 4 float32 (sum)".
 std::string ToString(const Operation& op);
 
-// Return false for what isn't emulated: 8-bit floating types, reductions that a program creates.
+// Return whether the data type or reduction is emulated. 8-bit floating types and reductions that a
+// program creates aren't.
 bool HasEmulatedType(const Operation& op);
 bool HasEmulatedReduction(const Operation& op);
 

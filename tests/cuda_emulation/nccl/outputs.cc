@@ -22,14 +22,14 @@ T Load(const std::string& elements, size_t i) {
   return element;
 }
 
-// Sums and products of integers are computed in uint64_t: they wrap around, which signed types
-// must not.
+// Combines two elements. Integers wrap around: they are added and multiplied as uint64_t, because
+// signed overflow is undefined behaviour.
 template <typename A>
 A Combine(int32_t reduction, A a, A b) {
-  using Ring = std::conditional_t<std::is_integral_v<A>, uint64_t, A>;
+  using Arithmetic = std::conditional_t<std::is_integral_v<A>, uint64_t, A>;
   switch (reduction) {
     case ncclProd:
-      return static_cast<A>(static_cast<Ring>(a) * static_cast<Ring>(b));
+      return static_cast<A>(static_cast<Arithmetic>(a) * static_cast<Arithmetic>(b));
     case ncclMax:
       if constexpr (std::is_floating_point_v<A>) return std::fmax(a, b);
       return std::max(a, b);
@@ -37,7 +37,7 @@ A Combine(int32_t reduction, A a, A b) {
       if constexpr (std::is_floating_point_v<A>) return std::fmin(a, b);
       return std::min(a, b);
     default:
-      return static_cast<A>(static_cast<Ring>(a) + static_cast<Ring>(b));
+      return static_cast<A>(static_cast<Arithmetic>(a) + static_cast<Arithmetic>(b));
   }
 }
 

@@ -1,4 +1,4 @@
-// What a collective operation computes.
+// The outputs of a collective operation.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tensord::nccl_emulation {
 
-// Returns the ranks' outputs. `inputs` has the ranks' inputs, of InputBytes() each.
+// Returns the output of each rank. `inputs[rank]` has InputBytes().
 //
 // Reductions go element by element in the order of the ranks. 16-bit floating types are accumulated
 // in float and rounded once. Integers wrap around; their average is rounded towards zero. A maximum

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kTag[16] = "emulated NCCL 1";
 
-// How an ncclUniqueId begins; the rest is zero.
+// The first bytes of an ncclUniqueId. The other bytes are zero.
 struct Layout {
   char tag[sizeof(kTag)];
   UniqueId id;

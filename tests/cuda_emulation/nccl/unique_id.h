@@ -1,4 +1,4 @@
-// What an ncclUniqueId of the emulation holds, and which address a hub listens at.
+// The contents of the emulation's ncclUniqueId, and the address at which a hub listens.
 #pragma once
 
 #include <nccl.h>
@@ -14,11 +14,11 @@ using Secret = std::array<unsigned char, 16>;
 
 struct UniqueId {
   sockaddr_in address;  // of the hub
-  Secret secret;        // random; a rank that knows it has the id
+  Secret secret;        // random; proves to the hub that a rank has the id
 };
 
 ncclUniqueId Encode(const UniqueId& id);
-// Returns nothing if Encode() didn't make `id`.
+// Returns nullopt if Encode() didn't make `id`.
 std::optional<UniqueId> Decode(const ncclUniqueId& id);
 
 // Thread-safe.
@@ -26,7 +26,7 @@ Secret RandomSecret();
 
 // Returns the first IPv4 address of the interface that the environment variable NCCL_SOCKET_IFNAME
 // names: "=lo" is the exact name, "lo" is a prefix. If the variable isn't set, returns 127.0.0.1.
-// Returns nothing if there is no such interface. The port is 0.
+// Returns nullopt if there is no such interface. The port is 0.
 std::optional<sockaddr_in> InterfaceAddress();
 
 }  // namespace tensord::nccl_emulation

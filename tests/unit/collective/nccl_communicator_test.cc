@@ -54,7 +54,7 @@ class NcclCommunicatorTest : public testing::Test {
     cuda_emulation::TheOptions() = options_;
   }
 
-  // Calls `call` for the given ranks, all at once, and returns their statuses.
+  // Calls `call` for all given ranks in parallel, and returns the statuses.
   template <typename Call>
   std::vector<absl::Status> AtOnce(const std::vector<int>& ranks, const Call& call) {
     std::vector<std::future<absl::Status>> futures;
@@ -66,7 +66,7 @@ class NcclCommunicatorTest : public testing::Test {
     return statuses;
   }
 
-  // Makes a member on each of the GPUs, and connects them. Returns their statuses.
+  // Makes a member on each of the GPUs and connects the members. Returns the statuses of Connect().
   std::vector<absl::Status> ConnectOn(const std::vector<int>& gpus,
                                       std::chrono::milliseconds timeout) {
     members_.clear();
@@ -96,8 +96,8 @@ class NcclCommunicatorTest : public testing::Test {
     }
   }
 
-  // Runs a sum of four elements, each rank + 1. On success, sets `sum` to the first element. The
-  // buffers are freed at the end, as the server does it.
+  // Runs an all-reduce of four elements; the inputs are rank + 1. On success, sets `sum` to the
+  // first element of the output. Frees its buffers when it returns, as the server does.
   absl::Status AllReduce(int rank, float* sum = nullptr) {
     Device& device = *devices_[rank];
     const BufferRef input = *device.Allocate(kFour.size_bytes());
@@ -111,7 +111,8 @@ class NcclCommunicatorTest : public testing::Test {
     return device.Read(*output, 0, sum, sizeof(*sum));
   }
 
-  // Has a kernel of the device read an address at which there is no memory. Brings the device back.
+  // Runs a kernel that reads an invalid address, so that the device is lost. Then resets the GPU
+  // and restarts the device.
   absl::Status BreakAndRestart(RestartableDevice& device) {
     const BufferRef out = *device.Allocate(kFour.size_bytes());
     const Attributes attrs;
@@ -129,7 +130,7 @@ class NcclCommunicatorTest : public testing::Test {
 
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Communicator>> members_;
-  int64_t reports_ = 0;  // that the test expects
+  int64_t reports_ = 0;  // the ReportCount() that TearDown() expects
 
  private:
   cuda_emulation::Options options_;
@@ -148,8 +149,9 @@ TEST_F(NcclCommunicatorTest, AllReducesOverThreeGpus) {
 }
 
 // The members free their buffers when the operation has failed. NCCL's kernels must have ended by
-// then: with this delay an emulated kernel writes late, and that would be reported.
-TEST_F(NcclCommunicatorTest, AMemberThatDoesNotComeIsADeadlineAtAllOthers) {
+// then. The delay makes an emulated kernel write late: if it writes to freed memory, the emulation
+// reports that.
+TEST_F(NcclCommunicatorTest, MissingMemberCausesDeadlineExceededAtAllOthers) {
   cuda_emulation::TheOptions().max_delay_us = 20000;
   Connect(3, std::chrono::milliseconds(500));
   for (const absl::Status& status : AtOnce({0, 1}, [&](int rank) { return AllReduce(rank); })) {
@@ -157,7 +159,7 @@ TEST_F(NcclCommunicatorTest, AMemberThatDoesNotComeIsADeadlineAtAllOthers) {
   }
 }
 
-TEST_F(NcclCommunicatorTest, AMemberThatLeavesAbortsTheOthers) {
+TEST_F(NcclCommunicatorTest, MemberThatLeavesAbortsTheOthers) {
   cuda_emulation::TheOptions().max_delay_us = 20000;
   Connect(3, std::chrono::seconds(30));
   std::future<void> leaves = std::async(std::launch::async, [&] {
@@ -171,7 +173,7 @@ TEST_F(NcclCommunicatorTest, AMemberThatLeavesAbortsTheOthers) {
   leaves.get();
 }
 
-TEST_F(NcclCommunicatorTest, ALostGpuAbortsTheGroupAndIsThenUsedByAnother) {
+TEST_F(NcclCommunicatorTest, LostGpuAbortsItsGroupAndCanJoinAnotherAfterItsReset) {
   Connect(2, std::chrono::seconds(30));
   std::future<absl::Status> restarted = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the member waits by then
@@ -192,7 +194,7 @@ TEST_F(NcclCommunicatorTest, ALostGpuAbortsTheGroupAndIsThenUsedByAnother) {
   EXPECT_THAT(sums, testing::Each(3));
 }
 
-TEST_F(NcclCommunicatorTest, TwoMembersOnOneGpuAreRefused) {
+TEST_F(NcclCommunicatorTest, RejectsTwoMembersOnOneGpu) {
   for (const absl::Status& status : ConnectOn({0, 0}, std::chrono::seconds(30))) {
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("same GPU"));

@@ -27,8 +27,8 @@ TEST_F(CudaContextTest, DeviceOnGpu1CreatesNoContextOnGpu0) {
   EXPECT_FALSE(cuda_emulation::HasContext(0));
 }
 
-// Once the sizes have occurred, an op takes its memory and launches its kernel by few calls of the
-// runtime, each of which takes about as long as a small kernel.
+// A call of the CUDA runtime takes about as long as a small kernel. So once blocks of the output's
+// size have been freed, an op must make few calls for its memory and its launch.
 TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
   constexpr int kOps = 100;
   constexpr int64_t kMaxCallsOfAnOp = 3;

@@ -112,7 +112,7 @@ HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool speci
 void CudaTest::SetUp() {
   std::string reason;
   if (CudaDeviceCount(&reason) == 0) GTEST_SKIP() << reason;
-  // Memory that is used too early or too late is then invalid, which the emulation notices.
+  // Without reuse, the emulation detects accesses before an allocation or after a free.
   cuda::MemoryPool::SetReuse(false);
   auto cuda = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, kLimitBytes);
   ASSERT_TRUE(cuda.ok()) << cuda.status();

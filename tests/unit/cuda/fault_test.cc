@@ -1,4 +1,5 @@
-// A kernel that reads where nothing is takes the GPU's context; the GPU comes back in this process.
+// A kernel that reads an invalid address destroys the GPU's context. A reset makes the GPU usable
+// again in the same process.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -45,7 +46,7 @@ class CudaFaultTest : public CudaTest {
     EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
   }
 
-  // What the GPU itself says that it has left.
+  // Returns the GPU's free memory, as the driver reports it.
   static int64_t FreeBytes() {
     size_t free_bytes = 0, total_bytes = 0;
     EXPECT_EQ(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
@@ -59,7 +60,7 @@ class CudaFaultTest : public CudaTest {
   }
 };
 
-TEST_F(CudaFaultTest, AnIllegalAddressTakesTheDeviceWhichComesBack) {
+TEST_F(CudaFaultTest, DeviceIsLostByAnIllegalAddressAndRestarts) {
   constexpr int64_t kDroppedBytes = int64_t{256} << 20;
   int64_t free_bytes = 0;
   for (int round = 0; round < 3; ++round) {

@@ -90,7 +90,7 @@ class CudaReuseTest : public CudaTest {
   void TearDown() override { cuda::MemoryPool::SetReuse(false); }
 };
 
-TEST_F(CudaReuseTest, HandsOutASmallBlockAgain) {
+TEST_F(CudaReuseTest, ReusesASmallBlock) {
   BufferRef first = *cuda_->Allocate(1000);
   const void* const data = first->data();
   first.reset();
@@ -101,7 +101,7 @@ TEST_F(CudaReuseTest, HandsOutASmallBlockAgain) {
   EXPECT_EQ(cuda_->memory().used_bytes, 5900);
 }
 
-// Each result takes the memory of the one before, which the next kernel still reads.
+// Each op allocates blocks that the op before it has freed.
 TEST_F(CudaReuseTest, ComputesAChainInReusedMemory) {
   const HostTensor one = HostTensor::Of<float>(DType::kFloat32, {4}, {1, 1, 1, 1});
   HostTensor sum = one;
@@ -109,8 +109,8 @@ TEST_F(CudaReuseTest, ComputesAChainInReusedMemory) {
   EXPECT_EQ(sum.At(3), 101);
 }
 
-// The small blocks go back to the GPU when a large one doesn't fit otherwise.
-TEST_F(CudaReuseTest, GivesBlocksBackWhenTheGpuHasNoMore) {
+// If a large block doesn't fit, the pool returns its small blocks to the driver.
+TEST_F(CudaReuseTest, ReturnsSmallBlocksWhenTheGpuIsOutOfMemory) {
   const int64_t total = *CudaTotalMemory(0);
   auto whole = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, total);
   ASSERT_TRUE(whole.ok()) << whole.status();

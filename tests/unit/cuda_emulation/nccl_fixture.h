@@ -19,7 +19,7 @@
 namespace tensord::cuda_emulation {
 
 struct Rank {
-  int number = 0;  // also of its device
+  int number = 0;  // the rank, and the index of its device
   cudaStream_t stream = nullptr;
   ncclComm_t comm = nullptr;
 };
@@ -64,10 +64,10 @@ class NcclEmulationTest : public testing::Test {
   static constexpr int kDevices = 4;
 
   void SetUp() override;
-  // Aborts the communicators, resets the devices, and expects no reports that the test hasn't seen.
+  // Aborts the communicators and resets the devices. Expects that HasNewReports() is false.
   void TearDown() override;
 
-  // Connects a communicator of ranks 0 to size - 1, which AbortAll() ends.
+  // Fills ranks_ with ranks 0 to size - 1 and connects them. AbortAll() undoes this.
   void Connect(int size);
   void AbortAll();
 
@@ -82,7 +82,7 @@ class NcclEmulationTest : public testing::Test {
   // Calls `call` on a thread for each rank, with the rank's device current, and expects that it
   // starts an operation. Returns when all operations have been started.
   void StartAll(const std::function<ncclResult_t(const Rank&)>& call);
-  // The same, and waits for the operations.
+  // Calls StartAll() and blocks until the operations have ended.
   void RunAll(const std::function<ncclResult_t(const Rank&)>& call);
 
   // Returns memory on the rank's device that holds `values`.

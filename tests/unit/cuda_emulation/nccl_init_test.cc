@@ -1,4 +1,4 @@
-// How ranks of the emulated NCCL connect, and what their hub rejects.
+// Connecting the ranks of the emulated NCCL, and joins that its hub rejects.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -49,11 +49,11 @@ TEST_F(NcclInitTest, RejectsARankOutsideTheCommunicator) {
     EXPECT_EQ(nccl_->CommInitRankConfig(&comm, 2, id_, rank, &config), ncclInvalidArgument);
     EXPECT_EQ(comm, nullptr);
   }
-  EXPECT_THAT(nccl_->GetLastError(nullptr), HasSubstr("no rank 3 of 2"));
+  EXPECT_THAT(nccl_->GetLastError(nullptr), HasSubstr("rank 3 is out of range"));
   EXPECT_TRUE(HasNewReports());
 }
 
-TEST_F(NcclInitTest, RejectsWhatGetUniqueIdHasNotMade) {
+TEST_F(NcclInitTest, RejectsAnIdThatGetUniqueIdHasNotMade) {
   ncclComm_t comm = nullptr;
   EXPECT_EQ(Init(ncclUniqueId{}, 0, 1, &comm), ncclInvalidArgument);
   EXPECT_TRUE(HasNewReports());
@@ -72,7 +72,8 @@ TEST_F(NcclInitTest, RejectsABlockingCommunicator) {
 TEST_F(NcclInitTest, RejectsAnIdWithAnotherSecret) {
   ncclUniqueId other;
   ASSERT_EQ(nccl_->GetUniqueId(&other), ncclSuccess);
-  // The address of this id's hub, and the other id's secret: they are 16 bytes each, behind a tag.
+  // An id consists of a tag, the hub's address and a secret, of 16 bytes each. `other` gets the
+  // address of id_ and keeps its own secret.
   std::memcpy(other.internal + 16, id_.internal + 16, 16);
   Join(0, 1, other);
   ExpectAll(ncclInvalidUsage, "unique id");
@@ -87,17 +88,17 @@ TEST_F(NcclInitTest, RejectsARankThatJoinsTwice) {
 TEST_F(NcclInitTest, RejectsRanksThatDisagreeAboutTheSize) {
   Join(0, 3, id_);
   Join(1, 2, id_);
-  ExpectAll(ncclInvalidUsage, "says that there are");
+  ExpectAll(ncclInvalidUsage, "joins with size");
 }
 
-// As NCCL does unless NCCL_MULTI_RANK_GPU_ENABLE is set.
+// NCCL rejects them, too, unless NCCL_MULTI_RANK_GPU_ENABLE is set.
 TEST_F(NcclInitTest, RejectsTwoRanksOnOneGpu) {
   Join(0, kDevices + 1, id_);
   Join(kDevices, kDevices + 1, id_);  // on device 0, too
   ExpectAll(ncclInvalidUsage, "on the same GPU");
 }
 
-TEST_F(NcclInitTest, RejectsARankThatComesAfterAllHaveJoined) {
+TEST_F(NcclInitTest, RejectsARankThatJoinsAfterAllOthers) {
   Join(0, 1, id_);
   EXPECT_EQ(Await(comms_[0]), ncclSuccess);
   const ncclComm_t late = Join(0, 1, id_);
@@ -108,7 +109,7 @@ TEST_F(NcclInitTest, RejectsARankThatComesAfterAllHaveJoined) {
   EXPECT_EQ(state, ncclSuccess);
 }
 
-TEST_F(NcclInitTest, AbortEndsTheWaitForARankThatNeverComes) {
+TEST_F(NcclInitTest, AbortEndsTheWaitForAMissingRank) {
   const ncclComm_t comm = Join(0, 2, id_);
   ncclResult_t state = ncclSuccess;
   EXPECT_EQ(nccl_->CommGetAsyncError(comm, &state), ncclSuccess);
@@ -123,8 +124,9 @@ TEST_F(NcclInitTest, AbortEndsTheWaitForARankThatNeverComes) {
   EXPECT_TRUE(HasNewReports());
 }
 
-// An abort before the rank has joined has no effect on the others: rank 0 leaves later each time.
-TEST_F(NcclInitTest, ARankThatLeavesBeforeAllHaveJoinedIsLost) {
+// Rank 0 aborts. Only an abort after its join affects the others, so the test repeats it with
+// longer delays until the other rank gets an error.
+TEST_F(NcclInitTest, AbortAfterJoinIsARemoteErrorForWaitingRanks) {
   const ncclComm_t waiting = Join(1, 3, id_);
   ncclResult_t state = ncclInProgress;
   for (int i = 0; state == ncclInProgress && i < 500; ++i) {

@@ -1,4 +1,4 @@
-// Ranks of the emulated NCCL that are lost, and aborts.
+// Aborts and lost ranks of the emulated NCCL.
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -41,7 +41,7 @@ class NcclLossTest : public NcclEmulationTest {
   std::vector<DeviceMemory> memory_;
 };
 
-TEST_F(NcclLossTest, ALostRankIsARemoteErrorAtTheOthersAndTheirKernelsWaitForAbort) {
+TEST_F(NcclLossTest, LostRankGivesRemoteErrorsAndKernelsRunUntilAbort) {
   Start(ranks_[0]);
   Start(ranks_[1]);
   Abort(ranks_[2]);
@@ -65,15 +65,15 @@ TEST_F(NcclLossTest, AbortEndsTheRanksOwnKernels) {
   for (const int rank : {1, 2}) EXPECT_EQ(AwaitError(ranks_[rank].comm), ncclRemoteError);
 }
 
-TEST_F(NcclLossTest, AnAbortBetweenOperationsIsARemoteErrorToo) {
+TEST_F(NcclLossTest, AbortBetweenOperationsGivesRemoteErrors) {
   for (Rank& rank : ranks_) Start(rank);
   for (const Rank& rank : ranks_) EXPECT_EQ(cudaStreamSynchronize(rank.stream), cudaSuccess);
   Abort(ranks_[1]);
   for (const int rank : {0, 2}) EXPECT_EQ(AwaitError(ranks_[rank].comm), ncclRemoteError);
 }
 
-// A kernel may write until it ends, which is later than ncclCommAbort() returns.
-TEST_F(NcclLossTest, AnAbortedOperationWritesItsOutput) {
+// NCCL's kernel may still write to its output after ncclCommAbort() has returned.
+TEST_F(NcclLossTest, AbortedOperationStillWritesItsOutput) {
   cudaStream_t other = nullptr;
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);

@@ -1,4 +1,4 @@
-// Wrong calls of the emulated NCCL.
+// Misuse of NCCL that the emulation detects.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -45,8 +45,9 @@ class NcclMisuseTest : public NcclEmulationTest {
       EXPECT_EQ(call(rank), ncclInProgress);
     }
   }
-  // Expects that rank 0's call has been refused, and that the communicator is of no more use.
-  void ExpectRefused(ncclResult_t result, ncclResult_t expected, const std::string& text) {
+  // Expects that rank 0's call has returned `expected` as its `result`, and that later calls return
+  // the same error.
+  void ExpectRejected(ncclResult_t result, ncclResult_t expected, const std::string& text) {
     EXPECT_EQ(result, expected);
     EXPECT_THAT(nccl_->GetLastError(ranks_[0].comm), HasSubstr(text));
     EXPECT_TRUE(HasNewReports());
@@ -62,7 +63,8 @@ class NcclMisuseTest : public NcclEmulationTest {
     EXPECT_THAT(nccl_->GetLastError(nullptr), HasSubstr(text));
     EXPECT_THAT(LastReport(), HasSubstr(text));
     EXPECT_TRUE(HasNewReports());
-    EXPECT_NE(ValuesOf<float>(outputs_[0].Read())[0], 2) << "an output in spite of the error";
+    EXPECT_NE(ValuesOf<float>(outputs_[0].Read())[0], 2)
+        << "the operation has an output despite the error";
   }
 
   std::vector<DeviceMemory> inputs_, outputs_;
@@ -102,19 +104,19 @@ TEST_F(NcclMisuseTest, ReportsDifferentRoots) {
 TEST_F(NcclMisuseTest, RejectsAnotherCurrentDevice) {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   const ncclResult_t result = AllReduce(ranks_[0]);
-  ExpectRefused(result, ncclInvalidUsage, "device 1 is current");
+  ExpectRejected(result, ncclInvalidUsage, "device 1 is current");
 }
 
 TEST_F(NcclMisuseTest, RejectsAStreamOfAnotherDevice) {
   Rank mixed = ranks_[0];
   mixed.stream = ranks_[1].stream;
-  ExpectRefused(AllReduce(mixed), ncclUnhandledCudaError, "a stream of device 1");
+  ExpectRejected(AllReduce(mixed), ncclUnhandledCudaError, "the stream is on device 1");
 }
 
 TEST_F(NcclMisuseTest, RejectsTheDefaultStream) {
   Rank without_stream = ranks_[0];
   without_stream.stream = nullptr;
-  ExpectRefused(AllReduce(without_stream), ncclInvalidUsage, "default stream");
+  ExpectRejected(AllReduce(without_stream), ncclInvalidUsage, "default stream");
 }
 
 TEST_F(NcclMisuseTest, RejectsMemoryOfAnotherDevice) {
@@ -122,55 +124,55 @@ TEST_F(NcclMisuseTest, RejectsMemoryOfAnotherDevice) {
       nccl_->AllReduce(inputs_[1].data(), outputs_[0].data(), kCount, ncclFloat32, ncclSum,
                        ranks_[0].comm, ranks_[0].stream);
   EXPECT_THAT(LastReport(), HasSubstr("is on device 1, not on device 0"));
-  ExpectRefused(result, ncclInvalidArgument, "sendbuff");
+  ExpectRejected(result, ncclInvalidArgument, "sendbuff");
 }
 
 TEST_F(NcclMisuseTest, RejectsMemoryPastTheAllocation) {
   const ncclResult_t result = nccl_->AllGather(inputs_[0].data(), outputs_[0].data(), kCount,
                                                ncclFloat32, ranks_[0].comm, ranks_[0].stream);
   EXPECT_THAT(LastReport(), HasSubstr("go past an allocation's end"));
-  ExpectRefused(result, ncclInvalidArgument, "recvbuff");
+  ExpectRejected(result, ncclInvalidArgument, "recvbuff");
 }
 
 TEST_F(NcclMisuseTest, RejectsHostMemory) {
   float host[kCount] = {};
   const ncclResult_t result = nccl_->AllReduce(host, outputs_[0].data(), kCount, ncclFloat32,
                                                ncclSum, ranks_[0].comm, ranks_[0].stream);
-  ExpectRefused(result, ncclInvalidArgument, "sendbuff");
+  ExpectRejected(result, ncclInvalidArgument, "sendbuff");
 }
 
-TEST_F(NcclMisuseTest, RejectsBuffersThatOverlapInPart) {
+TEST_F(NcclMisuseTest, RejectsOverlappingBuffersThatAreNotInPlace) {
   const ncclResult_t result =
       nccl_->AllReduce(inputs_[0].data(), inputs_[0].data() + 4, kCount - 1, ncclFloat32, ncclSum,
                        ranks_[0].comm, ranks_[0].stream);
-  ExpectRefused(result, ncclInvalidArgument, "overlap");
+  ExpectRejected(result, ncclInvalidArgument, "overlap");
 }
 
 TEST_F(NcclMisuseTest, RejectsATypeThatIsNotEmulated) {
   const ncclResult_t result =
       nccl_->AllReduce(inputs_[0].data(), outputs_[0].data(), 1, ncclFloat8e4m3, ncclSum,
                        ranks_[0].comm, ranks_[0].stream);
-  ExpectRefused(result, ncclInvalidArgument, "data type");
+  ExpectRejected(result, ncclInvalidArgument, "data type");
 }
 
 TEST_F(NcclMisuseTest, RejectsAReductionThatIsNotEmulated) {
   const ncclResult_t result =
       nccl_->AllReduce(inputs_[0].data(), outputs_[0].data(), 1, ncclFloat32, ncclNumOps,
                        ranks_[0].comm, ranks_[0].stream);
-  ExpectRefused(result, ncclInvalidArgument, "reduction");
+  ExpectRejected(result, ncclInvalidArgument, "reduction");
 }
 
 TEST_F(NcclMisuseTest, RejectsARootOutsideTheCommunicator) {
   const ncclResult_t result = nccl_->Broadcast(inputs_[0].data(), outputs_[0].data(), 1,
                                                ncclFloat32, 2, ranks_[0].comm, ranks_[0].stream);
-  ExpectRefused(result, ncclInvalidArgument, "no rank 2 of 2");
+  ExpectRejected(result, ncclInvalidArgument, "root 2 is out of range");
 }
 
 TEST_F(NcclMisuseTest, RejectsACallWhileThePreviousOneIsInProgress) {
   TheOptions().max_delay_us = 200000;
   EXPECT_EQ(AllReduce(ranks_[0]), ncclInProgress);
   const ncclResult_t second = AllReduce(ranks_[0]);
-  ExpectRefused(second, ncclInvalidArgument, "in progress");
+  ExpectRejected(second, ncclInvalidArgument, "in progress");
 }
 
 TEST_F(NcclMisuseTest, RejectsACapturedStream) {
@@ -178,7 +180,7 @@ TEST_F(NcclMisuseTest, RejectsACapturedStream) {
   const ncclResult_t result = AllReduce(ranks_[0]);
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(ranks_[0].stream, &graph), cudaErrorStreamCaptureInvalidated);
-  ExpectRefused(result, ncclInvalidUsage, "captured stream");
+  ExpectRejected(result, ncclInvalidUsage, "captured stream");
 }
 
 TEST_F(NcclMisuseTest, ReportsMemoryThatIsFreedTooEarly) {

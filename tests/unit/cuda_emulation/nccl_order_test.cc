@@ -69,7 +69,7 @@ TEST_F(NcclOrderTest, OperationsInTwoStreamsRunInTheOrderOfTheCalls) {
   ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
   {
     const StreamBlocker blocker(ranks_[0].stream);
-    // Rank 0's first operation waits in its stream; the second is in another stream.
+    // Rank 0's first operation is in the blocked stream, its second one in another stream.
     StartAll([&](const Rank& rank) { return AllReduce(rank, rank.stream); });
     StartAll([&](const Rank& rank) {
       return nccl_->Broadcast(inputs_[rank.number].data(), inputs_[rank.number].data(), kCount,
@@ -82,7 +82,7 @@ TEST_F(NcclOrderTest, OperationsInTwoStreamsRunInTheOrderOfTheCalls) {
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
 }
 
-TEST_F(NcclOrderTest, ManyOperationsInARow) {
+TEST_F(NcclOrderTest, RunsManyOperationsInARow) {
   for (int i = 0; i < 100; ++i) {
     StartAll([&](const Rank& rank) {
       EXPECT_EQ(Fill(inputs_[rank.number], i + rank.number, rank.stream), cudaSuccess);
@@ -94,7 +94,7 @@ TEST_F(NcclOrderTest, ManyOperationsInARow) {
   }
 }
 
-TEST_F(NcclOrderTest, LargeBuffersArriveWhole) {
+TEST_F(NcclOrderTest, AllReducesLargeBuffers) {
   constexpr size_t kLarge = 4 << 20;
   std::vector<DeviceMemory> large;
   for (const Rank& rank : ranks_) {
@@ -110,7 +110,7 @@ TEST_F(NcclOrderTest, LargeBuffersArriveWhole) {
   for (size_t i = 0; i < kLarge; ++i) ASSERT_EQ(sums[i], static_cast<int>(i) * 3) << i;
 }
 
-TEST_F(NcclOrderTest, AnOperationOfNoElementsDoesNothing) {
+TEST_F(NcclOrderTest, OperationWithoutElementsDoesNothing) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   EXPECT_EQ(
       nccl_->AllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, ranks_[0].comm, ranks_[0].stream),

@@ -1,4 +1,4 @@
-// What the emulated NCCL computes.
+// The results of the emulated NCCL's operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tensord::cuda_emulation {
 namespace {
 
-// An element type and NCCL's number of it.
+// An element type and its ncclDataType_t.
 template <typename T, ncclDataType_t kNumber>
 struct Type {
   using Element = T;
@@ -23,7 +23,7 @@ template <typename TypeParam>
 class NcclTypeTest : public NcclEmulationTest {
  protected:
   using T = typename TypeParam::Element;
-  static constexpr size_t kCount = 6;  // elements of a part
+  static constexpr size_t kCount = 6;  // the argument `count` of NCCL's functions
 
   // 1, 2 or 3: sums and products of four ranks are exact in all types.
   static double Value(int rank, size_t i) {
@@ -157,7 +157,7 @@ TYPED_TEST(NcclTypeTest, ComputesEveryOperationOverOneTwoAndFourRanks) {
 
 class NcclArithmeticTest : public NcclEmulationTest {
  protected:
-  // Runs an all-reduce in place of one element, which is inputs[rank] at each rank.
+  // Runs an in-place all-reduce of one element. Its value at each rank is inputs[rank].
   template <typename T>
   T Reduce(const std::vector<T>& inputs, ncclDataType_t type, ncclRedOp_t op) {
     std::vector<DeviceMemory> memory;

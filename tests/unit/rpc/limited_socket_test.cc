@@ -78,7 +78,7 @@ class LimitedSocketTest : public testing::Test {
     return std::string(first, sizeof(first)) + std::string(second, bytes - sizeof(first));
   }
 
-  // Receives up to a limit of one byte, with more bytes waiting.
+  // Sets a limit of one byte, sends two, and receives one. The other byte stays in the kernel.
   void ReachLimit() {
     Limit(1);
     Send("01");
