@@ -1,12 +1,13 @@
-# The libraries that call CUDA. Each is made once for CUDA itself (server/), and once more for its
-# emulation on the CPU (tests/cuda_emulation), so that one build has both.
+# Functions that define the libraries that call CUDA. One build can have each library twice: linked
+# with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
 set(tensord_cuda_kernels arithmetic cast comparison fill integer_matmul linear_epilogue movement power probe random
   reduce_arg reduce_extremum reduce_sum softmax unary)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
 list(TRANSFORM tensord_cuda_kernels APPEND .cu)
 
-# The CUDA backend. The caller sets how the kernels are compiled, and links cudart, cuBLASLt and NVRTC.
+# Adds the library `name`: the CUDA backend. The caller must set the compile options of the kernels, and
+# link cudart, cuBLASLt and NVRTC.
 function(tensord_cuda_library name)
   set(folder ${PROJECT_SOURCE_DIR}/server/device/cuda)
   set(sources blas cuda_buffer cuda_device cuda_discovery cuda_handles cuda_status fence_thread fused_kernels fused_source
@@ -18,7 +19,7 @@ function(tensord_cuda_library name)
   target_include_directories(${name} PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(${name} PUBLIC tensord_device PRIVATE absl::flat_hash_map absl::hash absl::strings)
 
-  # The headers that the compiler of fused kernels is given at run time.
+  # Embeds the headers that fused kernels include when they are compiled at run time.
   set(entries "")
   foreach(header rtc_std/cmath rtc_std/cstdint rtc_std/limits rtc_std/type_traits
       common/float16.h server/device/elementwise_math.h server/device/cuda/kernels/storage.cuh)
@@ -37,7 +38,8 @@ function(tensord_cuda_library name)
   target_sources(${name} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${name}_headers.cc)
 endfunction()
 
-# Devices from the words of --devices, on the CUDA backend `cuda`, or without one if it is empty.
+# Adds the library `name`, which makes the devices that --devices names. `cuda`: the library of the CUDA
+# backend, or "" for none.
 function(tensord_devices_library name cuda)
   add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/server/device/device_factory.cc)
   target_link_libraries(${name} PUBLIC tensord_device tensord_fault PRIVATE tensord_cpu ${cuda})
@@ -46,8 +48,8 @@ function(tensord_devices_library name cuda)
   endif()
 endfunction()
 
-# Groups of GPUs on the CUDA backend `cuda`, which links cudart; without one if it is empty. NCCL is
-# loaded when a GPU first becomes a member of a group: only its header is needed here.
+# Adds the library `name`: groups of GPUs. `cuda`: the library of the CUDA backend, which links cudart, or
+# "" for none. The build needs only NCCL's header: the server loads NCCL when a GPU first joins a group.
 function(tensord_nccl_library name cuda)
   set(folder ${PROJECT_SOURCE_DIR}/server/collective)
   add_library(${name} STATIC ${folder}/nccl_communicator_maker.cc)

@@ -69,8 +69,8 @@ if(NOT TENSORD_CUDA MATCHES "OFF|EMULATED")
   endif()
 endif()
 
-# The same backend on the CPU, for its tests (tests/cuda_emulation): NVIDIA's headers and our libraries.
-# Neither nvcc nor a GPU is needed.
+# The CUDA backend on the CPU, for tests (tests/cuda_emulation). It needs NVIDIA's headers, but neither nvcc
+# nor a GPU.
 set(TENSORD_HAVE_CUDA_EMULATION ${TENSORD_TESTS})
 set(TENSORD_NO_CUDA_EMULATION_REASON "the tests are not built (TENSORD_TESTS)")
 find_path(TENSORD_CUDA_INCLUDE_DIR cublasLt.h
@@ -87,12 +87,12 @@ if(TENSORD_HAVE_CUDA_EMULATION)
   string(REGEX MATCH "[0-9]+" version "${version}")
   if(version LESS 12080)
     set(TENSORD_HAVE_CUDA_EMULATION OFF)
-    set(TENSORD_NO_CUDA_EMULATION_REASON "the headers in ${TENSORD_CUDA_INCLUDE_DIR} have CUDART_VERSION ${version}, 12080 or newer is needed")
+    set(TENSORD_NO_CUDA_EMULATION_REASON "the headers in ${TENSORD_CUDA_INCLUDE_DIR} have CUDART_VERSION ${version}, but 12080 or newer is needed")
   endif()
 endif()
 if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   set(TENSORD_HAVE_CUDA_EMULATION OFF)
-  set(TENSORD_NO_CUDA_EMULATION_REASON "the processor is not an x86-64 one")
+  set(TENSORD_NO_CUDA_EMULATION_REASON "the processor isn't x86-64")
 endif()
 if(TENSORD_HAVE_CUDA_EMULATION)
   set(TENSORD_NO_CUDA_EMULATION_REASON "")
