@@ -176,6 +176,13 @@ class Device {
   // past the limit or the physical device has no more; nothing changes then.
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
+  // Thread-safe. Allocate() for a buffer that Write() or a collective operation fills, and no
+  // kernel. These need not wait for kernels that still use the memory's last owner. The default is
+  // Allocate().
+  virtual absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) {
+    return Allocate(size_bytes);
+  }
+
   // Executor thread. Runs or enqueues the kernel of `call.schema`. Operands must stay alive until
   // the kernel is done; for stream-ordered backends releasing them after Launch() returned is
   // enough, because their memory is reused in stream order.

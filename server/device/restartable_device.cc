@@ -228,7 +228,16 @@ DeviceHealth RestartableDevice::health() const {
 
 absl::StatusOr<BufferRef> RestartableDevice::Allocate(int64_t size_bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
-  absl::StatusOr<BufferRef> buffer = inner->Allocate(size_bytes);
+  return Keep(inner, inner->Allocate(size_bytes));
+}
+
+absl::StatusOr<BufferRef> RestartableDevice::AllocateForTransfer(int64_t size_bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  return Keep(inner, inner->AllocateForTransfer(size_bytes));
+}
+
+absl::StatusOr<BufferRef> RestartableDevice::Keep(const Inner& inner,
+                                                  absl::StatusOr<BufferRef> buffer) {
   if (!buffer.ok()) return Noted(inner, buffer.status());
   Buffer* const seen = buffer->get();
   return BufferRef(std::make_shared<Kept>(Kept{inner, *std::move(buffer)}), seen);

@@ -110,8 +110,12 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index) {
   return static_cast<int64_t>(properties.totalGlobalMem);
 }
 
-absl::Status AwaitCudaMemory(const Buffer& buffer) {
-  return static_cast<cuda::CudaDevice&>(buffer.device()).AwaitMemory(buffer);
+absl::Status OrderAfterCudaUploads(const Buffer& buffer, CUstream_st* stream) {
+  return static_cast<cuda::CudaDevice&>(buffer.device()).OrderAfterUploads(buffer, stream);
+}
+
+absl::Status OrderAfterCudaAllocation(Buffer& buffer, CUstream_st* stream) {
+  return static_cast<cuda::CudaDevice&>(buffer.device()).OrderAfterAllocation(buffer, stream);
 }
 
 absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call) {

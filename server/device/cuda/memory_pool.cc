@@ -179,10 +179,10 @@ absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
   return data;
 }
 
-bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream) {
+bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable) {
   bytes = BlockBytes(bytes);
   ++frees;
-  if (bytes <= kMaxReusableBlockBytes && reuse_on) {
+  if (reusable && bytes <= kMaxReusableBlockBytes && reuse_on) {
     MutexLock lock(&mu_);
     if (stream == reuse_stream_ && reusable_bytes_ + bytes <= kMaxReusableBytes) {
       reusable_[bytes].push_back(data);

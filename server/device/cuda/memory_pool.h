@@ -41,9 +41,10 @@ class MemoryPool {
   // A thread that captures doesn't wait.
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
-  // Takes back memory of Allocate(bytes). Work on `stream` no longer uses it from now on. Returns
-  // false if the context is lost, so that the memory could not be freed.
-  bool Free(void* data, int64_t bytes, cudaStream_t stream);
+  // Takes back memory of Allocate(bytes). Work on `stream` no longer uses it from now on. With
+  // `reusable` it may go to the lists of small blocks. Returns false if the context is lost, so
+  // that the memory could not be freed.
+  bool Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
 
   // Lets another GPU read this pool's memory directly if the two are so connected. If they aren't,
   // does nothing: copies then go through the host.

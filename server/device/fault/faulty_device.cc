@@ -23,6 +23,10 @@ class FaultyDevice final : public Device {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kAllocation));
     return device_->Allocate(size_bytes);
   }
+  absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kAllocation));
+    return device_->AllocateForTransfer(size_bytes);
+  }
   absl::Status Launch(const KernelCall& call) override {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kKernel));
     return device_->Launch(call);
