@@ -305,6 +305,19 @@ absl::Status RestartableDevice::Write(Buffer& dst, int64_t offset, const void* s
   return Noted(inner, inner->Write(dst, offset, src, bytes));
 }
 
+absl::Status RestartableDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src,
+                                          int64_t src_offset, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = dst.device().loss()) return *loss;
+  return Noted(inner, inner->WriteFrom(dst, offset, src, src_offset, bytes));
+}
+
+absl::Status RestartableDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = dst.device().loss()) return *loss;
+  return Noted(inner, inner->WriteBy(dst, offset, bytes, fill));
+}
+
 absl::Status RestartableDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   if (const absl::Status* loss = src.device().loss()) return *loss;

@@ -118,6 +118,9 @@ class CudaDevice final : public Device {
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
+  absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                         int64_t bytes) override;
+  absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;

@@ -9,6 +9,7 @@
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/host_registration.h"
 #include "tensord/server/device/cuda/kernels/probe.h"
 
 namespace tensord::server {
@@ -125,12 +126,15 @@ absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Stat
 absl::Status ResetCudaDevice(int physical_index) {
   // What these return may be the very fault that is being dealt with: what counts is whether the
   // GPU can be used afterwards.
-  cuda::MakeCurrent(physical_index);
-  cudaDeviceReset();
-  cudaGetLastError();
-  cuda::ContextsDestroyed();
-  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cuda::MakeCurrent(physical_index), "cudaSetDevice"));
-  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaFree(nullptr), "cudaFree"));  // makes the context
+  const auto reset = [&]() -> absl::Status {
+    cuda::MakeCurrent(physical_index);
+    cudaDeviceReset();
+    cudaGetLastError();
+    cuda::ContextsDestroyed();
+    TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cuda::MakeCurrent(physical_index), "cudaSetDevice"));
+    return cuda::CudaStatus(cudaFree(nullptr), "cudaFree");  // makes the context
+  };
+  TENSORD_RETURN_IF_ERROR(cuda::HostRegistration::Reset(physical_index, reset));
   cuda::FreeOrphans(physical_index);
   return absl::OkStatus();
 }

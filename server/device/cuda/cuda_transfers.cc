@@ -1,10 +1,12 @@
 // Transfers, and how streams are ordered by them.
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/host_registration.h"
 
 namespace tensord::server::cuda {
 
@@ -36,11 +38,29 @@ absl::Status CudaDevice::OrderAfterAllocation(Buffer& buffer, cudaStream_t strea
 }
 
 absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
+  return WriteBy(dst, offset, bytes, [src](int64_t at, int64_t size, void* to) {
+    std::memcpy(to, static_cast<const char*>(src) + at, static_cast<size_t>(size));
+  });
+}
+
+absl::Status CudaDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) {
   if (bytes == 0) return absl::OkStatus();
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
   TENSORD_RETURN_IF_ERROR(OrderTransfers(static_cast<CudaBuffer&>(dst), uploads_->stream()));
-  return uploads_->Upload(static_cast<char*>(dst.data()) + offset, src, bytes);
+  return uploads_->Upload(static_cast<char*>(dst.data()) + offset, bytes, fill);
+}
+
+absl::Status CudaDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                                   int64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
+  const DeviceGuard guard(info_.physical_index);
+  const HostRegistration::Use use(&HostRegistration::Of(src), info_.physical_index);
+  const char* const data = src.data() + src_offset;
+  if (!use.registered()) return Write(dst, offset, data, bytes);
+  TENSORD_RETURN_IF_ERROR(OrderTransfers(static_cast<CudaBuffer&>(dst), uploads_->stream()));
+  return uploads_->UploadPinned(static_cast<char*>(dst.data()) + offset, data, bytes, events_);
 }
 
 absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {

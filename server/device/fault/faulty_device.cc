@@ -41,6 +41,15 @@ class FaultyDevice final : public Device {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
     return device_->Write(dst, offset, src, bytes);
   }
+  absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                         int64_t bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->WriteFrom(dst, offset, src, src_offset, bytes);
+  }
+  absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->WriteBy(dst, offset, bytes, fill);
+  }
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
     return device_->Read(src, offset, dst, bytes);
