@@ -145,8 +145,8 @@ void MemoryPool::FreeAllReusable(int physical_index) {
 }
 
 absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
-  bytes = BlockBytes(bytes);
-  if (bytes <= kMaxReusableBlockBytes) {
+  if (BlockBytes(bytes) <= kMaxReusableBlockBytes) {
+    bytes = BlockBytes(bytes);
     MutexLock lock(&mu_);
     if (stream == reuse_stream_) {
       if (const auto list = reusable_.find(bytes);
