@@ -23,7 +23,7 @@ struct CUstream_st;
 namespace tensord::server {
 
 // Returns how many GPUs can be used. If it is 0, sets `reason` (may be null) to the cause, such as
-// "no NVIDIA driver found" or "libcublasLt.so.13 can't be loaded: …". Thread-safe.
+// "no NVIDIA driver found". Thread-safe.
 int CudaDeviceCount(std::string* reason);
 
 // Memory of GPU `physical_index` in bytes. INVALID_ARGUMENT where there is no such GPU, UNAVAILABLE
@@ -32,7 +32,8 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 
 // A logical device called `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
 // buffers. Beside them it takes, uncounted, a workspace for the matrix products and what the driver
-// needs. Errors as for CudaTotalMemory, and those of the driver.
+// needs. If cuBLASLt can't be loaded, says so on standard error, and matrix products then fail with
+// FAILED_PRECONDITION. Errors as for CudaTotalMemory, and those of the driver.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 

@@ -1,5 +1,4 @@
 // Which GPUs there are, and devices on them.
-#include <cublasLt.h>
 #include <stdlib.h>
 
 #include <cstdio>
@@ -82,6 +81,11 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
   std::unique_ptr<CudaDevice> device(new CudaDevice(
       std::move(info), static_cast<int64_t>(properties.totalGlobalMem), limit_bytes));
   TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, properties.multiProcessorCount));
+  const absl::Status missing = Blas::MissingLibrary();
+  if (!missing.ok()) {
+    std::fprintf(stderr, "tensord: WARNING: %s: %s\n", name.ToString().c_str(),
+                 std::string(missing.message()).c_str());
+  }
   return device;
 }
 
@@ -94,13 +98,9 @@ int CudaDeviceCount(std::string* reason) {
   static_cast<void>(eager);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  const bool has_gpus = error == cudaSuccess && count > 0;
-  if (has_gpus && cublasLtGetVersion() != 0) return count;
+  if (error == cudaSuccess && count > 0) return count;
   cudaGetLastError();
-  if (reason != nullptr) {
-    *reason =
-        has_gpus ? cublasLtGetStatusString(CUBLAS_STATUS_NOT_INITIALIZED) : cuda::WhyNone(error);
-  }
+  if (reason != nullptr) *reason = cuda::WhyNone(error);
   return 0;
 }
 
