@@ -204,8 +204,9 @@ absl::Status CollectiveMember::Exchange(Work& work, BufferRef* output, absl::Sta
   const bool has_result =
       work.op.kind != CollectiveKind::kBroadcast || !work.op.HasInput(place_.rank);
   if (mine.ok() && has_result) {
-    absl::StatusOr<BufferRef> buffer = AllocateFor(work.session->account(*slot_), *slot_->device,
-                                                   work.output->spec().size_bytes());
+    absl::StatusOr<BufferRef> buffer =
+        AllocateFor(work.session->account(*slot_), *slot_->device, work.output->spec().size_bytes(),
+                    FirstUse::kTransfer);
     mine = buffer.status();
     if (buffer.ok()) *output = *std::move(buffer);
   }

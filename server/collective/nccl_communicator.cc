@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "tensord/common/mutex.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/nccl_library.h"
@@ -22,12 +24,17 @@ namespace {
 
 using Clock = PeerMesh::Clock;
 
-// How long the GPU is asked without a pause, and how long a pause then is.
-constexpr auto kSpin = std::chrono::microseconds(200);
+// How long a thread looks for the end of what takes a few microseconds before it sleeps: being
+// woken takes about as long.
+constexpr auto kSpin = std::chrono::microseconds(50);
+// NCCL doesn't notify of the end of ncclInProgress. A call is nearly always enqueued within kSpin;
+// this is for the first one, which connects the members.
 constexpr auto kPause = std::chrono::milliseconds(1);
 // After another member has left: how long this member may take to finish the operation. After an
 // error of NCCL: how long this member waits for another member to report the cause.
 constexpr auto kGracePeriod = std::chrono::seconds(1);
+// Nor do errors of NCCL and of the GPU notify of themselves. Lost members are noticed at once.
+constexpr auto kErrorCheckPeriod = std::chrono::milliseconds(50);
 
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
@@ -65,6 +72,51 @@ void NameInterface(const CollectiveNetwork& network) {
   static_cast<void>(named);
 }
 
+// Tells a member's thread that its stream has reached a point. Thread-safe.
+class StreamNotice {
+ public:
+  // Wakes `mesh` then, unless Disconnect() has been called.
+  explicit StreamNotice(PeerMesh* mesh) : mesh_(mesh) {}
+
+  // The point is the present end of `stream`. The host function owns a reference: if the context is
+  // lost it isn't called, and a few bytes leak.
+  static absl::Status Enqueue(const std::shared_ptr<StreamNotice>& notice, cudaStream_t stream) {
+    auto reference = std::make_unique<std::shared_ptr<StreamNotice>>(notice);
+    TENSORD_CUDA_RETURN_IF_ERROR(cudaLaunchHostFunc(stream, Notify, reference.get()));
+    reference.release();
+    return absl::OkStatus();
+  }
+
+  bool happened() {
+    MutexLock lock(&mu_);
+    return happened_;
+  }
+  void WaitFor(std::chrono::milliseconds pause) {
+    MutexLock lock(&mu_);
+    if (!happened_) changed_.WaitFor(&mu_, pause);
+  }
+  void Disconnect() {
+    MutexLock lock(&mu_);
+    mesh_ = nullptr;
+  }
+
+ private:
+  static void CUDART_CB Notify(void* data) {
+    const std::unique_ptr<std::shared_ptr<StreamNotice>> reference(
+        static_cast<std::shared_ptr<StreamNotice>*>(data));
+    StreamNotice& notice = **reference;
+    MutexLock lock(&notice.mu_);
+    notice.happened_ = true;
+    notice.changed_.SignalAll();
+    if (notice.mesh_ != nullptr) notice.mesh_->Wake();
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  bool happened_ ABSL_GUARDED_BY(mu_) = false;
+  PeerMesh* mesh_ ABSL_GUARDED_BY(mu_);
+};
+
 class NcclCommunicator final : public MeshCommunicator {
  public:
   // `empty_buffer`: a buffer of no bytes on the member's device.
@@ -97,11 +149,11 @@ class NcclCommunicator final : public MeshCommunicator {
   absl::Status CallNccl(absl::FunctionRef<absl::Status()> call);
   absl::Status Enqueue(const CollectiveOp& op, const void* input, void* output,
                        int64_t output_elements);
-  // Blocks until NCCL has finished `call` and the GPU has reached `done`, if not null. Meanwhile
-  // watches the other members.
-  absl::Status Await(absl::string_view call, cudaEvent_t done);
-  // Returns whether NCCL has finished `call` and the GPU has reached `done`, if not null.
-  absl::StatusOr<bool> IsDone(absl::string_view call, cudaEvent_t done) const;
+  // Blocks until NCCL has finished `call` and, if `notice` isn't null, until that has happened.
+  // Meanwhile watches the other members.
+  absl::Status Await(absl::string_view call, StreamNotice* notice);
+  // Returns whether NCCL has finished `call`; the error of NCCL or of the GPU, if there is one.
+  absl::StatusOr<bool> IsEnqueued(absl::string_view call) const;
   // Returns true if the device has been lost since this member was made. NCCL's state on the device
   // is then lost, too.
   bool IsLost() const { return empty_buffer_->device().loss() != nullptr; }
@@ -208,8 +260,13 @@ absl::Status NcclCommunicator::Run(const CollectiveOp& op, const Buffer* input, 
 absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer* input,
                                            Buffer* output) {
   if (IsLost()) return Fail(absl::AbortedError("the GPU was lost, and the group with it"));
-  if (input != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*input));
-  if (output != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*output));
+  // The stream waits, and not this thread. Kernels that use neither buffer aren't waited for.
+  if (input != nullptr) {
+    TENSORD_RETURN_IF_ERROR(OrderAfterCudaUploads(*input, stream_.get()));
+  }
+  if (output != nullptr) {
+    TENSORD_RETURN_IF_ERROR(OrderAfterCudaAllocation(*output, stream_.get()));
+  }
   // Of a broadcast each member has one of them, and NCCL sends from and receives into the same.
   const void* from = input != nullptr ? input->data() : output->data();
   void* to = output != nullptr ? output->data() : input->data();
@@ -218,11 +275,12 @@ absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer*
   absl::Status status = Enqueue(op, from, to, output_elements);
   if (!status.ok()) return ReasonOf(status);
   TENSORD_RETURN_IF_ERROR(Await("NCCL", nullptr));
-  absl::StatusOr<cuda::Event> done = cuda::MakeEvent();
-  if (!done.ok()) return Fail(done.status());
-  status = cuda::CudaStatus(cudaEventRecord(done->get(), stream_.get()), "cudaEventRecord");
-  if (!status.ok()) return Fail(status);
-  return Await("NCCL", done->get());
+  // Only now is the operation in the stream.
+  const auto notice = std::make_shared<StreamNotice>(&mesh());
+  status = StreamNotice::Enqueue(notice, stream_.get());
+  status = status.ok() ? Await("NCCL", notice.get()) : Fail(status);
+  notice->Disconnect();
+  return status;
 }
 
 absl::Status NcclCommunicator::ReasonOf(const absl::Status& error) {
@@ -235,40 +293,48 @@ absl::Status NcclCommunicator::ReasonOf(const absl::Status& error) {
   return Fail(error);
 }
 
-absl::StatusOr<bool> NcclCommunicator::IsDone(absl::string_view call, cudaEvent_t done) const {
+absl::StatusOr<bool> NcclCommunicator::IsEnqueued(absl::string_view call) const {
   if (IsLost()) return absl::DataLossError("the GPU was lost");
   ncclResult_t state = ncclSuccess;
   TENSORD_RETURN_IF_ERROR(
       nccl_->ToStatus(nccl_->CommGetAsyncError(comm_, &state), comm_, "ncclCommGetAsyncError"));
   TENSORD_RETURN_IF_ERROR(nccl_->ToStatus(state, comm_, call));
-  if (state == ncclInProgress) return false;
-  if (done == nullptr) return true;
-  const cudaError_t error = cudaEventQuery(done);
-  if (error == cudaErrorNotReady) {
-    cudaGetLastError();  // clears cudaErrorNotReady
-    return false;
+  const cudaError_t error = cudaStreamQuery(stream_.get());
+  if (error != cudaErrorNotReady) {
+    TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(error, "cudaStreamQuery"));
   }
-  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(error, "cudaEventQuery"));
-  return true;
+  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  return state != ncclInProgress;
 }
 
-absl::Status NcclCommunicator::Await(absl::string_view call, cudaEvent_t done) {
+absl::Status NcclCommunicator::Await(absl::string_view call, StreamNotice* notice) {
   const Clock::time_point start = Clock::now();
   Clock::time_point end = start + mesh().timeout();
   absl::Status lost;
   for (;;) {
-    const absl::StatusOr<bool> is_done = IsDone(call, done);
-    if (!is_done.ok()) return lost.ok() ? ReasonOf(is_done.status()) : lost;
-    if (*is_done) return absl::OkStatus();
     const Clock::time_point now = Clock::now();
+    const bool spins = now < start + kSpin;
+    const bool happened = notice == nullptr || notice->happened();
+    if (happened || !spins) {
+      // After `happened`: NCCL reports an operation's error before the operation ends.
+      const absl::StatusOr<bool> enqueued = IsEnqueued(call);
+      if (!enqueued.ok()) return lost.ok() ? ReasonOf(enqueued.status()) : lost;
+      if (happened && *enqueued) return absl::OkStatus();
+    }
     if (now >= end) break;
-    if (now < start + kSpin) {
+    if (spins) {
       std::this_thread::yield();
-    } else if (lost.ok()) {
-      lost = mesh().WatchFor(kPause);
+      continue;
+    }
+    const auto pause = std::min(notice == nullptr ? kPause : kErrorCheckPeriod,
+                                std::chrono::ceil<std::chrono::milliseconds>(end - now));
+    if (lost.ok()) {
+      lost = mesh().WatchFor(pause);  // returns when the notice wakes the mesh
       if (!lost.ok()) end = std::min(end, now + kGracePeriod);
+    } else if (notice != nullptr) {
+      notice->WaitFor(pause);
     } else {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(pause);
     }
   }
   // NCCL's kernel still waits for the other members. CallNccl() aborts it after this function has

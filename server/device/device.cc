@@ -45,6 +45,12 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> Device::PrepareFused(const Fused
   return absl::UnimplementedError("this device fuses no ops");
 }
 
+absl::Status Device::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) {
+  std::string staging(static_cast<size_t>(bytes), '\0');
+  fill(0, bytes, staging.data());
+  return Write(dst, offset, staging.data(), bytes);
+}
+
 absl::StatusOr<std::unique_ptr<KernelGraph>> Device::Capture(
     MemoryAccount& /*account*/, absl::FunctionRef<absl::Status()> /*launch*/) {
   return absl::UnimplementedError("this device has no graphs");

@@ -28,6 +28,7 @@
 #include "tensord/common/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
+#include "tensord/server/device/host_memory.h"
 #include "tensord/server/device/spare_memory.h"
 
 namespace tensord::server {
@@ -176,6 +177,13 @@ class Device {
   // past the limit or the physical device has no more; nothing changes then.
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
+  // Thread-safe. Allocate() for a buffer that Write() or a collective operation fills, and no
+  // kernel. These need not wait for kernels that still use the memory's last owner. The default is
+  // Allocate().
+  virtual absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) {
+    return Allocate(size_bytes);
+  }
+
   // Executor thread. Runs or enqueues the kernel of `call.schema`. Operands must stay alive until
   // the kernel is done; for stream-ordered backends releasing them after Launch() returned is
   // enough, because their memory is reused in stream order.
@@ -210,6 +218,19 @@ class Device {
   // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet; the
   // bytes are in place for every kernel launched after it returns, and `src` may be reused.
   virtual absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) = 0;
+
+  // Thread-safe, blocking. As Write(), from `bytes` at `src_offset` of host memory that is there
+  // for many transfers: a backend may copy straight from there. The default calls Write().
+  virtual absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                                 int64_t bytes) {
+    return Write(dst, offset, src.data() + src_offset, bytes);
+  }
+
+  // Thread-safe, blocking. As Write(), of bytes that `fill` puts to `to`: those from `at` (0 at
+  // first) to `at` + `size` of all `bytes`, a piece at a time and in order. A backend that copies
+  // from memory of its own has them put there.
+  using Fill = absl::FunctionRef<void(int64_t at, int64_t size, void* to)>;
+  virtual absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill);
 
   // Thread-safe, blocking. Reads from a complete buffer into host memory.
   virtual absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) = 0;

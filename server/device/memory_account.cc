@@ -58,13 +58,18 @@ absl::StatusOr<BufferRef> MemoryAccount::Charge(absl::StatusOr<BufferRef> buffer
   return buffer;
 }
 
-absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes) {
+absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
+                                      FirstUse first_use) {
+  const auto allocate = [&] {
+    return first_use == FirstUse::kTransfer ? device.AllocateForTransfer(size_bytes)
+                                            : device.Allocate(size_bytes);
+  };
   absl::Status taken = account.Take(size_bytes);
   if (!taken.ok() && device.spares().GiveUp(&account)) taken = account.Take(size_bytes);
   if (!taken.ok()) return taken;
-  absl::StatusOr<BufferRef> buffer = device.Allocate(size_bytes);
+  absl::StatusOr<BufferRef> buffer = allocate();
   if (absl::IsResourceExhausted(buffer.status()) && device.spares().GiveUp(nullptr)) {
-    buffer = device.Allocate(size_bytes);
+    buffer = allocate();
   }
   return account.Charge(std::move(buffer), size_bytes);
 }

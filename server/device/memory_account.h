@@ -55,6 +55,9 @@ class UsageHold {
   int64_t amount_ = 0;
 };
 
+// What fills a buffer: kernels, or Device::Write() and collective operations.
+enum class FirstUse { kKernel, kTransfer };
+
 // A buffer is charged to the session that allocated it for as long as the buffer lives, whoever
 // holds it meanwhile: what shares memory is charged once. Thread-safe. Lives until it is closed and
 // its last buffer has gone.
@@ -94,7 +97,7 @@ class MemoryAccount {
   // and whether anybody is left.
   static constexpr int64_t kOpen = int64_t{1} << 62;
 
-  friend absl::StatusOr<BufferRef> AllocateFor(MemoryAccount&, Device&, int64_t);
+  friend absl::StatusOr<BufferRef> AllocateFor(MemoryAccount&, Device&, int64_t, FirstUse);
   friend absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount&, Device&, int64_t);
 
   explicit MemoryAccount(Options options) : options_(std::move(options)) {}
@@ -113,7 +116,8 @@ class MemoryAccount {
 
 // Memory of a device, charged to `account`, which is open. RESOURCE_EXHAUSTED where that, or the
 // device, has no more, not even once what is only spare (Device::spares) has been given up.
-absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes);
+absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
+                                      FirstUse first_use = FirstUse::kKernel);
 
 // The same for what will itself be spare: nobody gives anything up for it.
 absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,

@@ -228,7 +228,16 @@ DeviceHealth RestartableDevice::health() const {
 
 absl::StatusOr<BufferRef> RestartableDevice::Allocate(int64_t size_bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
-  absl::StatusOr<BufferRef> buffer = inner->Allocate(size_bytes);
+  return Keep(inner, inner->Allocate(size_bytes));
+}
+
+absl::StatusOr<BufferRef> RestartableDevice::AllocateForTransfer(int64_t size_bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  return Keep(inner, inner->AllocateForTransfer(size_bytes));
+}
+
+absl::StatusOr<BufferRef> RestartableDevice::Keep(const Inner& inner,
+                                                  absl::StatusOr<BufferRef> buffer) {
   if (!buffer.ok()) return Noted(inner, buffer.status());
   Buffer* const seen = buffer->get();
   return BufferRef(std::make_shared<Kept>(Kept{inner, *std::move(buffer)}), seen);
@@ -294,6 +303,19 @@ absl::Status RestartableDevice::Write(Buffer& dst, int64_t offset, const void* s
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   if (const absl::Status* loss = dst.device().loss()) return *loss;
   return Noted(inner, inner->Write(dst, offset, src, bytes));
+}
+
+absl::Status RestartableDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src,
+                                          int64_t src_offset, int64_t bytes) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = dst.device().loss()) return *loss;
+  return Noted(inner, inner->WriteFrom(dst, offset, src, src_offset, bytes));
+}
+
+absl::Status RestartableDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) {
+  TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
+  if (const absl::Status* loss = dst.device().loss()) return *loss;
+  return Noted(inner, inner->WriteBy(dst, offset, bytes, fill));
 }
 
 absl::Status RestartableDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {

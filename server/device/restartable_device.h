@@ -65,6 +65,7 @@ class RestartableDevice final : public Device {
   MemoryStats memory() const override;
   bool host_accessible() const override { return host_accessible_; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
+  absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
@@ -73,6 +74,9 @@ class RestartableDevice final : public Device {
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
+  absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                         int64_t bytes) override;
+  absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
@@ -90,6 +94,8 @@ class RestartableDevice final : public Device {
 
   // The backend device; the loss where there is none to be used.
   absl::StatusOr<Inner> Current() const;
+  // Gives a buffer that `inner` has allocated what it needs to go away properly.
+  absl::StatusOr<BufferRef> Keep(const Inner& inner, absl::StatusOr<BufferRef> buffer);
   // `status` as it came from `inner`, having taken note of a loss; the loss where it is lost.
   absl::Status Noted(const Inner& inner, absl::Status status);
   void LoseLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -82,8 +82,9 @@ absl::Status AllocateUpload(Session& session, Engine::Upload* upload) {
   TENSORD_RETURN_IF_ERROR(CheckServing(*upload->tensor->slot()));
   const int64_t bytes = upload->tensor->spec().size_bytes();
   TENSORD_ASSIGN_OR_RETURN(upload->in_flight, session.BeginUpload(bytes));
-  TENSORD_ASSIGN_OR_RETURN(upload->buffer, AllocateFor(session.account(*upload->tensor->slot()),
-                                                       upload->tensor->device(), bytes));
+  TENSORD_ASSIGN_OR_RETURN(upload->buffer,
+                           AllocateFor(session.account(*upload->tensor->slot()),
+                                       upload->tensor->device(), bytes, FirstUse::kTransfer));
   return absl::OkStatus();
 }
 

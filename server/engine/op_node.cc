@@ -224,8 +224,8 @@ class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
     TENSORD_RETURN_IF_ERROR(input_->status());
     const int64_t bytes = output_->spec().size_bytes();
     if (buffer_ == nullptr) {
-      TENSORD_ASSIGN_OR_RETURN(
-          buffer_, AllocateFor(session_->account(*output_->slot()), output_->device(), bytes));
+      TENSORD_ASSIGN_OR_RETURN(buffer_, AllocateFor(session_->account(*output_->slot()),
+                                                    output_->device(), bytes, FirstUse::kTransfer));
     }
     const int64_t part = std::min(kPartBytes, bytes - copied_bytes_);
     if (part == 0) return absl::OkStatus();

@@ -156,7 +156,6 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
 
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer message_;  // what is being landed
-  std::string staging_;       // for devices whose memory the host can't reach
   bool has_incoming_ = false;
   bool busy_ = false;       // kept so by a worker
   bool mapping_ = false;    // which maps a ring

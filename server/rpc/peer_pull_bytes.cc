@@ -116,12 +116,10 @@ void PeerPull::Land(const FetchChunk& chunk) {
     return Landed();
   }
   RunByWorker([this, slot, bytes] {
-    if (slot == nullptr) {
-      staging_.resize(bytes);
-      CopyOut(&message_, chunk_.data_position, bytes, staging_.data());
-    }
-    landed_ =
-        upload_.Write(slot == nullptr ? staging_.data() : static_cast<const void*>(slot), bytes);
+    const auto copy_out = [this](int64_t at, int64_t size, void* to) {
+      CopyOut(&message_, chunk_.data_position + at, size, to);
+    };
+    landed_ = slot != nullptr ? upload_.Write(slot, bytes) : upload_.WriteBy(bytes, copy_out);
   });
 }
 

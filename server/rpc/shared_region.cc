@@ -29,10 +29,12 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Make(int64_t size_by
   if (data == MAP_FAILED) return absl::ErrnoToStatus(errno, "shared memory can't be mapped");
   region->data_ = static_cast<uint8_t*>(data);
   region->size_bytes_ = size_bytes;
+  region->memory_ = std::make_unique<HostMemory>(data, size_bytes);
   return region;
 }
 
 SharedRegion::~SharedRegion() {
+  memory_.reset();  // before its memory goes
   if (data_ != nullptr) munmap(data_, size_bytes_);
   if (fd_ >= 0) close(fd_);
 }

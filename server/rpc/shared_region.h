@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "tensord/server/device/host_memory.h"
 
 namespace tensord::server {
 
@@ -22,6 +23,8 @@ class SharedRegion {
   int fd() const { return fd_; }
   uint8_t* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
+  // For Device::WriteFrom(). The region's end may then take as long as the GPU's current work.
+  HostMemory& memory() const { return *memory_; }
 
  private:
   SharedRegion() = default;
@@ -29,6 +32,7 @@ class SharedRegion {
   int fd_ = -1;
   uint8_t* data_ = nullptr;
   int64_t size_bytes_ = 0;
+  std::unique_ptr<HostMemory> memory_;
 };
 
 }  // namespace tensord::server

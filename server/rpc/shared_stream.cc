@@ -176,13 +176,17 @@ class SharedCall final : public BulkCall {
     const int64_t bytes =
         std::min(kSharedSlotBytes, upload_->size_bytes() - upload_->written_bytes());
     TENSORD_RETURN_IF_ERROR(CheckSlot(slot, next_slot_, bytes));
-    const uint8_t* data = ring_->slot(next_slot_);
     if (!upload_->host_accessible()) {
-      Work([this, data, bytes] { return upload_->Write(data, bytes); },
-           [this] { return Landed(); });
+      // The slot goes back when the device has read it. The client fills others meanwhile.
+      Work(
+          [this, bytes] {
+            HostMemory& memory = ring_->region()->memory();
+            return upload_->WriteFrom(memory, next_slot_ * ring_->slot_bytes(), bytes);
+          },
+          [this] { return Landed(); });
       return absl::OkStatus();
     }
-    StreamCopy(upload_->destination(), data, bytes);
+    StreamCopy(upload_->destination(), ring_->slot(next_slot_), bytes);
     upload_->Advance(bytes);
     return Landed();
   }
@@ -268,7 +272,12 @@ class SharedCall final : public BulkCall {
     if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
     if (upload_.has_value()) upload_->Fail(status);
     EndDownload();
-    ring_.reset();
+    if (ring_ != nullptr) {
+      // A worker gives up the memory, because a device that has it registered may take its time.
+      std::shared_ptr<SharedRegion> region = ring_->region();
+      ring_.reset();
+      bulk_->service->workers->Post([region = std::move(region)]() mutable { region.reset(); });
+    }
     rpc_.Finish(ToGrpc(status), Begin(kFinished));
   }
 

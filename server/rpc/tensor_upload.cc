@@ -75,6 +75,20 @@ absl::Status TensorUpload::Write(const void* data, int64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status TensorUpload::WriteFrom(HostMemory& memory, int64_t offset, int64_t bytes) {
+  TENSORD_RETURN_IF_ERROR(
+      upload_->tensor->device().WriteFrom(*upload_->buffer, written_bytes_, memory, offset, bytes));
+  written_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status TensorUpload::WriteBy(int64_t bytes, Device::Fill fill) {
+  TENSORD_RETURN_IF_ERROR(
+      upload_->tensor->device().WriteBy(*upload_->buffer, written_bytes_, bytes, fill));
+  written_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TensorRef> TensorUpload::Finish() {
   const TensorRef tensor = upload_->tensor;
   const TensorSpec& spec = tensor->spec();

@@ -55,6 +55,8 @@ class TensorUpload {
   void Advance(int64_t bytes);
   // Writes to any device; may wait for it.
   absl::Status Write(const void* data, int64_t bytes);
+  absl::Status WriteFrom(HostMemory& memory, int64_t offset, int64_t bytes);
+  absl::Status WriteBy(int64_t bytes, Device::Fill fill);
 
   // The client has said all: the tensor, or what is missing.
   absl::StatusOr<TensorRef> Finish();

@@ -107,9 +107,9 @@ class WriteCall final : public BulkCall {
       return GoOn();
     }
     RunByWorker([this] {
-      staging_.resize(chunk_.data_bytes);
-      CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, staging_.data());
-      return upload_.Write(staging_.data(), chunk_.data_bytes);
+      return upload_.WriteBy(chunk_.data_bytes, [this](int64_t at, int64_t size, void* to) {
+        CopyOut(&message_, chunk_.data_position + at, size, to);
+      });
     });
   }
 
@@ -148,7 +148,6 @@ class WriteCall final : public BulkCall {
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer message_;  // what is being landed, and what it says
   WriteChunk chunk_;
-  std::string staging_;  // for devices whose memory the host can't reach
   bool has_incoming_ = false;
   bool all_read_ = false;
 };

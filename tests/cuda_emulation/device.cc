@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensord/tests/cuda_emulation/host_memory.h"
 #include "tensord/tests/cuda_emulation/stream.h"
 
 namespace tensord::cuda_emulation {
@@ -174,6 +175,7 @@ cudaError_t cudaDeviceReset() {
   Device& d = DeviceAt(current_device);
   MutexLock lock(&d.mu);
   for (const auto& [handle, stream] : d.streams) stream->MarkReset();
+  DropRegistrations(current_device);
   d.has_context = false;
   d.sticky_error = cudaSuccess;
   return cudaSuccess;

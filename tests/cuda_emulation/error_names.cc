@@ -13,6 +13,8 @@ extern "C" {
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     TENSORD_NAME(cudaSuccess);
+    TENSORD_NAME(cudaErrorHostMemoryAlreadyRegistered);
+    TENSORD_NAME(cudaErrorHostMemoryNotRegistered);
     TENSORD_NAME(cudaErrorIllegalAddress);
     TENSORD_NAME(cudaErrorIllegalState);
     TENSORD_NAME(cudaErrorInsufficientDriver);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/mutex.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/host_memory.h"
 
 namespace tensord::cuda_emulation {
 namespace {
@@ -168,6 +169,7 @@ void FinishFree(void* data) {
 
 cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
                         int device) {
+  if (space == Space::kPinnedHost && IsRegistered(data, bytes)) return cudaSuccess;
   const absl::string_view kind =
       space == Space::kDevice ? "memory on a device" : "pinned host memory";
   Table& table = TheTable();

@@ -87,9 +87,17 @@ absl::Status FillLayout(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows
 absl::StatusOr<std::unique_ptr<Blas>> Blas::Create(cudaStream_t stream) {
   std::unique_ptr<Blas> blas(new Blas);
   blas->stream_ = stream;
+  if (cublasLtGetVersion() == 0) return blas;
   TENSORD_CUBLAS_RETURN_IF_ERROR(cublasLtCreate(&blas->handle_));
   TENSORD_ASSIGN_OR_RETURN(blas->workspace_, MakeDeviceMemory(kWorkspaceBytes));
   return blas;
+}
+
+absl::Status Blas::MissingLibrary() {
+  if (cublasLtGetVersion() != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("matrix products on a GPU need cuBLASLt: ",
+                   cublasLtGetStatusString(CUBLAS_STATUS_NOT_INITIALIZED)));
 }
 
 Blas::~Blas() {
@@ -178,6 +186,7 @@ Blas::Plan& Blas::PlanFor(const Key& key, const void* bias) {
 
 absl::Status Blas::Multiply(const MatmulProblem& problem, const void* a, const void* b,
                             const void* bias, void* out) {
+  if (handle_ == nullptr) return MissingLibrary();
   Plan& plan = PlanFor(
       {problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(out), AlignmentOf(bias)}}, bias);
   if (!plan.status.ok()) return plan.status;

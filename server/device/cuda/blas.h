@@ -54,10 +54,14 @@ class Blas {
   static absl::StatusOr<std::unique_ptr<Blas>> Create(cudaStream_t stream);
   ~Blas();
 
+  // Returns FAILED_PRECONDITION with the reason if cuBLASLt can't be loaded.
+  static absl::Status MissingLibrary();
+
   // Products go to `stream` from now on.
   void SetStream(cudaStream_t stream) { stream_ = stream; }
 
-  // Enqueues the product. `bias` is null where the problem has none. UNIMPLEMENTED, with nothing
+  // Enqueues the product. `bias` is null where the problem has none. Returns MissingLibrary() if
+  // that is an error. UNIMPLEMENTED, with nothing
   // enqueued, where the library has no kernel for the problem.
   absl::Status Multiply(const MatmulProblem& problem, const void* a, const void* b,
                         const void* bias, void* out);

@@ -6,8 +6,8 @@
 
 namespace tensord::server::cuda {
 
-CudaBuffer::CudaBuffer(CudaDevice* device, void* data, int64_t size_bytes)
-    : Buffer(device, data, size_bytes) {}
+CudaBuffer::CudaBuffer(CudaDevice* device, MemoryOrder order, void* data, int64_t size_bytes)
+    : Buffer(device, data, size_bytes), order_(order) {}
 
 CudaBuffer::~CudaBuffer() { static_cast<CudaDevice&>(device()).Release(*this); }
 
@@ -53,12 +53,17 @@ std::vector<PeerReadRef> CudaBuffer::TakeReaders() {
   return std::exchange(readers_, {});
 }
 
-absl::Status CudaBuffer::OrderUploadsOnce(const std::function<absl::Status()>& order) {
+absl::Status CudaBuffer::OrderTransfersOnce(absl::FunctionRef<absl::Status()> order) {
   MutexLock lock(&mu_);
-  if (uploads_ordered_) return absl::OkStatus();
+  if (transfers_ordered_) return absl::OkStatus();
   TENSORD_RETURN_IF_ERROR(order());
-  uploads_ordered_ = true;
+  transfers_ordered_ = true;
   return absl::OkStatus();
+}
+
+bool CudaBuffer::has_transfers() const {
+  MutexLock lock(&mu_);
+  return transfers_ordered_;
 }
 
 }  // namespace tensord::server::cuda

@@ -9,11 +9,6 @@
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/graph_scratch.h"
 
-// From here to the end of the block Abandon() waits.
-#define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
-  const CallGate::Entry tensord_entry(&gate); \
-  if (!tensord_entry.entered()) return *loss()
-
 namespace tensord::server::cuda {
 
 CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
@@ -56,10 +51,11 @@ CudaDevice::~CudaDevice() {
 
 void CudaDevice::BindThread() { MakeCurrent(info_.physical_index); }
 
-absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes) {
+absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes, MemoryOrder order) {
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
-  absl::StatusOr<void*> data = pool_->Allocate(size_bytes, compute_.get());
+  absl::StatusOr<void*> data = pool_->Allocate(
+      size_bytes, order == MemoryOrder::kUpload ? uploads_->stream() : compute_.get());
   if (data.ok()) {
     MutexLock lock(&mu_);
     live_.insert(*data);
@@ -71,17 +67,25 @@ absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes) {
 }
 
 absl::StatusOr<BufferRef> CudaDevice::Allocate(int64_t size_bytes) {
+  return AllocateIn(MemoryOrder::kCompute, size_bytes);
+}
+
+absl::StatusOr<BufferRef> CudaDevice::AllocateForTransfer(int64_t size_bytes) {
+  return AllocateIn(MemoryOrder::kUpload, size_bytes);
+}
+
+absl::StatusOr<BufferRef> CudaDevice::AllocateIn(MemoryOrder order, int64_t size_bytes) {
   TENSORD_RETURN_IF_ERROR(accountant_.Reserve(size_bytes));
   void* data = nullptr;
   if (size_bytes > 0) {
-    absl::StatusOr<void*> memory = AllocateMemory(size_bytes);
+    absl::StatusOr<void*> memory = AllocateMemory(size_bytes, order);
     if (!memory.ok()) {
       accountant_.Release(size_bytes);
       return memory.status();
     }
     data = *memory;
   }
-  return BufferRef(std::make_shared<CudaBuffer>(this, data, size_bytes));
+  return BufferRef(std::make_shared<CudaBuffer>(this, order, data, size_bytes));
 }
 
 void CudaDevice::Release(CudaBuffer& buffer) {
@@ -105,22 +109,20 @@ bool CudaDevice::FreeMemory(CudaBuffer& buffer) {
   // Uploads may still be writing if the tensor was dropped before its upload was complete.
   absl::Status status =
       uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
+  // Nothing was written to it, so that nothing else orders its allocation before the free.
+  if (status.ok() && buffer.order() == MemoryOrder::kUpload && !buffer.has_transfers()) {
+    status = OrderStreams(uploads_->stream(), compute_.get(), events_);
+  }
   const std::vector<PeerReadRef> readers = buffer.TakeReaders();
   cudaStream_t stream = compute_.get();
   if (!readers.empty() && status.ok()) {
     status = OrderRetireAfter(readers);
     stream = retire_.get();
   }
-  // These calls fail only if the context is lost. FreeOrphans() then frees the memory.
-  return status.ok() && pool_->Free(buffer.data(), buffer.size_bytes(), stream);
-}
-
-absl::Status CudaDevice::OrderRetireAfter(const std::vector<PeerReadRef>& readers) {
-  TENSORD_RETURN_IF_ERROR(OrderStreams(compute_.get(), retire_.get(), events_));
-  for (const PeerReadRef& reader : readers) {
-    TENSORD_RETURN_IF_ERROR(reader->Order(retire_.get()));
-  }
-  return absl::OkStatus();
+  // These calls fail only if the context is lost. FreeOrphans() then frees the memory. Memory of
+  // uploads isn't reusable: kernels can't take it from the lists, so it would only fill them.
+  return status.ok() && pool_->Free(buffer.data(), buffer.size_bytes(), stream,
+                                    /*reusable=*/buffer.order() == MemoryOrder::kCompute);
 }
 
 absl::Status CudaDevice::Launch(const KernelCall& call) {
@@ -143,86 +145,10 @@ absl::Status CudaDevice::OrderInput(const void* data, int64_t bytes) {
   return uploads_->OrderAfterUploads(data, bytes, compute_.get());
 }
 
-absl::Status CudaDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
-  const DeviceGuard guard(info_.physical_index);
-  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst).OrderUploadsOnce(
-      [&] { return OrderStreams(compute_.get(), uploads_->stream(), events_); }));
-  return uploads_->Upload(static_cast<char*>(dst.data()) + offset, src, bytes);
-}
-
-absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
-  const DeviceGuard guard(info_.physical_index);
-  const char* data = static_cast<const char*>(src.data()) + offset;
-  TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));
-  return downloads_->Download(dst, data, bytes);
-}
-
-absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  if (src.device().name().kind == DeviceKind::kCuda) {
-    return CopyFromCuda(dst, static_cast<const CudaBuffer&>(src), bytes);
-  }
-  if (!src.device().host_accessible()) {
-    return absl::UnimplementedError(
-        absl::StrCat(name().ToString(), " can't copy from ", src.device().name().ToString()));
-  }
-  // Kernels launched after it wait for the upload, as after any Write().
-  return Write(dst, 0, src.data(), bytes);
-}
-
-absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes) {
-  auto& source = static_cast<CudaDevice&>(src.device());
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
-  const CallGate::Entry at_source(&source.gate_);
-  if (!at_source.entered()) return *source.loss();
-  const DeviceGuard guard(info_.physical_index);
-  // Kernels have left `src` complete; an upload into it may be under way on its device's stream.
-  TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));
-  const auto size = static_cast<size_t>(bytes);
-  if (source.info_.physical_index == info_.physical_index) {
-    TENSORD_CUDA_RETURN_IF_ERROR(
-        cudaMemcpyAsync(dst.data(), src.data(), size, cudaMemcpyDeviceToDevice, compute_.get()));
-  } else {
-    source.pool_->AllowPeer(info_.physical_index);
-    TENSORD_CUDA_RETURN_IF_ERROR(cudaMemcpyPeerAsync(dst.data(), info_.physical_index, src.data(),
-                                                     source.info_.physical_index, size,
-                                                     compute_.get()));
-  }
-  if (&source == this) return absl::OkStatus();  // freed on the very stream that copies
-  TENSORD_ASSIGN_OR_RETURN(Event event, RecordOnCompute());
-  auto read = std::make_shared<PeerRead>(std::move(event));
-  AddPeerRead(read);
-  source.AddPeerRead(read);
-  src.AddReader(std::move(read));
-  return absl::OkStatus();
-}
-
-void CudaDevice::AddPeerRead(PeerReadRef read) {
-  MutexLock lock(&mu_);
-  DropOver(&peer_reads_);
-  peer_reads_.push_back(std::move(read));
-}
-
 absl::StatusOr<Event> CudaDevice::RecordOnCompute() {
   TENSORD_ASSIGN_OR_RETURN(Event event, events_.Acquire());
   TENSORD_CUDA_RETURN_IF_ERROR(cudaEventRecord(event.get(), compute_.get()));
   return event;
-}
-
-absl::Status CudaDevice::AwaitMemory(const Buffer& buffer) {
-  if (buffer.size_bytes() == 0) return absl::OkStatus();
-  TENSORD_ENTER_OR_RETURN_LOSS(gate_);
-  const DeviceGuard guard(info_.physical_index);
-  TENSORD_RETURN_IF_ERROR(
-      uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get()));
-  TENSORD_ASSIGN_OR_RETURN(Event event, RecordOnCompute());
-  const cudaError_t error = cudaEventSynchronize(event.get());
-  events_.Return(std::move(event));
-  return CudaStatus(error, "cudaEventSynchronize");
 }
 
 absl::Status CudaDevice::Call(absl::FunctionRef<absl::Status()> call) {

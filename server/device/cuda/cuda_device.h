@@ -1,9 +1,11 @@
 // The CUDA backend: a logical device on an NVIDIA GPU.
 //
-// Every device has one compute stream, on which its memory is allocated, its kernels run and its
-// memory is freed, so that memory is reused in stream order and nobody waits for it. Host transfers
-// run on copy streams of their own, ordered against the compute stream by events, through rings of
-// pinned host memory. Nothing here needs a driver until one of these functions is called.
+// Every device has one compute stream, on which memory is allocated, kernels run and memory is
+// freed, so that memory is reused in stream order and no thread waits for it. Host transfers run on
+// copy streams of their own, beside kernels, and events order them against the compute stream. They
+// go through rings of pinned host memory, or straight from host memory that is registered with
+// CUDA. Memory for uploads is allocated on the upload stream. Nothing here needs a driver until one
+// of these functions is called.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +18,12 @@
 #include "tensord/common/device_name.h"
 #include "tensord/server/device/device.h"
 
+struct CUstream_st;
+
 namespace tensord::server {
 
 // Returns how many GPUs can be used. If it is 0, sets `reason` (may be null) to the cause, such as
-// "no NVIDIA driver found" or "libcublasLt.so.13 can't be loaded: …". Thread-safe.
+// "no NVIDIA driver found". Thread-safe.
 int CudaDeviceCount(std::string* reason);
 
 // Memory of GPU `physical_index` in bytes. INVALID_ARGUMENT where there is no such GPU, UNAVAILABLE
@@ -28,13 +32,16 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 
 // A logical device called `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
 // buffers. Beside them it takes, uncounted, a workspace for the matrix products and what the driver
-// needs. Errors as for CudaTotalMemory, and those of the driver.
+// needs. If cuBLASLt can't be loaded, says so on standard error, and matrix products then fail with
+// FAILED_PRECONDITION. Errors as for CudaTotalMemory, and those of the driver.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 
-// For those who use a device's memory by streams of their own. Blocking, from any thread: until the
-// allocation of `buffer`, which is a CUDA device's, has taken effect, and every upload into it.
-absl::Status AwaitCudaMemory(const Buffer& buffer);
+// For work on streams that aren't the device's, but on its GPU. `buffer` is a CUDA device's. Work
+// given to `stream` (a cudaStream_t) from now on waits for uploads into `buffer`, which is
+// complete, or for its allocation. The buffer is freed only when that work is over. Thread-safe.
+absl::Status OrderAfterCudaUploads(const Buffer& buffer, CUstream_st* stream);
+absl::Status OrderAfterCudaAllocation(Buffer& buffer, CUstream_st* stream);
 
 // Makes the GPU of `buffer` current, calls `call` and returns its status. `buffer` must be on a
 // CUDA device. While `call` runs, the device can't be abandoned and its GPU can't be reset, so

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/mutex.h"
@@ -22,6 +23,11 @@
 #include "tensord/server/device/cuda/staging.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_accountant.h"
+
+// From here to the end of the block Abandon() waits.
+#define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
+  const CallGate::Entry tensord_entry(&gate); \
+  if (!tensord_entry.entered()) return *loss()
 
 namespace tensord::server::cuda {
 
@@ -50,39 +56,50 @@ using PeerReadRef = std::shared_ptr<PeerRead>;
 // Keeps those that aren't over.
 void DropOver(std::vector<PeerReadRef>* reads);
 
-// Memory of a CudaDevice. Allocated on its compute stream, and freed behind everything that any
-// stream had been given to do with it by then.
+// The stream from whose present end on newly allocated memory may be used.
+enum class MemoryOrder { kCompute, kUpload };
+
+// Memory of a CudaDevice. Freed behind everything that any stream had been given to do with it by
+// then.
 class CudaBuffer final : public Buffer {
  public:
-  CudaBuffer(CudaDevice* device, void* data, int64_t size_bytes);
+  CudaBuffer(CudaDevice* device, MemoryOrder order, void* data, int64_t size_bytes);
   ~CudaBuffer() override;
 
   // Another device's stream reads the buffer. Thread-safe.
   void AddReader(PeerReadRef read) const;
   std::vector<PeerReadRef> TakeReaders();
 
-  // Whether uploads must still be told to wait for the allocation; `order` tells them, and is
-  // called at most once with success. Thread-safe.
-  absl::Status OrderUploadsOnce(const std::function<absl::Status()>& order);
+  MemoryOrder order() const { return order_; }
+  // Has transfers into the buffer wait for its allocation: calls `order` until that has succeeded
+  // once. All of the transfers are in one stream. Thread-safe.
+  absl::Status OrderTransfersOnce(absl::FunctionRef<absl::Status()> order);
+  // Returns true if that has succeeded. Thread-safe.
+  bool has_transfers() const;
 
  private:
+  const MemoryOrder order_;
   mutable Mutex mu_;
   mutable std::vector<PeerReadRef> readers_ ABSL_GUARDED_BY(mu_);
-  bool uploads_ordered_ ABSL_GUARDED_BY(mu_) = false;
+  bool transfers_ordered_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // Streams, and how they are ordered:
-//   compute   allocations, kernels, copies from other devices, frees. What Fence() waits for.
-//   upload    Write(). Waits for the compute stream as it is at the first write to a buffer, where
-//             the memory's last user may still be at work. Whatever then uses a buffer — a kernel,
-//             a copy, a read, the free — waits for those uploads into it that are still under way
-//             (UploadRing::OrderAfterUploads), and for no others.
+//   compute   Allocate(), kernels, copies from other devices, frees. What Fence() waits for.
+//   upload    AllocateForTransfer(), Write(). So uploads run beside kernels: the driver gives such
+//             memory out when its last use is over, and lets the stream wait for that only if the
+//             GPU has no other memory. A first write to memory of Allocate() waits for the compute
+//             stream as it is then. Whatever then uses a buffer — a kernel, a copy, a read, the
+//             free — waits for those uploads into it that are still under way
+//             (UploadRing::OrderAfterUploads), and for no others. Once they are over, so is the
+//             allocation.
 //   download  Read(). Of complete buffers, so it waits for uploads alone.
 //   capture   nothing ever runs on it: Capture() has kernels go there to be recorded. The compute
 //             stream can't be the one, because other threads give it allocations, frees and events,
 //             which would be recorded too, and query it, which would break off the recording.
 //   retire    frees of buffers that another device has copied from: it waits for that device, which
 //             the compute stream must not.
+// Streams of others (a group's) wait by OrderAfterAllocation() and OrderAfterUploads().
 class CudaDevice final : public Device {
  public:
   static absl::StatusOr<std::unique_ptr<Device>> Create(DeviceName name, int physical_index,
@@ -93,6 +110,7 @@ class CudaDevice final : public Device {
   MemoryStats memory() const override { return accountant_.Snapshot(); }
   bool host_accessible() const override { return false; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
+  absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec) override;
   bool has_graphs() const override { return true; }
@@ -100,6 +118,9 @@ class CudaDevice final : public Device {
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) override;
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override;
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override;
+  absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                         int64_t bytes) override;
+  absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) override;
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override;
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
@@ -110,8 +131,9 @@ class CudaDevice final : public Device {
   absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                               absl::Span<const Buffer* const> inputs);
 
-  // As AwaitCudaMemory.
-  absl::Status AwaitMemory(const Buffer& buffer);
+  // As OrderAfterCudaUploads and OrderAfterCudaAllocation.
+  absl::Status OrderAfterUploads(const Buffer& buffer, cudaStream_t stream);
+  absl::Status OrderAfterAllocation(Buffer& buffer, cudaStream_t stream);
   // As CallOnCudaDevice.
   absl::Status Call(absl::FunctionRef<absl::Status()> call);
 
@@ -123,15 +145,21 @@ class CudaDevice final : public Device {
   // Takes back what `buffer` holds. From its destructor.
   void Release(CudaBuffer& buffer);
 
+  // For tests.
+  cudaStream_t compute_stream() const { return compute_.get(); }
+
  private:
   CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes);
 
   absl::Status Start(int64_t limit_bytes, int multiprocessors);
-  absl::StatusOr<void*> AllocateMemory(int64_t size_bytes);
+  absl::StatusOr<BufferRef> AllocateIn(MemoryOrder order, int64_t size_bytes);
+  absl::StatusOr<void*> AllocateMemory(int64_t size_bytes, MemoryOrder order);
   // Has what is launched from now on wait for uploads into an input. Those into a graph's are
   // waited for when it is launched.
   absl::Status OrderInput(const void* data, int64_t bytes);
   absl::StatusOr<Graph> Record(absl::FunctionRef<absl::Status()> launch, GraphScratch* scratch);
+  // Has transfers into `buffer`, which are all in `stream`, wait for its allocation.
+  absl::Status OrderTransfers(CudaBuffer& buffer, cudaStream_t stream);
   absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
   // Frees a buffer's memory after all enqueued work that uses it. Returns false if the context is
   // lost and the memory isn't freed.

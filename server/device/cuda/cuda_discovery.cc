@@ -1,5 +1,4 @@
 // Which GPUs there are, and devices on them.
-#include <cublasLt.h>
 #include <stdlib.h>
 
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/host_registration.h"
 #include "tensord/server/device/cuda/kernels/probe.h"
 
 namespace tensord::server {
@@ -81,6 +81,11 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
   std::unique_ptr<CudaDevice> device(new CudaDevice(
       std::move(info), static_cast<int64_t>(properties.totalGlobalMem), limit_bytes));
   TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, properties.multiProcessorCount));
+  const absl::Status missing = Blas::MissingLibrary();
+  if (!missing.ok()) {
+    std::fprintf(stderr, "tensord: WARNING: %s: %s\n", name.ToString().c_str(),
+                 std::string(missing.message()).c_str());
+  }
   return device;
 }
 
@@ -93,13 +98,9 @@ int CudaDeviceCount(std::string* reason) {
   static_cast<void>(eager);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  const bool has_gpus = error == cudaSuccess && count > 0;
-  if (has_gpus && cublasLtGetVersion() != 0) return count;
+  if (error == cudaSuccess && count > 0) return count;
   cudaGetLastError();
-  if (reason != nullptr) {
-    *reason =
-        has_gpus ? cublasLtGetStatusString(CUBLAS_STATUS_NOT_INITIALIZED) : cuda::WhyNone(error);
-  }
+  if (reason != nullptr) *reason = cuda::WhyNone(error);
   return 0;
 }
 
@@ -110,8 +111,12 @@ absl::StatusOr<int64_t> CudaTotalMemory(int physical_index) {
   return static_cast<int64_t>(properties.totalGlobalMem);
 }
 
-absl::Status AwaitCudaMemory(const Buffer& buffer) {
-  return static_cast<cuda::CudaDevice&>(buffer.device()).AwaitMemory(buffer);
+absl::Status OrderAfterCudaUploads(const Buffer& buffer, CUstream_st* stream) {
+  return static_cast<cuda::CudaDevice&>(buffer.device()).OrderAfterUploads(buffer, stream);
+}
+
+absl::Status OrderAfterCudaAllocation(Buffer& buffer, CUstream_st* stream) {
+  return static_cast<cuda::CudaDevice&>(buffer.device()).OrderAfterAllocation(buffer, stream);
 }
 
 absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call) {
@@ -121,12 +126,15 @@ absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Stat
 absl::Status ResetCudaDevice(int physical_index) {
   // What these return may be the very fault that is being dealt with: what counts is whether the
   // GPU can be used afterwards.
-  cuda::MakeCurrent(physical_index);
-  cudaDeviceReset();
-  cudaGetLastError();
-  cuda::InvalidateCurrentGpus();
-  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cuda::MakeCurrent(physical_index), "cudaSetDevice"));
-  TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cudaFree(nullptr), "cudaFree"));  // makes the context
+  const auto reset = [&]() -> absl::Status {
+    cuda::MakeCurrent(physical_index);
+    cudaDeviceReset();
+    cudaGetLastError();
+    cuda::InvalidateCurrentGpus();
+    TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(cuda::MakeCurrent(physical_index), "cudaSetDevice"));
+    return cuda::CudaStatus(cudaFree(nullptr), "cudaFree");  // makes the context
+  };
+  TENSORD_RETURN_IF_ERROR(cuda::HostRegistration::Reset(physical_index, reset));
   cuda::FreeOrphans(physical_index);
   return absl::OkStatus();
 }

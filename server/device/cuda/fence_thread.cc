@@ -28,11 +28,14 @@ void FenceThread::Add(Event event, std::function<void(absl::Status)> done) {
 }
 
 absl::Status FenceThread::WaitFor(cudaEvent_t event) {
-  // Most fences come soon, and being woken takes longer than that.
-  constexpr auto kSpin = std::chrono::microseconds(50);
+  // cudaEventSynchronize() returns about this long after the event, because of an interrupt and the
+  // thread's wake-up: a fence of a short kernel would take twice as long. Polling for longer helps
+  // little, and takes the driver's locks from threads that launch kernels.
+  constexpr auto kSpin = std::chrono::microseconds(20);
   const auto deadline = std::chrono::steady_clock::now() + kSpin;
   cudaError_t state = cudaEventQuery(event);
   while (state == cudaErrorNotReady && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
     state = cudaEventQuery(event);
   }
   if (state == cudaErrorNotReady) state = cudaEventSynchronize(event);

@@ -2,19 +2,26 @@
 
 #include <dlfcn.h>
 
-#include <utility>
+#include <cstdlib>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace tensord::server::cuda {
 
 LazyLibrary::LazyLibrary(std::string name) {
-  constexpr int kFlags = RTLD_NOW | RTLD_LOCAL;
-  handle_ = dlopen(name.c_str(), kFlags);
-  if (handle_ != nullptr) return;
-  const char* const reason = dlerror();
-  error_ = absl::StrCat(name, " can't be loaded: ", reason == nullptr ? "unknown reason" : reason);
-  handle_ = dlopen(absl::StrCat(TENSORD_CUDA_LIBRARY_FOLDER "/", name).c_str(), kFlags);
+  std::vector<std::string> paths = {name, absl::StrCat(TENSORD_CUDA_LIBRARY_FOLDER "/", name)};
+  if (const char* const folder = std::getenv("TENSORD_CUDA_LIBRARY_FOLDER")) {
+    paths = {absl::StrCat(folder, "/", name)};
+  }
+  for (const std::string& path : paths) {
+    handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) break;
+    if (!error_.empty()) continue;  // the first reason is the one of the usual way
+    const char* const reason = dlerror();
+    error_ =
+        absl::StrCat(name, " can't be loaded: ", reason == nullptr ? "unknown reason" : reason);
+  }
   if (handle_ != nullptr) error_.clear();
 }
 

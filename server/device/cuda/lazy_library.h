@@ -10,7 +10,8 @@ namespace tensord::server::cuda {
 class LazyLibrary {
  public:
   // `name`: the file name with the library's major version, such as "libnvrtc.so.13". The loader's
-  // search path is tried first, then the folder of the CUDA toolkit.
+  // search path is tried first, then the folder of the CUDA toolkit. If the environment variable
+  // TENSORD_CUDA_LIBRARY_FOLDER is set, that folder alone is tried.
   explicit LazyLibrary(std::string name);
   LazyLibrary(const LazyLibrary&) = delete;
   LazyLibrary& operator=(const LazyLibrary&) = delete;

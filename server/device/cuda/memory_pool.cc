@@ -149,8 +149,8 @@ void MemoryPool::FreeAllReusable(int physical_index) {
 }
 
 absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
-  bytes = BlockBytes(bytes);
-  if (bytes <= kMaxReusableBlockBytes) {
+  if (BlockBytes(bytes) <= kMaxReusableBlockBytes) {
+    bytes = BlockBytes(bytes);
     MutexLock lock(&mu_);
     if (stream == reuse_stream_) {
       if (const auto list = reusable_.find(bytes);
@@ -183,10 +183,10 @@ absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
   return data;
 }
 
-bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream) {
+bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable) {
   bytes = BlockBytes(bytes);
   ++frees;
-  if (bytes <= kMaxReusableBlockBytes && reuse_on) {
+  if (reusable && bytes <= kMaxReusableBlockBytes && reuse_on) {
     MutexLock lock(&mu_);
     if (stream == reuse_stream_ && reusable_bytes_ + bytes <= kMaxReusableBytes) {
       reusable_[bytes].push_back(data);

@@ -42,8 +42,9 @@ class MemoryPool {
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
   // Frees memory that Allocate(bytes) has returned. Work that is enqueued on `stream` already may
-  // still use it. Returns false if the driver doesn't free the memory, because the context is lost.
-  bool Free(void* data, int64_t bytes, cudaStream_t stream);
+  // still use it. If `reusable`, a later Allocate() may get it from the lists of small blocks.
+  // Returns false if the driver doesn't free the memory, because the context is lost.
+  bool Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
 
   // Lets another GPU read this pool's memory directly if the two GPUs have peer access. Otherwise
   // does nothing: copies then go through the host.

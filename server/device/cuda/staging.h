@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
+#include "tensord/server/device/device.h"
 
 namespace tensord::server::cuda {
 
@@ -32,9 +33,13 @@ class UploadRing {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Copies from the host's memory to the GPU's. When it returns `src` has been read; the bytes get
-  // to `dst` in the order of stream().
-  absl::Status Upload(void* dst, const void* src, int64_t bytes);
+  // Copies what `fill` puts into the ring (Device::WriteBy) to the GPU's memory. The bytes get to
+  // `dst` in the order of stream(), maybe after this returns.
+  absl::Status Upload(void* dst, int64_t bytes, Device::Fill fill);
+
+  // Copies from pinned memory of the host, without the ring, in the order of stream(). Blocks until
+  // the bytes are at `dst`.
+  absl::Status UploadPinned(void* dst, const void* src, int64_t bytes, EventPool& events);
 
   // Makes work given to `stream` from now on wait for uploads into [data, data + bytes).
   absl::Status OrderAfterUploads(const void* data, int64_t bytes, cudaStream_t stream);

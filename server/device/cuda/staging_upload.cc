@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_status.h"
@@ -82,15 +82,28 @@ absl::Status UploadRing::Submit(Slot* slot, char* dst, int64_t bytes) {
   return CudaStatus(error, "cudaMemcpyAsync to the device");
 }
 
-absl::Status UploadRing::Upload(void* dst, const void* src, int64_t bytes) {
+absl::Status UploadRing::Upload(void* dst, int64_t bytes, Device::Fill fill) {
   const int64_t piece_bytes = StagingPieceBytes(bytes);
   for (int64_t offset = 0; offset < bytes; offset += piece_bytes) {
     const int64_t piece = std::min(piece_bytes, bytes - offset);
     TENSORD_ASSIGN_OR_RETURN(Slot * slot, Claim());
-    std::memcpy(slot->host, static_cast<const char*>(src) + offset, static_cast<size_t>(piece));
+    fill(offset, piece, slot->host);
     TENSORD_RETURN_IF_ERROR(Submit(slot, static_cast<char*>(dst) + offset, piece));
   }
   return absl::OkStatus();
+}
+
+absl::Status UploadRing::UploadPinned(void* dst, const void* src, int64_t bytes,
+                                      EventPool& events) {
+  TENSORD_ASSIGN_OR_RETURN(Event event, events.Acquire());
+  TENSORD_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_.get()));
+  cudaError_t error = cudaEventRecord(event.get(), stream_.get());
+  // `src` is the caller's again on return, whatever happens.
+  error = error == cudaSuccess ? cudaEventSynchronize(event.get())
+                               : cudaStreamSynchronize(stream_.get());
+  events.Return(std::move(event));
+  return CudaStatus(error, "copying from pinned memory");
 }
 
 absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cudaStream_t stream) {

@@ -23,6 +23,10 @@ class FaultyDevice final : public Device {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kAllocation));
     return device_->Allocate(size_bytes);
   }
+  absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kAllocation));
+    return device_->AllocateForTransfer(size_bytes);
+  }
   absl::Status Launch(const KernelCall& call) override {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kKernel));
     return device_->Launch(call);
@@ -36,6 +40,15 @@ class FaultyDevice final : public Device {
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
     return device_->Write(dst, offset, src, bytes);
+  }
+  absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
+                         int64_t bytes) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->WriteFrom(dst, offset, src, src_offset, bytes);
+  }
+  absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) override {
+    TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));
+    return device_->WriteBy(dst, offset, bytes, fill);
   }
   absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) override {
     TENSORD_RETURN_IF_ERROR(Begin(Step::kCopy));

@@ -15,8 +15,10 @@
 #include "tensord/server/collective/nccl_communicator.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"
+#include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/unit/cuda/occupied_stream.h"
 
 namespace tensord::server {
 namespace {
@@ -100,8 +102,12 @@ class NcclCommunicatorTest : public testing::Test {
   // first element of the output. Frees its buffers when it returns, as the server does.
   absl::Status AllReduce(int rank, float* sum = nullptr) {
     Device& device = *devices_[rank];
-    const BufferRef input = *device.Allocate(kFour.size_bytes());
-    const BufferRef output = *device.Allocate(kFour.size_bytes());
+    const auto allocate = [&] {
+      return first_use_ == FirstUse::kTransfer ? device.AllocateForTransfer(kFour.size_bytes())
+                                               : device.Allocate(kFour.size_bytes());
+    };
+    const BufferRef input = *allocate();
+    const BufferRef output = *allocate();
     const std::vector<float> values(4, static_cast<float>(rank + 1));
     const absl::Status written = device.Write(*input, 0, values.data(), kFour.size_bytes());
     if (!written.ok()) return written;
@@ -130,7 +136,8 @@ class NcclCommunicatorTest : public testing::Test {
 
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Communicator>> members_;
-  int64_t reports_ = 0;  // the ReportCount() that TearDown() expects
+  int64_t reports_ = 0;                       // the ReportCount() that TearDown() expects
+  FirstUse first_use_ = FirstUse::kTransfer;  // of AllReduce()'s buffers, as in the server
 
  private:
   cuda_emulation::Options options_;
@@ -145,6 +152,41 @@ TEST_F(NcclCommunicatorTest, AllReducesOverThreeGpus) {
       ASSERT_TRUE(status.ok()) << status;
     }
     EXPECT_THAT(sums, testing::Each(6));
+  }
+}
+
+// Sums gradients, say, while the kernels run that compute the next ones.
+TEST_F(NcclCommunicatorTest, AllReducesBesideKernels) {
+  Connect(2, std::chrono::seconds(30));
+  std::vector<std::unique_ptr<OccupiedStream>> occupied;
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    const BufferRef any = *devices_[gpu]->Allocate(1);
+    const cuda::DeviceGuard guard(gpu);
+    occupied.push_back(std::make_unique<OccupiedStream>(ComputeStreamOf(*any)));
+  }
+  std::vector<std::future<absl::Status>> sums;
+  for (int rank = 0; rank < 2; ++rank) {
+    sums.push_back(std::async(std::launch::async, [this, rank] { return AllReduce(rank); }));
+  }
+  for (auto& sum : sums) {
+    EXPECT_EQ(sum.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  }
+  occupied.clear();
+  for (auto& sum : sums) EXPECT_TRUE(sum.get().ok());
+}
+
+// The result's memory was last used by kernels: NCCL writes there after them.
+TEST_F(NcclCommunicatorTest, AllReducesIntoMemoryOfTheComputeStream) {
+  Connect(2, std::chrono::seconds(30));
+  first_use_ = FirstUse::kKernel;
+  cuda_emulation::TheOptions().max_delay_us = 2000;
+  for (int i = 0; i < 20; ++i) {
+    float sums[2] = {};
+    for (const absl::Status& status :
+         AtOnce({0, 1}, [&](int rank) { return AllReduce(rank, &sums[rank]); })) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_THAT(sums, testing::Each(3));
   }
 }
 

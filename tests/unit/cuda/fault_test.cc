@@ -2,8 +2,12 @@
 // again in the same process.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 
+#include <cstring>
 #include <future>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "tensord/server/device/cuda/cuda_device.h"
@@ -86,6 +90,31 @@ TEST_F(CudaFaultTest, DeviceIsLostByAnIllegalAddressAndRestarts) {
     ExpectWorks();
     EXPECT_GT(FreeBytes(), free_bytes - kDroppedBytes / 2);
   }
+}
+
+// A ring that a client shares outlives the device's loss. The reset undoes its registration.
+TEST_F(CudaFaultTest, UploadsFromSharedMemoryGoOnAfterAReset) {
+  const std::string sent(4 << 20, 'x');
+  void* const data =
+      mmap(nullptr, sent.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  std::memcpy(data, sent.data(), sent.size());
+  const auto bytes = static_cast<int64_t>(sent.size());
+  auto memory = std::make_unique<HostMemory>(data, bytes);
+  for (int round = 0; round < 2; ++round) {
+    const BufferRef buffer = *cuda_->AllocateForTransfer(bytes);
+    const absl::Status written = cuda_->WriteFrom(*buffer, 0, *memory, 0, bytes);
+    ASSERT_TRUE(written.ok()) << written;
+    EXPECT_TRUE(Download({DType::kUInt8, {bytes}}, buffer).bytes == sent);
+    Break();
+    restartable().Poll();
+    EXPECT_EQ(cuda_->WriteFrom(*buffer, 0, *memory, 0, bytes).code(), absl::StatusCode::kDataLoss);
+    restartable().Abandon();
+    ASSERT_TRUE(restartable().Reset().ok());
+    ASSERT_TRUE(restartable().Restart().ok());
+  }
+  memory.reset();
+  munmap(data, sent.size());
 }
 
 }  // namespace

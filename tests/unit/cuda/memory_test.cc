@@ -109,6 +109,19 @@ TEST_F(CudaReuseTest, ComputesAChainInReusedMemory) {
   EXPECT_EQ(sum.At(3), 101);
 }
 
+// A quarter of the memory and a little more, three times, and an eighth and a little more.
+TEST_F(CudaTest, LargeBlocksTakeNoMoreMemoryThanTheirSize) {
+  const int64_t total = *CudaTotalMemory(0);
+  auto whole = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, total);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  std::vector<BufferRef> blocks;
+  for (const int64_t bytes : {total / 4, total / 4, total / 4, total / 8}) {
+    absl::StatusOr<BufferRef> block = (*whole)->Allocate(bytes + total / 1000);
+    ASSERT_TRUE(block.ok()) << block.status();
+    blocks.push_back(*std::move(block));
+  }
+}
+
 // If a large block doesn't fit, the pool returns its small blocks to the driver.
 TEST_F(CudaReuseTest, ReturnsSmallBlocksWhenTheGpuIsOutOfMemory) {
   const int64_t total = *CudaTotalMemory(0);

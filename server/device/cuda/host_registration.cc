@@ -1,0 +1,112 @@
+#include "tensord/server/device/cuda/host_registration.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "absl/container/flat_hash_set.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/device/cuda/cuda_handles.h"
+
+namespace tensord::server::cuda {
+
+struct HostRegistration::Registry {
+  Mutex mu;
+  CondVar unused;
+  absl::flat_hash_set<HostRegistration*> all ABSL_GUARDED_BY(mu);
+  bool logged ABSL_GUARDED_BY(mu) = false;
+};
+
+HostRegistration::Registry& HostRegistration::TheRegistry() {
+  static auto* registry = new Registry;  // outlives every static
+  return *registry;
+}
+
+HostRegistration& HostRegistration::Of(HostMemory& memory) {
+  return static_cast<HostRegistration&>(memory.Prepare(
+      [&] { return std::make_unique<HostRegistration>(memory.data(), memory.size_bytes()); }));
+}
+
+HostRegistration::HostRegistration(void* data, int64_t size_bytes)
+    : data_(data), size_bytes_(size_bytes) {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  registry.all.insert(this);
+}
+
+HostRegistration::~HostRegistration() {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  registry.all.erase(this);
+  if (state_ != State::kRegistered) return;
+  const DeviceGuard guard(physical_index_);
+  // Fails if the context is lost: then the reset has undone the registration, or will.
+  if (cudaHostUnregister(data_) != cudaSuccess) cudaGetLastError();
+}
+
+HostRegistration::Use::Use(HostRegistration* registration, int physical_index)
+    : registration_(registration), registered_(registration->BeginUse(physical_index)) {}
+
+HostRegistration::Use::~Use() {
+  if (registered_) registration_->EndUse();
+}
+
+bool HostRegistration::BeginUse(int physical_index) {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  if (state_ == State::kNone) {
+    const cudaError_t error =
+        cudaHostRegister(data_, static_cast<size_t>(size_bytes_), cudaHostRegisterPortable);
+    state_ = error == cudaSuccess ? State::kRegistered : State::kRefused;
+    physical_index_ = physical_index;
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // dealt with here
+      if (!registry.logged) {
+        std::fprintf(stderr,
+                     "tensord: uploads through shared memory take one more copy: cudaHostRegister "
+                     "failed: %s: %s\n",
+                     cudaGetErrorName(error), cudaGetErrorString(error));
+      }
+      registry.logged = true;
+    }
+  }
+  if (state_ != State::kRegistered) return false;
+  ++uses_;
+  return true;
+}
+
+void HostRegistration::EndUse() {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  if (--uses_ == 0) registry.unused.SignalAll();
+}
+
+absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl::Status()> reset) {
+  Registry& registry = TheRegistry();
+  MutexLock lock(&registry.mu);
+  for (HostRegistration* registration : registry.all) {
+    if (registration->state_ == State::kRegistered &&
+        registration->physical_index_ == physical_index) {
+      registration->state_ = State::kResetting;
+    }
+  }
+  // Copies of other GPUs are waited for; those of this one have ended.
+  for (bool in_use = true; in_use;) {
+    in_use = false;
+    for (const HostRegistration* registration : registry.all) {
+      in_use |= registration->state_ == State::kResetting && registration->uses_ > 0;
+    }
+    if (in_use) registry.unused.Wait(&registry.mu);
+  }
+  absl::Status status = reset();
+  for (HostRegistration* registration : registry.all) {
+    if (registration->state_ != State::kResetting) continue;
+    // In case the driver has kept it.
+    if (cudaHostUnregister(registration->data_) != cudaSuccess) cudaGetLastError();
+    registration->state_ = State::kNone;
+  }
+  return status;
+}
+
+}  // namespace tensord::server::cuda

@@ -1,0 +1,46 @@
+// Memory of the host from which transfers come again and again, such as a ring shared with a
+// client.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "tensord/common/mutex.h"
+
+namespace tensord::server {
+
+// Memory that Device::WriteFrom() reads. A backend may prepare it at its first use, and keeps what
+// it needs for that here. Destroy it before the memory is unmapped, and when no transfer uses it;
+// that may take as long as the GPU's current work. Thread-safe.
+class HostMemory {
+ public:
+  // What a backend keeps. Destroyed with the HostMemory.
+  class Preparation {
+   public:
+    virtual ~Preparation() = default;
+  };
+
+  HostMemory(void* data, int64_t size_bytes)
+      : data_(static_cast<char*>(data)), size_bytes_(size_bytes) {}
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  char* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+
+  // Returns what the first call's `make` has made. One backend alone calls it.
+  Preparation& Prepare(absl::FunctionRef<std::unique_ptr<Preparation>()> make) {
+    MutexLock lock(&mu_);
+    if (preparation_ == nullptr) preparation_ = make();
+    return *preparation_;
+  }
+
+ private:
+  char* const data_;
+  const int64_t size_bytes_;
+  Mutex mu_;
+  std::unique_ptr<Preparation> preparation_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::server

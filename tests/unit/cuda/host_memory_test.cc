@@ -1,0 +1,105 @@
+// Uploads from host memory that is registered with CUDA.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_fixture.h"
+#include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/host_memory.h"
+
+namespace tensord::server {
+namespace {
+
+class CudaHostMemoryTest : public CudaTest {
+ protected:
+  static constexpr int64_t kBytes = 4 << 20;
+
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    data_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(data_, MAP_FAILED);
+    memory_ = std::make_unique<HostMemory>(data_, kBytes);
+    for (int64_t i = 0; i < kBytes; ++i)
+      memory_->data()[i] = static_cast<char>(i * 2654435761 >> 9);
+  }
+  void TearDown() override {
+    memory_.reset();
+    if (data_ != nullptr) munmap(data_, kBytes);
+    CudaTest::TearDown();
+  }
+
+  // Uploads `bytes` at `offset` of the memory, and expects to read them.
+  void ExpectUploaded(Device& device, int64_t offset, int64_t bytes) {
+    const BufferRef buffer = *device.AllocateForTransfer(bytes);
+    const absl::Status written = device.WriteFrom(*buffer, 0, *memory_, offset, bytes);
+    ASSERT_TRUE(written.ok()) << written;
+    const HostTensor received = Download({DType::kUInt8, {bytes}}, buffer);
+    EXPECT_TRUE(received.bytes == std::string(memory_->data() + offset, bytes));
+  }
+
+  // Returns whether CUDA has the memory registered.
+  bool IsRegistered() {
+    const cudaError_t error = cudaHostRegister(data_, kBytes, cudaHostRegisterPortable);
+    if (error == cudaSuccess) {
+      EXPECT_EQ(cudaHostUnregister(data_), cudaSuccess);
+    }
+    cudaGetLastError();
+    return error == cudaErrorHostMemoryAlreadyRegistered;
+  }
+
+  void* data_ = nullptr;
+  std::unique_ptr<HostMemory> memory_;
+};
+
+TEST_F(CudaHostMemoryTest, StaysRegisteredFromItsFirstUseToItsEnd) {
+  EXPECT_FALSE(IsRegistered());
+  ExpectUploaded(*cuda_, 0, kBytes);
+  EXPECT_TRUE(IsRegistered());
+  ExpectUploaded(*cuda_, 1001, 500'000);
+  memory_.reset();
+  EXPECT_FALSE(IsRegistered());
+}
+
+TEST_F(CudaHostMemoryTest, IsRegisteredOnceForAllDevices) {
+  const int gpu = CudaDeviceCount(nullptr) > 1 ? 1 : 0;
+  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, gpu, kLimitBytes);
+  ASSERT_TRUE(other.ok()) << other.status();
+  std::vector<std::thread> threads;
+  for (Device* device : {cuda_.get(), other->get(), cuda_.get(), other->get()}) {
+    threads.emplace_back([this, device] {
+      for (int i = 0; i < 10; ++i) ExpectUploaded(*device, i * 1000, 1 << 20);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The memory is the client's again when the call returns.
+TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
+  const BufferRef buffer = *cuda_->AllocateForTransfer(kBytes);
+  const std::string sent(memory_->data(), kBytes);
+  ASSERT_TRUE(cuda_->WriteFrom(*buffer, 0, *memory_, 0, kBytes).ok());
+  std::memset(memory_->data(), 0, kBytes);
+  EXPECT_TRUE(Download({DType::kUInt8, {kBytes}}, buffer).bytes == sent);
+}
+
+TEST_F(CudaHostMemoryTest, IsCopiedByTheHostIfCudaRefusesIt) {
+  ASSERT_EQ(cudaHostRegister(data_, 4096, cudaHostRegisterPortable), cudaSuccess);
+  testing::internal::CaptureStderr();
+  ExpectUploaded(*cuda_, 0, kBytes);
+  ExpectUploaded(*cuda_, 0, kBytes);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t first = log.find("cudaHostRegister failed");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("cudaHostRegister failed", first + 1), std::string::npos) << log;
+  EXPECT_EQ(cudaHostUnregister(data_), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace tensord::server

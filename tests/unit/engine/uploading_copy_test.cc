@@ -1,0 +1,84 @@
+// Copies from the host's memory to a device that the host can't access.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tensord/server/engine/engine.h"
+#include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/session/test_principal.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr int64_t kLimitBytes = int64_t{64} << 20;
+
+// Its first write waits for the test.
+class WritingDevice final : public FakeDevice {
+ public:
+  WritingDevice() : FakeDevice(0, {.limit_bytes = kLimitBytes, .host_accessible = false}) {}
+
+  absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
+    if (offset == 0) {
+      writing.Set();
+      if (!go_on.Wait()) return absl::DeadlineExceededError("the test never let the write go on");
+    }
+    return FakeDevice::Write(dst, offset, src, bytes);
+  }
+
+  Event writing, go_on;
+};
+
+TEST(UploadingCopyTest, TakesTurnsWithOtherWorkOfItsDevice) {
+  auto owned = std::make_unique<WritingDevice>();
+  WritingDevice& device = *owned;
+  std::vector<std::unique_ptr<Device>> devices;
+  devices.push_back(std::move(owned));
+  devices.push_back(
+      std::make_unique<FakeDevice>(1, FakeDevice::Options{.limit_bytes = kLimitBytes}));
+  Engine engine(std::move(devices));
+  SessionTable sessions({}, engine.slots());
+  const SessionRef session = *sessions.Open(TestPrincipal(), 0, "copies");
+  const SessionRef other = *sessions.Open(TestPrincipal(), 0, "computes");
+  const auto full = [&](const SessionRef& of, Handle output, int64_t n, absl::string_view on) {
+    const Attributes attrs = {{"shape", std::vector<int64_t>{n}}, {"value", int64_t{7}}};
+    return *engine.Run(
+        of, {.op = "full", .inputs = {}, .output = output, .attrs = attrs, .device = on});
+  };
+
+  constexpr int64_t kElements = (int64_t{24} << 20) / 8;
+  full(session, 1, kElements, "cpu:1");
+  const TensorRef copy = *engine.Copy(session, 1, 2, "cpu:0", /*share=*/false);
+  Event copied;
+  copy->WhenDone([copied] { copied.Set(); });
+  ASSERT_TRUE(device.writing.Wait());
+
+  // The copy has begun. Both a session of its own and the copy's get a turn before it ends.
+  std::atomic<int> before_the_end = 0;
+  std::vector<Event> computed(2);
+  const TensorRef small[] = {full(other, 1, 3, "cpu:0"), full(session, 3, 3, "cpu:0")};
+  for (int i = 0; i < 2; ++i) {
+    small[i]->WhenDone([&, i] {
+      if (!copied.happened()) ++before_the_end;
+      computed[i].Set();
+    });
+  }
+  device.go_on.Set();
+  for (const Event& event : computed) ASSERT_TRUE(event.Wait());
+  ASSERT_TRUE(copied.Wait());
+  EXPECT_EQ(before_the_end, 2);
+  ASSERT_TRUE(copy->status().ok()) << copy->status();
+
+  std::vector<int64_t> values(kElements);
+  ASSERT_TRUE(engine
+                  .ReadBlocking(copy, absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()),
+                                                     values.size() * sizeof(int64_t)))
+                  .ok());
+  EXPECT_EQ(values, std::vector<int64_t>(kElements, 7));
+}
+
+}  // namespace
+}  // namespace tensord::server
