@@ -32,7 +32,6 @@ class NcclCommunicatorTest : public testing::Test {
   void SetUp() override {
     options_ = cuda_emulation::TheOptions();
     cuda_emulation::TheOptions().devices = 3;
-    reports_ = cuda_emulation::ReportCount();
     cuda::MemoryPool::SetReuse(false);  // freed memory is inaccessible at once
     for (int gpu = 0; gpu < 3; ++gpu) {
       auto device = RestartableDevice::Create(
@@ -50,7 +49,6 @@ class NcclCommunicatorTest : public testing::Test {
     for (const auto& device : devices_) EXPECT_TRUE(device->Check().ok()) << device->Check();
     devices_.clear();
     cuda::MemoryPool::SetReuse(true);
-    EXPECT_EQ(cuda_emulation::ReportCount(), reports_) << cuda_emulation::LastReport();
     cuda_emulation::TheOptions() = options_;
   }
 
@@ -122,14 +120,13 @@ class NcclCommunicatorTest : public testing::Test {
     device.Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });
     EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
     device.Abandon();
-    reports_ = cuda_emulation::ReportCount();
+    cuda_emulation::ExpectReports();
     const absl::Status reset = device.Reset();
     return reset.ok() ? device.Restart() : reset;
   }
 
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Communicator>> members_;
-  int64_t reports_ = 0;  // that the test expects
 
  private:
   cuda_emulation::Options options_;
@@ -197,7 +194,7 @@ TEST_F(NcclCommunicatorTest, TwoMembersOnOneGpuAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("same GPU"));
   }
-  reports_ = cuda_emulation::ReportCount();
+  cuda_emulation::ExpectReports();
 }
 
 }  // namespace

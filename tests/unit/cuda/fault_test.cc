@@ -43,6 +43,7 @@ class CudaFaultTest : public CudaTest {
     std::promise<absl::Status> fenced;
     cuda_->Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });
     EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
+    ExpectMisuse();
   }
 
   // What the GPU itself says that it has left.
