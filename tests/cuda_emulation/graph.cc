@@ -62,9 +62,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
-  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
+  StreamRef stream;
+  cudaError_t error = FindStream(handle, "cudaStreamEndCapture", &stream);
+  if (error != cudaSuccess) return error;
   std::vector<Task> tasks;
-  const cudaError_t error = stream->EndCapture(&tasks);
+  error = stream->EndCapture(&tasks);  // even if there is a sticky or an injected error
+  TENSORD_EMULATION_ENTER(stream->device());
   if (error == cudaSuccess) {
     *graph = Graphs().Add(std::make_shared<const TaskList>(stream->device(), std::move(tasks)));
   }

@@ -93,26 +93,25 @@ void CudaDevice::Release(CudaBuffer& buffer) {
       MutexLock lock(&mu_);
       live_.erase(buffer.data());
     }
-    if (!FreeMemory(buffer)) {
-      MutexLock lock(&mu_);
-      live_.insert(buffer.data());
-    }
+    FreeMemory(buffer);
   }
   accountant_.Release(buffer.size_bytes());
 }
 
-bool CudaDevice::FreeMemory(CudaBuffer& buffer) {
-  // Uploads that nobody waited for: of a tensor that was given up half way.
-  absl::Status status =
-      uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
+void CudaDevice::FreeMemory(CudaBuffer& buffer) {
+  // Uploads that nobody waited for: of a tensor that was given up half way. If a stream can't be
+  // made to wait, the host waits.
+  if (!uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get()).ok()) {
+    cudaStreamSynchronize(uploads_->stream());
+  }
   const std::vector<PeerReadRef> readers = buffer.TakeReaders();
   cudaStream_t stream = compute_.get();
-  if (!readers.empty() && status.ok()) {
-    status = OrderRetireAfter(readers);
+  if (!readers.empty() && OrderRetireAfter(readers).ok()) {
     stream = retire_.get();
+  } else {
+    for (const PeerReadRef& reader : readers) reader->Await();
   }
-  // A stream refuses only when the context is lost. The memory is then freed with the device.
-  return status.ok() && pool_->Free(buffer.data(), buffer.size_bytes(), stream);
+  pool_->Free(buffer.data(), buffer.size_bytes(), stream);
 }
 
 absl::Status CudaDevice::OrderRetireAfter(const std::vector<PeerReadRef>& readers) {

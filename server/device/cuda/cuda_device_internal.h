@@ -133,8 +133,8 @@ class CudaDevice final : public Device {
   absl::Status OrderInput(const void* data, int64_t bytes);
   absl::StatusOr<Graph> Record(absl::FunctionRef<absl::Status()> launch, GraphScratch* scratch);
   absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
-  // Frees the memory of a buffer behind all that uses it. Returns false if the context is lost.
-  bool FreeMemory(CudaBuffer& buffer);
+  // Frees the memory of a buffer behind all that uses it.
+  void FreeMemory(CudaBuffer& buffer);
   // Work given to retire_ from now on waits for the compute stream and for `readers`.
   absl::Status OrderRetireAfter(const std::vector<PeerReadRef>& readers);
   void AddPeerRead(PeerReadRef read);

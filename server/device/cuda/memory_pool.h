@@ -41,15 +41,16 @@ class MemoryPool {
   // A thread that captures doesn't wait.
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
-  // Takes back memory of Allocate(bytes). Work on `stream` no longer uses it from now on. Returns
-  // false if the context is lost, so that the memory could not be freed.
-  bool Free(void* data, int64_t bytes, cudaStream_t stream);
+  // Takes back memory of Allocate(bytes). Work on `stream` no longer uses it from now on. If the
+  // context is lost, the memory can't be freed: Abandon() returns it.
+  void Free(void* data, int64_t bytes, cudaStream_t stream);
 
   // Lets another GPU read this pool's memory directly if the two are so connected. If they aren't,
   // does nothing: copies then go through the host.
   void AllowPeer(int peer_physical_index);
 
-  // The device is lost. Returns the blocks in the lists. From now on the pool keeps none.
+  // The device is lost. Returns the blocks in the lists, and those that could not be freed. From
+  // now on the pool keeps none.
   std::vector<void*> Abandon();
 
  private:
@@ -57,6 +58,7 @@ class MemoryPool {
 
   // Gives the blocks in the lists back to the driver's pool.
   void FreeReusable();
+  void FreeByDriver(void* data, cudaStream_t stream);
   static void FreeAllReusable(int physical_index);
   static void TrimAll(int physical_index);
 
@@ -66,7 +68,8 @@ class MemoryPool {
   cudaStream_t reuse_stream_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<int64_t, std::vector<void*>> reusable_ ABSL_GUARDED_BY(mu_);  // by size
   int64_t reusable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<int> peers_ ABSL_GUARDED_BY(mu_);  // asked for already
+  std::vector<void*> unfreed_ ABSL_GUARDED_BY(mu_);  // the driver has refused to free them
+  std::vector<int> peers_ ABSL_GUARDED_BY(mu_);      // asked for already
 };
 
 // A thread captures work on the GPU for as long as it has one. Meanwhile nobody may wait for the
