@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/failure.h"
@@ -145,6 +146,27 @@ TEST_F(InjectedFailureTest, FusedKernels) {
     Sweep({call, cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
   }
   Sweep({"a launch", cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
+}
+
+TEST_F(InjectedFailureTest, SaysWhyNoGpuCanBeUsed) {
+  const struct {
+    cuda_emulation::Failure failure;
+    const char* reason;
+  } cases[] = {
+      {{"cudaGetDeviceCount", 1, cudaErrorInsufficientDriver}, "driver too old: it supports CUDA"},
+      {{"any", 1, cudaErrorInsufficientDriver, /*times=*/2}, "no NVIDIA driver found"},
+      {{"cudaGetDeviceCount", 1, cudaErrorNoDevice}, "no GPU"},
+      {{"cudaGetDeviceCount", 1, cudaErrorUnknown}, "driver failed: cudaErrorUnknown"}};
+  for (const auto& [failure, reason] : cases) {
+    InjectFailure(failure);
+    std::string text;
+    EXPECT_EQ(CudaDeviceCount(&text), 0);
+    EXPECT_THAT(text, testing::HasSubstr(reason));
+    InjectFailure(failure);
+    EXPECT_EQ(CudaTotalMemory(0).status().code(), absl::StatusCode::kUnavailable);
+  }
+  InjectFailure({});
+  EXPECT_EQ(CudaTotalMemory(100).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
