@@ -112,6 +112,23 @@ TEST_F(InjectedFailureTest, NoMemory) {
   Sweep({"cudaMallocFromPoolAsync", cudaErrorUnknown, "cudaErrorUnknown"});
 }
 
+TEST_F(InjectedFailureTest, NoMemoryAtAnyLimit) {
+  constexpr int64_t kFirstBytes = int64_t{30} << 20, kStepBytes = int64_t{512} << 10;
+  constexpr int kMaxSteps = 100;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    cuda_emulation::TheOptions().memory_bytes = kFirstBytes + step * kStepBytes;
+    SCOPED_TRACE(cuda_emulation::TheOptions().memory_bytes);
+    const absl::Status status = RunProgram(/*fused=*/false);
+    ASSERT_EQ(cuda_emulation::LiveObjects(), "") << status;
+    if (status.ok()) {
+      EXPECT_GT(step, 4) << "the limits are too high";
+      return;
+    }
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  }
+  FAIL() << "no limit is high enough";
+}
+
 TEST_F(InjectedFailureTest, StickyErrors) {
   Sweep({"launch", cudaErrorIllegalAddress, ""});
   Sweep({"cudaMallocFromPoolAsync", cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable"});
