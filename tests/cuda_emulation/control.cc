@@ -1,5 +1,7 @@
 #include "tensord/tests/cuda_emulation/control.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -37,12 +39,14 @@ Options ReadOptions() {
   options.catch_faults = FromEnvironment("TENSORD_EMULATED_CATCH_FAULTS", 1) != 0;
   options.refuse_epilogues = FromEnvironment("TENSORD_EMULATED_REFUSE_EPILOGUES", 0) != 0;
   options.refuse_batches = FromEnvironment("TENSORD_EMULATED_REFUSE_BATCHES", 0) != 0;
+  options.peers = FromEnvironment("TENSORD_EMULATED_PEERS", 1) != 0;
   return options;
 }
 
 struct Reports {
   Mutex mu;
   int64_t count ABSL_GUARDED_BY(mu) = 0;
+  int64_t expected ABSL_GUARDED_BY(mu) = 0;
   std::string last ABSL_GUARDED_BY(mu);
 };
 
@@ -52,6 +56,16 @@ Reports& TheReports() {
 }
 
 std::atomic<int64_t> runtime_calls = 0;
+
+// Runs at exit. A program whose exit code is another one already keeps it only if it ends by a
+// signal or _exit().
+void ExitWithCodeOfMisuse() {
+  if (UnexpectedReports() == 0) return;
+  std::fprintf(stderr, "cuda emulation: the exit code is %d because of the reports above\n",
+               kExitCodeOfMisuse);
+  std::fflush(nullptr);
+  _exit(kExitCodeOfMisuse);
+}
 
 }  // namespace
 
@@ -66,10 +80,24 @@ void CountRuntimeCall() { ++runtime_calls; }
 
 void Report(absl::string_view text) {
   Reports& reports = TheReports();
+  static const int registered = std::atexit(&ExitWithCodeOfMisuse);
+  static_cast<void>(registered);
   MutexLock lock(&reports.mu);
   ++reports.count;
   reports.last = std::string(text);
   std::fprintf(stderr, "cuda emulation: %s\n", reports.last.c_str());
+}
+
+void ExpectReports() {
+  Reports& reports = TheReports();
+  MutexLock lock(&reports.mu);
+  reports.expected = reports.count;
+}
+
+int64_t UnexpectedReports() {
+  Reports& reports = TheReports();
+  MutexLock lock(&reports.mu);
+  return reports.count - reports.expected;
 }
 
 int64_t ReportCount() {

@@ -1,6 +1,8 @@
 // Copies and fills in stream order. They check their memory when they are enqueued.
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/cuda_emulation/address_space.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
 #include "tensord/tests/cuda_emulation/kernel.h"
@@ -11,14 +13,27 @@ using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace
 
 namespace {
 
+// Between devices that can't access each other's memory CUDA copies through the host.
+bool IsReachable(const void* data, int device) {
+  return !TheOptions().peers || IsAccessible(data, device);
+}
+
 cudaError_t EnqueueCopy(void* dst, Space dst_space, const void* src, Space src_space, size_t bytes,
-                        cudaStream_t stream, const char* call) {
+                        const StreamRef& stream, const char* call) {
   cudaError_t error = CheckMemory(dst, bytes, dst_space, call);
   if (error == cudaSuccess) error = CheckMemory(src, bytes, src_space, call);
+  const int device = stream->device();
+  for (const void* data : {static_cast<const void*>(dst), src}) {
+    if (error != cudaSuccess || IsReachable(data, device)) continue;
+    Report(absl::StrCat(call, ": ", DescribeAddress(data), ", to which device ", device,
+                        " has no access"));
+    error = cudaErrorInvalidValue;
+  }
   if (error == cudaSuccess) {
-    error = stream->EnqueueWork([=, device = stream->device()] {
-      RunCatchingFaults(device, call, [=] { std::memmove(dst, src, bytes); });
-    });
+    void* to = ToBacking(dst);
+    const void* from = ToBacking(src);
+    error = stream->EnqueueWork(
+        [=] { RunCatchingFaults(device, call, [=] { std::memmove(to, from, bytes); }); });
   }
   return RecordError(error);
 }
@@ -30,9 +45,9 @@ extern "C" {
 // Stricter than CUDA: host memory must be pinned. CUDA also accepts pageable memory, but may then
 // wait for the stream.
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
+                            cudaStream_t handle) {
   static constexpr char kCall[] = "cudaMemcpyAsync";
-  TENSORD_EMULATION_ENTER_STREAM(stream, kCall);
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
   switch (kind) {
     case cudaMemcpyHostToDevice:
       return EnqueueCopy(dst, Space::kDevice, src, Space::kPinnedHost, bytes, stream, kCall);
@@ -46,19 +61,26 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
   }
 }
 
-cudaError_t cudaMemcpyPeerAsync(void* dst, int /*dst_device*/, const void* src, int /*src_device*/,
-                                size_t bytes, cudaStream_t stream) {
+// Stricter than CUDA if the devices can access each other's memory: the stream's device must have
+// access to both buffers. Without it CUDA may copy through the host.
+cudaError_t cudaMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
+                                size_t bytes, cudaStream_t handle) {
   static constexpr char kCall[] = "cudaMemcpyPeerAsync";
-  TENSORD_EMULATION_ENTER_STREAM(stream, kCall);
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
+  cudaError_t error = CheckMemory(dst, bytes, Space::kDevice, kCall, dst_device);
+  if (error == cudaSuccess) error = CheckMemory(src, bytes, Space::kDevice, kCall, src_device);
+  if (error != cudaSuccess) return RecordError(error);
   return EnqueueCopy(dst, Space::kDevice, src, Space::kDevice, bytes, stream, kCall);
 }
 
-cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaMemsetAsync");
-  const cudaError_t error = CheckMemory(dst, bytes, Space::kDevice, "cudaMemsetAsync");
+cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t handle) {
+  static constexpr char kCall[] = "cudaMemsetAsync";
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
+  const int device = stream->device();
+  const cudaError_t error = CheckMemory(dst, bytes, Space::kDevice, kCall, device);
   if (error != cudaSuccess) return RecordError(error);
-  return RecordError(stream->EnqueueWork([=, device = stream->device()] {
-    RunCatchingFaults(device, "cudaMemsetAsync", [=] { std::memset(dst, value, bytes); });
+  return RecordError(stream->EnqueueWork([=, to = ToBacking(dst)] {
+    RunCatchingFaults(device, kCall, [=] { std::memset(to, value, bytes); });
   }));
 }
 

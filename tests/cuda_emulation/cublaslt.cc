@@ -3,15 +3,49 @@
 #include <cublasLt.h>
 
 #include <cstring>
+#include <memory>
 
+#include "tensord/tests/cuda_emulation/address_space.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/failure.h"
+#include "tensord/tests/cuda_emulation/handles.h"
 #include "tensord/tests/cuda_emulation/kernel.h"
 #include "tensord/tests/cuda_emulation/matrix_product.h"
 #include "tensord/tests/cuda_emulation/memory.h"
 #include "tensord/tests/cuda_emulation/stream.h"
 
+namespace tensord::cuda_emulation {
+namespace {
+
+class BlasHandle {
+ public:
+  explicit BlasHandle(int device) : device_(device) {}
+  int device() const { return device_; }
+
+ private:
+  const int device_;  // current when the handle was created
+};
+
+HandleTable<cublasLtHandle_t, BlasHandle>& BlasHandles() {
+  static auto* table = new HandleTable<cublasLtHandle_t, BlasHandle>("a handle of cuBLASLt");
+  return *table;
+}
+
+}  // namespace
+
+void ResetBlasHandles(int device) { BlasHandles().RemoveAllOf(device); }
+size_t LiveBlasHandles() { return BlasHandles().size(); }
+
+}  // namespace tensord::cuda_emulation
+
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
+
+// Starts a function. If an error is injected, returns it from the function.
+#define TENSORD_EMULATION_ENTER_BLAS()                                                \
+  if (const auto tensord_injected = static_cast<cublasStatus_t>(CountCall(__func__)); \
+      tensord_injected != CUBLAS_STATUS_SUCCESS)                                      \
+  return tensord_injected
 
 namespace {
 
@@ -108,16 +142,20 @@ extern "C" {
 size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  static char only_handle;
-  *handle = reinterpret_cast<cublasLtHandle_t>(&only_handle);
+  TENSORD_EMULATION_ENTER_BLAS();
+  *handle = BlasHandles().Add(std::make_shared<BlasHandle>(CurrentDevice()));
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t /*handle*/) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  const bool existed = BlasHandles().Remove(handle, "cublasLtDestroy") != nullptr;
+  return existed ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
+}
 
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t /*size*/,
                                                  cudaDataType type, uint64_t rows, uint64_t columns,
                                                  int64_t leading_dimension) {
+  TENSORD_EMULATION_ENTER_BLAS();
   ContentsOf(layout) = {type, rows, columns, leading_dimension, /*batch=*/1, /*batch_stride=*/0};
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -125,6 +163,7 @@ cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void* value, size_t bytes) {
+  TENSORD_EMULATION_ENTER_BLAS();
   switch (attribute) {
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
       return Assign(&ContentsOf(layout).batch, value, bytes);
@@ -137,6 +176,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t matmul, size_t /*size*/,
                                                cublasComputeType_t compute, cudaDataType_t scale) {
+  TENSORD_EMULATION_ENTER_BLAS();
   ContentsOf(matmul) = {compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT,
                         nullptr};
   return CUBLAS_STATUS_SUCCESS;
@@ -145,6 +185,7 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t matmul, size
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
+  TENSORD_EMULATION_ENTER_BLAS();
   switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
       return Assign(&ContentsOf(matmul).transpose_a, value, bytes);
@@ -161,6 +202,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmul,
 
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference,
                                                      size_t /*size*/) {
+  TENSORD_EMULATION_ENTER_BLAS();
   std::memset(preference, 0, sizeof(*preference));
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -168,17 +210,24 @@ cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t /*preference*/,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* /*value*/, size_t bytes) {
+  TENSORD_EMULATION_ENTER_BLAS();
   const bool wide = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
   return bytes == (wide ? sizeof(uint64_t) : sizeof(uint32_t)) ? CUBLAS_STATUS_SUCCESS
                                                                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t /*preference*/, int /*wanted*/,
-    cublasLtMatmulHeuristicResult_t* result, int* found) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t /*c*/,
+                                              cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t /*preference*/,
+                                              int /*wanted*/,
+                                              cublasLtMatmulHeuristicResult_t* result, int* found) {
+  TENSORD_EMULATION_ENTER_BLAS();
   *found = 0;
+  if (BlasHandles().Find(handle, "cublasLtMatmulAlgoGetHeuristic") == nullptr) {
+    return CUBLAS_STATUS_NOT_INITIALIZED;
+  }
   const cublasStatus_t status =
       CheckSupported(ContentsOf(matmul), Describe(ContentsOf(matmul), a, b, d));
   if (status != CUBLAS_STATUS_SUCCESS) return status;
@@ -189,13 +238,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t matmul,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void* /*c*/, cublasLtMatrixLayout_t /*c_layout*/, void* d,
                               cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* /*algorithm*/, void* workspace,
-                              size_t workspace_bytes, cudaStream_t stream) {
+                              size_t workspace_bytes, cudaStream_t stream_handle) {
+  TENSORD_EMULATION_ENTER_BLAS();
+  const auto blas = BlasHandles().Find(handle, "cublasLtMatmul");
+  if (blas == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   MatrixProduct product = Describe(ContentsOf(matmul), a_layout, b_layout, d_layout);
   const cublasStatus_t status = CheckSupported(ContentsOf(matmul), product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
@@ -203,19 +255,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
     Report("cublasLtMatmul: beta isn't 0, or the workspace is smaller than the algorithm needs");
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  if (StickyError(stream->device()) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
-  if (stream->device() != CurrentDevice()) {
-    Report("cublasLtMatmul in a stream of a device that is not the current one");
+  StreamRef stream;
+  if (UseStream(stream_handle, "cublasLtMatmul's stream", &stream) != cudaSuccess) {
+    return CUBLAS_STATUS_EXECUTION_FAILED;
+  }
+  const int device = stream->device();
+  if (device != CurrentDevice() || device != blas->device()) {
+    Report("cublasLtMatmul: the stream, the handle and the current device are not of one device");
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   product.alpha = Scalar(alpha, product.in_double);
-  product.a = a;
-  product.b = b;
-  product.out = d;
-  const cudaError_t error = stream->EnqueueWork([=, device = stream->device()] {
+  product.a = KernelAddress(a, device);
+  product.b = KernelAddress(b, device);
+  product.out = KernelAddress(d, device);
+  product.bias = KernelAddress(product.bias, device);
+  const cudaError_t error = stream->EnqueueWork([=, scratch = KernelAddress(workspace, device)] {
     RunCatchingFaults(device, "cublasLtMatmul", [&] {
       Compute(product);
-      FillWithPattern(workspace, workspace_bytes);
+      FillWithPattern(scratch, workspace_bytes);
     });
   });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -3,9 +3,10 @@
 
 #include <array>
 #include <cstring>
-#include <memory>
-#include <vector>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 #include "tensord/tests/cuda_emulation/host_memory.h"
 #include "tensord/tests/cuda_emulation/stream.h"
 
@@ -45,38 +46,33 @@ void SetStickyError(int device, cudaError_t error) {
   if (d.sticky_error == cudaSuccess) d.sticky_error = error;
 }
 
-cudaError_t UseContext(int device) {
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorHardwareStackError:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+cudaError_t UseContext(int device, const char* call) {
   CountRuntimeCall();
   if (!Exists(device)) return RecordError(cudaErrorNoDevice);
+  if (const auto injected = static_cast<cudaError_t>(CountCall(call)); injected != cudaSuccess) {
+    if (IsSticky(injected)) SetStickyError(device, injected);
+    return RecordError(injected);
+  }
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
   d.has_context = true;
   return RecordError(d.sticky_error);
-}
-
-namespace {
-
-std::vector<std::shared_ptr<CUstream_st>> StreamsOf(int device) {
-  Device& d = DeviceAt(device);
-  MutexLock lock(&d.mu);
-  std::vector<std::shared_ptr<CUstream_st>> streams;
-  for (const auto& [handle, stream] : d.streams) {
-    if (!stream->was_reset()) streams.push_back(stream);
-  }
-  return streams;
-}
-
-}  // namespace
-
-// cudaErrorStreamCaptureUnsupported is what CUDA documents for a capture in any stream.
-cudaError_t SynchronizeDevice(int device) {
-  for (const auto& stream : StreamsOf(device)) {
-    if (!stream->InvalidateCapture()) continue;
-    Report("a call waits for a device while one of its streams is captured");
-    return cudaErrorStreamCaptureUnsupported;
-  }
-  for (const auto& stream : StreamsOf(device)) stream->Synchronize();
-  return StickyError(device);
 }
 
 bool HasContext(int device) {
@@ -85,16 +81,37 @@ bool HasContext(int device) {
   return d.has_context;
 }
 
-int64_t UsedBytes(int device) {
-  Device& d = DeviceAt(device);
-  MutexLock lock(&d.mu);
-  return d.used_bytes;
+std::string LiveObjects() {
+  int64_t bytes = 0;
+  for (int device = 0; device < kMaxDevices; ++device) bytes += UsedBytes(device);
+  const struct {
+    int64_t count;
+    const char* kind;
+  } counts[] = {{static_cast<int64_t>(LiveStreams()), "streams"},
+                {static_cast<int64_t>(LiveEvents()), "events"},
+                {static_cast<int64_t>(LiveGraphs()), "graphs"},
+                {static_cast<int64_t>(LiveLibraries()), "libraries"},
+                {static_cast<int64_t>(LiveBlasHandles()), "handles of cuBLASLt"},
+                {static_cast<int64_t>(LivePools()), "pools"},
+                {static_cast<int64_t>(LivePinnedAllocations()), "allocations of pinned memory"},
+                {bytes, "bytes of device memory"}};
+  std::string text;
+  for (const auto& [count, kind] : counts) {
+    if (count > 0) absl::StrAppend(&text, text.empty() ? "" : ", ", count, " ", kind);
+  }
+  return text;
 }
 
 }  // namespace tensord::cuda_emulation
 
 using namespace tensord;                  // NOLINT(google-build-using-namespace)
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
+
+// Starts a function that needs no context. If an error is injected, returns it from the function.
+#define TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT()                                  \
+  if (const auto tensord_injected = static_cast<cudaError_t>(CountCall(__func__)); \
+      tensord_injected != cudaSuccess)                                             \
+  return RecordError(tensord_injected)
 
 extern "C" {
 
@@ -107,11 +124,13 @@ cudaError_t cudaGetLastError() {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   *count = TheOptions().devices;
   return RecordError(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
+  TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
@@ -125,11 +144,14 @@ cudaError_t cudaGetDevice(int* device) {
 // Creates the context, as CUDA does since version 12.
 cudaError_t cudaSetDevice(int device) {
   if (!Exists(device)) return RecordError(cudaErrorInvalidDevice);
-  current_device = device;
-  return UseContext(device);
+  const cudaError_t error = UseContext(device, __func__);
+  // A context with a sticky error can be made current.
+  if (error == cudaSuccess || error == StickyError(device)) current_device = device;
+  return error;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   if (!Exists(device)) return RecordError(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
@@ -142,6 +164,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   if (!Exists(device)) return RecordError(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMemoryPoolsSupported:
@@ -160,8 +183,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
+  TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   if (!Exists(device) || !Exists(peer)) return RecordError(cudaErrorInvalidDevice);
-  *can_access = device != peer ? 1 : 0;
+  *can_access = device != peer && TheOptions().peers ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -170,12 +194,20 @@ cudaError_t cudaDeviceSynchronize() {
   return RecordError(SynchronizeDevice(current_device));
 }
 
-// Ends the context. Handles and memory stay valid, which they don't on a real device.
+// Ends the context. Destroys all of the device's objects but pools, and all memory but that of
+// pools, as CUDA documents. Stricter than CUDA: libraries, which belong to no context, go, too.
 cudaError_t cudaDeviceReset() {
-  Device& d = DeviceAt(current_device);
+  TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
+  const int device = current_device;
+  ResetStreams(device);
+  ResetEvents(device);
+  ResetGraphs(device);
+  ResetLibraries(device);
+  ResetBlasHandles(device);
+  ResetMemory(device);
+  Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
-  for (const auto& [handle, stream] : d.streams) stream->MarkReset();
-  DropRegistrations(current_device);
+  DropRegistrations(device);
   d.has_context = false;
   d.sticky_error = cudaSuccess;
   return cudaSuccess;

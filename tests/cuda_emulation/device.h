@@ -4,8 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <map>
-#include <memory>
 
 #include "tensord/common/mutex.h"
 #include "tensord/tests/cuda_emulation/control.h"
@@ -16,8 +14,6 @@ struct Device {
   Mutex mu;
   bool has_context ABSL_GUARDED_BY(mu) = false;
   cudaError_t sticky_error ABSL_GUARDED_BY(mu) = cudaSuccess;  // of the context
-  std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams ABSL_GUARDED_BY(mu);
-  int64_t used_bytes ABSL_GUARDED_BY(mu) = 0;
 };
 
 // Returns the state of a device. 0 <= index < kMaxDevices. Lives as long as the process.
@@ -37,20 +33,41 @@ cudaError_t StickyError(int device);
 // cudaDeviceReset().
 void SetStickyError(int device, cudaError_t error);
 
+// Returns whether CUDA documents that the context can't be used after this error.
+bool IsSticky(cudaError_t error);
+
 // Blocks until the device's streams have run all tasks that are enqueued now. Returns the sticky
 // error. If a stream of the device is being captured, reports that, invalidates the capture and
 // returns cudaErrorStreamCaptureUnsupported.
 cudaError_t SynchronizeDevice(int device);
 
-// Creates the device's primary context if there is none. Records and returns the sticky error, or
-// cudaErrorNoDevice if there is no such device.
-cudaError_t UseContext(int device);
+// Starts the function `call`, which needs a device's context: creates the primary context if there
+// is none. Records and returns the error that is injected, the sticky error, or cudaErrorNoDevice
+// if there is no such device.
+cudaError_t UseContext(int device, const char* call);
+
+// cudaDeviceReset() of each kind of object, in the file that defines the kind.
+void ResetStreams(int device);
+void ResetEvents(int device);
+void ResetGraphs(int device);
+void ResetLibraries(int device);
+void ResetBlasHandles(int device);
+void ResetMemory(int device);
+
+// The live objects of each kind, all devices.
+size_t LiveStreams();
+size_t LiveEvents();
+size_t LiveGraphs();
+size_t LiveLibraries();
+size_t LiveBlasHandles();
+size_t LivePools();
+size_t LivePinnedAllocations();
 
 }  // namespace tensord::cuda_emulation
 
-// Starts a function that needs the context of `device`. If there is a sticky error, returns it from
-// the function.
-#define TENSORD_EMULATION_ENTER(device)                                                 \
-  if (const cudaError_t tensord_sticky = ::tensord::cuda_emulation::UseContext(device); \
-      tensord_sticky != cudaSuccess)                                                    \
-  return tensord_sticky
+// Starts a function that needs the context of `device`. If there is a sticky or an injected error,
+// returns it from the function.
+#define TENSORD_EMULATION_ENTER(device)                                                          \
+  if (const cudaError_t tensord_error = ::tensord::cuda_emulation::UseContext(device, __func__); \
+      tensord_error != cudaSuccess)                                                              \
+  return tensord_error

@@ -13,6 +13,7 @@ extern "C" {
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     TENSORD_NAME(cudaSuccess);
+    TENSORD_NAME(cudaErrorECCUncorrectable);
     TENSORD_NAME(cudaErrorHostMemoryAlreadyRegistered);
     TENSORD_NAME(cudaErrorHostMemoryNotRegistered);
     TENSORD_NAME(cudaErrorIllegalAddress);
@@ -32,6 +33,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     TENSORD_NAME(cudaErrorStreamCaptureInvalidated);
     TENSORD_NAME(cudaErrorStreamCaptureUnsupported);
     TENSORD_NAME(cudaErrorSymbolNotFound);
+    TENSORD_NAME(cudaErrorUnknown);
     default:
       return "cudaError of another kind";
   }
@@ -44,8 +46,11 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   switch (status) {
     TENSORD_NAME(CUBLAS_STATUS_SUCCESS);
+    TENSORD_NAME(CUBLAS_STATUS_ALLOC_FAILED);
     TENSORD_NAME(CUBLAS_STATUS_EXECUTION_FAILED);
+    TENSORD_NAME(CUBLAS_STATUS_INTERNAL_ERROR);
     TENSORD_NAME(CUBLAS_STATUS_INVALID_VALUE);
+    TENSORD_NAME(CUBLAS_STATUS_NOT_INITIALIZED);
     TENSORD_NAME(CUBLAS_STATUS_NOT_SUPPORTED);
     default:
       return "cublasStatus_t of another kind";

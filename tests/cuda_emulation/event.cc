@@ -1,5 +1,6 @@
 // Events. A record enqueues a task that sets a flag; the event refers to the flag of the last
 // record.
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,15 +8,16 @@
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
 #include "tensord/tests/cuda_emulation/flag.h"
+#include "tensord/tests/cuda_emulation/handles.h"
+#include "tensord/tests/cuda_emulation/memory_pool.h"
 #include "tensord/tests/cuda_emulation/stream.h"
 
-using namespace tensord;                  // NOLINT(google-build-using-namespace)
-using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
+namespace tensord::cuda_emulation {
+namespace {
 
-// The name is cudart's.
-struct CUevent_st {
+class Event {
  public:
-  explicit CUevent_st(int device) : device_(device) {}
+  explicit Event(int device) : device_(device) {}
 
   int device() const { return device_; }
   // Null if it has not been recorded.
@@ -34,21 +36,41 @@ struct CUevent_st {
   FlagRef flag_ ABSL_GUARDED_BY(mu_);
 };
 
+HandleTable<cudaEvent_t, Event>& Events() {
+  static auto* table = new HandleTable<cudaEvent_t, Event>("an event");  // never destroyed
+  return *table;
+}
+
+}  // namespace
+
+void ResetEvents(int device) { Events().RemoveAllOf(device); }
+size_t LiveEvents() { return Events().size(); }
+
+}  // namespace tensord::cuda_emulation
+
+using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
+
+// Starts a function that takes the event `handle`: declares `event`.
+#define TENSORD_EMULATION_FIND_EVENT(event, handle)   \
+  const auto event = Events().Find(handle, __func__); \
+  if (event == nullptr) return RecordError(cudaErrorInvalidResourceHandle)
+
 extern "C" {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
-  *event = new CUevent_st(CurrentDevice());
+  *event = Events().Add(std::make_shared<Event>(CurrentDevice()));
   return cudaSuccess;
 }
 
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  const bool existed = Events().Remove(handle, "cudaEventDestroy") != nullptr;
+  return RecordError(existed ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaEventRecord");
+cudaError_t cudaEventRecord(cudaEvent_t event_handle, cudaStream_t stream_handle) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, stream_handle);
+  TENSORD_EMULATION_FIND_EVENT(event, event_handle);
   if (event->device() != stream->device()) {
     Report(absl::StrCat("cudaEventRecord: an event of device ", event->device(),
                         " in a stream of device ", stream->device()));
@@ -60,21 +82,26 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return RecordError(error);
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event) {
+cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  TENSORD_EMULATION_FIND_EVENT(event, handle);
   TENSORD_EMULATION_ENTER(event->device());
   const FlagRef flag = event->flag();
   return RecordError(flag == nullptr || flag->IsSet() ? cudaSuccess : cudaErrorNotReady);
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  TENSORD_EMULATION_FIND_EVENT(event, handle);
   TENSORD_EMULATION_ENTER(event->device());
   if (const FlagRef flag = event->flag()) flag->Wait();
+  ReleaseUnusedMemory(event->device());
   return RecordError(StickyError(event->device()));
 }
 
 // Makes the stream wait for the event's last record before this call, on any device.
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamWaitEvent");
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t event_handle,
+                                unsigned /*flags*/) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, stream_handle);
+  TENSORD_EMULATION_FIND_EVENT(event, event_handle);
   const FlagRef flag = event->flag();
   if (flag == nullptr) return cudaSuccess;
   return RecordError(stream->EnqueueControl([flag] { flag->Wait(); }, "cudaStreamWaitEvent"));

@@ -3,24 +3,56 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/handles.h"
 #include "tensord/tests/cuda_emulation/stream.h"
+
+namespace tensord::cuda_emulation {
+namespace {
+
+// What both a cudaGraph_t and a cudaGraphExec_t refer to.
+class TaskList {
+ public:
+  TaskList(int device, std::vector<Task> tasks) : device_(device), tasks_(std::move(tasks)) {}
+  int device() const { return device_; }
+  void Run() const {
+    for (const Task& task : tasks_) task();
+  }
+
+ private:
+  const int device_;
+  const std::vector<Task> tasks_;
+};
+
+HandleTable<cudaGraph_t, const TaskList>& Graphs() {
+  static auto* table = new HandleTable<cudaGraph_t, const TaskList>("a graph");
+  return *table;
+}
+
+HandleTable<cudaGraphExec_t, const TaskList>& Executables() {
+  static auto* table = new HandleTable<cudaGraphExec_t, const TaskList>("an executable graph");
+  return *table;
+}
+
+}  // namespace
+
+void ResetGraphs(int device) {
+  Graphs().RemoveAllOf(device);
+  Executables().RemoveAllOf(device);
+}
+
+size_t LiveGraphs() { return Graphs().size() + Executables().size(); }
+
+}  // namespace tensord::cuda_emulation
 
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
-// The names are cudart's.
-struct CUgraph_st {
-  std::vector<Task> tasks;
-};
-struct CUgraphExec_st {
-  std::shared_ptr<const std::vector<Task>> tasks;  // launches that run keep them
-};
-
 extern "C" {
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamBeginCapture");
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
   if (mode != cudaStreamCaptureModeRelaxed) {
     Report("cudaStreamBeginCapture: only cudaStreamCaptureModeRelaxed is emulated");
     return RecordError(cudaErrorNotSupported);
@@ -28,37 +60,56 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   return RecordError(stream->BeginCapture());
 }
 
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   *graph = nullptr;
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamEndCapture");
+  StreamRef stream;
+  cudaError_t error = FindStream(handle, "cudaStreamEndCapture", &stream);
+  if (error != cudaSuccess) return error;
   std::vector<Task> tasks;
-  const cudaError_t error = stream->EndCapture(&tasks);
-  if (error == cudaSuccess) *graph = new CUgraph_st{std::move(tasks)};
+  error = stream->EndCapture(&tasks);  // even if there is a sticky or an injected error
+  TENSORD_EMULATION_ENTER(stream->device());
+  if (error == cudaSuccess) {
+    *graph = Graphs().Add(std::make_shared<const TaskList>(stream->device(), std::move(tasks)));
+  }
   return RecordError(error);
 }
 
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
+// Stricter than CUDA: the graph's device must be current.
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t handle,
                                           unsigned long long /*flags*/) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
-  *executable = new CUgraphExec_st{std::make_shared<const std::vector<Task>>(graph->tasks)};
+  auto graph = Graphs().Find(handle, "cudaGraphInstantiateWithFlags");
+  if (graph == nullptr) return RecordError(cudaErrorInvalidValue);
+  if (graph->device() != CurrentDevice()) {
+    Report(absl::StrCat("cudaGraphInstantiateWithFlags: a graph of device ", graph->device(),
+                        " while device ", CurrentDevice(), " is current"));
+    return RecordError(cudaErrorInvalidValue);
+  }
+  *executable = Executables().Add(std::move(graph));
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaGraphLaunch");
-  return RecordError(stream->EnqueueWork([tasks = executable->tasks] {
-    for (const Task& task : *tasks) task();
-  }));
+// Stricter than CUDA: the stream's device must be the one where the graph was captured.
+cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, stream_handle);
+  const auto executable = Executables().Find(handle, "cudaGraphLaunch");
+  if (executable == nullptr) return RecordError(cudaErrorInvalidValue);
+  if (executable->device() != stream->device()) {
+    Report(absl::StrCat("cudaGraphLaunch: a graph of device ", executable->device(),
+                        " in a stream of device ", stream->device()));
+    return RecordError(cudaErrorInvalidValue);
+  }
+  return RecordError(stream->EnqueueWork([executable] { executable->Run(); }));
 }
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
-  return cudaSuccess;
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle) {
+  const bool existed = Executables().Remove(handle, "cudaGraphExecDestroy") != nullptr;
+  return RecordError(existed ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
+cudaError_t cudaGraphDestroy(cudaGraph_t handle) {
+  const bool existed = Graphs().Remove(handle, "cudaGraphDestroy") != nullptr;
+  return RecordError(existed ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 }  // extern "C"

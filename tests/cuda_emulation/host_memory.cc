@@ -82,7 +82,7 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned flags) {
   MutexLock lock(&registrations.mu);
   for (const auto& [other, range] : registrations.ranges) {
     if (PageOf(other) <= PageOf(start + bytes - 1) && PageOf(start) <= PageOf(range.end - 1)) {
-      return Refuse(cudaErrorHostMemoryAlreadyRegistered, kCall, start, "is registered already");
+      return RecordError(cudaErrorHostMemoryAlreadyRegistered);
     }
   }
   registrations.ranges[start] = {start + bytes, CurrentDevice()};

@@ -1,16 +1,21 @@
 #include "tensord/tests/cuda_emulation/kernel.h"
 
+#include <unistd.h>
+
 #include <csetjmp>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/tests/cuda_emulation/address_space.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
 #include "tensord/tests/cuda_emulation/grid.h"
+#include "tensord/tests/cuda_emulation/memory.h"
 #include "tensord/tests/cuda_emulation/stream.h"
 
 namespace tensord::cuda_emulation {
@@ -35,7 +40,13 @@ void OnFault(int signal, siginfo_t* info, void*) {
     fault_address = info->si_addr;
     siglongjmp(*after_fault, 1);
   }
-  // No device work runs here: restores the previous handler. The instruction then faults again.
+  // No device work runs here: it is host code.
+  if (IsDeviceAddress(info->si_addr)) {
+    static constexpr char kText[] =
+        "cuda emulation: host code accessed device memory; only kernels and copies may\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  }
+  // Restores the previous handler. The instruction then faults again.
   sigaction(signal, &previous_actions[signal], nullptr);
 }
 
@@ -63,9 +74,12 @@ bool IsLaunchable(dim3 grid, dim3 block) {
 
 }  // namespace
 
-FaultHandling::FaultHandling() : signal_stack_(kSignalStackBytes) {
+void InstallFaultHandler() {
   static std::once_flag installed;
   if (TheOptions().catch_faults) std::call_once(installed, InstallHandler);
+}
+
+FaultHandling::FaultHandling() : signal_stack_(kSignalStackBytes) {
   stack_t stack = {};
   stack.ss_sp = signal_stack_.data();
   stack.ss_size = signal_stack_.size();
@@ -83,9 +97,11 @@ void RunCatchingFaults(int device, const char* what, const std::function<void()>
   if (sigsetjmp(jump, /*savemask=*/1) != 0) {
     after_fault = nullptr;
     AbandonGrid();
+    if (Stream::Current() != nullptr && Stream::Current()->was_reset()) return;
+    const void* address = ToDeviceAddress(fault_address);
     Report(absl::StrCat(what, " on device ", device, " accessed 0x",
-                        absl::Hex(reinterpret_cast<uintptr_t>(fault_address)),
-                        ", which is not accessible"));
+                        absl::Hex(reinterpret_cast<uintptr_t>(address)), ", which is ",
+                        DescribeAddress(address), " and not accessible"));
     SetStickyError(device, cudaErrorIllegalAddress);
     return;
   }
@@ -94,9 +110,23 @@ void RunCatchingFaults(int device, const char* what, const std::function<void()>
   after_fault = nullptr;
 }
 
-cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream,
+void TranslateArguments(void* arguments, size_t bytes) {
+  auto* words = static_cast<char*>(arguments);
+  for (size_t at = 0; at + sizeof(void*) <= bytes; at += alignof(void*)) {
+    void* word = nullptr;
+    std::memcpy(&word, words + at, sizeof(word));
+    if (!IsDeviceAddress(word)) continue;
+    word = KernelAddress(word, CurrentDevice());
+    std::memcpy(words + at, &word, sizeof(word));
+  }
+}
+
+cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t handle,
                           std::function<void()> thread) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "a launch");
+  StreamRef stream;
+  if (const cudaError_t error = UseStream(handle, "a launch", &stream); error != cudaSuccess) {
+    return error;
+  }
   const int device = stream->device();
   if (device != CurrentDevice()) {
     Report(absl::StrCat("a launch into a stream of device ", device, " while device ",

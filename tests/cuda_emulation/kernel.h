@@ -3,12 +3,16 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
 namespace tensord::cuda_emulation {
 
-// Installs the signal handling that RunCatchingFaults() needs on the calling OS thread. Create and
+// Installs the process's handler of SIGSEGV and SIGBUS, once (Options::catch_faults).
+void InstallFaultHandler();
+
+// The signal handling that RunCatchingFaults() needs on the calling OS thread. Create and
 // destroy it on that thread.
 class FaultHandling {
  public:
@@ -26,7 +30,8 @@ class FaultHandling {
 // (Options::catch_faults). `what` names the work in the report.
 void RunCatchingFaults(int device, const char* what, const std::function<void()>& work);
 
-// launch.h declares this function, too, for .cu files. See there.
+// launch.h declares these functions, too, for .cu files. See there.
+void TranslateArguments(void* arguments, size_t bytes);
 cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> thread);
 
 }  // namespace tensord::cuda_emulation

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <tuple>
@@ -14,6 +15,10 @@
 
 namespace tensord::cuda_emulation {
 
+// Replaces each word of [arguments, arguments + bytes) that is a device address of memory which the
+// current device may access now, by the address that kernels use (address_space.h).
+void TranslateArguments(void* arguments, size_t bytes);
+
 // Enqueues a grid on `stream`, or records it in the graph that is captured there. `thread` is run
 // once for each CUDA thread. Returns the errors that a launch returns.
 cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::function<void()> thread);
@@ -22,7 +27,9 @@ cudaError_t EnqueueKernel(dim3 grid, dim3 block, cudaStream_t stream, std::funct
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
                    Arguments&&... arguments) {
+  static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<Parameters>> && ...));
   std::tuple<std::remove_cvref_t<Parameters>...> copies(std::forward<Arguments>(arguments)...);
+  TranslateArguments(&copies, sizeof(copies));
   return EnqueueKernel(grid, block, stream,
                        [kernel, copies = std::move(copies)] { std::apply(kernel, copies); });
 }

@@ -1,18 +1,21 @@
 #include "tensord/tests/cuda_emulation/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/mutex.h"
+#include "tensord/tests/cuda_emulation/address_space.h"
 #include "tensord/tests/cuda_emulation/device.h"
 #include "tensord/tests/cuda_emulation/host_memory.h"
+#include "tensord/tests/cuda_emulation/memory_pool.h"
 
 namespace tensord::cuda_emulation {
 namespace {
@@ -26,9 +29,16 @@ struct Allocation {
   Space space = Space::kDevice;
   size_t bytes = 0;
   int device = 0;
-  bool freed = false;
-  void* mapping = nullptr;  // with both inaccessible pages
+  bool freed = false;          // BeginFree() was called
+  bool gone = false;           // FinishFree(), too
+  std::shared_ptr<Pool> pool;  // null: of cudaMalloc() or pinned
+  char* mapping = nullptr;     // with both inaccessible pages
   size_t mapping_bytes = 0;
+
+  bool IsAccessibleFrom(int other) const {
+    if (space == Space::kPinnedHost) return true;
+    return pool != nullptr ? pool->IsAccessibleFrom(other) : device == other;
+  }
 };
 
 using Allocations = std::map<const char*, Allocation>;
@@ -64,7 +74,7 @@ size_t PaddingBytes(size_t bytes) {
 // Ends the process if the padding has changed: a kernel or copy of the backend is wrong, and a real
 // device would have corrupted other memory without an error.
 void CheckPadding(const char* data, size_t bytes) {
-  const char* padding = data + bytes;
+  const auto* padding = static_cast<const char*>(ToBacking(data + bytes));
   for (size_t i = 0; i < PaddingBytes(bytes); ++i) {
     if (static_cast<unsigned char>(padding[i]) == kPattern) continue;
     Report(absl::StrCat("device work wrote past the end of an allocation of ", bytes, " bytes"));
@@ -72,40 +82,50 @@ void CheckPadding(const char* data, size_t bytes) {
   }
 }
 
-size_t PageBytes() {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
-// Returns the start of the memory; null if the host has no more.
+// Sets the allocation's mapping, and returns the start of the memory; null if the host has no more.
 char* Map(size_t bytes, Allocation* allocation) {
   const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
   const size_t accessible = RoundUp(rounded, PageBytes());
   allocation->mapping_bytes = accessible + 2 * PageBytes();
-  allocation->mapping = mmap(nullptr, allocation->mapping_bytes, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (allocation->mapping == MAP_FAILED) return nullptr;
-  char* first_page = static_cast<char*>(allocation->mapping) + PageBytes();
-  if (mprotect(first_page, accessible, PROT_READ | PROT_WRITE) != 0) {
-    munmap(allocation->mapping, allocation->mapping_bytes);
+  allocation->mapping = ReserveAddresses(allocation->mapping_bytes);
+  if (allocation->mapping == nullptr) return nullptr;
+  char* first_page = allocation->mapping + PageBytes();
+  if (!MakeAccessible(first_page, accessible)) {
+    ReleaseAddresses(allocation->mapping, allocation->mapping_bytes);
     return nullptr;
   }
   return first_page + (accessible - rounded);
 }
 
-bool Reserve(int device, size_t bytes) {
-  Device& d = DeviceAt(device);
-  MutexLock lock(&d.mu);
-  const auto wanted = static_cast<int64_t>(bytes);
-  if (wanted < 0 || wanted > TheOptions().memory_bytes - d.used_bytes) return false;
-  d.used_bytes += wanted;
-  return true;
+cudaError_t Add(void** out, Allocation allocation) {
+  char* data = Map(allocation.bytes, &allocation);
+  if (data == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(ToBacking(data + allocation.bytes), kPattern, PaddingBytes(allocation.bytes));
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  table.allocations[data] = std::move(allocation);
+  *out = data;
+  return cudaSuccess;
 }
 
-void Unreserve(int device, size_t bytes) {
-  Device& d = DeviceAt(device);
-  MutexLock lock(&d.mu);
-  d.used_bytes -= static_cast<int64_t>(bytes);
+// Makes the memory inaccessible, and keeps the allocation as a freed one.
+void Free(const char* data, Allocation* allocation, Table* table)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(table->mu) {
+  CheckPadding(data, allocation->bytes);
+  allocation->freed = allocation->gone = true;
+  MakeInaccessible(allocation->mapping, allocation->mapping_bytes);
+  if (allocation->pool != nullptr) {
+    allocation->pool->GiveBack(allocation->bytes);
+    allocation->pool = nullptr;
+  } else {
+    GiveBackDeviceMemory(allocation->device, allocation->bytes);
+  }
+  table->freed.push_back(data);
+  if (table->freed.size() <= kMaxFreed) return;
+  const auto oldest = table->allocations.find(table->freed.front());
+  table->freed.pop_front();
+  ReleaseAddresses(oldest->second.mapping, oldest->second.mapping_bytes);
+  table->allocations.erase(oldest);
 }
 
 cudaError_t Refuse(absl::string_view call, const void* data, absl::string_view why) {
@@ -116,25 +136,36 @@ cudaError_t Refuse(absl::string_view call, const void* data, absl::string_view w
 }  // namespace
 
 cudaError_t AllocateOnDevice(void** out, size_t bytes, int device) {
-  if (!Reserve(device, bytes)) return cudaErrorMemoryAllocation;
+  if (!TakeDeviceMemory(device, bytes)) return cudaErrorMemoryAllocation;
   Allocation allocation;
   allocation.bytes = bytes;
   allocation.device = device;
-  char* data = Map(bytes, &allocation);
-  if (data == nullptr) {
-    Unreserve(device, bytes);
-    return cudaErrorMemoryAllocation;
-  }
-  std::memset(data + bytes, kPattern, PaddingBytes(bytes));
-  Table& table = TheTable();
-  MutexLock lock(&table.mu);
-  table.allocations[data] = allocation;
-  *out = data;
-  return cudaSuccess;
+  const cudaError_t error = Add(out, std::move(allocation));
+  if (error != cudaSuccess) GiveBackDeviceMemory(device, bytes);
+  return error;
 }
 
-void FillWithPattern(void* data, size_t bytes) {
-  std::memset(data, kPattern, std::min(bytes, kPatternBytes));
+cudaError_t AllocateFromPool(void** out, size_t bytes, const std::shared_ptr<Pool>& pool) {
+  if (!pool->Take(bytes)) return cudaErrorMemoryAllocation;
+  Allocation allocation;
+  allocation.bytes = bytes;
+  allocation.device = pool->device();
+  allocation.pool = pool;
+  const cudaError_t error = Add(out, std::move(allocation));
+  if (error != cudaSuccess) pool->GiveBack(bytes);
+  return error;
+}
+
+void FillWithPattern(void* backing, size_t bytes) {
+  std::memset(backing, kPattern, std::min(bytes, kPatternBytes));
+}
+
+void FillAllocationWithPattern(void* data) {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  const auto it = table.allocations.find(static_cast<const char*>(data));
+  if (it == table.allocations.end() || it->second.gone) return;
+  FillWithPattern(ToBacking(data), it->second.bytes);
 }
 
 cudaError_t BeginFree(void* data, absl::string_view call, int* device) {
@@ -153,18 +184,8 @@ cudaError_t BeginFree(void* data, absl::string_view call, int* device) {
 void FinishFree(void* data) {
   Table& table = TheTable();
   MutexLock lock(&table.mu);
-  const Allocation& allocation = table.allocations.at(static_cast<const char*>(data));
-  CheckPadding(static_cast<const char*>(data), allocation.bytes);
-  // A new mapping over the old one: inaccessible and without pages.
-  mmap(allocation.mapping, allocation.mapping_bytes, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  Unreserve(allocation.device, allocation.bytes);
-  table.freed.push_back(static_cast<const char*>(data));
-  if (table.freed.size() <= kMaxFreed) return;
-  const auto oldest = table.allocations.find(table.freed.front());
-  table.freed.pop_front();
-  munmap(oldest->second.mapping, oldest->second.mapping_bytes);
-  table.allocations.erase(oldest);
+  const auto it = table.allocations.find(static_cast<const char*>(data));
+  if (!it->second.gone) Free(it->first, &it->second, &table);
 }
 
 cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
@@ -190,6 +211,66 @@ cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::strin
   return cudaSuccess;
 }
 
+bool IsAccessible(const void* data, int device) {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  const auto it = table.Find(data);
+  if (it == table.allocations.end()) return true;
+  return it->second.IsAccessibleFrom(device);
+}
+
+void* KernelAddress(const void* data, int device) {
+  if (!IsDeviceAddress(data)) return const_cast<void*>(data);
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  // Kernels may get the address just before the memory or behind it.
+  auto it = table.allocations.upper_bound(static_cast<const char*>(data) + PageBytes());
+  if (it == table.allocations.begin()) return const_cast<void*>(data);
+  const Allocation& allocation = (--it)->second;
+  const bool is_near =
+      data >= allocation.mapping && data < allocation.mapping + allocation.mapping_bytes;
+  return is_near && !allocation.freed && allocation.IsAccessibleFrom(device)
+             ? ToBacking(data)
+             : const_cast<void*>(data);
+}
+
+std::string DescribeAddress(const void* device_address) {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  const auto it = table.Find(device_address);
+  if (it == table.allocations.end()) return "outside of all allocations";
+  return absl::StrCat("in ", it->second.freed ? "freed " : "", "memory of device ",
+                      it->second.device);
+}
+
+void ResetMemory(int device) {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  std::vector<const char*> lost;
+  for (const auto& [data, allocation] : table.allocations) {
+    if (allocation.device == device && allocation.pool == nullptr && !allocation.gone) {
+      lost.push_back(data);
+    }
+  }
+  for (const char* data : lost) {
+    const auto it = table.allocations.find(data);
+    if (it->second.space == Space::kDevice) {
+      Free(data, &it->second, &table);
+    } else {
+      munmap(it->second.mapping, it->second.mapping_bytes);
+      table.allocations.erase(it);
+    }
+  }
+}
+
+size_t LivePinnedAllocations() {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  return static_cast<size_t>(
+      std::count_if(table.allocations.begin(), table.allocations.end(),
+                    [](const auto& entry) { return entry.second.space == Space::kPinnedHost; }));
+}
+
 }  // namespace tensord::cuda_emulation
 
 using namespace tensord;                  // NOLINT(google-build-using-namespace)
@@ -200,7 +281,7 @@ extern "C" {
 cudaError_t cudaMalloc(void** out, size_t bytes) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
   const cudaError_t error = AllocateOnDevice(out, bytes, CurrentDevice());
-  if (error == cudaSuccess) FillWithPattern(*out, bytes);
+  if (error == cudaSuccess) FillWithPattern(ToBacking(*out), bytes);
   return RecordError(error);
 }
 
@@ -218,34 +299,38 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned /*flags*/) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
-  if (posix_memalign(out, PageBytes(), bytes) != 0) return RecordError(cudaErrorMemoryAllocation);
+  const size_t mapped = std::max<size_t>(bytes, 1);
+  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return RecordError(cudaErrorMemoryAllocation);
   Allocation allocation;
   allocation.space = Space::kPinnedHost;
   allocation.bytes = bytes;
+  allocation.device = CurrentDevice();
+  allocation.mapping = static_cast<char*>(data);
+  allocation.mapping_bytes = mapped;
   Table& table = TheTable();
   MutexLock lock(&table.mu);
-  table.allocations[static_cast<const char*>(*out)] = allocation;
+  table.allocations[allocation.mapping] = std::move(allocation);
+  *out = data;
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {
   Table& table = TheTable();
-  {
-    MutexLock lock(&table.mu);
-    const auto it = table.allocations.find(static_cast<const char*>(data));
-    if (it == table.allocations.end() || it->second.space != Space::kPinnedHost) {
-      return RecordError(Refuse("cudaFreeHost", data, "is not the start of pinned host memory"));
-    }
-    table.allocations.erase(it);
+  MutexLock lock(&table.mu);
+  const auto it = table.allocations.find(static_cast<const char*>(data));
+  if (it == table.allocations.end() || it->second.space != Space::kPinnedHost) {
+    return RecordError(Refuse("cudaFreeHost", data, "is not the start of pinned host memory"));
   }
-  free(data);
+  munmap(it->second.mapping, it->second.mapping_bytes);
+  table.allocations.erase(it);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
   *total_bytes = static_cast<size_t>(TheOptions().memory_bytes);
-  *free_bytes = *total_bytes - static_cast<size_t>(UsedBytes(CurrentDevice()));
+  *free_bytes = *total_bytes - static_cast<size_t>(ReservedBytes(CurrentDevice()));
   return cudaSuccess;
 }
 

@@ -15,27 +15,72 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/handles.h"
 #include "tensord/tests/cuda_emulation/kernel.h"
+
+namespace tensord::cuda_emulation {
+namespace {
+
+struct Kernel {
+  void (*call)(void** arguments);
+  std::vector<unsigned> parameter_bytes;
+  std::shared_ptr<void> code;
+
+  int device() const { return 0; }  // of all devices: its library destroys it
+};
+
+class Library {
+ public:
+  Library(int device, void* code)
+      : device_(device), code_(code, [](void* loaded) { dlclose(loaded); }) {}
+  int device() const { return device_; }
+
+  const std::shared_ptr<void>& code() const { return code_; }
+  void AddKernel(cudaKernel_t kernel) {
+    MutexLock lock(&mu_);
+    kernels_.push_back(kernel);
+  }
+  std::vector<cudaKernel_t> TakeKernels() {
+    MutexLock lock(&mu_);
+    return std::exchange(kernels_, {});
+  }
+
+ private:
+  const int device_;                  // current when the library was loaded
+  const std::shared_ptr<void> code_;  // queued launches keep it
+  Mutex mu_;
+  std::vector<cudaKernel_t> kernels_ ABSL_GUARDED_BY(mu_);
+};
+
+HandleTable<cudaLibrary_t, Library>& Libraries() {
+  static auto* table = new HandleTable<cudaLibrary_t, Library>("a library");  // never destroyed
+  return *table;
+}
+
+HandleTable<cudaKernel_t, Kernel>& Kernels() {
+  static auto* table = new HandleTable<cudaKernel_t, Kernel>("a kernel");  // never destroyed
+  return *table;
+}
+
+void DestroyKernels(Library& library) {
+  for (cudaKernel_t kernel : library.TakeKernels()) Kernels().Remove(kernel, "cudaLibraryUnload");
+}
+
+}  // namespace
+
+void ResetLibraries(int device) {
+  for (const auto& library : Libraries().RemoveAllOf(device)) DestroyKernels(*library);
+}
+
+size_t LiveLibraries() { return Libraries().size(); }
+
+}  // namespace tensord::cuda_emulation
 
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
 namespace {
+
 constexpr int kMaxParameters = 64;
-}  // namespace
-
-// The names are cudart's.
-struct CUkern_st {
-  void (*call)(void** arguments);
-  std::vector<unsigned> parameter_bytes;
-};
-struct CUlib_st {
-  ~CUlib_st() { dlclose(shared_object); }
-
-  void* shared_object;
-  std::vector<std::unique_ptr<CUkern_st>> kernels;
-};
-
-namespace {
 
 // The bytes of an ELF file: its sections' headers lie at its end.
 size_t ElfBytes(const void* code) {
@@ -70,6 +115,7 @@ class Arguments {
     for (size_t i = 0; i < sizes.size(); ++i) {
       const char* data = static_cast<const char*>(arguments[i]);
       values_.emplace_back(data, data + sizes[i]);
+      TranslateArguments(values_.back().data(), sizes[i]);
     }
   }
   // Stores pointers to the copies in `pointers`, for CUkern_st::call.
@@ -97,28 +143,37 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
                         error == nullptr ? "no temporary file can be written" : error));
     return RecordError(cudaErrorInvalidKernelImage);
   }
-  *library = new CUlib_st{handle, {}};
+  *library = Libraries().Add(std::make_shared<Library>(CurrentDevice(), handle));
   return cudaSuccess;
 }
 
 // None of the library's kernels may be queued or running.
-cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
-  delete library;
+cudaError_t cudaLibraryUnload(cudaLibrary_t handle) {
+  const auto library = Libraries().Remove(handle, "cudaLibraryUnload");
+  if (library == nullptr) return RecordError(cudaErrorInvalidResourceHandle);
+  DestroyKernels(*library);
+  if (library->code().use_count() > 1 && StickyError(library->device()) == cudaSuccess) {
+    Report("cudaLibraryUnload: a kernel of the library is queued, running or in a graph");
+  }
   return cudaSuccess;
 }
 
-cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name) {
-  void* call = dlsym(library->shared_object, absl::StrCat("tensord_call_", name).c_str());
-  void* parameters =
-      dlsym(library->shared_object, absl::StrCat("tensord_parameters_", name).c_str());
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t handle, const char* name) {
+  TENSORD_EMULATION_ENTER(CurrentDevice());
+  const auto library = Libraries().Find(handle, "cudaLibraryGetKernel");
+  if (library == nullptr) return RecordError(cudaErrorInvalidResourceHandle);
+  void* code = library->code().get();
+  void* call = dlsym(code, absl::StrCat("tensord_call_", name).c_str());
+  void* parameters = dlsym(code, absl::StrCat("tensord_parameters_", name).c_str());
   if (call == nullptr || parameters == nullptr) return RecordError(cudaErrorSymbolNotFound);
-  auto made = std::make_unique<CUkern_st>();
+  auto made = std::make_shared<Kernel>();
   made->call = reinterpret_cast<void (*)(void**)>(call);
   made->parameter_bytes.resize(kMaxParameters);
   made->parameter_bytes.resize(static_cast<size_t>(
       reinterpret_cast<int (*)(unsigned*)>(parameters)(made->parameter_bytes.data())));
-  *kernel = made.get();
-  library->kernels.push_back(std::move(made));
+  made->code = library->code();
+  *kernel = Kernels().Add(std::move(made));
+  library->AddKernel(*kernel);
   return cudaSuccess;
 }
 
@@ -130,14 +185,15 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
     Report("cudaLaunchKernel: dynamic shared memory is not emulated");
     return RecordError(cudaErrorNotSupported);
   }
-  const auto* kernel = static_cast<const CUkern_st*>(function);
-  return EnqueueKernel(
-      grid, block, stream,
-      [call = kernel->call, copies = Arguments(kernel->parameter_bytes, arguments)] {
-        std::array<void*, kMaxParameters> pointers;
-        copies.Fill(pointers);
-        call(pointers.data());
-      });
+  const auto handle = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+  const std::shared_ptr<Kernel> kernel = Kernels().Find(handle, "cudaLaunchKernel");
+  if (kernel == nullptr) return RecordError(cudaErrorInvalidDeviceFunction);
+  return EnqueueKernel(grid, block, stream,
+                       [kernel, copies = Arguments(kernel->parameter_bytes, arguments)] {
+                         std::array<void*, kMaxParameters> pointers;
+                         copies.Fill(pointers);
+                         kernel->call(pointers.data());
+                       });
 }
 
 }  // extern "C"

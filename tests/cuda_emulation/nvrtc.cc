@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/mutex.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 
 using namespace tensord;                  // NOLINT(google-build-using-namespace)
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
@@ -124,11 +125,18 @@ std::string InNvrtcForm(const std::string& log) {
 
 }  // namespace
 
+// Starts a function. If an error is injected, returns it from the function.
+#define TENSORD_EMULATION_ENTER_NVRTC()                                            \
+  if (const auto tensord_injected = static_cast<nvrtcResult>(CountCall(__func__)); \
+      tensord_injected != NVRTC_SUCCESS)                                           \
+  return tensord_injected
+
 extern "C" {
 
 nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char* name,
                                int header_count, const char* const* headers,
                                const char* const* names) {
+  TENSORD_EMULATION_ENTER_NVRTC();
   *program = new _nvrtcProgram;
   (*program)->name = name;
   (*program)->source = source;
@@ -144,6 +152,7 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
 
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int /*option_count*/,
                                 const char* const* /*options*/) {
+  TENSORD_EMULATION_ENTER_NVRTC();
   const std::string headers = HeaderFolder(program->headers);
   if (headers.empty()) return NVRTC_ERROR_INTERNAL_ERROR;
   const fs::path folder = Temporary().MakeFolder();
@@ -160,21 +169,25 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int /*option_count*/,
 }
 
 nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, size_t* size) {
+  TENSORD_EMULATION_ENTER_NVRTC();
   *size = program->log.size() + 1;
   return NVRTC_SUCCESS;
 }
 
 nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
+  TENSORD_EMULATION_ENTER_NVRTC();
   std::memcpy(log, program->log.c_str(), program->log.size() + 1);
   return NVRTC_SUCCESS;
 }
 
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t* size) {
+  TENSORD_EMULATION_ENTER_NVRTC();
   *size = program->code.size();
   return NVRTC_SUCCESS;
 }
 
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* code) {
+  TENSORD_EMULATION_ENTER_NVRTC();
   std::memcpy(code, program->code.data(), program->code.size());
   return NVRTC_SUCCESS;
 }

@@ -2,21 +2,38 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/tests/cuda_emulation/control.h"
-#include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/handles.h"
 #include "tensord/tests/cuda_emulation/kernel.h"
+#include "tensord/tests/cuda_emulation/memory_pool.h"
 
-using tensord::MutexLock;
-using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
+namespace tensord::cuda_emulation {
+namespace {
 
-CUstream_st::CUstream_st(int device, unsigned seed)
-    : device_(device), random_(seed), thread_([this] { Run(); }) {}
+thread_local Stream* current_stream = nullptr;
 
-CUstream_st::~CUstream_st() {
+HandleTable<cudaStream_t, Stream>& Streams() {
+  static auto* table = new HandleTable<cudaStream_t, Stream>("a stream");  // never destroyed
+  return *table;
+}
+
+}  // namespace
+
+std::shared_ptr<Stream> Stream::Start(int device) {
+  InstallFaultHandler();
+  static std::atomic<unsigned> seed = 1;
+  auto stream = std::make_shared<Stream>(device, seed++);
+  stream->thread_ = std::thread([stream] { stream->Run(); });
+  return stream;
+}
+
+void Stream::Stop() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -25,16 +42,27 @@ CUstream_st::~CUstream_st() {
   thread_.join();
 }
 
-void CUstream_st::Push(Task task, bool counted) {
+void Stream::Reset() {
+  reset_ = true;
+  MutexLock lock(&mu_);
+  stopping_ = true;
+  changed_.SignalAll();
+  thread_.detach();
+}
+
+Stream* Stream::Current() { return current_stream; }
+
+void Stream::Push(Task task, bool counted) {
   queue_.emplace_back(std::move(task), counted);
   pending_ += counted ? 1 : 0;
   changed_.SignalAll();
 }
 
-cudaError_t CUstream_st::EnqueueWork(Task task) {
+cudaError_t Stream::EnqueueWork(Task task) {
   MutexLock lock(&mu_);
+  if (stopping_) return cudaErrorInvalidResourceHandle;
   Task work = [device = device_, task = std::move(task)] {
-    if (StickyError(device) == cudaSuccess) task();
+    if (StickyError(device) == cudaSuccess && !Current()->was_reset()) task();
   };
   if (capturing_) {
     captured_.push_back(std::move(work));
@@ -44,8 +72,9 @@ cudaError_t CUstream_st::EnqueueWork(Task task) {
   return cudaSuccess;
 }
 
-cudaError_t CUstream_st::EnqueueControl(Task task, absl::string_view call) {
+cudaError_t Stream::EnqueueControl(Task task, absl::string_view call) {
   MutexLock lock(&mu_);
+  if (stopping_) return cudaErrorInvalidResourceHandle;
   if (capturing_) {
     capture_invalid_ = true;
     Report(absl::StrCat(call, " on a stream that is captured"));
@@ -55,16 +84,17 @@ cudaError_t CUstream_st::EnqueueControl(Task task, absl::string_view call) {
   return cudaSuccess;
 }
 
-void CUstream_st::Synchronize() {
+void Stream::Synchronize() {
   auto flag = std::make_shared<Flag>();
   {
     MutexLock lock(&mu_);
+    if (stopping_) return;
     Push([flag] { flag->Set(); }, /*counted=*/false);
   }
   flag->Wait();
 }
 
-cudaError_t CUstream_st::Query() {
+cudaError_t Stream::Query() {
   MutexLock lock(&mu_);
   if (capturing_) {
     capture_invalid_ = true;
@@ -73,7 +103,7 @@ cudaError_t CUstream_st::Query() {
   return pending_ == 0 ? cudaSuccess : cudaErrorNotReady;
 }
 
-cudaError_t CUstream_st::BeginCapture() {
+cudaError_t Stream::BeginCapture() {
   MutexLock lock(&mu_);
   if (capturing_) return cudaErrorIllegalState;
   capturing_ = true;
@@ -82,7 +112,7 @@ cudaError_t CUstream_st::BeginCapture() {
   return cudaSuccess;
 }
 
-cudaError_t CUstream_st::EndCapture(std::vector<Task>* tasks) {
+cudaError_t Stream::EndCapture(std::vector<Task>* tasks) {
   MutexLock lock(&mu_);
   if (!capturing_) return cudaErrorIllegalState;
   capturing_ = false;
@@ -90,20 +120,21 @@ cudaError_t CUstream_st::EndCapture(std::vector<Task>* tasks) {
   return capture_invalid_ ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
 }
 
-bool CUstream_st::InvalidateCapture() {
+bool Stream::InvalidateCapture() {
   MutexLock lock(&mu_);
   capture_invalid_ |= capturing_;
   return capturing_;
 }
 
-void CUstream_st::Delay() {
+void Stream::Delay() {
   const int max_delay_us = TheOptions().max_delay_us;
   if (max_delay_us == 0) return;
   std::this_thread::sleep_for(std::chrono::microseconds(random_() % max_delay_us));
 }
 
-void CUstream_st::Run() {
+void Stream::Run() {
   const FaultHandling faults;
+  current_stream = this;
   bool counted = false;  // the task that has run
   while (true) {
     Task task;
@@ -120,15 +151,41 @@ void CUstream_st::Run() {
   }
 }
 
-namespace tensord::cuda_emulation {
+cudaError_t SynchronizeDevice(int device) {
+  const std::vector<StreamRef> streams = Streams().ObjectsOf(device);
+  for (const StreamRef& stream : streams) {
+    if (!stream->InvalidateCapture()) continue;
+    Report("a call waits for a device while one of its streams is captured");
+    return cudaErrorStreamCaptureUnsupported;  // what CUDA documents for a capture in any stream
+  }
+  for (const StreamRef& stream : streams) stream->Synchronize();
+  ReleaseUnusedMemory(device);
+  return StickyError(device);
+}
 
-cudaError_t CheckStream(cudaStream_t stream, absl::string_view call) {
-  if (stream != nullptr) return cudaSuccess;
-  Report(absl::StrCat(call, ": the default stream is not emulated"));
-  return RecordError(cudaErrorNotSupported);
+void ResetStreams(int device) {
+  for (const StreamRef& stream : Streams().RemoveAllOf(device)) stream->Reset();
+}
+
+size_t LiveStreams() { return Streams().size(); }
+
+cudaError_t FindStream(cudaStream_t handle, const char* call, StreamRef* stream) {
+  if (handle == nullptr) {
+    Report(absl::StrCat(call, ": the default stream is not emulated"));
+    return RecordError(cudaErrorNotSupported);
+  }
+  *stream = Streams().Find(handle, call);
+  return RecordError(*stream == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess);
+}
+
+cudaError_t UseStream(cudaStream_t handle, const char* call, StreamRef* stream) {
+  const cudaError_t error = FindStream(handle, call, stream);
+  return error == cudaSuccess ? UseContext((*stream)->device(), call) : error;
 }
 
 }  // namespace tensord::cuda_emulation
+
+using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
 
@@ -138,42 +195,36 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     Report("cudaStreamCreateWithFlags: only cudaStreamNonBlocking is emulated");
     return RecordError(cudaErrorNotSupported);
   }
-  static std::atomic<unsigned> seed = 1;
-  auto made = std::make_shared<CUstream_st>(CurrentDevice(), seed++);
-  *stream = made.get();
-  Device& d = DeviceAt(CurrentDevice());
-  MutexLock lock(&d.mu);
-  d.streams[*stream] = std::move(made);
+  *stream = Streams().Add(Stream::Start(CurrentDevice()));
   return cudaSuccess;
 }
 
 // Blocks until all queued tasks have run. CUDA's function returns at once.
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  Device& d = DeviceAt(stream->device());
-  std::shared_ptr<CUstream_st> last;  // destroyed after the lock is released: its tasks may take it
-  MutexLock lock(&d.mu);
-  std::swap(last, d.streams[stream]);
-  d.streams.erase(stream);
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  const StreamRef stream = Streams().Remove(handle, "cudaStreamDestroy");
+  if (stream == nullptr) return RecordError(cudaErrorInvalidResourceHandle);
+  stream->Stop();
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamSynchronize");
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
   if (stream->InvalidateCapture()) {
     Report("cudaStreamSynchronize on a stream that is captured");
     return RecordError(cudaErrorStreamCaptureUnsupported);
   }
   stream->Synchronize();
+  ReleaseUnusedMemory(stream->device());
   return RecordError(StickyError(stream->device()));
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaStreamQuery");
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
   return RecordError(stream->Query());
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  TENSORD_EMULATION_ENTER_STREAM(stream, "cudaLaunchHostFunc");
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
+  TENSORD_EMULATION_ENTER_STREAM(stream, handle);
   return RecordError(stream->EnqueueWork([=] { function(data); }));
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <random>
 #include <thread>
 #include <utility>
@@ -13,33 +14,32 @@
 
 #include "absl/strings/string_view.h"
 #include "tensord/common/mutex.h"
+#include "tensord/tests/cuda_emulation/device.h"
 #include "tensord/tests/cuda_emulation/flag.h"
 
 namespace tensord::cuda_emulation {
 
 using Task = std::function<void()>;
 
-}  // namespace tensord::cuda_emulation
-
-// The name is cudart's. All member functions are thread-safe; a task may not call them.
-struct CUstream_st {
+// All member functions are thread-safe; a task may call only device() and was_reset(). The thread
+// keeps the object alive until it ends.
+class Stream {
  public:
-  using Task = tensord::cuda_emulation::Task;
+  static std::shared_ptr<Stream> Start(int device);
 
-  CUstream_st(int device, unsigned seed);
-  // Blocks until all queued tasks have run.
-  ~CUstream_st();
+  // Use Start().
+  Stream(int device, unsigned seed) : device_(device), random_(seed) {}
 
   int device() const { return device_; }
 
   // Enqueues a kernel, copy, graph or host function. If the stream is being captured, records the
-  // task instead. The stream skips the task if its device has a sticky error by then. Returns
-  // cudaSuccess.
+  // task instead. The stream skips the task if its device has a sticky error by then, or has been
+  // reset. Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
   cudaError_t EnqueueWork(Task task);
 
-  // Enqueues another task, which runs even after a sticky error. If the stream is being captured,
-  // reports that in the name of `call`, invalidates the capture and returns
-  // cudaErrorStreamCaptureUnsupported.
+  // Enqueues another task, which runs in any case. If the stream is being captured, reports that in
+  // the name of `call`, invalidates the capture and returns cudaErrorStreamCaptureUnsupported.
+  // Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
   cudaError_t EnqueueControl(Task task, absl::string_view call);
 
   // Blocks until the tasks that are enqueued now have run.
@@ -57,10 +57,16 @@ struct CUstream_st {
   // If the stream is being captured, makes EndCapture() fail, and returns true.
   bool InvalidateCapture();
 
-  // Marks the stream as destroyed by cudaDeviceReset(). cudaDeviceSynchronize() then doesn't wait
-  // for it.
-  void MarkReset() { reset_ = true; }
+  // Refuses further tasks, blocks until all queued tasks have run, and ends the thread. Called
+  // once, and not with Reset().
+  void Stop();
+  // cudaDeviceReset(): refuses further tasks. Work that is queued is skipped. Doesn't wait for what
+  // is running, whose faults no longer count. Called once.
+  void Reset();
   bool was_reset() const { return reset_; }
+
+  // Returns the stream whose task the calling thread runs; null if it runs none.
+  static Stream* Current();
 
  private:
   // `counted`: Query() takes the task into account. Tasks of Synchronize() aren't counted.
@@ -71,8 +77,8 @@ struct CUstream_st {
   const int device_;
   std::minstd_rand random_;  // the thread's
   std::atomic<bool> reset_ = false;
-  tensord::Mutex mu_;
-  tensord::CondVar changed_;
+  Mutex mu_;
+  CondVar changed_;
   std::deque<std::pair<Task, bool>> queue_ ABSL_GUARDED_BY(mu_);  // with `counted`
   int pending_ ABSL_GUARDED_BY(mu_) = 0;  // work and control tasks that are not done
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -81,17 +87,21 @@ struct CUstream_st {
   std::vector<Task> captured_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
+using StreamRef = std::shared_ptr<Stream>;
 
-namespace tensord::cuda_emulation {
+// Finds a stream. If it doesn't exist, reports that in the name of `call`, and records and returns
+// cudaErrorInvalidResourceHandle; for the default stream (null) cudaErrorNotSupported.
+cudaError_t FindStream(cudaStream_t handle, const char* call, StreamRef* stream);
 
-// If `stream` is the default stream (null), reports that and returns cudaErrorNotSupported.
-cudaError_t CheckStream(cudaStream_t stream, absl::string_view call);
+// Starts the function `call`, which takes a stream: FindStream(), then UseContext() of its device.
+cudaError_t UseStream(cudaStream_t handle, const char* call, StreamRef* stream);
 
 }  // namespace tensord::cuda_emulation
 
-// Starts a function that takes a stream: rejects the default stream and uses the device's context.
-#define TENSORD_EMULATION_ENTER_STREAM(stream, call)                                          \
-  if (const cudaError_t tensord_error = ::tensord::cuda_emulation::CheckStream(stream, call); \
-      tensord_error != cudaSuccess)                                                           \
-    return tensord_error;                                                                     \
-  TENSORD_EMULATION_ENTER((stream)->device())
+// Starts a function that takes the stream `handle`: declares `stream`, a StreamRef.
+#define TENSORD_EMULATION_ENTER_STREAM(stream, handle)                     \
+  ::tensord::cuda_emulation::StreamRef stream;                             \
+  if (const cudaError_t tensord_error =                                    \
+          ::tensord::cuda_emulation::UseStream(handle, __func__, &stream); \
+      tensord_error != cudaSuccess)                                        \
+  return tensord_error

@@ -1,6 +1,7 @@
 #include "tensord/tests/integration/daemon_process.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -63,6 +64,12 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
   _exit(127);
 }
 
+// The first line in which the CUDA emulation (tests/cuda_emulation) reports a misuse, if any.
+std::string FindMisuse(const std::string& output) {
+  const size_t begin = output.find("cuda emulation: ");
+  return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
+}
+
 }  // namespace
 
 std::string TestDeviceKind() {
@@ -102,6 +109,8 @@ DaemonProcess::~DaemonProcess() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
+  const std::string misuse = FindMisuse(Output());
+  if (!misuse.empty()) ADD_FAILURE() << "the daemon has misused CUDA: " << misuse;
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }

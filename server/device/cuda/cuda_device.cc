@@ -97,32 +97,32 @@ void CudaDevice::Release(CudaBuffer& buffer) {
       MutexLock lock(&mu_);
       live_.erase(buffer.data());
     }
-    if (!FreeMemory(buffer)) {
-      MutexLock lock(&mu_);
-      live_.insert(buffer.data());
-    }
+    FreeMemory(buffer);
   }
   accountant_.Release(buffer.size_bytes());
 }
 
-bool CudaDevice::FreeMemory(CudaBuffer& buffer) {
+void CudaDevice::FreeMemory(CudaBuffer& buffer) {
   // Uploads may still be writing if the tensor was dropped before its upload was complete.
-  absl::Status status =
+  absl::Status ordered =
       uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
-  // Nothing was written to it, so that nothing else orders its allocation before the free.
-  if (status.ok() && buffer.order() == MemoryOrder::kUpload && !buffer.has_transfers()) {
-    status = OrderStreams(uploads_->stream(), compute_.get(), events_);
+  // If nothing was written to it, nothing else orders its allocation before the free.
+  if (ordered.ok() && buffer.order() == MemoryOrder::kUpload && !buffer.has_transfers()) {
+    ordered = OrderStreams(uploads_->stream(), compute_.get(), events_);
   }
+  // If a stream can't be made to wait, the host waits.
+  if (!ordered.ok()) cudaStreamSynchronize(uploads_->stream());
   const std::vector<PeerReadRef> readers = buffer.TakeReaders();
   cudaStream_t stream = compute_.get();
-  if (!readers.empty() && status.ok()) {
-    status = OrderRetireAfter(readers);
+  if (!readers.empty() && OrderRetireAfter(readers).ok()) {
     stream = retire_.get();
+  } else {
+    for (const PeerReadRef& reader : readers) reader->Await();
   }
-  // These calls fail only if the context is lost. FreeOrphans() then frees the memory. Memory of
-  // uploads isn't reusable: kernels can't take it from the lists, so it would only fill them.
-  return status.ok() && pool_->Free(buffer.data(), buffer.size_bytes(), stream,
-                                    /*reusable=*/buffer.order() == MemoryOrder::kCompute);
+  // Memory of uploads isn't reusable: kernels can't take it from the lists, so it would only fill
+  // them.
+  pool_->Free(buffer.data(), buffer.size_bytes(), stream,
+              /*reusable=*/buffer.order() == MemoryOrder::kCompute);
 }
 
 absl::Status CudaDevice::Launch(const KernelCall& call) {

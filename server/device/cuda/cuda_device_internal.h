@@ -161,9 +161,8 @@ class CudaDevice final : public Device {
   // Has transfers into `buffer`, which are all in `stream`, wait for its allocation.
   absl::Status OrderTransfers(CudaBuffer& buffer, cudaStream_t stream);
   absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
-  // Frees a buffer's memory after all enqueued work that uses it. Returns false if the context is
-  // lost and the memory isn't freed.
-  bool FreeMemory(CudaBuffer& buffer);
+  // Frees a buffer's memory after all enqueued work that uses it.
+  void FreeMemory(CudaBuffer& buffer);
   // Makes work that is enqueued on retire_ later wait for the compute stream and for `readers`.
   absl::Status OrderRetireAfter(const std::vector<PeerReadRef>& readers);
   void AddPeerRead(PeerReadRef read);

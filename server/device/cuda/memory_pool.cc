@@ -112,8 +112,8 @@ MemoryPool::~MemoryPool() {
 void MemoryPool::SetReuse(bool on) { reuse_on = on; }
 
 std::vector<void*> MemoryPool::Abandon() {
-  std::vector<void*> blocks;
   MutexLock lock(&mu_);
+  std::vector<void*> blocks = std::exchange(unfreed_, {});
   for (const auto& [bytes, list] : reusable_) blocks.insert(blocks.end(), list.begin(), list.end());
   reusable_.clear();
   reusable_bytes_ = 0;
@@ -122,14 +122,26 @@ std::vector<void*> MemoryPool::Abandon() {
 }
 
 void MemoryPool::FreeReusable() {
-  MutexLock lock(&mu_);
-  for (const auto& [bytes, list] : reusable_) {
-    for (void* data : list) {
-      if (cudaFreeAsync(data, reuse_stream_) != cudaSuccess) cudaGetLastError();
+  std::vector<void*> blocks;
+  cudaStream_t stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    blocks = std::exchange(unfreed_, {});
+    for (const auto& [bytes, list] : reusable_) {
+      blocks.insert(blocks.end(), list.begin(), list.end());
     }
+    reusable_.clear();
+    reusable_bytes_ = 0;
+    stream = reuse_stream_;
   }
-  reusable_.clear();
-  reusable_bytes_ = 0;
+  for (void* data : blocks) FreeByDriver(data, stream);
+}
+
+void MemoryPool::FreeByDriver(void* data, cudaStream_t stream) {
+  if (cudaFreeAsync(data, stream) == cudaSuccess) return;
+  cudaGetLastError();  // reported by other calls
+  MutexLock lock(&mu_);
+  unfreed_.push_back(data);
 }
 
 void MemoryPool::TrimAll(int physical_index) {
@@ -183,7 +195,7 @@ absl::StatusOr<void*> MemoryPool::Allocate(int64_t bytes, cudaStream_t stream) {
   return data;
 }
 
-bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable) {
+void MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable) {
   bytes = BlockBytes(bytes);
   ++frees;
   if (reusable && bytes <= kMaxReusableBlockBytes && reuse_on) {
@@ -191,12 +203,10 @@ bool MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusa
     if (stream == reuse_stream_ && reusable_bytes_ + bytes <= kMaxReusableBytes) {
       reusable_[bytes].push_back(data);
       reusable_bytes_ += bytes;
-      return true;
+      return;
     }
   }
-  if (cudaFreeAsync(data, stream) == cudaSuccess) return true;
-  cudaGetLastError();  // clears the error: the context is lost, which other calls report
-  return false;
+  FreeByDriver(data, stream);
 }
 
 void MemoryPool::AllowPeer(int peer_physical_index) {

@@ -42,16 +42,16 @@ class MemoryPool {
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
   // Frees memory that Allocate(bytes) has returned. Work that is enqueued on `stream` already may
-  // still use it. If `reusable`, a later Allocate() may get it from the lists of small blocks.
-  // Returns false if the driver doesn't free the memory, because the context is lost.
-  bool Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
+  // still use it. If `reusable`, a later Allocate() may get it from the lists of small blocks. If
+  // the driver doesn't free the memory, because the context is lost, Abandon() returns it.
+  void Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
 
   // Lets another GPU read this pool's memory directly if the two GPUs have peer access. Otherwise
   // does nothing: copies then go through the host.
   void AllowPeer(int peer_physical_index);
 
-  // Empties the lists and returns their blocks without freeing them. Later frees go to the driver.
-  // Call it when the device is lost.
+  // Empties the lists and returns their blocks, and those that the driver didn't free, without
+  // freeing them. Later frees go to the driver. Call it when the device is lost.
   std::vector<void*> Abandon();
 
  private:
@@ -59,6 +59,7 @@ class MemoryPool {
 
   // Returns the blocks in the lists to the driver's pool.
   void FreeReusable();
+  void FreeByDriver(void* data, cudaStream_t stream);
   static void FreeAllReusable(int physical_index);
   static void TrimAll(int physical_index);
 
@@ -68,7 +69,8 @@ class MemoryPool {
   cudaStream_t reuse_stream_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<int64_t, std::vector<void*>> reusable_ ABSL_GUARDED_BY(mu_);  // by size
   int64_t reusable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<int> peers_ ABSL_GUARDED_BY(mu_);  // asked for already
+  std::vector<void*> unfreed_ ABSL_GUARDED_BY(mu_);  // the driver has refused to free them
+  std::vector<int> peers_ ABSL_GUARDED_BY(mu_);      // asked for already
 };
 
 // A thread holds a CaptureLock while it captures work on a GPU. Synchronizing with the whole GPU

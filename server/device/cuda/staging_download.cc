@@ -54,7 +54,11 @@ absl::Status DownloadRing::Start(const Piece& piece, const char* src) {
 }
 
 absl::Status DownloadRing::Finish(const Piece& piece, char* dst) {
-  TENSORD_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(piece.slot->done.get()));
+  if (const cudaError_t error = cudaEventSynchronize(piece.slot->done.get());
+      error != cudaSuccess) {
+    cudaStreamSynchronize(stream_.get());  // the caller frees the source and the slot
+    return CudaStatus(error, "cudaEventSynchronize");
+  }
   std::memcpy(dst + piece.offset, piece.slot->host, static_cast<size_t>(piece.bytes));
   return absl::OkStatus();
 }

@@ -51,6 +51,7 @@ absl::StatusOr<UploadRing::Slot*> UploadRing::Claim() {
   }
   if (!in_flight) return slot;
   const cudaError_t error = cudaEventSynchronize(slot->done.get());
+  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());  // the slot is filled again
   MutexLock lock(&mu_);
   SetInFlight(slot, false);
   if (error == cudaSuccess) return slot;

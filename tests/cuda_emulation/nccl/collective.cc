@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/tests/cuda_emulation/address_space.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 #include "tensord/tests/cuda_emulation/kernel.h"
 #include "tensord/tests/cuda_emulation/memory.h"
 #include "tensord/tests/cuda_emulation/nccl/last_error.h"
@@ -26,7 +28,7 @@ struct Call {
   Operation op;
   const char* input;
   char* output;
-  cudaStream_t stream;
+  cuda_emulation::StreamRef stream;
 
   size_t input_bytes() const { return InputBytes(op, communicator->rank(), communicator->size()); }
   size_t output_bytes() const { return OutputBytes(op, communicator->size()); }
@@ -70,7 +72,6 @@ Problem CheckStream(const Call& call) {
             absl::StrCat("device ", current, " is current, but the communicator is on device ",
                          call.device())};
   }
-  if (call.stream == nullptr) return {ncclInvalidUsage, "the default stream is not emulated"};
   if (call.stream->device() != call.device()) {
     return {ncclUnhandledCudaError, absl::StrCat("the stream is on device ", call.stream->device(),
                                                  ", but the communicator is on device ", current)};
@@ -127,8 +128,10 @@ void Run(const Call& call, uint64_t number) {
   const bool writes = call.op.collective != Collective::kBroadcast || call.input_bytes() == 0 ||
                       call.input != call.output;
   std::string input(call.input_bytes(), '\0');
+  const void* from = cuda_emulation::ToBacking(call.input);
+  void* to = cuda_emulation::ToBacking(call.output);
   cuda_emulation::RunCatchingFaults(device, name,
-                                    [&] { std::memcpy(input.data(), call.input, input.size()); });
+                                    [&] { std::memcpy(input.data(), from, input.size()); });
   if (cuda_emulation::StickyError(device) != cudaSuccess) return;
   const std::optional<std::string> output = call.communicator->Exchange(number, call.op, input);
   if (!output.has_value()) {
@@ -141,14 +144,14 @@ void Run(const Call& call, uint64_t number) {
   if (!writes || is_lost) return;
   cuda_emulation::RunCatchingFaults(device, name, [&] {
     if (output.has_value()) {
-      std::memcpy(call.output, output->data(), output->size());
+      std::memcpy(to, output->data(), output->size());
     } else {
-      cuda_emulation::FillWithPattern(call.output, call.output_bytes());
+      cuda_emulation::FillWithPattern(to, call.output_bytes());
     }
   });
 }
 
-// Enqueues the task of `call`. Unlike CUstream_st::EnqueueWork(), rejects a captured stream.
+// Enqueues the task of `call`. Unlike Stream::EnqueueWork(), rejects a captured stream.
 ncclResult_t Enqueue(const Call& call, uint64_t number) {
   const char* name = FunctionName(call.op);
   const cudaError_t error = call.stream->EnqueueControl(
@@ -164,7 +167,19 @@ ncclResult_t Enqueue(const Call& call, uint64_t number) {
 }  // namespace
 
 ncclResult_t StartCollective(const std::shared_ptr<Communicator>& communicator, const Operation& op,
-                             const void* input, void* output, cudaStream_t stream) {
+                             const void* input, void* output, cudaStream_t stream_handle) {
+  if (const int injected = cuda_emulation::CountCall(FunctionName(op)); injected != 0) {
+    const auto result = static_cast<ncclResult_t>(injected);
+    communicator->Fail(result, absl::StrCat(FunctionName(op), ": injected"));
+    return result;
+  }
+  cuda_emulation::StreamRef stream;
+  if (cuda_emulation::FindStream(stream_handle, FunctionName(op), &stream) != cudaSuccess) {
+    communicator->Fail(
+        ncclInvalidUsage,
+        absl::StrCat(FunctionName(op), ": the default stream, or there is no such stream"));
+    return ncclInvalidUsage;
+  }
   const Call call = {communicator, op, static_cast<const char*>(input), static_cast<char*>(output),
                      stream};
   const ncclResult_t state = communicator->state();

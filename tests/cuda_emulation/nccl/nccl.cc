@@ -12,6 +12,7 @@
 #include "tensord/common/mutex.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 #include "tensord/tests/cuda_emulation/nccl/collective.h"
 #include "tensord/tests/cuda_emulation/nccl/communicator.h"
 #include "tensord/tests/cuda_emulation/nccl/hub.h"
@@ -99,9 +100,17 @@ ncclResult_t Collect(const Operation& op, const void* input, void* output, ncclC
 
 using namespace tensord::nccl_emulation;  // NOLINT(google-build-using-namespace)
 
+// Starts a function. If an error is injected, returns it from the function.
+#define TENSORD_EMULATION_ENTER_NCCL()                                             \
+  if (const auto tensord_injected =                                                \
+          static_cast<ncclResult_t>(tensord::cuda_emulation::CountCall(__func__)); \
+      tensord_injected != ncclSuccess)                                             \
+  return tensord_injected
+
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* unique_id) {
+  TENSORD_EMULATION_ENTER_NCCL();
   std::string error;
   std::unique_ptr<Hub> hub = Hub::Start(&error);
   if (hub == nullptr) return Refuse(ncclSystemError, "ncclGetUniqueId", error);
@@ -113,11 +122,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* unique_id) {
 // Ignores the configuration except `blocking`, which must be 0.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId unique_id, int rank,
                                     ncclConfig_t* config) {
+  TENSORD_EMULATION_ENTER_NCCL();
   static constexpr char kCall[] = "ncclCommInitRankConfig";
   if (comm == nullptr) return Refuse(ncclInvalidArgument, kCall, "comm is null");
   *comm = nullptr;
   const int device = tensord::cuda_emulation::CurrentDevice();
-  if (const cudaError_t error = tensord::cuda_emulation::UseContext(device); error != cudaSuccess) {
+  if (const cudaError_t error =
+          tensord::cuda_emulation::UseContext(device, "ncclCommInitRankConfig's context");
+      error != cudaSuccess) {
     return Refuse(ncclUnhandledCudaError, kCall, absl::StrCat("CUDA error ", error));
   }
   if (config != nullptr && config->magic != kConfigMagic) {
@@ -139,6 +151,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId uni
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  TENSORD_EMULATION_ENTER_NCCL();
   const std::shared_ptr<Communicator> communicator = TheCommunicators().Find(comm);
   if (communicator == nullptr) return RefuseHandle("ncclCommGetAsyncError");
   *error = communicator->state();

@@ -1,4 +1,5 @@
 // Members of a group on emulated GPUs, each on a thread of this process.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "tensord/common/float16.h"
 #include "tensord/common/op_schema.h"
 #include "tensord/server/collective/nccl_communicator.h"
 #include "tensord/server/device/cuda/cuda_device.h"
@@ -18,6 +20,7 @@
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 #include "tensord/tests/unit/cuda/occupied_stream.h"
 
 namespace tensord::server {
@@ -34,7 +37,6 @@ class NcclCommunicatorTest : public testing::Test {
   void SetUp() override {
     options_ = cuda_emulation::TheOptions();
     cuda_emulation::TheOptions().devices = 3;
-    reports_ = cuda_emulation::ReportCount();
     cuda::MemoryPool::SetReuse(false);  // freed memory is inaccessible at once
     for (int gpu = 0; gpu < 3; ++gpu) {
       auto device = RestartableDevice::Create(
@@ -52,7 +54,6 @@ class NcclCommunicatorTest : public testing::Test {
     for (const auto& device : devices_) EXPECT_TRUE(device->Check().ok()) << device->Check();
     devices_.clear();
     cuda::MemoryPool::SetReuse(true);
-    EXPECT_EQ(cuda_emulation::ReportCount(), reports_) << cuda_emulation::LastReport();
     cuda_emulation::TheOptions() = options_;
   }
 
@@ -129,14 +130,13 @@ class NcclCommunicatorTest : public testing::Test {
     device.Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });
     EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
     device.Abandon();
-    reports_ = cuda_emulation::ReportCount();
+    cuda_emulation::ExpectReports();
     const absl::Status reset = device.Reset();
     return reset.ok() ? device.Restart() : reset;
   }
 
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Communicator>> members_;
-  int64_t reports_ = 0;                       // the ReportCount() that TearDown() expects
   FirstUse first_use_ = FirstUse::kTransfer;  // of AllReduce()'s buffers, as in the server
 
  private:
@@ -241,7 +241,118 @@ TEST_F(NcclCommunicatorTest, RejectsTwoMembersOnOneGpu) {
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("same GPU"));
   }
-  reports_ = cuda_emulation::ReportCount();
+  cuda_emulation::ExpectReports();
+}
+
+// Two GPUs, each with a tensor of twos.
+class NcclOperationTest : public NcclCommunicatorTest {
+ protected:
+  void TearDown() override {
+    cuda_emulation::InjectFailure({});
+    NcclCommunicatorTest::TearDown();
+  }
+
+  // Runs `op` on both members with `input` at each, and returns the bytes of each output.
+  std::vector<std::string> RunOp(const CollectiveOp& op, const std::string& input,
+                                 size_t output_bytes) {
+    std::vector<std::string> outputs(2, std::string(output_bytes, '\0'));
+    for (const absl::Status& status : AtOnce({0, 1}, [&](int rank) -> absl::Status {
+           Device& device = *devices_[rank];
+           const BufferRef out = *device.Allocate(static_cast<int64_t>(output_bytes));
+           BufferRef in;
+           if (op.HasInput(rank)) {
+             in = *device.Allocate(static_cast<int64_t>(input.size()));
+             const absl::Status written =
+                 device.Write(*in, 0, input.data(), static_cast<int64_t>(input.size()));
+             if (!written.ok()) return written;
+           }
+           const absl::Status run = members_[rank]->Run(op, in.get(), out.get());
+           if (!run.ok()) return run;
+           return device.Read(*out, 0, outputs[rank].data(), out->size_bytes());
+         })) {
+      EXPECT_TRUE(status.ok()) << op.ToString() << ": " << status;
+    }
+    return outputs;
+  }
+
+  template <typename T>
+  static std::string Elements(size_t count, T value) {
+    std::string bytes;
+    for (size_t i = 0; i < count; ++i) {
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
+    }
+    return bytes;
+  }
+
+  template <typename T>
+  void CheckType(DType dtype) {
+    constexpr size_t kCount = 6;
+    const TensorSpec spec{dtype, Shape{kCount}};
+    const std::string twos = Elements(kCount, T(2));
+    const auto expect = [&](CollectiveKind kind, CollectiveReduction reduction, T value,
+                            size_t count) {
+      const CollectiveOp op{kind, reduction, 0, spec};
+      for (const std::string& output : RunOp(op, twos, count * sizeof(T))) {
+        EXPECT_EQ(output, Elements(count, value)) << op.ToString();
+      }
+    };
+    expect(CollectiveKind::kAllReduce, CollectiveReduction::kSum, T(4), kCount);
+    expect(CollectiveKind::kAllReduce, CollectiveReduction::kMax, T(2), kCount);
+    if (IsFloating(dtype)) {
+      expect(CollectiveKind::kAllReduce, CollectiveReduction::kMean, T(2), kCount);
+    }
+    expect(CollectiveKind::kReduceScatter, CollectiveReduction::kSum, T(4), kCount / 2);
+    expect(CollectiveKind::kAllGather, CollectiveReduction::kSum, T(2), 2 * kCount);
+    expect(CollectiveKind::kBroadcast, CollectiveReduction::kSum, T(2), kCount);
+  }
+};
+
+TEST_F(NcclOperationTest, ComputesEveryOperationInEveryDType) {
+  Connect(2, std::chrono::seconds(30));
+  CheckType<Half>(DType::kFloat16);
+  CheckType<BFloat16>(DType::kBFloat16);
+  CheckType<float>(DType::kFloat32);
+  CheckType<double>(DType::kFloat64);
+  CheckType<int32_t>(DType::kInt32);
+  CheckType<int64_t>(DType::kInt64);
+}
+
+// A failed call ends the operation at all members, with an error, and a new group works.
+TEST_F(NcclOperationTest, EveryFailedCallIsAnErrorAtBothMembers) {
+  constexpr int kInternalError = 3;  // ncclInternalError
+  const struct {
+    const char* call;
+    int error;
+  } cases[] = {{"ncclAllReduce", kInternalError},
+               {"ncclCommGetAsyncError", kInternalError},
+               {"cudaLaunchHostFunc", cudaErrorUnknown},
+               {"cudaStreamQuery", cudaErrorUnknown}};
+  for (const auto& [call, error] : cases) {
+    SCOPED_TRACE(call);
+    Connect(2, std::chrono::seconds(2));
+    cuda_emulation::InjectFailure({call, 1, error});
+    const std::vector<absl::Status> statuses =
+        AtOnce({0, 1}, [&](int rank) { return AllReduce(rank); });
+    EXPECT_EQ(cuda_emulation::InjectedFailures(), 1);
+    cuda_emulation::InjectFailure({});
+    EXPECT_FALSE(statuses[0].ok() && statuses[1].ok());
+    Connect(2, std::chrono::seconds(30));
+    for (const absl::Status& status : AtOnce({0, 1}, [&](int rank) { return AllReduce(rank); })) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+}
+
+TEST_F(NcclOperationTest, AGroupThatCannotBeginIsAnErrorAtBothMembers) {
+  for (const char* call : {"ncclCommInitRankConfig", "cudaStreamCreateWithFlags"}) {
+    SCOPED_TRACE(call);
+    cuda_emulation::InjectFailure({call, 1, cudaErrorUnknown});
+    for (const absl::Status& status : ConnectOn({0, 1}, std::chrono::seconds(2))) {
+      EXPECT_FALSE(status.ok());
+    }
+    cuda_emulation::InjectFailure({});
+    Connect(2, std::chrono::seconds(30));
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/memory_account.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/unit/cuda/cuda_fixture.h"
 
@@ -25,6 +26,73 @@ TEST_F(CudaContextTest, DeviceOnGpu1CreatesNoContextOnGpu0) {
   device->reset();
   EXPECT_TRUE(cuda_emulation::HasContext(1));
   EXPECT_FALSE(cuda_emulation::HasContext(0));
+}
+
+// Each call finds the other GPU current. Calls that need their own GPU to be current are refused
+// then, if they don't make it so.
+TEST_F(CudaContextTest, DevicesOnTwoGpusTakeTurnsOnOneThread) {
+  constexpr int kGpus = 2;
+  const TensorSpec spec{DType::kFloat32, {256}};
+  const HostTensor values = MakeValues(spec.dtype, spec.shape, 1);
+  std::unique_ptr<Device> devices[kGpus];
+  BufferRef inputs[kGpus], outputs[kGpus];
+  std::unique_ptr<KernelGraph> graphs[kGpus];
+  const auto take_turns = [&](auto step) {
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      const absl::Status status = step(gpu);
+      ASSERT_TRUE(status.ok()) << "GPU " << gpu << ": " << status;
+    }
+  };
+  for (int gpu = 0; gpu < kGpus; ++gpu) {
+    auto device = MakeCudaDevice({DeviceKind::kCuda, gpu}, gpu, kLimitBytes);
+    ASSERT_TRUE(device.ok()) << device.status();
+    devices[gpu] = *std::move(device);
+  }
+  take_turns([&](int gpu) {
+    inputs[gpu] = *devices[gpu]->Allocate(spec.size_bytes());
+    return absl::OkStatus();
+  });
+  take_turns([&](int gpu) {
+    return devices[gpu]->Write(*inputs[gpu], 0, values.bytes.data(), spec.size_bytes());
+  });
+  take_turns([&](int gpu) {
+    outputs[gpu] = *devices[gpu]->Allocate(spec.size_bytes());
+    return absl::OkStatus();
+  });
+  const Attributes attrs;
+  const auto negate = [&](int gpu) {
+    const Operand input = {&spec, inputs[gpu]->data()};
+    return devices[gpu]->Launch(
+        {FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {&spec, outputs[gpu]->data()}});
+  };
+  take_turns(negate);
+  const MemoryAccount::Ref account = MemoryAccount::Open({.device = "cuda:0"});
+  take_turns([&](int gpu) {
+    auto graph = devices[gpu]->Capture(*account, [&] { return negate(gpu); });
+    if (graph.ok()) graphs[gpu] = *std::move(graph);
+    return graph.status();
+  });
+  take_turns([&](int gpu) { return graphs[gpu]->Launch({}); });
+  take_turns([&](int gpu) {
+    Wait(*devices[gpu]);
+    return devices[gpu]->Check();
+  });
+  take_turns([&](int gpu) {
+    const HostTensor result = Download(spec, outputs[gpu]);
+    for (int64_t i = 0; i < spec.num_elements(); ++i) EXPECT_EQ(result.At(i), -values.At(i));
+    return absl::OkStatus();
+  });
+  take_turns([&](int gpu) {
+    return devices[gpu]->CopyFrom(*inputs[gpu], *outputs[1 - gpu], spec.size_bytes());
+  });
+  take_turns([&](int gpu) {
+    graphs[gpu].reset();
+    inputs[gpu].reset();
+    outputs[gpu].reset();
+    return absl::OkStatus();
+  });
+  for (std::unique_ptr<Device>& device : devices) device.reset();
+  EXPECT_EQ(cuda_emulation::LiveObjects(), "");
 }
 
 // A call of the CUDA runtime takes about as long as a small kernel. So once blocks of the output's

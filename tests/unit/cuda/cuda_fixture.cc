@@ -10,6 +10,11 @@
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"
 
+// tests/cuda_emulation/control.h. Null with a real GPU.
+namespace tensord::cuda_emulation {
+__attribute__((weak)) void ExpectReports();
+}
+
 namespace tensord::server {
 namespace {
 
@@ -122,6 +127,10 @@ void CudaTest::SetUp() {
   cpu_ = *std::move(cpu);
   cuda_->BindThread();
   cpu_->BindThread();
+}
+
+void CudaTest::ExpectMisuse() {
+  if (cuda_emulation::ExpectReports != nullptr) cuda_emulation::ExpectReports();
 }
 
 BufferRef CudaTest::Upload(Device& device, const HostTensor& tensor) {

@@ -48,6 +48,7 @@ class CudaFaultTest : public CudaTest {
     std::promise<absl::Status> fenced;
     cuda_->Fence([&](absl::Status status) { fenced.set_value(std::move(status)); });
     EXPECT_EQ(fenced.get_future().get().code(), absl::StatusCode::kDataLoss);
+    ExpectMisuse();
   }
 
   // Returns the GPU's free memory, as the driver reports it.

@@ -70,6 +70,22 @@ TEST_F(CudaTest, CopiesBetweenLogicalDevicesOfOneGpu) {
   EXPECT_TRUE(Download(sent.spec, *copy).bytes == sent.bytes);
 }
 
+TEST_F(CudaTest, CopiesABufferTimeAndAgain) {
+  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, kLimitBytes);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const HostTensor sent = MakeBytes(1003, 9);
+  BufferRef source = Upload(*cuda_, sent);
+  BufferRef copy;
+  for (int i = 0; i < 5; ++i) {
+    copy = *(*other)->Allocate(sent.spec.size_bytes());
+    ASSERT_TRUE((*other)->CopyFrom(*copy, *source, sent.spec.size_bytes()).ok());
+    Wait(**other);
+    EXPECT_TRUE(Download(sent.spec, copy).bytes == sent.bytes) << "copy " << i;
+  }
+  source.reset();
+  EXPECT_EQ(cuda_->memory().used_bytes, 0);
+}
+
 TEST_F(CudaTest, CopiesWithinItself) {
   const HostTensor sent = MakeBytes(1'000'003, 6);
   const BufferRef source = Upload(*cuda_, sent);

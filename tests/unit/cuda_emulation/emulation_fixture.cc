@@ -1,7 +1,6 @@
 #include "tensord/tests/unit/cuda_emulation/emulation_fixture.h"
 
 #include <cstring>
-#include <utility>
 
 #include "tensord/tests/unit/cuda_emulation/test_kernels.h"
 
@@ -22,20 +21,30 @@ StreamBlocker::StreamBlocker(cudaStream_t stream) {
 
 void EmulationTest::SetUp() {
   options_ = TheOptions();
+  MakeStreams();
+}
+
+void EmulationTest::MakeStreams() {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&first_, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&second_, cudaStreamNonBlocking), cudaSuccess);
-  reports_ = ReportCount();
+}
+
+void EmulationTest::ResetDevice() {
+  cudaSetDevice(0);  // may return a sticky error
+  EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
+  cudaGetLastError();
+  MakeStreams();
 }
 
 void EmulationTest::TearDown() {
   cudaStreamDestroy(first_);
   cudaStreamDestroy(second_);
   TheOptions() = options_;
+  InjectFailure({});
   cudaSetDevice(0);
   cudaDeviceReset();
   cudaGetLastError();
-  EXPECT_FALSE(HasNewReports()) << LastReport();
 }
 
 int* EmulationTest::MakeInts(int size, int value) {
@@ -58,9 +67,27 @@ std::vector<int> EmulationTest::Download(const int* data, int size, cudaStream_t
   return values;
 }
 
+cudaMemPool_t EmulationTest::MakePool(int device, size_t max_bytes) {
+  cudaMemPoolProps properties = {};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  properties.maxSize = max_bytes;
+  cudaMemPool_t pool = nullptr;
+  EXPECT_EQ(cudaMemPoolCreate(&pool, &properties), cudaSuccess);
+  return pool;
+}
+
+int* EmulationTest::TakeFromPool(cudaMemPool_t pool, size_t bytes) {
+  void* data = nullptr;
+  EXPECT_EQ(cudaMallocFromPoolAsync(&data, bytes, pool, first_), cudaSuccess);
+  return static_cast<int*>(data);
+}
+
 bool EmulationTest::HasNewReports() {
-  const int64_t before = std::exchange(reports_, ReportCount());
-  return reports_ != before;
+  const bool has_new = UnexpectedReports() > 0;
+  ExpectReports();
+  return has_new;
 }
 
 }  // namespace tensord::cuda_emulation

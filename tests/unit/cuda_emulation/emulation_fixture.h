@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 #include "tensord/tests/cuda_emulation/flag.h"
 
 namespace tensord::cuda_emulation {
@@ -31,17 +32,26 @@ class EmulationTest : public testing::Test {
 
   // Returns `size` ints on device 0, all `value`. The caller frees them with cudaFree().
   int* MakeInts(int size, int value);
+  // Returns a pool on a device. The caller destroys it. `max_bytes` 0: without a limit.
+  static cudaMemPool_t MakePool(int device, size_t max_bytes = 0);
+  // Returns memory of a pool, in the order of first_.
+  int* TakeFromPool(cudaMemPool_t pool, size_t bytes);
   // Returns a copy of `size` ints of device 0, made in the order of `stream`. Blocks.
   std::vector<int> Download(const int* data, int size, cudaStream_t stream);
 
-  // Returns whether there have been reports since SetUp() or the last call.
+  // Resets device 0 and makes the streams anew.
+  void ResetDevice();
+
+  // Returns whether there have been reports since the test began or the last call. A test fails if
+  // it ends with such reports.
   bool HasNewReports();
 
   cudaStream_t first_ = nullptr, second_ = nullptr;
 
  private:
+  void MakeStreams();
+
   Options options_;
-  int64_t reports_ = 0;
 };
 
 }  // namespace tensord::cuda_emulation

@@ -19,7 +19,7 @@ class KernelEmulationTest : public EmulationTest {
     EXPECT_EQ(cudaGetLastError(), sticky);
     EXPECT_EQ(cudaGetLastError(), sticky) << "cudaGetLastError() cleared a sticky error";
     EXPECT_TRUE(HasNewReports());
-    EXPECT_EQ(cudaDeviceReset(), cudaSuccess);
+    ResetDevice();
   }
 };
 
@@ -78,7 +78,9 @@ TEST_F(KernelEmulationTest, AnIllegalAddressSticksUntilTheDeviceIsReset) {
 }
 
 TEST_F(KernelEmulationTest, KernelsAfterAFaultDoNotRun) {
-  int* data = MakeInts(8, 0);
+  cudaMemPool_t pool = MakePool(0);
+  int* data = TakeFromPool(pool, 8 * sizeof(int));  // a reset doesn't free it
+  EXPECT_EQ(LaunchFill(data, 8, 0, first_), cudaSuccess);
   {
     const StreamBlocker blocker(first_);
     EXPECT_EQ(LaunchFill(reinterpret_cast<int*>(0x1000), 1, 1, first_), cudaSuccess);
@@ -87,6 +89,7 @@ TEST_F(KernelEmulationTest, KernelsAfterAFaultDoNotRun) {
   ExpectStickyError(cudaErrorIllegalAddress);
   EXPECT_THAT(Download(data, 8, first_), Each(0));
   EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(cudaMemPoolDestroy(pool), cudaSuccess);
 }
 
 TEST_F(KernelEmulationTest, OutOfBoundsWriteIsAFault) {
@@ -94,7 +97,6 @@ TEST_F(KernelEmulationTest, OutOfBoundsWriteIsAFault) {
   int* data = MakeInts(kInts, 0);
   EXPECT_EQ(LaunchFill(data, kInts + 1, 1, first_), cudaSuccess);
   ExpectStickyError(cudaErrorIllegalAddress);
-  EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
 TEST_F(KernelEmulationTest, UseOfFreedMemoryIsAFault) {
@@ -102,6 +104,19 @@ TEST_F(KernelEmulationTest, UseOfFreedMemoryIsAFault) {
   EXPECT_EQ(cudaFree(data), cudaSuccess);
   EXPECT_EQ(LaunchFill(data, 8, 1, first_), cudaSuccess);
   ExpectStickyError(cudaErrorIllegalAddress);
+  EXPECT_THAT(LastReport(), HasSubstr("in freed memory of device 0"));
+}
+
+TEST_F(KernelEmulationTest, MemoryOfAnotherDeviceIsAFault) {
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  void* data = nullptr;
+  ASSERT_EQ(cudaMalloc(&data, 32), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(LaunchFill(static_cast<int*>(data), 8, 1, first_), cudaSuccess);
+  ExpectStickyError(cudaErrorIllegalAddress);
+  EXPECT_THAT(LastReport(), HasSubstr("memory of device 1"));
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
 }
 
 TEST_F(KernelEmulationTest, RejectsALaunchWhileAnotherDeviceIsCurrent) {

@@ -15,19 +15,11 @@ class MemoryEmulationTest : public EmulationTest {
  protected:
   void SetUp() override {
     EmulationTest::SetUp();
-    cudaMemPoolProps properties = {};
-    properties.location.type = cudaMemLocationTypeDevice;
-    ASSERT_EQ(cudaMemPoolCreate(&pool_, &properties), cudaSuccess);
+    pool_ = MakePool(0);
   }
   void TearDown() override {
     cudaMemPoolDestroy(pool_);
     EmulationTest::TearDown();
-  }
-
-  int* TakeFromPool(size_t bytes) {
-    void* data = nullptr;
-    EXPECT_EQ(cudaMallocFromPoolAsync(&data, bytes, pool_, first_), cudaSuccess);
-    return static_cast<int*>(data);
   }
 
   // Expects that a fill of `bytes` from `data` on is rejected, with a report that contains `why`.
@@ -48,7 +40,7 @@ TEST_F(MemoryEmulationTest, ADeviceRunsOutOfMemory) {
             cudaErrorMemoryAllocation);
   EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "being out of memory is not sticky";
-  data = TakeFromPool(1000);
+  data = TakeFromPool(pool_, 1000);
   EXPECT_EQ(UsedBytes(0), before + 1000);
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
@@ -56,7 +48,7 @@ TEST_F(MemoryEmulationTest, ADeviceRunsOutOfMemory) {
 }
 
 TEST_F(MemoryEmulationTest, MemoryIsUsedUntilTheStreamReachesTheFree) {
-  int* data = TakeFromPool(1000);
+  int* data = TakeFromPool(pool_, 1000);
   const int64_t with_it = UsedBytes(0);
   {
     const StreamBlocker blocker(first_);
@@ -71,7 +63,7 @@ TEST_F(MemoryEmulationTest, WritesBeforeTheStreamReachesTheAllocationAreLost) {
   int* data = nullptr;
   {
     const StreamBlocker blocker(first_);
-    data = TakeFromPool(8 * sizeof(int));
+    data = TakeFromPool(pool_, 8 * sizeof(int));
     EXPECT_EQ(LaunchFill(data, 8, 5, second_), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(second_), cudaSuccess);
   }
@@ -80,7 +72,7 @@ TEST_F(MemoryEmulationTest, WritesBeforeTheStreamReachesTheAllocationAreLost) {
 }
 
 TEST_F(MemoryEmulationTest, ReportsTheUseOfFreedMemory) {
-  int* data = TakeFromPool(32);
+  int* data = TakeFromPool(pool_, 32);
   // The stream doesn't free the memory while it is blocked, but the host may no longer name it.
   const StreamBlocker blocker(first_);
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
@@ -93,7 +85,7 @@ TEST_F(MemoryEmulationTest, ReportsMemoryOfOtherKinds) {
   void* pinned = nullptr;
   ASSERT_EQ(cudaHostAlloc(&pinned, 32, cudaHostAllocDefault), cudaSuccess);
   ExpectRejected(pinned, 32, "is not in memory on a device");
-  int* data = TakeFromPool(32);
+  int* data = TakeFromPool(pool_, 32);
   EXPECT_EQ(cudaMemcpyAsync(data, on_host, 32, cudaMemcpyHostToDevice, first_),
             cudaErrorInvalidValue);
   EXPECT_TRUE(HasNewReports());
@@ -103,7 +95,7 @@ TEST_F(MemoryEmulationTest, ReportsMemoryOfOtherKinds) {
 }
 
 TEST_F(MemoryEmulationTest, ReportsRangesPastAnAllocation) {
-  int* data = TakeFromPool(32);
+  int* data = TakeFromPool(pool_, 32);
   ExpectRejected(data, 33, "past an allocation's end");
   EXPECT_EQ(cudaMemsetAsync(data + 1, 0, 28, first_), cudaSuccess);
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
@@ -113,7 +105,7 @@ TEST_F(MemoryEmulationTest, EndsTheProcessIfAKernelWrotePastAnAllocation) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
-        int* data = TakeFromPool(8 * sizeof(int));
+        int* data = TakeFromPool(pool_, 8 * sizeof(int));
         LaunchFill(data, 9, 1, first_);
         cudaFreeAsync(data, first_);
         cudaStreamSynchronize(first_);
@@ -122,7 +114,7 @@ TEST_F(MemoryEmulationTest, EndsTheProcessIfAKernelWrotePastAnAllocation) {
 }
 
 TEST_F(MemoryEmulationTest, ReportsDoubleFreeAndFreeOfAnInnerPointer) {
-  int* data = TakeFromPool(32);
+  int* data = TakeFromPool(pool_, 32);
   EXPECT_EQ(cudaFreeAsync(data + 1, first_), cudaErrorInvalidValue);
   EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaFreeAsync(data, first_), cudaSuccess);
@@ -130,6 +122,28 @@ TEST_F(MemoryEmulationTest, ReportsDoubleFreeAndFreeOfAnInnerPointer) {
   EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaFree(data), cudaErrorInvalidValue);
   EXPECT_TRUE(HasNewReports());
+}
+
+TEST_F(MemoryEmulationTest, HostCodeThatAccessesDeviceMemoryCrashes) {
+  if (!TheOptions().catch_faults) GTEST_SKIP() << "needs TENSORD_EMULATED_CATCH_FAULTS";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(*static_cast<volatile int*>(TakeFromPool(pool_, 8)) = 1,
+               "host code accessed device");
+  EXPECT_DEATH(static_cast<void>(*static_cast<volatile int*>(MakeInts(8, 1))),
+               "host code accessed device");
+}
+
+TEST_F(MemoryEmulationTest, HostFunctionsOfAStreamMayNotAccessDeviceMemory) {
+  if (!TheOptions().catch_faults) GTEST_SKIP() << "needs TENSORD_EMULATED_CATCH_FAULTS";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        cudaLaunchHostFunc(
+            first_, [](void* data) { *static_cast<volatile int*>(data) = 1; },
+            TakeFromPool(pool_, 8));
+        cudaStreamSynchronize(first_);
+      },
+      "host code accessed device");
 }
 
 TEST_F(MemoryEmulationTest, OnlyADeviceThatIsUsedHasAContext) {

@@ -43,7 +43,6 @@ std::string DeviceMemory::Read() const {
 void NcclEmulationTest::SetUp() {
   options_ = TheOptions();
   TheOptions().devices = kDevices;
-  reports_ = ReportCount();
   const auto loaded = server::LoadNccl();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   nccl_ = *loaded;
@@ -58,7 +57,7 @@ void NcclEmulationTest::TearDown() {
   }
   cudaSetDevice(0);
   TheOptions() = options_;
-  EXPECT_FALSE(HasNewReports()) << LastReport();
+  InjectFailure({});
 }
 
 ncclResult_t NcclEmulationTest::Init(const ncclUniqueId& id, int rank, int size, ncclComm_t* comm) {
@@ -131,8 +130,9 @@ void NcclEmulationTest::RunAll(const std::function<ncclResult_t(const Rank&)>& c
 }
 
 bool NcclEmulationTest::HasNewReports() {
-  const int64_t before = std::exchange(reports_, ReportCount());
-  return reports_ != before;
+  const bool has_new = UnexpectedReports() > 0;
+  ExpectReports();
+  return has_new;
 }
 
 }  // namespace tensord::cuda_emulation

@@ -15,6 +15,7 @@
 
 #include "tensord/server/collective/nccl_library.h"
 #include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/failure.h"
 
 namespace tensord::cuda_emulation {
 
@@ -104,7 +105,6 @@ class NcclEmulationTest : public testing::Test {
   ncclResult_t Poll(ncclComm_t comm, ncclResult_t first, ncclResult_t second);
 
   Options options_;
-  int64_t reports_ = 0;
 };
 
 }  // namespace tensord::cuda_emulation

@@ -1,0 +1,118 @@
+"""The defects that `run` plants. Each replaces one piece of a source file of the CUDA backend."""
+from typing import NamedTuple
+
+
+class Defect(NamedTuple):
+    name: str
+    tests: str  # a key of PROGRAMS
+    file: str
+    old: str  # the first occurrence is replaced
+    new: str
+
+
+PLAIN = {}
+DESCENDING = {"TENSORD_EMULATED_THREAD_ORDER": "1", "TENSORD_EMULATED_MULTIPROCESSORS": "132"}
+DELAYS = {"TENSORD_EMULATED_THREAD_ORDER": "5", "TENSORD_EMULATED_MAX_DELAY_US": "300"}
+
+# Which programs show a defect: program, GoogleTest's filter, environment. Run until one fails.
+PROGRAMS = {
+    "kernels": [("cuda_device_test", "*", PLAIN), ("cuda_device_test", "*", DESCENDING),
+                ("cuda_device_test", "*", DELAYS)],
+    "streams": [("cuda_device_test", "*", PLAIN), ("cuda_device_test", "*", DELAYS),
+                ("cuda_context_test", "*", DELAYS)],
+    "failures": [("cuda_injected_failure_test", "*", PLAIN), ("cuda_fault_test", "*", PLAIN)],
+    "devices": [("cuda_context_test", "*", PLAIN), ("cuda_device_test", "*", PLAIN),
+                ("cuda_fault_test", "*", PLAIN)],
+    "nccl": [("nccl_communicator_test", "*", PLAIN),
+             ("nccl_communicator_test", "*", {"TENSORD_EMULATED_MAX_DELAY_US": "300"})],
+}
+
+CUDA = "server/device/cuda/"
+KERNELS = CUDA + "kernels/"
+
+DEFECTS = [
+    # Ops and cuBLASLt.
+    Defect("transposed the other operand", "kernels", CUDA + "blas.cc",
+           "p.transpose_b ? CUBLAS_OP_T", "p.transpose_a ? CUBLAS_OP_T"),
+    Defect("wrong stride of a batch", "kernels", CUDA + "blas.cc",
+           "p.transpose_b ? p.n : p.k, p.batch, p.b_stride", "p.transpose_b ? p.n : p.k, p.batch, p.a_stride"),
+    Defect("wrong epilogue", "kernels", CUDA + "blas.cc",
+           "CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU", "CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU"),
+    Defect("bias of an earlier call", "kernels", CUDA + "blas.cc",
+           "  if (problem.bias) {\n", "  if (false) {\n"),
+    Defect("batch folded although operands differ", "kernels", CUDA + "ops_matmul.cc",
+           "batch.stride[1][0] == 0 &&", "true &&"),
+    Defect("wrong strides of an integer product", "kernels", CUDA + "ops_matmul.cc",
+           "job.b_row_stride = matmul.transpose_b ? 1 : matmul.n", "job.b_row_stride = matmul.transpose_b ? matmul.n : 1"),
+    # Order of streams.
+    Defect("upload doesn't wait for the allocation", "streams", CUDA + "cuda_device.cc",
+           "[&] { return OrderStreams(compute_.get(), uploads_->stream(), events_); }",
+           "[&] { return absl::OkStatus(); }"),
+    Defect("kernel doesn't wait for uploads", "streams", CUDA + "cuda_device.cc",
+           "return uploads_->OrderAfterUploads(data, bytes, compute_.get());", "return absl::OkStatus();"),
+    Defect("download doesn't wait for uploads", "streams", CUDA + "cuda_device.cc",
+           "  TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));\n", ""),
+    Defect("copy doesn't wait for uploads at its source", "streams", CUDA + "cuda_device.cc",
+           "  TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));\n", ""),
+    Defect("free doesn't wait for readers", "streams", CUDA + "cuda_device.cc",
+           "TENSORD_RETURN_IF_ERROR(reader->Order(retire_.get()));", "static_cast<void>(reader);"),
+    Defect("graph doesn't wait for uploads", "streams", CUDA + "graph.cc",
+           "    TENSORD_RETURN_IF_ERROR(OrderInput(input->data(), input->size_bytes()));\n", ""),
+    Defect("copy between GPUs in another stream", "streams", CUDA + "cuda_device.cc",
+           "source.info_.physical_index, size,\n                                                     compute_.get()",
+           "source.info_.physical_index, size,\n                                                     capture_.get()"),
+    Defect("staging slot filled while in flight", "streams", CUDA + "staging_upload.cc",
+           "SetInFlight(slot, error == cudaSuccess);", "SetInFlight(slot, false);"),
+    Defect("products of a graph in the compute stream", "streams", CUDA + "graph.cc",
+           "  blas_->SetStream(capture_.get());\n", ""),
+    # Devices.
+    Defect("lost DeviceGuard of a launch", "devices", CUDA + "cuda_device.cc",
+           "  const DeviceGuard guard(info_.physical_index);\n  if (context_.graph_scratch", "  if (context_.graph_scratch"),
+    Defect("lost DeviceGuard of a write", "devices", CUDA + "cuda_device.cc",
+           "  const DeviceGuard guard(info_.physical_index);\n  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst)", "  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst)"),
+    Defect("another GPU stays current", "devices", CUDA + "cuda_handles.cc",
+           "if (current_gpu == physical_index && ", "if (current_gpu >= 0 && "),
+    Defect("peers get no access", "devices", CUDA + "memory_pool.cc",
+           "access.location.id = peer_physical_index;", "access.location.id = physical_index_;"),
+    # Faults and errors.
+    Defect("events outlive a reset", "failures", CUDA + "cuda_device.cc",
+           "  for (const PeerReadRef& read : reads) read->Forget();\n", ""),
+    Defect("stream outlives a reset", "failures", CUDA + "cuda_device.cc", "  retire_ = Stream();\n", ""),
+    Defect("capture isn't ended after an error", "failures", CUDA + "graph.cc",
+           "  const absl::Status launched = launch();\n",
+           "  const absl::Status launched = launch();\n  TENSORD_RETURN_IF_ERROR(launched);\n"),
+    Defect("library leaks", "failures", CUDA + "fused_kernels.cc",
+           "void Unload(cudaLibrary_t library) { cudaLibraryUnload(library); }", "void Unload(cudaLibrary_t) {}"),
+    Defect("scratch memory lost after a fault", "failures", CUDA + "memory_pool.cc",
+           "  unfreed_.push_back(data);\n", ""),
+    Defect("slot used again while a copy runs", "failures", CUDA + "staging_download.cc",
+           "    cudaStreamSynchronize(stream_.get());  // the caller frees the source and the slot\n", ""),
+    # NCCL.
+    Defect("collective doesn't wait for its input", "nccl", "server/collective/nccl_communicator.cc",
+           "  if (input != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*input));\n", ""),
+    Defect("abort doesn't wait for the kernel", "nccl", "server/collective/nccl_communicator.cc",
+           "while (!IsLost() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady)", "while (false)"),
+    Defect("wait for the call instead of the kernel", "nccl", "server/collective/nccl_communicator.cc",
+           'return Await("NCCL", done->get());', 'return Await("NCCL", nullptr);'),
+    # Kernels.
+    Defect("lost barrier in a reduction", "kernels", KERNELS + "reduction.cuh",
+           "half /= 2) {\n    __syncthreads();", "half /= 2) {"),
+    Defect("lost barrier in a transposition", "kernels", KERNELS + "movement.cu",
+           "    __syncthreads();\n    const int64_t out_column", "    const int64_t out_column"),
+    Defect("lost barrier between tiles of a product", "kernels", KERNELS + "integer_matmul.cu",
+           "    __syncthreads();\n  }\n  T* out", "  }\n  T* out"),
+    Defect("tail of packs starts late", "kernels", KERNELS + "elementwise.cuh",
+           "i = packs * kWidth + FirstIndex(); i < size", "i = packs * kWidth + FirstIndex() + 1; i < size"),
+    Defect("write past the end", "kernels", KERNELS + "movement.cu",
+           "for (int64_t i = FirstIndex(); i < loop.size;", "for (int64_t i = FirstIndex(); i <= loop.size;"),
+    Defect("wrong pitch of a concatenation", "kernels", KERNELS + "movement.cu",
+           "out[row * job.pitch +", "out[row * part.width +"),
+    Defect("swapped operands of where", "kernels", KERNELS + "movement.cu",
+           "? x[offset[1]] : y[offset[2]]", "? y[offset[2]] : x[offset[1]]"),
+    Defect("chunk of a reduction too short", "kernels", KERNELS + "reduction.cuh",
+           "min(begin + job.tile.chunk, job.over.size)", "min(begin + job.tile.chunk - 1, job.over.size)"),
+    Defect("partial results of another output", "kernels", KERNELS + "reduction.cuh",
+           "partials[output * splits + i]", "partials[i * outputs + output]"),
+    Defect("tile of a product one column too wide", "kernels", KERNELS + "integer_matmul.cu",
+           "column < job.n)", "column <= job.n)"),
+]

@@ -1,0 +1,190 @@
+// Calls of CUDA, cuBLASLt and NVRTC fail, one after another. After each failure the program has an
+// error that names it, nothing is left over, and the GPUs work.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <nvrtc.h>
+
+#include <string>
+
+#include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/cuda/memory_pool.h"
+#include "tensord/tests/cuda_emulation/control.h"
+#include "tensord/tests/cuda_emulation/failure.h"
+#include "tensord/tests/unit/cuda/failing_program.h"
+
+namespace tensord::server {
+namespace {
+
+using cuda_emulation::InjectedFailures;
+using cuda_emulation::InjectFailure;
+
+constexpr bool kFused = true;
+
+class InjectedFailureTest : public testing::Test {
+ protected:
+  struct Case {
+    std::string call;
+    int error;
+    std::string text;    // of the Status; empty: the program may recover and succeed
+    int64_t times = 1;   // how many calls fail
+    bool fused = false;  // which program
+  };
+
+  void SetUp() override {
+    ASSERT_EQ(cuda_emulation::LiveObjects(), "");
+    options_ = cuda_emulation::TheOptions();
+    cuda::MemoryPool::SetReuse(false);
+  }
+  void TearDown() override {
+    InjectFailure({});
+    cuda::MemoryPool::SetReuse(true);
+    cuda_emulation::TheOptions() = options_;
+  }
+
+  static absl::Status RunProgram(bool fused) {
+    FailingProgram program(fused);
+    return program.Run();
+  }
+
+  // Fails the first call of the kind, then the second, and so on until the program makes no such
+  // call more.
+  void Sweep(const Case& c) {
+    constexpr int kMaxCalls = 2000;
+    for (int at = 1; at <= kMaxCalls; ++at) {
+      SCOPED_TRACE(testing::Message() << c.call << ", call " << at << ", error " << c.error);
+      InjectFailure({c.call, at, c.error, c.times});
+      const absl::Status status = RunProgram(c.fused);
+      const bool failed = InjectedFailures() > 0;
+      InjectFailure({});
+      if (!failed) {
+        EXPECT_TRUE(status.ok()) << status;
+        EXPECT_GT(at, 1) << "the program makes no such call";
+        return;
+      }
+      if (!status.ok() || !c.text.empty()) {
+        ASSERT_FALSE(status.ok());
+        ASSERT_THAT(std::string(status.message()), testing::HasSubstr(c.text)) << status;
+      }
+      ASSERT_EQ(cuda_emulation::LiveObjects(), "") << status;
+      const absl::Status afterwards = RunProgram(/*fused=*/false);
+      ASSERT_TRUE(afterwards.ok()) << afterwards;
+      ASSERT_EQ(cuda_emulation::LiveObjects(), "");
+    }
+    FAIL() << "the number of calls has no end";
+  }
+
+ private:
+  cuda_emulation::Options options_;
+};
+
+TEST_F(InjectedFailureTest, TheProgramSucceedsWithoutFailures) {
+  for (const bool fused : {false, kFused}) {
+    const absl::Status status = RunProgram(fused);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cuda_emulation::LiveObjects(), "");
+  }
+}
+
+TEST_F(InjectedFailureTest, RuntimeCalls) {
+  for (const char* call :
+       {"cudaGetDeviceProperties", "cudaDeviceGetAttribute", "cudaFuncGetAttributes",
+        "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaMemPoolCreate",
+        "cudaMemPoolSetAttribute", "cudaStreamBeginCapture", "cudaStreamEndCapture",
+        "cudaGraphInstantiateWithFlags", "a launch", "cudaGraphLaunch", "copy", "cudaHostAlloc"}) {
+    Sweep({call, cudaErrorUnknown, "cudaErrorUnknown"});
+  }
+}
+
+TEST_F(InjectedFailureTest, CallsThatOrderStreams) {
+  for (const char* call : {"cudaEventRecord", "cudaStreamWaitEvent", "cudaEventSynchronize"}) {
+    Sweep({call, cudaErrorUnknown, ""});
+  }
+}
+
+TEST_F(InjectedFailureTest, NoMemory) {
+  for (const char* call : {"cudaMalloc", "cudaHostAlloc"}) {
+    Sweep({call, cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation"});
+  }
+  // The backend trims its pools and tries again, so one failure alone is none.
+  Sweep({"cudaMallocFromPoolAsync", cudaErrorMemoryAllocation, ""});
+  Sweep({"cudaMallocFromPoolAsync", cudaErrorMemoryAllocation, "emory", /*times=*/2});
+  Sweep({"cudaMallocFromPoolAsync", cudaErrorUnknown, "cudaErrorUnknown"});
+}
+
+TEST_F(InjectedFailureTest, NoMemoryAtAnyLimit) {
+  constexpr int64_t kFirstBytes = int64_t{30} << 20, kStepBytes = int64_t{512} << 10;
+  constexpr int kMaxSteps = 100;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    cuda_emulation::TheOptions().memory_bytes = kFirstBytes + step * kStepBytes;
+    SCOPED_TRACE(cuda_emulation::TheOptions().memory_bytes);
+    const absl::Status status = RunProgram(/*fused=*/false);
+    ASSERT_EQ(cuda_emulation::LiveObjects(), "") << status;
+    if (status.ok()) {
+      EXPECT_GT(step, 4) << "the limits are too high";
+      return;
+    }
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  }
+  FAIL() << "no limit is high enough";
+}
+
+TEST_F(InjectedFailureTest, StickyErrors) {
+  Sweep({"launch", cudaErrorIllegalAddress, ""});
+  Sweep({"cudaMallocFromPoolAsync", cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable"});
+  Sweep({"cudaEventRecord", cudaErrorIllegalAddress, ""});
+  Sweep({"cudaEventSynchronize", cudaErrorIllegalAddress, ""});
+  Sweep({"copy", cudaErrorLaunchFailure, "cudaErrorLaunchFailure"});
+}
+
+TEST_F(InjectedFailureTest, PeerAccess) {
+  cuda_emulation::TheOptions().peers = false;
+  Sweep({"cudaDeviceCanAccessPeer", cudaErrorUnknown, ""});
+}
+
+TEST_F(InjectedFailureTest, Cublas) {
+  Sweep({"cublasLtCreate", CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED"});
+  for (const char* call :
+       {"cublasLtMatmulDescInit_internal", "cublasLtMatmulDescSetAttribute",
+        "cublasLtMatrixLayoutInit_internal", "cublasLtMatmulPreferenceInit_internal",
+        "cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic",
+        "cublasLtMatmul"}) {
+    Sweep({call, CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR"});
+  }
+  Sweep({"cublasLtMatmulAlgoGetHeuristic", CUBLAS_STATUS_NOT_SUPPORTED, ""});
+}
+
+TEST_F(InjectedFailureTest, FusedKernels) {
+  for (const char* call :
+       {"nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcGetCUBINSize", "nvrtcGetCUBIN"}) {
+    Sweep({call, NVRTC_ERROR_INTERNAL_ERROR, "NVRTC", 1, kFused});
+  }
+  for (const char* call : {"cudaLibraryLoadData", "cudaLibraryGetKernel"}) {
+    Sweep({call, cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
+  }
+  Sweep({"a launch", cudaErrorUnknown, "cudaErrorUnknown", 1, kFused});
+}
+
+TEST_F(InjectedFailureTest, SaysWhyNoGpuCanBeUsed) {
+  const struct {
+    cuda_emulation::Failure failure;
+    const char* reason;
+  } cases[] = {
+      {{"cudaGetDeviceCount", 1, cudaErrorInsufficientDriver}, "driver too old: it supports CUDA"},
+      {{"any", 1, cudaErrorInsufficientDriver, /*times=*/2}, "no NVIDIA driver found"},
+      {{"cudaGetDeviceCount", 1, cudaErrorNoDevice}, "no GPU"},
+      {{"cudaGetDeviceCount", 1, cudaErrorUnknown}, "driver failed: cudaErrorUnknown"}};
+  for (const auto& [failure, reason] : cases) {
+    InjectFailure(failure);
+    std::string text;
+    EXPECT_EQ(CudaDeviceCount(&text), 0);
+    EXPECT_THAT(text, testing::HasSubstr(reason));
+    InjectFailure(failure);
+    EXPECT_EQ(CudaTotalMemory(0).status().code(), absl::StatusCode::kUnavailable);
+  }
+  InjectFailure({});
+  EXPECT_EQ(CudaTotalMemory(100).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tensord::server

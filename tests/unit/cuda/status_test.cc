@@ -1,0 +1,49 @@
+// Which Status an error of CUDA or cuBLASLt becomes.
+#include "tensord/server/device/cuda/cuda_status.h"
+
+#include <gmock/gmock.h>
+
+namespace tensord::server::cuda {
+namespace {
+
+using absl::StatusCode;
+
+TEST(CudaStatusTest, TellsWhatKindOfErrorItIs) {
+  const struct {
+    cudaError_t error;
+    StatusCode code;
+  } cases[] = {{cudaSuccess, StatusCode::kOk},
+               {cudaErrorMemoryAllocation, StatusCode::kResourceExhausted},
+               {cudaErrorNoDevice, StatusCode::kUnavailable},
+               {cudaErrorInsufficientDriver, StatusCode::kUnavailable},
+               {cudaErrorNoKernelImageForDevice, StatusCode::kFailedPrecondition},
+               {cudaErrorIllegalAddress, StatusCode::kDataLoss},
+               {cudaErrorECCUncorrectable, StatusCode::kDataLoss},
+               {cudaErrorNotSupported, StatusCode::kUnimplemented},
+               {cudaErrorInvalidValue, StatusCode::kInternal}};
+  for (const auto& [error, code] : cases) {
+    const absl::Status status = CudaStatus(error, "cudaMalloc(&data, bytes)");
+    EXPECT_EQ(status.code(), code) << status;
+    if (status.ok()) continue;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith("cudaMalloc failed: cudaError"));
+  }
+}
+
+TEST(CudaStatusTest, TellsWhatKindOfErrorOfCublasItIs) {
+  const struct {
+    cublasStatus_t error;
+    StatusCode code;
+  } cases[] = {{CUBLAS_STATUS_ALLOC_FAILED, StatusCode::kResourceExhausted},
+               {CUBLAS_STATUS_NOT_SUPPORTED, StatusCode::kUnimplemented},
+               {CUBLAS_STATUS_ARCH_MISMATCH, StatusCode::kFailedPrecondition},
+               {CUBLAS_STATUS_EXECUTION_FAILED, StatusCode::kDataLoss},
+               {CUBLAS_STATUS_INVALID_VALUE, StatusCode::kInternal}};
+  for (const auto& [error, code] : cases) {
+    const absl::Status status = CublasStatus(error, "cublasLtMatmul(handle)");
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith("cublasLtMatmul failed: "));
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server::cuda
