@@ -1,0 +1,196 @@
+"""The pack and its script, on the emulation: what they report, and that they fail for what fails.
+
+usage: run_test.py --programs FOLDER --source FOLDER     FOLDER has gpu_bench_emulated and the others
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OPTIONS = None
+PATIENCE_SECONDS = 300
+PARTS = ["device", "conformance", "memcheck", "racecheck", "bench", "compare"]
+
+
+def run(command, folder, **environment):
+    """With nothing of this process's environment but the search path."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def write_program(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/bin/bash\n" + text)
+    os.chmod(path, 0o755)
+
+
+class GpuRunTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="gpu_run_test")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        pack = [os.path.join(OPTIONS.source, "tests/gpu/pack"), "--programs", OPTIONS.programs]
+        cls.pack_command = pack
+        made = run(pack + ["--out", "pack.tar", "--max-mib", "1000"], cls.folder)
+        if made.returncode != 0:
+            raise RuntimeError(made.stdout)
+        subprocess.run(["tar", "-xf", "pack.tar"], cwd=cls.folder, check=True)
+        os.rename(os.path.join(cls.folder, "tensord-gpu"), os.path.join(cls.folder, "moved"))
+
+    def run_pack(self, *arguments, **environment):
+        result = run(["moved/run", "--quick", "--out", "report", *arguments], self.folder, **environment)
+        self.last_line = result.stdout.rstrip().rsplit("\n", 1)[-1]
+        return result
+
+    def stub_programs(self, **stubs):
+        """A folder of the pack's programs, some of them replaced by scripts."""
+        folder = tempfile.mkdtemp(dir=self.folder)
+        for name in os.listdir(os.path.join(self.folder, "moved/bin")):
+            program = name[: -len("_emulated")]
+            if program in stubs:
+                write_program(os.path.join(folder, name), stubs[program])
+            else:
+                os.symlink(os.path.join(self.folder, "moved/bin", name), os.path.join(folder, name))
+        return folder
+
+    def test_runs_every_part_and_reports(self):
+        result = self.run_pack(TENSORD_GPU_PYTHON="/nonexistent")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(self.last_line, r"^\d+ passed, 0 failed, 3 skipped$")
+        for part in PARTS:
+            self.assertRegex(result.stdout, rf"\n{part} +\d+ +0 +\d+ +\d+\n")
+        self.assertIn("Emulated GPU, compute capability 9.0", result.stdout)
+        with open(os.path.join(self.folder, "report/report.txt"), encoding="utf-8") as file:
+            self.assertIn(file.read(), result.stdout)
+        with open(os.path.join(self.folder, "report/bench.json"), encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        names = " ".join(row["name"] for row in rows)
+        for word in ("float32", "tf32", "float16", "bfloat16", "gelu", "a row", "where", "sum of", "softmax",
+                     "transpose", "upload", "download", "one add", "program"):
+            self.assertIn(word, names)
+        for row in rows:
+            self.assertGreater(row["ratio"], 0, row)
+
+    def test_skips_everything_without_a_gpu(self):
+        result = self.run_pack(TENSORD_EMULATED_DEVICES="0")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "0 passed, 0 failed, 6 skipped")
+        self.assertIn("  6 x no GPU: no CUDA-capable device is detected", result.stdout)
+
+    def test_shows_a_failed_test_with_its_words(self):
+        # Too little memory to make a device in.
+        result = self.run_pack("device", GTEST_FILTER="CudaTest.SumsAndMeans", TENSORD_EMULATED_MEMORY_MIB="8")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(self.last_line, "0 passed, 1 failed")
+        self.assertIn("cuda_device_test: CudaTest.SumsAndMeans", result.stdout)
+        self.assertIn("RESOURCE_EXHAUSTED: cudaMalloc failed", result.stdout)
+
+    def test_counts_a_crash_as_a_failure_of_the_case_that_ran(self):
+        crash = "echo '[ RUN      ] A.Passes'\necho '[       OK ] A.Passes (0 ms)'\n" \
+                "echo '[ RUN      ] A.Crashes'\necho last words\nkill -SEGV $$\n"
+        programs = self.stub_programs(cuda_device_test=crash, cuda_backend_test="echo started\nexit 3\n")
+        result = self.run_pack("--emulated", "--programs", programs, "device")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "2 passed, 2 failed")
+        self.assertIn("cuda_device_test: A.Crashes: the program ended with 139\n    last words", result.stdout)
+        self.assertIn("cuda_backend_test: the program ended with 3\n    started", result.stdout)
+
+    def test_ends_a_part_that_takes_too_long(self):
+        programs = self.stub_programs(cuda_fault_test="echo '[ RUN      ] A.Hangs'\nexec sleep 100\n")
+        result = self.run_pack("--emulated", "--programs", programs, "--limit", "15", "device")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("A.Hangs: was running when the part's 15 s were over", result.stdout)
+
+    def sanitize(self, text):
+        tool = os.path.join(self.folder, "sanitizer_stub")
+        write_program(tool, text)
+        return self.run_pack("memcheck", TENSORD_COMPUTE_SANITIZER=tool)
+
+    def test_believes_a_sanitizer_that_found_nothing_in_tests_that_passed(self):
+        ok = 'echo "$@" >"${0%/*}/arguments"\n"${@: -1}" && echo "========= ERROR SUMMARY: 0 errors"\n'
+        result = self.sanitize(ok)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(self.last_line, "1 passed, 0 failed")
+        with open(os.path.join(self.folder, "arguments"), encoding="utf-8") as file:
+            self.assertIn("--tool memcheck --error-exitcode 99", file.read())
+
+    def test_fails_for_what_a_sanitizer_found(self):
+        found = '"${@: -1}"\necho "========= Invalid __global__ read of size 4 bytes"\n' \
+                'echo "=========     at Sum()"\necho "========= ERROR SUMMARY: 1 error"\nexit 99\n'
+        result = self.sanitize(found)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "0 passed, 1 failed")
+        self.assertIn("Invalid __global__ read of size 4 bytes", result.stdout)
+        self.assertIn("at Sum()", result.stdout)
+
+    def test_fails_for_a_sanitizer_that_ran_nothing(self):
+        result = self.sanitize('echo "========= ERROR SUMMARY: 0 errors"\n')
+        self.assertEqual(result.returncode, 1)
+
+    def test_refuses_a_system_whose_c_library_is_too_old(self):
+        manifest = os.path.join(self.folder, "moved/MANIFEST")
+        shutil.copy(manifest, manifest + ".kept")
+        self.addCleanup(os.replace, manifest + ".kept", manifest)
+        with open(manifest, encoding="utf-8") as file:
+            text = file.read()
+        with open(manifest, "w", encoding="utf-8") as file:
+            file.write("".join("glibc: 9.99\n" if line.startswith("glibc") else line + "\n" for line in text.splitlines()))
+        result = self.run_pack("device")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("need glibc 9.99 or newer, this system has 2.", result.stdout)
+
+    def test_refuses_a_part_that_is_not_there(self):
+        result = self.run_pack("devices")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("parts are device conformance", result.stdout)
+
+    def test_a_pack_that_is_too_large_is_not_made(self):
+        result = run(self.pack_command + ["--out", "large.tar", "--max-mib", "1"], self.folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("and may have 1", result.stdout)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("large")], [])
+
+
+class CudaSkipsTest(unittest.TestCase):
+    """What tests/run --cuda makes of skipped cases."""
+
+    def sort(self, cases):
+        return subprocess.run(
+            ["awk", "-f", os.path.join(OPTIONS.source, "tests/cuda_skips.awk")],
+            input=cases, stdout=subprocess.PIPE, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False,
+        )
+
+    def test_permits_a_missing_second_gpu(self):
+        result = self.sort("passed\tA.B\t\nskipped\tCudaTest.CopiesBetweenGpus\tthere is one GPU\n")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("CudaTest.CopiesBetweenGpus: there is no second GPU", result.stdout)
+
+    def test_permits_no_other_reason(self):
+        result = self.sort("skipped\tA.B\tthere is one GPU\nskipped\tFusedCudaTest.A\tNVRTC can't be loaded\n")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("doesn't permit:\n  FusedCudaTest.A: NVRTC can't be loaded", result.stdout)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", required=True)
+    parser.add_argument("--source", required=True)
+    OPTIONS, rest = parser.parse_known_args()
+    OPTIONS.programs = os.path.abspath(OPTIONS.programs)
+    OPTIONS.source = os.path.abspath(OPTIONS.source)
+    unittest.main(argv=[sys.argv[0], *rest])
