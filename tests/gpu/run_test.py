@@ -86,6 +86,16 @@ class GpuRunTest(unittest.TestCase):
         for row in rows:
             self.assertGreater(row["ratio"], 0, row)
 
+    def test_programs_take_their_libraries_from_the_pack(self):
+        libraries = os.path.join(self.folder, "moved/lib")
+        programs = os.path.join(self.folder, "moved/bin")
+        for name in os.listdir(programs):
+            lines = run(["ldd", os.path.join(programs, name)], self.folder).stdout.splitlines()
+            found = [line.split()[2] for line in lines if "=>" in line]
+            others = [path for path in found if os.path.realpath(os.path.dirname(path)) != os.path.realpath(libraries)]
+            for path in others:
+                self.assertRegex(os.path.basename(path), r"^lib(c|m|mvec|dl|pthread|rt|resolv)\.so", name)
+
     def test_skips_everything_without_a_gpu(self):
         result = self.run_pack(TENSORD_EMULATED_DEVICES="0")
         self.assertEqual(result.returncode, 1)
