@@ -10,8 +10,6 @@
 namespace tensord::gpu {
 namespace {
 
-constexpr int kFloat32LanesPerMultiprocessor = 128;
-
 // 0 if the driver doesn't say.
 int AttributeOrZero(cudaDeviceAttr attribute) {
   int value = 0;
@@ -20,7 +18,8 @@ int AttributeOrZero(cudaDeviceAttr attribute) {
   return 0;
 }
 
-// From NVIDIA's papers on the architectures.
+// Both from NVIDIA's papers on the architectures, for one multiprocessor.
+int Float32FlopsPerClock(int major, int minor) { return major == 8 && minor == 0 ? 128 : 256; }
 int TensorFlopsPerClock(int major, int minor) {
   if (major == 8 && minor == 0) return 2048;
   if (major == 9) return 4096;
@@ -31,9 +30,8 @@ int TensorFlopsPerClock(int major, int minor) {
 }  // namespace
 
 double GpuInfo::FlopsPerSecond(DType dtype, bool tf32) const {
-  double per_clock = tensor_flops_per_clock;
-  if (dtype == DType::kFloat32)
-    per_clock = tf32 ? per_clock / 2 : 2 * kFloat32LanesPerMultiprocessor;
+  int per_clock = tensor_flops_per_clock;
+  if (dtype == DType::kFloat32) per_clock = tf32 ? per_clock / 2 : float32_flops_per_clock;
   return per_clock * multiprocessors * clock_hz;
 }
 
@@ -52,6 +50,7 @@ absl::StatusOr<GpuInfo> DescribeGpu() {
   info.clock_hz = 1e3 * AttributeOrZero(cudaDevAttrClockRate);
   info.bytes_per_second = 2e3 * AttributeOrZero(cudaDevAttrMemoryClockRate) *
                           AttributeOrZero(cudaDevAttrGlobalMemoryBusWidth) / 8;
+  info.float32_flops_per_clock = Float32FlopsPerClock(properties.major, properties.minor);
   info.tensor_flops_per_clock = TensorFlopsPerClock(properties.major, properties.minor);
   return info;
 }

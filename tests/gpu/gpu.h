@@ -22,10 +22,11 @@ struct GpuInfo {
   std::string compute_capability;
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
-  int driver_version = 0;          // 13000: the newest CUDA that the driver supports
-  double bytes_per_second = 0;     // 2 * memory clock * bus width
-  double clock_hz = 0;             // the highest of the multiprocessors
-  int tensor_flops_per_clock = 0;  // of one multiprocessor, dense, float16 to float32
+  int driver_version = 0;           // 13000: the newest CUDA that the driver supports
+  double bytes_per_second = 0;      // 2 * memory clock * bus width
+  double clock_hz = 0;              // the highest of the multiprocessors
+  int float32_flops_per_clock = 0;  // of one multiprocessor
+  int tensor_flops_per_clock = 0;   // of one, dense products of float16 added up in float32
 
   // Dense products: `tf32` counts for float32 only.
   double FlopsPerSecond(DType dtype, bool tf32) const;

@@ -25,7 +25,7 @@ namespace {
 using bench::Peer;
 
 constexpr int kNoGpu = 3;  // exit status
-constexpr int64_t kDeviceBytes = int64_t{4} << 30;
+constexpr int64_t kDeviceBytes = int64_t{2} << 30;
 
 struct Options {
   bool describe = false, libraries = false, quick = false;

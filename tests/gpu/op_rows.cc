@@ -1,4 +1,5 @@
 // Rows of one op each: products, and what memory bounds.
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

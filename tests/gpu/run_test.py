@@ -33,10 +33,38 @@ def run(command, folder, **environment):
     )
 
 
-def write_program(path, text):
+def write_program(path, text, interpreter="/bin/bash"):
     with open(path, "w", encoding="utf-8") as file:
-        file.write("#!/bin/bash\n" + text)
+        file.write(f"#!{interpreter}\n{text}")
     os.chmod(path, 0o755)
+
+
+# Stands in for a Python that has PyTorch: it is right about neg in float32, and wrong about all other ops.
+PEER = """
+import sys
+
+def value_at(index, seed):
+    x = (index + seed * 0x9E3779B9) & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return ((x ^ (x >> 16)) >> 8) * 2.0**-23 - 1
+
+print("ready stub", flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "load":
+        question = words[1:]
+        answer = "0"
+    elif words[0] == "run":
+        answer = "0.001"
+    elif question[0] == "neg" and question[1].startswith("float32:"):
+        y = [-value_at(i, 1) for i in range(int(question[1].split(":")[1]))]
+        weighted = sum(y[i] * value_at(i, 0xC0FFEE) for i in range(len(y)))
+        answer = f"{weighted!r} {sum(v * v for v in y) ** 0.5!r}"
+    else:
+        answer = "1 1"
+    print("ok", answer, flush=True)
+"""
 
 
 class GpuRunTest(unittest.TestCase):
@@ -151,6 +179,33 @@ class GpuRunTest(unittest.TestCase):
     def test_fails_for_a_sanitizer_that_ran_nothing(self):
         result = self.sanitize('echo "========= ERROR SUMMARY: 0 errors"\n')
         self.assertEqual(result.returncode, 1)
+
+    def test_compares_results_with_pytorch(self):
+        python = os.path.join(self.folder, "python_stub")
+        write_program(python, PEER, sys.executable)
+        result = self.run_pack("compare", TENSORD_GPU_PYTHON=python)
+        self.assertEqual(result.returncode, 1)
+        with open(os.path.join(self.folder, "report/compare.json"), encoding="utf-8") as file:
+            names = [row["name"] for row in json.load(file)["rows"]]
+        self.assertIn("neg float32 4096", names)
+        self.assertIn("upload 4 KiB", names)
+        self.assertNotIn("exp float32 4096", names)
+        self.assertRegex(result.stdout, r"exp float32 4096\n +DATA_LOSS: the result differs from that of PyTorch")
+
+    def test_finds_libraries_of_a_toolkit_and_of_python_packages(self):
+        toolkit = os.path.join(self.folder, "toolkit")
+        site = os.path.join(self.folder, "site")
+        for path in (os.path.join(toolkit, "lib64/libtensordone.so.9"), os.path.join(site, "nvidia/cu9/lib/libtensordtwo.so.9")):
+            os.makedirs(os.path.dirname(path))
+            write_program(path, "")
+        programs = tempfile.mkdtemp(dir=self.folder)
+        write_program(os.path.join(programs, "gpu_bench"),
+                      "[[ $1 != --libraries ]] || { printf 'libtensord%s.so.9\\n' one two three; exit; }\n"
+                      "echo \"path $LD_LIBRARY_PATH\"\nexit 3\n")
+        result = self.run_pack("--programs", programs, "device", CUDA_HOME=toolkit, PYTHONPATH=site)
+        self.assertIn(f"path {toolkit}/lib64:{site}/nvidia/cu9/lib\n", result.stdout)
+        self.assertIn(f"libtensordone.so.9: {toolkit}/lib64\n", result.stdout)
+        self.assertIn("libtensordthree.so.9: not found", result.stdout)
 
     def test_refuses_a_system_whose_c_library_is_too_old(self):
         manifest = os.path.join(self.folder, "moved/MANIFEST")

@@ -143,6 +143,7 @@ def load_program(op, steps, shape, value):
     if not ON_GPU:
         return Repeated(body)
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.cuda.synchronize()
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         body()
