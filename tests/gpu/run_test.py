@@ -176,6 +176,11 @@ class GpuRunTest(unittest.TestCase):
         self.assertIn("Invalid __global__ read of size 4 bytes", result.stdout)
         self.assertIn("at Sum()", result.stdout)
 
+    def test_fails_for_races_that_are_warnings(self):
+        result = self.sanitize('"${@: -1}"\n'
+                               'echo "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)"\n')
+        self.assertEqual(result.returncode, 1)
+
     def test_fails_for_a_sanitizer_that_ran_nothing(self):
         result = self.sanitize('echo "========= ERROR SUMMARY: 0 errors"\n')
         self.assertEqual(result.returncode, 1)
