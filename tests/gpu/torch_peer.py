@@ -2,7 +2,7 @@
 
 usage: torch_peer.py [--cpu]     --cpu: without a GPU, to try this script
 
-Protocol (tests/bench/peer.h): writes "ready VERSION DEVICE" or "skip REASON"; then answers each line:
+Protocol (tests/bench/peer.h): writes "ready VERSION DEVICE" or "skip REASON", then answers each line:
   load OP SPEC… [FLAG…]   ok 0            makes the operands of an op, for example
                                           load matmul float16:512,512 float16:512,512 tf32=0
   load chain N, load program OP STEPS SHAPE VALUE, load upload BYTES, load download BYTES
