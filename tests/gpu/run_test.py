@@ -159,10 +159,13 @@ class GpuRunTest(unittest.TestCase):
 
     def test_ends_a_part_that_takes_too_long(self):
         hang = "echo '[ RUN      ] A.Hangs'\nexec sleep 100\n"
-        programs = self.stub_programs(cuda_fault_test=hang)
-        result = self.run_pack("--emulated", "--programs", programs, "--limit", "15", "device")
+        good = "echo '[ RUN      ] A.B'\necho '[       OK ] A.B (0 ms)'\n"
+        programs = self.stub_programs(
+            cuda_device_test=good, cuda_backend_test=good, cuda_fault_test=hang)
+        result = self.run_pack("--emulated", "--programs", programs, "--limit", "10", "device")
         self.assertEqual(result.returncode, 1)
-        self.assertIn("A.Hangs: was running when the part's 15 s were over", result.stdout)
+        self.assertEqual(self.last_line, "2 passed, 1 failed")
+        self.assertIn("A.Hangs: was running when the part's 10 s were over", result.stdout)
 
     def sanitize(self, text):
         tool = os.path.join(self.folder, "sanitizer_stub")
