@@ -1,0 +1,48 @@
+# shellcheck shell=bash disable=SC2154
+# Finds what tests/gpu/run needs of the CUDA toolkit. Sourced by it: here is its folder, python the
+# Python to ask.
+
+# Folders that may hold them, in the order in which they are tried.
+library_folders() {
+  local home
+  for home in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr/local/cuda-*; do
+    [[ -n $home && -d $home ]] || continue
+    printf '%s\n' "$home/lib64" "$home/lib" "$home/targets/x86_64-linux/lib"
+  done
+  "$python" -c 'import glob, os, sys
+for path in sys.path:
+    for folder in sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib"))):
+        print(folder)' 2>/dev/null
+}
+
+# Prints where library $1 is. Adds its folder to LD_LIBRARY_PATH unless the loader knows it.
+find_library() {
+  local folder
+  # No "grep -q": it would end at the first match, and ldconfig would then fail to write.
+  if PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -F "$1 " >/dev/null; then
+    echo "$1: known to the loader" && return
+  fi
+  while read -r folder; do
+    [[ -e $folder/$1 ]] || continue
+    [[ ":${LD_LIBRARY_PATH:-}:" == *":$folder:"* ]] ||
+      export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+    echo "$1: $folder" && return
+  done < <(library_folders)
+  echo "$1: not found: set CUDA_HOME, or install the CUDA toolkit or Python's NVIDIA packages"
+}
+
+find_sanitizer() {
+  local candidate
+  while read -r candidate; do
+    if [[ -x $candidate && ! -d $candidate ]]; then
+      echo "$candidate" && return
+    fi
+  done < <(
+    printf '%s\n' "${TENSORD_COMPUTE_SANITIZER:-}" "$here/sanitizer/compute-sanitizer"
+    command -v compute-sanitizer
+    for home in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr/local/cuda-*; do
+      printf '%s\n' "$home/bin/compute-sanitizer" "$home/compute-sanitizer/compute-sanitizer"
+    done
+    library_folders | sed 's|/lib$|/bin/compute-sanitizer|'
+  )
+}

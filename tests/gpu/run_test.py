@@ -1,0 +1,287 @@
+"""The pack and its script, on the emulation: what they report, and that they fail for what fails.
+
+usage: run_test.py --programs FOLDER --source FOLDER
+
+The first folder has gpu_bench_emulated and the other emulated programs, the second is the tree's root.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OPTIONS = None
+PATIENCE_SECONDS = 300
+PARTS = ["device", "conformance", "memcheck", "racecheck", "bench", "compare"]
+
+
+def run(command, folder, **environment):
+    """With nothing of this process's environment but the search path."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def write_program(path, text, interpreter="/bin/bash"):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"#!{interpreter}\n{text}")
+    os.chmod(path, 0o755)
+
+
+# Stands in for a Python that has PyTorch. It is right about neg in float32, wrong about other ops.
+PEER = """
+import sys
+
+def value_at(index, seed):
+    x = (index + seed * 0x9E3779B9) & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return ((x ^ (x >> 16)) >> 8) * 2.0**-23 - 1
+
+print("ready stub", flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "load":
+        question = words[1:]
+        answer = "0"
+    elif words[0] == "run":
+        answer = "0.001"
+    elif question[0] == "neg" and question[1].startswith("float32:"):
+        y = [-value_at(i, 1) for i in range(int(question[1].split(":")[1]))]
+        weighted = sum(y[i] * value_at(i, 0xC0FFEE) for i in range(len(y)))
+        answer = f"{weighted!r} {sum(v * v for v in y) ** 0.5!r}"
+    else:
+        answer = "1 1"
+    print("ok", answer, flush=True)
+"""
+
+
+class GpuRunTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="gpu_run_test")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        pack = [os.path.join(OPTIONS.source, "tests/gpu/pack"), "--programs", OPTIONS.programs]
+        cls.pack_command = pack
+        made = run(pack + ["--out", "pack.tar", "--max-mib", "1000"], cls.folder)
+        if made.returncode != 0:
+            raise RuntimeError(made.stdout)
+        subprocess.run(["tar", "-xf", "pack.tar"], cwd=cls.folder, check=True)
+        os.rename(os.path.join(cls.folder, "tensord-gpu"), os.path.join(cls.folder, "moved"))
+
+    def run_pack(self, *arguments, **environment):
+        command = ["moved/run", "--quick", "--out", "report", *arguments]
+        result = run(command, self.folder, **environment)
+        self.last_line = result.stdout.rstrip().rsplit("\n", 1)[-1]
+        return result
+
+    def stub_programs(self, **stubs):
+        """A folder of the pack's programs, some of them replaced by scripts."""
+        folder = tempfile.mkdtemp(dir=self.folder)
+        for name in os.listdir(os.path.join(self.folder, "moved/bin")):
+            program = name[: -len("_emulated")]
+            if program in stubs:
+                write_program(os.path.join(folder, name), stubs[program])
+            else:
+                os.symlink(os.path.join(self.folder, "moved/bin", name), os.path.join(folder, name))
+        return folder
+
+    def test_runs_every_part_and_reports(self):
+        result = self.run_pack(TENSORD_GPU_PYTHON="/nonexistent")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(self.last_line, r"^\d+ passed, 0 failed, 3 skipped$")
+        for part in PARTS:
+            self.assertRegex(result.stdout, rf"\n{part} +\d+ +0 +\d+ +\d+\n")
+        self.assertIn("Emulated GPU, compute capability 9.0", result.stdout)
+        with open(os.path.join(self.folder, "report/report.txt"), encoding="utf-8") as file:
+            self.assertIn(file.read(), result.stdout)
+        with open(os.path.join(self.folder, "report/bench.json"), encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        names = " ".join(row["name"] for row in rows)
+        for word in ("float32", "tf32", "float16", "bfloat16", "gelu", "a row", "where", "sum of",
+                     "softmax", "transpose", "upload", "download", "one add", "program"):
+            self.assertIn(word, names)
+        for row in rows:
+            self.assertGreater(row["ratio"], 0, row)
+
+    def test_programs_take_their_libraries_from_the_pack(self):
+        libraries = os.path.realpath(os.path.join(self.folder, "moved/lib"))
+        of_the_system = r"^lib(c|m|mvec|dl|pthread|rt|resolv)\.so"
+        programs = os.path.join(self.folder, "moved/bin")
+        for name in os.listdir(programs):
+            lines = run(["ldd", os.path.join(programs, name)], self.folder).stdout.splitlines()
+            found = [line.split()[2] for line in lines if "=>" in line]
+            self.assertTrue(found, name)
+            for path in found:
+                if os.path.realpath(os.path.dirname(path)) != libraries:
+                    self.assertRegex(os.path.basename(path), of_the_system, name)
+
+    def test_skips_everything_without_a_gpu(self):
+        result = self.run_pack(TENSORD_EMULATED_DEVICES="0")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "0 passed, 0 failed, 6 skipped")
+        self.assertIn("  6 x no GPU: no CUDA-capable device is detected", result.stdout)
+
+    def test_shows_a_failed_test_with_its_words(self):
+        # Too little memory to make a device in.
+        result = self.run_pack("device", GTEST_FILTER="CudaTest.SumsAndMeans",
+                               TENSORD_EMULATED_MEMORY_MIB="8")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(self.last_line, "0 passed, 1 failed")
+        self.assertIn("cuda_device_test: CudaTest.SumsAndMeans", result.stdout)
+        self.assertIn("RESOURCE_EXHAUSTED: cudaMalloc failed", result.stdout)
+
+    def test_counts_a_crash_as_a_failure_of_the_case_that_ran(self):
+        crash = "echo '[ RUN      ] A.Passes'\necho '[       OK ] A.Passes (0 ms)'\n" \
+                "echo '[ RUN      ] A.Crashes'\necho last words\nkill -SEGV $$\n"
+        programs = self.stub_programs(cuda_device_test=crash,
+                                      cuda_backend_test="echo started\nexit 3\n")
+        result = self.run_pack("--emulated", "--programs", programs, "device")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "2 passed, 2 failed")
+        self.assertIn("cuda_device_test: A.Crashes: the program ended with 139\n    last words",
+                      result.stdout)
+        self.assertIn("cuda_backend_test: the program ended with 3\n    started", result.stdout)
+
+    def test_ends_a_part_that_takes_too_long(self):
+        hang = "echo '[ RUN      ] A.Hangs'\nexec sleep 100\n"
+        good = "echo '[ RUN      ] A.B'\necho '[       OK ] A.B (0 ms)'\n"
+        programs = self.stub_programs(
+            cuda_device_test=good, cuda_backend_test=good, cuda_fault_test=hang)
+        result = self.run_pack("--emulated", "--programs", programs, "--limit", "10", "device")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "2 passed, 1 failed")
+        self.assertIn("A.Hangs: was running when the part's 10 s were over", result.stdout)
+
+    def sanitize(self, text):
+        tool = os.path.join(self.folder, "sanitizer_stub")
+        write_program(tool, text)
+        return self.run_pack("memcheck", TENSORD_COMPUTE_SANITIZER=tool)
+
+    def test_believes_a_sanitizer_that_found_nothing_in_tests_that_passed(self):
+        ok = 'echo "$@" >"${0%/*}/arguments"\n' \
+             '"${@: -1}" && echo "========= ERROR SUMMARY: 0 errors"\n'
+        result = self.sanitize(ok)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(self.last_line, "1 passed, 0 failed")
+        with open(os.path.join(self.folder, "arguments"), encoding="utf-8") as file:
+            self.assertIn("--tool memcheck --error-exitcode 99", file.read())
+
+    def test_fails_for_what_a_sanitizer_found(self):
+        found = '"${@: -1}"\necho "========= Invalid __global__ read of size 4 bytes"\n' \
+                'echo "=========     at Sum()"\necho "========= ERROR SUMMARY: 1 error"\nexit 99\n'
+        result = self.sanitize(found)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.last_line, "0 passed, 1 failed")
+        self.assertIn("Invalid __global__ read of size 4 bytes", result.stdout)
+        self.assertIn("at Sum()", result.stdout)
+
+    def test_fails_for_races_that_are_warnings(self):
+        result = self.sanitize('"${@: -1}"\necho "========= RACECHECK SUMMARY: '
+                               '1 hazard displayed (0 errors, 1 warning)"\n')
+        self.assertEqual(result.returncode, 1)
+
+    def test_fails_for_a_sanitizer_that_ran_nothing(self):
+        result = self.sanitize('echo "========= ERROR SUMMARY: 0 errors"\n')
+        self.assertEqual(result.returncode, 1)
+
+    def test_compares_results_with_pytorch(self):
+        python = os.path.join(self.folder, "python_stub")
+        write_program(python, PEER, sys.executable)
+        result = self.run_pack("compare", TENSORD_GPU_PYTHON=python)
+        self.assertEqual(result.returncode, 1)
+        with open(os.path.join(self.folder, "report/compare.json"), encoding="utf-8") as file:
+            names = [row["name"] for row in json.load(file)["rows"]]
+        self.assertIn("neg float32 4096", names)
+        self.assertIn("upload 4 KiB", names)
+        self.assertNotIn("exp float32 4096", names)
+        self.assertRegex(result.stdout, r"exp float32 4096\n +DATA_LOSS: the result differs")
+
+    def test_finds_libraries_of_a_toolkit_and_of_python_packages(self):
+        toolkit = os.path.join(self.folder, "toolkit")
+        site = os.path.join(self.folder, "site")
+        for path in (os.path.join(toolkit, "lib64/libtensordone.so.9"),
+                     os.path.join(site, "nvidia/cu9/lib/libtensordtwo.so.9")):
+            os.makedirs(os.path.dirname(path))
+            write_program(path, "")
+        programs = tempfile.mkdtemp(dir=self.folder)
+        write_program(os.path.join(programs, "gpu_bench"),
+                      "if [[ $1 == --libraries ]]; then\n"
+                      "printf 'libtensord%s.so.9\\n' one two three; exit\nfi\n"
+                      "echo \"path $LD_LIBRARY_PATH\"\nexit 3\n")
+        result = self.run_pack("--programs", programs, "device", CUDA_HOME=toolkit, PYTHONPATH=site)
+        self.assertIn(f"path {toolkit}/lib64:{site}/nvidia/cu9/lib\n", result.stdout)
+        self.assertIn(f"libtensordone.so.9: {toolkit}/lib64\n", result.stdout)
+        self.assertIn("libtensordthree.so.9: not found", result.stdout)
+
+    def test_refuses_a_system_whose_c_library_is_too_old(self):
+        manifest = os.path.join(self.folder, "moved/MANIFEST")
+        shutil.copy(manifest, manifest + ".kept")
+        self.addCleanup(os.replace, manifest + ".kept", manifest)
+        with open(manifest, encoding="utf-8") as file:
+            text = re.sub(r"(?m)^glibc: .*$", "glibc: 9.99", file.read())
+        with open(manifest, "w", encoding="utf-8") as file:
+            file.write(text)
+        result = self.run_pack("device")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("need glibc 9.99 or newer, this system has 2.", result.stdout)
+
+    def test_refuses_a_part_that_is_not_there(self):
+        result = self.run_pack("devices")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("parts are device conformance", result.stdout)
+
+    def test_a_pack_that_is_too_large_is_not_made(self):
+        result = run(self.pack_command + ["--out", "large.tar", "--max-mib", "1"], self.folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("and may have 1", result.stdout)
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("large")], [])
+
+
+class CudaSkipsTest(unittest.TestCase):
+    """What tests/run --cuda makes of skipped cases."""
+
+    def sort(self, cases):
+        return subprocess.run(
+            ["awk", "-f", os.path.join(OPTIONS.source, "tests/cuda_skips.awk")],
+            input=cases,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def test_permits_a_missing_second_gpu(self):
+        result = self.sort("passed\tA.B\t\nskipped\tCudaTest.CopiesBetweenGpus\tthere is one GPU\n")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("CudaTest.CopiesBetweenGpus: there is no second GPU", result.stdout)
+
+    def test_permits_no_other_reason(self):
+        result = self.sort("skipped\tA.B\tthere is one GPU\n"
+                           "skipped\tFusedCudaTest.A\tNVRTC can't be loaded\n")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("doesn't permit:\n  FusedCudaTest.A: NVRTC can't be loaded", result.stdout)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", required=True)
+    parser.add_argument("--source", required=True)
+    OPTIONS, rest = parser.parse_known_args()
+    OPTIONS.programs = os.path.abspath(OPTIONS.programs)
+    OPTIONS.source = os.path.abspath(OPTIONS.source)
+    unittest.main(argv=[sys.argv[0], *rest])

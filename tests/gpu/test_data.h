@@ -1,0 +1,49 @@
+// Random data that a program in another language can make bit for bit (torch_peer.py does), and a
+// checksum by which two programs compare results without exchanging them.
+//
+// Element i of seed s is ValueAt(i, s) as float32, rounded to the tensor's dtype; bool elements are
+// bit 8 of HashAt(i, s).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tensord/common/dtype.h"
+
+namespace tensord::gpu {
+
+// 32 well mixed bits.
+constexpr uint32_t HashAt(int64_t index, uint32_t seed) {
+  uint32_t x = static_cast<uint32_t>(index) + seed * 0x9e3779b9u;
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+// A multiple of 2^-23 in [-1, 1).
+constexpr float ValueAt(int64_t index, uint32_t seed) {
+  return static_cast<float>(HashAt(index, seed) >> 8) * 0x1p-23f - 1;
+}
+
+// bool, float16, bfloat16 or float32.
+std::vector<uint8_t> MakeData(DType dtype, int64_t elements, uint32_t seed);
+
+// `weighted` is the sum of y[i] * ValueAt(i, kWeightSeed), so elements in the wrong place change
+// it. `norm` is the square root of the sum of y[i]². Both are in double precision.
+struct Checksum {
+  static constexpr uint32_t kWeightSeed = 0xc0ffee;
+  double weighted = 0;
+  double norm = 0;
+};
+Checksum ChecksumOf(DType dtype, absl::Span<const uint8_t> bytes);
+
+// Whether two results are the same but for rounding: their elements differ by about `tolerance`
+// times the root mean square of an element, or less. NaN agrees with nothing.
+bool Agree(const Checksum& a, const Checksum& b, double tolerance);
+
+// Calls `body(begin, end)` for parts of [0, count) on the machine's cores, and waits for all.
+void ParallelFor(int64_t count, const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace tensord::gpu

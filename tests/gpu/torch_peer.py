@@ -1,0 +1,229 @@
+"""PyTorch, asked by gpu_bench to do the same as the device layer with the same data.
+
+usage: torch_peer.py [--cpu]     --cpu: without a GPU, to try this script
+
+Protocol (tests/bench/peer.h): writes "ready VERSION DEVICE" or "skip REASON", then answers each line:
+  load OP SPEC… [FLAG…]   ok 0            makes the operands of an op, for example
+                                          load matmul float16:512,512 float16:512,512 tf32=0
+  load chain N, load program OP STEPS SHAPE VALUE, load upload BYTES, load download BYTES
+  run N                   ok SECONDS      N repetitions and the wait for them, by the host's clock
+  checksum                ok WEIGHTED NORM
+or "error REASON". Operand i has the data of seed i + 1, as in test_data.h.
+"""
+
+import sys
+import time
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as error:
+    print(f"skip {error}", flush=True)
+    sys.exit(0)
+
+WEIGHT_SEED = 0xC0FFEE
+MASK = 0xFFFFFFFF
+DTYPES = {
+    "bool": torch.bool,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+}
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+
+
+def hash_at(count, seed):
+    """HashAt() of test_data.h for 0 … count - 1. int64 products keep their low 32 bits."""
+    x = torch.arange(count, dtype=torch.int64, device=DEVICE)
+    x = (x + seed * 0x9E3779B9) & MASK
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
+    return x ^ (x >> 16)
+
+
+def value_at(count, seed):
+    return (hash_at(count, seed) >> 8).to(torch.float32) * 2.0**-23 - 1
+
+
+def make_data(spec, seed):
+    dtype_name, _, dims = spec.partition(":")
+    shape = [int(d) for d in dims.split(",") if d]
+    count = 1
+    for d in shape:
+        count *= d
+    if dtype_name == "bool":
+        return ((hash_at(count, seed) >> 8) & 1).to(torch.bool).reshape(shape)
+    return value_at(count, seed).to(DTYPES[dtype_name]).reshape(shape)
+
+
+def synchronize():
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
+def ints(text):
+    return [int(word) for word in text.split(",")]
+
+
+def permuted(x, flags):
+    return x.permute(ints(flags["axes"])).contiguous()
+
+
+def summed(x, flags):
+    return x.sum(dim=ints(flags["axes"])) if "axes" in flags else x.sum()
+
+
+ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": lambda y: F.gelu(y, approximate="tanh")}
+OPS = {
+    "matmul": lambda flags, a, b: a @ b,
+    "linear": lambda flags, x, w, b: ACTIVATIONS[flags["activation"]](F.linear(x, w, b)),
+    "add": lambda flags, a, b: a + b,
+    "neg": lambda flags, x: -x,
+    "exp": lambda flags, x: torch.exp(x),
+    "gelu": lambda flags, x: F.gelu(x),
+    "cast": lambda flags, x: x.to(DTYPES[flags["dtype"]]),
+    "where": lambda flags, c, x, y: torch.where(c, x, y),
+    "sum": lambda flags, x: summed(x, flags),
+    "max": lambda flags, x: torch.amax(x, dim=ints(flags["axes"])),
+    "softmax": lambda flags, x: torch.softmax(x, dim=int(flags["axis"])),
+    "permute": lambda flags, x: permuted(x, flags),
+}
+
+
+class Repeated:
+    """The same work each time; the last result is kept."""
+
+    def __init__(self, work):
+        self.work = work
+        self.result = None
+
+    def run(self, count):
+        for _ in range(count):
+            self.result = self.work()
+        synchronize()
+
+
+class Chain:
+    """y = y + x, count times."""
+
+    def __init__(self, elements):
+        self.x = torch.ones(elements, device=DEVICE)
+
+    def run(self, count):
+        y = self.x
+        for _ in range(count):
+            y = y + self.x
+        synchronize()
+
+
+def load_op(words):
+    specs = [word for word in words[1:] if ":" in word]
+    flags = dict(word.split("=") for word in words[1:] if "=" in word)
+    tf32 = flags.get("tf32") == "1"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    # Partial sums in float32, as in the device layer.
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    inputs = [make_data(spec, i + 1) for i, spec in enumerate(specs)]
+    op = OPS[words[0]]
+    return Repeated(lambda: op(flags, *inputs))
+
+
+def load_program(op, steps, shape, value):
+    """STEPS ops in a row as a CUDA graph; without a GPU, one by one."""
+    x = torch.full([int(d) for d in shape.split("x")], float(value), device=DEVICE)
+
+    def body():
+        y = x
+        for _ in range(int(steps)):
+            y = y @ x if op == "matmul" else y + x
+        return y
+
+    if not ON_GPU:
+        return Repeated(body)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        body()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = body()
+
+    def replay():
+        graph.replay()
+        return kept
+
+    return Repeated(replay)
+
+
+def load_transfer(direction, size):
+    host = torch.ones(int(size), dtype=torch.uint8)
+    there = host.to(DEVICE)
+
+    def upload():
+        return host.to(DEVICE, copy=True)
+
+    def download():
+        host.copy_(there)
+        return host
+
+    return Repeated(upload if direction == "upload" else download)
+
+
+def load(words):
+    if words[0] == "chain":
+        return Chain(int(words[1]))
+    if words[0] == "program":
+        return load_program(*words[1:])
+    if words[0] in ("upload", "download"):
+        return load_transfer(words[0], words[1])
+    return load_op(words)
+
+
+def checksum(result):
+    y = result.reshape(-1).to(torch.float64)
+    weights = value_at(y.numel(), WEIGHT_SEED).to(torch.float64)
+    return f"{(y * weights).sum().item()!r} {y.norm().item()!r}"
+
+
+def answer(work, words):
+    """The work that is loaded from now on, and the answer."""
+    if words[0] == "load":
+        work = None  # its memory goes first
+        if ON_GPU:
+            torch.cuda.empty_cache()
+        return load(words[1:]), "0"
+    if words[0] == "run":
+        synchronize()
+        start = time.perf_counter()
+        work.run(int(words[1]))
+        return work, repr(time.perf_counter() - start)
+    if words[0] == "checksum":
+        return work, checksum(work.result)
+    raise ValueError(f"no such question: {words[0]}")
+
+
+def main():
+    if not ON_GPU and "--cpu" not in sys.argv[1:]:
+        print("skip PyTorch finds no GPU", flush=True)
+        return
+    where = torch.cuda.get_device_name() if ON_GPU else "on the CPU"
+    print(f"ready {torch.__version__} {where}", flush=True)
+    work = None
+    with torch.inference_mode():
+        for line in sys.stdin:
+            words = line.split()
+            try:
+                if words[0] == "load":
+                    work = None
+                work, text = answer(work, words)
+                print(f"ok {text}", flush=True)
+            except Exception as error:  # the row fails, the others go on
+                print("error " + " ".join(str(error).split())[:500], flush=True)
+
+
+if __name__ == "__main__":
+    main()
