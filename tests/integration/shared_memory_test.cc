@@ -41,7 +41,7 @@ class SharedMemoryTest : public DaemonFixture {
   // A tensor of so many bytes up and down again, and compared.
   static void RoundTrip(const Client& client, int64_t size) {
     const std::vector<uint8_t> bytes = Pattern(size);
-    const Tensor tensor = FromBytes(*client.device("cpu:0"), {DType::kUInt8, {size}}, bytes);
+    const Tensor tensor = FromBytes(*client.device(TestDevice(0)), {DType::kUInt8, {size}}, bytes);
     ASSERT_TRUE(tensor.ok()) << tensor.status();
     const auto read = tensor.ReadBytes();
     ASSERT_TRUE(read.ok()) << read.status();
@@ -66,7 +66,8 @@ class SharedMemoryTest : public DaemonFixture {
 
   v1::SharedMemoryRequest WriteRequest(uint64_t handle, int64_t size) const {
     v1::SharedMemoryRequest request;
-    *request.mutable_write() = session_->FirstWrite(handle, {DType::kUInt8, {size}}).spec();
+    *request.mutable_write() =
+        session_->FirstWrite(handle, {DType::kUInt8, {size}}, TestDevice(0)).spec();
     return request;
   }
 
@@ -119,10 +120,10 @@ TEST_F(SharedMemoryTest, ErrorsAreThoseOfTheConnection) {
   ASSERT_NO_FATAL_FAILURE(RoundTrip(*client, 8 * kMiB));
   const std::vector<uint8_t> bytes(65 * kMiB);
   const TensorSpec spec{DType::kUInt8, {65 * kMiB}};
-  ExpectError(FromBytes(*client->device("cpu:1"), spec, bytes).status(), Code::kResourceExhausted,
-              {"cpu:1", "67108864"});
-  const Tensor failed = Relu(Ones(*client->device("cpu:1"), {17 * kMiB}));
-  ExpectError(failed.ReadBytes(), Code::kResourceExhausted, {"cpu:1"});
+  ExpectError(FromBytes(*client->device(TestDevice(1)), spec, bytes).status(),
+              Code::kResourceExhausted, {TestDevice(1), "67108864"});
+  const Tensor failed = Relu(Ones(*client->device(TestDevice(1)), {17 * kMiB}));
+  ExpectError(failed.ReadBytes(), Code::kResourceExhausted, {TestDevice(1)});
   ASSERT_NO_FATAL_FAILURE(RoundTrip(*client, 8 * kMiB));
 }
 
@@ -174,7 +175,7 @@ TEST(SharedMemoryFallbackTest, WhereTheSocketIsOutOfReachTransfersGoOverTheConne
   std::thread([&] {
     parted = unshare(CLONE_NEWNET) == 0;
     if (!parted) return;
-    made = FromBytes(*client->device("cpu:0"), {DType::kUInt8, {9 * kMiB}}, bytes).status();
+    made = FromBytes(*client->device(TestDevice(0)), {DType::kUInt8, {9 * kMiB}}, bytes).status();
   }).join();
   if (!parted) GTEST_SKIP() << "no network namespace may be made here";
   EXPECT_TRUE(made.ok()) << made;
