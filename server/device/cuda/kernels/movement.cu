@@ -1,29 +1,12 @@
-#include "tensord/server/device/cuda/kernels/elementwise.h"
 #include "tensord/server/device/cuda/kernels/launch.cuh"
 #include "tensord/server/device/cuda/kernels/movement.h"
+#include "tensord/server/device/cuda/kernels/unit.h"
 
 namespace tensord::server::cuda {
 namespace {
 
 constexpr int kTile = 32;     // side of a tile that is transposed in shared memory
 constexpr int kTileRows = 8;  // rows of it that a block moves at a time
-
-// Calls `f` with a value of the unit's type.
-template <typename F>
-cudaError_t WithUnit(int unit_bytes, F f) {
-  switch (unit_bytes) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    case 8:
-      return f(uint64_t{});
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
 
 template <typename T>
 __global__ void StridedCopyKernel(const T* in, T* out, StridedLoop<2> loop) {
@@ -108,16 +91,6 @@ cudaError_t Concat(const ConcatJob& job, cudaStream_t stream) {
   return LaunchKernel(ConcatKernel<T>, grid, kThreads, stream, job);
 }
 
-template <typename T>
-__global__ void WhereKernel(const Bool* condition, const T* x, const T* y, T* out,
-                            StridedLoop<3> loop) {
-  for (int64_t i = FirstIndex(); i < loop.size; i += IndexStep()) {
-    int64_t offset[3];
-    loop.Offsets(i, offset);
-    out[i] = Widen(condition[offset[0]]) ? x[offset[1]] : y[offset[2]];
-  }
-}
-
 }  // namespace
 
 cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes, const StridedLoop<2>& loop,
@@ -134,15 +107,6 @@ cudaError_t LaunchTranspose(const void* in, void* out, int unit_bytes, const Tra
 cudaError_t LaunchConcat(const ConcatJob& job, int unit_bytes, cudaStream_t stream) {
   if (unit_bytes == 16) return Concat<uint4>(job, stream);
   return WithUnit(unit_bytes, [&]<typename T>(T) { return Concat<T>(job, stream); });
-}
-
-cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
-                        int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream) {
-  return WithUnit(element_bytes, [&]<typename T>(T) {
-    return LaunchKernel(WhereKernel<T>, GridSize(loop.size), kThreads, stream,
-                        static_cast<const Bool*>(condition), static_cast<const T*>(x),
-                        static_cast<const T*>(y), static_cast<T*>(out), loop);
-  });
 }
 
 }  // namespace tensord::server::cuda
