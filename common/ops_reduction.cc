@@ -46,7 +46,6 @@ absl::Status RequireExtent(const InferenceContext& ctx, const Shape& out, absl::
 absl::Status InferSum(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
   const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kInt64;
-  ctx.ReadInputAs(0, dtype);
   ctx.SetOutput(dtype, std::move(shape));
   return absl::OkStatus();
 }

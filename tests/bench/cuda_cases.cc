@@ -2,7 +2,9 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "tensord/tests/bench/bench.h"
 
@@ -40,17 +42,17 @@ class CudaMemory {
   void* data_ = nullptr;
 };
 
-// (n,n)·(n,n), made once, run many times.
+// (n,n)·(n,n), made once, run many times. It multiplies the elements of two tensors of the server:
+// a GPU's power, and so its clock, depends on the numbers that it multiplies.
 class DirectMatmul {
  public:
-  DirectMatmul(cudaDataType_t type, size_t element_bytes, cublasComputeType_t compute)
-      : a_(kSize * kSize * element_bytes, CudaMemory::Where::kDevice),
-        b_(kSize * kSize * element_bytes, CudaMemory::Where::kDevice),
-        c_(kSize * kSize * element_bytes, CudaMemory::Where::kDevice),
+  DirectMatmul(const Tensor& a, const Tensor& b, cudaDataType_t type, cublasComputeType_t compute)
+      : a_(a.spec().size_bytes(), CudaMemory::Where::kDevice),
+        b_(b.spec().size_bytes(), CudaMemory::Where::kDevice),
+        c_(a.spec().size_bytes(), CudaMemory::Where::kDevice),
         workspace_(kWorkspaceBytes, CudaMemory::Where::kDevice) {
-    // Zeros would cost the GPU less power than numbers do, and run faster.
-    CheckCuda(cudaMemset(a_.get(), 0x3c, kSize * kSize * element_bytes));
-    CheckCuda(cudaMemset(b_.get(), 0x3d, kSize * kSize * element_bytes));
+    CopyElements(a, a_);
+    CopyElements(b, b_);
     CheckBlas(cublasLtCreate(&handle_));
     CheckBlas(cublasLtMatmulDescCreate(&matmul_, compute, CUDA_R_32F));
     CheckBlas(cublasLtMatrixLayoutCreate(&layout_, type, kSize, kSize, kSize));
@@ -76,7 +78,8 @@ class DirectMatmul {
   void Run(int count) {
     const float one = 1, zero = 0;
     for (int i = 0; i < count; ++i) {
-      CheckBlas(cublasLtMatmul(handle_, matmul_, &one, a_.get(), layout_, b_.get(), layout_, &zero,
+      // cuBLASLt's matrices are column-major: the transposes of ours. The product's is (b)·(a).
+      CheckBlas(cublasLtMatmul(handle_, matmul_, &one, b_.get(), layout_, a_.get(), layout_, &zero,
                                c_.get(), layout_, c_.get(), layout_, &algorithm_, workspace_.get(),
                                kWorkspaceBytes, nullptr));
     }
@@ -84,6 +87,11 @@ class DirectMatmul {
   }
 
  private:
+  static void CopyElements(const Tensor& from, const CudaMemory& to) {
+    const std::vector<uint8_t> bytes = Check(from.ReadBytes());
+    CheckCuda(cudaMemcpy(to.get(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+  }
+
   CudaMemory a_, b_, c_, workspace_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t matmul_ = nullptr;
@@ -97,8 +105,7 @@ void Product(Bench& bench, const Client& client, const Device& gpu, const std::s
   if (!bench.Wants(measure)) return;
   const Tensor a = Uniform(gpu, {kSize, kSize}, /*seed=*/1, {.dtype = dtype});
   const Tensor b = Uniform(gpu, {kSize, kSize}, /*seed=*/2, {.dtype = dtype});
-  const bool narrow = dtype == DType::kBFloat16;
-  DirectMatmul direct(narrow ? CUDA_R_16BF : CUDA_R_32F, narrow ? 2 : 4,
+  DirectMatmul direct(a, b, dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F,
                       tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
   const double tera_flop = 2e-12 * kSize * kSize * kSize * kProducts;
   Turns turns(bench);

@@ -23,15 +23,16 @@ absl::Status RunBinary(const BinaryKernel& kernel, const KernelCall& call, Kerne
   if (launch == nullptr) return NoKernelError(call);
   // Broadcasting that adds no element adds only axes of size 1.
   if (a.spec->num_elements() == size && b.spec->num_elements() == size) {
-    return LaunchStatus(call,
-                        launch(a.data, b.data, call.output.data, size, nullptr, context.stream));
+    constexpr int64_t kDense[] = {1};
+    const auto loop = MakeStridedLoop<2>(1, &size, {kDense, kDense});
+    return LaunchStatus(call, launch(a.data, b.data, call.output.data, loop, context.stream));
   }
   const Shape& shape = call.output.spec->shape;
   const Dims a_strides = BroadcastStrides(a.spec->shape, shape);
   const Dims b_strides = BroadcastStrides(b.spec->shape, shape);
   const auto loop =
       MakeStridedLoop<2>(shape.rank(), shape.dims().data(), {a_strides.data(), b_strides.data()});
-  return LaunchStatus(call, launch(a.data, b.data, call.output.data, size, &loop, context.stream));
+  return LaunchStatus(call, launch(a.data, b.data, call.output.data, loop, context.stream));
 }
 
 absl::Status RunCast(const KernelCall& call, KernelContext& context) {

@@ -180,9 +180,9 @@ absl::Status AddBias(const KernelCall& call, int64_t rows, int64_t columns,
   const int64_t out_strides[] = {columns, 1};
   const int64_t bias_strides[] = {0, 1};
   const auto loop = MakeStridedLoop<2>(2, extent, {out_strides, bias_strides});
-  return LaunchStatus(call, add.by_dtype[DTypeNumber(call.output)](
-                                call.output.data, call.inputs[2].data, call.output.data,
-                                rows * columns, &loop, context.stream));
+  return LaunchStatus(
+      call, add.by_dtype[DTypeNumber(call.output)](call.output.data, call.inputs[2].data,
+                                                   call.output.data, loop, context.stream));
 }
 
 absl::Status Activate(const KernelCall& call, const std::string& activation,

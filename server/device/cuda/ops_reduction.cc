@@ -31,6 +31,57 @@ bool LanesFast(const ReduceJob& job) {
   return job.over.stride[0][job.over.rank - 1] < job.kept.stride[0][job.kept.rank - 1];
 }
 
+// Whether all steps of the loop but those along its innermost axis are multiples of `elements`, and
+// so are its rows, which lie dense.
+bool IsMadeOfPacks(const StridedLoop<1>& loop, int64_t elements) {
+  const int last = loop.rank - 1;
+  for (int d = 0; d < last; ++d) {
+    if (loop.stride[0][d] % elements != 0) return false;
+  }
+  return loop.stride[0][last] == 1 && loop.extent[last] % elements == 0;
+}
+
+bool StepsArePacks(const StridedLoop<1>& loop, int64_t elements) {
+  return std::all_of(loop.stride[0], loop.stride[0] + loop.rank,
+                     [&](int64_t stride) { return stride % elements == 0; });
+}
+
+bool IsAligned(const void* address, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+// Of fewer packs, the elements before the first and after the last would be most of a row.
+constexpr int64_t kMinPacksOfUnalignedRow = 8;
+
+// Whether threads load packs of `width` elements of each output.
+bool PacksRows(const ReduceJob& job, int64_t element_bytes, int64_t width) {
+  if (!IsAligned(job.in, element_bytes * width)) return false;
+  if (IsMadeOfPacks(job.over, width) && StepsArePacks(job.kept, width)) return true;
+  return job.over.rank == 1 && job.over.stride[0][0] == 1 &&
+         job.over.size >= kMinPacksOfUnalignedRow * width;
+}
+
+// Whether threads load packs of an element each of `columns` outputs.
+bool PacksColumns(const ReduceJob& job, int64_t element_bytes, int64_t columns) {
+  return IsAligned(job.in, element_bytes * columns) && IsMadeOfPacks(job.kept, columns) &&
+         StepsArePacks(job.over, columns);
+}
+
+void PlanTile(ReduceJob& job, int64_t element_bytes, int multiprocessors) {
+  const bool lanes_fast = LanesFast(job);
+  if (lanes_fast) {
+    const auto width = static_cast<int>(16 / element_bytes);
+    job.packed = PacksRows(job, element_bytes, width);
+    job.tile = PlanReduceTile(job.kept.size, job.over.size, lanes_fast, multiprocessors,
+                              job.packed ? width : 1);
+    return;
+  }
+  const int columns = ReduceColumns(element_bytes);
+  job.packed = PacksColumns(job, element_bytes, columns);
+  job.tile = PlanReduceTile(job.kept.size / (job.packed ? columns : 1), job.over.size, lanes_fast,
+                            multiprocessors);
+}
+
 absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, KernelContext& context) {
   if (call.output.spec->num_elements() == 0) return absl::OkStatus();
   const Operand& input = call.inputs[0];
@@ -41,7 +92,7 @@ absl::Status RunReduce(const ReduceKernel& kernel, const KernelCall& call, Kerne
   job.out = call.output.data;
   SplitAxes(input.spec->shape, call.attrs->Ints("axes"), job);
   if (const AttrValue* ord = call.attrs->Find("ord")) job.ord = std::get<double>(*ord);
-  job.tile = PlanReduceTile(job.kept.size, job.over.size, LanesFast(job), context.multiprocessors);
+  PlanTile(job, SizeOf(input.spec->dtype), context.multiprocessors);
   std::optional<Scratch> partials;
   if (job.tile.splits > 1) {
     TENSORD_ASSIGN_OR_RETURN(partials,
@@ -65,8 +116,17 @@ absl::Status RunSoftmax(const SoftmaxKernel& kernel, const KernelCall& call,
   for (int d = 0; d < spec.shape.rank(); ++d) {
     (d < axis ? job.outer : d == axis ? job.axis : job.inner) *= spec.shape.dim(d);
   }
+  const auto width = static_cast<int>(16 / SizeOf(spec.dtype));
+  job.packed = job.inner == 1 && IsAligned(job.in, 16) && IsAligned(job.out, 16) &&
+               (job.axis % width == 0 || job.axis >= kMinPacksOfUnalignedRow * width);
   job.tile = PlanReduceTile(job.outer * job.inner, job.axis, /*lanes_fast=*/job.inner == 1,
-                            context.multiprocessors);
+                            context.multiprocessors, job.packed ? width : 1);
+  std::optional<Scratch> partials;
+  if (job.tile.splits > 1) {
+    TENSORD_ASSIGN_OR_RETURN(
+        partials, MakeScratch(context, job.outer * job.inner * job.tile.splits * kPartialBytes));
+    job.partials = partials->data();
+  }
   return LaunchStatus(call, launch(job, context.stream));
 }
 

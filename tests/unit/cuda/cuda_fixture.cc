@@ -134,18 +134,19 @@ void CudaTest::ExpectMisuse() {
 }
 
 BufferRef CudaTest::Upload(Device& device, const HostTensor& tensor) {
-  auto buffer = device.Allocate(tensor.spec.size_bytes());
+  const int64_t shift = ShiftBytes(device, tensor.spec);
+  auto buffer = device.Allocate(tensor.spec.size_bytes() + shift);
   EXPECT_TRUE(buffer.ok()) << buffer.status();
   const absl::Status written =
-      device.Write(**buffer, 0, tensor.bytes.data(), static_cast<int64_t>(tensor.bytes.size()));
+      device.Write(**buffer, shift, tensor.bytes.data(), static_cast<int64_t>(tensor.bytes.size()));
   EXPECT_TRUE(written.ok()) << written;
   return *buffer;
 }
 
 HostTensor CudaTest::Download(const TensorSpec& spec, const BufferRef& buffer) {
   HostTensor tensor{spec, std::string(static_cast<size_t>(spec.size_bytes()), '\xee')};
-  const absl::Status read =
-      buffer->device().Read(*buffer, 0, tensor.bytes.data(), spec.size_bytes());
+  const absl::Status read = buffer->device().Read(*buffer, ShiftBytes(buffer->device(), spec),
+                                                  tensor.bytes.data(), spec.size_bytes());
   EXPECT_TRUE(read.ok()) << read;
   return tensor;
 }
@@ -159,12 +160,15 @@ void CudaTest::Wait(Device& device) {
 
 BufferRef CudaTest::RunOne(Device& device, const OpPlan& plan, const std::vector<TensorSpec>& specs,
                            const std::vector<BufferRef>& inputs) {
+  const auto operand = [&](const TensorSpec& spec, const BufferRef& buffer) {
+    return Operand{&spec, static_cast<char*>(buffer->data()) + ShiftBytes(device, spec)};
+  };
   std::vector<Operand> operands;
-  for (size_t i = 0; i < inputs.size(); ++i) operands.push_back({&specs[i], inputs[i]->data()});
-  auto out = device.Allocate(plan.output.size_bytes());
+  for (size_t i = 0; i < inputs.size(); ++i) operands.push_back(operand(specs[i], inputs[i]));
+  auto out = device.Allocate(plan.output.size_bytes() + ShiftBytes(device, plan.output));
   EXPECT_TRUE(out.ok()) << out.status();
   const absl::Status launched = device.Launch(
-      {plan.schema, &plan.attrs, absl::MakeConstSpan(operands), {&plan.output, (*out)->data()}});
+      {plan.schema, &plan.attrs, absl::MakeConstSpan(operands), operand(plan.output, *out)});
   EXPECT_TRUE(launched.ok()) << launched;
   return *out;
 }

@@ -47,6 +47,10 @@ class CudaTest : public testing::Test {
   HostTensor Download(const TensorSpec& spec, const BufferRef& buffer);
   void Wait(Device& device);
 
+  // Has operands on the GPU start this many elements after an allocation's start, which is aligned
+  // to 256 bytes.
+  void ShiftOperands(int64_t elements) { shift_ = elements; }
+
   // Runs the op as the engine does, casts included, and reads its result.
   HostTensor Run(Device& device, absl::string_view op, const std::vector<HostTensor>& inputs,
                  const Attributes& attrs);
@@ -61,8 +65,13 @@ class CudaTest : public testing::Test {
   std::unique_ptr<Device> cpu_;
 
  private:
+  int64_t ShiftBytes(const Device& device, const TensorSpec& spec) const {
+    return &device == cuda_.get() ? shift_ * SizeOf(spec.dtype) : 0;
+  }
   BufferRef RunOne(Device& device, const OpPlan& plan, const std::vector<TensorSpec>& specs,
                    const std::vector<BufferRef>& inputs);
+
+  int64_t shift_ = 0;
 };
 
 }  // namespace tensord::server

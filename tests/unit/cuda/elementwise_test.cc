@@ -79,6 +79,44 @@ TEST_F(CudaTest, BroadcastsEveryWay) {
   }
 }
 
+// 16 bytes hold 2 to 16 elements. Rows one shorter and longer than packs, and several packs long.
+constexpr int64_t kRowLengths[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100};
+
+// One dtype of each size.
+constexpr DType kDTypeOfEachSize[] = {DType::kInt8, DType::kFloat16, DType::kInt32,
+                                      DType::kFloat64};
+
+TEST_F(CudaTest, BroadcastsScalarsRowsAndColumnsOfEveryLength) {
+  for (DType dtype : kDTypeOfEachSize) {
+    for (int64_t n : kRowLengths) {
+      const HostTensor matrix = MakeValues(dtype, {7, n}, 20);
+      for (const Shape& shape : {Shape{}, Shape{n}, Shape{7, 1}, Shape{1, n}}) {
+        const HostTensor other = MakeValues(dtype, shape, 21);
+        ExpectSame("sub", {matrix, other});
+        ExpectSame("sub", {other, matrix});
+        ExpectSame("lt", {other, matrix});
+      }
+      ExpectSame("sub", {MakeValues(dtype, {7, 1}, 22), MakeValues(dtype, {1, n}, 23)});
+      ExpectSame("sub", {MakeValues(dtype, {3, 4, n}, 24), MakeValues(dtype, {3, 1, n}, 25)});
+      ExpectSame("sub", {MakeValues(dtype, {3, 1, n}, 26), MakeValues(dtype, {1, 4, n}, 27)});
+    }
+  }
+}
+
+TEST_F(CudaTest, OperandsNeedNoAlignment) {
+  for (int64_t shift : {1, 3, 4, 8}) {
+    ShiftOperands(shift);
+    for (DType dtype : kDTypeOfEachSize) {
+      ExpectSame("neg", {MakeValues(dtype, {100}, 28)});
+      for (const Shape& shape : {Shape{}, Shape{48}, Shape{5, 1}, Shape{5, 48}}) {
+        ExpectSame("sub", {MakeValues(dtype, {5, 48}, 29), MakeValues(dtype, shape, 30)});
+        ExpectSame("where", {MakeValues(DType::kBool, shape, 31), MakeValues(dtype, {5, 48}, 32),
+                             MakeValues(dtype, {48}, 33)});
+      }
+    }
+  }
+}
+
 TEST_F(CudaTest, PromotesOperands) {
   ExpectSame("add", {MakeValues(DType::kInt8, {33}, 11), MakeValues(DType::kUInt8, {33}, 12)});
   ExpectSame("mul",
@@ -90,6 +128,22 @@ TEST_F(CudaTest, WhereOverAllDTypes) {
   for (DType dtype : kAllDTypes) {
     ExpectSame("where", {MakeValues(DType::kBool, {5, 1, 7}, 13), MakeValues(dtype, {6, 7}, 14),
                          MakeValues(dtype, {5, 6, 1}, 15)});
+  }
+}
+
+TEST_F(CudaTest, WhereOfDenseTensorsScalarsRowsAndColumns) {
+  for (DType dtype : kDTypeOfEachSize) {
+    for (int64_t n : {1, 7, 8, 9, 16, 17, 40}) {
+      const Shape shapes[] = {{}, {n}, {3, 1}, {3, n}};
+      for (const Shape& condition : shapes) {
+        for (const Shape& x : shapes) {
+          for (const Shape& y : shapes) {
+            ExpectSame("where", {MakeValues(DType::kBool, condition, 34), MakeValues(dtype, x, 35),
+                                 MakeValues(dtype, y, 36)});
+          }
+        }
+      }
+    }
   }
 }
 

@@ -23,6 +23,27 @@ TEST_F(CudaTest, PermutesEveryWay) {
   }
 }
 
+// Tiles have 32 or 64 rows and columns, and lanes move 1 to 4 elements.
+TEST_F(CudaTest, TransposesMatricesOfEverySize) {
+  for (DType dtype : {DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    for (int64_t rows : {8, 31, 33, 34, 63, 64, 66, 127, 132}) {
+      for (int64_t columns : {8, 32, 33, 35, 36, 65, 68, 128}) {
+        ExpectSame("permute", {MakeValues(dtype, {rows, columns}, 6)}, {{"axes", Ints{1, 0}}});
+      }
+      ExpectSame("permute", {MakeValues(dtype, {3, rows, 2, 40}, 7)}, {{"axes", Ints{2, 0, 3, 1}}});
+    }
+  }
+}
+
+TEST_F(CudaTest, TransposesNeedNoAlignment) {
+  for (int64_t shift : {1, 2, 3}) {
+    ShiftOperands(shift);
+    for (DType dtype : {DType::kInt8, DType::kFloat16, DType::kFloat32}) {
+      ExpectSame("permute", {MakeValues(dtype, {64, 128}, 8)}, {{"axes", Ints{1, 0}}});
+    }
+  }
+}
+
 TEST_F(CudaTest, SlicesWithStartsAndSteps) {
   const std::tuple<Shape, Ints, Ints, Ints> cases[] = {
       {{10}, {2}, {9}, {3}},

@@ -24,11 +24,20 @@ TEST(ReduceTileTest, KeepsNeighbouringColumnsTogether) {
   EXPECT_LE(tile.lanes_log2, 3);  // 32 columns or more of a block's 256 threads
 }
 
+TEST(ReduceTileTest, SplitsFewLongRowsOverEveryMultiprocessor) {
+  for (int width : {2, 4, 8}) {
+    EXPECT_GE(8 * PlanReduceTile(8, 128 << 10, true, 132, width).splits, 132) << width;
+  }
+}
+
 TEST(ReduceTileTest, SplitsCoverEveryElement) {
   for (int64_t reduced : {0, 1, 5, 1000, 65537, 1 << 22}) {
     for (int64_t outputs : {1, 7, 300}) {
-      const ReduceTile tile = PlanReduceTile(outputs, reduced, true, kMultiprocessors);
-      EXPECT_GE(tile.splits * tile.chunk, reduced);
+      for (int width : {1, 4, 16}) {
+        const ReduceTile tile = PlanReduceTile(outputs, reduced, true, kMultiprocessors, width);
+        EXPECT_GE(tile.splits * tile.chunk, reduced);
+        EXPECT_EQ(tile.chunk % width, 0);
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace tensord::server::cuda {
@@ -10,10 +11,27 @@ namespace {
 TEST(DividerTest, DividesLikeDivision) {
   const uint32_t top = (uint32_t{1} << 31) - 1;
   for (uint32_t divisor : {1u, 2u, 3u, 5u, 7u, 10u, 64u, 641u, 65535u, 65537u, 1u << 30, top}) {
-    const Divider divider(divisor);
+    const Divider divider(divisor, /*narrow=*/true);
     for (uint32_t n : {0u, 1u, divisor - 1, divisor, divisor * 2 - 1, 12345u, 1u << 30, top}) {
       n &= top;
-      EXPECT_EQ(divider.Divide(n), n / divisor) << n << " / " << divisor;
+      EXPECT_EQ(divider.DivideNarrow(n), n / divisor) << n << " / " << divisor;
+    }
+  }
+}
+
+TEST(DividerTest, DividesWideNumbers) {
+  constexpr int64_t kTop = std::numeric_limits<int64_t>::max();
+  for (int64_t divisor : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{641},
+                          int64_t{65537}, (int64_t{1} << 32) - 1, (int64_t{1} << 32) + 1,
+                          int64_t{1} << 62, (int64_t{1} << 62) + 1, kTop - 1, kTop}) {
+    const Divider divider(divisor, /*narrow=*/false);
+    for (int64_t quotient : {int64_t{0}, int64_t{1}, kTop / divisor / 3, kTop / divisor}) {
+      // The first, the second and the last number with this quotient.
+      for (int64_t rest : {int64_t{0}, int64_t{1}, divisor - 1}) {
+        const int64_t n = rest > kTop - quotient * divisor ? kTop : quotient * divisor + rest;
+        EXPECT_EQ(divider.DivideWide(static_cast<uint64_t>(n)), static_cast<uint64_t>(n / divisor))
+            << n << " / " << divisor;
+      }
     }
   }
 }

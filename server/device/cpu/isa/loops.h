@@ -76,8 +76,9 @@ using CastLoop = void (*)(const void* x, void* y, int64_t n);
 // ---------------------------------------------------------------- reductions
 
 // What is taken of each element, and how they are put together. The accumulator's dtype is the
-// element's for kSum (int64, float32, float64), kMax and kMin (a byte for bool). The norm's sums
-// and extremes, of float32 and float64, accumulate in float64.
+// element's for kMax and kMin (a byte for bool) and for kSum of float32 and float64; kSum of
+// integers and bool accumulates in int64. The norm's sums and extremes, of float32 and float64,
+// accumulate in float64.
 enum class Reduction {
   kSum,
   kMax,

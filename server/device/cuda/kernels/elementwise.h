@@ -22,11 +22,10 @@ struct UnaryKernel {
 // Ops of one operand, and "gelu_tanh", the other approximation of "gelu".
 std::span<const UnaryKernel> UnaryKernels();
 
-// Both operands of one dtype, by which the table is keyed; the output is dense. `loop` has the
-// operands' strides and is null where both are dense and of the output's shape. `out` may be `a`
-// where `a` is dense.
-using BinaryLauncher = cudaError_t (*)(const void* a, const void* b, void* out, int64_t size,
-                                       const StridedLoop<2>* loop, cudaStream_t stream);
+// Both operands have one dtype, by which the table is keyed. The output is dense. `loop` has the
+// operands' strides. `out` may be an operand that is dense and of the output's shape.
+using BinaryLauncher = cudaError_t (*)(const void* a, const void* b, void* out,
+                                       const StridedLoop<2>& loop, cudaStream_t stream);
 
 struct BinaryKernel {
   const char* op;

@@ -58,4 +58,17 @@ bool AlignedForPacks(const T*... pointer) {
   return ((reinterpret_cast<uintptr_t>(pointer) % 16 == 0) && ...);
 }
 
+// Stores 16 bytes by one instruction. nvcc 13 makes two of an assignment in some loops.
+template <typename T, int kWidth>
+__device__ inline void StorePack(T* out, const Pack<T, kWidth>& pack) {
+  static_assert(sizeof(pack) == 16);
+#ifdef __CUDACC__
+  uint4 bits;
+  memcpy(&bits, &pack, sizeof(bits));
+  __stwb(reinterpret_cast<uint4*>(out), bits);
+#else
+  *reinterpret_cast<Pack<T, kWidth>*>(out) = pack;
+#endif
+}
+
 }  // namespace tensord::server::cuda

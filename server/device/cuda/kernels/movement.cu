@@ -1,29 +1,12 @@
-#include "tensord/server/device/cuda/kernels/elementwise.h"
 #include "tensord/server/device/cuda/kernels/launch.cuh"
 #include "tensord/server/device/cuda/kernels/movement.h"
+#include "tensord/server/device/cuda/kernels/unit.h"
 
 namespace tensord::server::cuda {
 namespace {
 
 constexpr int kTile = 32;     // side of a tile that is transposed in shared memory
 constexpr int kTileRows = 8;  // rows of it that a block moves at a time
-
-// Calls `f` with a value of the unit's type.
-template <typename F>
-cudaError_t WithUnit(int unit_bytes, F f) {
-  switch (unit_bytes) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    case 8:
-      return f(uint64_t{});
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
 
 template <typename T>
 __global__ void StridedCopyKernel(const T* in, T* out, StridedLoop<2> loop) {
@@ -73,15 +56,119 @@ __global__ void TransposeKernel(const T* in, T* out, TransposeJob job, int64_t r
   }
 }
 
+// A tile of elements of 8 or 16 bits: a lane moves 4 bytes, kWidth elements, at a time.
+template <typename T>
+struct PackedTile {
+  static constexpr int kWidth = 4 / sizeof(T);
+  static constexpr int kSide = 64;
+  static constexpr int kPacks = kSide / kWidth;  // in a row or column of the tile
+  static constexpr int kRows = kThreads / kPacks;
+  using Packed = Pack<T, kWidth>;
+};
+
+// Returns the elements from `in` on that are before `end`, and zeros instead of others.
+template <typename T, int kWidth>
+__device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
+  if (aligned && end >= kWidth) return *reinterpret_cast<const Pack<T, kWidth>*>(in);
+  Pack<T, kWidth> pack = {};
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    if (j < end) pack.value[j] = in[j];
+  }
+  return pack;
+}
+
+template <typename T, int kWidth>
+__device__ void StoreUpTo(T* out, int64_t end, bool aligned, const Pack<T, kWidth>& pack) {
+  if (aligned && end >= kWidth) {
+    *reinterpret_cast<Pack<T, kWidth>*>(out) = pack;
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    if (j < end) out[j] = pack.value[j];
+  }
+}
+
+// Like TransposeKernel. A block of kPacks x kRows threads reads packs along the input's fast axis
+// into shared memory. Then each thread takes kWidth packs of neighbouring columns, and writes their
+// elements as kWidth packs of neighbouring rows. Columns that are neighbours lie kPacks rows apart
+// in shared memory, so that the threads of a warp read from different banks.
+template <typename T>
+__global__ void PackedTransposeKernel(const T* in, T* out, TransposeJob job, int64_t row_tiles,
+                                      int64_t column_tiles, bool in_aligned, bool out_aligned) {
+  using Tile = PackedTile<T>;
+  constexpr int kWidth = Tile::kWidth;
+  using Packed = typename Tile::Packed;
+  __shared__ Packed tile[Tile::kSide][Tile::kPacks + 1];
+  const int64_t tiles = row_tiles * column_tiles * job.batch.size;
+  const int pack = static_cast<int>(threadIdx.x);
+  for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+    const int64_t matrix = t / (row_tiles * column_tiles);
+    const int64_t within = t - matrix * row_tiles * column_tiles;
+    const int64_t row0 = within / column_tiles * Tile::kSide;
+    const int64_t column0 = within % column_tiles * Tile::kSide;
+    int64_t offset[2];
+    job.batch.Offsets(matrix, offset);
+    const int64_t in_row = row0 + pack * kWidth;
+    for (int j = threadIdx.y; j < Tile::kSide; j += Tile::kRows) {
+      const int64_t column = column0 + j;
+      const int64_t rows = column < job.columns ? job.rows - in_row : 0;
+      tile[j % kWidth * Tile::kPacks + j / kWidth][pack] = LoadUpTo<T, kWidth>(
+          in + offset[0] + column * job.in_column_stride + in_row, rows, in_aligned);
+    }
+    __syncthreads();
+    const int64_t out_column = column0 + pack * kWidth;
+    for (int i = threadIdx.y; i < Tile::kPacks; i += Tile::kRows) {
+      Packed columns[kWidth];
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) columns[k] = tile[k * Tile::kPacks + pack][i];
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        const int64_t row = row0 + i * kWidth + k;
+        Packed result;
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) result.value[j] = columns[j].value[k];
+        StoreUpTo(out + offset[1] + row * job.out_row_stride + out_column,
+                  row < job.rows ? job.columns - out_column : 0, out_aligned, result);
+      }
+    }
+    __syncthreads();  // the next tile overwrites this one
+  }
+}
+
+// Whether all packs of an operand's lines, which are `line_stride` apart, are at multiples of their
+// size.
+bool PacksAreAligned(const void* data, int64_t line_stride, const int64_t* batch_stride, int rank,
+                     int width, int pack_bytes) {
+  bool aligned = reinterpret_cast<uintptr_t>(data) % pack_bytes == 0 && line_stride % width == 0;
+  for (int d = 0; d < rank; ++d) aligned = aligned && batch_stride[d] % width == 0;
+  return aligned;
+}
+
 template <typename T>
 cudaError_t Transpose(const void* in, void* out, const TransposeJob& job, cudaStream_t stream) {
-  const int64_t row_tiles = (job.rows + kTile - 1) / kTile;
-  const int64_t column_tiles = (job.columns + kTile - 1) / kTile;
-  const int64_t tiles = row_tiles * column_tiles * job.batch.size;
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, 1 << 24));
-  return LaunchKernel(TransposeKernel<T>, blocks, dim3(kTile, kTileRows), stream,
-                      static_cast<const T*>(in), static_cast<T*>(out), job, row_tiles,
-                      column_tiles);
+  const auto launch = [&](auto kernel, int side, dim3 block, auto... more) {
+    const int64_t row_tiles = (job.rows + side - 1) / side;
+    const int64_t column_tiles = (job.columns + side - 1) / side;
+    const int64_t tiles = row_tiles * column_tiles * job.batch.size;
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, 1 << 24));
+    return LaunchKernel(kernel, blocks, block, stream, static_cast<const T*>(in),
+                        static_cast<T*>(out), job, row_tiles, column_tiles, more...);
+  };
+  if constexpr (sizeof(T) < 4) {
+    using Tile = PackedTile<T>;
+    // Smaller matrices would leave most of a large tile empty.
+    if (job.rows > kTile && job.columns > kTile) {
+      const auto aligned = [&](const void* data, int64_t line_stride, int operand) {
+        return PacksAreAligned(data, line_stride, job.batch.stride[operand], job.batch.rank,
+                               Tile::kWidth, sizeof(typename Tile::Packed));
+      };
+      return launch(PackedTransposeKernel<T>, Tile::kSide, dim3(Tile::kPacks, Tile::kRows),
+                    aligned(in, job.in_column_stride, 0), aligned(out, job.out_row_stride, 1));
+    }
+  }
+  return launch(TransposeKernel<T>, kTile, dim3(kTile, kTileRows));
 }
 
 // blockIdx.y is the part.
@@ -108,16 +195,6 @@ cudaError_t Concat(const ConcatJob& job, cudaStream_t stream) {
   return LaunchKernel(ConcatKernel<T>, grid, kThreads, stream, job);
 }
 
-template <typename T>
-__global__ void WhereKernel(const Bool* condition, const T* x, const T* y, T* out,
-                            StridedLoop<3> loop) {
-  for (int64_t i = FirstIndex(); i < loop.size; i += IndexStep()) {
-    int64_t offset[3];
-    loop.Offsets(i, offset);
-    out[i] = Widen(condition[offset[0]]) ? x[offset[1]] : y[offset[2]];
-  }
-}
-
 }  // namespace
 
 cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes, const StridedLoop<2>& loop,
@@ -134,15 +211,6 @@ cudaError_t LaunchTranspose(const void* in, void* out, int unit_bytes, const Tra
 cudaError_t LaunchConcat(const ConcatJob& job, int unit_bytes, cudaStream_t stream) {
   if (unit_bytes == 16) return Concat<uint4>(job, stream);
   return WithUnit(unit_bytes, [&]<typename T>(T) { return Concat<T>(job, stream); });
-}
-
-cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
-                        int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream) {
-  return WithUnit(element_bytes, [&]<typename T>(T) {
-    return LaunchKernel(WhereKernel<T>, GridSize(loop.size), kThreads, stream,
-                        static_cast<const Bool*>(condition), static_cast<const T*>(x),
-                        static_cast<const T*>(y), static_cast<T*>(out), loop);
-  });
 }
 
 }  // namespace tensord::server::cuda

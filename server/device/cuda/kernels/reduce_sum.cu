@@ -3,7 +3,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// int64 wraps around.
+// Integers and bool are added up in int64, which wraps around.
 template <typename T>
 struct Sum {
   static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;
@@ -83,11 +83,8 @@ struct Norm {
   }
 };
 
-// Other integers and bool are cast to int64 before they get here.
-using SummedTypes = Types<int64_t, Half, BFloat16, float, double>;
-
 constexpr ReduceKernel kKernels[] = {
-    {"sum", LaunchersFor<ReduceLauncher, ReduceFamily<Sum>>(SummedTypes())},
+    {"sum", LaunchersFor<ReduceLauncher, ReduceFamily<Sum>>(AllTypes())},
     {"mean", LaunchersFor<ReduceLauncher, ReduceFamily<Mean>>(FloatingTypes())},
     {"norm", LaunchersFor<ReduceLauncher, ReduceFamily<Norm>>(FloatingTypes())},
 };

@@ -9,6 +9,7 @@ constexpr int kBlockLog2 = 8;              // threads of a block
 constexpr int kColumnsLog2 = 5;            // neighbouring outputs that fill a memory transaction
 constexpr int64_t kLoadsPerLane = 4;       // fewer leave a lane waiting for the tree
 constexpr int64_t kElementsPerSplit = 16;  // of a lane: fewer cost more than a split gains
+constexpr int64_t kLoadsPerSplit = 2;      // likewise
 constexpr int kBlocksPerMultiprocessor = 8;
 constexpr int64_t kMaxSplits = 1024;
 
@@ -22,18 +23,21 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors) {
+ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors,
+                          int width) {
   ReduceTile tile;
   tile.lanes_fast = lanes_fast;
   const int columns_log2 = lanes_fast ? 0 : std::min(kColumnsLog2, CeilLog2(outputs));
-  tile.lanes_log2 = std::min(kBlockLog2 - columns_log2, CeilLog2(CeilDiv(reduced, kLoadsPerLane)));
+  tile.lanes_log2 =
+      std::min(kBlockLog2 - columns_log2, CeilLog2(CeilDiv(reduced, kLoadsPerLane * width)));
   const int64_t lanes = int64_t{1} << tile.lanes_log2;
   const int64_t outputs_per_block = int64_t{1} << (kBlockLog2 - tile.lanes_log2);
   const int64_t blocks = CeilDiv(outputs, outputs_per_block);
   const int64_t wanted = CeilDiv(int64_t{kBlocksPerMultiprocessor} * multiprocessors, blocks);
-  const int64_t worthwhile = CeilDiv(reduced, lanes * kElementsPerSplit);
+  const int64_t per_split = std::max(kElementsPerSplit, kLoadsPerSplit * width);
+  const int64_t worthwhile = CeilDiv(reduced, lanes * per_split);
   tile.splits = static_cast<int>(std::clamp(std::min(wanted, worthwhile), int64_t{1}, kMaxSplits));
-  tile.chunk = CeilDiv(reduced, tile.splits);
+  tile.chunk = CeilDiv(CeilDiv(reduced, tile.splits), width) * width;
   return tile;
 }
 

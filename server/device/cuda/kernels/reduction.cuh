@@ -12,6 +12,17 @@
 
 namespace tensord::server::cuda {
 
+// A multiprocessor has 65,536 registers and runs at most 2,048 threads, or 1,536 if its compute
+// capability is 8.6 to 8.9 or 12.x. Blocks of 256 threads fill it if a thread has at most 32 or 40
+// registers: the compiler is told so. One load of 16 bytes by each of 2,048 threads is 32 KiB in
+// flight, and the memory of an H100 needs about 17 KiB (3.35 TB/s for 0.7 us, by 132).
+#if defined(__CUDA_ARCH__) && \
+    ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
+inline constexpr int kBlocksForFullOccupancy = 1536 / kThreads;
+#else
+inline constexpr int kBlocksForFullOccupancy = 2048 / kThreads;
+#endif
+
 // Where a thread stands in its block's tile.
 struct TilePosition {
   int lanes, outputs;  // of the tile; powers of two whose product is the block
@@ -26,7 +37,7 @@ struct TilePosition {
 };
 
 // Combines the accumulators of an output's lanes; every lane gets the result. All threads of the
-// block take part; `shared` has one place for each.
+// block take part; `shared` has one place for each, and isn't used again without a barrier.
 template <typename Acc, typename Combine>
 __device__ Acc CombineLanes(Acc acc, const TilePosition& at, Acc* shared, Combine combine) {
   Acc* mine = shared + at.lane * at.outputs + at.output;
@@ -39,56 +50,125 @@ __device__ Acc CombineLanes(Acc acc, const TilePosition& at, Acc* shared, Combin
   return shared[at.output];
 }
 
-// Elements [begin, end) of one output, taken by every `lanes`th.
+// Shares the elements [begin, end) of a row, which lie together, among the lanes of an output.
+// Calls many(i, pack) for the packs of 16 bytes at addresses that are multiples of 16, and one(i)
+// for the elements before and after them; i is the index of the first element.
+template <typename T, typename One, typename Many>
+__device__ void ForRow(const T* in, int64_t begin, int64_t end, const TilePosition& at, One one,
+                       Many many) {
+  if (begin >= end) return;
+  constexpr int kWidth = kPackWidth<T>;
+  using Packed = Pack<T, kWidth>;
+  const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(in + begin) / sizeof(T) % kWidth);
+  const int64_t first = min(begin + (kWidth - past) % kWidth, end);
+  const int64_t last = first + (end - first) / kWidth * kWidth;
+#pragma unroll 1
+  for (int64_t i = first + at.lane * kWidth; i < last; i += at.lanes * kWidth) {
+    const Packed pack = *reinterpret_cast<const Packed*>(in + i);
+    many(i, pack);
+  }
+  const int64_t head = first - begin;
+#pragma unroll 1
+  for (int64_t i = at.lane; i < head + (end - last); i += at.lanes) {
+    one(i < head ? begin + i : last + (i - head));
+  }
+}
+
+// Elements [begin, end) of one output, shared by its lanes.
 template <typename Op>
-__device__ typename Op::Acc TakeElements(const Op& op, const typename Op::In* in,
-                                         const StridedLoop<1>& over, int64_t begin, int64_t end,
-                                         const TilePosition& at) {
+__device__ typename Op::Acc TakePacks(const Op& op, const typename Op::In* in,
+                                      const StridedLoop<1>& over, int64_t begin, int64_t end,
+                                      const TilePosition& at) {
+  using In = typename Op::In;
+  constexpr int kWidth = kPackWidth<In>;
   typename Op::Acc acc = op.Identity();
-  int64_t i = begin + at.lane;
+  const auto take = [&](int64_t i, const Pack<In, kWidth>& pack) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) acc = op.Take(acc, pack.value[j], i + j);
+  };
   if (over.rank == 1) {
-    const int64_t stride = over.stride[0][0];
-    constexpr int kAhead = 4;  // loads in flight
-    for (; i + (kAhead - 1) * at.lanes < end; i += kAhead * at.lanes) {
-      typename Op::In element[kAhead];
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) element[j] = in[(i + j * at.lanes) * stride];
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) acc = op.Take(acc, element[j], i + j * at.lanes);
-    }
-    for (; i < end; i += at.lanes) acc = op.Take(acc, in[i * stride], i);
+    ForRow(
+        in, begin, end, at, [&](int64_t i) { acc = op.Take(acc, in[i], i); }, take);
     return acc;
   }
-  for (; i < end; i += at.lanes) {
+#pragma unroll 1
+  for (int64_t i = begin + at.lane * kWidth; i < end; i += at.lanes * kWidth) {
     int64_t offset[1];
     over.Offsets(i, offset);
-    acc = op.Take(acc, in[offset[0]], i);
+    const auto pack = *reinterpret_cast<const Pack<In, kWidth>*>(in + offset[0]);
+    take(i, pack);
   }
   return acc;
 }
 
-// blockIdx.x: tiles of outputs; blockIdx.y: splits.
-template <typename Op>
-__global__ void ReduceKernelFor(Op op, ReduceJob job) {
+// Elements [begin, end) of each of kColumns neighbouring outputs, shared by their lanes.
+template <typename Op, int kColumns>
+__device__ void TakeColumns(const Op& op, const typename Op::In* in, const StridedLoop<1>& over,
+                            int64_t begin, int64_t end, const TilePosition& at,
+                            typename Op::Acc (&acc)[kColumns]) {
+  using Packed = Pack<typename Op::In, kColumns>;
+  const auto take = [&](int64_t i, const Packed& pack) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) acc[c] = op.Take(acc[c], pack.value[c], i);
+  };
+  int64_t i = begin + at.lane;
+  if (over.rank == 1) {
+    const int64_t stride = over.stride[0][0];
+    constexpr int kAhead = sizeof(Packed) >= 16 ? 1 : sizeof(Packed) >= 8 ? 2 : 4;
+#pragma unroll 1
+    for (; i + (kAhead - 1) * at.lanes < end; i += kAhead * at.lanes) {
+      Packed pack[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        pack[j] = *reinterpret_cast<const Packed*>(in + (i + j * at.lanes) * stride);
+      }
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) take(i + j * at.lanes, pack[j]);
+    }
+  }
+#pragma unroll 1
+  for (; i < end; i += at.lanes) {
+    int64_t offset[1];
+    over.Offsets(i, offset);
+    const Packed pack = *reinterpret_cast<const Packed*>(in + offset[0]);
+    take(i, pack);
+  }
+}
+
+// blockIdx.x: tiles of outputs, or of packs of kColumns outputs; blockIdx.y: splits.
+template <typename Op, int kColumns>
+__global__ void __launch_bounds__(kThreads, kBlocksForFullOccupancy)
+    ReduceKernelFor(Op op, ReduceJob job) {
   using Acc = typename Op::Acc;
-  __shared__ Acc shared[kThreads];
+  __shared__ Acc shared[kColumns][kThreads];
   const TilePosition at(job.tile);
-  const int64_t output = static_cast<int64_t>(blockIdx.x) * at.outputs + at.output;
-  Acc acc = op.Identity();
+  const int64_t output = (static_cast<int64_t>(blockIdx.x) * at.outputs + at.output) * kColumns;
+  Acc acc[kColumns];
+  for (Acc& a : acc) a = op.Identity();
   if (output < job.kept.size) {
     int64_t base[1];
     job.kept.Offsets(output, base);
     const int64_t begin = blockIdx.y * job.tile.chunk;
     const int64_t end = min(begin + job.tile.chunk, job.over.size);
     const auto* in = static_cast<const typename Op::In*>(job.in) + base[0];
-    acc = TakeElements(op, in, job.over, begin, end, at);
+    if (kColumns == 1 && job.packed) {
+      acc[0] = TakePacks(op, in, job.over, begin, end, at);
+    } else {
+      TakeColumns<Op, kColumns>(op, in, job.over, begin, end, at, acc);
+    }
   }
-  acc = CombineLanes(acc, at, shared, [&](Acc a, Acc b) { return op.Combine(a, b); });
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    acc[c] = CombineLanes(acc[c], at, shared[c], [&](Acc a, Acc b) { return op.Combine(a, b); });
+  }
   if (at.lane != 0 || output >= job.kept.size) return;
-  if (job.tile.splits > 1) {
-    static_cast<Acc*>(job.partials)[output * job.tile.splits + blockIdx.y] = acc;
-  } else {
-    static_cast<typename Op::Out*>(job.out)[output] = op.Finish(acc, job.over.size);
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    if (job.tile.splits > 1) {
+      static_cast<Acc*>(job.partials)[(output + c) * job.tile.splits + blockIdx.y] = acc[c];
+    } else {
+      static_cast<typename Op::Out*>(job.out)[output + c] = op.Finish(acc[c], job.over.size);
+    }
   }
 }
 
@@ -120,11 +200,15 @@ template <typename Op>
 cudaError_t LaunchReduce(const ReduceJob& job, cudaStream_t stream) {
   using Acc = typename Op::Acc;
   static_assert(sizeof(Acc) <= kPartialBytes);
+  constexpr int kColumns = ReduceColumns(sizeof(typename Op::In));
   const Op op(job);
-  const int64_t blocks = TileCount(job.kept.size, job.tile);
+  const bool columns = job.packed && !job.tile.lanes_fast;
+  const int64_t blocks = TileCount(job.kept.size / (columns ? kColumns : 1), job.tile);
   if (blocks > kMaxGridX) return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(blocks), job.tile.splits);
-  const cudaError_t error = LaunchKernel(ReduceKernelFor<Op>, grid, kThreads, stream, op, job);
+  const cudaError_t error =
+      LaunchKernel(columns ? ReduceKernelFor<Op, kColumns> : ReduceKernelFor<Op, 1>, grid, kThreads,
+                   stream, op, job);
   if (error != cudaSuccess || job.tile.splits == 1) return error;
   ReduceTile tile;
   while (tile.lanes_log2 < kThreadsLog2 && (1 << tile.lanes_log2) < job.tile.splits) {

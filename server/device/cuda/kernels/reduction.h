@@ -22,8 +22,16 @@ struct ReduceTile {
   int64_t chunk = 0;       // elements of an output that one of the splits takes
 };
 
-// Good tiles for `outputs` results of `reduced` elements each on a GPU of that many processors.
-ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors);
+// Good tiles for `outputs` results of `reduced` elements each on a GPU of that many processors. A
+// lane loads `width` elements of an output at a time; `chunk` is a multiple of this.
+ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors,
+                          int width = 1);
+
+// The number of neighbouring outputs that one thread computes if it loads their elements as packs.
+// More than 4 accumulators would cost occupancy.
+constexpr int ReduceColumns(int64_t element_bytes) {
+  return static_cast<int>(element_bytes >= 4 ? 16 / element_bytes : 4);
+}
 
 struct ReduceJob {
   const void* in = nullptr;
@@ -31,6 +39,11 @@ struct ReduceJob {
   StridedLoop<1> kept;  // from the index of an output to its first element
   StridedLoop<1> over;  // from the row-major index in the reduced axes to the offset from there
   ReduceTile tile;
+  // Whether threads load packs. With lanes_fast, a pack is 16 bytes of one output: the innermost
+  // reduced axis has stride 1 and is the only one, or all its rows are multiples of 16 bytes at
+  // such addresses. Otherwise a pack has one element of each of ReduceColumns() neighbouring
+  // outputs, which the tile counts as one; all packs are at multiples of their size.
+  bool packed = false;
   void* partials = nullptr;  // kPartialBytes for each output and split, where tile.splits > 1
   double ord = 2;            // norm only
 };
@@ -38,8 +51,8 @@ inline constexpr int64_t kPartialBytes = 16;
 
 using ReduceLauncher = cudaError_t (*)(const ReduceJob& job, cudaStream_t stream);
 
-// Keyed by the dtype of the input, which is that of the result too, but for argmax and argmin,
-// whose result is int64. Of the integers sum takes int64 alone.
+// Keyed by the dtype of the input, which is that of the result too, except that argmax, argmin and
+// sums of integers and bool give int64.
 struct ReduceKernel {
   const char* op;
   ByDType<ReduceLauncher> by_dtype;
@@ -53,7 +66,10 @@ struct SoftmaxJob {
   const void* in = nullptr;
   void* out = nullptr;
   int64_t outer = 0, axis = 0, inner = 0;
-  ReduceTile tile;  // unsplit
+  ReduceTile tile;
+  bool packed = false;       // whether threads load packs; needs inner == 1 and lanes_fast
+  void* partials = nullptr;  // kPartialBytes for each of outer * inner rows and each split, where
+                             // tile.splits > 1
 };
 using SoftmaxLauncher = cudaError_t (*)(const SoftmaxJob& job, cudaStream_t stream);
 

@@ -24,16 +24,37 @@ __device__ Running<T> Merge(Running<T> a, Running<T> b) {
   return {a.greatest, a.sum + b.sum * math::Exp(b.greatest - a.greatest)};
 }
 
-template <typename T>
-__device__ Running<T> Take(Running<T> acc, T x) {
-  if (x > acc.greatest) return {x, acc.sum * math::Exp(acc.greatest - x) + math::Exp(x - x)};
-  if (x == static_cast<T>(-INFINITY)) return acc;
-  return {acc.greatest, acc.sum + math::Exp(x - acc.greatest)};
+// The elements are compared first, so that the sum is scaled once for all of them.
+template <int kWidth, typename T>
+__device__ Running<T> Take(Running<T> acc, const T (&x)[kWidth]) {
+  T greatest = acc.greatest;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) greatest = x[j] > greatest ? x[j] : greatest;
+  if (greatest > acc.greatest) acc.sum *= math::Exp(acc.greatest - greatest);
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    if (x[j] != static_cast<T>(-INFINITY)) acc.sum += math::Exp(x[j] - greatest);
+  }
+  return {greatest, acc.sum};
 }
 
+template <typename Storage, int kWidth>
+__device__ Running<MathOf<Storage>> Take(Running<MathOf<Storage>> acc,
+                                         const Pack<Storage, kWidth>& pack) {
+  MathOf<Storage> x[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) x[j] = Load(pack.value[j]);
+  return Take(acc, x);
+}
+
+// If blocks share rows, there are two launches: the first computes the Running of each split, the
+// second combines those of a row and writes its results.
+enum class Part { kAll, kFirst, kSecond };
+
 template <typename Storage, bool kLog>
-__global__ void SoftmaxKernelFor(SoftmaxJob job) {
+__global__ void __launch_bounds__(kThreads) SoftmaxKernelFor(SoftmaxJob job, Part part) {
   using T = MathOf<Storage>;
+  constexpr int kWidth = kPackWidth<Storage>;
   __shared__ Running<T> shared[kThreads];
   const TilePosition at(job.tile);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * at.outputs + at.output;
@@ -41,19 +62,44 @@ __global__ void SoftmaxKernelFor(SoftmaxJob job) {
   const int64_t base = inside ? row / job.inner * job.axis * job.inner + row % job.inner : 0;
   const auto* in = static_cast<const Storage*>(job.in) + base;
   auto* out = static_cast<Storage*>(job.out) + base;
+  auto* partials = static_cast<Running<T>*>(job.partials) + row * job.tile.splits;
+  const int64_t begin = blockIdx.y * job.tile.chunk;
+  const int64_t end = inside ? min(begin + job.tile.chunk, job.axis) : begin;
+
   Running<T> acc{static_cast<T>(-INFINITY), T{0}};
-  if (inside) {
-    for (int64_t i = at.lane; i < job.axis; i += at.lanes) {
-      acc = Take(acc, T(Load(in[i * job.inner])));
+  const auto take = [&](int64_t i) { acc = Take(acc, {T(Load(in[i * job.inner]))}); };
+  if (part == Part::kSecond) {
+    for (int i = at.lane; inside && i < job.tile.splits; i += at.lanes) {
+      acc = Merge(acc, partials[i]);
     }
+  } else if (job.packed) {
+    ForRow(in, begin, end, at, take,
+           [&](int64_t, const Pack<Storage, kWidth>& pack) { acc = Take(acc, pack); });
+  } else {
+    for (int64_t i = begin + at.lane; i < end; i += at.lanes) take(i);
   }
   acc = CombineLanes(acc, at, shared, [](Running<T> a, Running<T> b) { return Merge(a, b); });
-  if (!inside) return;
+  if (part == Part::kFirst) {
+    if (inside && at.lane == 0) partials[blockIdx.y] = acc;
+    return;
+  }
+
   const T log_sum = kLog ? math::Log(acc.sum) : T{0};
-  for (int64_t i = at.lane; i < job.axis; i += at.lanes) {
-    const T x = Load(in[i * job.inner]);
-    const T y = kLog ? (x - acc.greatest) - log_sum : math::Exp(x - acc.greatest) / acc.sum;
-    out[i * job.inner] = Store<Storage>(y);
+  const auto result = [&](Storage element) {
+    const T x = Load(element);
+    return Store<Storage>(kLog ? (x - acc.greatest) - log_sum
+                               : math::Exp(x - acc.greatest) / acc.sum);
+  };
+  const auto write = [&](int64_t i) { out[i * job.inner] = result(in[i * job.inner]); };
+  if (job.packed) {
+    ForRow(in, begin, end, at, write, [&](int64_t i, const Pack<Storage, kWidth>& pack) {
+      Pack<Storage, kWidth> y;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) y.value[j] = result(pack.value[j]);
+      StorePack(out + i, y);
+    });
+  } else {
+    for (int64_t i = begin + at.lane; i < end; i += at.lanes) write(i);
   }
 }
 
@@ -61,10 +107,16 @@ template <bool kLog>
 struct SoftmaxFamily {
   template <typename Storage>
   static cudaError_t Launch(const SoftmaxJob& job, cudaStream_t stream) {
+    static_assert(sizeof(Running<MathOf<Storage>>) <= kPartialBytes);
     const int64_t blocks = TileCount(job.outer * job.inner, job.tile);
     if (blocks > kMaxGridX) return cudaErrorInvalidConfiguration;
-    return LaunchKernel(SoftmaxKernelFor<Storage, kLog>, static_cast<unsigned>(blocks), kThreads,
-                        stream, job);
+    const dim3 grid(static_cast<unsigned>(blocks), job.tile.splits);
+    const auto launch = [&](Part part) {
+      return LaunchKernel(SoftmaxKernelFor<Storage, kLog>, grid, kThreads, stream, job, part);
+    };
+    if (job.tile.splits == 1) return launch(Part::kAll);
+    const cudaError_t error = launch(Part::kFirst);
+    return error != cudaSuccess ? error : launch(Part::kSecond);
   }
 };
 

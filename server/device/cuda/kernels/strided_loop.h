@@ -10,23 +10,38 @@ namespace tensord::server::cuda {
 
 inline constexpr int kMaxLoopRank = 32;
 
-// n / divisor for 0 <= n < 2^31 and 1 <= divisor < 2^31 by a multiplication (Granlund and
-// Montgomery, "Division by invariant integers using multiplication", 1994, section 4).
+// n / divisor for 1 <= divisor by a multiplication (Granlund and Montgomery, "Division by invariant
+// integers using multiplication", 1994, section 4). A narrow one is for n and divisors below 2^31,
+// a wide one for those below 2^63. A GPU has no instruction for division: a 64-bit one is a
+// function that takes registers from its callers.
 struct Divider {
-  uint32_t magic = 1;
+  uint64_t magic = 1;
   uint32_t shift = 0;
 
   Divider() = default;
-  explicit Divider(uint32_t divisor) {
-    while ((uint64_t{1} << shift) < divisor) ++shift;
-    magic = static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1);
+  Divider(int64_t divisor, bool narrow) {
+    const auto d = static_cast<uint64_t>(divisor);
+    while ((uint64_t{1} << shift) < d) ++shift;
+    const uint64_t excess = (uint64_t{1} << shift) - d;
+    magic =
+        1 + (narrow ? (excess << 32) / d
+                    : static_cast<uint64_t>((static_cast<unsigned __int128>(excess) << 64) / d));
   }
 
-  TENSORD_HD uint32_t Divide(uint32_t n) const {
+  TENSORD_HD uint32_t DivideNarrow(uint32_t n) const {
+    const auto factor = static_cast<uint32_t>(magic);
 #ifdef __CUDA_ARCH__
-    return (__umulhi(n, magic) + n) >> shift;
+    return (__umulhi(n, factor) + n) >> shift;
 #else
-    return (static_cast<uint32_t>((uint64_t{n} * magic) >> 32) + n) >> shift;
+    return (static_cast<uint32_t>((uint64_t{n} * factor) >> 32) + n) >> shift;
+#endif
+  }
+
+  TENSORD_HD uint64_t DivideWide(uint64_t n) const {
+#ifdef __CUDA_ARCH__
+    return (__umul64hi(n, magic) + n) >> shift;
+#else
+    return (static_cast<uint64_t>((static_cast<unsigned __int128>(n) * magic) >> 64) + n) >> shift;
 #endif
   }
 };
@@ -37,22 +52,26 @@ template <int kOperands>
 struct StridedLoop {
   int64_t size = 0;     // the product of the extents
   int rank = 0;         // 1 .. kMaxLoopRank
-  bool narrow = false;  // whether every index fits 31 bits, so that `divider` serves
+  bool narrow = false;  // whether every index fits 31 bits, and so `divider` is narrow
   int64_t extent[kMaxLoopRank] = {};
   Divider divider[kMaxLoopRank];
   int64_t stride[kOperands][kMaxLoopRank] = {};
 
-  // 0 <= index < size.
-  TENSORD_HD void Offsets(int64_t index, int64_t (&offset)[kOperands]) const {
+  // 0 <= index < size. Returns the index within the innermost axis.
+  TENSORD_HD int64_t Offsets(int64_t index, int64_t (&offset)[kOperands]) const {
+    int64_t column = index;
     for (int n = 0; n < kOperands; ++n) offset[n] = 0;
     for (int d = rank - 1; d > 0; --d) {
       const int64_t quotient =
-          narrow ? int64_t{divider[d].Divide(static_cast<uint32_t>(index))} : index / extent[d];
+          narrow ? int64_t{divider[d].DivideNarrow(static_cast<uint32_t>(index))}
+                 : static_cast<int64_t>(divider[d].DivideWide(static_cast<uint64_t>(index)));
       const int64_t remainder = index - quotient * extent[d];
       for (int n = 0; n < kOperands; ++n) offset[n] += remainder * stride[n][d];
+      if (d == rank - 1) column = remainder;
       index = quotient;
     }
     for (int n = 0; n < kOperands; ++n) offset[n] += index * stride[n][0];
+    return column;
   }
 };
 
@@ -80,8 +99,8 @@ StridedLoop<kOperands> MakeStridedLoop(int rank, const int64_t* extent,
     loop.extent[0] = 1;
   }
   loop.narrow = loop.size < (int64_t{1} << 31);
-  for (int d = 0; loop.narrow && d < loop.rank && loop.size > 0; ++d) {
-    loop.divider[d] = Divider(static_cast<uint32_t>(loop.extent[d]));
+  for (int d = 0; d < loop.rank && loop.size > 0; ++d) {
+    loop.divider[d] = Divider(loop.extent[d], loop.narrow);
   }
   return loop;
 }
