@@ -11,10 +11,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/common/mutex.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/nccl_library.h"
+#include "tensord/server/collective/stream_notice.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/cuda/cuda_status.h"
@@ -71,51 +71,6 @@ void NameInterface(const CollectiveNetwork& network) {
       setenv("NCCL_SOCKET_IFNAME", absl::StrCat("=", network.interface()).c_str(), /*overwrite=*/0);
   static_cast<void>(named);
 }
-
-// Tells a member's thread that its stream has reached a point. Thread-safe.
-class StreamNotice {
- public:
-  // Wakes `mesh` then, unless Disconnect() has been called.
-  explicit StreamNotice(PeerMesh* mesh) : mesh_(mesh) {}
-
-  // The point is the present end of `stream`. The host function owns a reference: if the context is
-  // lost it isn't called, and a few bytes leak.
-  static absl::Status Enqueue(const std::shared_ptr<StreamNotice>& notice, cudaStream_t stream) {
-    auto reference = std::make_unique<std::shared_ptr<StreamNotice>>(notice);
-    TENSORD_CUDA_RETURN_IF_ERROR(cudaLaunchHostFunc(stream, Notify, reference.get()));
-    reference.release();
-    return absl::OkStatus();
-  }
-
-  bool happened() {
-    MutexLock lock(&mu_);
-    return happened_;
-  }
-  void WaitFor(std::chrono::milliseconds pause) {
-    MutexLock lock(&mu_);
-    if (!happened_) changed_.WaitFor(&mu_, pause);
-  }
-  void Disconnect() {
-    MutexLock lock(&mu_);
-    mesh_ = nullptr;
-  }
-
- private:
-  static void CUDART_CB Notify(void* data) {
-    const std::unique_ptr<std::shared_ptr<StreamNotice>> reference(
-        static_cast<std::shared_ptr<StreamNotice>*>(data));
-    StreamNotice& notice = **reference;
-    MutexLock lock(&notice.mu_);
-    notice.happened_ = true;
-    notice.changed_.SignalAll();
-    if (notice.mesh_ != nullptr) notice.mesh_->Wake();
-  }
-
-  Mutex mu_;
-  CondVar changed_;
-  bool happened_ ABSL_GUARDED_BY(mu_) = false;
-  PeerMesh* mesh_ ABSL_GUARDED_BY(mu_);
-};
 
 class NcclCommunicator final : public MeshCommunicator {
  public:

@@ -1,0 +1,61 @@
+// How a CUDA stream tells a member of a group that it has got somewhere.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/device/cuda/cuda_status.h"
+
+namespace tensord::server {
+
+// Tells a member's thread that its stream has reached a point. Thread-safe.
+class StreamNotice {
+ public:
+  // Wakes `mesh` then, unless Disconnect() has been called.
+  explicit StreamNotice(PeerMesh* mesh) : mesh_(mesh) {}
+
+  // The point is the present end of `stream`. The host function owns a reference: if the context is
+  // lost it isn't called, and a few bytes leak.
+  static absl::Status Enqueue(const std::shared_ptr<StreamNotice>& notice, cudaStream_t stream) {
+    auto reference = std::make_unique<std::shared_ptr<StreamNotice>>(notice);
+    TENSORD_CUDA_RETURN_IF_ERROR(cudaLaunchHostFunc(stream, Notify, reference.get()));
+    reference.release();
+    return absl::OkStatus();
+  }
+
+  bool happened() {
+    MutexLock lock(&mu_);
+    return happened_;
+  }
+  void WaitFor(std::chrono::milliseconds pause) {
+    MutexLock lock(&mu_);
+    if (!happened_) changed_.WaitFor(&mu_, pause);
+  }
+  void Disconnect() {
+    MutexLock lock(&mu_);
+    mesh_ = nullptr;
+  }
+
+ private:
+  static void CUDART_CB Notify(void* data) {
+    const std::unique_ptr<std::shared_ptr<StreamNotice>> reference(
+        static_cast<std::shared_ptr<StreamNotice>*>(data));
+    StreamNotice& notice = **reference;
+    MutexLock lock(&notice.mu_);
+    notice.happened_ = true;
+    notice.changed_.SignalAll();
+    if (notice.mesh_ != nullptr) notice.mesh_->Wake();
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  bool happened_ ABSL_GUARDED_BY(mu_) = false;
+  PeerMesh* mesh_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace tensord::server
