@@ -75,7 +75,7 @@ TEST_F(CudaTest, ReducesRowsAndColumnsOfEveryLength) {
     for (int64_t n : kExtents) {
       const ReduceCase cases[] = {{{5, n}, {1}},    {{n, 5}, {0}},       {{5, n}, {0}},
                                   {{n, 8}, {0}},    {{3, 2, n}, {0, 2}}, {{2, 16, 3}, {0, 1}},
-                                  {{2, n, 4}, {1}}, {{n}, {0}}};
+                                  {{2, n, 4}, {1}}, {{n}, {0}},          {{1, n}, {0}}};
       for (const ReduceCase& c : cases) {
         const HostTensor x = MakeValues(dtype, c.shape, static_cast<uint64_t>(n));
         for (const char* op : {"sum", "max", "argmin"}) {
