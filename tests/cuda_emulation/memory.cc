@@ -263,49 +263,14 @@ void ResetMemory(int device) {
   }
 }
 
-size_t LivePinnedAllocations() {
-  Table& table = TheTable();
-  MutexLock lock(&table.mu);
-  return static_cast<size_t>(
-      std::count_if(table.allocations.begin(), table.allocations.end(),
-                    [](const auto& entry) { return entry.second.space == Space::kPinnedHost; }));
-}
-
-}  // namespace tensord::cuda_emulation
-
-using namespace tensord;                  // NOLINT(google-build-using-namespace)
-using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
-cudaError_t cudaMalloc(void** out, size_t bytes) {
-  TENSORD_EMULATION_ENTER(CurrentDevice());
-  const cudaError_t error = AllocateOnDevice(out, bytes, CurrentDevice());
-  if (error == cudaSuccess) FillWithPattern(ToBacking(*out), bytes);
-  return RecordError(error);
-}
-
-// Waits for the device, as CUDA's function does.
-cudaError_t cudaFree(void* data) {
-  TENSORD_EMULATION_ENTER(CurrentDevice());
-  if (data == nullptr) return cudaSuccess;
-  int device = 0;
-  const cudaError_t error = BeginFree(data, "cudaFree", &device);
-  if (error != cudaSuccess) return RecordError(error);
-  const cudaError_t waited = SynchronizeDevice(device);
-  FinishFree(data);
-  return RecordError(waited);
-}
-
-cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned /*flags*/) {
-  TENSORD_EMULATION_ENTER(CurrentDevice());
+cudaError_t AllocatePinned(void** out, size_t bytes, int device) {
   const size_t mapped = std::max<size_t>(bytes, 1);
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return RecordError(cudaErrorMemoryAllocation);
+  if (data == MAP_FAILED) return cudaErrorMemoryAllocation;
   Allocation allocation;
   allocation.space = Space::kPinnedHost;
   allocation.bytes = bytes;
-  allocation.device = CurrentDevice();
+  allocation.device = device;
   allocation.mapping = static_cast<char*>(data);
   allocation.mapping_bytes = mapped;
   Table& table = TheTable();
@@ -315,23 +280,24 @@ cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned /*flags*/) {
   return cudaSuccess;
 }
 
-cudaError_t cudaFreeHost(void* data) {
+cudaError_t FreePinned(void* data, absl::string_view call) {
   Table& table = TheTable();
   MutexLock lock(&table.mu);
   const auto it = table.allocations.find(static_cast<const char*>(data));
   if (it == table.allocations.end() || it->second.space != Space::kPinnedHost) {
-    return RecordError(Refuse("cudaFreeHost", data, "is not the start of pinned host memory"));
+    return Refuse(call, data, "is not the start of pinned host memory");
   }
   munmap(it->second.mapping, it->second.mapping_bytes);
   table.allocations.erase(it);
   return cudaSuccess;
 }
 
-cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  TENSORD_EMULATION_ENTER(CurrentDevice());
-  *total_bytes = static_cast<size_t>(TheOptions().memory_bytes);
-  *free_bytes = *total_bytes - static_cast<size_t>(ReservedBytes(CurrentDevice()));
-  return cudaSuccess;
+size_t LivePinnedAllocations() {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  return static_cast<size_t>(
+      std::count_if(table.allocations.begin(), table.allocations.end(),
+                    [](const auto& entry) { return entry.second.space == Space::kPinnedHost; }));
 }
 
-}  // extern "C"
+}  // namespace tensord::cuda_emulation

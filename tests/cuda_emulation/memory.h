@@ -44,6 +44,11 @@ void FillAllocationWithPattern(void* data);
 cudaError_t BeginFree(void* data, absl::string_view call, int* device);
 void FinishFree(void* data);
 
+// Pinned host memory, which the reset of `device` frees. FreePinned() reports it in the name of
+// `call` and returns cudaErrorInvalidValue if `data` isn't the start of such memory.
+cudaError_t AllocatePinned(void** out, size_t bytes, int device);
+cudaError_t FreePinned(void* data, absl::string_view call);
+
 inline constexpr int kAnyDevice = -1;
 
 // If [data, data + bytes) isn't within one allocation of `space`, or if that is freed or on another

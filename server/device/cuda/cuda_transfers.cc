@@ -104,8 +104,13 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
                                                      compute_.get()));
   }
   if (&source == this) return absl::OkStatus();  // freed on the very stream that copies
-  TENSORD_ASSIGN_OR_RETURN(Event event, RecordOnCompute());
-  auto read = std::make_shared<PeerRead>(std::move(event));
+  absl::StatusOr<Event> event = RecordOnCompute();
+  if (!event.ok()) {
+    // Without the event nothing would tell when the source may be freed.
+    cudaStreamSynchronize(compute_.get());
+    return event.status();
+  }
+  auto read = std::make_shared<PeerRead>(*std::move(event));
   AddPeerRead(read);
   source.AddPeerRead(read);
   src.AddReader(std::move(read));

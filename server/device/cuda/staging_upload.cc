@@ -117,9 +117,10 @@ absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cuda
     if (state == cudaErrorNotReady) {
       cudaGetLastError();  // no error, but the runtime remembers it as one
       TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, slot.done.get(), 0));
-    } else {
+    } else if (state == cudaSuccess) {
       SetInFlight(&slot, false);
-      if (state != cudaSuccess) return CudaStatus(state, "cudaEventQuery of an upload");
+    } else {
+      return CudaStatus(state, "cudaEventQuery of an upload");  // it may still be in flight
     }
   }
   return absl::OkStatus();

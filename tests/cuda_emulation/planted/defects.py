@@ -14,15 +14,28 @@ PLAIN = {}
 DESCENDING = {"TENSORD_EMULATED_THREAD_ORDER": "1", "TENSORD_EMULATED_MULTIPROCESSORS": "132"}
 DELAYS = {"TENSORD_EMULATED_THREAD_ORDER": "5", "TENSORD_EMULATED_MAX_DELAY_US": "300"}
 
+ELEMENTWISE = "*Unary*:*Casts*:*Arithmetic*:*Where*"
+PRODUCTS = "*Matmul*:*Linear*:*Products*"
+MOVEMENT = "*Permutes*:*Slices*:*Broadcasts*:*Concatenates*:*Where*"
+REDUCTIONS = "*Sums*:*Extrema*:*Norms*:*Softmax*"
+TRANSFERS = "*BringsBack*:*Writes*:*Carries*:*Kernels*:*Copies*:*Buffers*"
+GRAPHS = "CudaGraphTest.*"
+
+
+def device_test(test_filter, *environments):
+    return [("cuda_device_test", test_filter, environment) for environment in environments]
+
+
 # Which programs show a defect: program, GoogleTest's filter, environment. Run until one fails.
 PROGRAMS = {
-    "kernels": [("cuda_device_test", "*", PLAIN), ("cuda_device_test", "*", DESCENDING),
-                ("cuda_device_test", "*", DELAYS)],
-    "streams": [("cuda_device_test", "*", PLAIN), ("cuda_device_test", "*", DELAYS),
-                ("cuda_context_test", "*", DELAYS)],
+    "elementwise": device_test(ELEMENTWISE, PLAIN, DESCENDING),
+    "products": device_test(PRODUCTS, PLAIN, DESCENDING, DELAYS),
+    "movement": device_test(MOVEMENT, PLAIN, DESCENDING, DELAYS),
+    "reductions": device_test(REDUCTIONS, PLAIN, DESCENDING, DELAYS),
+    "streams": device_test(TRANSFERS, PLAIN, DELAYS) + [("cuda_context_test", "*", DELAYS)],
+    "graphs": device_test(GRAPHS, PLAIN, DELAYS),
     "failures": [("cuda_injected_failure_test", "*", PLAIN), ("cuda_fault_test", "*", PLAIN)],
-    "devices": [("cuda_context_test", "*", PLAIN), ("cuda_device_test", "*", PLAIN),
-                ("cuda_fault_test", "*", PLAIN)],
+    "devices": [("cuda_context_test", "*", PLAIN), *device_test(TRANSFERS, PLAIN), ("cuda_fault_test", "*", PLAIN)],
     "nccl": [("nccl_communicator_test", "*", PLAIN),
              ("nccl_communicator_test", "*", {"TENSORD_EMULATED_MAX_DELAY_US": "300"})],
 }
@@ -32,17 +45,17 @@ KERNELS = CUDA + "kernels/"
 
 DEFECTS = [
     # Ops and cuBLASLt.
-    Defect("transposed the other operand", "kernels", CUDA + "blas.cc",
+    Defect("transposed the other operand", "products", CUDA + "blas.cc",
            "p.transpose_b ? CUBLAS_OP_T", "p.transpose_a ? CUBLAS_OP_T"),
-    Defect("wrong stride of a batch", "kernels", CUDA + "blas.cc",
+    Defect("wrong stride of a batch", "products", CUDA + "blas.cc",
            "p.transpose_b ? p.n : p.k, p.batch, p.b_stride", "p.transpose_b ? p.n : p.k, p.batch, p.a_stride"),
-    Defect("wrong epilogue", "kernels", CUDA + "blas.cc",
+    Defect("wrong epilogue", "products", CUDA + "blas.cc",
            "CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU", "CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU"),
-    Defect("bias of an earlier call", "kernels", CUDA + "blas.cc",
+    Defect("bias of an earlier call", "products", CUDA + "blas.cc",
            "  if (problem.bias) {\n", "  if (false) {\n"),
-    Defect("batch folded although operands differ", "kernels", CUDA + "ops_matmul.cc",
+    Defect("batch folded although operands differ", "products", CUDA + "ops_matmul.cc",
            "batch.stride[1][0] == 0 &&", "true &&"),
-    Defect("wrong strides of an integer product", "kernels", CUDA + "ops_matmul.cc",
+    Defect("wrong strides of an integer product", "products", CUDA + "ops_matmul.cc",
            "job.b_row_stride = matmul.transpose_b ? 1 : matmul.n", "job.b_row_stride = matmul.transpose_b ? matmul.n : 1"),
     # Order of streams.
     Defect("upload doesn't wait for the allocation", "streams", CUDA + "cuda_device.cc",
@@ -56,14 +69,14 @@ DEFECTS = [
            "  TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));\n", ""),
     Defect("free doesn't wait for readers", "streams", CUDA + "cuda_device.cc",
            "TENSORD_RETURN_IF_ERROR(reader->Order(retire_.get()));", "static_cast<void>(reader);"),
-    Defect("graph doesn't wait for uploads", "streams", CUDA + "graph.cc",
+    Defect("graph doesn't wait for uploads", "graphs", CUDA + "graph.cc",
            "    TENSORD_RETURN_IF_ERROR(OrderInput(input->data(), input->size_bytes()));\n", ""),
     Defect("copy between GPUs in another stream", "streams", CUDA + "cuda_device.cc",
            "source.info_.physical_index, size,\n                                                     compute_.get()",
            "source.info_.physical_index, size,\n                                                     capture_.get()"),
     Defect("staging slot filled while in flight", "streams", CUDA + "staging_upload.cc",
            "SetInFlight(slot, error == cudaSuccess);", "SetInFlight(slot, false);"),
-    Defect("products of a graph in the compute stream", "streams", CUDA + "graph.cc",
+    Defect("products of a graph in the compute stream", "graphs", CUDA + "graph.cc",
            "  blas_->SetStream(capture_.get());\n", ""),
     # Devices.
     Defect("lost DeviceGuard of a launch", "devices", CUDA + "cuda_device.cc",
@@ -95,24 +108,24 @@ DEFECTS = [
     Defect("wait for the call instead of the kernel", "nccl", "server/collective/nccl_communicator.cc",
            'return Await("NCCL", done->get());', 'return Await("NCCL", nullptr);'),
     # Kernels.
-    Defect("lost barrier in a reduction", "kernels", KERNELS + "reduction.cuh",
+    Defect("lost barrier in a reduction", "reductions", KERNELS + "reduction.cuh",
            "half /= 2) {\n    __syncthreads();", "half /= 2) {"),
-    Defect("lost barrier in a transposition", "kernels", KERNELS + "movement.cu",
+    Defect("lost barrier in a transposition", "movement", KERNELS + "movement.cu",
            "    __syncthreads();\n    const int64_t out_column", "    const int64_t out_column"),
-    Defect("lost barrier between tiles of a product", "kernels", KERNELS + "integer_matmul.cu",
+    Defect("lost barrier between tiles of a product", "products", KERNELS + "integer_matmul.cu",
            "    __syncthreads();\n  }\n  T* out", "  }\n  T* out"),
-    Defect("tail of packs starts late", "kernels", KERNELS + "elementwise.cuh",
+    Defect("tail of packs starts late", "elementwise", KERNELS + "elementwise.cuh",
            "i = packs * kWidth + FirstIndex(); i < size", "i = packs * kWidth + FirstIndex() + 1; i < size"),
-    Defect("write past the end", "kernels", KERNELS + "movement.cu",
+    Defect("write past the end", "movement", KERNELS + "movement.cu",
            "for (int64_t i = FirstIndex(); i < loop.size;", "for (int64_t i = FirstIndex(); i <= loop.size;"),
-    Defect("wrong pitch of a concatenation", "kernels", KERNELS + "movement.cu",
+    Defect("wrong pitch of a concatenation", "movement", KERNELS + "movement.cu",
            "out[row * job.pitch +", "out[row * part.width +"),
-    Defect("swapped operands of where", "kernels", KERNELS + "movement.cu",
+    Defect("swapped operands of where", "elementwise", KERNELS + "movement.cu",
            "? x[offset[1]] : y[offset[2]]", "? y[offset[2]] : x[offset[1]]"),
-    Defect("chunk of a reduction too short", "kernels", KERNELS + "reduction.cuh",
+    Defect("chunk of a reduction too short", "reductions", KERNELS + "reduction.cuh",
            "min(begin + job.tile.chunk, job.over.size)", "min(begin + job.tile.chunk - 1, job.over.size)"),
-    Defect("partial results of another output", "kernels", KERNELS + "reduction.cuh",
+    Defect("partial results of another output", "reductions", KERNELS + "reduction.cuh",
            "partials[output * splits + i]", "partials[i * outputs + output]"),
-    Defect("tile of a product one column too wide", "kernels", KERNELS + "integer_matmul.cu",
+    Defect("tile of a product one column too wide", "products", KERNELS + "integer_matmul.cu",
            "column < job.n)", "column <= job.n)"),
 ]

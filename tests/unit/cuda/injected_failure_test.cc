@@ -102,6 +102,28 @@ TEST_F(InjectedFailureTest, CallsThatOrderStreams) {
   }
 }
 
+// Work before the copy, and delays, let it run after the free, if nothing orders them.
+TEST_F(InjectedFailureTest, AFailedCopyBetweenGpusDoesNotReadItsSourceAfterTheFree) {
+  constexpr int64_t kBytes = 1000;
+  constexpr int kCopies = 20;
+  cuda_emulation::TheOptions().max_delay_us = 3000;
+  auto from = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+  auto to = MakeCudaDevice({DeviceKind::kCuda, 1}, 1, 1 << 20);
+  ASSERT_TRUE(from.ok() && to.ok());
+  const BufferRef copy = *(*to)->Allocate(kBytes), other = *(*to)->Allocate(kBytes);
+  for (int i = 0; i < kCopies; ++i) {
+    BufferRef source = *(*from)->Allocate(kBytes);
+    for (int work = 0; work < 5; ++work) {
+      ASSERT_TRUE((*to)->CopyFrom(*other, *copy, kBytes).ok());
+    }
+    InjectFailure({"cudaEventRecord", 1, cudaErrorUnknown});
+    EXPECT_FALSE((*to)->CopyFrom(*copy, *source, kBytes).ok());
+    InjectFailure({});
+    source.reset();
+  }
+  EXPECT_TRUE((*to)->Check().ok());
+}
+
 TEST_F(InjectedFailureTest, NoMemory) {
   for (const char* call : {"cudaMalloc", "cudaHostAlloc"}) {
     Sweep({call, cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation"});
