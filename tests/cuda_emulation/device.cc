@@ -176,6 +176,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeCapabilityMinor:
       *value = kComputeCapabilityMinor;
       return cudaSuccess;
+    case cudaDevAttrClockRate:
+    case cudaDevAttrMemoryClockRate:
+    case cudaDevAttrGlobalMemoryBusWidth:
+      *value = 0;  // unknown: an emulated GPU has no speed
+      return cudaSuccess;
     default:
       Report("cudaDeviceGetAttribute: this attribute is not emulated");
       return RecordError(cudaErrorInvalidValue);

@@ -148,7 +148,8 @@ class GpuRunTest(unittest.TestCase):
     def test_counts_a_crash_as_a_failure_of_the_case_that_ran(self):
         crash = "echo '[ RUN      ] A.Passes'\necho '[       OK ] A.Passes (0 ms)'\n" \
                 "echo '[ RUN      ] A.Crashes'\necho last words\nkill -SEGV $$\n"
-        programs = self.stub_programs(cuda_device_test=crash,
+        passes = "echo '[ RUN      ] B.Passes'\necho '[       OK ] B.Passes (0 ms)'\n"
+        programs = self.stub_programs(cuda_device_test=crash, cuda_fault_test=passes,
                                       cuda_backend_test="echo started\nexit 3\n")
         result = self.run_pack("--emulated", "--programs", programs, "device")
         self.assertEqual(result.returncode, 1)
