@@ -149,7 +149,7 @@ struct ClientStats {
 // parent began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
 // and so does Connect. Close and destructors have no effect in the child, so the parent can go on.
 // The child may exec a program that connects. All of this holds for Device, Tensor, Program, Group
-// and Cluster, too (README.md, section Fork).
+// and Cluster, too (client/README.md, section Fork).
 class Client {
  public:
   // No connection: every call fails with FAILED_PRECONDITION.
