@@ -158,8 +158,8 @@ class Client {
   // Opens a session at `address`, "host:port" or "unix:/path", and reads the list of devices.
   // Blocks. Errors:
   //   INVALID_ARGUMENT     `address` or `options` is malformed.
-  //   UNAVAILABLE          the server can't be reached, or doesn't answer within
-  //                        options.connect_timeout. The message names the address.
+  //   UNAVAILABLE          no server answers in connect_timeout, the host's name isn't resolved,
+  //                        or the other end closes each connection. The message names the address.
   //   UNAUTHENTICATED      the server doesn't accept the client's credentials.
   //   FAILED_PRECONDITION  the server supports no protocol version of this client, or this process
   //                        is a child that was forked after its parent began its first Connect.

@@ -275,6 +275,13 @@ TEST_F(ReconnectTest, ConnectTriesAgainWhereConnectionsBreakAsTheyAreMade) {
   EXPECT_EQ(*Sum(Ones(*client->device("cpu:0"), {4})).Item<float>(), 4);
 }
 
+// The timeout is infinite: the connections that are closed end the attempt.
+TEST_F(ReconnectTest, ConnectEndsWhereEveryConnectionIsClosed) {
+  proxy_->SetResets(1 << 20);
+  ExpectError(Client::Connect(proxy_->address(), {.connect_timeout = absl::InfiniteDuration()}),
+              Code::kUnavailable, {"closes the connection", "TENSORD_TLS_CA", "no tensord"});
+}
+
 // The moment at which it gives up is one at which it may be let go of, too.
 TEST_F(ReconnectTest, MayGoAsItGivesUp) {
   constexpr auto kPatience = std::chrono::milliseconds(30);

@@ -204,6 +204,21 @@ TEST_F(TlsTest, TheLibraryTellsThatItsTokenWasRevoked) {
   ExpectError(Client::Connect(daemon_->address(), options), Code::kUnauthenticated);
 }
 
+// The timeout is infinite here and below: the failures themselves end the attempt.
+TEST_F(TlsTest, AClientWithoutTlsIsToldSo) {
+  Start({});
+  ExpectError(
+      Client::Connect(daemon_->address(), {.connect_timeout = absl::InfiniteDuration()}),
+      Code::kUnavailable,
+      {daemon_->address(), "closes the connection", "TENSORD_TLS_CA", "--tls-ca", "no tensord"});
+}
+
+TEST(ClientCredentialsTest, AHostNameThatCannotBeResolvedIsNamed) {
+  ExpectError(
+      Client::Connect("no-such-host.invalid:50051", {.connect_timeout = absl::InfiniteDuration()}),
+      Code::kUnavailable, {"no-such-host.invalid:50051", "can't be resolved"});
+}
+
 // Nobody listens at these addresses, which are for documentation.
 TEST(ClientCredentialsTest, ATokenNeverGoesPlainlyOverTheNetwork) {
   ConnectOptions options;
