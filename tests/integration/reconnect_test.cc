@@ -265,7 +265,9 @@ TEST_F(ReconnectTest, GivesUpInTime) {
   ASSERT_TRUE(x.Wait().ok());
   proxy_->SetAccepting(false);
   proxy_->CutAll();
-  ExpectError(x.Read<float>(), Code::kUnavailable, {proxy_->address()});
+  ExpectError(
+      x.Read<float>(), Code::kUnavailable,
+      {proxy_->address(), "300ms", "ConnectOptions::reconnect_timeout", "make a new Client"});
 }
 
 TEST_F(ReconnectTest, ConnectTriesAgainWhereConnectionsBreakAsTheyAreMade) {
