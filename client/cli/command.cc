@@ -20,6 +20,12 @@ absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view 
   TENSORD_ASSIGN_OR_RETURN(const std::string address, OneServer(context.servers));
   absl::StatusOr<Client> client = Client::Connect(address, options);
   if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
+  if (absl::IsUnauthenticated(client.status())) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(client.status().message(),
+                     "\nGive tensorctl a token with --token-file FILE, or a certificate with "
+                     "--tls-cert FILE and --tls-key FILE."));
+  }
   if (!absl::IsUnavailable(client.status())) return client;
   if (absl::StrContains(client.status().message(), "not in peer certificate")) {
     return absl::UnavailableError(

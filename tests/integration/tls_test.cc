@@ -226,7 +226,7 @@ TEST(ClientCredentialsTest, ATokenNeverGoesPlainlyOverTheNetwork) {
   options.connect_timeout = absl::Milliseconds(200);
   for (const char* address : {"192.0.2.1:1", "gpu-box:1", "127.example.com:1", "[2001:db8::1]:1"}) {
     const auto client = Client::Connect(address, options);
-    ExpectError(client, Code::kFailedPrecondition, {"unencrypted", "TENSORD_TLS_CA"});
+    ExpectError(client, Code::kFailedPrecondition, {"unencrypted", "TENSORD_TLS_CA", "--tls-ca"});
     EXPECT_THAT(std::string(client.status().message()), Not(HasSubstr(kAlice)));
   }
   options.tls.use = true;
@@ -276,7 +276,11 @@ TEST_F(FirstTryTest, CertificatesAndATokenInTwoCommands) {
       absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " --tls-ca certs/ca.pem ");
   EXPECT_EQ(Run(tensorctl + "health"), 0);
   EXPECT_NE(Run(tensorctl + "health --device cpu:0"), 0);
-  EXPECT_NE(Run(tensorctl + "devices"), 0);
+  EXPECT_NE(Run(tensorctl + "devices 2>refused"), 0);
+  EXPECT_EQ(Run("grep -q -e '--token-file FILE' refused"), 0);
+  EXPECT_NE(Run(absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " health >plain")),
+            0);
+  EXPECT_EQ(Run("grep -q 'does it speak TLS' plain"), 0);
   EXPECT_EQ(Run(tensorctl + "devices --token-file alice.token"), 0);
   EXPECT_EQ(Run(tensorctl + "health --device cpu:0 --token-file alice.token"), 0);
   EXPECT_EQ(Run("TENSORD_TOKEN_FILE=alice.token " + tensorctl + "tour"), 0);
