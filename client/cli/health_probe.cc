@@ -44,7 +44,8 @@ HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options
     case grpc::StatusCode::NOT_FOUND:
       return {Health::kUnknownService, ""};
     case grpc::StatusCode::UNAUTHENTICATED:
-      return {Health::kRefused, Printable(status.error_message())};
+      return {Health::kRefused, absl::StrCat(Printable(status.error_message()),
+                                             "; give tensorctl one with --token-file FILE")};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {Health::kUnreachable, absl::StrCat("no answer within ", FormatElapsed(timeout))};
     case grpc::StatusCode::UNIMPLEMENTED:

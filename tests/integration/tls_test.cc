@@ -275,7 +275,8 @@ TEST_F(FirstTryTest, CertificatesAndATokenInTwoCommands) {
   const std::string tensorctl =
       absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " --tls-ca certs/ca.pem ");
   EXPECT_EQ(Run(tensorctl + "health"), 0);
-  EXPECT_NE(Run(tensorctl + "health --device cpu:0"), 0);
+  EXPECT_NE(Run(tensorctl + "health --device cpu:0 >refused"), 0);
+  EXPECT_EQ(Run("grep -q -e '--token-file FILE' refused"), 0);
   EXPECT_NE(Run(tensorctl + "devices 2>refused"), 0);
   EXPECT_EQ(Run("grep -q -e '--token-file FILE' refused"), 0);
   EXPECT_NE(Run(absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " health >plain")),
