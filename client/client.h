@@ -149,7 +149,7 @@ struct ClientStats {
 // parent began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
 // and so does Connect. Close and destructors have no effect in the child, so the parent can go on.
 // The child may exec a program that connects. All of this holds for Device, Tensor, Program, Group
-// and Cluster, too (README.md, section Fork).
+// and Cluster, too (client/README.md, section Fork).
 class Client {
  public:
   // No connection: every call fails with FAILED_PRECONDITION.
@@ -158,8 +158,8 @@ class Client {
   // Opens a session at `address`, "host:port" or "unix:/path", and reads the list of devices.
   // Blocks. Errors:
   //   INVALID_ARGUMENT     `address` or `options` is malformed.
-  //   UNAVAILABLE          the server can't be reached, or doesn't answer within
-  //                        options.connect_timeout. The message names the address.
+  //   UNAVAILABLE          no server answers in connect_timeout, the host's name isn't resolved,
+  //                        or the other end closes each connection. The message names the address.
   //   UNAUTHENTICATED      the server doesn't accept the client's credentials.
   //   FAILED_PRECONDITION  the server supports no protocol version of this client, or this process
   //                        is a child that was forked after its parent began its first Connect.

@@ -189,7 +189,7 @@ absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& op
 
 std::string Tensor::Describe() const {
   const absl::Status failure = status();
-  if (!failure.ok()) return absl::StrCat("Tensor(<error: ", failure.ToString(), ">)");
+  if (!failure.ok()) return absl::StrCat("Tensor(<error: ", internal::ErrorText(failure), ">)");
   const std::string which = state_ != nullptr && state_->recorder != nullptr
                                 ? "a value of a program"
                                 : absl::StrCat("handle=", handle());
@@ -217,7 +217,7 @@ Tensor CutOut(const Tensor& tensor, const Shape& shown) {
 std::string Tensor::ToString(const PrintOptions& options) const {
   const absl::StatusOr<std::vector<uint8_t>> bytes =
       CutOut(*this, internal::ShownShape(shape(), options)).ReadBytes();
-  if (!bytes.ok()) return absl::StrCat("tensor(<error: ", bytes.status().ToString(), ">)");
+  if (!bytes.ok()) return absl::StrCat("tensor(<error: ", internal::ErrorText(bytes.status()), ">)");
   return internal::FormatShown(spec(), *bytes, device().name(), options);
 }
 

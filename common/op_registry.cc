@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tensord/common/nearest_word.h"
 #include "tensord/common/op_inference.h"
 
 namespace tensord {
@@ -40,21 +41,6 @@ struct Registry {
 const Registry& GetRegistry() {
   static const Registry& registry = *new Registry;  // never destroyed: used until the process ends
   return registry;
-}
-
-// Levenshtein's distance.
-int EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = std::exchange(row[0], static_cast<int>(i));
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
 }
 
 // Words of PyTorch and NumPy whose spelling doesn't lead to ours.

@@ -1,8 +1,11 @@
 #include "tensord/server/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <string>
+#include <vector>
 
+#include "tensord/common/nearest_word.h"
 #include "tensord/server/device/byte_size.h"
 
 namespace tensord::server {
@@ -175,6 +178,7 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
                  "carries less than a gigabyte a second")
       ->check(CLI::Range(1, 16).description(""))
       ->type_name("N")
+      ->capture_default_str()
       ->group(group);
 }
 
@@ -190,14 +194,14 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
                  "server/device/fault/fault_control.h)")
       ->type_name("PATH")
       ->group("Tuning");
-  app.add_flag("--fusion,!--no-fusion", flags->server.fusion,
-               "Run elementwise ops that follow one another, or a linear and its activation, as "
-               "one kernel")
-      ->capture_default_str()
+  app.add_flag_callback(
+         "--no-fusion", [flags] { flags->server.fusion = false; },
+         "Run elementwise ops that follow one another, or a linear and its activation, one by one, "
+         "and not as one kernel")
       ->group("Tuning");
-  app.add_flag("--graphs,!--no-graphs", flags->server.graphs,
-               "Run recorded programs on a GPU as CUDA graphs, where that is faster")
-      ->capture_default_str()
+  app.add_flag_callback(
+         "--no-graphs", [flags] { flags->server.graphs = false; },
+         "Run recorded programs on a GPU op by op, and not as CUDA graphs")
       ->group("Tuning");
 }
 
@@ -251,6 +255,18 @@ void AddLimits(CLI::App& app, Limits* limits) {
         "SECONDS");
 }
 
+// The flag that the first unknown argument is a likely misspelling of; empty if there is none.
+std::string NearestFlag(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (unknown.empty() || unknown[0].rfind("--", 0) != 0) return "";
+  const std::string name = unknown[0].substr(2, unknown[0].find('=') - 2);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  return Nearest(name, names);
+}
+
 }  // namespace
 
 bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
@@ -264,6 +280,12 @@ bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
   AddLimits(app, &flags->server.limits);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    app.exit(error);
+    const std::string meant = NearestFlag(app);
+    if (!meant.empty()) std::cerr << "Did you mean --" << meant << "?\n";
+    *exit_status = kUsageError;
+    return false;
   } catch (const CLI::ParseError& error) {  // help and version come this way too
     *exit_status = app.exit(error) == 0 ? 0 : kUsageError;
     return false;

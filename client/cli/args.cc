@@ -8,27 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "tensord/common/nearest_word.h"
 #include "tensord/common/status_macros.h"
 
 namespace tensord::cli {
 namespace {
 
 constexpr char kUsagePayload[] = "tensorctl/usage";
-
-int EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j < row.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 std::string DidYouMean(absl::string_view word, absl::Span<const std::string> candidates,
                        absl::string_view prefix) {
@@ -207,22 +193,6 @@ absl::StatusOr<Invocation> ParseCommandLine(absl::Span<const std::string> args,
                                             absl::Span<const CommandSpec> commands,
                                             absl::Span<const FlagSpec> general_flags) {
   return Parser(args, commands, general_flags).Parse();
-}
-
-std::string Nearest(absl::string_view word, absl::Span<const std::string> candidates) {
-  std::string best;
-  int best_distance = 1 << 20;
-  for (const std::string& candidate : candidates) {
-    // A beginning of at least three letters counts as one slip.
-    const bool begins = word.size() >= 3 && absl::StartsWith(candidate, word);
-    const int distance = begins ? 1 : EditDistance(word, candidate);
-    const int allowed = std::max<int>(1, static_cast<int>(candidate.size()) / 3);
-    if (distance <= allowed && distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
 }
 
 }  // namespace tensord::cli

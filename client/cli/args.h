@@ -79,8 +79,4 @@ absl::StatusOr<Invocation> ParseCommandLine(absl::Span<const std::string> args,
                                             absl::Span<const CommandSpec> commands,
                                             absl::Span<const FlagSpec> general_flags);
 
-// The candidate that `word` is a likely misspelling of, by edit distance or as a beginning; empty
-// where none is.
-std::string Nearest(absl::string_view word, absl::Span<const std::string> candidates);
-
 }  // namespace tensord::cli

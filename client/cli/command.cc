@@ -20,6 +20,12 @@ absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view 
   TENSORD_ASSIGN_OR_RETURN(const std::string address, OneServer(context.servers));
   absl::StatusOr<Client> client = Client::Connect(address, options);
   if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
+  if (absl::IsUnauthenticated(client.status())) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(client.status().message(),
+                     "\nGive tensorctl a token with --token-file FILE, or a certificate with "
+                     "--tls-cert FILE and --tls-key FILE."));
+  }
   if (!absl::IsUnavailable(client.status())) return client;
   if (absl::StrContains(client.status().message(), "not in peer certificate")) {
     return absl::UnavailableError(
@@ -27,19 +33,20 @@ absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view 
                      "\nThe server's certificate is for other names than the address. ",
                      "Say which with --tls-server-name, or connect to one of them."));
   }
-  // What speaking plainly to a server that expects TLS looks like, or the other way round, or a
-  // certificate that isn't trusted.
-  if (absl::StrContains(client.status().message(), "andshake") ||
-      absl::StrContains(client.status().message(), "Socket closed")) {
+  // A certificate that isn't trusted, or TLS to a server that speaks none.
+  if (absl::StrContains(client.status().message(), "andshake")) {
     return absl::UnavailableError(absl::StrCat(
         client.status().message(), "\nDoes the server speak TLS, and does an authority that we ",
         "trust vouch for its name? See --tls-ca, --tls-server-name in \"tensorctl help\". Or does "
-        "it ",
-        "want a client's certificate? See --tls-cert and --tls-key."));
+        "it want a client's certificate? See --tls-cert and --tls-key."));
   }
+  // The message says what to check.
+  if (absl::StrContains(client.status().message(), "or is it no tensord?")) return client;
+  const bool unresolved = absl::StrContains(client.status().message(), "can't be resolved");
   return absl::UnavailableError(absl::StrCat(
-      client.status().message(), "\nIs a server running there? To start one on this machine: ",
-      "tensord\nTo use another: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
+      client.status().message(),
+      unresolved ? "" : "\nIs a server running there? To start one on this machine: tensord",
+      "\nTo use another: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
 }
 
 absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tensord/client/cli/text.h"
+#include "tensord/client/internal/connect_failure.h"
 #include "tensord/client/internal/credentials.h"
 
 namespace tensord::cli {
@@ -43,13 +44,15 @@ HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options
     case grpc::StatusCode::NOT_FOUND:
       return {Health::kUnknownService, ""};
     case grpc::StatusCode::UNAUTHENTICATED:
-      return {Health::kRefused, Printable(status.error_message())};
+      return {Health::kRefused, absl::StrCat(Printable(status.error_message()),
+                                             "; give tensorctl one with --token-file FILE")};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {Health::kUnreachable, absl::StrCat("no answer within ", FormatElapsed(timeout))};
     case grpc::StatusCode::UNIMPLEMENTED:
       return {Health::kUnreachable, "what answers there has no health service"};
     default:
-      return {Health::kUnreachable, ConnectionFailure(status.error_message())};
+      return {Health::kUnreachable, ConnectionFailure(internal::DescribeConnectFailure(
+                                        status.error_message(), credentials->uses_tls()))};
   }
 }
 

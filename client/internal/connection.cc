@@ -66,15 +66,19 @@ absl::Status CheckAddress(absl::string_view address) {
 
 Session::Connection::Connection(const std::string& address, const ConnectOptions& options,
                                 const Credentials& credentials)
-    : question_channel(MakeChannel(address, options, credentials)),
-      command_channel(MakeChannel(address, options, credentials)),
-      bulk_channel(MakeChannel(address, options, credentials)),
-      stub(v1::TensorService::NewStub(question_channel)),
+    : make_channel([=] { return MakeChannel(address, options, credentials); }),
+      command_channel(make_channel()),
+      bulk_channel(make_channel()),
+      stub(v1::TensorService::NewStub(make_channel())),
       command_stub(command_channel),
       bulk_stub(bulk_channel),
       queue(std::max<int64_t>(options.max_pending_commands, 1),
             std::max<int64_t>(options.max_pending_bytes, 1), &counters),
       calls(credentials),
       shared_memory(bulk_channel, &calls) {}
+
+void Session::Connection::RenewQuestionChannel() {
+  stub = v1::TensorService::NewStub(make_channel());
+}
 
 }  // namespace tensord::internal

@@ -1,6 +1,7 @@
 // The channels to a server, and what runs on them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,12 +31,17 @@ struct Session::Connection {
   Connection(const std::string& address, const ConnectOptions& options,
              const Credentials& credentials);
 
+  // Replaces the channel of `stub`, whose next call then makes a new attempt to connect. No call of
+  // `stub` may be under way.
+  void RenewQuestionChannel();
+
+  const std::function<std::shared_ptr<grpc::Channel>()> make_channel;
   // Bulk data has a connection of its own, so that commands don't queue behind it, and so have
   // questions: on the server, a connection wakes up every thread that has served a call on it.
-  const std::shared_ptr<grpc::Channel> question_channel;
   const std::shared_ptr<grpc::Channel> command_channel;
   const std::shared_ptr<grpc::Channel> bulk_channel;
-  const std::unique_ptr<v1::TensorService::Stub> stub;
+  // For questions. Only RenewQuestionChannel replaces it.
+  std::unique_ptr<v1::TensorService::Stub> stub;
   grpc::GenericStub command_stub;
   grpc::GenericStub bulk_stub;
 

@@ -102,7 +102,7 @@ absl::StatusOr<Credentials> Credentials::Load(const std::string& address,
   if (!credentials.use_tls_ && !IsLocalAddress(address)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "a token isn't sent unencrypted over the network, where whoever listens could use it, and ",
-        address, " isn't this machine: use TLS, for example by TENSORD_TLS_CA in the environment"));
+        address, " isn't this machine: use TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)"));
   }
   credentials.authorization_ = absl::StrCat("Bearer ", token);
   return credentials;

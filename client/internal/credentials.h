@@ -23,6 +23,8 @@ class Credentials {
   static absl::StatusOr<Credentials> Load(const std::string& address,
                                           const ConnectOptions& options);
 
+  bool uses_tls() const { return use_tls_; }
+
   // For a channel to that address.
   std::shared_ptr<grpc::ChannelCredentials> channel() const;
   void AddTo(grpc::ChannelArguments* arguments) const;

@@ -43,6 +43,20 @@ std::string AtServer(const TensorState& state) {
   return state.session->label().empty() ? absl::StrCat(" at ", state.session->address()) : "";
 }
 
+absl::Status DifferentSessions(absl::string_view op, const Tensor& a, const Tensor& b) {
+  const TensorState& first = *a.state();
+  const TensorState& second = *b.state();
+  if (first.session->address() == second.session->address()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": inputs belong to two connections to the server at ",
+                     first.session->address(), ": ", a.Describe(), " and ", b.Describe(),
+                     "; make both through one Client, or copy one first: b.To(a.device())"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(op, ": inputs are on different devices: ", a.Describe(), AtServer(first),
+                   " and ", b.Describe(), AtServer(second), "; copy one first: b.To(a.device())"));
+}
+
 // What is wrong with inputs that aren't all well and of one session and device.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
@@ -50,13 +64,7 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
   PerInput<NamedInput> named;
   for (const Tensor* input : inputs) {
     const TensorState& state = *input->state();
-    if (state.session != first.session) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          op, ": inputs are on different devices: ", inputs[0]->Describe(), AtServer(first),
-          " and ", input->Describe(), AtServer(state),
-          state.session->address() == first.session->address() ? ", of two connections" : "",
-          "; copy one first: b.To(a.device())"));
-    }
+    if (state.session != first.session) return DifferentSessions(op, *inputs[0], *input);
     named.push_back({state.handle, &state.spec, state.device});
   }
   TENSORD_RETURN_IF_ERROR(CheckRecordedDevice(op, inputs));

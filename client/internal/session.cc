@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
@@ -15,37 +14,11 @@
 namespace tensord::internal {
 namespace {
 
-// What this library speaks.
-constexpr int kMinProtocolVersion = 1;
-constexpr int kMaxProtocolVersion = 1;
-
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 constexpr absl::Duration kCloseTimeoutWhileReconnecting = absl::Milliseconds(500);
 
-// Of each question of Connect, where connections break under it.
-constexpr int kMostGreetings = 10;
-
 constexpr int kMaxClientNameBytes = 128;
 constexpr size_t kMaxErrorBytes = 4096;
-
-// Where nobody listens, or is whom he says he is, there is nothing to wait for. A connection that
-// broke, also while it was being made, may be made anew; how that looks varies.
-bool IsFinal(absl::string_view message) {
-  return absl::StrContains(message, "Connection refused") ||
-         absl::StrContains(message, "SSL_ERROR_SSL") ||
-         absl::StrContains(message, "not in peer certificate");
-}
-
-absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
-  if (info.min_protocol_version <= kMaxProtocolVersion &&
-      info.max_protocol_version >= kMinProtocolVersion) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "tensord server at ", address, " (version ", info.version, ") speaks protocol versions ",
-      info.min_protocol_version, " to ", info.max_protocol_version, ", this client ",
-      kMinProtocolVersion, " to ", kMaxProtocolVersion, ": update the older of the two"));
-}
 
 }  // namespace
 
@@ -83,54 +56,6 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
       &c.queue, &c.replies, &c.counters, [&c] { c.calls.CancelWaiting(); });
   c.queue.set_on_full([&c] { c.stream->ResumeBackgroundPolling(); });
   return session;
-}
-
-absl::Status Session::Greet(const ConnectOptions& options) {
-  const absl::Time deadline = absl::Now() + options.connect_timeout;
-  // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
-  const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
-    grpc::Status status;
-    for (int attempt = 0; attempt < kMostGreetings; ++attempt) {
-      // Until the channel tries again, calls fail by its last failure.
-      grpc::Channel& channel = *connection_->question_channel;
-      if (attempt > 0 && channel.GetState(true) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
-        channel.WaitForStateChange(GRPC_CHANNEL_TRANSIENT_FAILURE, absl::ToChronoTime(deadline));
-      }
-      CallRegistry::Call registered(&connection_->calls);
-      registered.context()->set_deadline(absl::ToChronoTime(deadline));
-      status = (connection_->stub.get()->*method)(registered.context(), request, response);
-      if (!IsBroken(status) || IsFinal(status.error_message()) || absl::Now() > deadline) break;
-    }
-    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      return absl::UnavailableError(absl::StrCat("tensord server at ", address_, ": no answer in ",
-                                                 absl::FormatDuration(options.connect_timeout)));
-    }
-    return StatusFromGrpc(status, address_);
-  };
-  using Stub = v1::TensorService::Stub;
-
-  v1::ServerInfo info;
-  TENSORD_RETURN_IF_ERROR(call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info));
-  info_ = ServerInfoFromProto(info);
-  if (options.shared_memory) connection_->shared_memory.Enable(info.boot_id());
-  TENSORD_RETURN_IF_ERROR(CheckVersion(info_, address_));
-
-  v1::ListDevicesResponse devices;
-  TENSORD_RETURN_IF_ERROR(call(&Stub::ListDevices, v1::ListDevicesRequest(), &devices));
-  for (const v1::Device& device : devices.devices()) {
-    TENSORD_ASSIGN_OR_RETURN(DeviceInfo converted, DeviceFromProto(device));
-    devices_.push_back(std::move(converted));
-  }
-
-  v1::OpenSessionRequest request;
-  request.set_lease_seconds(absl::ToInt64Seconds(options.lease));
-  request.set_client_name(options.client_name);
-  v1::Session session;
-  TENSORD_RETURN_IF_ERROR(call(&Stub::OpenSession, request, &session));
-  id_ = session.session();
-  number_ = session.session_number();
-  lease_ = absl::Seconds(session.lease_seconds());
-  return absl::OkStatus();
 }
 
 const DeviceInfo* Session::FindDevice(DeviceName name) const {

@@ -264,7 +264,7 @@ void Stream::Handle(Event event, bool ok) {
     case Event::kFinished:
       return Lost();
     case Event::kRetry:
-      ok ? Start() : End(last_error_);
+      ok ? Start() : End(NotReconnected());
       return;
     case Event::kGiveUp:
       return GiveUp();
@@ -274,6 +274,7 @@ void Stream::Handle(Event event, bool ok) {
 void Stream::MaybeConnected() {
   if (attaching_ || awaits_answer_) return;
   attempts_ = 0;
+  last_error_ = absl::OkStatus();
   {
     MutexLock lock(&mu_);
     if (generation_++ > 0) counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
@@ -338,9 +339,13 @@ void Stream::Received() {
 }
 
 void Stream::Lost() {
-  last_error_ = Verdict(call_->status);
+  // GiveUp() cancels an attempt under way: the error before that says more.
+  if (call_->status.error_code() != grpc::StatusCode::CANCELLED || last_error_.ok()) {
+    last_error_ = Verdict(call_->status);
+  }
   const auto now = Clock::now();
-  bool retry = absl::IsUnavailable(last_error_) && !draining_.load();
+  const bool may_retry = absl::IsUnavailable(last_error_) && !draining_.load();
+  bool retry = may_retry;
   {
     MutexLock lock(&mu_);
     if (connected_now_) lost_at_ = now;
@@ -361,7 +366,20 @@ void Stream::Lost() {
                   reinterpret_cast<void*>(Event::kRetry));
     }
   }
-  if (!retry) End(last_error_);
+  if (!retry) End(may_retry ? NotReconnected() : last_error_);
+}
+
+absl::Status Stream::NotReconnected() const {
+  const absl::string_view advice =
+      "; the session's tensors can't be used any more: make a new Client with Client::Connect";
+  if (options_.reconnect_timeout <= absl::ZeroDuration()) {
+    return absl::UnavailableError(
+        absl::StrCat(last_error_.message(),
+                     "; ConnectOptions::reconnect_timeout allows no reconnection", advice));
+  }
+  return absl::UnavailableError(absl::StrCat(last_error_.message(), "; tried to reconnect for ",
+                                             absl::FormatDuration(options_.reconnect_timeout),
+                                             " (ConnectOptions::reconnect_timeout)", advice));
 }
 
 void Stream::SetGiveUpLocked() {

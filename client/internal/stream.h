@@ -136,6 +136,9 @@ class Stream {
   void SetGiveUpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the end of a connection means for the stream; OK where it may be tried again.
   absl::Status Verdict(const grpc::Status& status) const;
+  // The error of a stream that didn't reconnect in time: the last one, how long was tried, and what
+  // to do.
+  absl::Status NotReconnected() const;
 
   const Options options_;
   grpc::GenericStub* const stub_;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace tensord::server {
 namespace {
@@ -15,6 +16,11 @@ constexpr size_t kMostShown = 160;
 std::string Shown(absl::string_view text) {
   return absl::StrCat(absl::CHexEscape(text.substr(0, kMostShown)),
                       text.size() > kMostShown ? "…" : "");
+}
+
+// The server's own sentence, which quotes names. It stands last on its line.
+std::string ShownMessage(absl::string_view text) {
+  return absl::StrReplaceAll(Shown(text), {{"\\\\", "\\\\"}, {"\\\"", "\""}, {"\\'", "'"}});
 }
 
 absl::string_view KindWord(Principal::Kind kind) {
@@ -55,7 +61,7 @@ void SessionLog::Ended(const Session& session, absl::string_view how, int64_t te
 }
 
 void SessionLog::Refused(absl::string_view caller, const absl::Status& why) {
-  Write(absl::StrCat("refused ", Shown(caller), ": ", Shown(why.message())));
+  Write(absl::StrCat("refused ", Shown(caller), ": ", ShownMessage(why.message())));
 }
 
 void SessionLog::Write(const std::string& text) {

@@ -112,7 +112,11 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
                      .subject = "principal",
                      .limit = "max-sessions-per-principal",
                      .value = limits_.max_sessions_per_principal,
-                     .message = "the caller has as many sessions as it may; close one"});
+                     .message = absl::StrCat(
+                         "the caller has as many sessions as it may; close one, or wait: the "
+                         "session of a program that ended without closing it ends with its "
+                         "lease, ",
+                         limits_.default_lease_seconds, " s unless its client asked otherwise")});
   }
   auto session = std::make_shared<Session>(
       principal,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
 #include "tensord/tests/integration/client_fixture.h"
 
 namespace tensord::integration {
@@ -104,6 +105,24 @@ TEST_F(ClientTest, WhatTheServerFindsSticks) {
   ExpectError(client_.Synchronize(), Code::kResourceExhausted, {"ones", "75497472"});
   EXPECT_TRUE(client_.Synchronize().ok()) << "told once";
   EXPECT_TRUE((well + 1).Read<float>().ok());
+}
+
+TEST_F(ClientTest, PrintsErrorsWithoutTheirPayloads) {
+  const Tensor big = Ones(second_, {17 << 20});
+  const absl::Status root = big.Wait();
+  ASSERT_NE(ErrorReason(root), "") << "the server attaches none";
+  EXPECT_EQ(big.ToString(),
+            absl::StrCat("tensor(<error: RESOURCE_EXHAUSTED: ", root.message(), ">)"));
+}
+
+TEST_F(ClientTest, NamesTheTwoConnectionsOfInputs) {
+  const auto other = Client::Connect(daemon_->address());
+  ASSERT_TRUE(other.ok()) << other.status();
+  const Tensor x = Ones(first_, {2});
+  const Tensor y = Ones(*other->device(TestDevice(0)), {2});
+  ExpectError((x + y).status(), Code::kInvalidArgument,
+              {"belong to two connections", daemon_->address(), "To("});
+  EXPECT_THAT(*(x + y.To(first_)).Read<float>(), ElementsAre(2, 2));
 }
 
 TEST_F(ClientTest, ToTheSameDeviceIsTheTensorItself) {

@@ -13,6 +13,7 @@ using testing::HasSubstr;
 TEST(LifecycleTest, RefusesFlagsThatMakeNoSense) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--no-such-flag"}, "no-such-flag"},
+      {{"--device=cpu"}, "Did you mean --devices?"},
       {{"--listen=127.0.0.1:0", "--devices=gpu"}, "gpu"},
       {{"--listen=127.0.0.1:0", "--devices=cpu=0"}, "cpu=0"},
       {{"--listen=127.0.0.1:0", "--devices=cpu=lots"}, "lots"},
@@ -34,9 +35,11 @@ TEST(LifecycleTest, RefusesFlagsThatMakeNoSense) {
 TEST(LifecycleTest, HelpsAndTellsItsVersion) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--help"}, &output), 0);
-  for (const char* word : {"--listen", "--devices", "--port-file", "--reflection"}) {
+  for (const char* word : {"--listen", "--devices", "--port-file", "--reflection", "--no-fusion",
+                           "--no-graphs", "--peer-connections N=4"}) {
     EXPECT_THAT(output, HasSubstr(word));
   }
+  EXPECT_THAT(output, testing::Not(HasSubstr("{false}")));
   EXPECT_EQ(*RunDaemon({"--version"}, &output), 0);
   EXPECT_THAT(output, HasSubstr("tensord "));
 }

@@ -265,7 +265,9 @@ TEST_F(ReconnectTest, GivesUpInTime) {
   ASSERT_TRUE(x.Wait().ok());
   proxy_->SetAccepting(false);
   proxy_->CutAll();
-  ExpectError(x.Read<float>(), Code::kUnavailable, {proxy_->address()});
+  ExpectError(
+      x.Read<float>(), Code::kUnavailable,
+      {proxy_->address(), "300ms", "ConnectOptions::reconnect_timeout", "make a new Client"});
 }
 
 TEST_F(ReconnectTest, ConnectTriesAgainWhereConnectionsBreakAsTheyAreMade) {
@@ -273,6 +275,13 @@ TEST_F(ReconnectTest, ConnectTriesAgainWhereConnectionsBreakAsTheyAreMade) {
   auto client = Client::Connect(proxy_->address(), {.shared_memory = false});
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(*Sum(Ones(*client->device("cpu:0"), {4})).Item<float>(), 4);
+}
+
+// The timeout is infinite: the connections that are closed end the attempt.
+TEST_F(ReconnectTest, ConnectEndsWhereEveryConnectionIsClosed) {
+  proxy_->SetResets(1 << 20);
+  ExpectError(Client::Connect(proxy_->address(), {.connect_timeout = absl::InfiniteDuration()}),
+              Code::kUnavailable, {"closes the connection", "TENSORD_TLS_CA", "no tensord"});
 }
 
 // The moment at which it gives up is one at which it may be let go of, too.

@@ -204,6 +204,21 @@ TEST_F(TlsTest, TheLibraryTellsThatItsTokenWasRevoked) {
   ExpectError(Client::Connect(daemon_->address(), options), Code::kUnauthenticated);
 }
 
+// The timeout is infinite here and below: the failures themselves end the attempt.
+TEST_F(TlsTest, AClientWithoutTlsIsToldSo) {
+  Start({});
+  ExpectError(
+      Client::Connect(daemon_->address(), {.connect_timeout = absl::InfiniteDuration()}),
+      Code::kUnavailable,
+      {daemon_->address(), "closes the connection", "TENSORD_TLS_CA", "--tls-ca", "no tensord"});
+}
+
+TEST(ClientCredentialsTest, AHostNameThatCannotBeResolvedIsNamed) {
+  ExpectError(
+      Client::Connect("no-such-host.invalid:50051", {.connect_timeout = absl::InfiniteDuration()}),
+      Code::kUnavailable, {"no-such-host.invalid:50051", "can't be resolved"});
+}
+
 // Nobody listens at these addresses, which are for documentation.
 TEST(ClientCredentialsTest, ATokenNeverGoesPlainlyOverTheNetwork) {
   ConnectOptions options;
@@ -211,7 +226,7 @@ TEST(ClientCredentialsTest, ATokenNeverGoesPlainlyOverTheNetwork) {
   options.connect_timeout = absl::Milliseconds(200);
   for (const char* address : {"192.0.2.1:1", "gpu-box:1", "127.example.com:1", "[2001:db8::1]:1"}) {
     const auto client = Client::Connect(address, options);
-    ExpectError(client, Code::kFailedPrecondition, {"unencrypted", "TENSORD_TLS_CA"});
+    ExpectError(client, Code::kFailedPrecondition, {"unencrypted", "TENSORD_TLS_CA", "--tls-ca"});
     EXPECT_THAT(std::string(client.status().message()), Not(HasSubstr(kAlice)));
   }
   options.tls.use = true;
@@ -260,8 +275,13 @@ TEST_F(FirstTryTest, CertificatesAndATokenInTwoCommands) {
   const std::string tensorctl =
       absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " --tls-ca certs/ca.pem ");
   EXPECT_EQ(Run(tensorctl + "health"), 0);
-  EXPECT_NE(Run(tensorctl + "health --device cpu:0"), 0);
-  EXPECT_NE(Run(tensorctl + "devices"), 0);
+  EXPECT_NE(Run(tensorctl + "health --device cpu:0 >refused"), 0);
+  EXPECT_EQ(Run("grep -q -e '--token-file FILE' refused"), 0);
+  EXPECT_NE(Run(tensorctl + "devices 2>refused"), 0);
+  EXPECT_EQ(Run("grep -q -e '--token-file FILE' refused"), 0);
+  EXPECT_NE(Run(absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " health >plain")),
+            0);
+  EXPECT_EQ(Run("grep -q 'does it speak TLS' plain"), 0);
   EXPECT_EQ(Run(tensorctl + "devices --token-file alice.token"), 0);
   EXPECT_EQ(Run(tensorctl + "health --device cpu:0 --token-file alice.token"), 0);
   EXPECT_EQ(Run("TENSORD_TOKEN_FILE=alice.token " + tensorctl + "tour"), 0);

@@ -76,7 +76,7 @@ absl::Status MixDevices(Tour& tour) {
   narrator.Say(
       "Nothing is copied between devices unless the program says so. The client sees the mistake "
       "at the call, before anything is sent, and says how to mend it.");
-  narrator.Code("Tensor z = x + y;\nstd::cout << z.status() << \"\\n\";");
+  narrator.Code("Tensor z = x + y;\nstd::cout << z.status().message() << \"\\n\";");
   const absl::Status status = (tour.x + tour.y).status();
   narrator.ShowWrapped(
       absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()), Style::kRed);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tensord/common/nearest_word.h"
+
 namespace tensord::cli {
 namespace {
 

@@ -64,6 +64,12 @@ TEST_F(SessionLogTest, NobodyWritesLinesOfTheirOwn) {
   }
 }
 
+TEST_F(SessionLogTest, KeepsTheQuotesOfTheServersOwnMessages) {
+  log_.Refused("alice", absl::UnauthenticatedError("send \"authorization\", don't \\ \n"));
+  EXPECT_THAT(lines_,
+              ElementsAre("tensord: refused alice: send \"authorization\", don't \\\\ \\n\n"));
+}
+
 TEST_F(SessionLogTest, FloodsAreCounted) {
   for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
   EXPECT_THAT(lines_, SizeIs(SessionLog::kMostAtOnce));

@@ -1,0 +1,53 @@
+#include "tensord/client/internal/connect_failure.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace tensord::internal {
+namespace {
+
+template <size_t kSize>
+bool ContainsAny(absl::string_view message, const absl::string_view (&parts)[kSize]) {
+  return std::any_of(std::begin(parts), std::end(parts),
+                     [&](absl::string_view part) { return absl::StrContains(message, part); });
+}
+
+// The system's words, which stand last: "Domain name not found".
+absl::string_view Cause(absl::string_view message) {
+  const size_t colon = message.rfind(": ");
+  return colon == absl::string_view::npos ? message : message.substr(colon + 2);
+}
+
+}  // namespace
+
+ConnectFailure ClassifyConnectFailure(absl::string_view message) {
+  static constexpr absl::string_view kFinal[] = {"Connection refused", "SSL_ERROR_SSL",
+                                                 "not in peer certificate"};
+  static constexpr absl::string_view kClosed[] = {"Socket closed", "Connection reset by peer",
+                                                  "Broken pipe", "Failed parsing HTTP/2"};
+  if (ContainsAny(message, kFinal)) return ConnectFailure::kFinal;
+  if (absl::StrContains(message, "DNS resolution failed")) return ConnectFailure::kUnresolved;
+  // gRPC says so until the other end has sent its HTTP/2 settings.
+  if (!absl::StrContains(message, "failed to connect")) return ConnectFailure::kBroken;
+  return ContainsAny(message, kClosed) ? ConnectFailure::kClosed : ConnectFailure::kUnreachable;
+}
+
+std::string DescribeConnectFailure(absl::string_view message, bool uses_tls) {
+  switch (ClassifyConnectFailure(message)) {
+    case ConnectFailure::kUnresolved:
+      return absl::StrCat("the host's name can't be resolved (", Cause(message), ")");
+    case ConnectFailure::kClosed:
+      return absl::StrCat(
+          "connects, but the other end closes the connection or doesn't speak HTTP/2: ",
+          uses_tls ? "does it want a client certificate (TENSORD_TLS_CERT, or tensorctl --tls-cert)"
+                   : "does it speak TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)",
+          ", or is it no tensord?");
+    default:
+      return std::string(message);
+  }
+}
+
+}  // namespace tensord::internal

@@ -1,0 +1,30 @@
+// Classifies why a call of the handshake failed, by gRPC's message.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace tensord::internal {
+
+enum class ConnectFailure {
+  // The connection stood. It broke, or the server answered with an error.
+  kBroken,
+  // No connection could be made. The server may come up, or the network may recover.
+  kUnreachable,
+  // No connection could be made, and another attempt gives the same result: no program listens at
+  // the address, or a certificate isn't accepted.
+  kFinal,
+  // The name of the host can't be resolved.
+  kUnresolved,
+  // TCP connects. The other end closes the connection, or doesn't speak HTTP/2.
+  kClosed,
+};
+
+ConnectFailure ClassifyConnectFailure(absl::string_view message);
+
+// If the failure is kUnresolved or kClosed, returns a sentence with what to check. Otherwise
+// returns `message`. `uses_tls`: whether the client tried TLS.
+std::string DescribeConnectFailure(absl::string_view message, bool uses_tls);
+
+}  // namespace tensord::internal
