@@ -50,7 +50,7 @@ class SharedRings {
     // What the other side needs to come by it.
     void Describe(v1::SharedRing* ring) const;
     const SessionRef& session() const { return session_; }
-    // What the slots lie in, one after another.
+    // The memory that contains the slots, one after another.
     const std::shared_ptr<SharedRegion>& region() const { return region_; }
 
    private:

@@ -1,4 +1,4 @@
-// Transfers, and how streams are ordered by them.
+// Transfers, and the order of streams that they need.
 #include <cstring>
 #include <utility>
 

@@ -41,7 +41,7 @@ HostRegistration::~HostRegistration() {
   registry.all.erase(this);
   if (state_ != State::kRegistered) return;
   const DeviceGuard guard(physical_index_);
-  // Fails if the context is lost: then the reset has undone the registration, or will.
+  // Fails if the context is lost. The reset of the GPU then undoes the registration.
   if (cudaHostUnregister(data_) != cudaSuccess) cudaGetLastError();
 }
 
@@ -61,11 +61,11 @@ bool HostRegistration::BeginUse(int physical_index) {
     state_ = error == cudaSuccess ? State::kRegistered : State::kRefused;
     physical_index_ = physical_index;
     if (error != cudaSuccess) {
-      cudaGetLastError();  // dealt with here
+      cudaGetLastError();  // clears the error, which is handled here
       if (!registry.logged) {
         std::fprintf(stderr,
-                     "tensord: uploads through shared memory take one more copy: cudaHostRegister "
-                     "failed: %s: %s\n",
+                     "tensord: cudaHostRegister failed: %s: %s; uploads through shared memory need "
+                     "one more copy\n",
                      cudaGetErrorName(error), cudaGetErrorString(error));
       }
       registry.logged = true;
@@ -91,7 +91,7 @@ absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl:
       registration->state_ = State::kResetting;
     }
   }
-  // Copies of other GPUs are waited for; those of this one have ended.
+  // Waits for copies to other GPUs. Copies to this GPU have already ended.
   for (bool in_use = true; in_use;) {
     in_use = false;
     for (const HostRegistration* registration : registry.all) {
@@ -102,7 +102,7 @@ absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl:
   absl::Status status = reset();
   for (HostRegistration* registration : registry.all) {
     if (registration->state_ != State::kResetting) continue;
-    // In case the driver has kept it.
+    // In case the driver has kept the registration.
     if (cudaHostUnregister(registration->data_) != cudaSuccess) cudaGetLastError();
     registration->state_ = State::kNone;
   }

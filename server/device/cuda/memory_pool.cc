@@ -139,7 +139,7 @@ void MemoryPool::FreeReusable() {
 
 void MemoryPool::FreeByDriver(void* data, cudaStream_t stream) {
   if (cudaFreeAsync(data, stream) == cudaSuccess) return;
-  cudaGetLastError();  // reported by other calls
+  cudaGetLastError();  // clears the error, which other calls report
   MutexLock lock(&mu_);
   unfreed_.push_back(data);
 }

@@ -51,7 +51,7 @@ absl::StatusOr<UploadRing::Slot*> UploadRing::Claim() {
   }
   if (!in_flight) return slot;
   const cudaError_t error = cudaEventSynchronize(slot->done.get());
-  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());  // the slot is filled again
+  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());  // the slot will be filled again
   MutexLock lock(&mu_);
   SetInFlight(slot, false);
   if (error == cudaSuccess) return slot;
@@ -100,7 +100,7 @@ absl::Status UploadRing::UploadPinned(void* dst, const void* src, int64_t bytes,
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_.get()));
   cudaError_t error = cudaEventRecord(event.get(), stream_.get());
-  // `src` is the caller's again on return, whatever happens.
+  // The caller may overwrite `src` after this returns, even after an error.
   error = error == cudaSuccess ? cudaEventSynchronize(event.get())
                                : cudaStreamSynchronize(stream_.get());
   events.Return(std::move(event));
