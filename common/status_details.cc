@@ -111,8 +111,9 @@ std::string ErrorInfoOf(const absl::Status& status) {
 
 absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
                            const ErrorMetadata& metadata) {
-  // By string_view: Clang 18 and GCC mangle Cord's constructor for std::string&& differently, so a
-  // program built by one doesn't link with an Abseil built by the other.
+  // Constructs the Cord from a string_view: Clang 18 and GCC mangle Cord's constructor for
+  // std::string&& differently, so a program built with one doesn't link with an Abseil built with
+  // the other.
   const std::string info = EncodeErrorInfo(reason, metadata);
   status.SetPayload(kErrorInfoUrl, absl::Cord(absl::string_view(info)));
   return status;

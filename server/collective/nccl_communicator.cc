@@ -24,16 +24,18 @@ namespace {
 
 using Clock = PeerMesh::Clock;
 
-// How long a thread looks for the end of what takes a few microseconds before it sleeps: being
-// woken takes about as long.
+// How long a thread polls before it sleeps. Short operations end within this time, and waking a
+// thread takes about as long.
 constexpr auto kSpin = std::chrono::microseconds(50);
-// NCCL doesn't notify of the end of ncclInProgress. A call is nearly always enqueued within kSpin;
-// this is for the first one, which connects the members.
+// How long a thread sleeps between polls while a NCCL call is in progress. NCCL sends no
+// notification when ncclInProgress ends. Nearly all calls are enqueued within kSpin. Only the first
+// call takes longer, because it connects the members.
 constexpr auto kPause = std::chrono::milliseconds(1);
 // After another member has left: how long this member may take to finish the operation. After an
 // error of NCCL: how long this member waits for another member to report the cause.
 constexpr auto kGracePeriod = std::chrono::seconds(1);
-// Nor do errors of NCCL and of the GPU notify of themselves. Lost members are noticed at once.
+// How often a waiting thread checks for errors of NCCL and of the GPU, for which there are no
+// notifications either. The loss of a member is noticed at once.
 constexpr auto kErrorCheckPeriod = std::chrono::milliseconds(50);
 
 ncclDataType_t TypeOf(DType dtype) {
@@ -104,10 +106,10 @@ class NcclCommunicator final : public MeshCommunicator {
   absl::Status CallNccl(absl::FunctionRef<absl::Status()> call);
   absl::Status Enqueue(const CollectiveOp& op, const void* input, void* output,
                        int64_t output_elements);
-  // Blocks until NCCL has finished `call` and, if `notice` isn't null, until that has happened.
-  // Meanwhile watches the other members.
+  // Blocks until NCCL has finished `call` and, if `notice` isn't null, until the stream has reached
+  // its point. Meanwhile watches the other members.
   absl::Status Await(absl::string_view call, StreamNotice* notice);
-  // Returns whether NCCL has finished `call`; the error of NCCL or of the GPU, if there is one.
+  // Returns true if NCCL has finished `call`. If NCCL or the GPU has an error, returns that error.
   absl::StatusOr<bool> IsEnqueued(absl::string_view call) const;
   // Returns true if the device has been lost since this member was made. NCCL's state on the device
   // is then lost, too.
@@ -215,7 +217,8 @@ absl::Status NcclCommunicator::Run(const CollectiveOp& op, const Buffer* input, 
 absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer* input,
                                            Buffer* output) {
   if (IsLost()) return Fail(absl::AbortedError("the GPU was lost, and the group with it"));
-  // The stream waits, and not this thread. Kernels that use neither buffer aren't waited for.
+  // NCCL's stream waits for the buffers, so this thread doesn't have to. The stream doesn't wait
+  // for kernels that use neither buffer.
   if (input != nullptr) {
     TENSORD_RETURN_IF_ERROR(OrderAfterCudaUploads(*input, stream_.get()));
   }
@@ -230,7 +233,7 @@ absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer*
   absl::Status status = Enqueue(op, from, to, output_elements);
   if (!status.ok()) return ReasonOf(status);
   TENSORD_RETURN_IF_ERROR(Await("NCCL", nullptr));
-  // Only now is the operation in the stream.
+  // The operation is in the stream now, so the notice comes after it.
   const auto notice = std::make_shared<StreamNotice>(&mesh());
   status = StreamNotice::Enqueue(notice, stream_.get());
   status = status.ok() ? Await("NCCL", notice.get()) : Fail(status);
@@ -258,7 +261,7 @@ absl::StatusOr<bool> NcclCommunicator::IsEnqueued(absl::string_view call) const 
   if (error != cudaErrorNotReady) {
     TENSORD_RETURN_IF_ERROR(cuda::CudaStatus(error, "cudaStreamQuery"));
   }
-  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  cudaGetLastError();  // clears cudaErrorNotReady
   return state != ncclInProgress;
 }
 
@@ -271,7 +274,8 @@ absl::Status NcclCommunicator::Await(absl::string_view call, StreamNotice* notic
     const bool spins = now < start + kSpin;
     const bool happened = notice == nullptr || notice->happened();
     if (happened || !spins) {
-      // After `happened`: NCCL reports an operation's error before the operation ends.
+      // This check comes after happened(): NCCL reports an operation's error before the operation
+      // ends.
       const absl::StatusOr<bool> enqueued = IsEnqueued(call);
       if (!enqueued.ok()) return lost.ok() ? ReasonOf(enqueued.status()) : lost;
       if (happened && *enqueued) return absl::OkStatus();
@@ -284,7 +288,7 @@ absl::Status NcclCommunicator::Await(absl::string_view call, StreamNotice* notic
     const auto pause = std::min(notice == nullptr ? kPause : kErrorCheckPeriod,
                                 std::chrono::ceil<std::chrono::milliseconds>(end - now));
     if (lost.ok()) {
-      lost = mesh().WatchFor(pause);  // returns when the notice wakes the mesh
+      lost = mesh().WatchFor(pause);  // returns early if the notice wakes the mesh
       if (!lost.ok()) end = std::min(end, now + kGracePeriod);
     } else if (notice != nullptr) {
       notice->WaitFor(pause);

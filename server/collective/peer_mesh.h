@@ -56,7 +56,7 @@ class PeerMesh {
 
   // Returns at Wake(), or with an error once a member is lost.
   absl::Status Watch();
-  // Returns after `pause` at most, and also at Wake(). Returns an error once a member is lost.
+  // Blocks for at most `pause`, or until Wake() is called. If a member is lost, returns an error.
   absl::Status WatchFor(std::chrono::milliseconds pause);
 
   // Tells all others `word`, and returns what everybody says, by rank. Waits for the timeout at

@@ -1,4 +1,4 @@
-// How a CUDA stream tells a member of a group that it has got somewhere.
+// Notifies a group member's thread when a CUDA stream has reached a point.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,14 +13,14 @@
 
 namespace tensord::server {
 
-// Tells a member's thread that its stream has reached a point. Thread-safe.
+// Wakes a member's thread when its stream reaches a point. Thread-safe.
 class StreamNotice {
  public:
-  // Wakes `mesh` then, unless Disconnect() has been called.
+  // When the stream reaches the point, calls mesh->Wake(), unless Disconnect() has been called.
   explicit StreamNotice(PeerMesh* mesh) : mesh_(mesh) {}
 
-  // The point is the present end of `stream`. The host function owns a reference: if the context is
-  // lost it isn't called, and a few bytes leak.
+  // Sets the point to the current end of `stream`. The stream's host function owns a reference to
+  // `notice`. If the context is lost, CUDA never calls this function, and a few bytes leak.
   static absl::Status Enqueue(const std::shared_ptr<StreamNotice>& notice, cudaStream_t stream) {
     auto reference = std::make_unique<std::shared_ptr<StreamNotice>>(notice);
     TENSORD_CUDA_RETURN_IF_ERROR(cudaLaunchHostFunc(stream, Notify, reference.get()));
@@ -28,14 +28,17 @@ class StreamNotice {
     return absl::OkStatus();
   }
 
+  // Returns true if the stream has reached the point.
   bool happened() {
     MutexLock lock(&mu_);
     return happened_;
   }
+  // Blocks until the stream reaches the point, for at most `pause`.
   void WaitFor(std::chrono::milliseconds pause) {
     MutexLock lock(&mu_);
     if (!happened_) changed_.WaitFor(&mu_, pause);
   }
+  // The mesh isn't used after this returns.
   void Disconnect() {
     MutexLock lock(&mu_);
     mesh_ = nullptr;

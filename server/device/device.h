@@ -177,9 +177,9 @@ class Device {
   // past the limit or the physical device has no more; nothing changes then.
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
-  // Thread-safe. Allocate() for a buffer that Write() or a collective operation fills, and no
-  // kernel. These need not wait for kernels that still use the memory's last owner. The default is
-  // Allocate().
+  // Thread-safe. As Allocate(), for a buffer that Write() or a collective operation fills, and not
+  // a kernel. A backend may then start the transfer while earlier kernels are still running. The
+  // default calls Allocate().
   virtual absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) {
     return Allocate(size_bytes);
   }
@@ -219,16 +219,17 @@ class Device {
   // bytes are in place for every kernel launched after it returns, and `src` may be reused.
   virtual absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) = 0;
 
-  // Thread-safe, blocking. As Write(), from `bytes` at `src_offset` of host memory that is there
-  // for many transfers: a backend may copy straight from there. The default calls Write().
+  // Thread-safe, blocking. As Write(), but copies `bytes` bytes at `src_offset` of host memory that
+  // is the source of many transfers. A backend may copy directly from it. The default calls
+  // Write().
   virtual absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
                                  int64_t bytes) {
     return Write(dst, offset, src.data() + src_offset, bytes);
   }
 
-  // Thread-safe, blocking. As Write(), of bytes that `fill` puts to `to`: those from `at` (0 at
-  // first) to `at` + `size` of all `bytes`, a piece at a time and in order. A backend that copies
-  // from memory of its own has them put there.
+  // Thread-safe, blocking. As Write(), but `fill` supplies the bytes. The backend calls
+  // fill(at, size, to) for consecutive pieces of [0, bytes), in order. `fill` must write the bytes
+  // [at, at + size) to `to`. This saves a copy if the backend transfers from its own memory.
   using Fill = absl::FunctionRef<void(int64_t at, int64_t size, void* to)>;
   virtual absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill);
 

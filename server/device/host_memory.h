@@ -1,5 +1,4 @@
-// Memory of the host from which transfers come again and again, such as a ring shared with a
-// client.
+// Host memory that is the source of many transfers, such as a ring shared with a client.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,13 @@
 
 namespace tensord::server {
 
-// Memory that Device::WriteFrom() reads. A backend may prepare it at its first use, and keeps what
-// it needs for that here. Destroy it before the memory is unmapped, and when no transfer uses it;
-// that may take as long as the GPU's current work. Thread-safe.
+// Memory that Device::WriteFrom() reads. A backend may prepare the memory at its first use, and
+// keeps its state for that here. Destroy this object when no transfer uses it, and before the
+// memory is unmapped. The destructor may block until the GPU has finished its current work.
+// Thread-safe.
 class HostMemory {
  public:
-  // What a backend keeps. Destroyed with the HostMemory.
+  // The state of a backend. Destroyed with the HostMemory.
   class Preparation {
    public:
     virtual ~Preparation() = default;
@@ -29,17 +29,24 @@ class HostMemory {
   char* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
 
-  // Returns what the first call's `make` has made. One backend alone calls it.
+  // Returns the Preparation, which the first call creates with `make`. Only one backend may call
+  // it.
   Preparation& Prepare(absl::FunctionRef<std::unique_ptr<Preparation>()> make) {
     MutexLock lock(&mu_);
     if (preparation_ == nullptr) preparation_ = make();
     return *preparation_;
   }
 
+  // Returns whether Prepare() has been called.
+  bool prepared() const {
+    MutexLock lock(&mu_);
+    return preparation_ != nullptr;
+  }
+
  private:
   char* const data_;
   const int64_t size_bytes_;
-  Mutex mu_;
+  mutable Mutex mu_;
   std::unique_ptr<Preparation> preparation_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -55,7 +55,7 @@ class UsageHold {
   int64_t amount_ = 0;
 };
 
-// What fills a buffer: kernels, or Device::Write() and collective operations.
+// What fills a new buffer: a kernel, or Device::Write() or a collective operation.
 enum class FirstUse { kKernel, kTransfer };
 
 // A buffer is charged to the session that allocated it for as long as the buffer lives, whoever

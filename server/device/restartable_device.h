@@ -94,7 +94,8 @@ class RestartableDevice final : public Device {
 
   // The backend device; the loss where there is none to be used.
   absl::StatusOr<Inner> Current() const;
-  // Gives a buffer that `inner` has allocated what it needs to go away properly.
+  // Makes a buffer that `inner` has allocated keep `inner` alive. If the allocation failed, records
+  // a loss and returns the error.
   absl::StatusOr<BufferRef> Keep(const Inner& inner, absl::StatusOr<BufferRef> buffer);
   // `status` as it came from `inner`, having taken note of a loss; the loss where it is lost.
   absl::Status Noted(const Inner& inner, absl::Status status);

@@ -34,7 +34,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Make(int64_t size_by
 }
 
 SharedRegion::~SharedRegion() {
-  memory_.reset();  // before its memory goes
+  memory_.reset();  // before the memory is unmapped
   if (data_ != nullptr) munmap(data_, size_bytes_);
   if (fd_ >= 0) close(fd_);
 }

@@ -23,7 +23,8 @@ class SharedRegion {
   int fd() const { return fd_; }
   uint8_t* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  // For Device::WriteFrom(). The region's end may then take as long as the GPU's current work.
+  // For Device::WriteFrom(). After such a transfer, the region's destructor may block until the GPU
+  // has finished its current work.
   HostMemory& memory() const { return *memory_; }
 
  private:

@@ -19,6 +19,16 @@ constexpr int kMaxRingsPerSession = 2;
 
 SharedRings::Ring::~Ring() { rings_->Leave(this); }
 
+void SharedRings::Close(std::unique_ptr<Ring> ring) {
+  if (!ring->region_->memory().prepared()) return;
+  {
+    MutexLock lock(&mu_);
+    ring->call_ = nullptr;  // which may end before the ring
+    ring->session_.reset();
+  }
+  closer_.Post([closed = std::shared_ptr<Ring>(std::move(ring))]() mutable { closed.reset(); });
+}
+
 void SharedRings::Ring::Describe(v1::SharedRing* ring) const {
   ring->set_socket_name(rings_->broker_.socket_name());
   ring->set_secret(secret_);
@@ -39,6 +49,7 @@ absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::OpenForFetch(
     const std::string& session_id) {
   std::unique_ptr<Ring> ring(new Ring(kFetchSlotBytes, kFetchSlots));
   ring->owner_ = session_id;
+  ring->for_fetch_ = true;
   return Open(std::move(ring));
 }
 
@@ -55,7 +66,7 @@ absl::Status SharedRings::Enter(Ring* ring) {
   MutexLock lock(&mu_);
   if (draining_) return absl::UnavailableError("the server is shutting down");
   const auto of_session = std::count_if(rings_.begin(), rings_.end(), [&](const Ring* other) {
-    return other->owner_ == ring->owner_ && (other->call_ == nullptr) == (ring->call_ == nullptr);
+    return other->owner_ == ring->owner_ && other->for_fetch_ == ring->for_fetch_;
   });
   if (of_session >= kMaxRingsPerSession || rings_.size() >= kMaxRings) {
     return absl::ResourceExhaustedError(
@@ -69,6 +80,7 @@ absl::Status SharedRings::Enter(Ring* ring) {
 
 void SharedRings::Leave(Ring* ring) {
   if (!ring->secret_.empty()) broker_.Withdraw(ring->secret_);
+  ring->region_.reset();  // unmaps the memory, before another ring may take its place
   MutexLock lock(&mu_);
   rings_.erase(ring);
 }

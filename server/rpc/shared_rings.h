@@ -10,6 +10,7 @@
 #include "tensord/common/mutex.h"
 #include "tensord/server/rpc/shared_broker.h"
 #include "tensord/server/rpc/shared_region.h"
+#include "tensord/server/rpc/worker_pool.h"
 #include "tensord/server/session/session.h"
 #include "tensord/v1/tensord.pb.h"
 
@@ -50,7 +51,7 @@ class SharedRings {
     // What the other side needs to come by it.
     void Describe(v1::SharedRing* ring) const;
     const SessionRef& session() const { return session_; }
-    // What the slots lie in, one after another.
+    // The memory that contains the slots, one after another.
     const std::shared_ptr<SharedRegion>& region() const { return region_; }
 
    private:
@@ -60,8 +61,9 @@ class SharedRings {
     const int64_t slot_bytes_;
     const uint32_t slots_;
     SharedRings* rings_ = nullptr;
-    std::string owner_;                    // the session's id
-    grpc::ServerContext* call_ = nullptr;  // null for a fetch
+    std::string owner_;  // the session's id
+    bool for_fetch_ = false;
+    grpc::ServerContext* call_ = nullptr;  // null for a fetch, and while the ring is closed
     SessionRef session_;                   // the same
     std::shared_ptr<SharedRegion> region_;
     std::string secret_;
@@ -73,6 +75,10 @@ class SharedRings {
   // The same for a fetch of a tensor of the session, whose clients' rings don't count. Neither the
   // session's end nor a drain ends it.
   absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id);
+
+  // Destroys a ring. If GPUs have read its memory, a thread of its own does so, because this may
+  // block until the GPUs have finished their current work; the ring counts until then.
+  void Close(std::unique_ptr<Ring> ring);
 
   // Cancels every client's call, and lets no further one begin, nor any fetch by memory.
   void Drain();
@@ -86,7 +92,8 @@ class SharedRings {
   Mutex mu_;
   absl::flat_hash_set<Ring*> rings_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  SharedBroker broker_;  // last: its thread uses the others
+  SharedBroker broker_;   // its thread uses the above
+  WorkerPool closer_{1};  // last: its thread uses all others
 };
 
 }  // namespace tensord::server

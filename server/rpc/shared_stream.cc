@@ -177,7 +177,8 @@ class SharedCall final : public BulkCall {
         std::min(kSharedSlotBytes, upload_->size_bytes() - upload_->written_bytes());
     TENSORD_RETURN_IF_ERROR(CheckSlot(slot, next_slot_, bytes));
     if (!upload_->host_accessible()) {
-      // The slot goes back when the device has read it. The client fills others meanwhile.
+      // The server returns the slot after the device has read it. Meanwhile the client fills
+      // others.
       Work(
           [this, bytes] {
             HostMemory& memory = ring_->region()->memory();
@@ -272,12 +273,7 @@ class SharedCall final : public BulkCall {
     if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
     if (upload_.has_value()) upload_->Fail(status);
     EndDownload();
-    if (ring_ != nullptr) {
-      // A worker gives up the memory, because a device that has it registered may take its time.
-      std::shared_ptr<SharedRegion> region = ring_->region();
-      ring_.reset();
-      bulk_->service->workers->Post([region = std::move(region)]() mutable { region.reset(); });
-    }
+    if (ring_ != nullptr) bulk_->rings.Close(std::move(ring_));
     rpc_.Finish(ToGrpc(status), Begin(kFinished));
   }
 

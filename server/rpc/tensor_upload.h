@@ -53,7 +53,7 @@ class TensorUpload {
   const BufferRef& buffer() const { return upload_->buffer; }
   // `bytes` have been put at destination().
   void Advance(int64_t bytes);
-  // Writes to any device; may wait for it.
+  // Write the next bytes, as the functions of Device with these names. They may block.
   absl::Status Write(const void* data, int64_t bytes);
   absl::Status WriteFrom(HostMemory& memory, int64_t offset, int64_t bytes);
   absl::Status WriteBy(int64_t bytes, Device::Fill fill);

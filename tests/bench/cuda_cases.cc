@@ -42,8 +42,8 @@ class CudaMemory {
   void* data_ = nullptr;
 };
 
-// (n,n)·(n,n), made once, run many times. It multiplies the elements of two tensors of the server:
-// a GPU's power, and so its clock, depends on the numbers that it multiplies.
+// (n,n)·(n,n), created once, run many times. Multiplies copies of two tensors of the server,
+// because a GPU's power consumption, and so its clock, depends on the numbers that it multiplies.
 class DirectMatmul {
  public:
   DirectMatmul(const Tensor& a, const Tensor& b, cudaDataType_t type, cublasComputeType_t compute)
@@ -78,7 +78,7 @@ class DirectMatmul {
   void Run(int count) {
     const float one = 1, zero = 0;
     for (int i = 0; i < count; ++i) {
-      // cuBLASLt's matrices are column-major: the transposes of ours. The product's is (b)·(a).
+      // cuBLASLt's matrices are column-major, the transposes of ours, so the operands are swapped.
       CheckBlas(cublasLtMatmul(handle_, matmul_, &one, b_.get(), layout_, a_.get(), layout_, &zero,
                                c_.get(), layout_, c_.get(), layout_, &algorithm_, workspace_.get(),
                                kWorkspaceBytes, nullptr));

@@ -32,10 +32,10 @@ class CudaLibrariesTest : public testing::Test {
   Device gpu_;
 };
 
-TEST_F(CudaLibrariesTest, TheGpuIsServedAndProductsNameTheLibrary) {
+TEST_F(CudaLibrariesTest, ServesGpuAndNamesMissingLibraryInMatmulError) {
   EXPECT_THAT(daemon_->Output(), HasSubstr("libcublasLt.so."));
   const Tensor x = FromVector(gpu_, std::vector<float>(64, 1.5f));
-  // Long enough to be fused, for which the kernel would have to be compiled.
+  // The chain of ops is long enough to be fused, for which NVRTC would compile a kernel.
   for (int i = 0; i < 5; ++i) {
     const Tensor y = Relu((x + 1.0) * 2.0 - 1.0);
     const auto values = y.Read<float>();

@@ -64,7 +64,8 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
   _exit(127);
 }
 
-// The first line in which the CUDA emulation (tests/cuda_emulation) reports a misuse, if any.
+// Returns the first line in which the CUDA emulation (tests/cuda_emulation) reports a misuse, or an
+// empty string if there is none.
 std::string FindMisuse(const std::string& output) {
   const size_t begin = output.find("cuda emulation: ");
   return begin == std::string::npos ? "" : output.substr(begin, output.find('\n', begin) - begin);
@@ -110,7 +111,7 @@ DaemonProcess::~DaemonProcess() {
     waitpid(pid_, nullptr, 0);
   }
   const std::string misuse = FindMisuse(Output());
-  if (!misuse.empty()) ADD_FAILURE() << "the daemon has misused CUDA: " << misuse;
+  if (!misuse.empty()) ADD_FAILURE() << "the daemon misused CUDA: " << misuse;
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }

@@ -22,8 +22,8 @@ std::string TestDevice(int index);
 // Returns the --devices flag for these two devices. Their memory limits are 1 GiB and 64 MiB.
 std::string TestDevicesFlag();
 
-// The child is killed when this goes; call Terminate() to have it end by itself. If the CUDA
-// emulation has reported a misuse in the child, the destructor makes the current test fail.
+// The destructor kills the child; Terminate() lets it end by itself. If the CUDA emulation has
+// reported a misuse in the child, the destructor makes the current test fail.
 class DaemonProcess {
  public:
   // Starts the daemon on 127.0.0.1, with these flags besides and "NAME=VALUE" added to the

@@ -22,9 +22,8 @@ namespace {
 bool is_forked_child = false;
 }
 
-// LeakSanitizer asks this function, if the program defines it, when the process ends. A forked
-// child has none of the parent's other threads, so what only these threads refer to would count as
-// leaked.
+// LeakSanitizer calls this function when the process ends. A forked child has none of the parent's
+// other threads, so memory that only these threads refer to would be reported as leaked.
 extern "C" int __lsan_is_turned_off() { return is_forked_child ? 1 : 0; }
 
 namespace tensord::integration {

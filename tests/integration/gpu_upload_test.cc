@@ -23,7 +23,7 @@ class GpuUploadTest : public testing::TestWithParam<bool> {
     daemon_ = *std::move(daemon);
   }
 
-  // The daemon has not misused CUDA, which would have refused to register a ring.
+  // Expects that the daemon didn't misuse CUDA, and that CUDA registered every ring.
   void TearDown() override {
     const auto exit_code = daemon_->Terminate();
     ASSERT_TRUE(exit_code.ok()) << exit_code.status();
@@ -35,7 +35,7 @@ class GpuUploadTest : public testing::TestWithParam<bool> {
   std::unique_ptr<DaemonProcess> daemon_;
 };
 
-TEST_P(GpuUploadTest, BringsWholeTensorsFromSeveralClients) {
+TEST_P(GpuUploadTest, UploadsTensorsFromSeveralClients) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([this, i] {

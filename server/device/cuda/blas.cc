@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Blas>> Blas::Create(cudaStream_t stream) {
   return blas;
 }
 
-absl::Status Blas::MissingLibrary() {
+absl::Status Blas::CheckLibrary() {
   if (cublasLtGetVersion() != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("matrix products on a GPU need cuBLASLt: ",
@@ -186,7 +186,7 @@ Blas::Plan& Blas::PlanFor(const Key& key, const void* bias) {
 
 absl::Status Blas::Multiply(const MatmulProblem& problem, const void* a, const void* b,
                             const void* bias, void* out) {
-  if (handle_ == nullptr) return MissingLibrary();
+  if (handle_ == nullptr) return CheckLibrary();
   Plan& plan = PlanFor(
       {problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(out), AlignmentOf(bias)}}, bias);
   if (!plan.status.ok()) return plan.status;

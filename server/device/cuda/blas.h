@@ -54,15 +54,15 @@ class Blas {
   static absl::StatusOr<std::unique_ptr<Blas>> Create(cudaStream_t stream);
   ~Blas();
 
-  // Returns FAILED_PRECONDITION with the reason if cuBLASLt can't be loaded.
-  static absl::Status MissingLibrary();
+  // If cuBLASLt can't be loaded, returns FAILED_PRECONDITION with the reason.
+  static absl::Status CheckLibrary();
 
   // Products go to `stream` from now on.
   void SetStream(cudaStream_t stream) { stream_ = stream; }
 
-  // Enqueues the product. `bias` is null where the problem has none. Returns MissingLibrary() if
-  // that is an error. UNIMPLEMENTED, with nothing
-  // enqueued, where the library has no kernel for the problem.
+  // Enqueues the product. `bias` is null if the problem has none. If cuBLASLt can't be loaded,
+  // returns the error of CheckLibrary(). If cuBLASLt has no kernel for the problem, enqueues
+  // nothing and returns UNIMPLEMENTED.
   absl::Status Multiply(const MatmulProblem& problem, const void* a, const void* b,
                         const void* bias, void* out);
 

@@ -61,6 +61,14 @@ absl::Status CudaBuffer::OrderTransfersOnce(absl::FunctionRef<absl::Status()> or
   return absl::OkStatus();
 }
 
+absl::Status CudaBuffer::TransferEnded(absl::Status status) {
+  if (!status.ok()) {
+    MutexLock lock(&mu_);
+    transfers_ordered_ = false;
+  }
+  return status;
+}
+
 bool CudaBuffer::has_transfers() const {
   MutexLock lock(&mu_);
   return transfers_ordered_;

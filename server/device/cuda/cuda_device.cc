@@ -106,11 +106,11 @@ void CudaDevice::FreeMemory(CudaBuffer& buffer) {
   // Uploads may still be writing if the tensor was dropped before its upload was complete.
   absl::Status ordered =
       uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
-  // If nothing was written to it, nothing else orders its allocation before the free.
+  // If the buffer had no transfers, only this orders its allocation before the free.
   if (ordered.ok() && buffer.order() == MemoryOrder::kUpload && !buffer.has_transfers()) {
     ordered = OrderStreams(uploads_->stream(), compute_.get(), events_);
   }
-  // If a stream can't be made to wait, the host waits.
+  // If the compute stream can't be ordered after the upload stream, this thread waits instead.
   if (!ordered.ok()) cudaStreamSynchronize(uploads_->stream());
   const std::vector<PeerReadRef> readers = buffer.TakeReaders();
   cudaStream_t stream = compute_.get();
@@ -119,8 +119,8 @@ void CudaDevice::FreeMemory(CudaBuffer& buffer) {
   } else {
     for (const PeerReadRef& reader : readers) reader->Await();
   }
-  // Memory of uploads isn't reusable: kernels can't take it from the lists, so it would only fill
-  // them.
+  // Memory for transfers doesn't go to the lists of small blocks: AllocateForTransfer() takes no
+  // memory from the lists, so transfers would only fill them.
   pool_->Free(buffer.data(), buffer.size_bytes(), stream,
               /*reusable=*/buffer.order() == MemoryOrder::kCompute);
 }

@@ -1,11 +1,11 @@
 // The CUDA backend: a logical device on an NVIDIA GPU.
 //
-// Every device has one compute stream, on which memory is allocated, kernels run and memory is
-// freed, so that memory is reused in stream order and no thread waits for it. Host transfers run on
-// copy streams of their own, beside kernels, and events order them against the compute stream. They
-// go through rings of pinned host memory, or straight from host memory that is registered with
-// CUDA. Memory for uploads is allocated on the upload stream. Nothing here needs a driver until one
-// of these functions is called.
+// Each device has one compute stream. Memory is allocated, kernels run and memory is freed in the
+// order of this stream, so memory is reused without a thread waiting for it. Host transfers run on
+// separate copy streams, concurrently with kernels. Events order them with the compute stream.
+// Their data goes through rings of pinned host memory, or directly from host memory that is
+// registered with CUDA. Memory for uploads is allocated on the upload stream. Nothing here needs a
+// driver until one of these functions is called.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,20 @@ int CudaDeviceCount(std::string* reason);
 // where there is no driver. Thread-safe.
 absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 
-// A logical device called `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
-// buffers. Beside them it takes, uncounted, a workspace for the matrix products and what the driver
-// needs. If cuBLASLt can't be loaded, says so on standard error, and matrix products then fail with
-// FAILED_PRECONDITION. Errors as for CudaTotalMemory, and those of the driver.
+// Creates a logical device `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
+// buffers. The limit doesn't include a workspace for matrix products and what the driver needs. If
+// cuBLASLt can't be loaded, prints a warning to standard error; matrix products then fail with
+// FAILED_PRECONDITION. Returns the errors of CudaTotalMemory() and of the driver.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 
-// For work on streams that aren't the device's, but on its GPU. `buffer` is a CUDA device's. Work
-// given to `stream` (a cudaStream_t) from now on waits for uploads into `buffer`, which is
-// complete, or for its allocation. The buffer is freed only when that work is over. Thread-safe.
+// These two are for work on a stream that doesn't belong to the device of `buffer`, but is on its
+// GPU. `buffer` is on a CUDA device. The caller keeps it until that work has ended. Thread-safe.
+//
+// Makes work that is enqueued on `stream` (a cudaStream_t) later wait for uploads into `buffer`,
+// which must be complete.
 absl::Status OrderAfterCudaUploads(const Buffer& buffer, CUstream_st* stream);
+// Makes work that is enqueued on `stream` later wait for the allocation of `buffer`.
 absl::Status OrderAfterCudaAllocation(Buffer& buffer, CUstream_st* stream);
 
 // Makes the GPU of `buffer` current, calls `call` and returns its status. `buffer` must be on a

@@ -24,7 +24,8 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_accountant.h"
 
-// From here to the end of the block Abandon() waits.
+// If the device has been abandoned, returns its loss. Otherwise Abandon() waits until the enclosing
+// block ends.
 #define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
   const CallGate::Entry tensord_entry(&gate); \
   if (!tensord_entry.entered()) return *loss()
@@ -56,11 +57,11 @@ using PeerReadRef = std::shared_ptr<PeerRead>;
 // Keeps those that aren't over.
 void DropOver(std::vector<PeerReadRef>* reads);
 
-// The stream from whose present end on newly allocated memory may be used.
+// The stream on which memory was allocated. Work on this stream may use it without another wait.
 enum class MemoryOrder { kCompute, kUpload };
 
-// Memory of a CudaDevice. Freed behind everything that any stream had been given to do with it by
-// then.
+// Memory of a CudaDevice. The destructor frees it in stream order: after all work with it that was
+// enqueued before on the device's streams, and after copies from it by other devices.
 class CudaBuffer final : public Buffer {
  public:
   CudaBuffer(CudaDevice* device, MemoryOrder order, void* data, int64_t size_bytes);
@@ -71,10 +72,14 @@ class CudaBuffer final : public Buffer {
   std::vector<PeerReadRef> TakeReaders();
 
   MemoryOrder order() const { return order_; }
-  // Has transfers into the buffer wait for its allocation: calls `order` until that has succeeded
-  // once. All of the transfers are in one stream. Thread-safe.
+  // Makes transfers into the buffer wait for its allocation: calls `order`, unless a call has
+  // already succeeded. All transfers into the buffer must be on one stream. Thread-safe.
   absl::Status OrderTransfersOnce(absl::FunctionRef<absl::Status()> order);
-  // Returns true if that has succeeded. Thread-safe.
+  // Returns `status`, that of a transfer after OrderTransfersOnce(). If it is an error, the next
+  // transfer, or the free, is ordered after the allocation anew: there may have been no transfer.
+  absl::Status TransferEnded(absl::Status status);
+  // Returns true if OrderTransfersOnce() has succeeded, and no transfer has failed since.
+  // Thread-safe.
   bool has_transfers() const;
 
  private:
@@ -86,20 +91,21 @@ class CudaBuffer final : public Buffer {
 
 // Streams, and how they are ordered:
 //   compute   Allocate(), kernels, copies from other devices, frees. What Fence() waits for.
-//   upload    AllocateForTransfer(), Write(). So uploads run beside kernels: the driver gives such
-//             memory out when its last use is over, and lets the stream wait for that only if the
-//             GPU has no other memory. A first write to memory of Allocate() waits for the compute
-//             stream as it is then. Whatever then uses a buffer — a kernel, a copy, a read, the
-//             free — waits for those uploads into it that are still under way
-//             (UploadRing::OrderAfterUploads), and for no others. Once they are over, so is the
-//             allocation.
+//   upload    AllocateForTransfer(), Write(). Uploads into memory of AllocateForTransfer() run
+//             concurrently with kernels: the driver prefers memory whose last use has ended, and
+//             makes the upload stream wait for an earlier use only if the GPU has no other memory.
+//             The first write to memory of Allocate() waits for the compute stream as it is at that
+//             time. A later use of a buffer (a kernel, a copy, a read, the free) waits only for
+//             uploads into this buffer that haven't ended (UploadRing::OrderAfterUploads). If these
+//             uploads have ended, the allocation has taken effect, too.
 //   download  Read(). Of complete buffers, so it waits for uploads alone.
 //   capture   nothing ever runs on it: Capture() has kernels go there to be recorded. The compute
 //             stream can't be the one, because other threads give it allocations, frees and events,
 //             which would be recorded too, and query it, which would break off the recording.
 //   retire    frees of buffers that another device has copied from: it waits for that device, which
 //             the compute stream must not.
-// Streams of others (a group's) wait by OrderAfterAllocation() and OrderAfterUploads().
+// Streams that don't belong to the device, such as a group's, are ordered by OrderAfterAllocation()
+// and OrderAfterUploads().
 class CudaDevice final : public Device {
  public:
   static absl::StatusOr<std::unique_ptr<Device>> Create(DeviceName name, int physical_index,
@@ -154,14 +160,14 @@ class CudaDevice final : public Device {
   absl::Status Start(int64_t limit_bytes, int multiprocessors);
   absl::StatusOr<BufferRef> AllocateIn(MemoryOrder order, int64_t size_bytes);
   absl::StatusOr<void*> AllocateMemory(int64_t size_bytes, MemoryOrder order);
-  // Has what is launched from now on wait for uploads into an input. Those into a graph's are
-  // waited for when it is launched.
+  // Makes kernels that are launched later wait for uploads into an input. A graph waits for uploads
+  // into its inputs when it is launched.
   absl::Status OrderInput(const void* data, int64_t bytes);
   absl::StatusOr<Graph> Record(absl::FunctionRef<absl::Status()> launch, GraphScratch* scratch);
-  // Has transfers into `buffer`, which are all in `stream`, wait for its allocation.
+  // Makes transfers into `buffer` wait for its allocation. They must all be on `stream`.
   absl::Status OrderTransfers(CudaBuffer& buffer, cudaStream_t stream);
   absl::Status CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_t bytes);
-  // Frees a buffer's memory after all enqueued work that uses it.
+  // Frees a buffer's memory in stream order, after all enqueued work that uses it.
   void FreeMemory(CudaBuffer& buffer);
   // Makes work that is enqueued on retire_ later wait for the compute stream and for `readers`.
   absl::Status OrderRetireAfter(const std::vector<PeerReadRef>& readers);

@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
   std::unique_ptr<CudaDevice> device(new CudaDevice(
       std::move(info), static_cast<int64_t>(properties.totalGlobalMem), limit_bytes));
   TENSORD_RETURN_IF_ERROR(device->Start(limit_bytes, properties.multiProcessorCount));
-  const absl::Status missing = Blas::MissingLibrary();
+  const absl::Status missing = Blas::CheckLibrary();
   if (!missing.ok()) {
     std::fprintf(stderr, "tensord: WARNING: %s: %s\n", name.ToString().c_str(),
                  std::string(missing.message()).c_str());

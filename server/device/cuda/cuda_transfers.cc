@@ -1,4 +1,4 @@
-// Transfers, and how streams are ordered by them.
+// Transfers, and the order of streams that they need.
 #include <cstring>
 #include <utility>
 
@@ -47,8 +47,10 @@ absl::Status CudaDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fil
   if (bytes == 0) return absl::OkStatus();
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
-  TENSORD_RETURN_IF_ERROR(OrderTransfers(static_cast<CudaBuffer&>(dst), uploads_->stream()));
-  return uploads_->Upload(static_cast<char*>(dst.data()) + offset, bytes, fill);
+  auto& buffer = static_cast<CudaBuffer&>(dst);
+  TENSORD_RETURN_IF_ERROR(OrderTransfers(buffer, uploads_->stream()));
+  return buffer.TransferEnded(
+      uploads_->Upload(static_cast<char*>(dst.data()) + offset, bytes, fill));
 }
 
 absl::Status CudaDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
@@ -59,8 +61,10 @@ absl::Status CudaDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src,
   const HostRegistration::Use use(&HostRegistration::Of(src), info_.physical_index);
   const char* const data = src.data() + src_offset;
   if (!use.registered()) return Write(dst, offset, data, bytes);
-  TENSORD_RETURN_IF_ERROR(OrderTransfers(static_cast<CudaBuffer&>(dst), uploads_->stream()));
-  return uploads_->UploadPinned(static_cast<char*>(dst.data()) + offset, data, bytes, events_);
+  auto& buffer = static_cast<CudaBuffer&>(dst);
+  TENSORD_RETURN_IF_ERROR(OrderTransfers(buffer, uploads_->stream()));
+  return buffer.TransferEnded(
+      uploads_->UploadPinned(static_cast<char*>(dst.data()) + offset, data, bytes, events_));
 }
 
 absl::Status CudaDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {

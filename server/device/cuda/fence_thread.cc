@@ -28,9 +28,10 @@ void FenceThread::Add(Event event, std::function<void(absl::Status)> done) {
 }
 
 absl::Status FenceThread::WaitFor(cudaEvent_t event) {
-  // cudaEventSynchronize() returns about this long after the event, because of an interrupt and the
-  // thread's wake-up: a fence of a short kernel would take twice as long. Polling for longer helps
-  // little, and takes the driver's locks from threads that launch kernels.
+  // cudaEventSynchronize() returns about kSpin after the event, because the GPU interrupts the CPU
+  // and the thread wakes up. After a short kernel, this would double the time of a fence, so this
+  // polls first. Polling for longer gains little, and it holds locks of the driver that threads
+  // need to launch kernels.
   constexpr auto kSpin = std::chrono::microseconds(20);
   const auto deadline = std::chrono::steady_clock::now() + kSpin;
   cudaError_t state = cudaEventQuery(event);

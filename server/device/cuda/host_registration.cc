@@ -13,7 +13,8 @@ namespace tensord::server::cuda {
 
 struct HostRegistration::Registry {
   Mutex mu;
-  CondVar unused;
+  CondVar changed;  // a registration has no Use, or one less is being unregistered
+  int unregistering ABSL_GUARDED_BY(mu) = 0;
   absl::flat_hash_set<HostRegistration*> all ABSL_GUARDED_BY(mu);
   bool logged ABSL_GUARDED_BY(mu) = false;
 };
@@ -37,12 +38,21 @@ HostRegistration::HostRegistration(void* data, int64_t size_bytes)
 
 HostRegistration::~HostRegistration() {
   Registry& registry = TheRegistry();
+  {
+    MutexLock lock(&registry.mu);
+    registry.all.erase(this);
+    if (state_ != State::kRegistered) return;
+    ++registry.unregistering;
+  }
+  {
+    // Without the lock: the call may block until the GPU has finished its current work. It fails if
+    // the context is lost. The reset of the GPU then undoes the registration.
+    const DeviceGuard guard(physical_index_);
+    if (cudaHostUnregister(data_) != cudaSuccess) cudaGetLastError();
+  }
   MutexLock lock(&registry.mu);
-  registry.all.erase(this);
-  if (state_ != State::kRegistered) return;
-  const DeviceGuard guard(physical_index_);
-  // Fails if the context is lost: then the reset has undone the registration, or will.
-  if (cudaHostUnregister(data_) != cudaSuccess) cudaGetLastError();
+  --registry.unregistering;
+  registry.changed.SignalAll();
 }
 
 HostRegistration::Use::Use(HostRegistration* registration, int physical_index)
@@ -61,11 +71,11 @@ bool HostRegistration::BeginUse(int physical_index) {
     state_ = error == cudaSuccess ? State::kRegistered : State::kRefused;
     physical_index_ = physical_index;
     if (error != cudaSuccess) {
-      cudaGetLastError();  // dealt with here
+      cudaGetLastError();  // clears the error, which is handled here
       if (!registry.logged) {
         std::fprintf(stderr,
-                     "tensord: uploads through shared memory take one more copy: cudaHostRegister "
-                     "failed: %s: %s\n",
+                     "tensord: cudaHostRegister failed: %s: %s; uploads through shared memory need "
+                     "one more copy\n",
                      cudaGetErrorName(error), cudaGetErrorString(error));
       }
       registry.logged = true;
@@ -79,7 +89,7 @@ bool HostRegistration::BeginUse(int physical_index) {
 void HostRegistration::EndUse() {
   Registry& registry = TheRegistry();
   MutexLock lock(&registry.mu);
-  if (--uses_ == 0) registry.unused.SignalAll();
+  if (--uses_ == 0) registry.changed.SignalAll();
 }
 
 absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl::Status()> reset) {
@@ -91,18 +101,20 @@ absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl:
       registration->state_ = State::kResetting;
     }
   }
-  // Copies of other GPUs are waited for; those of this one have ended.
+  // Waits for copies to other GPUs. Copies to this GPU have already ended.
   for (bool in_use = true; in_use;) {
-    in_use = false;
+    in_use = registry.unregistering > 0;
     for (const HostRegistration* registration : registry.all) {
       in_use |= registration->state_ == State::kResetting && registration->uses_ > 0;
     }
-    if (in_use) registry.unused.Wait(&registry.mu);
+    if (in_use) registry.changed.Wait(&registry.mu);
   }
   absl::Status status = reset();
   for (HostRegistration* registration : registry.all) {
+    // The cause of a refusal may have been the fault that led to the reset.
+    if (registration->state_ == State::kRefused) registration->state_ = State::kNone;
     if (registration->state_ != State::kResetting) continue;
-    // In case the driver has kept it.
+    // In case the driver has kept the registration.
     if (cudaHostUnregister(registration->data_) != cudaSuccess) cudaGetLastError();
     registration->state_ = State::kNone;
   }

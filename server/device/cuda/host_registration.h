@@ -9,17 +9,18 @@
 
 namespace tensord::server::cuda {
 
-// Registers memory at its first use, for all GPUs. A reset of the GPU that was current then undoes
-// that, and the next use registers the memory anew. Thread-safe.
+// Registers memory for all GPUs at its first use. A reset of the GPU that was current at that time
+// undoes the registration; the next use registers the memory again. Thread-safe.
 class HostRegistration final : public HostMemory::Preparation {
  public:
   HostRegistration(void* data, int64_t size_bytes);
-  // Unregisters the memory. There is no Use.
+  // Unregisters the memory. No Use of it may exist.
   ~HostRegistration() override;
 
+  // Returns the registration of `memory`, which owns it. The first call creates it.
   static HostRegistration& Of(HostMemory& memory);
 
-  // While it lives, the memory stays registered. Make a GPU current before.
+  // Keeps the memory registered while it exists. GPU `physical_index` must be current.
   class Use {
    public:
     Use(HostRegistration* registration, int physical_index);
@@ -27,8 +28,8 @@ class HostRegistration final : public HostMemory::Preparation {
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
 
-    // False if the memory isn't registered: CUDA has refused it, or its GPU is being reset. The
-    // first refusal of a process is logged.
+    // Returns false if the memory isn't registered, because CUDA refused it or because the GPU that
+    // was current at the registration is being reset. The first refusal in a process is logged.
     bool registered() const { return registered_; }
 
    private:
@@ -36,8 +37,9 @@ class HostRegistration final : public HostMemory::Preparation {
     const bool registered_;
   };
 
-  // Calls `reset`, which resets a GPU, while nothing uses memory that was registered when that GPU
-  // was current. Later uses register such memory anew.
+  // Calls `reset`, which must reset GPU `physical_index`, and returns its status. First blocks
+  // until there is no Use of memory that was registered while that GPU was current. Later uses
+  // register this memory again.
   static absl::Status Reset(int physical_index, absl::FunctionRef<absl::Status()> reset);
 
  private:

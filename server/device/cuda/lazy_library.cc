@@ -17,7 +17,7 @@ LazyLibrary::LazyLibrary(std::string name) {
   for (const std::string& path : paths) {
     handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_ != nullptr) break;
-    if (!error_.empty()) continue;  // the first reason is the one of the usual way
+    if (!error_.empty()) continue;  // reports why the first path failed
     const char* const reason = dlerror();
     error_ =
         absl::StrCat(name, " can't be loaded: ", reason == nullptr ? "unknown reason" : reason);

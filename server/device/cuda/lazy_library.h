@@ -11,7 +11,7 @@ class LazyLibrary {
  public:
   // `name`: the file name with the library's major version, such as "libnvrtc.so.13". The loader's
   // search path is tried first, then the folder of the CUDA toolkit. If the environment variable
-  // TENSORD_CUDA_LIBRARY_FOLDER is set, that folder alone is tried.
+  // TENSORD_CUDA_LIBRARY_FOLDER is set, only that folder is tried.
   explicit LazyLibrary(std::string name);
   LazyLibrary(const LazyLibrary&) = delete;
   LazyLibrary& operator=(const LazyLibrary&) = delete;

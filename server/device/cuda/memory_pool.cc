@@ -122,25 +122,18 @@ std::vector<void*> MemoryPool::Abandon() {
 }
 
 void MemoryPool::FreeReusable() {
-  std::vector<void*> blocks;
-  cudaStream_t stream = nullptr;
-  {
-    MutexLock lock(&mu_);
-    blocks = std::exchange(unfreed_, {});
-    for (const auto& [bytes, list] : reusable_) {
-      blocks.insert(blocks.end(), list.begin(), list.end());
-    }
-    reusable_.clear();
-    reusable_bytes_ = 0;
-    stream = reuse_stream_;
-  }
-  for (void* data : blocks) FreeByDriver(data, stream);
+  // Holds the lock until the end: Abandon(), after which the stream may be destroyed, waits.
+  MutexLock lock(&mu_);
+  std::vector<void*> blocks = std::exchange(unfreed_, {});
+  for (const auto& [bytes, list] : reusable_) blocks.insert(blocks.end(), list.begin(), list.end());
+  reusable_.clear();
+  reusable_bytes_ = 0;
+  for (void* data : blocks) FreeByDriver(data, reuse_stream_);
 }
 
 void MemoryPool::FreeByDriver(void* data, cudaStream_t stream) {
   if (cudaFreeAsync(data, stream) == cudaSuccess) return;
-  cudaGetLastError();  // reported by other calls
-  MutexLock lock(&mu_);
+  cudaGetLastError();  // clears the error, which other calls report
   unfreed_.push_back(data);
 }
 
@@ -206,6 +199,7 @@ void MemoryPool::Free(void* data, int64_t bytes, cudaStream_t stream, bool reusa
       return;
     }
   }
+  MutexLock lock(&mu_);
   FreeByDriver(data, stream);
 }
 

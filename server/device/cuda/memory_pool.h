@@ -43,7 +43,7 @@ class MemoryPool {
 
   // Frees memory that Allocate(bytes) has returned. Work that is enqueued on `stream` already may
   // still use it. If `reusable`, a later Allocate() may get it from the lists of small blocks. If
-  // the driver doesn't free the memory, because the context is lost, Abandon() returns it.
+  // the driver can't free the memory because the context is lost, Abandon() returns it.
   void Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
 
   // Lets another GPU read this pool's memory directly if the two GPUs have peer access. Otherwise
@@ -59,7 +59,7 @@ class MemoryPool {
 
   // Returns the blocks in the lists to the driver's pool.
   void FreeReusable();
-  void FreeByDriver(void* data, cudaStream_t stream);
+  void FreeByDriver(void* data, cudaStream_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void FreeAllReusable(int physical_index);
   static void TrimAll(int physical_index);
 
@@ -69,7 +69,7 @@ class MemoryPool {
   cudaStream_t reuse_stream_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<int64_t, std::vector<void*>> reusable_ ABSL_GUARDED_BY(mu_);  // by size
   int64_t reusable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<void*> unfreed_ ABSL_GUARDED_BY(mu_);  // the driver has refused to free them
+  std::vector<void*> unfreed_ ABSL_GUARDED_BY(mu_);  // blocks that the driver refused to free
   std::vector<int> peers_ ABSL_GUARDED_BY(mu_);      // asked for already
 };
 

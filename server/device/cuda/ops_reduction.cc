@@ -31,8 +31,8 @@ bool LanesFast(const ReduceJob& job) {
   return job.over.stride[0][job.over.rank - 1] < job.kept.stride[0][job.kept.rank - 1];
 }
 
-// Whether all steps of the loop but those along its innermost axis are multiples of `elements`, and
-// so are its rows, which lie dense.
+// Returns true if the innermost axis is contiguous, and its extent and all other strides are
+// multiples of `elements`.
 bool IsMadeOfPacks(const StridedLoop<1>& loop, int64_t elements) {
   const int last = loop.rank - 1;
   for (int d = 0; d < last; ++d) {
@@ -41,6 +41,7 @@ bool IsMadeOfPacks(const StridedLoop<1>& loop, int64_t elements) {
   return loop.stride[0][last] == 1 && loop.extent[last] % elements == 0;
 }
 
+// Returns true if all strides are multiples of `elements`.
 bool StepsArePacks(const StridedLoop<1>& loop, int64_t elements) {
   return std::all_of(loop.stride[0], loop.stride[0] + loop.rank,
                      [&](int64_t stride) { return stride % elements == 0; });
@@ -50,10 +51,10 @@ bool IsAligned(const void* address, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
 }
 
-// Of fewer packs, the elements before the first and after the last would be most of a row.
+// In a shorter row, too many elements would lie before the first pack and after the last.
 constexpr int64_t kMinPacksOfUnalignedRow = 8;
 
-// Whether threads load packs of `width` elements of each output.
+// Returns true if threads can load packs of `width` elements of one output.
 bool PacksRows(const ReduceJob& job, int64_t element_bytes, int64_t width) {
   if (!IsAligned(job.in, element_bytes * width)) return false;
   if (IsMadeOfPacks(job.over, width) && StepsArePacks(job.kept, width)) return true;
@@ -61,7 +62,7 @@ bool PacksRows(const ReduceJob& job, int64_t element_bytes, int64_t width) {
          job.over.size >= kMinPacksOfUnalignedRow * width;
 }
 
-// Whether threads load packs of an element each of `columns` outputs.
+// Returns true if threads can load packs that have one element of each of `columns` outputs.
 bool PacksColumns(const ReduceJob& job, int64_t element_bytes, int64_t columns) {
   return IsAligned(job.in, element_bytes * columns) && IsMadeOfPacks(job.kept, columns) &&
          StepsArePacks(job.over, columns);

@@ -33,11 +33,12 @@ class UploadRing {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Copies what `fill` puts into the ring (Device::WriteBy) to the GPU's memory. The bytes get to
-  // `dst` in the order of stream(), maybe after this returns.
+  // Calls `fill` to put `bytes` bytes into the ring (see Device::WriteBy), and copies them to
+  // `dst`, which is on the GPU. The copies are in the order of stream(). They may end after this
+  // returns.
   absl::Status Upload(void* dst, int64_t bytes, Device::Fill fill);
 
-  // Copies from pinned memory of the host, without the ring, in the order of stream(). Blocks until
+  // Copies from pinned host memory without the ring, in the order of stream(). Blocks until
   // the bytes are at `dst`.
   absl::Status UploadPinned(void* dst, const void* src, int64_t bytes, EventPool& events);
 

@@ -56,7 +56,7 @@ absl::Status DownloadRing::Start(const Piece& piece, const char* src) {
 absl::Status DownloadRing::Finish(const Piece& piece, char* dst) {
   if (const cudaError_t error = cudaEventSynchronize(piece.slot->done.get());
       error != cudaSuccess) {
-    cudaStreamSynchronize(stream_.get());  // the caller frees the source and the slot
+    cudaStreamSynchronize(stream_.get());  // the caller may reuse the source and the slot
     return CudaStatus(error, "cudaEventSynchronize");
   }
   std::memcpy(dst + piece.offset, piece.slot->host, static_cast<size_t>(piece.bytes));

@@ -51,7 +51,7 @@ absl::StatusOr<UploadRing::Slot*> UploadRing::Claim() {
   }
   if (!in_flight) return slot;
   const cudaError_t error = cudaEventSynchronize(slot->done.get());
-  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());  // the slot is filled again
+  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());  // the slot will be filled again
   MutexLock lock(&mu_);
   SetInFlight(slot, false);
   if (error == cudaSuccess) return slot;
@@ -100,9 +100,12 @@ absl::Status UploadRing::UploadPinned(void* dst, const void* src, int64_t bytes,
   TENSORD_CUDA_RETURN_IF_ERROR(
       cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_.get()));
   cudaError_t error = cudaEventRecord(event.get(), stream_.get());
-  // `src` is the caller's again on return, whatever happens.
-  error = error == cudaSuccess ? cudaEventSynchronize(event.get())
-                               : cudaStreamSynchronize(stream_.get());
+  // The caller may overwrite `src` and free `dst` after this returns, even after an error.
+  if (error != cudaSuccess) {
+    error = cudaStreamSynchronize(stream_.get());
+  } else if (error = cudaEventSynchronize(event.get()); error != cudaSuccess) {
+    cudaStreamSynchronize(stream_.get());
+  }
   events.Return(std::move(event));
   return CudaStatus(error, "copying from pinned memory");
 }

@@ -137,7 +137,7 @@ class NcclCommunicatorTest : public testing::Test {
 
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Communicator>> members_;
-  FirstUse first_use_ = FirstUse::kTransfer;  // of AllReduce()'s buffers, as in the server
+  FirstUse first_use_ = FirstUse::kTransfer;  // of AllReduce()'s buffers; as in the server
 
  private:
   cuda_emulation::Options options_;
@@ -155,8 +155,8 @@ TEST_F(NcclCommunicatorTest, AllReducesOverThreeGpus) {
   }
 }
 
-// Sums gradients, say, while the kernels run that compute the next ones.
-TEST_F(NcclCommunicatorTest, AllReducesBesideKernels) {
+// For example, a training step sums gradients while kernels compute the next ones.
+TEST_F(NcclCommunicatorTest, AllReducesWhileKernelsRun) {
   Connect(2, std::chrono::seconds(30));
   std::vector<std::unique_ptr<OccupiedStream>> occupied;
   for (int gpu = 0; gpu < 2; ++gpu) {
@@ -175,7 +175,7 @@ TEST_F(NcclCommunicatorTest, AllReducesBesideKernels) {
   for (auto& sum : sums) EXPECT_TRUE(sum.get().ok());
 }
 
-// The result's memory was last used by kernels: NCCL writes there after them.
+// Kernels used the result's memory last, so NCCL must write to it after them.
 TEST_F(NcclCommunicatorTest, AllReducesIntoMemoryOfTheComputeStream) {
   Connect(2, std::chrono::seconds(30));
   first_use_ = FirstUse::kKernel;
@@ -244,7 +244,7 @@ TEST_F(NcclCommunicatorTest, RejectsTwoMembersOnOneGpu) {
   cuda_emulation::ExpectReports();
 }
 
-// Two GPUs, each with a tensor of twos.
+// Operations of two members, each on its own GPU.
 class NcclOperationTest : public NcclCommunicatorTest {
  protected:
   void TearDown() override {
@@ -317,8 +317,8 @@ TEST_F(NcclOperationTest, ComputesEveryOperationInEveryDType) {
   CheckType<int64_t>(DType::kInt64);
 }
 
-// A failed call ends the operation at all members, with an error, and a new group works.
-TEST_F(NcclOperationTest, EveryFailedCallIsAnErrorAtBothMembers) {
+// If a call fails, the operation fails at one member at least, and a new group works.
+TEST_F(NcclOperationTest, FailsIfACallFails) {
   constexpr int kInternalError = 3;  // ncclInternalError
   const struct {
     const char* call;
@@ -343,7 +343,7 @@ TEST_F(NcclOperationTest, EveryFailedCallIsAnErrorAtBothMembers) {
   }
 }
 
-TEST_F(NcclOperationTest, AGroupThatCannotBeginIsAnErrorAtBothMembers) {
+TEST_F(NcclOperationTest, FailsAtBothMembersIfTheGroupCannotStart) {
   for (const char* call : {"ncclCommInitRankConfig", "cudaStreamCreateWithFlags"}) {
     SCOPED_TRACE(call);
     cuda_emulation::InjectFailure({call, 1, cudaErrorUnknown});

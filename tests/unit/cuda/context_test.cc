@@ -28,8 +28,8 @@ TEST_F(CudaContextTest, DeviceOnGpu1CreatesNoContextOnGpu0) {
   EXPECT_FALSE(cuda_emulation::HasContext(0));
 }
 
-// Each call finds the other GPU current. Calls that need their own GPU to be current are refused
-// then, if they don't make it so.
+// Before each call, the other GPU is current. The emulation rejects calls of CUDA for which another
+// GPU must be current, so the backend must make its own GPU current.
 TEST_F(CudaContextTest, DevicesOnTwoGpusTakeTurnsOnOneThread) {
   constexpr int kGpus = 2;
   const TensorSpec spec{DType::kFloat32, {256}};

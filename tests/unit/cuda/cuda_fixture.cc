@@ -10,7 +10,7 @@
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"
 
-// tests/cuda_emulation/control.h. Null with a real GPU.
+// Declared in tests/cuda_emulation/control.h. Null if the program uses a real GPU.
 namespace tensord::cuda_emulation {
 __attribute__((weak)) void ExpectReports();
 }

@@ -40,15 +40,16 @@ class CudaTest : public testing::Test {
 
   void SetUp() override;
 
-  // The test has misused CUDA. Otherwise the emulation, if it is linked in, makes the test fail.
+  // Call this if the test misuses CUDA on purpose. Otherwise the emulation, if it is linked in,
+  // makes the test fail.
   static void ExpectMisuse();
 
   BufferRef Upload(Device& device, const HostTensor& tensor);
   HostTensor Download(const TensorSpec& spec, const BufferRef& buffer);
   void Wait(Device& device);
 
-  // Has operands on the GPU start this many elements after an allocation's start, which is aligned
-  // to 256 bytes.
+  // Makes operands on the GPU start `elements` elements after the start of their allocation, which
+  // is aligned to 256 bytes.
   void ShiftOperands(int64_t elements) { shift_ = elements; }
 
   // Runs the op as the engine does, casts included, and reads its result.

@@ -79,7 +79,8 @@ TEST_F(CudaTest, BroadcastsEveryWay) {
   }
 }
 
-// 16 bytes hold 2 to 16 elements. Rows one shorter and longer than packs, and several packs long.
+// A pack of 16 bytes has 2 to 16 elements. Some of these rows are one element shorter or longer
+// than a pack, some are several packs long.
 constexpr int64_t kRowLengths[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100};
 
 // One dtype of each size.
@@ -103,7 +104,7 @@ TEST_F(CudaTest, BroadcastsScalarsRowsAndColumnsOfEveryLength) {
   }
 }
 
-TEST_F(CudaTest, OperandsNeedNoAlignment) {
+TEST_F(CudaTest, AcceptsUnalignedOperands) {
   for (int64_t shift : {1, 3, 4, 8}) {
     ShiftOperands(shift);
     for (DType dtype : kDTypeOfEachSize) {

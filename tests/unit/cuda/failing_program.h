@@ -1,4 +1,4 @@
-// A short program on two emulated GPUs that uses most of the CUDA backend, for tests in which calls
+// A short program on two emulated GPUs that uses most of the CUDA backend. Tests run it while calls
 // of CUDA fail.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace tensord::server {
 // Creates two devices, computes with them, and destroys everything. Not thread-safe.
 class FailingProgram {
  public:
-  // `fused`: computes one fused kernel instead of the other steps.
+  // If `fused`, Run() runs one fused kernel instead of the other steps.
   explicit FailingProgram(bool fused) : fused_(fused) {}
   // Destroys buffers and devices. If a GPU has a sticky error, abandons its device and resets it.
   ~FailingProgram();
 
-  // Returns the first error. INTERNAL "wrong result" if a step computed something else.
+  // Returns the first error. If a step's result is wrong, returns INTERNAL "wrong result of …".
   absl::Status Run();
 
   static constexpr int kGpus = 2;

@@ -93,8 +93,9 @@ TEST_F(CudaFaultTest, DeviceIsLostByAnIllegalAddressAndRestarts) {
   }
 }
 
-// A ring that a client shares outlives the device's loss. The reset undoes its registration.
-TEST_F(CudaFaultTest, UploadsFromSharedMemoryGoOnAfterAReset) {
+// A ring shared with a client stays in use after the device is lost. The reset undoes its
+// registration with CUDA.
+TEST_F(CudaFaultTest, UploadsFromSharedMemoryAfterAReset) {
   const std::string sent(4 << 20, 'x');
   void* const data =
       mmap(nullptr, sent.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -35,7 +35,7 @@ class CudaHostMemoryTest : public CudaTest {
     CudaTest::TearDown();
   }
 
-  // Uploads `bytes` at `offset` of the memory, and expects to read them.
+  // Uploads `bytes` bytes at `offset` of the memory, and expects that a download returns them.
   void ExpectUploaded(Device& device, int64_t offset, int64_t bytes) {
     const BufferRef buffer = *device.AllocateForTransfer(bytes);
     const absl::Status written = device.WriteFrom(*buffer, 0, *memory_, offset, bytes);
@@ -44,7 +44,7 @@ class CudaHostMemoryTest : public CudaTest {
     EXPECT_TRUE(received.bytes == std::string(memory_->data() + offset, bytes));
   }
 
-  // Returns whether CUDA has the memory registered.
+  // Returns true if the memory is registered with CUDA.
   bool IsRegistered() {
     const cudaError_t error = cudaHostRegister(data_, kBytes, cudaHostRegisterPortable);
     if (error == cudaSuccess) {
@@ -58,7 +58,7 @@ class CudaHostMemoryTest : public CudaTest {
   std::unique_ptr<HostMemory> memory_;
 };
 
-TEST_F(CudaHostMemoryTest, StaysRegisteredFromItsFirstUseToItsEnd) {
+TEST_F(CudaHostMemoryTest, StaysRegisteredFromFirstUseToDestruction) {
   EXPECT_FALSE(IsRegistered());
   ExpectUploaded(*cuda_, 0, kBytes);
   EXPECT_TRUE(IsRegistered());
@@ -80,7 +80,7 @@ TEST_F(CudaHostMemoryTest, IsRegisteredOnceForAllDevices) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The memory is the client's again when the call returns.
+// The client may overwrite the memory after the call returns.
 TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
   const BufferRef buffer = *cuda_->AllocateForTransfer(kBytes);
   const std::string sent(memory_->data(), kBytes);
@@ -89,13 +89,13 @@ TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
   EXPECT_TRUE(Download({DType::kUInt8, {kBytes}}, buffer).bytes == sent);
 }
 
-TEST_F(CudaHostMemoryTest, IsCopiedByTheHostIfCudaRefusesIt) {
+TEST_F(CudaHostMemoryTest, IsCopiedByTheHostIfCudaRefusesToRegisterIt) {
   ASSERT_EQ(cudaHostRegister(data_, 4096, cudaHostRegisterPortable), cudaSuccess);
   testing::internal::CaptureStderr();
   ExpectUploaded(*cuda_, 0, kBytes);
   ExpectUploaded(*cuda_, 0, kBytes);
   const std::string log = testing::internal::GetCapturedStderr();
-  static int expected = 1;  // once for the process, also if the test is repeated
+  static int expected = 1;  // once per process, even if the test is repeated
   int lines = 0;
   for (size_t at = 0; (at = log.find("cudaHostRegister failed", at)) != std::string::npos; ++at) {
     ++lines;

@@ -1,5 +1,5 @@
-// Calls of CUDA, cuBLASLt and NVRTC fail, one after another. After each failure the program has an
-// error that names it, nothing is left over, and the GPUs work.
+// Makes calls of CUDA, cuBLASLt and NVRTC fail, one call at a time. After each failure, the program
+// has recovered or returned an error that names the failure, nothing is leaked, and the GPUs work.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -47,8 +47,8 @@ class InjectedFailureTest : public testing::Test {
     return program.Run();
   }
 
-  // Fails the first call of the kind, then the second, and so on until the program makes no such
-  // call more.
+  // Makes the first call of the kind fail, then the second, and so on, until the program makes
+  // fewer such calls.
   void Sweep(const Case& c) {
     constexpr int kMaxCalls = 2000;
     for (int at = 1; at <= kMaxCalls; ++at) {
@@ -71,7 +71,7 @@ class InjectedFailureTest : public testing::Test {
       ASSERT_TRUE(afterwards.ok()) << afterwards;
       ASSERT_EQ(cuda_emulation::LiveObjects(), "");
     }
-    FAIL() << "the number of calls has no end";
+    FAIL() << "the program makes too many calls";
   }
 
  private:
@@ -124,17 +124,17 @@ TEST_F(InjectedFailureTest, AFailedCopyBetweenGpusDoesNotReadItsSourceAfterTheFr
   EXPECT_TRUE((*to)->Check().ok());
 }
 
-TEST_F(InjectedFailureTest, NoMemory) {
+TEST_F(InjectedFailureTest, OutOfMemory) {
   for (const char* call : {"cudaMalloc", "cudaHostAlloc"}) {
     Sweep({call, cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation"});
   }
-  // The backend trims its pools and tries again, so one failure alone is none.
+  // The backend trims its pools and tries again, so it recovers from a single failure.
   Sweep({"cudaMallocFromPoolAsync", cudaErrorMemoryAllocation, ""});
   Sweep({"cudaMallocFromPoolAsync", cudaErrorMemoryAllocation, "emory", /*times=*/2});
   Sweep({"cudaMallocFromPoolAsync", cudaErrorUnknown, "cudaErrorUnknown"});
 }
 
-TEST_F(InjectedFailureTest, NoMemoryAtAnyLimit) {
+TEST_F(InjectedFailureTest, OutOfMemoryAtEveryLimit) {
   constexpr int64_t kFirstBytes = int64_t{30} << 20, kStepBytes = int64_t{512} << 10;
   constexpr int kMaxSteps = 100;
   for (int step = 0; step < kMaxSteps; ++step) {

@@ -109,8 +109,9 @@ TEST_F(CudaReuseTest, ComputesAChainInReusedMemory) {
   EXPECT_EQ(sum.At(3), 101);
 }
 
-// A quarter of the memory and a little more, three times, and an eighth and a little more.
-TEST_F(CudaTest, LargeBlocksTakeNoMoreMemoryThanTheirSize) {
+// Three blocks take slightly more than a quarter of the memory each, and a fourth block slightly
+// more than an eighth.
+TEST_F(CudaTest, DoesNotRoundUpLargeBlocks) {
   const int64_t total = *CudaTotalMemory(0);
   auto whole = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, total);
   ASSERT_TRUE(whole.ok()) << whole.status();

@@ -23,7 +23,7 @@ TEST_F(CudaTest, PermutesEveryWay) {
   }
 }
 
-// Tiles have 32 or 64 rows and columns, and lanes move 1 to 4 elements.
+// Tiles have 32 or 64 rows and columns. A thread moves 1 to 4 elements at a time.
 TEST_F(CudaTest, TransposesMatricesOfEverySize) {
   for (DType dtype : {DType::kInt8, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
     for (int64_t rows : {8, 31, 33, 34, 63, 64, 66, 127, 132}) {
@@ -35,7 +35,7 @@ TEST_F(CudaTest, TransposesMatricesOfEverySize) {
   }
 }
 
-TEST_F(CudaTest, TransposesNeedNoAlignment) {
+TEST_F(CudaTest, TransposesUnalignedOperands) {
   for (int64_t shift : {1, 2, 3}) {
     ShiftOperands(shift);
     for (DType dtype : {DType::kInt8, DType::kFloat16, DType::kFloat32}) {

@@ -1,4 +1,4 @@
-// A stream in which a test holds everything up.
+// Blocks a stream for a test.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,8 +13,8 @@
 
 namespace tensord::server {
 
-// Occupies a stream, as a long kernel does, from its construction to its destruction. The stream's
-// GPU is current.
+// Occupies a stream, as a long kernel does, from its construction to its destruction. The
+// constructor returns when the stream is occupied. The stream's GPU must be current.
 class OccupiedStream {
  public:
   explicit OccupiedStream(cudaStream_t stream) : state_(std::make_shared<State>()) {
@@ -52,7 +52,7 @@ class OccupiedStream {
   const std::shared_ptr<State> state_;
 };
 
-// Returns the compute stream of the CUDA device that `buffer` is of.
+// Returns the compute stream of the CUDA device of `buffer`.
 inline cudaStream_t ComputeStreamOf(const Buffer& buffer) {
   return static_cast<cuda::CudaDevice&>(buffer.device()).compute_stream();
 }

@@ -1,4 +1,4 @@
-// Uploads run beside kernels: they end on the GPU while a test occupies the compute stream.
+// Tests that uploads run concurrently with kernels: they end while the compute stream is occupied.
 #include <gmock/gmock.h>
 
 #include <future>
@@ -20,12 +20,13 @@ namespace {
 
 class CudaOverlapTest : public CudaTest {
  protected:
-  // Runs `transfer` while the compute stream is occupied. Returns whether it ended meanwhile.
+  // Runs `transfer` while the compute stream is occupied. Returns true if it ends before the stream
+  // is free again.
   template <typename Transfer>
-  bool EndsBesideKernels(Device& device, const Transfer& transfer) {
+  bool EndsWhileKernelsRun(Device& device, const Transfer& transfer) {
     const BufferRef any = *device.Allocate(1);
-    std::future<void> ending;  // waits for the transfer, after the stream is free
     Event ended;
+    std::future<void> ending;  // its destructor waits for the transfer, after the stream is free
     const OccupiedStream occupied(ComputeStreamOf(*any));
     ending = std::async(std::launch::async, [&] {
       transfer();
@@ -36,13 +37,13 @@ class CudaOverlapTest : public CudaTest {
 };
 
 TEST_F(CudaOverlapTest, UploadsDoNotWaitForKernels) {
-  // A small one, and one that needs the ring of pinned memory more than once.
+  // A small upload, and one that is larger than the ring of pinned memory.
   for (const int64_t elements : {10, 5'000'000}) {
     const HostTensor sent = MakeValues(DType::kFloat32, {elements}, 1);
     const int64_t bytes = sent.spec.size_bytes();
     BufferRef buffer;
     HostTensor received;
-    EXPECT_TRUE(EndsBesideKernels(*cuda_, [&] {
+    EXPECT_TRUE(EndsWhileKernelsRun(*cuda_, [&] {
       buffer = *cuda_->AllocateForTransfer(bytes);
       ASSERT_TRUE(cuda_->Write(*buffer, 0, sent.bytes.data(), bytes).ok());
       received = Download(sent.spec, buffer);
@@ -51,8 +52,8 @@ TEST_F(CudaOverlapTest, UploadsDoNotWaitForKernels) {
   }
 }
 
-// As by CreateTensor, by Write, and by a copy from the CPU device.
-TEST_F(CudaOverlapTest, TensorsAreUploadedBesideKernels) {
+// Uploads as for CreateTensor and Write, and by a copy from a CPU device.
+TEST_F(CudaOverlapTest, UploadsTensorsWhileKernelsRun) {
   Device* const gpu = cuda_.get();
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(std::move(cuda_));
@@ -70,7 +71,7 @@ TEST_F(CudaOverlapTest, TensorsAreUploadedBesideKernels) {
         upload->tensor->device().Write(*upload->buffer, 0, sent.bytes.data(), bytes);
     ASSERT_TRUE(engine.FinishUpload(*session, *std::move(upload), written).ok());
   };
-  const auto expect_there = [&](Handle handle) {
+  const auto expect_uploaded = [&](Handle handle) {
     const TensorRef tensor = *session->Find(handle);
     Event done;
     tensor->WhenDone([done] { done.Set(); });
@@ -78,16 +79,16 @@ TEST_F(CudaOverlapTest, TensorsAreUploadedBesideKernels) {
     ASSERT_TRUE(tensor->status().ok()) << tensor->status();
     EXPECT_TRUE(Download(sent.spec, tensor->buffer()).bytes == sent.bytes);
   };
-  EXPECT_TRUE(EndsBesideKernels(*gpu, [&] {
+  EXPECT_TRUE(EndsWhileKernelsRun(*gpu, [&] {
     upload(1, "cuda:0");
-    expect_there(1);
+    expect_uploaded(1);
     upload(2, "cpu:0");
     ASSERT_TRUE(engine.Copy(session, 2, 3, "cuda:0", /*share=*/false).ok());
-    expect_there(3);
+    expect_uploaded(3);
   }));
 }
 
-TEST_F(CudaOverlapTest, MemoryForAnUploadThatNeverComesIsFreed) {
+TEST_F(CudaOverlapTest, FreesMemoryOfAnUploadThatNeverStarts) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(cuda_->AllocateForTransfer(100'000).ok());
   Wait(*cuda_);
   EXPECT_EQ(cuda_->memory().used_bytes, 0);

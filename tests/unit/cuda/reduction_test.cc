@@ -62,7 +62,8 @@ TEST_F(CudaTest, NormsOfEveryOrder) {
   ExpectSame("norm", {MakeValues(DType::kFloat32, {1000, 100}, 7)}, {}, 32);
 }
 
-// Extents one below and above multiples of packs and of what a block's lanes load together.
+// Extents of one element less or more than multiples of a pack, and of what a block's lanes load
+// together.
 constexpr int64_t kExtents[] = {1,  2,  3,  4,  5,  7,   8,   9,   15,  16,   17,
                                 31, 33, 63, 64, 65, 127, 128, 129, 257, 1023, 1025};
 
@@ -86,7 +87,7 @@ TEST_F(CudaTest, ReducesRowsAndColumnsOfEveryLength) {
   }
 }
 
-TEST_F(CudaTest, ReductionsNeedNoAlignment) {
+TEST_F(CudaTest, ReducesUnalignedOperands) {
   for (int64_t shift : {1, 3, 4, 8}) {
     ShiftOperands(shift);
     for (DType dtype : kReducedDTypes) {
@@ -119,7 +120,7 @@ TEST_F(CudaTest, SumsOfIntegersDoNotOverflow) {
   }
 }
 
-TEST_F(CudaTest, ANaNWinsAtEveryPlaceOfARow) {
+TEST_F(CudaTest, PropagatesANaNAtEveryPosition) {
   constexpr int kLength = 37;
   std::vector<float> rows(kLength * kLength, 1);
   for (int i = 0; i < kLength; ++i) rows[i * kLength + i] = NAN;
@@ -151,7 +152,8 @@ TEST_F(CudaTest, SoftmaxOfInfinitiesAndNaN) {
   ExpectSame("log_softmax", {rows}, {{"axis", int64_t{1}}});
 }
 
-// The results of log_softmax are differences of numbers above 1.
+// Returns the scale of the error bound. log_softmax subtracts numbers above 1, so rounding errors
+// are relative to 1.
 double SoftmaxScale(absl::string_view op) { return op == "log_softmax" ? 1 : 1e-3; }
 
 TEST_F(CudaTest, SoftmaxOfRowsOfEveryLength) {
@@ -167,7 +169,7 @@ TEST_F(CudaTest, SoftmaxOfRowsOfEveryLength) {
   }
 }
 
-// Blocks share such rows.
+// Several blocks share each of these rows.
 TEST_F(CudaTest, SoftmaxOfFewLongRows) {
   for (const char* op : {"softmax", "log_softmax"}) {
     for (DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
@@ -185,7 +187,7 @@ TEST_F(CudaTest, SoftmaxOfFewLongRows) {
 TEST_F(CudaTest, SoftmaxOfInfinitiesAndNaNInLongRows) {
   constexpr float kInf = INFINITY;
   constexpr int kLength = 20001;
-  std::vector<float> x(5 * kLength, -kInf);  // the first row stays as it is
+  std::vector<float> x(5 * kLength, -kInf);  // the first row stays all -inf
   float* row = x.data() + kLength;
   std::fill(row + kLength / 2, row + kLength, 1.0f);  // some splits see only -inf
   row += kLength;

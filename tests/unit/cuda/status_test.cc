@@ -1,4 +1,4 @@
-// Which Status an error of CUDA or cuBLASLt becomes.
+// How errors of CUDA and cuBLASLt are mapped to Status codes.
 #include "tensord/server/device/cuda/cuda_status.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +8,7 @@ namespace {
 
 using absl::StatusCode;
 
-TEST(CudaStatusTest, TellsWhatKindOfErrorItIs) {
+TEST(CudaStatusTest, MapsCudaErrorsToCodes) {
   const struct {
     cudaError_t error;
     StatusCode code;
@@ -29,7 +29,7 @@ TEST(CudaStatusTest, TellsWhatKindOfErrorItIs) {
   }
 }
 
-TEST(CudaStatusTest, TellsWhatKindOfErrorOfCublasItIs) {
+TEST(CudaStatusTest, MapsCublasErrorsToCodes) {
   const struct {
     cublasStatus_t error;
     StatusCode code;

@@ -70,7 +70,7 @@ TEST_F(CudaTest, CopiesBetweenLogicalDevicesOfOneGpu) {
   EXPECT_TRUE(Download(sent.spec, *copy).bytes == sent.bytes);
 }
 
-TEST_F(CudaTest, CopiesABufferTimeAndAgain) {
+TEST_F(CudaTest, CopiesABufferRepeatedly) {
   auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, kLimitBytes);
   ASSERT_TRUE(other.ok()) << other.status();
   const HostTensor sent = MakeBytes(1003, 9);

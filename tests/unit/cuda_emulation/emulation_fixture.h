@@ -32,18 +32,18 @@ class EmulationTest : public testing::Test {
 
   // Returns `size` ints on device 0, all `value`. The caller frees them with cudaFree().
   int* MakeInts(int size, int value);
-  // Returns a pool on a device. The caller destroys it. `max_bytes` 0: without a limit.
+  // Returns a pool on a device. The caller destroys it. If `max_bytes` is 0, the pool has no limit.
   static cudaMemPool_t MakePool(int device, size_t max_bytes = 0);
-  // Returns memory of a pool, in the order of first_.
+  // Returns memory of a pool, allocated in the order of first_.
   int* TakeFromPool(cudaMemPool_t pool, size_t bytes);
   // Returns a copy of `size` ints of device 0, made in the order of `stream`. Blocks.
   std::vector<int> Download(const int* data, int size, cudaStream_t stream);
 
-  // Resets device 0 and makes the streams anew.
+  // Resets device 0 and creates both streams again.
   void ResetDevice();
 
-  // Returns whether there have been reports since the test began or the last call. A test fails if
-  // it ends with such reports.
+  // Returns true if there have been reports since the test began or since the last call. If there
+  // are such reports at the end of a test, the test fails.
   bool HasNewReports();
 
   cudaStream_t first_ = nullptr, second_ = nullptr;

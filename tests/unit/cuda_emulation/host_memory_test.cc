@@ -54,7 +54,7 @@ TEST_F(HostMemoryEmulationTest, RejectsASecondRegistrationOfAPage) {
   EXPECT_EQ(cudaHostUnregister(data_), cudaSuccess);
 }
 
-TEST_F(HostMemoryEmulationTest, RejectsToUnregisterAPart) {
+TEST_F(HostMemoryEmulationTest, RejectsUnregisteringAPart) {
   ASSERT_EQ(Register(), cudaSuccess);
   EXPECT_EQ(cudaHostUnregister(data_ + 4096), cudaErrorInvalidValue);
   EXPECT_TRUE(HasNewReports());

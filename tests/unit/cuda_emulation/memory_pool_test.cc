@@ -46,7 +46,7 @@ TEST_F(PoolEmulationTest, KeepsMemoryUpToTheReleaseThreshold) {
   EXPECT_EQ(ReservedBytes(0), 0);
 }
 
-TEST_F(PoolEmulationTest, WhatAPoolKeepsIsNotAvailableToOthersUntilItIsTrimmed) {
+TEST_F(PoolEmulationTest, KeptMemoryIsUnavailableToOtherPoolsUntilATrim) {
   cudaMemPool_t pool = MakePool(0), other = MakePool(0);
   SetReleaseThreshold(pool, kMemoryBytes);
   Free(TakeFromPool(pool, kMemoryBytes));
@@ -61,7 +61,7 @@ TEST_F(PoolEmulationTest, WhatAPoolKeepsIsNotAvailableToOthersUntilItIsTrimmed) 
   cudaGetLastError();
 }
 
-TEST_F(PoolEmulationTest, TrimmingKeepsWhatIsAllocated) {
+TEST_F(PoolEmulationTest, ATrimKeepsAllocatedMemory) {
   cudaMemPool_t pool = MakePool(0);
   int* data = TakeFromPool(pool, 1000);
   EXPECT_EQ(cudaMemPoolTrimTo(pool, 0), cudaSuccess);

@@ -89,7 +89,7 @@ TEST_F(NcclLossTest, AbortedOperationStillWritesItsOutput) {
   EXPECT_EQ(cudaStreamSynchronize(ranks_[0].stream), cudaErrorIllegalAddress);
   EXPECT_THAT(LastReport(), HasSubstr("ncclAllReduce"));
   EXPECT_TRUE(HasNewReports());
-  // The fixture may not name what the reset destroys.
+  // Destroys everything before the reset: the fixture must not use handles that a reset destroyed.
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
   AbortAll();
   memory_.clear();

@@ -202,7 +202,7 @@ TEST_F(NcclMisuseTest, ReportsMemoryThatIsFreedTooEarly) {
   EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(AllReduce(ranks_[0]), ncclUnhandledCudaError);
   EXPECT_TRUE(HasNewReports());
-  // The fixture may not name what the reset destroys.
+  // Destroys everything before the reset: the fixture must not use handles that a reset destroyed.
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
   AbortAll();
   inputs_.clear();

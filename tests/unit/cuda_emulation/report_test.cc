@@ -1,4 +1,4 @@
-// What a report of misuse does to the program.
+// The effects of a report of misuse on the program.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -25,7 +25,7 @@ TEST(ReportTest, GivesAProgramTheExitCodeOfMisuse) {
       testing::ExitedWithCode(0), "cuda emulation: a misuse");
 }
 
-// ctest runs it as cuda_misuse_fails_the_test, and expects that it fails.
+// ctest runs this test as cuda_misuse_fails_the_test, and expects that it fails.
 TEST(ReportTest, DISABLED_MisuseFailsTheTest) { Report("a misuse"); }
 
 }  // namespace

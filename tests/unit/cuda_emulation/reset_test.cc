@@ -1,4 +1,4 @@
-// What cudaDeviceReset() destroys can't be used afterwards.
+// Objects that cudaDeviceReset() destroys can't be used afterwards.
 #include <cublasLt.h>
 #include <gmock/gmock.h>
 
@@ -65,7 +65,7 @@ TEST_F(ResetEmulationTest, RefusesGraphs) {
   ExpectReport("a graph from before the reset");
 }
 
-TEST_F(ResetEmulationTest, FreesMemoryButThatOfPools) {
+TEST_F(ResetEmulationTest, FreesMemoryExceptMemoryOfPools) {
   cudaMemPool_t pool = MakePool(0);
   int* of_pool = TakeFromPool(pool, 1000);
   int* data = MakeInts(8, 1);

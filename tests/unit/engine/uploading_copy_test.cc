@@ -1,4 +1,4 @@
-// Copies from the host's memory to a device that the host can't access.
+// Copies from host memory to a device whose memory the host can't access.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kLimitBytes = int64_t{64} << 20;
 
-// Its first write waits for the test.
+// A device whose first write waits for the test.
 class WritingDevice final : public FakeDevice {
  public:
   WritingDevice() : FakeDevice(0, {.limit_bytes = kLimitBytes, .host_accessible = false}) {}
@@ -24,7 +24,7 @@ class WritingDevice final : public FakeDevice {
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
     if (offset == 0) {
       writing.Set();
-      if (!go_on.Wait()) return absl::DeadlineExceededError("the test never let the write go on");
+      if (!go_on.Wait()) return absl::DeadlineExceededError("the test didn't release the write");
     }
     return FakeDevice::Write(dst, offset, src, bytes);
   }
@@ -32,7 +32,7 @@ class WritingDevice final : public FakeDevice {
   Event writing, go_on;
 };
 
-TEST(UploadingCopyTest, TakesTurnsWithOtherWorkOfItsDevice) {
+TEST(UploadingCopyTest, LetsOtherWorkOfItsDeviceRunBetweenParts) {
   auto owned = std::make_unique<WritingDevice>();
   WritingDevice& device = *owned;
   std::vector<std::unique_ptr<Device>> devices;
@@ -56,7 +56,8 @@ TEST(UploadingCopyTest, TakesTurnsWithOtherWorkOfItsDevice) {
   copy->WhenDone([copied] { copied.Set(); });
   ASSERT_TRUE(device.writing.Wait());
 
-  // The copy has begun. Both a session of its own and the copy's get a turn before it ends.
+  // The copy has begun. An op of another session and an op of the copy's session both end before
+  // it.
   std::atomic<int> before_the_end = 0;
   std::vector<Event> computed(2);
   const TensorRef small[] = {full(other, 1, 3, "cpu:0"), full(session, 3, 3, "cpu:0")};

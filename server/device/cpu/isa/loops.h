@@ -75,10 +75,9 @@ using CastLoop = void (*)(const void* x, void* y, int64_t n);
 
 // ---------------------------------------------------------------- reductions
 
-// What is taken of each element, and how they are put together. The accumulator's dtype is the
-// element's for kMax and kMin (a byte for bool) and for kSum of float32 and float64; kSum of
-// integers and bool accumulates in int64. The norm's sums and extremes, of float32 and float64,
-// accumulate in float64.
+// How elements are mapped and combined. The accumulator's dtype is the element's for kMax and kMin
+// (a byte for bool) and for kSum of float32 and float64. kSum of integers and bool accumulates in
+// int64. The norm's sums and extremes, of float32 and float64, accumulate in float64.
 enum class Reduction {
   kSum,
   kMax,

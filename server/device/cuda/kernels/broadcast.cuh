@@ -1,4 +1,4 @@
-// Elementwise kernels of any number of operands, which may be broadcast. F is a functor of
+// Elementwise kernels for any number of operands, which may be broadcast. F is a functor of
 // elementwise_math.h; Out and In are storage types.
 #pragma once
 
@@ -17,7 +17,8 @@ __device__ Pack<Out, kWidth> ApplyToPacks(const Pack<In, kWidth>&... in) {
 
 // ---------------------------------------------------------------- dense operands and scalars
 
-// Returns pack i of a dense operand, or the one element of a scalar kWidth times.
+// If the operand is a scalar, returns its element kWidth times. Otherwise returns pack i of the
+// dense operand.
 template <int kWidth, typename T>
 __device__ Pack<T, kWidth> LoadFlat(const T* in, int64_t i, bool scalar) {
   if (!scalar) return reinterpret_cast<const Pack<T, kWidth>*>(in)[i];
@@ -41,8 +42,8 @@ __device__ void ComputeFlat(Out* out, int64_t size, int64_t packs, unsigned scal
   }
 }
 
-// Bit n of `scalars`: operand n is a scalar. The first `packs` packs of 16 bytes are computed as a
-// whole, the rest one by one.
+// If bit n of `scalars` is set, operand n is a scalar. Threads compute the first `packs` packs of
+// kWidth elements, then the remaining elements one by one.
 template <typename F, typename Out, typename... In>
 __global__ void FlatKernelFor(Out* out, int64_t size, int64_t packs, unsigned scalars,
                               const In*... in) {
@@ -64,7 +65,8 @@ cudaError_t LaunchFlat(Out* out, int64_t size, unsigned scalars, cudaStream_t st
 
 // ---------------------------------------------------------------- any operands
 
-// Returns the kWidth elements of an operand from `in` on. Neighbours are loaded at once.
+// Returns kWidth elements of an operand, `stride` apart, from `in` on. If they are contiguous and
+// aligned, loads them with one instruction.
 template <int kWidth, typename T>
 __device__ Pack<T, kWidth> LoadRun(const T* in, int64_t stride) {
   using Packed = Pack<T, kWidth>;
@@ -99,16 +101,17 @@ __device__ void ComputeRows(Out* out, const StridedLoop<sizeof...(In)>& loop, in
   }
 }
 
-// The first `packs` packs of the output are computed as a whole where they don't cross the end of a
-// row, everything else one by one.
+// Threads compute the first `packs` packs of the output, then the remaining elements one by one. If
+// a pack crosses the end of a row, its elements are computed one by one, too.
 template <typename F, typename Out, typename... In>
 __global__ void RowsKernelFor(Out* out, StridedLoop<sizeof...(In)> loop, int64_t packs,
                               const In*... in) {
   ComputeRows<F>(out, loop, packs, std::index_sequence_for<In...>(), in...);
 }
 
-// out[i] = f(in[offset of i]...), where the loop has the strides of the inputs, which are dense and
-// broadcast to the output's shape. `out` may be an input that has this shape.
+// out[i] = F(in[n][offset of i in input n]...). `loop` has the output's shape and the inputs'
+// strides. The inputs are dense; along broadcast axes their strides are 0. `out` may be an input
+// that has the output's shape.
 template <typename F, typename Out, typename... In>
 cudaError_t LaunchBroadcast(Out* out, const StridedLoop<sizeof...(In)>& loop, cudaStream_t stream,
                             const In*... in) {

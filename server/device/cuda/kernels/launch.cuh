@@ -58,7 +58,8 @@ bool AlignedForPacks(const T*... pointer) {
   return ((reinterpret_cast<uintptr_t>(pointer) % 16 == 0) && ...);
 }
 
-// Stores 16 bytes by one instruction. nvcc 13 makes two of an assignment in some loops.
+// Stores 16 bytes with one instruction. In some loops, nvcc 13 compiles an assignment to two
+// stores.
 template <typename T, int kWidth>
 __device__ inline void StorePack(T* out, const Pack<T, kWidth>& pack) {
   static_assert(sizeof(pack) == 16);

@@ -56,7 +56,7 @@ __global__ void TransposeKernel(const T* in, T* out, TransposeJob job, int64_t r
   }
 }
 
-// A tile of elements of 8 or 16 bits: a lane moves 4 bytes, kWidth elements, at a time.
+// A tile of 8-bit or 16-bit elements. A thread moves 4 bytes (kWidth elements) at a time.
 template <typename T>
 struct PackedTile {
   static constexpr int kWidth = 4 / sizeof(T);
@@ -66,7 +66,8 @@ struct PackedTile {
   using Packed = Pack<T, kWidth>;
 };
 
-// Returns the elements from `in` on that are before `end`, and zeros instead of others.
+// Returns kWidth elements from `in` on. Elements from index `end` on are zeros and aren't read.
+// `aligned`: `in` is aligned to the size of a pack.
 template <typename T, int kWidth>
 __device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
   if (aligned && end >= kWidth) return *reinterpret_cast<const Pack<T, kWidth>*>(in);
@@ -78,6 +79,7 @@ __device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
   return pack;
 }
 
+// Stores the elements of `pack` that are before index `end`.
 template <typename T, int kWidth>
 __device__ void StoreUpTo(T* out, int64_t end, bool aligned, const Pack<T, kWidth>& pack) {
   if (aligned && end >= kWidth) {
@@ -91,9 +93,10 @@ __device__ void StoreUpTo(T* out, int64_t end, bool aligned, const Pack<T, kWidt
 }
 
 // Like TransposeKernel. A block of kPacks x kRows threads reads packs along the input's fast axis
-// into shared memory. Then each thread takes kWidth packs of neighbouring columns, and writes their
-// elements as kWidth packs of neighbouring rows. Columns that are neighbours lie kPacks rows apart
-// in shared memory, so that the threads of a warp read from different banks.
+// into shared memory. Then each thread reads kWidth packs, one of each of kWidth neighbouring
+// columns, and writes their elements as kWidth packs, one of each of kWidth neighbouring rows.
+// Neighbouring columns are kPacks rows apart in shared memory, so that the threads of a warp read
+// from different banks.
 template <typename T>
 __global__ void PackedTransposeKernel(const T* in, T* out, TransposeJob job, int64_t row_tiles,
                                       int64_t column_tiles, bool in_aligned, bool out_aligned) {
@@ -137,8 +140,8 @@ __global__ void PackedTransposeKernel(const T* in, T* out, TransposeJob job, int
   }
 }
 
-// Whether all packs of an operand's lines, which are `line_stride` apart, are at multiples of their
-// size.
+// Returns true if all packs of an operand are aligned to their size. `line_stride` is the distance
+// in elements between its lines, the rows or columns along which packs lie.
 bool PacksAreAligned(const void* data, int64_t line_stride, const int64_t* batch_stride, int rank,
                      int width, int pack_bytes) {
   bool aligned = reinterpret_cast<uintptr_t>(data) % pack_bytes == 0 && line_stride % width == 0;

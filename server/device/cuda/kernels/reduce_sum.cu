@@ -3,7 +3,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Integers and bool are added up in int64, which wraps around.
+// Integers and bool are summed in int64. An overflow wraps around.
 template <typename T>
 struct Sum {
   static constexpr bool kFloating = std::is_floating_point_v<MathOf<T>>;

@@ -9,7 +9,7 @@ constexpr int kBlockLog2 = 8;              // threads of a block
 constexpr int kColumnsLog2 = 5;            // neighbouring outputs that fill a memory transaction
 constexpr int64_t kLoadsPerLane = 4;       // fewer leave a lane waiting for the tree
 constexpr int64_t kElementsPerSplit = 16;  // of a lane: fewer cost more than a split gains
-constexpr int64_t kLoadsPerSplit = 2;      // likewise
+constexpr int64_t kLoadsPerSplit = 2;      // of a lane, for the same reason
 constexpr int kBlocksPerMultiprocessor = 8;
 constexpr int64_t kMaxSplits = 1024;
 

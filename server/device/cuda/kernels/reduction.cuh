@@ -13,9 +13,10 @@
 namespace tensord::server::cuda {
 
 // A multiprocessor has 65,536 registers and runs at most 2,048 threads, or 1,536 if its compute
-// capability is 8.6 to 8.9 or 12.x. Blocks of 256 threads fill it if a thread has at most 32 or 40
-// registers: the compiler is told so. One load of 16 bytes by each of 2,048 threads is 32 KiB in
-// flight, and the memory of an H100 needs about 17 KiB (3.35 TB/s for 0.7 us, by 132).
+// capability is 8.6 to 8.9 or 12.x. Blocks of 256 threads reach full occupancy if a thread uses at
+// most 32 or 40 registers. __launch_bounds__ makes the compiler keep this limit. If each of 2,048
+// threads loads 16 bytes, 32 KiB are in flight. For its full memory bandwidth, an H100 needs about
+// 17 KiB in flight per multiprocessor (3.35 TB/s * 0.7 us / 132).
 #if defined(__CUDA_ARCH__) && \
     ((__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900) || __CUDA_ARCH__ >= 1200)
 inline constexpr int kBlocksForFullOccupancy = 1536 / kThreads;
@@ -36,8 +37,9 @@ struct TilePosition {
   }
 };
 
-// Combines the accumulators of an output's lanes; every lane gets the result. All threads of the
-// block take part; `shared` has one place for each, and isn't used again without a barrier.
+// Combines the accumulators of an output's lanes. Returns the result to every lane. All threads of
+// the block must call it. `shared` has one element for each thread. After the call, a barrier must
+// come before the next use of `shared`.
 template <typename Acc, typename Combine>
 __device__ Acc CombineLanes(Acc acc, const TilePosition& at, Acc* shared, Combine combine) {
   Acc* mine = shared + at.lane * at.outputs + at.output;
@@ -50,9 +52,9 @@ __device__ Acc CombineLanes(Acc acc, const TilePosition& at, Acc* shared, Combin
   return shared[at.output];
 }
 
-// Shares the elements [begin, end) of a row, which lie together, among the lanes of an output.
-// Calls many(i, pack) for the packs of 16 bytes at addresses that are multiples of 16, and one(i)
-// for the elements before and after them; i is the index of the first element.
+// Divides the elements [begin, end) of a contiguous row among the lanes of an output. Calls
+// many(i, pack) for each aligned pack of 16 bytes, and one(i) for each element before and after the
+// packs. i is the index of the element, or of the pack's first element.
 template <typename T, typename One, typename Many>
 __device__ void ForRow(const T* in, int64_t begin, int64_t end, const TilePosition& at, One one,
                        Many many) {
@@ -74,7 +76,8 @@ __device__ void ForRow(const T* in, int64_t begin, int64_t end, const TilePositi
   }
 }
 
-// Elements [begin, end) of one output, shared by its lanes.
+// Accumulates this lane's share of the elements [begin, end) of one output. Loads packs of 16
+// bytes.
 template <typename Op>
 __device__ typename Op::Acc TakePacks(const Op& op, const typename Op::In* in,
                                       const StridedLoop<1>& over, int64_t begin, int64_t end,
@@ -101,7 +104,8 @@ __device__ typename Op::Acc TakePacks(const Op& op, const typename Op::In* in,
   return acc;
 }
 
-// Elements [begin, end) of each of kColumns neighbouring outputs, shared by their lanes.
+// Accumulates this lane's share of the elements [begin, end) of each of kColumns neighbouring
+// outputs. Loads packs of one element of each output.
 template <typename Op, int kColumns>
 __device__ void TakeColumns(const Op& op, const typename Op::In* in, const StridedLoop<1>& over,
                             int64_t begin, int64_t end, const TilePosition& at,
@@ -135,7 +139,7 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
   }
 }
 
-// blockIdx.x: tiles of outputs, or of packs of kColumns outputs; blockIdx.y: splits.
+// blockIdx.x is the tile; it counts outputs in packs of kColumns. blockIdx.y is the split.
 template <typename Op, int kColumns>
 __global__ void __launch_bounds__(kThreads, kBlocksForFullOccupancy)
     ReduceKernelFor(Op op, ReduceJob job) {

@@ -22,8 +22,9 @@ struct ReduceTile {
   int64_t chunk = 0;       // elements of an output that one of the splits takes
 };
 
-// Good tiles for `outputs` results of `reduced` elements each on a GPU of that many processors. A
-// lane loads `width` elements of an output at a time; `chunk` is a multiple of this.
+// Returns good tiles for `outputs` results of `reduced` elements each, on a GPU with that many
+// multiprocessors. A lane loads `width` elements of an output at a time. `chunk` is a multiple of
+// `width`.
 ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors,
                           int width = 1);
 
@@ -39,10 +40,11 @@ struct ReduceJob {
   StridedLoop<1> kept;  // from the index of an output to its first element
   StridedLoop<1> over;  // from the row-major index in the reduced axes to the offset from there
   ReduceTile tile;
-  // Whether threads load packs. With lanes_fast, a pack is 16 bytes of one output: the innermost
-  // reduced axis has stride 1 and is the only one, or all its rows are multiples of 16 bytes at
-  // such addresses. Otherwise a pack has one element of each of ReduceColumns() neighbouring
-  // outputs, which the tile counts as one; all packs are at multiples of their size.
+  // True if threads load packs. With lanes_fast, a pack is 16 bytes of one output. The innermost
+  // reduced axis then has stride 1. Either it is the only reduced axis, or all its rows are aligned
+  // to 16 bytes and their sizes are multiples of 16 bytes. Without lanes_fast, a pack has one
+  // element of each of ReduceColumns() neighbouring outputs. The tile then counts these outputs as
+  // one, and all packs are aligned to their size.
   bool packed = false;
   void* partials = nullptr;  // kPartialBytes for each output and split, where tile.splits > 1
   double ord = 2;            // norm only
@@ -51,8 +53,8 @@ inline constexpr int64_t kPartialBytes = 16;
 
 using ReduceLauncher = cudaError_t (*)(const ReduceJob& job, cudaStream_t stream);
 
-// Keyed by the dtype of the input, which is that of the result too, except that argmax, argmin and
-// sums of integers and bool give int64.
+// Keyed by the dtype of the input. The result has the same dtype, except that the results of
+// argmax, argmin, and sums of integers and bool are int64.
 struct ReduceKernel {
   const char* op;
   ByDType<ReduceLauncher> by_dtype;
@@ -67,9 +69,9 @@ struct SoftmaxJob {
   void* out = nullptr;
   int64_t outer = 0, axis = 0, inner = 0;
   ReduceTile tile;
-  bool packed = false;       // whether threads load packs; needs inner == 1 and lanes_fast
-  void* partials = nullptr;  // kPartialBytes for each of outer * inner rows and each split, where
-                             // tile.splits > 1
+  bool packed = false;       // true if threads load packs; requires inner == 1 and lanes_fast
+  void* partials = nullptr;  // if tile.splits > 1: kPartialBytes for each split of each of
+                             // outer * inner rows
 };
 using SoftmaxLauncher = cudaError_t (*)(const SoftmaxJob& job, cudaStream_t stream);
 

@@ -24,7 +24,7 @@ __device__ Running<T> Merge(Running<T> a, Running<T> b) {
   return {a.greatest, a.sum + b.sum * math::Exp(b.greatest - a.greatest)};
 }
 
-// The elements are compared first, so that the sum is scaled once for all of them.
+// Finds the maximum of the elements first, so that the sum is rescaled only once.
 template <int kWidth, typename T>
 __device__ Running<T> Take(Running<T> acc, const T (&x)[kWidth]) {
   T greatest = acc.greatest;
@@ -47,8 +47,8 @@ __device__ Running<MathOf<Storage>> Take(Running<MathOf<Storage>> acc,
   return Take(acc, x);
 }
 
-// If blocks share rows, there are two launches: the first computes the Running of each split, the
-// second combines those of a row and writes its results.
+// If several blocks share a row, there are two launches. The first computes a Running for each
+// split. The second combines those of a row and writes the row's results.
 enum class Part { kAll, kFirst, kSecond };
 
 template <typename Storage, bool kLog>

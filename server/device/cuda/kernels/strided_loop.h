@@ -10,10 +10,10 @@ namespace tensord::server::cuda {
 
 inline constexpr int kMaxLoopRank = 32;
 
-// n / divisor for 1 <= divisor by a multiplication (Granlund and Montgomery, "Division by invariant
-// integers using multiplication", 1994, section 4). A narrow one is for n and divisors below 2^31,
-// a wide one for those below 2^63. A GPU has no instruction for division: a 64-bit one is a
-// function that takes registers from its callers.
+// Computes n / divisor (divisor >= 1) with a multiplication (Granlund and Montgomery, "Division by
+// invariant integers using multiplication", 1994, section 4). If it is narrow, n and the divisor
+// must be below 2^31, otherwise below 2^63. A GPU has no instruction for integer division: a 64-bit
+// division is a function call that costs its callers registers.
 struct Divider {
   uint64_t magic = 1;
   uint32_t shift = 0;
@@ -52,12 +52,13 @@ template <int kOperands>
 struct StridedLoop {
   int64_t size = 0;     // the product of the extents
   int rank = 0;         // 1 .. kMaxLoopRank
-  bool narrow = false;  // whether every index fits 31 bits, and so `divider` is narrow
+  bool narrow = false;  // true if every index fits in 31 bits; then `divider` is narrow
   int64_t extent[kMaxLoopRank] = {};
   Divider divider[kMaxLoopRank];
   int64_t stride[kOperands][kMaxLoopRank] = {};
 
-  // 0 <= index < size. Returns the index within the innermost axis.
+  // Requires 0 <= index < size. Sets `offset` to the operands' offsets. Returns the index within
+  // the innermost axis.
   TENSORD_HD int64_t Offsets(int64_t index, int64_t (&offset)[kOperands]) const {
     int64_t column = index;
     for (int n = 0; n < kOperands; ++n) offset[n] = 0;

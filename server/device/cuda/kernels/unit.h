@@ -1,4 +1,4 @@
-// Unsigned integers by their size, for kernels that move elements without looking at them.
+// Unsigned integers of a given size, for kernels that move elements without interpreting them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,7 +7,8 @@
 
 namespace tensord::server::cuda {
 
-// Calls `f` with a value of the unit's type.
+// Calls `f` with a value of the unsigned type that has `unit_bytes` bytes, and returns its result.
+// If there is no such type, returns cudaErrorInvalidValue.
 template <typename F>
 cudaError_t WithUnit(int unit_bytes, F f) {
   switch (unit_bytes) {
