@@ -1,9 +1,10 @@
-# Sorts the skipped cases of tests/run --cuda: prints them, and exits with 1 if one is not permitted.
+# Prints the cases that tests/run --cuda has skipped: first those that it permits, then the others.
+# Exits with 1 if a skip is not permitted.
 # Input: lines "passed|failed|skipped <tab> case <tab> reason" of the CUDA backend's tests (cases.awk).
 BEGIN { FS = "\t" }
 $1 != "skipped" { next }
 $3 ~ /there is one GPU/ { permitted[++p] = $2 ": there is no second GPU"; next }
-$3 == "there is a GPU" { permitted[++p] = $2 ": it is for machines without a GPU"; next }
+$3 == "there is a GPU" { permitted[++p] = $2 ": the test needs a machine without a GPU"; next }
 { unexpected[++u] = $2 ": " $3 }
 END {
   if (p) print "skips that --cuda permits:"

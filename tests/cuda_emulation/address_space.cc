@@ -12,7 +12,8 @@
 namespace tensord::cuda_emulation {
 namespace {
 
-// Of addresses, not of memory: enough for all devices and for freed memory that stays known.
+// The size of each reserved address range. It takes no physical memory. It is large enough for the
+// memory of all devices and for the freed allocations that memory.cc remembers.
 constexpr size_t kSpaceBytes = size_t{128} << 30;
 constexpr int kReserveFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
@@ -30,7 +31,7 @@ char* ReserveSpace() {
   return static_cast<char*>(space);
 }
 
-// Set before main(), so that signal handlers can use it.
+// Initialized before main(), so that signal handlers can use it.
 const Space the_space = {ReserveSpace(), ReserveSpace()};
 
 bool IsIn(const char* space, const void* address) {
@@ -38,7 +39,7 @@ bool IsIn(const char* space, const void* address) {
   return at >= space && at < space + kSpaceBytes;
 }
 
-// Ranges that are not reserved: offset and size. Neighbours are merged.
+// The ranges that ReserveAddresses() can return: offset and size. Adjacent ranges are merged.
 struct FreeRanges {
   Mutex mu;
   std::map<size_t, size_t> ranges ABSL_GUARDED_BY(mu) = {{0, kSpaceBytes}};
@@ -106,7 +107,7 @@ bool MakeAccessible(char* device_address, size_t bytes) {
 }
 
 void MakeInaccessible(char* device_address, size_t bytes) {
-  // A new mapping over the old one: inaccessible and without pages.
+  // Replaces the mapping by a new one that is inaccessible and has no pages.
   mmap(ToBacking(device_address), bytes, PROT_NONE, kReserveFlags | MAP_FIXED, -1, 0);
 }
 

@@ -1,7 +1,10 @@
-// Addresses of device memory. Each allocation has two: its device address, at which nothing is
-// accessible, and its backing, at the same distance for all allocations. The backend knows the
-// device address, so host code that reads or writes device memory faults. Launches replace device
-// addresses among a kernel's arguments by backing addresses; copies do the same.
+// Addresses of device memory. Each allocation has two addresses:
+//   - The device address. The backend gets this address. The memory there is never accessible, so
+//     host code that reads or writes device memory faults.
+//   - The backing address. The contents of the allocation are there. The difference between the two
+//     addresses is the same for all allocations.
+// Launches replace the device addresses in a kernel's arguments by backing addresses. Copies do the
+// same with their operands.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +14,28 @@ namespace tensord::cuda_emulation {
 
 size_t PageBytes();
 
-// Returns whether `address` is in the part of the address space that device memory is taken from.
+// Returns whether `address` is in the range that is reserved for device addresses.
 // Async-signal-safe.
 bool IsDeviceAddress(const void* address);
-// The same for the backing.
+// Returns whether `address` is in the range that is reserved for backing addresses.
 bool IsBackingAddress(const void* address);
 
-// Returns the backing of a device address, and the reverse. Other addresses are returned unchanged.
-// Async-signal-safe.
+// Converts a device address to its backing address, and the reverse. Returns other addresses
+// unchanged. Async-signal-safe.
 void* ToBacking(const void* device_address);
 void* ToDeviceAddress(const void* backing);
 
-// Reserves `bytes`, a multiple of PageBytes(), whose backing isn't accessible. Returns the device
-// address; null if there is no more. Thread-safe.
+// Reserves a range of `bytes`, a multiple of PageBytes(). Its backing isn't accessible. Returns the
+// device address. Returns null if no range is large enough. Thread-safe.
 char* ReserveAddresses(size_t bytes);
-// Gives a range of ReserveAddresses() back. Its backing must not be accessible. Thread-safe.
+// Releases a range that ReserveAddresses() returned. The backing must not be accessible.
+// Thread-safe.
 void ReleaseAddresses(char* device_address, size_t bytes);
 
-// Makes the backing of a range of pages accessible, filled with zeros. Returns false if the host
-// has no more memory.
+// Makes the backing of a range of whole pages accessible. The backing holds zeros. Returns false if
+// the host is out of memory.
 bool MakeAccessible(char* device_address, size_t bytes);
-// Makes the backing inaccessible, and gives its pages back to the host.
+// Makes the backing of a range of whole pages inaccessible, and returns its pages to the host.
 void MakeInaccessible(char* device_address, size_t bytes);
 
 }  // namespace tensord::cuda_emulation

@@ -57,8 +57,8 @@ Reports& TheReports() {
 
 std::atomic<int64_t> runtime_calls = 0;
 
-// Runs at exit. A program whose exit code is another one already keeps it only if it ends by a
-// signal or _exit().
+// Runs at exit. If there are unexpected reports, replaces the program's exit code. A program that
+// ends by a signal or _exit() doesn't call this function.
 void ExitWithCodeOfMisuse() {
   if (UnexpectedReports() == 0) return;
   std::fprintf(stderr, "cuda emulation: the exit code is %d because of the reports above\n",

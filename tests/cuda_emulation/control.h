@@ -28,18 +28,18 @@ struct Options {
   bool catch_faults = true;
   bool refuse_epilogues = false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: cuBLASLt has no epilogues
   bool refuse_batches = false;    // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches
-  bool peers = true;              // TENSORD_EMULATED_PEERS: devices can access each other's memory
+  bool peers = true;  // TENSORD_EMULATED_PEERS: whether devices can access each other's memory
 };
 // Returns the options of this process. They are never destroyed.
 Options& TheOptions();
 
 // Reports a misuse of CUDA: prints `text` on standard error and counts the report. The caller also
-// returns the error that CUDA documents. A report fails the GoogleTest test in which it happens
-// (report_listener.cc), and gives any other program the exit code kExitCodeOfMisuse, unless
-// ExpectReports() is called. Thread-safe.
+// returns the error that CUDA documents. Unless ExpectReports() is called later, a report in a
+// GoogleTest test makes the test fail (report_listener.cc), and a report in another program makes
+// the program exit with kExitCodeOfMisuse. Thread-safe.
 void Report(absl::string_view text);
 inline constexpr int kExitCodeOfMisuse = 86;
-// The reports so far were expected. Thread-safe.
+// Marks all reports so far as expected. Thread-safe.
 void ExpectReports();
 // Returns how many reports there have been since the last ExpectReports(). Thread-safe.
 int64_t UnexpectedReports();
@@ -57,11 +57,12 @@ void CountRuntimeCall();
 bool HasContext(int device);
 // Returns how many bytes of device memory are allocated on `device`. Thread-safe.
 int64_t UsedBytes(int device);
-// Returns how many bytes of the device's memory are allocated or kept by pools. Thread-safe.
+// Returns how many bytes of the device's memory are allocated, or freed but still held by pools.
+// Thread-safe.
 int64_t ReservedBytes(int device);
 
-// Returns what the process has not destroyed or freed, of all devices: "2 streams, 48 bytes of
-// device memory". Empty if there is nothing. Thread-safe.
+// Lists the objects and memory, on all devices, that the process has not destroyed or freed, for
+// example "2 streams, 48 bytes of device memory". Returns "" if there are none. Thread-safe.
 std::string LiveObjects();
 
 }  // namespace tensord::cuda_emulation

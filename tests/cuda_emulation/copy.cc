@@ -13,7 +13,8 @@ using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace
 
 namespace {
 
-// Between devices that can't access each other's memory CUDA copies through the host.
+// Returns whether a copy in a stream of `device` may access `data`. If devices can't access each
+// other's memory (Options::peers), CUDA copies through the host, so every copy is allowed.
 bool IsReachable(const void* data, int device) {
   return !TheOptions().peers || IsAccessible(data, device);
 }
@@ -61,8 +62,9 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
   }
 }
 
-// Stricter than CUDA if the devices can access each other's memory: the stream's device must have
-// access to both buffers. Without it CUDA may copy through the host.
+// If devices can access each other's memory (Options::peers), the emulation is stricter than CUDA:
+// the stream's device must have access to both buffers. CUDA doesn't require it, and may copy
+// through the host.
 cudaError_t cudaMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
                                 size_t bytes, cudaStream_t handle) {
   static constexpr char kCall[] = "cudaMemcpyPeerAsync";

@@ -1,4 +1,7 @@
-"""Prints which lines ran, by gcov's data in a build folder: coverage_table.py BUILD_FOLDER."""
+"""Prints which lines ran, from the gcov data in a build folder.
+
+usage: coverage_table.py BUILD_FOLDER
+"""
 import collections
 import gzip
 import json
@@ -11,7 +14,7 @@ MEASURED = ("server/device/cuda/", "server/collective/nccl")
 
 
 def read_counts(build):
-    """Returns {file: {line: how often it ran}}, summed over all objects."""
+    """Returns {file: {line: number of executions}}, summed over all object files."""
     counts = collections.defaultdict(lambda: collections.defaultdict(int))
     data_files = [str(path.resolve()) for path in build.rglob("*.gcda")]
     with tempfile.TemporaryDirectory() as folder:
@@ -29,7 +32,7 @@ def read_counts(build):
 
 
 def ranges(lines):
-    """[3, 4, 5, 9] as "3-5 9"."""
+    """Formats line numbers: returns "3-5 9" for [3, 4, 5, 9]."""
     parts = []
     for line in sorted(lines):
         if parts and parts[-1][1] == line - 1:

@@ -24,7 +24,7 @@ class BlasHandle {
   int device() const { return device_; }
 
  private:
-  const int device_;  // current when the handle was created
+  const int device_;  // the device that was current when the handle was created
 };
 
 HandleTable<cublasLtHandle_t, BlasHandle>& BlasHandles() {
@@ -41,7 +41,7 @@ size_t LiveBlasHandles() { return BlasHandles().size(); }
 
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
-// Starts a function. If an error is injected, returns it from the function.
+// The first statement of a function. If an error is injected, returns it from the function.
 #define TENSORD_EMULATION_ENTER_BLAS()                                                \
   if (const auto tensord_injected = static_cast<cublasStatus_t>(CountCall(__func__)); \
       tensord_injected != CUBLAS_STATUS_SUCCESS)                                      \
@@ -261,7 +261,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t matm
   }
   const int device = stream->device();
   if (device != CurrentDevice() || device != blas->device()) {
-    Report("cublasLtMatmul: the stream, the handle and the current device are not of one device");
+    Report("cublasLtMatmul: the stream and the handle must belong to the current device");
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   product.alpha = Scalar(alpha, product.in_double);

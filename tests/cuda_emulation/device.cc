@@ -107,7 +107,8 @@ std::string LiveObjects() {
 using namespace tensord;                  // NOLINT(google-build-using-namespace)
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
-// Starts a function that needs no context. If an error is injected, returns it from the function.
+// The first statement of a function that needs no context. If an error is injected, returns it from
+// the function.
 #define TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT()                                  \
   if (const auto tensord_injected = static_cast<cudaError_t>(CountCall(__func__)); \
       tensord_injected != cudaSuccess)                                             \
@@ -179,7 +180,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrClockRate:
     case cudaDevAttrMemoryClockRate:
     case cudaDevAttrGlobalMemoryBusWidth:
-      *value = 0;  // unknown: an emulated GPU has no speed
+      *value = 0;  // means unknown: an emulated GPU has no peak rates
       return cudaSuccess;
     default:
       Report("cudaDeviceGetAttribute: this attribute is not emulated");
@@ -199,8 +200,9 @@ cudaError_t cudaDeviceSynchronize() {
   return RecordError(SynchronizeDevice(current_device));
 }
 
-// Ends the context. Destroys all of the device's objects but pools, and all memory but that of
-// pools, as CUDA documents. Stricter than CUDA: libraries, which belong to no context, go, too.
+// Destroys the context. As CUDA documents, destroys all objects of the device except pools, and
+// frees all memory except that of pools. Stricter than CUDA: also unloads the libraries that were
+// loaded while the device was current. In CUDA, libraries belong to no context.
 cudaError_t cudaDeviceReset() {
   TENSORD_EMULATION_ENTER_WITHOUT_CONTEXT();
   const int device = current_device;

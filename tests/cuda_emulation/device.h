@@ -41,12 +41,13 @@ bool IsSticky(cudaError_t error);
 // returns cudaErrorStreamCaptureUnsupported.
 cudaError_t SynchronizeDevice(int device);
 
-// Starts the function `call`, which needs a device's context: creates the primary context if there
-// is none. Records and returns the error that is injected, the sticky error, or cudaErrorNoDevice
-// if there is no such device.
+// Called first by the function `call`, which needs the context of `device`. Creates the primary
+// context if there is none. If the device doesn't exist, records and returns cudaErrorNoDevice; if
+// an error is injected or the context has a sticky error, records and returns that error.
 cudaError_t UseContext(int device, const char* call);
 
-// cudaDeviceReset() of each kind of object, in the file that defines the kind.
+// cudaDeviceReset() calls these functions. Each destroys the device's objects of one kind, and is
+// defined in the file of that kind.
 void ResetStreams(int device);
 void ResetEvents(int device);
 void ResetGraphs(int device);
@@ -54,7 +55,7 @@ void ResetLibraries(int device);
 void ResetBlasHandles(int device);
 void ResetMemory(int device);
 
-// The live objects of each kind, all devices.
+// Return the number of live objects of one kind, on all devices.
 size_t LiveStreams();
 size_t LiveEvents();
 size_t LiveGraphs();
@@ -65,8 +66,8 @@ size_t LivePinnedAllocations();
 
 }  // namespace tensord::cuda_emulation
 
-// Starts a function that needs the context of `device`. If there is a sticky or an injected error,
-// returns it from the function.
+// The first statement of a function that needs the context of `device`. If UseContext() fails,
+// returns its error from the function.
 #define TENSORD_EMULATION_ENTER(device)                                                          \
   if (const cudaError_t tensord_error = ::tensord::cuda_emulation::UseContext(device, __func__); \
       tensord_error != cudaSuccess)                                                              \

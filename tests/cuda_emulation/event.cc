@@ -20,7 +20,7 @@ class Event {
   explicit Event(int device) : device_(device) {}
 
   int device() const { return device_; }
-  // Null if it has not been recorded.
+  // Returns null if the event has not been recorded.
   FlagRef flag() {
     MutexLock lock(&mu_);
     return flag_;
@@ -50,7 +50,8 @@ size_t LiveEvents() { return Events().size(); }
 
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
-// Starts a function that takes the event `handle`: declares `event`.
+// Declares `event`, the event that `handle` refers to. If it doesn't exist, returns an error from
+// the function.
 #define TENSORD_EMULATION_FIND_EVENT(event, handle)   \
   const auto event = Events().Find(handle, __func__); \
   if (event == nullptr) return RecordError(cudaErrorInvalidResourceHandle)

@@ -43,8 +43,10 @@ Failure FailureOfEnvironment() {
     failure.call = parts[0];
     return failure;
   }
-  std::fprintf(stderr, "cuda emulation: TENSORD_EMULATED_FAIL=%s isn't CALL:AT:ERROR[:TIMES]\n",
-               text);
+  std::fprintf(
+      stderr,
+      "cuda emulation: TENSORD_EMULATED_FAIL=%s doesn't have the form CALL:AT:ERROR[:TIMES]\n",
+      text);
   std::abort();
 }
 
@@ -53,7 +55,7 @@ struct Injection {
   Failure failure ABSL_GUARDED_BY(mu) = FailureOfEnvironment();
   int64_t calls ABSL_GUARDED_BY(mu) = 0;
   int64_t failed ABSL_GUARDED_BY(mu) = 0;
-  std::atomic<bool> active = false;  // calls are counted only then
+  std::atomic<bool> active = false;  // calls are counted only while this is true
 
   Injection() {
     MutexLock lock(&mu);

@@ -1,4 +1,4 @@
-// Failures that tests inject: a chosen call of the runtime, cuBLASLt, NVRTC or NCCL fails.
+// Error injection for tests: makes chosen calls of the CUDA runtime, cuBLASLt, NVRTC or NCCL fail.
 #pragma once
 
 #include <cstdint>
@@ -6,30 +6,34 @@
 
 namespace tensord::cuda_emulation {
 
-// The `at`-th to the (`at` + `times` - 1)-th call of the kind fail with `error`. Failing calls do
-// nothing else.
+// Calls number `at` to `at` + `times` - 1 that match `call` return `error`. A call that fails has
+// no other effect, except that cudaStreamEndCapture() ends the capture.
 struct Failure {
-  // A function ("cudaEventRecord"), or one of
+  // The name of a function, such as "cudaEventRecord", or one of
   //   "allocation"  cudaMalloc, cudaMallocFromPoolAsync, cudaHostAlloc
-  //   "launch"      kernels, products of cuBLASLt, graphs
+  //   "launch"      kernel launches, cublasLtMatmul, cudaGraphLaunch
   //   "copy"        cudaMemcpyAsync, cudaMemcpyPeerAsync, cudaMemsetAsync
-  //   "any"         every call but cudaEventQuery and cudaStreamQuery, whose number varies
+  //   "any"         all calls except cudaEventQuery and cudaStreamQuery: how often the backend
+  //                 polls varies from run to run
   std::string call;
-  int64_t at = 0;  // 1: the first. 0: none fails
-  int error = 0;   // a value of the function's type. If it is sticky, the device keeps it
+  int64_t at = 0;  // 1: the first matching call. 0: no call fails
+  // A value of the function's return type. If CUDA documents it as sticky, the device keeps it.
+  int error = 0;
   int64_t times = 1;
 };
 
-// Injects a failure in place of the last one, and counts calls from now on. Without it the failure
-// is that of the environment variable TENSORD_EMULATED_FAIL, which is CALL:AT:ERROR[:TIMES] with
-// ERROR as a number, such as launch:3:700. Thread-safe.
+// Replaces the injected failure, and restarts counting at 0. Before the first call, the environment
+// variable TENSORD_EMULATED_FAIL sets the failure. Its form is CALL:AT:ERROR[:TIMES], with ERROR as
+// a number, such as launch:3:700. Thread-safe.
 void InjectFailure(Failure failure);
 
-// Returns how many calls have failed because of the last InjectFailure(). Thread-safe.
+// Returns how many calls the current injection has made fail. Thread-safe.
 int64_t InjectedFailures();
 
-// Each emulated function calls this first. Returns the error that it must return; 0 if it must not
-// fail. Thread-safe.
+// Counts a call of `call`. Returns the error that the caller must return, or 0 if the caller must
+// not fail. Emulated functions call this before they do their work. These functions don't, and
+// never fail by injection: cudaGetLastError, cudaGetDevice, cudaFreeHost, and functions that
+// destroy, unload or abort an object, or return a version or a text. Thread-safe.
 int CountCall(const char* call);
 
 }  // namespace tensord::cuda_emulation

@@ -12,7 +12,7 @@
 namespace tensord::cuda_emulation {
 namespace {
 
-// What both a cudaGraph_t and a cudaGraphExec_t refer to.
+// The tasks of a graph. Both cudaGraph_t and cudaGraphExec_t refer to one.
 class TaskList {
  public:
   TaskList(int device, std::vector<Task> tasks) : device_(device), tasks_(std::move(tasks)) {}
@@ -66,7 +66,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   cudaError_t error = FindStream(handle, "cudaStreamEndCapture", &stream);
   if (error != cudaSuccess) return error;
   std::vector<Task> tasks;
-  error = stream->EndCapture(&tasks);  // even if there is a sticky or an injected error
+  // Before the next statement, which may return an error: the capture must end in any case.
+  error = stream->EndCapture(&tasks);
   TENSORD_EMULATION_ENTER(stream->device());
   if (error == cudaSuccess) {
     *graph = Graphs().Add(std::make_shared<const TaskList>(stream->device(), std::move(tasks)));
@@ -89,7 +90,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph
   return cudaSuccess;
 }
 
-// Stricter than CUDA: the stream's device must be the one where the graph was captured.
+// Stricter than CUDA: the stream must belong to the device on which the graph was captured.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) {
   TENSORD_EMULATION_ENTER_STREAM(stream, stream_handle);
   const auto executable = Executables().Find(handle, "cudaGraphLaunch");

@@ -1,5 +1,5 @@
-// Handles of objects. A value is never used twice and is no valid address, so a handle whose object
-// has been destroyed is always recognized, and code that dereferences one faults.
+// Handles of objects. A handle value is never reused, so a handle to a destroyed object is always
+// detected. It isn't a valid address, so code that dereferences it faults.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,15 +17,15 @@
 
 namespace tensord::cuda_emulation {
 
-// Returns a value for a new handle. Thread-safe.
+// Returns a handle value that has not been used before. Thread-safe.
 uintptr_t NewHandleValue();
 
-// The live objects of one kind. Object::device() is the device whose reset destroys the object.
+// The live objects of one kind. A reset of the device Object::device() destroys the object.
 // Thread-safe.
 template <typename Handle, typename Object>
 class HandleTable {
  public:
-  // `kind` names the objects in reports: "a stream".
+  // Reports call an object `kind`, such as "a stream".
   explicit HandleTable(const char* kind) : kind_(kind) {}
 
   Handle Add(std::shared_ptr<Object> object) {
@@ -35,7 +35,7 @@ class HandleTable {
     return handle;
   }
 
-  // Returns the object. If there is none, reports that in the name of `call` and returns null.
+  // Returns the object. If there is none, prints a report that names `call`, and returns null.
   std::shared_ptr<Object> Find(Handle handle, absl::string_view call) {
     MutexLock lock(&mu_);
     const auto it = live_.find(handle);
@@ -44,7 +44,7 @@ class HandleTable {
     return nullptr;
   }
 
-  // As Find(), and makes the handle invalid.
+  // Like Find(). Also makes the handle invalid.
   std::shared_ptr<Object> Remove(Handle handle, absl::string_view call) {
     MutexLock lock(&mu_);
     auto node = live_.extract(handle);
@@ -93,7 +93,7 @@ class HandleTable {
   const char* const kind_;
   Mutex mu_;
   std::map<Handle, std::shared_ptr<Object>> live_ ABSL_GUARDED_BY(mu_);
-  std::map<Handle, int> was_reset_ ABSL_GUARDED_BY(mu_);  // with the device
+  std::map<Handle, int> was_reset_ ABSL_GUARDED_BY(mu_);  // handle → device that was reset
 };
 
 }  // namespace tensord::cuda_emulation

@@ -1,5 +1,6 @@
-// Registered host memory. As with CUDA, pages are registered whole, and a page only once. Memory
-// that is unmapped while it is registered is not noticed here; a copy from there is a fault.
+// Registered host memory. As in CUDA, whole pages are registered, and each page at most once. If a
+// program unmaps memory that is registered, the emulation doesn't notice. A later copy from or to
+// that memory faults.
 #include "tensord/tests/cuda_emulation/host_memory.h"
 
 #include <unistd.h>
@@ -72,7 +73,7 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned flags) {
   TENSORD_EMULATION_ENTER(CurrentDevice());
   const auto start = reinterpret_cast<uintptr_t>(data);
   if (data == nullptr || bytes == 0) {
-    return Refuse(cudaErrorInvalidValue, kCall, start, "with no bytes");
+    return Refuse(cudaErrorInvalidValue, kCall, start, "is null, or its size is 0 bytes");
   }
   if (flags != cudaHostRegisterPortable) {
     Report("cudaHostRegister: only cudaHostRegisterPortable is emulated");

@@ -8,7 +8,7 @@ namespace tensord::cuda_emulation {
 // Returns whether [data, data + bytes) lies in one registered range. Thread-safe.
 bool IsRegistered(const void* data, size_t bytes);
 
-// cudaDeviceReset() calls this: drops the registrations that were made with `device` current.
+// Called by cudaDeviceReset(). Removes the registrations that were made while `device` was current.
 void DropRegistrations(int device);
 
 }  // namespace tensord::cuda_emulation

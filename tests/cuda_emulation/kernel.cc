@@ -40,10 +40,10 @@ void OnFault(int signal, siginfo_t* info, void*) {
     fault_address = info->si_addr;
     siglongjmp(*after_fault, 1);
   }
-  // No device work runs here: it is host code.
+  // This thread runs no device work, so host code caused the fault.
   if (IsDeviceAddress(info->si_addr)) {
     static constexpr char kText[] =
-        "cuda emulation: host code accessed device memory; only kernels and copies may\n";
+        "cuda emulation: host code accessed device memory; only kernels and copies can\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
   }
   // Restores the previous handler. The instruction then faults again.

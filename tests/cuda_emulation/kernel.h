@@ -9,11 +9,12 @@
 
 namespace tensord::cuda_emulation {
 
-// Installs the process's handler of SIGSEGV and SIGBUS, once (Options::catch_faults).
+// If Options::catch_faults is set, installs the process's handler of SIGSEGV and SIGBUS. Only the
+// first call has an effect. Thread-safe.
 void InstallFaultHandler();
 
-// The signal handling that RunCatchingFaults() needs on the calling OS thread. Create and
-// destroy it on that thread.
+// Gives the calling OS thread the signal stack that RunCatchingFaults() needs. Create and destroy
+// it on that thread.
 class FaultHandling {
  public:
   FaultHandling();

@@ -15,8 +15,9 @@
 
 namespace tensord::cuda_emulation {
 
-// Replaces each word of [arguments, arguments + bytes) that is a device address of memory which the
-// current device may access now, by the address that kernels use (address_space.h).
+// Replaces device addresses in [arguments, arguments + bytes) by the addresses that kernels use
+// (address_space.h): each aligned word whose value is the device address of memory that the current
+// device may access now.
 void TranslateArguments(void* arguments, size_t bytes);
 
 // Enqueues a grid on `stream`, or records it in the graph that is captured there. `thread` is run

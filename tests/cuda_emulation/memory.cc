@@ -23,16 +23,16 @@ namespace {
 constexpr size_t kAlignment = 256;  // what cudaMalloc guarantees
 constexpr size_t kPatternBytes = 64 << 10;
 constexpr unsigned char kPattern = 0xcd;
-constexpr size_t kMaxFreed = 2048;  // freed allocations that stay known, and inaccessible
+constexpr size_t kMaxFreed = 2048;  // freed allocations that are remembered, and stay inaccessible
 
 struct Allocation {
   Space space = Space::kDevice;
   size_t bytes = 0;
   int device = 0;
   bool freed = false;          // BeginFree() was called
-  bool gone = false;           // FinishFree(), too
-  std::shared_ptr<Pool> pool;  // null: of cudaMalloc() or pinned
-  char* mapping = nullptr;     // with both inaccessible pages
+  bool gone = false;           // FinishFree() or a reset has freed the memory
+  std::shared_ptr<Pool> pool;  // null for memory of cudaMalloc() and for pinned memory
+  char* mapping = nullptr;     // includes both inaccessible pages
   size_t mapping_bytes = 0;
 
   bool IsAccessibleFrom(int other) const {
@@ -82,7 +82,8 @@ void CheckPadding(const char* data, size_t bytes) {
   }
 }
 
-// Sets the allocation's mapping, and returns the start of the memory; null if the host has no more.
+// Sets the allocation's mapping, and returns the start of the memory. Returns null if the host is
+// out of memory or addresses.
 char* Map(size_t bytes, Allocation* allocation) {
   const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
   const size_t accessible = RoundUp(rounded, PageBytes());
@@ -108,7 +109,8 @@ cudaError_t Add(void** out, Allocation allocation) {
   return cudaSuccess;
 }
 
-// Makes the memory inaccessible, and keeps the allocation as a freed one.
+// Makes the memory inaccessible, and marks the allocation as freed. If there are now more than
+// kMaxFreed freed allocations, forgets the oldest.
 void Free(const char* data, Allocation* allocation, Table* table)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table->mu) {
   CheckPadding(data, allocation->bytes);
@@ -201,8 +203,9 @@ cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::strin
   }
   if (it->second.freed) return Refuse(call, data, absl::StrCat("is in freed ", kind));
   if (static_cast<const char*>(data) + bytes > it->first + it->second.bytes) {
-    return Refuse(call, data,
-                  absl::StrCat("begins ", bytes, " bytes that go past an allocation's end"));
+    return Refuse(
+        call, data,
+        absl::StrCat("is the start of ", bytes, " bytes that go past an allocation's end"));
   }
   if (device != kAnyDevice && it->second.device != device) {
     return Refuse(call, data,
@@ -223,7 +226,8 @@ void* KernelAddress(const void* data, int device) {
   if (!IsDeviceAddress(data)) return const_cast<void*>(data);
   Table& table = TheTable();
   MutexLock lock(&table.mu);
-  // Kernels may get the address just before the memory or behind it.
+  // A kernel may get a pointer to just before or just past the memory: into one of the two
+  // inaccessible pages.
   auto it = table.allocations.upper_bound(static_cast<const char*>(data) + PageBytes());
   if (it == table.allocations.begin()) return const_cast<void*>(data);
   const Allocation& allocation = (--it)->second;

@@ -2,9 +2,9 @@
 //
 // A device allocation ends, rounded up to 256 bytes, at an inaccessible page; another inaccessible
 // page precedes it. Freed memory becomes inaccessible. So a kernel that accesses memory out of
-// bounds or after its free raises SIGSEGV, as does host code that accesses device memory at all
-// (address_space.h). The padding is checked when the memory is freed: if it has changed, the
-// process ends.
+// bounds or after its free raises SIGSEGV. Host code that accesses device memory always raises
+// SIGSEGV (address_space.h). The padding is checked when the memory is freed: if it has changed,
+// the process ends.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,43 +28,47 @@ class Pool;
 // Allocates `bytes` on `device`. BeginFree() and FinishFree() free the memory. If the device or the
 // host has too little memory, returns cudaErrorMemoryAllocation.
 cudaError_t AllocateOnDevice(void** out, size_t bytes, int device);
-// The same, from a pool, which the memory keeps alive.
+// Like AllocateOnDevice(), but takes the memory from `pool`. The memory keeps the pool alive.
 cudaError_t AllocateFromPool(void** out, size_t bytes, const std::shared_ptr<Pool>& pool);
 
-// Fills the first 64 KiB of [backing, backing + bytes), which are backing addresses, with a
-// pattern, so that values written too early are lost.
+// Fills the first 64 KiB of [backing, backing + bytes) with a pattern, so that values that were
+// written too early are lost. `backing` is a backing address.
 void FillWithPattern(void* backing, size_t bytes);
-// The same for an allocation that may have been freed meanwhile: then does nothing.
+// Fills the first 64 KiB of the allocation at `data` with the pattern. Does nothing if the
+// allocation has been freed.
 void FillAllocationWithPattern(void* data);
 
-// cudaFreeAsync() frees in two steps: the host may no longer name the memory after BeginFree(), but
-// enqueued work may use it until FinishFree(). If `data` isn't the start of a device allocation, or
-// is freed already, BeginFree() reports it and returns cudaErrorInvalidValue. `device`, if not
-// null, receives the allocation's device.
+// cudaFreeAsync() frees in two steps. After BeginFree(), the caller must not pass the memory to
+// any call. Work that is already enqueued may use the memory until FinishFree(). If `data` isn't
+// the start of a device allocation, or is freed already, BeginFree() reports it and returns
+// cudaErrorInvalidValue. `device`, if not null, receives the allocation's device.
 cudaError_t BeginFree(void* data, absl::string_view call, int* device);
 void FinishFree(void* data);
 
-// Pinned host memory, which the reset of `device` frees. FreePinned() reports it in the name of
-// `call` and returns cudaErrorInvalidValue if `data` isn't the start of such memory.
+// Allocates pinned host memory. FreePinned() or a reset of `device` frees it. If `data` isn't the
+// start of such memory, FreePinned() prints a report that names `call`, and returns
+// cudaErrorInvalidValue.
 cudaError_t AllocatePinned(void** out, size_t bytes, int device);
 cudaError_t FreePinned(void* data, absl::string_view call);
 
 inline constexpr int kAnyDevice = -1;
 
-// If [data, data + bytes) isn't within one allocation of `space`, or if that is freed or on another
-// device than `device`, reports it in the name of `call` and returns cudaErrorInvalidValue.
+// Checks that [data, data + bytes) lies within one allocation of `space` that isn't freed and is on
+// `device`. If not, prints a report that names `call`, and returns cudaErrorInvalidValue.
 cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
                         int device = kAnyDevice);
 
-// Returns whether work on `device` may access the allocation at `data`: it is on that device, or in
-// a pool with access for the device. True if there is no allocation.
+// Returns whether work on `device` may access the allocation at `data`: the allocation is on that
+// device, in a pool that gives the device access, or pinned host memory. Returns true if there is
+// no allocation at `data`.
 bool IsAccessible(const void* data, int device);
 
-// Returns what a kernel of `device` gets for the pointer `data`: the backing of memory that it may
-// access now, otherwise `data` itself, at which an access faults.
+// Returns the address that a kernel on `device` gets for the pointer `data`. If `data` is a device
+// address and the device may access the memory now, returns the backing address. Otherwise returns
+// `data`; if that is a device address, an access faults.
 void* KernelAddress(const void* data, int device);
 
-// Says what is at an address that device work failed to access: "freed memory of device 0".
+// Describes what is at an address, for reports: "in freed memory of device 0".
 std::string DescribeAddress(const void* device_address);
 
 }  // namespace tensord::cuda_emulation

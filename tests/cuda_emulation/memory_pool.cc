@@ -13,13 +13,13 @@
 namespace tensord::cuda_emulation {
 namespace {
 
-// Of each device.
+// The memory of one device that is in use.
 struct Usage {
   uint64_t allocated_bytes = 0;
-  uint64_t taken_bytes = 0;  // with what pools keep
+  uint64_t taken_bytes = 0;  // allocated_bytes, plus freed memory that pools keep
 };
 
-// Guards all usages and the counts of all pools.
+// Guards the usage of all devices and the state of all pools.
 Mutex usage_mu;
 std::array<Usage, kMaxDevices> usages ABSL_GUARDED_BY(usage_mu);
 
@@ -146,7 +146,8 @@ size_t LivePools() { return Pools().size(); }
 
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)
 
-// Starts a function that takes the pool `handle`: declares `pool`.
+// Declares `pool`, the pool that `handle` refers to. If it doesn't exist, returns an error from the
+// function.
 #define TENSORD_EMULATION_FIND_POOL(pool, handle)   \
   const auto pool = Pools().Find(handle, __func__); \
   if (pool == nullptr) return RecordError(cudaErrorInvalidValue)
@@ -158,7 +159,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
   if (properties->allocType != cudaMemAllocationTypePinned ||
       properties->location.type != cudaMemLocationTypeDevice || device < 0 ||
       device >= TheOptions().devices) {
-    Report("cudaMemPoolCreate: not a pool of pinned memory on a device that exists");
+    Report("cudaMemPoolCreate: the pool must have pinned memory on a device that exists");
     return RecordError(cudaErrorInvalidValue);
   }
   TENSORD_EMULATION_ENTER(device);
@@ -166,7 +167,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
   return cudaSuccess;
 }
 
-// Memory that is still allocated stays so, and is freed as before.
+// Memory that is allocated from the pool stays valid. The program frees it as usual.
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
   const auto pool = Pools().Remove(handle, "cudaMemPoolDestroy");
   if (pool == nullptr) return RecordError(cudaErrorInvalidValue);
@@ -201,7 +202,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* 
     const bool accessible = d->flags == cudaMemAccessFlagsProtReadWrite;
     if (d->location.type != cudaMemLocationTypeDevice || device < 0 ||
         device >= TheOptions().devices || (device == pool->device() && !accessible)) {
-      Report("cudaMemPoolSetAccess: not a device whose access can be set");
+      Report("cudaMemPoolSetAccess: no such device, or the pool's device would lose its access");
       return RecordError(cudaErrorInvalidValue);
     }
     if (device != pool->device() && !TheOptions().peers) {
@@ -218,13 +219,14 @@ cudaError_t cudaMallocFromPoolAsync(void** out, size_t bytes, cudaMemPool_t pool
   TENSORD_EMULATION_ENTER_STREAM(stream, stream_handle);
   TENSORD_EMULATION_FIND_POOL(pool, pool_handle);
   if (bytes == 0) {
-    Report("cudaMallocFromPoolAsync: no bytes");
+    Report("cudaMallocFromPoolAsync: the size is 0 bytes");
     return RecordError(cudaErrorInvalidValue);
   }
   void* data = nullptr;
   const cudaError_t error = AllocateFromPool(&data, bytes, pool);
   if (error != cudaSuccess) return RecordError(error);
-  // Until the stream reaches this task the memory isn't the caller's: earlier writes are lost.
+  // The caller may use the memory only after the stream has reached the allocation. This task
+  // overwrites what was written earlier.
   const cudaError_t enqueued =
       stream->EnqueueControl([=] { FillAllocationWithPattern(data); }, "cudaMallocFromPoolAsync");
   if (enqueued == cudaSuccess) {

@@ -1,8 +1,8 @@
-// Pools, and how much of a device's memory is taken.
+// Memory pools, and how much of a device's memory is in use.
 //
-// As CUDA's pools do, a pool keeps memory that is freed, and returns it to the device when it is
-// trimmed, or, above the release threshold, when a stream, event or device is synchronized. What
-// pools keep isn't available to others.
+// As in CUDA, a pool keeps memory that is freed. The pool returns it to the device when the pool is
+// trimmed. When a stream, event or device is synchronized, the pool returns what exceeds its
+// release threshold. Other pools and cudaMalloc() can't allocate memory that a pool keeps.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,25 +11,28 @@
 
 namespace tensord::cuda_emulation {
 
+// All functions are thread-safe.
 class Pool {
  public:
   Pool(int device, uint64_t max_bytes) : device_(device), max_bytes_(max_bytes) {}
-  // Returns what it keeps. No memory of the pool is allocated.
+  // Returns the memory that the pool keeps to the device. No memory of the pool may be allocated.
   ~Pool();
 
   int device() const { return device_; }
 
-  // Takes memory from what the pool keeps, otherwise from the device. Returns false if there is too
-  // little. Thread-safe, as all functions.
+  // Takes `bytes` of the memory that the pool keeps, and of the device if that isn't enough.
+  // Returns false if the device has too little memory, or the pool would exceed its maximum size.
   bool Take(uint64_t bytes);
+  // Frees `bytes` that Take() took. The pool keeps them, unless it has been destroyed.
   void GiveBack(uint64_t bytes);
 
   void set_release_threshold(uint64_t bytes);
-  // Returns memory to the device until the pool keeps no more than is allocated, or `keep_bytes`.
+  // Returns freed memory to the device until the pool holds no more than `keep_bytes`, or only
+  // memory that is allocated.
   void TrimTo(uint64_t keep_bytes);
-  // As TrimTo(), if more than the release threshold is kept.
+  // Trims the pool to its release threshold.
   void OnSynchronize();
-  // cudaMemPoolDestroy(): keeps nothing from now on.
+  // Called by cudaMemPoolDestroy(). From now on, the pool returns freed memory at once.
   void OnDestroy();
 
   void SetAccess(int device, bool accessible);
@@ -38,20 +41,21 @@ class Pool {
  private:
   const int device_;
   const uint64_t max_bytes_;  // 0: no limit
-  // The following are guarded by a mutex of the file.
+  // A mutex in memory_pool.cc guards the members below.
   uint64_t allocated_bytes_ = 0;
-  uint64_t kept_bytes_ = 0;  // with allocated_bytes_
+  uint64_t kept_bytes_ = 0;  // allocated_bytes_, plus freed memory that the pool keeps
   uint64_t release_threshold_ = 0;
   bool destroyed_ = false;
   uint32_t accessible_from_ = 0;  // a bit for each device
 };
 
-// Takes memory of a device that belongs to no pool. Returns false if there is too little.
+// Takes memory of a device for an allocation outside of pools. Returns false if the device has too
+// little memory. Thread-safe.
 bool TakeDeviceMemory(int device, uint64_t bytes);
 void GiveBackDeviceMemory(int device, uint64_t bytes);
 
-// A call has synchronized with work of the device: its pools return what their release thresholds
-// don't let them keep.
+// Called after a stream, event or device was synchronized. Trims each pool of the device to its
+// release threshold. Thread-safe.
 void ReleaseUnusedMemory(int device);
 
 }  // namespace tensord::cuda_emulation

@@ -26,7 +26,8 @@ struct Kernel {
   std::vector<unsigned> parameter_bytes;
   std::shared_ptr<void> code;
 
-  int device() const { return 0; }  // of all devices: its library destroys it
+  // HandleTable needs this function. A kernel belongs to no device; its library destroys it.
+  int device() const { return 0; }
 };
 
 class Library {
@@ -46,8 +47,8 @@ class Library {
   }
 
  private:
-  const int device_;                  // current when the library was loaded
-  const std::shared_ptr<void> code_;  // queued launches keep it
+  const int device_;                  // the device that was current when the library was loaded
+  const std::shared_ptr<void> code_;  // queued launches keep the code loaded
   Mutex mu_;
   std::vector<cudaKernel_t> kernels_ ABSL_GUARDED_BY(mu_);
 };
@@ -118,7 +119,7 @@ class Arguments {
       TranslateArguments(values_.back().data(), sizes[i]);
     }
   }
-  // Stores pointers to the copies in `pointers`, for CUkern_st::call.
+  // Stores pointers to the copies in `pointers`, for Kernel::call.
   void Fill(std::array<void*, kMaxParameters>& pointers) const {
     for (size_t i = 0; i < values_.size(); ++i) {
       pointers[i] = const_cast<char*>(values_[i].data());

@@ -125,7 +125,7 @@ std::string InNvrtcForm(const std::string& log) {
 
 }  // namespace
 
-// Starts a function. If an error is injected, returns it from the function.
+// The first statement of a function. If an error is injected, returns it from the function.
 #define TENSORD_EMULATION_ENTER_NVRTC()                                            \
   if (const auto tensord_injected = static_cast<nvrtcResult>(CountCall(__func__)); \
       tensord_injected != NVRTC_SUCCESS)                                           \

@@ -21,24 +21,27 @@ namespace tensord::cuda_emulation {
 
 using Task = std::function<void()>;
 
-// All member functions are thread-safe; a task may call only device() and was_reset(). The thread
-// keeps the object alive until it ends.
+// A queue of tasks, and a thread that runs them in order. All member functions are thread-safe. A
+// task may call only device(), was_reset() and Current(). The thread keeps the object alive until
+// the thread ends.
 class Stream {
  public:
+  // Creates a stream on `device`, and starts its thread.
   static std::shared_ptr<Stream> Start(int device);
 
-  // Use Start().
+  // Doesn't start the thread. Call Start() instead.
   Stream(int device, unsigned seed) : device_(device), random_(seed) {}
 
   int device() const { return device_; }
 
   // Enqueues a kernel, copy, graph or host function. If the stream is being captured, records the
-  // task instead. The stream skips the task if its device has a sticky error by then, or has been
-  // reset. Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
+  // task instead. When the task's turn comes, the stream skips it if the device has a sticky error
+  // or has been reset. Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
   cudaError_t EnqueueWork(Task task);
 
-  // Enqueues another task, which runs in any case. If the stream is being captured, reports that in
-  // the name of `call`, invalidates the capture and returns cudaErrorStreamCaptureUnsupported.
+  // Enqueues a task of another kind. It runs even after a sticky error or a reset. If the stream is
+  // being captured, prints a report that names `call`, invalidates the capture and returns
+  // cudaErrorStreamCaptureUnsupported.
   // Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
   cudaError_t EnqueueControl(Task task, absl::string_view call);
 
@@ -57,15 +60,15 @@ class Stream {
   // If the stream is being captured, makes EndCapture() fail, and returns true.
   bool InvalidateCapture();
 
-  // Refuses further tasks, blocks until all queued tasks have run, and ends the thread. Called
-  // once, and not with Reset().
+  // Rejects further tasks, blocks until all queued tasks have run, and ends the thread. Call either
+  // Stop() or Reset(), once.
   void Stop();
-  // cudaDeviceReset(): refuses further tasks. Work that is queued is skipped. Doesn't wait for what
-  // is running, whose faults no longer count. Called once.
+  // Called by cudaDeviceReset(). Rejects further tasks, and skips work that is queued. Doesn't wait
+  // for the task that is running; its faults are no longer reported.
   void Reset();
   bool was_reset() const { return reset_; }
 
-  // Returns the stream whose task the calling thread runs; null if it runs none.
+  // Returns the stream whose thread calls this function. Returns null on other threads.
   static Stream* Current();
 
  private:
@@ -89,16 +92,19 @@ class Stream {
 };
 using StreamRef = std::shared_ptr<Stream>;
 
-// Finds a stream. If it doesn't exist, reports that in the name of `call`, and records and returns
-// cudaErrorInvalidResourceHandle; for the default stream (null) cudaErrorNotSupported.
+// Stores the stream of `handle` in `stream`. If there is none, prints a report that names `call`,
+// and records and returns an error: cudaErrorNotSupported for the default stream (null),
+// cudaErrorInvalidResourceHandle otherwise.
 cudaError_t FindStream(cudaStream_t handle, const char* call, StreamRef* stream);
 
-// Starts the function `call`, which takes a stream: FindStream(), then UseContext() of its device.
+// Called first by the function `call`, which takes a stream: calls FindStream(), then UseContext()
+// for the stream's device.
 cudaError_t UseStream(cudaStream_t handle, const char* call, StreamRef* stream);
 
 }  // namespace tensord::cuda_emulation
 
-// Starts a function that takes the stream `handle`: declares `stream`, a StreamRef.
+// The first statement of a function that takes the stream `handle`. Declares `stream`, a StreamRef.
+// If UseStream() fails, returns its error from the function.
 #define TENSORD_EMULATION_ENTER_STREAM(stream, handle)                     \
   ::tensord::cuda_emulation::StreamRef stream;                             \
   if (const cudaError_t tensord_error =                                    \

@@ -10,7 +10,7 @@
 namespace tensord::gpu {
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // as the device layer has
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // the same as in the device layer
 
 absl::Status CudaStatus(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -117,7 +117,7 @@ absl::StatusOr<std::shared_ptr<DirectCopy>> DirectCopy::Make(int64_t bytes, cuda
   copy->bytes_ = bytes;
   copy->kind_ = kind;
   TENSORD_ASSIGN_OR_RETURN(copy->stream_, CudaStream::Make());
-  // Copies of data, not of zeros.
+  // Copies random data: copies of zeros could be faster.
   const int64_t elements = (bytes + 1) / 2;
   if (kind == cudaMemcpyHostToDevice) {
     TENSORD_ASSIGN_OR_RETURN(copy->from_, MakePinnedData(DType::kFloat16, elements, 1));

@@ -1,5 +1,5 @@
-// The same work by direct calls of cuBLASLt and the CUDA runtime, on a stream of its own: what the
-// device layer is compared with.
+// Direct calls of cuBLASLt and the CUDA runtime that do the same work as the device layer. The
+// benchmark compares the device layer with them. Each object has its own stream.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,7 +15,7 @@
 
 namespace tensord::gpu {
 
-// Device memory, or host memory that the GPU copies at its best speed. Freed with its owner.
+// Owns device memory or pinned host memory.
 class CudaMemory {
  public:
   enum class Place { kDevice, kPinnedHost };
@@ -31,6 +31,7 @@ class CudaMemory {
   Place place_ = Place::kDevice;
 };
 
+// Owns a non-blocking stream.
 class CudaStream {
  public:
   static absl::StatusOr<CudaStream> Make();
@@ -39,17 +40,20 @@ class CudaStream {
   CudaStream& operator=(CudaStream&& other) noexcept;
   ~CudaStream();
   cudaStream_t get() const { return stream_; }
+  // Blocks until all work in the stream is done.
   absl::Status Wait() const;
 
  private:
   cudaStream_t stream_ = nullptr;
 };
 
-// Copies of `bytes` by cudaMemcpyAsync between device memory and pinned host memory. Each copy to
-// or from the host is waited for.
+// Copies `bytes` with cudaMemcpyAsync, within the device or between the device and pinned host
+// memory.
 class DirectCopy {
  public:
   static absl::StatusOr<std::shared_ptr<DirectCopy>> Make(int64_t bytes, cudaMemcpyKind kind);
+  // Copies `count` times, and blocks until the copies are done. Blocks after each copy to or from
+  // the host.
   absl::Status Run(int count) const;
 
  private:
@@ -61,20 +65,23 @@ class DirectCopy {
   cudaMemcpyKind kind_ = cudaMemcpyDeviceToDevice;
 };
 
-// a(m,k) · b(k,n), or if `linear` x(m,k) · w(n,k)ᵀ + bias(n). All row-major and dense.
+// a(m,k) · b(k,n), or x(m,k) · w(n,k)ᵀ + bias(n) if `linear` is set. All matrices are row-major and
+// dense.
 struct DirectProblem {
   DType dtype = DType::kFloat32;
   bool tf32 = false;
   int64_t m = 0, k = 0, n = 0;
   bool linear = false;
-  bool gelu_tanh = false;  // of a linear's result
+  bool gelu_tanh = false;  // applies gelu_tanh to the result; only with `linear`
 };
 
+// Computes a product with cublasLtMatmul.
 class DirectMatmul {
  public:
-  // Operand i has the data of seed i + 1.
+  // Operand i has the test data of seed i + 1 (test_data.h).
   static absl::StatusOr<std::shared_ptr<DirectMatmul>> Make(const DirectProblem& problem);
   ~DirectMatmul();
+  // Computes the product `count` times, and blocks until all are done.
   absl::Status Run(int count);
   absl::StatusOr<Checksum> ResultChecksum() const;
 

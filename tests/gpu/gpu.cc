@@ -10,7 +10,7 @@
 namespace tensord::gpu {
 namespace {
 
-// 0 if the driver doesn't say.
+// Returns an attribute of GPU 0; 0 if the driver doesn't know it.
 int AttributeOrZero(cudaDeviceAttr attribute) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, attribute, 0) == cudaSuccess) return value;
@@ -18,7 +18,7 @@ int AttributeOrZero(cudaDeviceAttr attribute) {
   return 0;
 }
 
-// Both from NVIDIA's papers on the architectures, for one multiprocessor.
+// Operations per clock of one multiprocessor, from NVIDIA's architecture whitepapers. 0 if unknown.
 int Float32FlopsPerClock(int major, int minor) { return major == 8 && minor == 0 ? 128 : 256; }
 int TensorFlopsPerClock(int major, int minor) {
   if (major == 8 && minor == 0) return 2048;

@@ -1,4 +1,4 @@
-// A GPU through the device layer (server/device), as the server's engine uses it.
+// Access to a GPU through the device layer (server/device), in the same way as the server's engine.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,34 +16,35 @@
 
 namespace tensord::gpu {
 
-// GPU 0: what it is, and what it could reach by its attributes. A rate of 0 is unknown.
+// Describes GPU 0, with its theoretical peak rates. A rate of 0 is unknown.
 struct GpuInfo {
   std::string model;
   std::string compute_capability;
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
-  int driver_version = 0;           // 13000: the newest CUDA that the driver supports
+  int driver_version = 0;           // newest CUDA that the driver supports; 13000 is CUDA 13.0
   double bytes_per_second = 0;      // 2 * memory clock * bus width
-  double clock_hz = 0;              // the highest of the multiprocessors
+  double clock_hz = 0;              // highest clock of the multiprocessors
   int float32_flops_per_clock = 0;  // of one multiprocessor
-  int tensor_flops_per_clock = 0;   // of one, dense products of float16 added up in float32
+  // Of one multiprocessor: dense float16 products on tensor cores, accumulated in float32.
+  int tensor_flops_per_clock = 0;
 
-  // Dense products: `tf32` counts for float32 only.
+  // Returns the peak rate of dense products. `tf32` applies to float32 only.
   double FlopsPerSecond(DType dtype, bool tf32) const;
 };
 
-// UNAVAILABLE with the reason if there is no GPU that can be used.
+// Describes GPU 0. If no GPU can be used, returns UNAVAILABLE with the reason.
 absl::StatusOr<GpuInfo> DescribeGpu();
 
-// Used by one thread.
+// GPU 0. Not thread-safe: use it on the thread that called Make().
 class Gpu {
  public:
   static absl::StatusOr<std::unique_ptr<Gpu>> Make(int64_t limit_bytes);
 
   server::Device& device() { return *device_; }
-  // A tensor with the data of `seed`.
+  // Returns a new tensor on the GPU with the test data of `seed` (test_data.h).
   absl::StatusOr<server::BufferRef> Upload(const TensorSpec& spec, uint32_t seed);
-  // Waits for all that was launched.
+  // Blocks until all work that was launched is done.
   absl::Status Wait();
   absl::StatusOr<Checksum> ChecksumOf(const TensorSpec& spec, const server::Buffer& buffer);
 
@@ -53,17 +54,17 @@ class Gpu {
   std::unique_ptr<server::Device> device_;
 };
 
-// An op that is prepared once and run any number of times. Input i has the data of seed i + 1.
-// Used by the thread of its Gpu, which outlives it.
+// An op that is prepared once and run any number of times. Input i has the test data of seed i + 1.
+// Not thread-safe: use it on the thread of its Gpu. The Gpu must outlive it.
 class Op {
  public:
   static absl::StatusOr<std::unique_ptr<Op>> Make(Gpu* gpu, const std::string& name,
                                                   std::vector<TensorSpec> inputs,
                                                   const Attributes& attrs);
 
-  // Launches it `count` times, each time into the same memory, and waits.
+  // Launches the op `count` times, each time into the same memory, and blocks until all are done.
   absl::Status Run(int count);
-  // The same, into memory that is allocated for each run and freed after the next one's launch.
+  // Like Run(), but allocates new memory for each launch. Frees it after the next launch.
   absl::Status RunIntoNewMemory(int count);
   absl::StatusOr<Checksum> ResultChecksum() { return gpu_->ChecksumOf(plan_.output, *output_); }
   const TensorSpec& output() const { return plan_.output; }

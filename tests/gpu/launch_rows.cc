@@ -1,4 +1,4 @@
-// Rows of the host's work: transfers, what an op costs, and programs.
+// Rows in which the host's work matters: transfers, the cost of one op, and programs.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +21,7 @@ constexpr int64_t kSmall = 64;   // elements of a small tensor
 constexpr int64_t kMatrix = 32;  // rows and columns of a small matrix
 constexpr int64_t kEngineBytes = 1024 * kMiB;
 
-// Host memory and a tensor of `bytes` on the GPU.
+// Host memory, and a tensor of the same size on the GPU.
 struct Transfer {
   Gpu* gpu;
   std::vector<uint8_t> host;
@@ -64,7 +64,7 @@ Row TransferRow(const Setup& setup, bool up, int64_t bytes) {
   return row;
 }
 
-// An engine with one session on a logical device of its own.
+// An engine with one session and its own logical device.
 class EngineRunner {
  public:
   static absl::StatusOr<std::shared_ptr<EngineRunner>> Make(bool fusion, bool graphs) {
@@ -91,8 +91,8 @@ class EngineRunner {
     return last_;
   }
 
-  // y = op(y, x), `n` times, each result dropped when the next op has been given. Ends with the
-  // wait for all of them.
+  // Computes y = op(y, x) `n` times. Drops each result after the next op has been submitted. Blocks
+  // until all ops are done.
   absl::Status Chain(absl::string_view op, Handle x, int n) {
     Handle y = x;
     for (int i = 0; i < n; ++i) {
@@ -104,7 +104,7 @@ class EngineRunner {
     return WaitAndDrop(y, x);
   }
 
-  // A program that is Chain() of `steps` ops.
+  // Prepares a program that computes y = op(y, x) `steps` times.
   absl::Status Prepare(absl::string_view op, const TensorSpec& spec, uint32_t steps) {
     const Attributes none;
     server::ProgramSpec program{{spec, spec}, {}, {steps + 1}};
@@ -114,6 +114,7 @@ class EngineRunner {
     TENSORD_ASSIGN_OR_RETURN(program_, engine_->Prepare(*session_, program, "cuda:0"));
     return absl::OkStatus();
   }
+  // Runs the program `n` times, and blocks until all runs are done.
   absl::Status RunProgram(Handle x, int n) {
     Handle y = x;
     for (int i = 0; i < n; ++i) {
@@ -124,7 +125,7 @@ class EngineRunner {
     return WaitAndDrop(y, x);
   }
 
-  // Waits until the kernels of fused chains are compiled.
+  // Blocks until the kernels of fused chains are compiled.
   void AwaitCompiled() { engine_->AwaitCompiled(); }
 
  private:
@@ -136,7 +137,7 @@ class EngineRunner {
     return absl::OkStatus();
   }
 
-  // Destroyed in the reverse order.
+  // Members are destroyed in reverse order.
   std::unique_ptr<server::Engine> engine_;
   std::unique_ptr<server::SessionTable> sessions_;
   server::SessionRef session_;

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154
-# Finds what tests/gpu/run needs of the CUDA toolkit. Sourced by it: here is its folder, python the
-# Python to ask.
+# Finds the libraries and compute-sanitizer for tests/gpu/run. The script run sources this file, and
+# sets: here, the folder of run; python, the Python whose packages are searched.
 
-# Folders that may hold them, in the order in which they are tried.
+# Prints the folders that may hold the CUDA libraries, in search order.
 library_folders() {
   local home
   for home in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr/local/cuda-*; do
@@ -15,12 +15,12 @@ for path in sys.path:
         print(folder)' 2>/dev/null
 }
 
-# Prints where library $1 is. Adds its folder to LD_LIBRARY_PATH unless the loader knows it.
+# Prints where library $1 is. If it isn't in the loader's cache, adds its folder to LD_LIBRARY_PATH.
 find_library() {
   local folder
-  # No "grep -q": it would end at the first match, and ldconfig would then fail to write.
+  # Not "grep -q": it exits at the first match, and ldconfig would then fail with a broken pipe.
   if PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -F "$1 " >/dev/null; then
-    echo "$1: known to the loader" && return
+    echo "$1: in the loader's cache" && return
   fi
   while read -r folder; do
     [[ -e $folder/$1 ]] || continue
@@ -31,6 +31,7 @@ find_library() {
   echo "$1: not found: set CUDA_HOME, or install the CUDA toolkit or Python's NVIDIA packages"
 }
 
+# Prints the path of compute-sanitizer; nothing if it isn't found.
 find_sanitizer() {
   local candidate
   while read -r candidate; do

@@ -1,4 +1,4 @@
-// gpu_bench: the device layer against cuBLASLt and cudaMemcpy, or against PyTorch. README.md.
+// gpu_bench compares the device layer with cuBLASLt and cudaMemcpy, or with PyTorch. See README.md.
 #include <cublasLt.h>
 #include <signal.h>
 
@@ -33,7 +33,8 @@ struct Options {
   double seconds = 540;
 };
 
-// Where the figures go. Rows are written as they come, so that a run that is cut off leaves them.
+// Writes the measurements to files. Writes each row at once, so that a run that is killed leaves
+// the rows that it has finished.
 class Report {
  public:
   Report(const Options& options, const GpuInfo& info, const std::string& torch)
@@ -92,11 +93,11 @@ absl::StatusOr<Contender> AskTorch(Peer* torch, const std::string& question) {
   };
   const auto checksum = [torch]() -> absl::StatusOr<Checksum> {
     TENSORD_ASSIGN_OR_RETURN(const std::vector<double> answer, torch->Ask("checksum"));
-    if (answer.size() != 2) return absl::InternalError("PyTorch's checksum has not two figures");
+    if (answer.size() != 2) return absl::InternalError("PyTorch's checksum needs two values");
     return Checksum{answer[0], answer[1]};
   };
   Contender contender{"PyTorch", run, checksum};
-  if (question.find(':') == std::string::npos) contender.checksum = nullptr;  // no op of tensors
+  if (question.find(':') == std::string::npos) contender.checksum = nullptr;  // not a tensor op
   return contender;
 }
 
@@ -111,7 +112,7 @@ absl::StatusOr<Figures> RunRow(const Row& row, Peer* torch, const MeasureOptions
   return Measure(row, ours, reference.run != nullptr ? &reference : nullptr, options);
 }
 
-// In the words of a GoogleTest program, so that one script counts both.
+// Prints a line in GoogleTest's format, so that results.awk reads it, too.
 void Announce(const char* what, const std::string& name) {
   std::printf("[ %s ] %s\n", what, name.c_str());
   std::fflush(stdout);
@@ -133,7 +134,7 @@ int RunRows(const Options& options, const Setup& setup, Peer* torch, Report* rep
     Announce("RUN     ", row.name);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     if (taken.count() > options.seconds) {
-      std::printf("gpu_bench: Skipped\nthe time for the rows is over\n\n");
+      std::printf("gpu_bench: Skipped\nthe time limit for rows (--seconds) is over\n\n");
       Announce(" SKIPPED", row.name);
       continue;
     }
@@ -153,18 +154,21 @@ int RunRows(const Options& options, const Setup& setup, Peer* torch, Report* rep
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures the device layer on GPU 0", "gpu_bench");
-  app.add_flag("--describe", options.describe, "Print what the GPU is, and end");
+  app.add_flag("--describe", options.describe, "Print a description of the GPU, and exit");
   app.add_flag("--libraries", options.libraries,
-               "Print the names of CUDA's libraries that are loaded at run time, and end");
-  app.add_flag("--quick", options.quick, "Small sizes and few rounds: figures mean nothing");
-  app.add_option("--torch", options.torch, "Compare with PyTorch: the command of torch_peer.py");
-  app.add_option("--json", options.json, "File for the figures");
-  app.add_option("--table", options.table, "File for the table");
+               "Print the names of the CUDA libraries that are loaded at run time, and exit");
+  app.add_flag("--quick", options.quick,
+               "Use small sizes and few rounds; the measured values are meaningless");
+  app.add_option("--torch", options.torch,
+                 "Compare with PyTorch. The value is the command that runs torch_peer.py");
+  app.add_option("--json", options.json, "Write the measurements to this JSON file");
+  app.add_option("--table", options.table, "Write the table to this text file");
   app.add_option("--filter", options.filter,
-                 "Only rows whose name matches this regular expression");
-  app.add_option("--seconds", options.seconds, "Skip the rows that would begin later");
+                 "Run only rows whose name matches this regular expression");
+  app.add_option("--seconds", options.seconds,
+                 "Skip the rows that have not started after this many seconds");
   CLI11_PARSE(app, argc, argv);
-  signal(SIGPIPE, SIG_IGN);  // a peer that has ended is an error of a row
+  signal(SIGPIPE, SIG_IGN);  // if PyTorch has ended, a write to it fails the row
 
   if (options.libraries) {
     std::printf("libcublasLt.so.%d\nlibnvrtc.so.%d\n", CUBLAS_VER_MAJOR, CUDART_VERSION / 1000);

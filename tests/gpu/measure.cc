@@ -29,7 +29,8 @@ absl::Status Compare(const Row& row, const Contender& ours, const Contender& ref
       reference.name, a.weighted, b.weighted, a.norm, b.norm, row.tolerance));
 }
 
-// How many repetitions take about `seconds`. What the first ones load and allocate doesn't count.
+// Returns how many repetitions take about `seconds`. Early repetitions also load and allocate, so
+// the number is computed from the last run, which is the longest.
 absl::StatusOr<int> Calibrate(const Contender& contender, double seconds) {
   int n = 1;
   while (true) {
@@ -63,7 +64,7 @@ absl::StatusOr<Figures> Measure(const Row& row, Contender& ours, Contender* refe
   std::vector<Turn> turns = {{&ours}};
   if (reference != nullptr) turns.push_back({reference});
   for (Turn& turn : turns) {
-    TENSORD_RETURN_IF_ERROR(turn.contender->run(1).status());  // the results to compare
+    TENSORD_RETURN_IF_ERROR(turn.contender->run(1).status());  // computes the result to compare
   }
   if (reference != nullptr) TENSORD_RETURN_IF_ERROR(Compare(row, ours, *reference));
   for (Turn& turn : turns) {

@@ -1,4 +1,4 @@
-// Rows of one op each: products, and what memory bounds.
+// Rows of one op each: products, and memory-bound ops.
 #include <tuple>
 #include <utility>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr DType kF32 = DType::kFloat32, kF16 = DType::kFloat16, kBF16 = DType::kBFloat16;
 
-// Rounding of the dtype, with room for sums in another order.
+// Returns a tolerance for the rounding of the dtype and for sums in another order.
 double ToleranceOf(DType dtype, bool tf32 = false) {
   if (dtype == kF16) return 2e-3;
   if (dtype == kBF16) return 1e-2;
@@ -26,7 +26,7 @@ int64_t OutputBytes(const std::string& op, const std::vector<TensorSpec>& inputs
   return plan.ok() ? plan->output.size_bytes() : 0;
 }
 
-// The same number of bytes read and written, by cudaMemcpyAsync.
+// Makes a reference that reads and writes `bytes` in all with cudaMemcpyAsync within the GPU.
 std::function<absl::StatusOr<Contender>()> CopyOf(double bytes) {
   return [bytes]() -> absl::StatusOr<Contender> {
     TENSORD_ASSIGN_OR_RETURN(
@@ -83,7 +83,8 @@ Row ProductRow(const Setup& setup, const Product& product, const DirectProblem& 
   row.work = 2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
   row.peak = setup.info.FlopsPerSecond(product.dtype, product.tf32);
   row.tolerance = ToleranceOf(product.dtype, product.tf32);
-  // cuBLASLt has no exact gelu: the product with its bias, without a result to compare.
+  // cuBLASLt has no exact gelu. The reference is then the product with its bias alone, and the
+  // results aren't compared.
   const bool comparable = activation != "gelu";
   row.direct = [problem, comparable]() -> absl::StatusOr<Contender> {
     TENSORD_ASSIGN_OR_RETURN(auto direct, DirectMatmul::Make(problem));

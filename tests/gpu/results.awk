@@ -1,8 +1,9 @@
-# Turns the output of a GoogleTest program, or of gpu_bench, into lines
+# Reads the output of a GoogleTest program, or of gpu_bench, and prints one line for each case:
 #   passed|failed|skipped <tab> case <tab> reason
-# one a case, and writes the end of what each failed case printed to the file `failures`.
-# A case that didn't end counts as failed.
-# Variables: program (its name), failures, unfinished (why a case didn't end), max_lines (of a case).
+# Appends each failed case, with the last lines that it printed, to the file `failures`. A case that
+# didn't end counts as failed.
+# Variables: program, its name; failures, a file name; unfinished, the reason for a case that didn't
+# end; max_lines, the number of lines to keep of a failed case.
 
 function report(state, reason) {
   print state "\t" name "\t" reason

@@ -10,24 +10,25 @@ namespace tensord::gpu {
 struct Setup {
   Gpu* gpu;  // outlives the rows
   GpuInfo info;
-  bool quick = false;  // sizes that an emulated GPU manages in seconds
+  bool quick = false;  // uses sizes that an emulated GPU computes in seconds
 };
 
-// matmul and linear, against cuBLASLt.
+// Appends matmul and linear. The reference is cuBLASLt.
 void AppendProductRows(const Setup& setup, std::vector<Row>* rows);
-// Ops that memory bounds, against cudaMemcpyAsync of as many bytes within the GPU: elementwise,
-// broadcast, where, reductions, softmax, transposes.
+// Appends memory-bound ops: elementwise, broadcast, where, reductions, softmax, transposes. The
+// reference is cudaMemcpyAsync within the GPU, which reads and writes as many bytes.
 void AppendMemoryRows(const Setup& setup, std::vector<Row>* rows);
-// Uploads and downloads, against cudaMemcpyAsync from and to pinned memory.
+// Appends uploads and downloads. The reference is cudaMemcpyAsync from and to pinned memory.
 void AppendTransferRows(const Setup& setup, std::vector<Row>* rows);
-// What one op costs, and programs of many ops with and without graphs.
+// Appends the cost of one small op, and programs of many ops. The reference of a program is the
+// same program without graphs.
 void AppendLaunchRows(const Setup& setup, std::vector<Row>* rows);
 
-// A row whose contender is an op of the device layer.
+// Makes a row in which ours is an op of the device layer. The row has no reference but PyTorch.
 Row OpRow(const Setup& setup, const std::string& op, std::vector<TensorSpec> inputs,
           const Attributes& attrs = {}, const std::string& torch_flags = "");
 
-// "float16", "4096x4096".
+// Formats a shape: "4096x4096", or "scalar".
 std::string SizeText(const Shape& shape);
 
 }  // namespace tensord::gpu

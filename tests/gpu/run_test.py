@@ -1,8 +1,8 @@
-"""The pack and its script, on the emulation: what they report, and that they fail for what fails.
+"""Tests tests/gpu/pack and tests/gpu/run with emulated programs: the report, and that failures are reported.
 
 usage: run_test.py --programs FOLDER --source FOLDER
 
-The first folder has gpu_bench_emulated and the other emulated programs, the second is the tree's root.
+--programs: the folder of gpu_bench_emulated and the other emulated programs. --source: the root of the source tree.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PARTS = ["device", "conformance", "memcheck", "racecheck", "bench", "compare"]
 
 
 def run(command, folder, **environment):
-    """With nothing of this process's environment but the search path."""
+    """Runs a command. It inherits only PATH from this process's environment."""
     return subprocess.run(
         command,
         cwd=folder,
@@ -42,7 +42,7 @@ def write_program(path, text, interpreter="/bin/bash"):
     os.chmod(path, 0o755)
 
 
-# Stands in for a Python that has PyTorch. It is right about neg in float32, wrong about other ops.
+# Replaces torch_peer.py. Its checksums are right for neg in float32, and wrong for all other ops.
 PEER = """
 import sys
 
@@ -90,7 +90,7 @@ class GpuRunTest(unittest.TestCase):
         return result
 
     def stub_programs(self, **stubs):
-        """A folder of the pack's programs, some of them replaced by scripts."""
+        """Returns a folder with the pack's programs, some of them replaced by scripts."""
         folder = tempfile.mkdtemp(dir=self.folder)
         for name in os.listdir(os.path.join(self.folder, "moved/bin")):
             program = name[: -len("_emulated")]
@@ -136,8 +136,8 @@ class GpuRunTest(unittest.TestCase):
         self.assertEqual(self.last_line, "0 passed, 0 failed, 6 skipped")
         self.assertIn("  6 x no GPU: no CUDA-capable device is detected", result.stdout)
 
-    def test_shows_a_failed_test_with_its_words(self):
-        # Too little memory to make a device in.
+    def test_shows_a_failed_test_with_its_output(self):
+        # Too little memory to create a device.
         result = self.run_pack("device", GTEST_FILTER="CudaTest.SumsAndMeans",
                                TENSORD_EMULATED_MEMORY_MIB="8")
         self.assertEqual(result.returncode, 1, result.stdout)
@@ -173,7 +173,7 @@ class GpuRunTest(unittest.TestCase):
         write_program(tool, text)
         return self.run_pack("memcheck", TENSORD_COMPUTE_SANITIZER=tool)
 
-    def test_believes_a_sanitizer_that_found_nothing_in_tests_that_passed(self):
+    def test_passes_if_the_sanitizer_finds_nothing_and_the_tests_pass(self):
         ok = 'echo "$@" >"${0%/*}/arguments"\n' \
              '"${@: -1}" && echo "========= ERROR SUMMARY: 0 errors"\n'
         result = self.sanitize(ok)
@@ -182,7 +182,7 @@ class GpuRunTest(unittest.TestCase):
         with open(os.path.join(self.folder, "arguments"), encoding="utf-8") as file:
             self.assertIn("--tool memcheck --error-exitcode 99", file.read())
 
-    def test_fails_for_what_a_sanitizer_found(self):
+    def test_fails_if_the_sanitizer_reports_an_error(self):
         found = '"${@: -1}"\necho "========= Invalid __global__ read of size 4 bytes"\n' \
                 'echo "=========     at Sum()"\necho "========= ERROR SUMMARY: 1 error"\nexit 99\n'
         result = self.sanitize(found)
@@ -191,12 +191,12 @@ class GpuRunTest(unittest.TestCase):
         self.assertIn("Invalid __global__ read of size 4 bytes", result.stdout)
         self.assertIn("at Sum()", result.stdout)
 
-    def test_fails_for_races_that_are_warnings(self):
+    def test_fails_if_racecheck_reports_a_warning(self):
         result = self.sanitize('"${@: -1}"\necho "========= RACECHECK SUMMARY: '
                                '1 hazard displayed (0 errors, 1 warning)"\n')
         self.assertEqual(result.returncode, 1)
 
-    def test_fails_for_a_sanitizer_that_ran_nothing(self):
+    def test_fails_if_the_sanitizer_ran_no_test(self):
         result = self.sanitize('echo "========= ERROR SUMMARY: 0 errors"\n')
         self.assertEqual(result.returncode, 1)
 
@@ -229,7 +229,7 @@ class GpuRunTest(unittest.TestCase):
         self.assertIn(f"libtensordone.so.9: {toolkit}/lib64\n", result.stdout)
         self.assertIn("libtensordthree.so.9: not found", result.stdout)
 
-    def test_refuses_a_system_whose_c_library_is_too_old(self):
+    def test_rejects_a_system_whose_c_library_is_too_old(self):
         manifest = os.path.join(self.folder, "moved/MANIFEST")
         shutil.copy(manifest, manifest + ".kept")
         self.addCleanup(os.replace, manifest + ".kept", manifest)
@@ -241,12 +241,12 @@ class GpuRunTest(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("need glibc 9.99 or newer, this system has 2.", result.stdout)
 
-    def test_refuses_a_part_that_is_not_there(self):
+    def test_rejects_an_unknown_part(self):
         result = self.run_pack("devices")
         self.assertEqual(result.returncode, 2)
         self.assertIn("parts are device conformance", result.stdout)
 
-    def test_a_pack_that_is_too_large_is_not_made(self):
+    def test_does_not_write_a_pack_that_is_too_large(self):
         result = run(self.pack_command + ["--out", "large.tar", "--max-mib", "1"], self.folder)
         self.assertEqual(result.returncode, 1)
         self.assertIn("and may have 1", result.stdout)
@@ -254,7 +254,7 @@ class GpuRunTest(unittest.TestCase):
 
 
 class CudaSkipsTest(unittest.TestCase):
-    """What tests/run --cuda makes of skipped cases."""
+    """Tests which skips tests/run --cuda permits."""
 
     def sort(self, cases):
         return subprocess.run(

@@ -1,14 +1,15 @@
-"""PyTorch, asked by gpu_bench to do the same as the device layer with the same data.
+"""Runs PyTorch for gpu_bench: the same ops as the device layer, with the same data.
 
-usage: torch_peer.py [--cpu]     --cpu: without a GPU, to try this script
+usage: torch_peer.py [--cpu]     --cpu: run on the CPU if there is no GPU, to try this script
 
-Protocol (tests/bench/peer.h): writes "ready VERSION DEVICE" or "skip REASON", then answers each line:
-  load OP SPEC… [FLAG…]   ok 0            makes the operands of an op, for example
+Protocol (tests/bench/peer.h): prints "ready VERSION DEVICE" or "skip REASON". Then reads commands, one per
+line, and answers each with one line:
+  load OP SPEC… [FLAG…]   ok 0            creates the operands of an op, for example
                                           load matmul float16:512,512 float16:512,512 tf32=0
   load chain N, load program OP STEPS SHAPE VALUE, load upload BYTES, load download BYTES
-  run N                   ok SECONDS      N repetitions and the wait for them, by the host's clock
+  run N                   ok SECONDS      the time of N repetitions and of the wait for their end
   checksum                ok WEIGHTED NORM
-or "error REASON". Operand i has the data of seed i + 1, as in test_data.h.
+If a command fails, the answer is "error REASON". Operand i has the data of seed i + 1, as in test_data.h.
 """
 
 import sys
@@ -34,7 +35,8 @@ DEVICE = "cuda" if ON_GPU else "cpu"
 
 
 def hash_at(count, seed):
-    """HashAt() of test_data.h for 0 … count - 1. int64 products keep their low 32 bits."""
+    """Returns HashAt(i, seed) of test_data.h for i = 0 … count - 1. The int64 products may overflow; their low 32 bits
+    are right."""
     x = torch.arange(count, dtype=torch.int64, device=DEVICE)
     x = (x + seed * 0x9E3779B9) & MASK
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
@@ -92,7 +94,7 @@ OPS = {
 
 
 class Repeated:
-    """The same work each time; the last result is kept."""
+    """Repeats the same work. Keeps the last result."""
 
     def __init__(self, work):
         self.work = work
@@ -105,7 +107,7 @@ class Repeated:
 
 
 class Chain:
-    """y = y + x, count times."""
+    """Computes y = y + x, count times."""
 
     def __init__(self, elements):
         self.x = torch.ones(elements, device=DEVICE)
@@ -131,7 +133,7 @@ def load_op(words):
 
 
 def load_program(op, steps, shape, value):
-    """STEPS ops in a row as a CUDA graph; without a GPU, one by one."""
+    """Returns a chain of ops as a CUDA graph. Without a GPU, the ops run one by one."""
     x = torch.full([int(d) for d in shape.split("x")], float(value), device=DEVICE)
 
     def body():
@@ -190,9 +192,9 @@ def checksum(result):
 
 
 def answer(work, words):
-    """The work that is loaded from now on, and the answer."""
+    """Executes a command. Returns the work that is loaded after it, and the answer."""
     if words[0] == "load":
-        work = None  # its memory goes first
+        work = None  # frees its memory before the next work allocates
         if ON_GPU:
             torch.cuda.empty_cache()
         return load(words[1:]), "0"
@@ -203,7 +205,7 @@ def answer(work, words):
         return work, repr(time.perf_counter() - start)
     if words[0] == "checksum":
         return work, checksum(work.result)
-    raise ValueError(f"no such question: {words[0]}")
+    raise ValueError(f"unknown command: {words[0]}")
 
 
 def main():
@@ -221,7 +223,7 @@ def main():
                     work = None
                 work, text = answer(work, words)
                 print(f"ok {text}", flush=True)
-            except Exception as error:  # the row fails, the others go on
+            except Exception as error:  # only this row fails
                 print("error " + " ".join(str(error).split())[:500], flush=True)
 
 

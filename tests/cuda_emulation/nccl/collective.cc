@@ -177,7 +177,7 @@ ncclResult_t StartCollective(const std::shared_ptr<Communicator>& communicator, 
   if (cuda_emulation::FindStream(stream_handle, FunctionName(op), &stream) != cudaSuccess) {
     communicator->Fail(
         ncclInvalidUsage,
-        absl::StrCat(FunctionName(op), ": the default stream, or there is no such stream"));
+        absl::StrCat(FunctionName(op), ": the stream is the default stream, or doesn't exist"));
     return ncclInvalidUsage;
   }
   const Call call = {communicator, op, static_cast<const char*>(input), static_cast<char*>(output),

@@ -100,7 +100,7 @@ ncclResult_t Collect(const Operation& op, const void* input, void* output, ncclC
 
 using namespace tensord::nccl_emulation;  // NOLINT(google-build-using-namespace)
 
-// Starts a function. If an error is injected, returns it from the function.
+// The first statement of a function. If an error is injected, returns it from the function.
 #define TENSORD_EMULATION_ENTER_NCCL()                                             \
   if (const auto tensord_injected =                                                \
           static_cast<ncclResult_t>(tensord::cuda_emulation::CountCall(__func__)); \

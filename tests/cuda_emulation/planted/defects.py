@@ -1,4 +1,4 @@
-"""The defects that `run` plants. Each replaces one piece of a source file of the CUDA backend."""
+"""The defects that `run` plants. Each replaces one piece of text in a source file of the CUDA backend or of groups."""
 from typing import NamedTuple
 
 
@@ -6,8 +6,8 @@ class Defect(NamedTuple):
     name: str
     tests: str  # a key of PROGRAMS
     file: str
-    old: str  # the first occurrence is replaced
-    new: str
+    old: str  # source text; its first occurrence is replaced
+    new: str  # the replacement
 
 
 PLAIN = {}
@@ -26,7 +26,8 @@ def device_test(test_filter, *environments):
     return [("cuda_device_test", test_filter, environment) for environment in environments]
 
 
-# Which programs show a defect: program, GoogleTest's filter, environment. Run until one fails.
+# The programs that should detect a defect: (program, GoogleTest filter, environment). `run` stops at
+# the first program that fails.
 PROGRAMS = {
     "elementwise": device_test(ELEMENTWISE, PLAIN, DESCENDING),
     "products": device_test(PRODUCTS, PLAIN, DESCENDING, DELAYS),
@@ -45,19 +46,19 @@ KERNELS = CUDA + "kernels/"
 
 DEFECTS = [
     # Ops and cuBLASLt.
-    Defect("transposed the other operand", "products", CUDA + "blas.cc",
+    Defect("transposition of the wrong operand", "products", CUDA + "blas.cc",
            "p.transpose_b ? CUBLAS_OP_T", "p.transpose_a ? CUBLAS_OP_T"),
     Defect("wrong stride of a batch", "products", CUDA + "blas.cc",
            "p.transpose_b ? p.n : p.k, p.batch, p.b_stride", "p.transpose_b ? p.n : p.k, p.batch, p.a_stride"),
     Defect("wrong epilogue", "products", CUDA + "blas.cc",
            "CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU", "CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU"),
-    Defect("bias of an earlier call", "products", CUDA + "blas.cc",
+    Defect("bias pointer not set", "products", CUDA + "blas.cc",
            "  if (problem.bias) {\n", "  if (false) {\n"),
-    Defect("batch folded although operands differ", "products", CUDA + "ops_matmul.cc",
+    Defect("batch folded into rows although operand b differs", "products", CUDA + "ops_matmul.cc",
            "batch.stride[1][0] == 0 &&", "true &&"),
     Defect("wrong strides of an integer product", "products", CUDA + "ops_matmul.cc",
            "job.b_row_stride = matmul.transpose_b ? 1 : matmul.n", "job.b_row_stride = matmul.transpose_b ? matmul.n : 1"),
-    # Order of streams.
+    # Ordering between streams.
     Defect("upload doesn't wait for the allocation", "streams", CUDA + "cuda_device.cc",
            "[&] { return OrderStreams(compute_.get(), uploads_->stream(), events_); }",
            "[&] { return absl::OkStatus(); }"),
@@ -79,13 +80,13 @@ DEFECTS = [
     Defect("products of a graph in the compute stream", "graphs", CUDA + "graph.cc",
            "  blas_->SetStream(capture_.get());\n", ""),
     # Devices.
-    Defect("lost DeviceGuard of a launch", "devices", CUDA + "cuda_device.cc",
+    Defect("missing DeviceGuard in a launch", "devices", CUDA + "cuda_device.cc",
            "  const DeviceGuard guard(info_.physical_index);\n  if (context_.graph_scratch", "  if (context_.graph_scratch"),
-    Defect("lost DeviceGuard of a write", "devices", CUDA + "cuda_device.cc",
+    Defect("missing DeviceGuard in a write", "devices", CUDA + "cuda_device.cc",
            "  const DeviceGuard guard(info_.physical_index);\n  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst)", "  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst)"),
     Defect("another GPU stays current", "devices", CUDA + "cuda_handles.cc",
            "if (current_gpu == physical_index && ", "if (current_gpu >= 0 && "),
-    Defect("peers get no access", "devices", CUDA + "memory_pool.cc",
+    Defect("pool gives peers no access", "devices", CUDA + "memory_pool.cc",
            "access.location.id = peer_physical_index;", "access.location.id = physical_index_;"),
     # Faults and errors.
     Defect("events outlive a reset", "failures", CUDA + "cuda_device.cc",
@@ -94,9 +95,9 @@ DEFECTS = [
     Defect("capture isn't ended after an error", "failures", CUDA + "graph.cc",
            "  const absl::Status launched = launch();\n",
            "  const absl::Status launched = launch();\n  TENSORD_RETURN_IF_ERROR(launched);\n"),
-    Defect("library leaks", "failures", CUDA + "fused_kernels.cc",
+    Defect("library isn't unloaded", "failures", CUDA + "fused_kernels.cc",
            "void Unload(cudaLibrary_t library) { cudaLibraryUnload(library); }", "void Unload(cudaLibrary_t) {}"),
-    Defect("scratch memory lost after a fault", "failures", CUDA + "memory_pool.cc",
+    Defect("memory isn't freed later if its free fails", "failures", CUDA + "memory_pool.cc",
            "  unfreed_.push_back(data);\n", ""),
     Defect("slot used again while a copy runs", "failures", CUDA + "staging_download.cc",
            "    cudaStreamSynchronize(stream_.get());  // the caller frees the source and the slot\n", ""),
@@ -105,27 +106,27 @@ DEFECTS = [
            "  if (input != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*input));\n", ""),
     Defect("abort doesn't wait for the kernel", "nccl", "server/collective/nccl_communicator.cc",
            "while (!IsLost() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady)", "while (false)"),
-    Defect("wait for the call instead of the kernel", "nccl", "server/collective/nccl_communicator.cc",
+    Defect("waits for the NCCL call instead of its kernel", "nccl", "server/collective/nccl_communicator.cc",
            'return Await("NCCL", done->get());', 'return Await("NCCL", nullptr);'),
     # Kernels.
-    Defect("lost barrier in a reduction", "reductions", KERNELS + "reduction.cuh",
+    Defect("missing barrier in a reduction", "reductions", KERNELS + "reduction.cuh",
            "half /= 2) {\n    __syncthreads();", "half /= 2) {"),
-    Defect("lost barrier in a transposition", "movement", KERNELS + "movement.cu",
+    Defect("missing barrier in a transposition", "movement", KERNELS + "movement.cu",
            "    __syncthreads();\n    const int64_t out_column", "    const int64_t out_column"),
-    Defect("lost barrier between tiles of a product", "products", KERNELS + "integer_matmul.cu",
+    Defect("missing barrier between tiles of a product", "products", KERNELS + "integer_matmul.cu",
            "    __syncthreads();\n  }\n  T* out", "  }\n  T* out"),
-    Defect("tail of packs starts late", "elementwise", KERNELS + "elementwise.cuh",
+    Defect("first element after the packs is skipped", "elementwise", KERNELS + "elementwise.cuh",
            "i = packs * kWidth + FirstIndex(); i < size", "i = packs * kWidth + FirstIndex() + 1; i < size"),
-    Defect("write past the end", "movement", KERNELS + "movement.cu",
+    Defect("write past the end of the output", "movement", KERNELS + "movement.cu",
            "for (int64_t i = FirstIndex(); i < loop.size;", "for (int64_t i = FirstIndex(); i <= loop.size;"),
     Defect("wrong pitch of a concatenation", "movement", KERNELS + "movement.cu",
            "out[row * job.pitch +", "out[row * part.width +"),
-    Defect("swapped operands of where", "elementwise", KERNELS + "movement.cu",
+    Defect("operands of where are swapped", "elementwise", KERNELS + "movement.cu",
            "? x[offset[1]] : y[offset[2]]", "? y[offset[2]] : x[offset[1]]"),
-    Defect("chunk of a reduction too short", "reductions", KERNELS + "reduction.cuh",
+    Defect("chunk of a reduction is too short", "reductions", KERNELS + "reduction.cuh",
            "min(begin + job.tile.chunk, job.over.size)", "min(begin + job.tile.chunk - 1, job.over.size)"),
-    Defect("partial results of another output", "reductions", KERNELS + "reduction.cuh",
+    Defect("partial results of the wrong output", "reductions", KERNELS + "reduction.cuh",
            "partials[output * splits + i]", "partials[i * outputs + output]"),
-    Defect("tile of a product one column too wide", "products", KERNELS + "integer_matmul.cu",
+    Defect("tile of a product is one column too wide", "products", KERNELS + "integer_matmul.cu",
            "column < job.n)", "column <= job.n)"),
 ]
