@@ -217,7 +217,8 @@ Tensor CutOut(const Tensor& tensor, const Shape& shown) {
 std::string Tensor::ToString(const PrintOptions& options) const {
   const absl::StatusOr<std::vector<uint8_t>> bytes =
       CutOut(*this, internal::ShownShape(shape(), options)).ReadBytes();
-  if (!bytes.ok()) return absl::StrCat("tensor(<error: ", internal::ErrorText(bytes.status()), ">)");
+  if (!bytes.ok())
+    return absl::StrCat("tensor(<error: ", internal::ErrorText(bytes.status()), ">)");
   return internal::FormatShown(spec(), *bytes, device().name(), options);
 }
 
