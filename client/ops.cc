@@ -61,18 +61,11 @@ absl::string_view ActivationName(Activation activation) {
   switch (activation) {
     case Activation::kNone:
       break;
-    case Activation::kRelu:
-      return "relu";
-    case Activation::kGelu:
-      return "gelu";
-    case Activation::kGeluTanh:
-      return "gelu_tanh";
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kSigmoid:
-      return "sigmoid";
-    case Activation::kTanh:
-      return "tanh";
+#define TENSORD_CASE(name, Function, typing, cost, doc) \
+  case Activation::k##Function:                         \
+    return #name;
+      TENSORD_ACTIVATIONS(TENSORD_CASE)
+#undef TENSORD_CASE
   }
   return "none";
 }
@@ -106,20 +99,15 @@ Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs
   return internal::EnqueueCreation(op, device, attrs);
 }
 
-Tensor Add(Operand a, Operand b) { return Binary("add", a, b); }
-Tensor Sub(Operand a, Operand b) { return Binary("sub", a, b); }
-Tensor Mul(Operand a, Operand b) { return Binary("mul", a, b); }
-Tensor Div(Operand a, Operand b) { return Binary("div", a, b); }
-Tensor Pow(Operand a, Operand b) { return Binary("pow", a, b); }
-Tensor Maximum(Operand a, Operand b) { return Binary("maximum", a, b); }
-Tensor Minimum(Operand a, Operand b) { return Binary("minimum", a, b); }
+#define TENSORD_DEFINE(name, Function, typing, cost, doc) \
+  Tensor Function(const Tensor& x) { return Unary(#name, x); }
+TENSORD_UNARY_OPS(TENSORD_DEFINE)
+#undef TENSORD_DEFINE
 
-Tensor Eq(Operand a, Operand b) { return Binary("eq", a, b); }
-Tensor Ne(Operand a, Operand b) { return Binary("ne", a, b); }
-Tensor Lt(Operand a, Operand b) { return Binary("lt", a, b); }
-Tensor Le(Operand a, Operand b) { return Binary("le", a, b); }
-Tensor Gt(Operand a, Operand b) { return Binary("gt", a, b); }
-Tensor Ge(Operand a, Operand b) { return Binary("ge", a, b); }
+#define TENSORD_DEFINE(name, Function, typing, cost, doc) \
+  Tensor Function(Operand a, Operand b) { return Binary(#name, a, b); }
+TENSORD_BINARY_OPS(TENSORD_DEFINE)
+#undef TENSORD_DEFINE
 
 Tensor operator+(const Tensor& a, Operand b) { return Add(a, b); }
 Tensor operator+(Scalar a, const Tensor& b) { return Add(a, b); }
@@ -130,17 +118,6 @@ Tensor operator*(Scalar a, const Tensor& b) { return Mul(a, b); }
 Tensor operator/(const Tensor& a, Operand b) { return Div(a, b); }
 Tensor operator/(Scalar a, const Tensor& b) { return Div(a, b); }
 Tensor operator-(const Tensor& x) { return Neg(x); }
-
-Tensor Neg(const Tensor& x) { return Unary("neg", x); }
-Tensor Abs(const Tensor& x) { return Unary("abs", x); }
-Tensor Exp(const Tensor& x) { return Unary("exp", x); }
-Tensor Log(const Tensor& x) { return Unary("log", x); }
-Tensor Sqrt(const Tensor& x) { return Unary("sqrt", x); }
-Tensor Rsqrt(const Tensor& x) { return Unary("rsqrt", x); }
-Tensor Tanh(const Tensor& x) { return Unary("tanh", x); }
-Tensor Sigmoid(const Tensor& x) { return Unary("sigmoid", x); }
-Tensor Relu(const Tensor& x) { return Unary("relu", x); }
-Tensor Silu(const Tensor& x) { return Unary("silu", x); }
 
 Tensor Gelu(const Tensor& x, GeluApproximation approximate) {
   Attributes attrs;

@@ -18,6 +18,7 @@
 #include "tensord/client/tensor.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/dtype.h"
+#include "tensord/common/ops/elementwise_list.h"
 #include "tensord/common/shape.h"
 
 namespace tensord {
@@ -51,22 +52,21 @@ Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attrib
 // An op without inputs.
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs = {});
 
-// Elementwise. At least one side of a two-sided op must be a tensor.
-Tensor Add(Operand a, Operand b);
-Tensor Sub(Operand a, Operand b);
-Tensor Mul(Operand a, Operand b);
-Tensor Div(Operand a, Operand b);  // true division: integers give float32
-Tensor Pow(Operand a, Operand b);
-Tensor Maximum(Operand a, Operand b);  // NaN wins
-Tensor Minimum(Operand a, Operand b);  // NaN wins
+// The elementwise functions of one tensor, one for each row of TENSORD_UNARY_OPS
+// (common/ops/elementwise_list.h), where each is described:
+//   Tensor Neg(const Tensor& x);
+// and so Abs, Exp, Log, Log1p, Sqrt, Rsqrt, Relu, Sigmoid, Silu and Tanh.
+#define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(const Tensor& x);
+TENSORD_UNARY_OPS(TENSORD_DECLARE)
+#undef TENSORD_DECLARE
 
-// Elementwise, giving bool.
-Tensor Eq(Operand a, Operand b);
-Tensor Ne(Operand a, Operand b);
-Tensor Lt(Operand a, Operand b);
-Tensor Le(Operand a, Operand b);
-Tensor Gt(Operand a, Operand b);
-Tensor Ge(Operand a, Operand b);
+// The elementwise functions of two operands, one for each row of TENSORD_BINARY_OPS. At least one
+// operand must be a tensor.
+//   Tensor Add(Operand a, Operand b);
+// and so Sub, Mul, Div, Pow, Maximum and Minimum; Eq, Ne, Lt, Le, Gt and Ge, which give bool.
+#define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(Operand a, Operand b);
+TENSORD_BINARY_OPS(TENSORD_DECLARE)
+#undef TENSORD_DECLARE
 
 Tensor operator+(const Tensor& a, Operand b);
 Tensor operator+(Scalar a, const Tensor& b);
@@ -83,18 +83,8 @@ inline Tensor& operator-=(Tensor& a, Operand b) { return a = a - b; }
 inline Tensor& operator*=(Tensor& a, Operand b) { return a = a * b; }
 inline Tensor& operator/=(Tensor& a, Operand b) { return a = a / b; }
 
-Tensor Neg(const Tensor& x);
-Tensor Abs(const Tensor& x);
-Tensor Exp(const Tensor& x);
-Tensor Log(const Tensor& x);
-Tensor Sqrt(const Tensor& x);
-Tensor Rsqrt(const Tensor& x);
-Tensor Tanh(const Tensor& x);
-Tensor Sigmoid(const Tensor& x);
-Tensor Relu(const Tensor& x);
 enum class GeluApproximation { kNone, kTanh };
 Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::kNone);
-Tensor Silu(const Tensor& x);
 Tensor Cast(const Tensor& x, DType dtype);
 // condition ? x : y, elementwise; `condition` is bool. Two numbers give float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
@@ -107,7 +97,11 @@ struct MatmulOptions {
 // (…,M,K)·(…,K,N) -> (…,M,N); one-dimensional operands and batches as torch.matmul.
 Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 
-enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSigmoid, kTanh };
+// What Linear applies to its result: kNone, or a function of TENSORD_ACTIVATIONS (kRelu, kSigmoid,
+// kSilu, kTanh, kGelu, kGeluTanh).
+#define TENSORD_ENUMERATOR(name, Function, typing, cost, doc) k##Function,
+enum class Activation { kNone, TENSORD_ACTIVATIONS(TENSORD_ENUMERATOR) };
+#undef TENSORD_ENUMERATOR
 struct LinearOptions {
   Activation activation = Activation::kNone;
   bool allow_tf32 = false;

@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<int64_t>> ResolveAxes(const InferenceContext& ctx,
 }
 
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
-                          std::initializer_list<absl::string_view> words) {
+                          absl::Span<const absl::string_view> words) {
   const std::string& value = ctx.attrs().String(attr);
   if (std::find(words.begin(), words.end(), value) != words.end()) return absl::OkStatus();
   return ctx.Error(absl::StrCat("attribute ", attr, " is ", QuotedForMessage(value),

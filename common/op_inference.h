@@ -1,7 +1,6 @@
 // What the inference functions of several op files share. Internal to common/.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -42,6 +41,6 @@ absl::StatusOr<std::vector<int64_t>> ResolveAxes(const InferenceContext& ctx,
 
 // A string attribute that knows only these words.
 absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
-                          std::initializer_list<absl::string_view> words);
+                          absl::Span<const absl::string_view> words);
 
 }  // namespace tensord

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
+#include "tensord/common/ops/elementwise.h"
 #include "tensord/common/tensor_spec.h"
 
 namespace tensord {
@@ -32,6 +33,13 @@ struct AttrDef {
 
 class InferenceContext;
 
+// How long a CPU's thread takes for an element that the op reads or writes. Ops that are done in a
+// few microseconds run on the thread that received them.
+enum class OpCost : uint8_t {
+  kCopy,     // a nanosecond or less: it takes about as long as copying the element
+  kCompute,  // several nanoseconds
+};
+
 struct OpSchema {
   std::string name;       // "matmul": snake case, PyTorch's or NumPy's word where there is one
   std::string signature;  // "(M,K)·(K,N) -> (M,N)": shapes, for messages and documentation
@@ -41,19 +49,27 @@ struct OpSchema {
   std::vector<AttrDef> attrs;
   // Fills the context's output and casts, and brings its attributes into normal form.
   absl::Status (*infer)(InferenceContext&) = nullptr;
+  // Of ops that aren't elementwise: an elementwise op's cost is that of its function.
+  OpCost cost = OpCost::kCompute;
+  // Set if the op is elementwise. The backends run such ops by their functions, alone or several as
+  // one kernel. Attributes may choose another function: call FunctionOf() for the function of an op
+  // that is to run.
+  std::optional<ElementwiseFunction> elementwise = std::nullopt;
 };
 
 // What an op comes to for given inputs. `attrs` is in normal form: every attribute of the schema is
 // present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
-//   softmax      "axis": int >= 0;   concat "axis": int >= 0
-//   reshape      "shape": without -1;   permute "axes": non-negative
+//   softmax      "axis": int >= 0
+//   concat       "axis": int >= 0
+//   reshape      "shape": without -1
+//   permute      "axes": non-negative
 //   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,
 //                0 <= start <= stop <= dim
-//   full         "dtype": resolved; "value": bool, int or float as the dtype's kind is, within
-//   range arange       "dtype": resolved; "start", "stop", "step": all ints (only for an integer
-//   dtype) or
-//                all floats;   eye "cols": >= 0
+//   full         "dtype": resolved; "value": bool, int or float, as the dtype is, in its range
+//   arange       "dtype": resolved; "start", "stop", "step": all ints (an integer dtype) or all
+//                floats
+//   eye          "cols": >= 0
 // Planning again with them gives the same plan.
 // `input_dtypes[i]` is the dtype in which the kernel reads input i: where it differs from the
 // input's own, the engine casts first. Kernels see inputs only in these dtypes.

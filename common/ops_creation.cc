@@ -255,8 +255,8 @@ absl::Status InferConstant(InferenceContext& ctx) {
 }
 
 OpSchema Creation(const char* name, const char* doc, std::vector<AttrDef> attrs,
-                  absl::Status (*infer)(InferenceContext&)) {
-  return {name, "() -> shape", doc, 0, 0, std::move(attrs), infer};
+                  absl::Status (*infer)(InferenceContext&), OpCost cost = OpCost::kCompute) {
+  return {name, "() -> shape", doc, 0, 0, std::move(attrs), infer, cost};
 }
 
 AttrDef ShapeDef() { return RequiredAttr("shape", AttrType::kInts, "shape of the result"); }
@@ -285,14 +285,15 @@ void AppendRandomOps(std::vector<OpSchema>& ops) {
 }  // namespace
 
 void AppendCreationOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Creation("zeros", "All zero.", {ShapeDef(), DTypeDef()}, InferFilled));
-  ops.push_back(Creation("ones", "All one.", {ShapeDef(), DTypeDef()}, InferFilled));
+  ops.push_back(
+      Creation("zeros", "All zero.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
+  ops.push_back(Creation("ones", "All one.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
   ops.push_back(Creation(
       "full", "All the same value; a fraction is cut off for an integer dtype.",
       {ShapeDef(), RequiredAttr("value", AttrType::kScalar, "the value, within the dtype's range"),
        OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
                     "unspecified: float32, int64 or bool by the value's type")},
-      InferFull));
+      InferFull, OpCost::kCopy));
   ops.push_back(Creation(
       "arange", "start, start + step, start + 2*step, … below stop.",
       {OptionalAttr("start", AttrType::kScalar, int64_t{0}, "first value, int or float"),

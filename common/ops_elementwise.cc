@@ -7,14 +7,18 @@
 namespace tensord {
 namespace {
 
-// neg abs relu: any number, dtype kept.
+absl::Status InferAnyUnary(InferenceContext& ctx) {
+  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  return absl::OkStatus();
+}
+
 absl::Status InferNumericUnary(InferenceContext& ctx) {
   TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, ctx.input(0).dtype));
   ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
   return absl::OkStatus();
 }
 
-// exp log …: as in PyTorch, what isn't floating is read as float32.
+// As in PyTorch, integers and bool are read as float32.
 absl::Status InferFloatUnary(InferenceContext& ctx) {
   const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kFloat32;
   ctx.ReadInputAs(0, dtype);
@@ -40,7 +44,6 @@ absl::Status InferCast(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// add mul maximum minimum: every dtype.
 absl::Status InferBinary(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
@@ -48,7 +51,6 @@ absl::Status InferBinary(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// sub pow: bool has neither.
 absl::Status InferNumericBinary(InferenceContext& ctx) {
   for (int i = 0; i < ctx.num_inputs(); ++i) {
     TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, ctx.input(i).dtype));
@@ -56,10 +58,18 @@ absl::Status InferNumericBinary(InferenceContext& ctx) {
   return InferBinary(ctx);
 }
 
-absl::Status InferDiv(InferenceContext& ctx) {
+absl::Status InferFloatingOnlyBinary(InferenceContext& ctx) {
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(i).dtype));
+  }
+  return InferBinary(ctx);
+}
+
+// As in PyTorch, integers and bool are read as float32: a quotient isn't an integer.
+absl::Status InferFloatBinary(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
   TENSORD_ASSIGN_OR_RETURN(DType dtype, PromoteInputs(ctx));
-  if (!IsFloating(dtype)) dtype = DType::kFloat32;  // as in PyTorch: a quotient isn't an integer
+  if (!IsFloating(dtype)) dtype = DType::kFloat32;
   ctx.ReadInputAs(0, dtype);
   ctx.ReadInputAs(1, dtype);
   ctx.SetOutput(dtype, std::move(shape));
@@ -84,28 +94,64 @@ absl::Status InferWhere(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-using InferFunction = absl::Status (*)(InferenceContext&);
+using Infer = absl::Status (*)(InferenceContext&);
 
-OpSchema Unary(const char* name, const char* doc, InferFunction infer) {
-  return {name, "(…) -> (…)", doc, 1, 1, {}, infer};
+constexpr Infer InferUnary(ElementwiseTyping typing) {
+  switch (typing) {
+    case ElementwiseTyping::kAny:
+      return InferAnyUnary;
+    case ElementwiseTyping::kNumber:
+      return InferNumericUnary;
+    case ElementwiseTyping::kFloat:
+      return InferFloatUnary;
+    case ElementwiseTyping::kFloatOnly:
+      return InferFloatingOnlyUnary;
+  }
+  return nullptr;
 }
 
-OpSchema Binary(const char* name, const char* doc, InferFunction infer) {
-  return {name, "(…), (…) -> (…) broadcast", doc, 2, 2, {}, infer};
+constexpr Infer InferArithmetic(ElementwiseTyping typing) {
+  switch (typing) {
+    case ElementwiseTyping::kAny:
+      return InferBinary;
+    case ElementwiseTyping::kNumber:
+      return InferNumericBinary;
+    case ElementwiseTyping::kFloat:
+      return InferFloatBinary;
+    case ElementwiseTyping::kFloatOnly:
+      return InferFloatingOnlyBinary;
+  }
+  return nullptr;
+}
+
+OpSchema Unary(const char* name, const char* doc, Infer infer, ElementwiseFunction function) {
+  return {.name = name,
+          .signature = "(…) -> (…)",
+          .doc = doc,
+          .min_inputs = 1,
+          .max_inputs = 1,
+          .infer = infer,
+          .elementwise = function};
+}
+
+OpSchema Binary(const char* name, const char* doc, Infer infer, BinaryFunction function) {
+  return {.name = name,
+          .signature = "(…), (…) -> (…) broadcast",
+          .doc = doc,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .infer = infer,
+          .elementwise = ElementwiseFunction::Of(function)};
 }
 
 void AppendUnaryOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Unary("neg", "-x.", InferNumericUnary));
-  ops.push_back(Unary("abs", "The absolute value.", InferNumericUnary));
-  ops.push_back(Unary("relu", "max(x, 0); NaN stays NaN.", InferNumericUnary));
-  ops.push_back(Unary("exp", "e to the x.", InferFloatUnary));
-  ops.push_back(Unary("log", "The natural logarithm.", InferFloatUnary));
-  ops.push_back(Unary("sqrt", "The square root.", InferFloatUnary));
-  ops.push_back(Unary("rsqrt", "1 / sqrt(x).", InferFloatUnary));
-  ops.push_back(Unary("tanh", "The hyperbolic tangent.", InferFloatUnary));
-  ops.push_back(Unary("sigmoid", "1 / (1 + exp(-x)).", InferFloatUnary));
-  ops.push_back(Unary("silu", "x times sigmoid(x).", InferFloatingOnlyUnary));
-  OpSchema gelu = Unary("gelu", "x times the normal distribution function of x.", InferGelu);
+#define TENSORD_SCHEMA(name, Function, typing, cost, doc)                   \
+  ops.push_back(Unary(#name, doc, InferUnary(ElementwiseTyping::k##typing), \
+                      ElementwiseFunction::Of(UnaryFunction::k##Function)));
+  TENSORD_UNARY_OPS(TENSORD_SCHEMA)
+#undef TENSORD_SCHEMA
+  OpSchema gelu = Unary("gelu", "x times the normal distribution function of x.", InferGelu,
+                        ElementwiseFunction::Of(UnaryFunction::kGelu));
   gelu.attrs = {
       OptionalAttr("approximate", AttrType::kString, "none",
                    "\"none\": exact, by the error function; \"tanh\": its approximation")};
@@ -113,35 +159,35 @@ void AppendUnaryOps(std::vector<OpSchema>& ops) {
   OpSchema cast = Unary("cast",
                         "Another dtype. To integers truncates toward zero and stops at the ends of "
                         "the range, NaN gives 0; to bool is x != 0.",
-                        InferCast);
+                        InferCast, {ElementwiseFunction::Kind::kCast});
   cast.attrs = {RequiredAttr("dtype", AttrType::kDType, "the dtype of the result")};
   ops.push_back(std::move(cast));
+}
+
+void AppendBinaryOps(std::vector<OpSchema>& ops) {
+#define TENSORD_SCHEMA(name, Function, typing, cost, doc)                         \
+  ops.push_back(Binary(#name, doc, InferArithmetic(ElementwiseTyping::k##typing), \
+                       BinaryFunction::k##Function));
+  TENSORD_ARITHMETIC_OPS(TENSORD_SCHEMA)
+#undef TENSORD_SCHEMA
+#define TENSORD_SCHEMA(name, Function, typing, cost, doc) \
+  ops.push_back(Binary(#name, doc, InferComparison, BinaryFunction::k##Function));
+  TENSORD_COMPARISON_OPS(TENSORD_SCHEMA)
+#undef TENSORD_SCHEMA
 }
 
 }  // namespace
 
 void AppendElementwiseOps(std::vector<OpSchema>& ops) {
   AppendUnaryOps(ops);
-  ops.push_back(Binary("add", "a + b; for bool, or. Integers wrap.", InferBinary));
-  ops.push_back(Binary("sub", "a - b. Integers wrap.", InferNumericBinary));
-  ops.push_back(Binary("mul", "a * b; for bool, and. Integers wrap.", InferBinary));
-  ops.push_back(Binary("div", "a / b; of integers and bool in float32.", InferDiv));
-  ops.push_back(Binary("pow", "a to the b. Integers wrap.", InferNumericBinary));
-  ops.push_back(Binary("maximum", "The larger of a and b; NaN wins.", InferBinary));
-  ops.push_back(Binary("minimum", "The smaller of a and b; NaN wins.", InferBinary));
-  ops.push_back(Binary("eq", "a == b, as bool.", InferComparison));
-  ops.push_back(Binary("ne", "a != b, as bool.", InferComparison));
-  ops.push_back(Binary("lt", "a < b, as bool.", InferComparison));
-  ops.push_back(Binary("le", "a <= b, as bool.", InferComparison));
-  ops.push_back(Binary("gt", "a > b, as bool.", InferComparison));
-  ops.push_back(Binary("ge", "a >= b, as bool.", InferComparison));
-  ops.push_back({"where",
-                 "(…) bool, (…), (…) -> (…) broadcast",
-                 "x where the condition is true, y elsewhere.",
-                 3,
-                 3,
-                 {},
-                 InferWhere});
+  AppendBinaryOps(ops);
+  ops.push_back({.name = "where",
+                 .signature = "(…) bool, (…), (…) -> (…) broadcast",
+                 .doc = "x where the condition is true, y elsewhere.",
+                 .min_inputs = 3,
+                 .max_inputs = 3,
+                 .infer = InferWhere,
+                 .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere}});
 }
 
 }  // namespace tensord

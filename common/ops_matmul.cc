@@ -1,5 +1,6 @@
 // Matrix products.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tensord/common/op_inference.h"
 #include "tensord/common/op_registry.h"
 #include "tensord/common/status_macros.h"
@@ -93,13 +94,19 @@ absl::Status CheckLinearShapes(const InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
+// The values of the attribute "activation".
+std::vector<absl::string_view> ActivationNames() {
+  std::vector<absl::string_view> names = {"none"};
+  for (const UnaryFunction function : Activations()) names.push_back(FunctionName(function));
+  return names;
+}
+
 absl::Status InferLinear(InferenceContext& ctx) {
   for (int i = 0; i < ctx.num_inputs(); ++i) {
     TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(i).dtype));
   }
   TENSORD_RETURN_IF_ERROR(CheckLinearShapes(ctx));
-  TENSORD_RETURN_IF_ERROR(RequireOneOf(
-      ctx, "activation", {"none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"}));
+  TENSORD_RETURN_IF_ERROR(RequireOneOf(ctx, "activation", ActivationNames()));
   TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
   Shape shape = ctx.input(0).shape;
   shape.set_dim(shape.rank() - 1, ctx.input(1).shape.dim(0));
@@ -133,7 +140,7 @@ void AppendMatmulOps(std::vector<OpSchema>& ops) {
                  2,
                  3,
                  {OptionalAttr("activation", AttrType::kString, "none",
-                               "none, relu, gelu, gelu_tanh, silu, sigmoid or tanh"),
+                               absl::StrJoin(ActivationNames(), ", ")),
                   AllowTf32()},
                  InferLinear});
 }

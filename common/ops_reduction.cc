@@ -92,7 +92,8 @@ absl::Status InferSoftmax(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-OpSchema Reduction(const char* name, const char* doc, absl::Status (*infer)(InferenceContext&)) {
+OpSchema Reduction(const char* name, const char* doc, absl::Status (*infer)(InferenceContext&),
+                   OpCost cost) {
   return {name,
           "(…) -> (…) without the axes",
           doc,
@@ -101,31 +102,37 @@ OpSchema Reduction(const char* name, const char* doc, absl::Status (*infer)(Infe
           {OptionalAttr("axes", AttrType::kInts, std::vector<int64_t>{},
                         "the axes to reduce, negative ones from the end; empty: all"),
            OptionalAttr("keepdims", AttrType::kBool, false, "keep reduced axes with size 1")},
-          infer};
+          infer,
+          cost};
 }
 
 OpSchema Softmax(const char* name, const char* doc) {
-  return {
-      name,        "(…) -> (…)",
-      doc,         1,
-      1,           {OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis that sums to one")},
-      InferSoftmax};
+  return {name,
+          "(…) -> (…)",
+          doc,
+          1,
+          1,
+          {OptionalAttr("axis", AttrType::kInt, int64_t{-1}, "the axis that sums to one")},
+          InferSoftmax,
+          OpCost::kCopy};
 }
 
 }  // namespace
 
 void AppendReductionOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Reduction("sum", "The sum; of integers and bool in int64, wrapping.", InferSum));
-  ops.push_back(Reduction("mean", "The mean; NaN over nothing.", InferMean));
-  ops.push_back(Reduction("max", "The largest element; NaN wins.", InferExtremum));
-  ops.push_back(Reduction("min", "The smallest element; NaN wins.", InferExtremum));
+  ops.push_back(Reduction("sum", "The sum; of integers and bool in int64, wrapping.", InferSum,
+                          OpCost::kCopy));
+  ops.push_back(Reduction("mean", "The mean; NaN over nothing.", InferMean, OpCost::kCopy));
+  ops.push_back(Reduction("max", "The largest element; NaN wins.", InferExtremum, OpCost::kCopy));
+  ops.push_back(Reduction("min", "The smallest element; NaN wins.", InferExtremum, OpCost::kCopy));
   ops.push_back(Reduction("argmax",
                           "Index of the first largest element in the flattened axes; NaN wins.",
-                          InferArgExtremum));
+                          InferArgExtremum, OpCost::kCompute));
   ops.push_back(Reduction("argmin",
                           "Index of the first smallest element in the flattened axes; NaN wins.",
-                          InferArgExtremum));
-  OpSchema norm = Reduction("norm", "The vector norm, as torch.linalg.vector_norm.", InferNorm);
+                          InferArgExtremum, OpCost::kCompute));
+  OpSchema norm = Reduction("norm", "The vector norm, as torch.linalg.vector_norm.", InferNorm,
+                            OpCost::kCompute);
   norm.attrs.push_back(OptionalAttr(
       "ord", AttrType::kFloat, 2.0,
       "inf: largest magnitude; -inf: smallest; 0: how many aren't 0; else (sum |x|^ord)^(1/ord)"));

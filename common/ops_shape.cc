@@ -210,14 +210,16 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
                  1,
                  1,
                  {RequiredAttr("shape", AttrType::kInts, "the new shape; one entry may be -1")},
-                 InferReshape});
+                 InferReshape,
+                 OpCost::kCopy});
   ops.push_back({"permute",
                  "(d0,d1,…) -> (d[axes[0]],d[axes[1]],…)",
                  "The dimensions in another order.",
                  1,
                  1,
                  {RequiredAttr("axes", AttrType::kInts, "every axis once, negative from the end")},
-                 InferPermute});
+                 InferPermute,
+                 OpCost::kCopy});
   ops.push_back(
       {"slice",
        "(…) -> (…)",
@@ -228,7 +230,8 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
         RequiredAttr("stops", AttrType::kInts, "index after the last"),
         OptionalAttr("axes", AttrType::kInts, Ints{}, "which axes; empty: the first ones"),
         OptionalAttr("steps", AttrType::kInts, Ints{}, "1 or more; empty: all 1")},
-       InferSlice});
+       InferSlice,
+       OpCost::kCopy});
   ops.push_back(
       {"concat",
        "(…,n1,…), (…,n2,…), … -> (…,n1+n2+…,…)",
@@ -236,14 +239,16 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
        1,
        kMaxConcatInputs,
        {OptionalAttr("axis", AttrType::kInt, int64_t{0}, "the axis, negative from the end")},
-       InferConcat});
+       InferConcat,
+       OpCost::kCopy});
   ops.push_back({"broadcast_to",
                  "(…) -> shape",
                  "Repeated along new axes and axes of size 1.",
                  1,
                  1,
                  {RequiredAttr("shape", AttrType::kInts, "the new shape")},
-                 InferBroadcastTo});
+                 InferBroadcastTo,
+                 OpCost::kCopy});
 }
 
 }  // namespace tensord

@@ -1,7 +1,7 @@
 # Functions that define the libraries that call CUDA. One build can have each library twice: linked
 # with CUDA (server/), and linked with its emulation on the CPU (tests/cuda_emulation).
 
-set(tensord_cuda_kernels arithmetic cast comparison fill integer_matmul linear_epilogue movement power probe random
+set(tensord_cuda_kernels arithmetic cast comparison fill integer_matmul linear_epilogue movement probe random
   reduce_arg reduce_extremum reduce_sum softmax unary where)
 list(TRANSFORM tensord_cuda_kernels PREPEND ${PROJECT_SOURCE_DIR}/server/device/cuda/kernels/)
 list(TRANSFORM tensord_cuda_kernels APPEND .cu)

@@ -8,22 +8,21 @@ namespace tensord::server {
 namespace {
 
 using cpu::BestLoops;
-using cpu::BinaryOp;
 using cpu::Index;
 using cpu::kBlockElements;
 
 bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
-cpu::BinaryLoop LoopOf(BinaryOp op, DType dtype) {
-  return BestLoops().binary[static_cast<int>(op)][Index(dtype)];
+cpu::BinaryLoop LoopOf(BinaryFunction function, DType dtype) {
+  return BestLoops().binary[static_cast<int>(function)][Index(dtype)];
 }
 
-// out[i] = op(a[i], b[i b_step]) in float32, block by block. `b` is of float32 where its step is 0.
-void InFloat(BinaryOp op, DType dtype, void* out, const void* a, const void* b, int b_step,
-             int64_t elements) {
+// out[i] = f(a[i], b[i b_step]) in float32, block by block. `b` is of float32 where its step is 0.
+void InFloat(BinaryFunction function, DType dtype, void* out, const void* a, const void* b,
+             int b_step, int64_t elements) {
   const auto widen = BestLoops().cast[Index(dtype)][Index(DType::kFloat32)];
   const auto narrow = BestLoops().cast[Index(DType::kFloat32)][Index(dtype)];
-  const cpu::BinaryLoop loop = LoopOf(op, DType::kFloat32);
+  const cpu::BinaryLoop loop = LoopOf(function, DType::kFloat32);
   alignas(64) float left[kBlockElements];
   alignas(64) float right[kBlockElements];
   for (int64_t i = 0; i < elements; i += kBlockElements) {
@@ -39,11 +38,12 @@ void InFloat(BinaryOp op, DType dtype, void* out, const void* a, const void* b, 
 
 void ReduceElements(CollectiveReduction reduction, DType dtype, void* out, const void* a,
                     const void* b, int64_t elements) {
-  const BinaryOp op = reduction == CollectiveReduction::kMax ? BinaryOp::kMaximum : BinaryOp::kAdd;
+  const BinaryFunction function =
+      reduction == CollectiveReduction::kMax ? BinaryFunction::kMaximum : BinaryFunction::kAdd;
   if (IsHalf(dtype)) {
-    InFloat(op, dtype, out, a, b, 1, elements);
+    InFloat(function, dtype, out, a, b, 1, elements);
   } else {
-    LoopOf(op, dtype)(a, 1, b, 1, out, elements);
+    LoopOf(function, dtype)(a, 1, b, 1, out, elements);
   }
 }
 
@@ -51,10 +51,10 @@ void DivideElements(DType dtype, void* data, int64_t elements, int divisor) {
   const float of_float = static_cast<float>(divisor);
   const double of_double = divisor;
   if (IsHalf(dtype)) {
-    InFloat(BinaryOp::kDiv, dtype, data, data, &of_float, 0, elements);
+    InFloat(BinaryFunction::kDiv, dtype, data, data, &of_float, 0, elements);
   } else {
     const void* value = dtype == DType::kFloat32 ? static_cast<const void*>(&of_float) : &of_double;
-    LoopOf(BinaryOp::kDiv, dtype)(data, 1, value, 0, data, elements);
+    LoopOf(BinaryFunction::kDiv, dtype)(data, 1, value, 0, data, elements);
   }
 }
 

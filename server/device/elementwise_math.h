@@ -1,9 +1,10 @@
-// The elementwise maths of every op, written once for the host's kernels and for the GPU's.
+// The functors of the elementwise ops, written once for the kernels of the CPU and of CUDA. Their
+// names are those of the list of elementwise ops (common/ops/elementwise_list.h), which also says
+// which op takes which dtypes.
 //
 // Functors work on math types: bool, the integers, float, double. Storage differs from them for
 // float16 and bfloat16, which are computed in float, and for bool, whose byte may hold any non-zero
-// value for true; MathOf, Widen and Narrow go between the two. Which op takes which dtypes is the
-// business of the op schemas (common/), not of this file.
+// value for true; MathOf, Widen and Narrow go between the two.
 //
 // Code in the host's kernel files is compiled several times for different instruction sets. Each of
 // these sets TENSORD_ISA_NAMESPACE, so that the linker never mixes two versions of one function.
@@ -97,6 +98,8 @@ TENSORD_HD inline float Exp(float x) { return ::expf(x); }
 TENSORD_HD inline double Exp(double x) { return ::exp(x); }
 TENSORD_HD inline float Log(float x) { return ::logf(x); }
 TENSORD_HD inline double Log(double x) { return ::log(x); }
+TENSORD_HD inline float Log1p(float x) { return ::log1pf(x); }
+TENSORD_HD inline double Log1p(double x) { return ::log1p(x); }
 TENSORD_HD inline float Tanh(float x) { return ::tanhf(x); }
 TENSORD_HD inline double Tanh(double x) { return ::tanh(x); }
 TENSORD_HD inline float Erf(float x) { return ::erff(x); }
@@ -161,6 +164,13 @@ struct Log {
   }
 };
 
+struct Log1p {
+  template <typename T>
+  TENSORD_HD T operator()(T x) const {
+    return math::Log1p(x);
+  }
+};
+
 struct Sqrt {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -197,7 +207,7 @@ struct Silu {
 };
 
 // x * Phi(x), with the normal distribution function by erf (Hendrycks and Gimpel, 2016).
-struct GeluErf {
+struct Gelu {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
     constexpr T kSqrtHalf = static_cast<T>(0.70710678118654752440);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "tensord/common/key.h"
 #include "tensord/common/status_macros.h"
 
@@ -12,14 +12,6 @@ namespace tensord::server {
 namespace {
 
 using Inputs = absl::InlinedVector<const TensorRef*, 6>;
-
-const absl::flat_hash_set<absl::string_view>& ElementwiseOps() {
-  static const auto* const ops = new absl::flat_hash_set<absl::string_view>{
-      "add", "sub", "mul",  "div",   "pow",  "maximum", "minimum", "neg",  "abs",
-      "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "relu",    "gelu", "silu",
-      "eq",  "ne",  "lt",   "le",    "gt",   "ge",      "where",   "cast"};
-  return *ops;
-}
 
 using ChainOps = absl::InlinedVector<ChainOp, 8>;
 
@@ -78,18 +70,20 @@ BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kern
   return nullptr;
 }
 
-// The word that "linear" has for the op; empty where it has none.
-std::string ActivationOf(const Recipe& recipe) {
-  const absl::string_view op = recipe.name();
-  if (op == "gelu")
-    return recipe.plan().attrs.String("approximate") == "tanh" ? "gelu_tanh" : "gelu";
-  if (op == "relu" || op == "silu" || op == "sigmoid" || op == "tanh") return std::string(op);
-  return "";
+// Returns the function that linear applies if it takes the op along as its activation, or nullopt
+// if it can't.
+std::optional<UnaryFunction> ActivationOf(const Recipe& recipe) {
+  const auto function = FunctionOf(*recipe.plan().schema, recipe.plan().attrs);
+  if (!function.has_value() || function->kind != ElementwiseFunction::Kind::kUnary ||
+      !IsActivation(function->unary())) {
+    return std::nullopt;
+  }
+  return function->unary();
 }
 
 bool IsElementwise(const Recipe& recipe) {
   return !recipe.is_alias() && !recipe.has_casts() && recipe.output().num_elements() > 0 &&
-         ElementwiseOps().contains(recipe.name());
+         recipe.plan().schema->elementwise.has_value();
 }
 
 }  // namespace
@@ -107,12 +101,12 @@ size_t ChainKernels::MostOps(const Recipe& first) {
 
 bool ChainKernels::MayFollow(const Recipe& op, const Recipe& next) {
   if (!IsElementwise(next) || next.output().shape != op.output().shape) return false;
-  return IsElementwise(op) || (IsBareLinear(op) && !ActivationOf(next).empty());
+  return IsElementwise(op) || (IsBareLinear(op) && ActivationOf(next).has_value());
 }
 
 absl::StatusOr<RecipeRef> ChainKernels::FindLinear(const Recipe& linear, const Recipe& activation) {
   Attributes attrs = linear.plan().attrs;
-  attrs.Set("activation", ActivationOf(activation));
+  attrs.Set("activation", std::string(FunctionName(*ActivationOf(activation))));
   return recipes_->Find("linear", linear.inputs(), attrs, linear.slot());
 }
 

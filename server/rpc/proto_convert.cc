@@ -125,28 +125,6 @@ void ToProto(const AttrValue& value, v1::AttrValue* proto) {
   std::visit(AttrToProto{proto}, value);
 }
 
-absl::StatusOr<std::string> ActivationName(v1::Activation activation) {
-  switch (activation) {
-    case v1::ACTIVATION_UNSPECIFIED:
-      return "none";
-    case v1::ACTIVATION_RELU:
-      return "relu";
-    case v1::ACTIVATION_GELU:
-      return "gelu";
-    case v1::ACTIVATION_GELU_TANH:
-      return "gelu_tanh";
-    case v1::ACTIVATION_SILU:
-      return "silu";
-    case v1::ACTIVATION_SIGMOID:
-      return "sigmoid";
-    case v1::ACTIVATION_TANH:
-      return "tanh";
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("activation ", static_cast<int>(activation), " is none of Activation's"));
-  }
-}
-
 void ToProto(const Device& device, v1::Device* proto) {
   const DeviceInfo& info = device.info();
   const MemoryStats memory = device.memory();

@@ -24,9 +24,6 @@ absl::StatusOr<Attributes> FromProto(
 absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name);
 void ToProto(const AttrValue& value, v1::AttrValue* proto);
 
-// The name that the op "linear" has for an activation; INVALID_ARGUMENT for an unknown number.
-absl::StatusOr<std::string> ActivationName(v1::Activation activation);
-
 // INVALID_ARGUMENT for an unknown kind or reduction. Of a barrier the rest is passed over.
 absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto);
 

@@ -150,11 +150,10 @@ void UnaryMethods::LinearForward(const UnaryRef<v1::LinearForwardRequest, v1::Te
   Compute(call,
           [this](const SessionRef& session,
                  const v1::LinearForwardRequest& request) -> absl::StatusOr<TensorRef> {
-            TENSORD_ASSIGN_OR_RETURN(std::string activation, ActivationName(request.activation()));
             const Handle inputs[] = {request.input(), request.weight(), request.bias()};
             const size_t count = request.bias() == 0 ? 2 : 3;
-            Attributes attrs{{"activation", std::move(activation)},
-                             {"allow_tf32", request.allow_tf32()}};
+            Attributes attrs{{"allow_tf32", request.allow_tf32()}};
+            if (!request.activation().empty()) attrs.Set("activation", request.activation());
             return context_->engine->Run(session, {"linear", absl::MakeConstSpan(inputs, count),
                                                    request.output(), std::move(attrs), ""});
           });

@@ -1,5 +1,5 @@
 // Binary elementwise ops, comparisons and where.
-#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/elementwise_cases.h"
 
 namespace tensord::conformance {
 namespace {
@@ -43,28 +43,24 @@ const Meeting kRefused[] = {{DType::kBool, DType::kInt32},
                             {DType::kFloat64, DType::kBool},
                             {DType::kInt8, DType::kBFloat16}};
 
-struct BinaryOp {
+struct BinaryCase {
   const char* op;
   double ulps = 0;
   bool of_bool = true;
   bool any_zero_sign = false;
 };
-// One rounding, save for pow: the libraries promise 4 ulp and more for it.
-const BinaryOp kOps[] = {{"add"},
-                         {"sub", 0, false},
-                         {"mul"},
-                         {"div"},
-                         {"pow", 8, false},
-                         {"maximum", 0, true, true},
-                         {"minimum", 0, true, true},
-                         {"eq"},
-                         {"ne"},
-                         {"lt"},
-                         {"le"},
-                         {"gt"},
-                         {"ge"}};
 
-Bound BoundOf(const BinaryOp& op, DType dtype) {
+std::vector<BinaryCase> BinaryCases() {
+  std::vector<BinaryCase> cases;
+  for (const ArithmeticCase& op : ArithmeticCases()) {
+    const bool of_bool = op.of_bools != nullptr || op.whole == nullptr;
+    cases.push_back({op.op, op.ulps, of_bool, op.any_zero_sign});
+  }
+  for (const ComparisonCase& op : ComparisonCases()) cases.push_back({op.op});
+  return cases;
+}
+
+Bound BoundOf(const BinaryCase& op, DType dtype) {
   Bound bound = Ulps(dtype, op.ulps);
   bound.any_zero_sign = op.any_zero_sign;
   return bound;
@@ -77,7 +73,7 @@ DType Wider(DType a, DType b) {
   return a == b ? a : DType::kFloat32;
 }
 
-void Add(Rows& rows, const BinaryOp& op, const Input& a, const Input& b) {
+void Add(Rows& rows, const BinaryCase& op, const Input& a, const Input& b) {
   rows.push_back({op.op, {a, b}, {}, BoundOf(op, Wider(a.spec.dtype, b.spec.dtype))});
 }
 
@@ -88,12 +84,12 @@ void Refuse(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a =
 }
 
 // Every special value with every other.
-void AddSpecials(Rows& rows, const BinaryOp& op, DType dtype) {
+void AddSpecials(Rows& rows, const BinaryCase& op, DType dtype) {
   Add(rows, op, {{dtype, {32, 1}}, Fill::kSpecial}, {{dtype, {32}}, Fill::kSpecial});
   Add(rows, op, {{dtype, {32}}, Fill::kSpecial}, {{dtype, {}}, Fill::kSpecial});
 }
 
-void AddOp(Rows& rows, const BinaryOp& op) {
+void AddOp(Rows& rows, const BinaryCase& op) {
   const bool is_pow = std::string(op.op) == "pow";
   for (DType dtype : kAllDTypes) {
     if (IsBool(dtype) && !op.of_bool) {
@@ -164,7 +160,7 @@ void AddWhere(Rows& rows) {
 }  // namespace
 
 void AddBinaryRows(Rows& rows) {
-  for (const BinaryOp& op : kOps) AddOp(rows, op);
+  for (const BinaryCase& op : BinaryCases()) AddOp(rows, op);
   for (const char* op : {"add", "lt"}) {
     rows.push_back({op, {{{DType::kFloat32, {1000, 1000}}}, {{DType::kFloat32, {1000}}}}});
     rows.push_back({op, {{{DType::kInt64, {300, 1}}}, {{DType::kInt64, {1, 300}}}}});

@@ -1,5 +1,5 @@
 // Unary elementwise ops and cast.
-#include "tensord/tests/conformance/row.h"
+#include "tensord/tests/conformance/elementwise_cases.h"
 
 namespace tensord::conformance {
 namespace {
@@ -7,21 +7,7 @@ namespace {
 const Shape kShapes[] = {{}, {0}, {1}, {7}, {3, 5}, {2, 0, 3}, {67, 129}, {2, 3, 4, 5, 2}};
 const Shape kLarge = {1000, 1000};
 
-struct UnaryOp {
-  const char* op;
-  double ulps;          // of float32 and float64
-  double epsilons = 0;  // see Bound
-  bool any_zero_sign = false;
-};
-
-// The libraries' own promises for float32 go up to 4 ulp; what is put together out of several
-// functions gets a few more.
-const UnaryOp kFloatOps[] = {{"exp", 4},  {"log", 4},     {"sqrt", 0}, {"rsqrt", 2},
-                             {"tanh", 6}, {"sigmoid", 6}, {"silu", 6}, {"gelu", 4, 4}};
-// Exact. ReLU of -0 may be either zero.
-const UnaryOp kNumericOps[] = {{"neg", 0}, {"abs", 0}, {"relu", 0, 0, true}};
-
-Bound BoundOf(const UnaryOp& op, DType dtype) {
+Bound BoundOf(const UnaryCase& op, DType dtype) {
   Bound bound = Ulps(dtype, op.ulps);
   bound.epsilons = op.epsilons;
   bound.any_zero_sign = op.any_zero_sign;
@@ -32,14 +18,11 @@ Bound BoundOf(const UnaryOp& op, DType dtype) {
   return bound;
 }
 
-void AddFloating(Rows& rows, const UnaryOp& op, const Attributes& attrs) {
-  const std::string name = op.op;
-  const bool positive_only = name == "log" || name == "sqrt" || name == "rsqrt";
+void AddFloating(Rows& rows, const UnaryCase& op, const Attributes& attrs) {
   for (DType dtype : kFloatingDTypes) {
     const Bound bound = BoundOf(op, dtype);
     for (const Shape& shape : kShapes) {
-      const Fill fill = positive_only ? Fill::kPositive : Fill::kPlain;
-      rows.push_back({op.op, {{{dtype, shape}, fill}}, attrs, bound});
+      rows.push_back({op.op, {{{dtype, shape}, op.fill}}, attrs, bound});
     }
     rows.push_back({op.op, {{{dtype, {333}}, Fill::kUnit}}, attrs, bound});
     rows.push_back({op.op, {{{dtype, {777}}, Fill::kWide}}, attrs, bound});
@@ -50,18 +33,16 @@ void AddFloating(Rows& rows, const UnaryOp& op, const Attributes& attrs) {
 }
 
 // Read as float32, or refused where the op is floating only.
-void AddFromIntegers(Rows& rows, const UnaryOp& op) {
-  const std::string name = op.op;
-  const bool refused = name == "silu" || name == "gelu";
+void AddFromIntegers(Rows& rows, const UnaryCase& op) {
   for (DType dtype : {DType::kBool, DType::kUInt8, DType::kInt8, DType::kInt32, DType::kInt64}) {
     for (Fill fill : {Fill::kUnit, Fill::kPositive, Fill::kSpecial}) {
       rows.push_back({op.op, {{{dtype, {6, 16}}, fill}}, {}, BoundOf(op, DType::kFloat32)});
-      if (refused) rows.back().refusal = absl::StatusCode::kInvalidArgument;
+      if (op.floating_only) rows.back().refusal = absl::StatusCode::kInvalidArgument;
     }
   }
 }
 
-void AddNumeric(Rows& rows, const UnaryOp& op) {
+void AddNumeric(Rows& rows, const UnaryCase& op) {
   AddFloating(rows, op, {});
   for (DType dtype : kIntegerDTypes) {
     for (const Shape& shape : kShapes) rows.push_back({op.op, {{{dtype, shape}}}, {}, {}});
@@ -120,13 +101,18 @@ void AddCasts(Rows& rows) {
 }  // namespace
 
 void AddUnaryRows(Rows& rows) {
-  for (const UnaryOp& op : kNumericOps) AddNumeric(rows, op);
-  for (const UnaryOp& op : kFloatOps) {
-    AddFloating(rows, op, {});
-    AddFromIntegers(rows, op);
+  for (const UnaryCase& op : UnaryCases()) {
+    if (op.whole != nullptr) {
+      AddNumeric(rows, op);
+    } else {
+      AddFloating(rows, op, {});
+      AddFromIntegers(rows, op);
+    }
+    if (absl::string_view(op.op) != "gelu") continue;
+    for (const char* approximate : {"tanh", "none"}) {
+      AddFloating(rows, op, {{"approximate", std::string(approximate)}});
+    }
   }
-  AddFloating(rows, {"gelu", 4, 4}, {{"approximate", std::string("tanh")}});
-  AddFloating(rows, {"gelu", 4, 4}, {{"approximate", std::string("none")}});
   Row unknown{"gelu", {{{DType::kFloat32, {3}}}}, {{"approximate", std::string("sine")}}};
   unknown.refusal = absl::StatusCode::kInvalidArgument;
   rows.push_back(unknown);

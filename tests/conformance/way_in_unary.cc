@@ -71,7 +71,7 @@ class UnaryWayIn : public WayIn {
                                      const std::string& device) {
     if (op == "add" && inputs.size() == 2) return session_.Add(inputs[0], inputs[1], output);
     if (op == "matmul" && inputs.size() == 2) return MatMul(attrs, inputs, output);
-    if (op == "linear" && KnownActivation(attrs)) return LinearForward(attrs, inputs, output);
+    if (op == "linear") return LinearForward(attrs, inputs, output);
     return session_.Run(op, inputs, output, attrs, inputs.empty() ? device : "");
   }
 
@@ -92,15 +92,6 @@ class UnaryWayIn : public WayIn {
     return attrs.Find(name) != nullptr && attrs.Bool(name);
   }
 
-  static constexpr const char* kActivations[] = {"none", "relu",    "gelu", "gelu_tanh",
-                                                 "silu", "sigmoid", "tanh"};
-  static std::string ActivationOf(const Attributes& attrs) {
-    return attrs.Find("activation") == nullptr ? "none" : attrs.String("activation");
-  }
-  static bool KnownActivation(const Attributes& attrs) {
-    return std::count(std::begin(kActivations), std::end(kActivations), ActivationOf(attrs)) > 0;
-  }
-
   absl::StatusOr<v1::Tensor> LinearForward(const Attributes& attrs,
                                            const std::vector<uint64_t>& inputs, uint64_t output) {
     v1::LinearForwardRequest request;
@@ -109,9 +100,7 @@ class UnaryWayIn : public WayIn {
     request.set_weight(inputs[1]);
     if (inputs.size() > 2) request.set_bias(inputs[2]);
     request.set_output(output);
-    const auto at =
-        std::find(std::begin(kActivations), std::end(kActivations), ActivationOf(attrs));
-    request.set_activation(static_cast<v1::Activation>(at - std::begin(kActivations)));
+    if (attrs.Find("activation") != nullptr) request.set_activation(attrs.String("activation"));
     return client_.Call<v1::Tensor>("LinearForward", request);
   }
 

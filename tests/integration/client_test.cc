@@ -42,6 +42,32 @@ TEST_F(ClientTest, OperatorsComputeWhatTheySay) {
   EXPECT_THAT(*x.Read<float>(), ElementsAre(1, 2, 3)) << "tensors don't change";
 }
 
+TEST_F(ClientTest, EveryElementwiseOpHasAFunction) {
+  const Tensor x = Floats({0.5, 1, 2});
+  const Tensor y = Floats({2, 1, 0.5});
+  const auto expect_same = [](const Tensor& by_function, const Tensor& by_name) {
+    const absl::StatusOr<std::vector<uint8_t>> bytes = by_function.ReadBytes();
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_EQ(by_function.dtype(), by_name.dtype());
+    EXPECT_EQ(*bytes, *by_name.ReadBytes());
+  };
+#define TENSORD_CHECK(name, Function, typing, cost, doc) \
+  expect_same(Function(x), RunOp(#name, {x}));
+  TENSORD_UNARY_OPS(TENSORD_CHECK)
+#undef TENSORD_CHECK
+#define TENSORD_CHECK(name, Function, typing, cost, doc) \
+  expect_same(Function(x, y), RunOp(#name, {x, y}));
+  TENSORD_BINARY_OPS(TENSORD_CHECK)
+#undef TENSORD_CHECK
+  const Tensor weight = FromVector<float>(first_, {1, 3}, {1, -1, 0.5});
+#define TENSORD_CHECK(name, Function, typing, cost, doc)                  \
+  expect_same(Linear(x, weight, {.activation = Activation::k##Function}), \
+              RunOp("linear", {x, weight}, {{"activation", std::string(#name)}}));
+  TENSORD_ACTIVATIONS(TENSORD_CHECK)
+#undef TENSORD_CHECK
+  EXPECT_NEAR(*Log1p(Floats({1e-10f})).Item<float>(), 1e-10, 1e-16);
+}
+
 TEST_F(ClientTest, NumbersTakeTheTensorsDtypeUnlessTheirKindIsHigher) {
   const Tensor whole = FromVector<int32_t>(first_, {3}, {1, 2, 3});
   EXPECT_EQ((whole + 1).dtype(), DType::kInt32);

@@ -161,7 +161,7 @@ TEST_F(ServiceTest, ComputesByCallsOfTheirOwnAndByRunOp) {
   linear.set_output(8);
   ASSERT_TRUE(client_->Call<v1::Tensor>("LinearForward", linear).ok());
   EXPECT_THAT(*session_->ReadFloats(8), ElementsAre(-40));
-  linear.set_activation(v1::ACTIVATION_RELU);
+  linear.set_activation("relu");
   linear.set_output(9);
   ASSERT_TRUE(client_->Call<v1::Tensor>("LinearForward", linear).ok());
   EXPECT_THAT(*session_->ReadFloats(9), ElementsAre(0));

@@ -124,7 +124,7 @@ class StubTest(unittest.TestCase):
         self.assertEqual(self.read(5), ([3], [25, 47, 69]))
         self.stub.LinearForward(
             self.pb.LinearForwardRequest(session=self.session, input=1, weight=1, output=6,
-                                         activation=self.pb.ACTIVATION_RELU))
+                                         activation="relu"))
         self.assertEqual(self.read(6), ([2, 2], [14, 32, 32, 77]))
 
     def test_copies(self):

@@ -10,7 +10,7 @@
 #include "tensord/server/device/cpu/blas.h"
 #include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/host_info.h"
-#include "tensord/server/device/cpu/kernel.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/onednn.h"
 #include "tensord/server/device/cpu/packed_weights.h"
 #include "tensord/server/device/cpu/prepare.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 
 namespace tensord::server::cpu {
@@ -49,8 +49,6 @@ absl::Status Arange(const Context& ctx, const KernelCall& call, DType computed, 
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status ZerosKernel(const Context& ctx, const KernelCall& call) {
   return FillWith(ctx, call, int64_t{0});
 }
@@ -80,6 +78,16 @@ absl::Status EyeKernel(const Context& ctx, const KernelCall& call) {
     memcpy(Advance(call.output.data, (i * cols + i) * size), one.bytes, size);
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+void AppendCreationKernels(KernelTable& table) {
+  table["zeros"] = ZerosKernel;
+  table["ones"] = OnesKernel;
+  table["full"] = FullKernel;
+  table["arange"] = ArangeKernel;
+  table["eye"] = EyeKernel;
 }
 
 }  // namespace tensord::server::cpu

@@ -11,36 +11,36 @@ namespace {
 
 constexpr int kF32 = Index(DType::kFloat32);
 
-// Ops that take a dozen nanoseconds an element by libm are worth a thread earlier.
-int64_t GrainOf(UnaryOp op) {
-  return op <= UnaryOp::kRelu || op == UnaryOp::kSqrt ? kGrainElements : kGrainElements / 4;
+// What libm computes is worth a thread at fewer elements.
+int64_t GrainOf(UnaryFunction function) {
+  return CostOf(function) == ElementwiseCost::kLibm ? kGrainElements / 4 : kGrainElements;
 }
 
-int64_t GrainOf(BinaryOp op, DType dtype) {
-  if (op != BinaryOp::kPow) return kGrainElements;
+int64_t GrainOf(BinaryFunction function, DType dtype) {
+  if (CostOf(function) != ElementwiseCost::kLibm) return kGrainElements;
   return IsFloating(dtype) ? kGrainElements / 8 : kGrainElements / 32;
 }
 
 }  // namespace
 
-bool ElementwiseLoop::SetUnary(const Loops& loops, UnaryOp op, DType dtype) {
+bool ElementwiseLoop::SetUnary(const Loops& loops, UnaryFunction function, DType dtype) {
   form_ = Is16Bit(dtype) ? Form::kUnary16 : Form::kUnary;
-  unary_ = loops.unary[static_cast<int>(op)][Index(ComputeDType(dtype))];
+  unary_ = loops.unary[static_cast<int>(function)][Index(ComputeDType(dtype))];
   overwritable_ = 1;
-  grain_ = GrainOf(op);
+  grain_ = GrainOf(function);
   if (Is16Bit(dtype)) SetConversions(loops, dtype, dtype);
   return unary_ != nullptr;
 }
 
-bool ElementwiseLoop::SetBinary(const Loops& loops, BinaryOp op, DType dtype) {
+bool ElementwiseLoop::SetBinary(const Loops& loops, BinaryFunction function, DType dtype) {
   form_ = Is16Bit(dtype) ? Form::kBinary16 : Form::kBinary;
   inputs_ = 2;
-  binary_ = loops.binary[static_cast<int>(op)][Index(ComputeDType(dtype))];
-  overwritable_ = IsComparison(op) && SizeOf(dtype) != 1 ? 0 : 3;
-  grain_ = GrainOf(op, dtype);
+  binary_ = loops.binary[static_cast<int>(function)][Index(ComputeDType(dtype))];
+  overwritable_ = IsComparison(function) && SizeOf(dtype) != 1 ? 0 : 3;
+  grain_ = GrainOf(function, dtype);
   if (Is16Bit(dtype)) {
     SetConversions(loops, dtype, dtype);
-    if (IsComparison(op)) narrow_ = nullptr;
+    if (IsComparison(function)) narrow_ = nullptr;
   }
   return binary_ != nullptr;
 }
@@ -59,8 +59,16 @@ void ElementwiseLoop::SetConversions(const Loops& loops, DType from, DType to) {
   narrow_ = loops.cast[kF32][Index(to)];
 }
 
-std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops, ElementwiseOp op,
+std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops, const OpSchema& schema,
                                                      const Attributes& attrs,
+                                                     absl::Span<const DType> inputs, DType output) {
+  const std::optional<ElementwiseFunction> function = FunctionOf(schema, attrs);
+  if (!function.has_value()) return std::nullopt;
+  return Find(loops, *function, inputs, output);
+}
+
+std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops,
+                                                     ElementwiseFunction function,
                                                      absl::Span<const DType> inputs, DType output) {
   ElementwiseLoop loop;
   for (const DType dtype : inputs) {
@@ -71,26 +79,20 @@ std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops, Element
     return inputs.size() == count &&
            std::all_of(inputs.begin(), inputs.end(), [dtype](DType d) { return d == dtype; });
   };
-  switch (op.kind) {
-    case ElementwiseOp::Kind::kNone:
-      return std::nullopt;
-    case ElementwiseOp::Kind::kGelu:
-    case ElementwiseOp::Kind::kUnary: {
-      auto unary = static_cast<UnaryOp>(op.op);
-      if (op.kind == ElementwiseOp::Kind::kGelu) {
-        unary = attrs.String("approximate") == "tanh" ? UnaryOp::kGeluTanh : UnaryOp::kGeluErf;
+  switch (function.kind) {
+    case ElementwiseFunction::Kind::kUnary:
+      if (!all_are(1, output) || !loop.SetUnary(loops, function.unary(), output)) {
+        return std::nullopt;
       }
-      if (!all_are(1, output) || !loop.SetUnary(loops, unary, output)) return std::nullopt;
       return loop;
-    }
-    case ElementwiseOp::Kind::kBinary: {
-      const auto binary = static_cast<BinaryOp>(op.op);
+    case ElementwiseFunction::Kind::kBinary: {
+      const BinaryFunction binary = function.binary();
       if (inputs.size() != 2 || !all_are(2, inputs[0])) return std::nullopt;
       if (output != (IsComparison(binary) ? DType::kBool : inputs[0])) return std::nullopt;
       if (!loop.SetBinary(loops, binary, inputs[0])) return std::nullopt;
       return loop;
     }
-    case ElementwiseOp::Kind::kWhere:
+    case ElementwiseFunction::Kind::kWhere:
       if (inputs.size() != 3 || inputs[0] != DType::kBool) return std::nullopt;
       if (inputs[1] != output || inputs[2] != output) return std::nullopt;
       loop.form_ = Form::kWhere;
@@ -99,7 +101,7 @@ std::optional<ElementwiseLoop> ElementwiseLoop::Find(const Loops& loops, Element
       loop.overwritable_ = SizeOf(output) == 1 ? 7 : 6;
       loop.grain_ = kGrainElements;
       return loop;
-    case ElementwiseOp::Kind::kCast:
+    case ElementwiseFunction::Kind::kCast:
       if (inputs.size() != 1) return std::nullopt;
       loop.SetCast(loops, inputs[0], output);
       return loop;
@@ -171,7 +173,7 @@ void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, i
   const void* const inputs[] = {x, x};
   constexpr int kSteps[] = {1, 1};
   if (n > 0) {
-    ElementwiseLoop::Find(loops, {ElementwiseOp::Kind::kCast, 0}, {}, {from}, to)
+    ElementwiseLoop::Find(loops, ElementwiseFunction{ElementwiseFunction::Kind::kCast}, {from}, to)
         ->Run(inputs, kSteps, y, n);
   }
 }

@@ -4,31 +4,24 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
+#include "tensord/common/op_schema.h"
 #include "tensord/server/device/cpu/isa/loops.h"
 
 namespace tensord::server::cpu {
 
 inline constexpr int kMaxElementwiseInputs = 3;
 
-// An elementwise op as the kernel table names it.
-struct ElementwiseOp {
-  enum class Kind : uint8_t { kNone, kUnary, kGelu, kBinary, kWhere, kCast };
-  Kind kind = Kind::kNone;
-  uint8_t op = 0;  // a UnaryOp or a BinaryOp
-};
-
-// The op of that name; of Kind::kNone where it isn't elementwise.
-ElementwiseOp FindElementwise(absl::string_view op);
-
-// An op over given dtypes, for the calling thread. Results don't depend on how a range is cut.
+// An elementwise function over given dtypes, for the calling thread. Results don't depend on how a
+// range is cut.
 class ElementwiseLoop {
  public:
-  // None where there is no such op over these dtypes.
-  static std::optional<ElementwiseLoop> Find(const Loops& loops, ElementwiseOp op,
+  // Returns nullopt if the op isn't elementwise or has no loop over these dtypes.
+  static std::optional<ElementwiseLoop> Find(const Loops& loops, const OpSchema& schema,
                                              const Attributes& attrs,
+                                             absl::Span<const DType> inputs, DType output);
+  static std::optional<ElementwiseLoop> Find(const Loops& loops, ElementwiseFunction function,
                                              absl::Span<const DType> inputs, DType output);
 
   int inputs() const { return inputs_; }
@@ -37,7 +30,7 @@ class ElementwiseLoop {
   // Whether y may be x[input] in Run(), where both are read and written element for element.
   bool MayOverwrite(int input) const { return (overwritable_ >> input & 1) != 0; }
 
-  // y[i] = op(x[0][i step[0]], …) for i in [0, n). Steps are 0 (one element for all) or 1, not all
+  // y[i] = f(x[0][i step[0]], …) for i in [0, n). Steps are 0 (one element for all) or 1, not all
   // of them 0 unless n is 1.
   void Run(const void* const* x, const int* step, void* y, int64_t n) const {
     switch (form_) {
@@ -55,8 +48,8 @@ class ElementwiseLoop {
   enum class Form : uint8_t { kUnary, kBinary, kWhere, kCast, kCopy, kUnary16, kBinary16, kCast16 };
 
   ElementwiseLoop() = default;
-  bool SetUnary(const Loops& loops, UnaryOp op, DType dtype);
-  bool SetBinary(const Loops& loops, BinaryOp op, DType dtype);
+  bool SetUnary(const Loops& loops, UnaryFunction function, DType dtype);
+  bool SetBinary(const Loops& loops, BinaryFunction function, DType dtype);
   void SetCast(const Loops& loops, DType from, DType to);
   void SetConversions(const Loops& loops, DType from, DType to);
 

@@ -98,8 +98,8 @@ class Planner {
       sources.push_back(source);
       dtypes.push_back(dtypes_[source]);
     }
-    const std::optional<ElementwiseLoop> loop = ElementwiseLoop::Find(
-        loops_, FindElementwise(step.schema->name), *step.attrs, dtypes, step.dtype);
+    const std::optional<ElementwiseLoop> loop =
+        ElementwiseLoop::Find(loops_, *step.schema, *step.attrs, dtypes, step.dtype);
     if (!loop.has_value()) {
       return absl::UnimplementedError(absl::StrCat("cpu: ", step.schema->name, " over ",
                                                    DTypeName(step.dtype), " can't be fused"));

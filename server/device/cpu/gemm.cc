@@ -156,7 +156,7 @@ absl::Status OneDnnRange(const Context& ctx, const BatchedGemm& gemm, const OneD
 
 absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product,
-                           ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, false, Activation::kNone)));
+                           ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, false, std::nullopt)));
   for (int64_t i = 0; i < gemm.items; ++i) {
     TENSORD_RETURN_IF_ERROR(RunItem(ctx, gemm, *product, i));
   }
@@ -165,7 +165,7 @@ absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
 
 // The items are shared out, each to one thread.
 absl::Status OneDnnItemsByThreads(const Context& ctx, const BatchedGemm& gemm) {
-  OneDnnMatmul matmul = MakeOneDnnMatmul(ctx, gemm, false, Activation::kNone);
+  OneDnnMatmul matmul = MakeOneDnnMatmul(ctx, gemm, false, std::nullopt);
   matmul.threads = 1;
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product, ctx.onednn.Find(matmul));
   Mutex mu;
@@ -253,7 +253,7 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
 }  // namespace
 
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
-                              Activation activation) {
+                              std::optional<UnaryFunction> activation) {
   OneDnnMatmul matmul;
   matmul.dtype = gemm.dtype;
   matmul.m = gemm.m;
@@ -295,22 +295,19 @@ absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGe
 }
 
 void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
-                 Activation activation) {
-  constexpr UnaryOp kOps[] = {UnaryOp::kRelu,     UnaryOp::kRelu, UnaryOp::kGeluErf,
-                              UnaryOp::kGeluTanh, UnaryOp::kSilu, UnaryOp::kSigmoid,
-                              UnaryOp::kTanh};
+                 std::optional<UnaryFunction> activation) {
+  if (bias == nullptr && !activation.has_value()) return;
   const int dtype = Index(gemm.dtype);
   const int64_t size = SizeOf(gemm.dtype);
-  const BinaryLoop add = ctx.loops.binary[static_cast<int>(BinaryOp::kAdd)][dtype];
+  const BinaryLoop add = ctx.loops.binary[static_cast<int>(BinaryFunction::kAdd)][dtype];
   const UnaryLoop activate =
-      ctx.loops.unary[static_cast<int>(kOps[static_cast<int>(activation)])][dtype];
-  if (bias == nullptr && activation == Activation::kNone) return;
+      activation.has_value() ? ctx.loops.unary[static_cast<int>(*activation)][dtype] : nullptr;
   ctx.team.For(gemm.m * gemm.n, kGrainElements / 2, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin; at < end;) {
       const int64_t column = at % gemm.n, count = std::min(gemm.n - column, end - at);
       char* y = Advance(gemm.c, at * size);
       if (bias != nullptr) add(y, 1, Advance(bias, column * size), 1, y, count);
-      if (activation != Activation::kNone) activate(y, y, count);
+      if (activate != nullptr) activate(y, y, count);
       at += count;
     }
   });

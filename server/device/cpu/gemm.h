@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tensord/server/device/cpu/kernel.h"
@@ -36,26 +37,24 @@ struct BatchedGemm {
 BatchedGemm MatmulGemm(const KernelCall& call);
 BatchedGemm LinearGemm(const KernelCall& call);
 
-// The activation of that name; kNone where there is none of that name.
-Activation ActivationOf(absl::string_view word);
-
 // The products, by the whole team. 16-bit operands accumulate in float32; integers wrap.
 absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm);
 
 // A product of one item over a floating dtype and what follows it: the bias (N), or null, is added
 // to each row of (M,N), then the activation is taken; 16-bit results are rounded once.
 absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
-                       const void* bias, Activation activation);
+                       const void* bias, std::optional<UnaryFunction> activation);
 
 // What follows a product of one item, in place. float32 and float64.
 void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
-                 Activation activation);
+                 std::optional<UnaryFunction> activation);
 
-// Whether oneDNN should take a float32 or bfloat16 product (it can fuse what follows).
+// Whether oneDNN should compute a float32 or bfloat16 product. It can fuse the bias and the
+// activations that OneDnnHas().
 bool PrefersOneDnn(const BatchedGemm& gemm);
 
 // A product of one item as oneDNN knows it.
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
-                              Activation activation);
+                              std::optional<UnaryFunction> activation);
 
 }  // namespace tensord::server::cpu

@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "tensord/server/device/cpu/isa/loops.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/server/device/cpu/team.h"
@@ -26,12 +25,6 @@ struct Context {
 // Computes all of call.output before it returns. Arguments are as the op's schema has left them and
 // are not checked again; (op, dtype) pairs that inference never lets through give NoKernel().
 using Kernel = absl::Status (*)(const Context& ctx, const KernelCall& call);
-
-// The kernel of an op; null where there is none.
-Kernel FindKernel(absl::string_view op);
-
-// With how many elements, read or written, one thread is done with the op in about 20 µs.
-int64_t BriefElements(absl::string_view op);
 
 // INTERNAL: "cpu: no kernel for add over bool".
 absl::Status NoKernel(const KernelCall& call);

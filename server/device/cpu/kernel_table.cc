@@ -1,101 +1,30 @@
-#include "absl/container/flat_hash_map.h"
+#include "tensord/server/device/cpu/kernel_table.h"
+
 #include "absl/strings/str_cat.h"
-#include "tensord/server/device/cpu/elementwise.h"
-#include "tensord/server/device/cpu/kernels.h"
 
 namespace tensord::server::cpu {
 namespace {
 
-using Kind = ElementwiseOp::Kind;
-
-struct Entry {
-  Kernel kernel;
-  ElementwiseOp elementwise;
-  int64_t brief_elements = kGrainElements / 4;
-};
-
-// An op that takes a nanosecond an element, or less.
-Entry Cheap(Kernel kernel) { return {kernel, {}, kGrainElements}; }
-
-Entry Elementwise(Kind kind) { return {ElementwiseKernel, {kind, 0}}; }
-Entry Elementwise(UnaryOp op) {
-  return {ElementwiseKernel, {Kind::kUnary, static_cast<uint8_t>(op)}};
-}
-Entry Elementwise(BinaryOp op) {
-  return {ElementwiseKernel, {Kind::kBinary, static_cast<uint8_t>(op)}};
-}
-
-// Only `constant` isn't here: its bytes are written by the engine.
-const absl::flat_hash_map<absl::string_view, Entry>& Table() {
-  static const auto* const table = new absl::flat_hash_map<absl::string_view, Entry>{
-      {"neg", Elementwise(UnaryOp::kNeg)},
-      {"abs", Elementwise(UnaryOp::kAbs)},
-      {"relu", Elementwise(UnaryOp::kRelu)},
-      {"exp", Elementwise(UnaryOp::kExp)},
-      {"log", Elementwise(UnaryOp::kLog)},
-      {"sqrt", Elementwise(UnaryOp::kSqrt)},
-      {"rsqrt", Elementwise(UnaryOp::kRsqrt)},
-      {"tanh", Elementwise(UnaryOp::kTanh)},
-      {"sigmoid", Elementwise(UnaryOp::kSigmoid)},
-      {"silu", Elementwise(UnaryOp::kSilu)},
-      {"gelu", Elementwise(Kind::kGelu)},
-      {"cast", Elementwise(Kind::kCast)},
-      {"add", Elementwise(BinaryOp::kAdd)},
-      {"sub", Elementwise(BinaryOp::kSub)},
-      {"mul", Elementwise(BinaryOp::kMul)},
-      {"div", Elementwise(BinaryOp::kDiv)},
-      {"pow", Elementwise(BinaryOp::kPow)},
-      {"maximum", Elementwise(BinaryOp::kMaximum)},
-      {"minimum", Elementwise(BinaryOp::kMinimum)},
-      {"eq", Elementwise(BinaryOp::kEq)},
-      {"ne", Elementwise(BinaryOp::kNe)},
-      {"lt", Elementwise(BinaryOp::kLt)},
-      {"le", Elementwise(BinaryOp::kLe)},
-      {"gt", Elementwise(BinaryOp::kGt)},
-      {"ge", Elementwise(BinaryOp::kGe)},
-      {"where", Elementwise(Kind::kWhere)},
-      {"matmul", {MatmulKernel}},
-      {"linear", {LinearKernel}},
-      {"sum", Cheap(SumKernel)},
-      {"mean", Cheap(MeanKernel)},
-      {"max", Cheap(MaxKernel)},
-      {"min", Cheap(MinKernel)},
-      {"norm", {NormKernel}},
-      {"argmax", {ArgmaxKernel}},
-      {"argmin", {ArgminKernel}},
-      {"softmax", Cheap(SoftmaxKernel)},
-      {"log_softmax", Cheap(LogSoftmaxKernel)},
-      {"reshape", Cheap(CopyKernel)},
-      {"permute", Cheap(PermuteKernel)},
-      {"slice", Cheap(SliceKernel)},
-      {"concat", Cheap(ConcatKernel)},
-      {"broadcast_to", Cheap(BroadcastToKernel)},
-      {"zeros", Cheap(ZerosKernel)},
-      {"ones", Cheap(OnesKernel)},
-      {"full", Cheap(FullKernel)},
-      {"arange", {ArangeKernel}},
-      {"eye", {EyeKernel}},
-      {"uniform", {UniformKernel}},
-      {"normal", {NormalKernel}},
-  };
-  return *table;
+KernelTable MakeTable() {
+  KernelTable table;
+  AppendArgReductionKernels(table);
+  AppendCreationKernels(table);
+  AppendElementwiseKernels(table);
+  AppendLayoutKernels(table);
+  AppendLinearKernels(table);
+  AppendMatmulKernels(table);
+  AppendRandomKernels(table);
+  AppendReductionKernels(table);
+  AppendSoftmaxKernels(table);
+  return table;
 }
 
 }  // namespace
 
 Kernel FindKernel(absl::string_view op) {
-  const auto it = Table().find(op);
-  return it == Table().end() ? nullptr : it->second.kernel;
-}
-
-int64_t BriefElements(absl::string_view op) {
-  const auto it = Table().find(op);
-  return it == Table().end() ? 0 : it->second.brief_elements;
-}
-
-ElementwiseOp FindElementwise(absl::string_view op) {
-  const auto it = Table().find(op);
-  return it == Table().end() ? ElementwiseOp() : it->second.elementwise;
+  static const auto* const table = new KernelTable(MakeTable());  // outlives every static
+  const auto it = table->find(op);
+  return it == table->end() ? nullptr : it->second;
 }
 
 absl::Status NoKernel(const KernelCall& call) {

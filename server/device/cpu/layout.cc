@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 
 namespace tensord::server::cpu {
 namespace {
 
 int64_t ElementBytes(const KernelCall& call) { return SizeOf(call.output.spec->dtype); }
-
-}  // namespace
 
 absl::Status CopyKernel(const Context& ctx, const KernelCall& call) {
   Copy(ctx, call.inputs[0].data, call.output.data, call.output.spec->size_bytes());
@@ -86,6 +84,16 @@ absl::Status ConcatKernel(const Context& ctx, const KernelCall& call) {
     offset += run;
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+void AppendLayoutKernels(KernelTable& table) {
+  table["reshape"] = CopyKernel;
+  table["permute"] = PermuteKernel;
+  table["slice"] = SliceKernel;
+  table["concat"] = ConcatKernel;
+  table["broadcast_to"] = BroadcastToKernel;
 }
 
 }  // namespace tensord::server::cpu

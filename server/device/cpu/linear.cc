@@ -1,13 +1,12 @@
-#include "absl/strings/string_view.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cpu/gemm.h"
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 
 namespace tensord::server::cpu {
 namespace {
 
 absl::Status RunFused(const Context& ctx, const BatchedGemm& gemm, const void* bias,
-                      Activation activation) {
+                      std::optional<UnaryFunction> activation) {
   TENSORD_ASSIGN_OR_RETURN(
       const std::shared_ptr<OneDnnProduct> product,
       ctx.onednn.Find(MakeOneDnnMatmul(ctx, gemm, bias != nullptr, activation)));
@@ -16,9 +15,12 @@ absl::Status RunFused(const Context& ctx, const BatchedGemm& gemm, const void* b
 
 // float32 and float64.
 absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
-                 const void* bias, Activation activation) {
+                 const void* bias, std::optional<UnaryFunction> activation) {
   if (gemm.dtype == DType::kFloat32 && gemm.k > 0 && PrefersOneDnn(gemm)) {
-    return RunFused(ctx, gemm, bias, activation);
+    if (OneDnnHas(activation)) return RunFused(ctx, gemm, bias, activation);
+    TENSORD_RETURN_IF_ERROR(RunFused(ctx, gemm, bias, std::nullopt));
+    RunEpilogue(ctx, gemm, nullptr, activation);
+    return absl::OkStatus();
   }
   TENSORD_RETURN_IF_ERROR(RunGemm(ctx, call, gemm));
   RunEpilogue(ctx, gemm, bias, activation);
@@ -27,7 +29,7 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& 
 
 // In float32 from the operands to the activation; only the result is rounded.
 absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
-                        const void* bias, Activation activation) {
+                        const void* bias, std::optional<UnaryFunction> activation) {
   const DType dtype = gemm.dtype;
   const int64_t c_elements = gemm.m * gemm.n;
   TENSORD_ASSIGN_OR_RETURN(const Scratch a, MakeScratch(ctx, call, gemm.a_elements * 4));
@@ -50,16 +52,6 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 
 }  // namespace
 
-Activation ActivationOf(absl::string_view word) {
-  if (word == "relu") return Activation::kRelu;
-  if (word == "gelu") return Activation::kGeluErf;
-  if (word == "gelu_tanh") return Activation::kGeluTanh;
-  if (word == "silu") return Activation::kSilu;
-  if (word == "sigmoid") return Activation::kSigmoid;
-  if (word == "tanh") return Activation::kTanh;
-  return Activation::kNone;
-}
-
 // (M,in)·(out,in)ᵀ -> (M,out), M being all leading dimensions together.
 BatchedGemm LinearGemm(const KernelCall& call) {
   const Shape& w = call.inputs[1].spec->shape;
@@ -78,14 +70,17 @@ BatchedGemm LinearGemm(const KernelCall& call) {
 }
 
 absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
-                       const void* bias, Activation activation) {
-  if (gemm.dtype == DType::kBFloat16 && PrefersOneDnn(gemm) && gemm.k > 0) {
+                       const void* bias, std::optional<UnaryFunction> activation) {
+  if (gemm.dtype == DType::kBFloat16 && PrefersOneDnn(gemm) && gemm.k > 0 &&
+      OneDnnHas(activation)) {
     const absl::Status status = RunFused(ctx, gemm, bias, activation);
     if (!absl::IsUnimplemented(status)) return status;
   }
   if (Is16Bit(gemm.dtype)) return RunWidened(ctx, call, gemm, bias, activation);
   return Run(ctx, call, gemm, bias, activation);
 }
+
+namespace {
 
 absl::Status LinearKernel(const Context& ctx, const KernelCall& call) {
   const DType dtype = call.output.spec->dtype;
@@ -95,7 +90,11 @@ absl::Status LinearKernel(const Context& ctx, const KernelCall& call) {
   if (call.output.spec->num_elements() == 0) return absl::OkStatus();
   const void* bias = call.inputs.size() == 3 ? call.inputs[2].data : nullptr;
   return RunLinear(ctx, call, LinearGemm(call), bias,
-                   ActivationOf(call.attrs->String("activation")));
+                   FindActivation(call.attrs->String("activation")));
 }
+
+}  // namespace
+
+void AppendLinearKernels(KernelTable& table) { table["linear"] = LinearKernel; }
 
 }  // namespace tensord::server::cpu

@@ -1,5 +1,5 @@
 #include "tensord/server/device/cpu/gemm.h"
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -67,6 +67,8 @@ BatchedGemm MatmulGemm(const KernelCall& call) {
   return gemm;
 }
 
+namespace {
+
 absl::Status MatmulKernel(const Context& ctx, const KernelCall& call) {
   const DType dtype = call.output.spec->dtype;
   if (call.inputs[0].spec->dtype != dtype || call.inputs[1].spec->dtype != dtype) {
@@ -75,5 +77,9 @@ absl::Status MatmulKernel(const Context& ctx, const KernelCall& call) {
   if (call.output.spec->num_elements() == 0) return absl::OkStatus();
   return RunGemm(ctx, call, MatmulGemm(call));
 }
+
+}  // namespace
+
+void AppendMatmulKernels(KernelTable& table) { table["matmul"] = MatmulKernel; }
 
 }  // namespace tensord::server::cpu

@@ -49,29 +49,35 @@ memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool tra
                       transposed ? memory::dims{1, rows} : memory::dims{cols, 1});
 }
 
-void AppendActivation(Activation activation, dnnl::post_ops& ops) {
-  const auto append = [&ops](dnnl::algorithm algorithm, float alpha) {
-    AppendElementwise(algorithm, alpha, ops);
-  };
-  switch (activation) {
-    case Activation::kNone:
-      return;
-    case Activation::kRelu:
-      return append(dnnl::algorithm::eltwise_relu, 0.0f);
-    case Activation::kGeluErf:
-      return append(dnnl::algorithm::eltwise_gelu_erf, 0.0f);
-    case Activation::kGeluTanh:
-      return append(dnnl::algorithm::eltwise_gelu_tanh, 0.0f);
-    case Activation::kSilu:
-      return append(dnnl::algorithm::eltwise_swish, 1.0f);
-    case Activation::kSigmoid:
-      return append(dnnl::algorithm::eltwise_logistic, 0.0f);
-    case Activation::kTanh:
-      return append(dnnl::algorithm::eltwise_tanh, 0.0f);
+struct OneDnnFunction {
+  dnnl::algorithm algorithm;
+  float alpha = 0;
+};
+
+std::optional<OneDnnFunction> FindOneDnnFunction(UnaryFunction function) {
+  switch (function) {
+    case UnaryFunction::kRelu:
+      return OneDnnFunction{dnnl::algorithm::eltwise_relu};
+    case UnaryFunction::kGelu:
+      return OneDnnFunction{dnnl::algorithm::eltwise_gelu_erf};
+    case UnaryFunction::kGeluTanh:
+      return OneDnnFunction{dnnl::algorithm::eltwise_gelu_tanh};
+    case UnaryFunction::kSilu:
+      return OneDnnFunction{dnnl::algorithm::eltwise_swish, 1.0f};
+    case UnaryFunction::kSigmoid:
+      return OneDnnFunction{dnnl::algorithm::eltwise_logistic};
+    case UnaryFunction::kTanh:
+      return OneDnnFunction{dnnl::algorithm::eltwise_tanh};
+    default:
+      return std::nullopt;
   }
 }
 
 }  // namespace
+
+bool OneDnnHas(std::optional<UnaryFunction> activation) {
+  return !activation.has_value() || FindOneDnnFunction(*activation).has_value();
+}
 
 // A primitive and the memory objects that it is run on, which only change their addresses.
 class OneDnnProduct {
@@ -113,7 +119,11 @@ std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const One
   // The library's own scratchpad belongs to the thread that made the primitive.
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops ops;
-  AppendActivation(key.activation, ops);
+  if (key.activation.has_value()) {
+    const std::optional<OneDnnFunction> function = FindOneDnnFunction(*key.activation);
+    if (!function.has_value()) return nullptr;
+    AppendElementwise(function->algorithm, function->alpha, ops);
+  }
   attr.set_post_ops(ops);
   const dnnl::matmul::primitive_desc primitive_desc =
       DescribeMatmul(engine, a, b, key.has_bias ? &bias : nullptr, c, attr);

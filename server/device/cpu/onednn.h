@@ -3,15 +3,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/dtype.h"
+#include "tensord/common/ops/elementwise.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 
 namespace tensord::server::cpu {
 
-enum class Activation : uint8_t { kNone, kRelu, kGeluErf, kGeluTanh, kSilu, kSigmoid, kTanh };
+// Returns whether oneDNN can apply the function to the result of a product. nullopt: no function.
+bool OneDnnHas(std::optional<UnaryFunction> activation);
 
 // (M,K)·(K,N) -> (M,N), dense and row-major; a transposed operand is stored as (K,M) or (N,K).
 struct OneDnnMatmul {
@@ -19,9 +22,9 @@ struct OneDnnMatmul {
       DType::kUnspecified;      // float32 or bfloat16 (accumulated in float32), of all operands
   int64_t m = 0, n = 0, k = 0;  // all positive
   bool transpose_a = false, transpose_b = false;
-  bool has_bias = false;  // (N), added to each row before the activation
-  Activation activation = Activation::kNone;
-  int threads = 1;        // that share the work
+  bool has_bias = false;                    // (N), added to each row before the activation
+  std::optional<UnaryFunction> activation;  // one that OneDnnHas()
+  int threads = 1;                          // that share the work
   bool packed_b = false;  // b is in the layout that suits the library best (OneDnn::Pack)
 
   friend bool operator==(const OneDnnMatmul& x, const OneDnnMatmul& y) {

@@ -3,7 +3,7 @@
 #include "tensord/server/device/cpu/broadcast.h"
 #include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/elementwise.h"
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/prepare.h"
 
 namespace tensord::server::cpu {
@@ -114,8 +114,8 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
     dtypes.push_back(input.dtype);
     specs.push_back(&input);
   }
-  const std::optional<ElementwiseLoop> loop = ElementwiseLoop::Find(
-      ctx.team.loops, FindElementwise(spec.schema->name), *spec.attrs, dtypes, spec.output->dtype);
+  const std::optional<ElementwiseLoop> loop =
+      ElementwiseLoop::Find(ctx.team.loops, *spec.schema, *spec.attrs, dtypes, spec.output->dtype);
   if (!loop.has_value()) return nullptr;
   if (IsPastCaches(spec.output->size_bytes())) return PrepareLarge(ctx, spec);
   const int64_t n = spec.output->num_elements();
@@ -128,6 +128,8 @@ std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
   return std::make_unique<DenseElementwise>(ctx, *loop, spec);
 }
 
+namespace {
+
 absl::Status ElementwiseKernel(const Context& ctx, const KernelCall& call) {
   DTypes dtypes;
   Specs specs;
@@ -138,13 +140,21 @@ absl::Status ElementwiseKernel(const Context& ctx, const KernelCall& call) {
     specs.push_back(call.inputs[i].spec);
     x[i] = call.inputs[i].data;
   }
-  const std::optional<ElementwiseLoop> loop = ElementwiseLoop::Find(
-      ctx.loops, FindElementwise(call.schema->name), *call.attrs, dtypes, call.output.spec->dtype);
+  const std::optional<ElementwiseLoop> loop =
+      ElementwiseLoop::Find(ctx.loops, *call.schema, *call.attrs, dtypes, call.output.spec->dtype);
   if (!loop.has_value()) return NoKernel(call);
   ForEachRun(
       ctx, MakeNest(specs, *call.output.spec), x, call.output.data, loop->grain(),
       [&loop](const BroadcastRun& run) { loop->Run(run.data, run.step, run.output, run.n); });
   return absl::OkStatus();
+}
+
+}  // namespace
+
+void AppendElementwiseKernels(KernelTable& table) {
+  for (const OpSchema* schema : AllOps()) {
+    if (schema->elementwise.has_value()) table[schema->name] = ElementwiseKernel;
+  }
 }
 
 }  // namespace tensord::server::cpu

@@ -36,7 +36,7 @@ class PreparedProduct final : public PreparedKernel {
   const bool linear_;
   absl::InlinedVector<Operand, 3> operands_;
   BatchedGemm gemm_;
-  Activation activation_ = Activation::kNone;
+  std::optional<UnaryFunction> activation_;
   PackedWeights& packed_weights_;
   const Context* ctx_;
   // Where the library does all of it; null otherwise. The other reads a packed weight.
@@ -53,7 +53,7 @@ PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& sp
       ctx_(&ctx.team) {
   for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
   gemm_ = linear ? LinearGemm(Call()) : MatmulGemm(Call());
-  if (linear) activation_ = ActivationOf(attrs_.String("activation"));
+  if (linear) activation_ = FindActivation(attrs_.String("activation"));
   brief_ = IsBrief();
   if (brief_) ctx_ = &ctx.alone;
   FindLibraryProducts();
@@ -70,7 +70,7 @@ bool PreparedProduct::IsBrief() const {
 void PreparedProduct::FindLibraryProducts() {
   const bool float32 = gemm_.dtype == DType::kFloat32;
   if (gemm_.items != 1 || gemm_.k == 0 || (!float32 && gemm_.dtype != DType::kBFloat16)) return;
-  if (!PrefersOneDnn(gemm_)) return;
+  if (!PrefersOneDnn(gemm_) || !OneDnnHas(activation_)) return;
   OneDnnMatmul matmul = MakeOneDnnMatmul(*ctx_, gemm_, inputs_.size() == 3, activation_);
   // What can't be had here is found out, and said, by the way without it.
   auto product = ctx_->onednn.Find(matmul);

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -29,14 +29,19 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const RandomLoop (&
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status UniformKernel(const Context& ctx, const KernelCall& call) {
   return Run(ctx, call, ctx.loops.uniform, call.attrs->Float("low"), call.attrs->Float("high"));
 }
 
 absl::Status NormalKernel(const Context& ctx, const KernelCall& call) {
   return Run(ctx, call, ctx.loops.normal, call.attrs->Float("mean"), call.attrs->Float("stddev"));
+}
+
+}  // namespace
+
+void AppendRandomKernels(KernelTable& table) {
+  table["uniform"] = UniformKernel;
+  table["normal"] = NormalKernel;
 }
 
 }  // namespace tensord::server::cpu

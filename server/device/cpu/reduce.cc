@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tensord/common/status_macros.h"
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/reduce_step.h"
 
 namespace tensord::server::cpu {
@@ -97,8 +97,6 @@ Reduction NormReduction(double ord) {
   return Reduction::kSumPowers;
 }
 
-}  // namespace
-
 absl::Status SumKernel(const Context& ctx, const KernelCall& call) {
   return Reduce(ctx, call, Reduction::kSum);
 }
@@ -115,7 +113,8 @@ absl::Status MeanKernel(const Context& ctx, const KernelCall& call) {
   const int64_t outputs = call.output.spec->num_elements();
   if (outputs == 0) return absl::OkStatus();
   TENSORD_ASSIGN_OR_RETURN(const Reduced sum, ReduceAxes(ctx, call, Reduction::kSum, 0.0));
-  const BinaryLoop divide = ctx.loops.binary[static_cast<int>(BinaryOp::kDiv)][Index(sum.dtype)];
+  const BinaryLoop divide =
+      ctx.loops.binary[static_cast<int>(BinaryFunction::kDiv)][Index(sum.dtype)];
   if (divide == nullptr) return NoKernel(call);
   const auto count = static_cast<double>(sum.extent);
   const auto count_f32 = static_cast<float>(count);
@@ -142,12 +141,23 @@ absl::Status NormKernel(const Context& ctx, const KernelCall& call) {
   ctx.team.For(outputs, kGrainElements / 8, [&](int64_t begin, int64_t end) {
     double* at = static_cast<double*>(norm.data) + begin;
     if (reduction == Reduction::kSumSquares) {
-      ctx.loops.unary[static_cast<int>(UnaryOp::kSqrt)][f64](at, at, end - begin);
+      ctx.loops.unary[static_cast<int>(UnaryFunction::kSqrt)][f64](at, at, end - begin);
     } else if (reduction == Reduction::kSumPowers) {
-      ctx.loops.binary[static_cast<int>(BinaryOp::kPow)][f64](at, 1, &root, 0, at, end - begin);
+      ctx.loops.binary[static_cast<int>(BinaryFunction::kPow)][f64](at, 1, &root, 0, at,
+                                                                    end - begin);
     }
   });
   return Store(ctx, call, norm);
+}
+
+}  // namespace
+
+void AppendReductionKernels(KernelTable& table) {
+  table["sum"] = SumKernel;
+  table["mean"] = MeanKernel;
+  table["max"] = MaxKernel;
+  table["min"] = MinKernel;
+  table["norm"] = NormKernel;
 }
 
 }  // namespace tensord::server::cpu

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tensord/common/status_macros.h"
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/reduce_step.h"
 #include "tensord/server/device/cpu/strided_copy.h"
 
@@ -127,14 +127,19 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const ArgLoops (&ta
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status ArgmaxKernel(const Context& ctx, const KernelCall& call) {
   return Run(ctx, call, ctx.loops.argmax);
 }
 
 absl::Status ArgminKernel(const Context& ctx, const KernelCall& call) {
   return Run(ctx, call, ctx.loops.argmin);
+}
+
+}  // namespace
+
+void AppendArgReductionKernels(KernelTable& table) {
+  table["argmax"] = ArgmaxKernel;
+  table["argmin"] = ArgminKernel;
 }
 
 }  // namespace tensord::server::cpu

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "tensord/common/status_macros.h"
-#include "tensord/server/device/cpu/kernels.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -79,14 +79,19 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status SoftmaxKernel(const Context& ctx, const KernelCall& call) {
   return Run(ctx, call, ctx.loops.softmax[Index(ComputeDType(call.inputs[0].spec->dtype))]);
 }
 
 absl::Status LogSoftmaxKernel(const Context& ctx, const KernelCall& call) {
   return Run(ctx, call, ctx.loops.log_softmax[Index(ComputeDType(call.inputs[0].spec->dtype))]);
+}
+
+}  // namespace
+
+void AppendSoftmaxKernels(KernelTable& table) {
+  table["softmax"] = SoftmaxKernel;
+  table["log_softmax"] = LogSoftmaxKernel;
 }
 
 }  // namespace tensord::server::cpu

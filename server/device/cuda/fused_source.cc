@@ -1,8 +1,8 @@
 #include "tensord/server/device/cuda/fused_source.h"
 
 #include <algorithm>
+#include <optional>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
@@ -38,22 +38,14 @@ const char* StorageName(DType dtype) {
   }
 }
 
-// The functor of elementwise_math.h for a step; empty where there is none, or it isn't as simple.
-std::string FunctorName(const FusedSpec::Step& step) {
-  static const auto* const names = new absl::flat_hash_map<std::string, const char*>{
-      {"neg", "Neg"},         {"abs", "Abs"},   {"relu", "Relu"},   {"exp", "Exp"},
-      {"log", "Log"},         {"sqrt", "Sqrt"}, {"rsqrt", "Rsqrt"}, {"tanh", "Tanh"},
-      {"sigmoid", "Sigmoid"}, {"silu", "Silu"}, {"add", "Add"},     {"sub", "Sub"},
-      {"mul", "Mul"},         {"div", "Div"},   {"pow", "Pow"},     {"maximum", "Maximum"},
-      {"minimum", "Minimum"}, {"eq", "Eq"},     {"ne", "Ne"},       {"lt", "Lt"},
-      {"le", "Le"},           {"gt", "Gt"},     {"ge", "Ge"}};
-  const std::string& op = step.schema->name;
-  if (op == "gelu") {
-    return step.attrs->String("approximate") == "tanh" ? "GeluTanh" : "GeluErf";
+// Returns the functor of elementwise_math.h. `function` isn't where.
+std::string FunctorText(ElementwiseFunction function, DType output) {
+  if (function.kind == ElementwiseFunction::Kind::kCast) {
+    return absl::StrCat("CastTo<MathOf<", StorageName(output), ">>");
   }
-  if (op == "cast") return absl::StrCat("CastTo<MathOf<", StorageName(step.dtype), ">>");
-  const auto found = names->find(op);
-  return found == names->end() ? "" : found->second;
+  return std::string(function.kind == ElementwiseFunction::Kind::kUnary
+                         ? FunctorName(function.unary())
+                         : FunctorName(function.binary()));
 }
 
 // Values are named by what they are: x0 the input's element, s0 the result of the first step.
@@ -62,18 +54,18 @@ std::string ValueName(int operand) {
 }
 
 absl::StatusOr<std::string> StepText(const FusedSpec::Step& step, int number) {
+  const std::optional<ElementwiseFunction> function = FunctionOf(*step.schema, *step.attrs);
+  if (!function.has_value()) {
+    return absl::UnimplementedError(absl::StrCat("cuda: ", step.schema->name, " can't be fused"));
+  }
   const char* type = StorageName(step.dtype);
   std::string result = absl::StrCat("  const ", type, " s", number, " = ");
-  if (step.schema->name == "where" && step.operands.size() == 3) {
+  if (function->kind == ElementwiseFunction::Kind::kWhere) {
     absl::StrAppend(&result, "Load(", ValueName(step.operands[0]), ") ? ",
                     ValueName(step.operands[1]), " : ", ValueName(step.operands[2]), ";\n");
     return result;
   }
-  const std::string functor = FunctorName(step);
-  if (functor.empty()) {
-    return absl::UnimplementedError(absl::StrCat("cuda: ", step.schema->name, " can't be fused"));
-  }
-  absl::StrAppend(&result, "Store<", type, ">(", functor, "()(");
+  absl::StrAppend(&result, "Store<", type, ">(", FunctorText(*function, step.dtype), "()(");
   for (size_t i = 0; i < step.operands.size(); ++i) {
     absl::StrAppend(&result, i == 0 ? "" : ", ", "Load(", ValueName(step.operands[i]), ")");
   }

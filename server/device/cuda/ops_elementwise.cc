@@ -1,25 +1,28 @@
 // Unary and binary ops, casts and where.
+#include <optional>
+
 #include "absl/types/span.h"
+#include "tensord/common/op_schema.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/elementwise.h"
 
 namespace tensord::server::cuda {
 namespace {
 
-absl::Status RunUnary(const UnaryKernel& kernel, const KernelCall& call, KernelContext& context) {
+absl::Status RunUnary(UnaryFunction function, const KernelCall& call, KernelContext& context) {
   const int64_t size = call.output.spec->num_elements();
   if (size == 0) return absl::OkStatus();
-  const UnaryLauncher launch = kernel.by_dtype[DTypeNumber(call.output)];
+  const UnaryLauncher launch = FindUnaryLauncher(function, DTypeNumber(call.output));
   if (launch == nullptr) return NoKernelError(call);
   return LaunchStatus(call, launch(call.inputs[0].data, call.output.data, size, context.stream));
 }
 
-absl::Status RunBinary(const BinaryKernel& kernel, const KernelCall& call, KernelContext& context) {
+absl::Status RunBinary(BinaryFunction function, const KernelCall& call, KernelContext& context) {
   const int64_t size = call.output.spec->num_elements();
   if (size == 0) return absl::OkStatus();
   const Operand& a = call.inputs[0];
   const Operand& b = call.inputs[1];
-  const BinaryLauncher launch = kernel.by_dtype[DTypeNumber(a)];
+  const BinaryLauncher launch = FindBinaryLauncher(function, DTypeNumber(a));
   if (launch == nullptr) return NoKernelError(call);
   // Broadcasting that adds no element adds only axes of size 1.
   if (a.spec->num_elements() == size && b.spec->num_elements() == size) {
@@ -57,32 +60,28 @@ absl::Status RunWhere(const KernelCall& call, KernelContext& context) {
                   static_cast<int>(SizeOf(call.output.spec->dtype)), loop, context.stream));
 }
 
-void AppendBinary(KernelTable& table, std::span<const BinaryKernel> kernels) {
-  for (const BinaryKernel& kernel : kernels) {
-    table[kernel.op] = [&kernel](const KernelCall& call, KernelContext& context) {
-      return RunBinary(kernel, call, context);
-    };
+absl::Status RunElementwise(const KernelCall& call, KernelContext& context) {
+  const std::optional<ElementwiseFunction> function = FunctionOf(*call.schema, *call.attrs);
+  if (!function.has_value()) return NoKernelError(call);
+  switch (function->kind) {
+    case ElementwiseFunction::Kind::kUnary:
+      return RunUnary(function->unary(), call, context);
+    case ElementwiseFunction::Kind::kBinary:
+      return RunBinary(function->binary(), call, context);
+    case ElementwiseFunction::Kind::kWhere:
+      return RunWhere(call, context);
+    case ElementwiseFunction::Kind::kCast:
+      return RunCast(call, context);
   }
+  return NoKernelError(call);
 }
 
 }  // namespace
 
 void AppendElementwiseKernels(KernelTable& table) {
-  for (const UnaryKernel& kernel : UnaryKernels()) {
-    table[kernel.op] = [&kernel](const KernelCall& call, KernelContext& context) {
-      return RunUnary(kernel, call, context);
-    };
+  for (const OpSchema* schema : AllOps()) {
+    if (schema->elementwise.has_value()) table[schema->name] = RunElementwise;
   }
-  table["gelu"] = [exact = table["gelu"], approximate = table["gelu_tanh"]](
-                      const KernelCall& call, KernelContext& context) {
-    const bool by_tanh = call.attrs->String("approximate") == "tanh";
-    return by_tanh ? approximate(call, context) : exact(call, context);
-  };
-  AppendBinary(table, ArithmeticKernels());
-  AppendBinary(table, PowerKernels());
-  AppendBinary(table, ComparisonKernels());
-  table["cast"] = RunCast;
-  table["where"] = RunWhere;
 }
 
 }  // namespace tensord::server::cuda

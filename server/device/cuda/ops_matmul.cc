@@ -175,31 +175,28 @@ absl::Status RunMatmul(const KernelCall& call, KernelContext& context) {
 // out += bias, along the last of (rows, columns).
 absl::Status AddBias(const KernelCall& call, int64_t rows, int64_t columns,
                      KernelContext& context) {
-  static const BinaryKernel& add = ArithmeticKernels()[0];
   const int64_t extent[] = {rows, columns};
   const int64_t out_strides[] = {columns, 1};
   const int64_t bias_strides[] = {0, 1};
   const auto loop = MakeStridedLoop<2>(2, extent, {out_strides, bias_strides});
+  const BinaryLauncher add = FindBinaryLauncher(BinaryFunction::kAdd, DTypeNumber(call.output));
+  if (add == nullptr) return NoKernelError(call);
   return LaunchStatus(
-      call, add.by_dtype[DTypeNumber(call.output)](call.output.data, call.inputs[2].data,
-                                                   call.output.data, loop, context.stream));
+      call, add(call.output.data, call.inputs[2].data, call.output.data, loop, context.stream));
 }
 
-absl::Status Activate(const KernelCall& call, const std::string& activation,
-                      KernelContext& context) {
-  for (const UnaryKernel& kernel : UnaryKernels()) {
-    if (kernel.op != activation) continue;
-    return LaunchStatus(call, kernel.by_dtype[DTypeNumber(call.output)](
-                                  call.output.data, call.output.data,
-                                  call.output.spec->num_elements(), context.stream));
-  }
-  return absl::InternalError(absl::StrCat("no CUDA kernel for the activation ", activation));
+absl::Status Activate(const KernelCall& call, UnaryFunction activation, KernelContext& context) {
+  const UnaryLauncher launch = FindUnaryLauncher(activation, DTypeNumber(call.output));
+  if (launch == nullptr) return NoKernelError(call);
+  return LaunchStatus(call, launch(call.output.data, call.output.data,
+                                   call.output.spec->num_elements(), context.stream));
 }
 
-// The library's GELU is the one by tanh; other activations it doesn't have.
-Epilogue FusedActivation(const std::string& activation) {
-  if (activation == "relu") return Epilogue::kRelu;
-  if (activation == "gelu_tanh") return Epilogue::kGeluTanh;
+// Returns what cuBLASLt can apply to a product: kNone for most activations. Its GELU is the
+// approximation by tanh.
+Epilogue FusedActivation(std::optional<UnaryFunction> activation) {
+  if (activation == UnaryFunction::kRelu) return Epilogue::kRelu;
+  if (activation == UnaryFunction::kGeluTanh) return Epilogue::kGeluTanh;
   return Epilogue::kNone;
 }
 
@@ -210,15 +207,11 @@ struct LinearSteps {
 // Computes activation(x · wᵀ + bias) for 16-bit dtypes and rounds the result once. The product of
 // some rows at a time is stored in float32 scratch memory, at most kMaxScratchBytes unless one row
 // takes more.
-absl::Status MultiplyInFloat32(const KernelCall& call, const std::string& activation,
+absl::Status MultiplyInFloat32(const KernelCall& call, std::optional<UnaryFunction> activation,
                                MatmulProblem problem, KernelContext& context) {
   constexpr int64_t kMaxScratchBytes = int64_t{64} << 20;
-  LinearEpilogueLauncher launch_epilogue = nullptr;
-  for (const LinearEpilogueKernel& kernel : LinearEpilogueKernels()) {
-    if (kernel.activation == activation) {
-      launch_epilogue = kernel.by_dtype[DTypeNumber(call.output)];
-    }
-  }
+  const LinearEpilogueLauncher launch_epilogue =
+      FindLinearEpilogue(activation, DTypeNumber(call.output));
   if (launch_epilogue == nullptr) return NoKernelError(call);
   const int64_t row_bytes = problem.n * static_cast<int64_t>(sizeof(float));
   const int64_t all_rows = problem.m;
@@ -244,7 +237,7 @@ absl::Status MultiplyInFloat32(const KernelCall& call, const std::string& activa
 
 // Computes x · wᵀ. Sets in `steps` whether bias and activation have been applied, too. For float16
 // and bfloat16 it applies both, so that the result is rounded once.
-absl::Status MultiplyLinear(const KernelCall& call, const std::string& activation,
+absl::Status MultiplyLinear(const KernelCall& call, std::optional<UnaryFunction> activation,
                             MatmulProblem problem, KernelContext& context, LinearSteps& steps) {
   const void* bias = steps.biased ? nullptr : call.inputs[2].data;
   MatmulProblem fused = problem;
@@ -275,7 +268,7 @@ absl::Status MultiplyLinear(const KernelCall& call, const std::string& activatio
 absl::Status RunLinear(const KernelCall& call, KernelContext& context) {
   const TensorSpec& out = *call.output.spec;
   if (out.num_elements() == 0) return absl::OkStatus();
-  const std::string& activation = call.attrs->String("activation");
+  const std::optional<UnaryFunction> activation = FindActivation(call.attrs->String("activation"));
   MatmulProblem problem;
   problem.dtype = out.dtype;
   problem.allow_tf32 = call.attrs->Bool("allow_tf32");
@@ -285,7 +278,7 @@ absl::Status RunLinear(const KernelCall& call, KernelContext& context) {
   problem.m = out.num_elements() / problem.n;
   LinearSteps steps;
   steps.biased = call.inputs.size() < 3;
-  steps.activated = activation == "none";
+  steps.activated = !activation.has_value();
   if (problem.k == 0) {
     TENSORD_RETURN_IF_ERROR(Zero(call, context));
   } else {
@@ -293,7 +286,7 @@ absl::Status RunLinear(const KernelCall& call, KernelContext& context) {
         WithOperands(call, MultiplyLinear(call, activation, problem, context, steps)));
   }
   if (!steps.biased) TENSORD_RETURN_IF_ERROR(AddBias(call, problem.m, problem.n, context));
-  return steps.activated ? absl::OkStatus() : Activate(call, activation, context);
+  return steps.activated ? absl::OkStatus() : Activate(call, *activation, context);
 }
 
 }  // namespace

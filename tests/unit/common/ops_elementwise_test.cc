@@ -24,7 +24,7 @@ TEST(Elementwise, NumericUnaryKeepsTheDTypeAndRefusesBool) {
 }
 
 TEST(Elementwise, FloatUnaryReadsTheRestAsFloat32) {
-  for (const char* op : {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid"}) {
+  for (const char* op : {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid"}) {
     for (DType dtype : kAllDTypes) {
       const DType expected = IsFloating(dtype) ? dtype : DType::kFloat32;
       EXPECT_EQ(Result(op, {Of(dtype, {})}), Of(expected, {}).ToString());

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tensord/common/op_schema.h"
+#include "tensord/server/device/cuda/kernels/elementwise.h"
+#include "tensord/server/device/cuda/kernels/linear_epilogue.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -14,9 +17,32 @@ TEST(KernelTableTest, HasAKernelForEveryOpButConstant) {
   }
 }
 
-TEST(KernelTableTest, HasAKernelForEveryActivationOfLinear) {
-  for (const char* activation : {"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"}) {
-    EXPECT_NE(FindKernel(activation), nullptr) << activation;
+TEST(KernelTableTest, HasAnEpilogueForEveryActivationOfLinear) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    EXPECT_NE(FindLinearEpilogue(std::nullopt, DTypeNumber(dtype)), nullptr);
+    for (const UnaryFunction activation : Activations()) {
+      EXPECT_NE(FindLinearEpilogue(activation, DTypeNumber(dtype)), nullptr)
+          << FunctionName(activation) << " " << DTypeName(dtype);
+    }
+  }
+}
+
+// What inference lets through has a kernel.
+TEST(KernelTableTest, HasALauncherForEveryDTypeOfEveryElementwiseOp) {
+  for (const OpSchema* schema : AllOps()) {
+    for (const DType dtype : kAllDTypes) {
+      const std::vector<TensorSpec> inputs(schema->min_inputs, TensorSpec{dtype, {2}});
+      const absl::StatusOr<OpPlan> plan = PlanOp(schema->name, inputs, {});
+      if (!plan.ok() || !schema->elementwise.has_value()) continue;
+      const int number = DTypeNumber(plan->input_dtypes[0]);
+      const std::string what = absl::StrCat(schema->name, " of ", DTypeName(dtype));
+      const ElementwiseFunction function = *FunctionOf(*schema, plan->attrs);
+      if (function.kind == ElementwiseFunction::Kind::kUnary) {
+        EXPECT_NE(FindUnaryLauncher(function.unary(), number), nullptr) << what;
+      } else if (function.kind == ElementwiseFunction::Kind::kBinary) {
+        EXPECT_NE(FindBinaryLauncher(function.binary(), number), nullptr) << what;
+      }
+    }
   }
 }
 

@@ -54,6 +54,7 @@ const UnaryCase kUnaryCases[] = {
     {"relu", -5, 5, [](double x) { return x > 0 ? x : 0; }},
     {"exp", -5, 5, [](double x) { return std::exp(x); }},
     {"log", 0.1, 9, [](double x) { return std::log(x); }},
+    {"log1p", 0, 9, [](double x) { return std::log1p(x); }},
     {"sqrt", 0, 9, [](double x) { return std::sqrt(x); }},
     {"rsqrt", 0.1, 9, [](double x) { return 1 / std::sqrt(x); }},
     {"tanh", -5, 5, [](double x) { return std::tanh(x); }},
@@ -92,6 +93,7 @@ TEST(ElementwiseTest, SpecialValuesAreThoseOfTheMathematics) {
   };
   expect("exp", {kNan, kInf, 0, 1});
   expect("log", {kNan, kInf, kNan, -kInf});
+  expect("log1p", {kNan, kInf, kNan, 0});
   expect("sqrt", {kNan, kInf, kNan, 0});
   expect("rsqrt", {kNan, 0, kNan, kInf});
   expect("tanh", {kNan, 1, -1, 0});
@@ -102,7 +104,7 @@ TEST(ElementwiseTest, SpecialValuesAreThoseOfTheMathematics) {
 
 TEST(ElementwiseTest, AnElementsValueDoesNotDependOnItsPlace) {
   OpRunner runner;
-  for (const char* op : {"exp", "tanh", "gelu", "log"}) {
+  for (const char* op : {"exp", "tanh", "gelu", "log", "log1p"}) {
     const auto y =
         runner.Run(op, {MakeTensor(DType::kFloat32, {77}, std::vector<double>(77, 1.7))});
     ASSERT_TRUE(y.ok());

@@ -3,7 +3,8 @@
 
 #include "tensord/common/op_schema.h"
 #include "tensord/server/device/cpu/cpu_device.h"
-#include "tensord/server/device/cpu/kernel.h"
+#include "tensord/server/device/cpu/elementwise.h"
+#include "tensord/server/device/cpu/kernel_table.h"
 
 namespace tensord::server {
 namespace {
@@ -12,6 +13,23 @@ TEST(KernelTableTest, EveryOpOfTheRegistryHasAKernel) {
   for (const OpSchema* schema : AllOps()) {
     if (schema->name == "constant") continue;  // the engine writes its bytes
     EXPECT_NE(cpu::FindKernel(schema->name), nullptr) << schema->name;
+  }
+}
+
+// What inference lets through has a loop.
+TEST(KernelTableTest, EveryElementwiseOpHasALoopForEveryDTypeThatItTakes) {
+  for (const OpSchema* schema : AllOps()) {
+    if (!schema->elementwise.has_value() || schema->name == "cast") continue;
+    for (const DType dtype : kAllDTypes) {
+      std::vector<TensorSpec> inputs(schema->min_inputs, TensorSpec{dtype, {2}});
+      if (schema->name == "where") inputs[0].dtype = DType::kBool;
+      const absl::StatusOr<OpPlan> plan = PlanOp(schema->name, inputs, {});
+      if (!plan.ok()) continue;
+      EXPECT_TRUE(cpu::ElementwiseLoop::Find(cpu::BestLoops(), *schema, plan->attrs,
+                                             plan->input_dtypes, plan->output.dtype)
+                      .has_value())
+          << schema->name << " of " << DTypeName(dtype);
+    }
   }
 }
 

@@ -133,15 +133,30 @@ TEST_P(FusionTest, ComparisonsAndChoicesFuseToo) {
   EXPECT_EQ(fused.bytes, Run(false, 1000, links).bytes);
 }
 
+TEST_P(FusionTest, EveryElementwiseOpFuses) {
+  for (const OpSchema* op : AllOps()) {
+    if (!op->elementwise.has_value() || op->name == "cast" || op->name == "where") continue;
+    std::vector<Handle> inputs = {3};
+    if (op->max_inputs == 2) inputs.push_back(2);
+    const std::vector<Link> links = {{"abs", {1}}, {op->name, inputs}};
+    const Result fused = Run(true, 1000, links);
+    const Result one_by_one = Run(false, 1000, links);
+    EXPECT_EQ(fused.bytes, one_by_one.bytes) << op->name;
+    EXPECT_LT(fused.ran_alone, one_by_one.ran_alone) << op->name;
+  }
+}
+
 TEST_P(FusionTest, ALinearTakesItsActivationAlong) {
-  for (const char* activation : {"relu", "tanh"}) {
+  for (const UnaryFunction function : Activations()) {
+    if (function == UnaryFunction::kGeluTanh) continue;  // gelu with an attribute
+    const std::string activation(FunctionName(function));
     const std::vector<Link> links = {{"linear", {1, 2}}, {activation, {3}}};
     const Result fused = Run(true, {{8, 16}, {4, 16}}, links);
     const Result one_by_one = Run(false, {{8, 16}, {4, 16}}, links);
-    EXPECT_EQ(fused.ran_alone, 1);
+    EXPECT_EQ(fused.ran_alone, 1) << activation;
     EXPECT_EQ(fused.bytes.size(), one_by_one.bytes.size());
     // relu rounds nothing; the others may differ in the last place, as the fused op does.
-    if (std::string(activation) == "relu") {
+    if (function == UnaryFunction::kRelu) {
       EXPECT_EQ(fused.bytes, one_by_one.bytes);
     }
   }

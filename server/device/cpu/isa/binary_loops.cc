@@ -7,35 +7,36 @@ namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
 // Bool for comparisons and for what is computed on bool, T otherwise.
-template <typename Op, typename T>
+template <typename F, typename T>
 using ResultOf =
-    std::conditional_t<std::is_same_v<decltype(Op()(MathOf<T>(), MathOf<T>())), bool>, Bool, T>;
+    std::conditional_t<std::is_same_v<decltype(F()(MathOf<T>(), MathOf<T>())), bool>, Bool, T>;
 
-template <typename Op, typename T>
+template <typename F, typename T>
 void Binary(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
             int64_t n) {
-  using Y = ResultOf<Op, T>;
+  using Y = ResultOf<F, T>;
   const T* a = static_cast<const T*>(a_data);
   const T* b = static_cast<const T*>(b_data);
   Y* y = static_cast<Y*>(y_data);
   if (a_step != 0 && b_step != 0) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(Widen(a[i]), Widen(b[i])));
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(F()(Widen(a[i]), Widen(b[i])));
   } else if (a_step != 0) {
     const MathOf<T> b0 = Widen(*b);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(Widen(a[i]), b0));
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(F()(Widen(a[i]), b0));
   } else {
     // Both steps 0 means that the output is one element, too.
     const MathOf<T> a0 = Widen(*a);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(Op()(a0, Widen(b[i])));
+    for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(F()(a0, Widen(b[i])));
   }
 }
 
-template <typename T>
-void PowLibm(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
-             int64_t n) {
+// For functions that call libm: whole blocks only, the last one padded.
+template <typename F, typename T>
+void BinaryLibm(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
+                int64_t n) {
   constexpr int kBlock = kVectorLibmBlock;
   const T* a = static_cast<const T*>(a_data);
   const T* b = static_cast<const T*>(b_data);
@@ -47,7 +48,7 @@ void PowLibm(const void* a_data, int a_step, const void* b_data, int b_step, voi
     const int64_t count = n - i < kBlock ? n - i : kBlock;
     if (a_step != 0) memcpy(a_block, a + i, count * sizeof(T));
     if (b_step != 0) memcpy(b_block, b + i, count * sizeof(T));
-    for (int j = 0; j < kBlock; ++j) y_block[j] = math::Pow(a_block[j], b_block[j]);
+    for (int j = 0; j < kBlock; ++j) y_block[j] = F()(a_block[j], b_block[j]);
     memcpy(y + i, y_block, count * sizeof(T));
   }
 }
@@ -86,40 +87,29 @@ void Where(const void* cond_data, int cond_step, const void* a_data, int a_step,
   }
 }
 
-template <typename Op, typename... Ts>
-void Fill(Loops& loops, BinaryOp op) {
-  ((loops.binary[static_cast<int>(op)][kIndexOf<Ts>] = Binary<Op, Ts>), ...);
+template <typename F, ElementwiseCost cost, typename T>
+constexpr BinaryLoop LoopFor() {
+  if constexpr (cost == ElementwiseCost::kLibm && std::is_floating_point_v<T>) {
+    return BinaryLibm<F, T>;
+  } else {
+    return Binary<F, T>;
+  }
 }
 
-template <typename Op>
-void FillNumeric(Loops& loops, BinaryOp op) {
-  Fill<Op, uint8_t, int8_t, int32_t, int64_t, float, double>(loops, op);
-}
-
-template <typename Op>
-void FillAll(Loops& loops, BinaryOp op) {
-  FillNumeric<Op>(loops, op);
-  Fill<Op, Bool>(loops, op);
+template <typename F, ElementwiseCost cost, typename... Ts>
+void Fill(BinaryLoop (&loops)[kDTypeCount], MathTypes<Ts...>) {
+  ((loops[kIndexOf<Ts>] = LoopFor<F, cost, Ts>()), ...);
 }
 
 }  // namespace
 
 void FillBinaryLoops(Loops& loops) {
-  FillAll<Add>(loops, BinaryOp::kAdd);
-  FillNumeric<Sub>(loops, BinaryOp::kSub);
-  FillAll<Mul>(loops, BinaryOp::kMul);
-  Fill<Div, float, double>(loops, BinaryOp::kDiv);
-  Fill<Pow, uint8_t, int8_t, int32_t, int64_t>(loops, BinaryOp::kPow);
-  loops.binary[static_cast<int>(BinaryOp::kPow)][kIndexOf<float>] = PowLibm<float>;
-  loops.binary[static_cast<int>(BinaryOp::kPow)][kIndexOf<double>] = PowLibm<double>;
-  FillAll<Maximum>(loops, BinaryOp::kMaximum);
-  FillAll<Minimum>(loops, BinaryOp::kMinimum);
-  FillAll<Eq>(loops, BinaryOp::kEq);
-  FillAll<Ne>(loops, BinaryOp::kNe);
-  FillAll<Lt>(loops, BinaryOp::kLt);
-  FillAll<Le>(loops, BinaryOp::kLe);
-  FillAll<Gt>(loops, BinaryOp::kGt);
-  FillAll<Ge>(loops, BinaryOp::kGe);
+#define TENSORD_FILL(name, Function, typing, cost, doc)            \
+  Fill<Function, ElementwiseCost::k##cost>(                        \
+      loops.binary[static_cast<int>(BinaryFunction::k##Function)], \
+      MathTypesOf<ElementwiseTyping::k##typing>());
+  TENSORD_BINARY_OPS(TENSORD_FILL)
+#undef TENSORD_FILL
   loops.where[0] = Where<uint8_t>;
   loops.where[1] = Where<uint16_t>;
   loops.where[2] = Where<uint32_t>;

@@ -43,4 +43,20 @@ inline constexpr DType kDTypeOf<double> = DType::kFloat64;
 template <typename Storage>
 inline constexpr int kIndexOf = Index(kDTypeOf<Storage>);
 
+// The storage types that a function of the list of elementwise ops has a loop for. float16 and
+// bfloat16 have none: they are converted to float32 in blocks.
+template <typename... Ts>
+struct MathTypes {};
+
+template <ElementwiseTyping typing>
+constexpr auto MathTypesOf() {
+  if constexpr (typing == ElementwiseTyping::kAny) {
+    return MathTypes<Bool, uint8_t, int8_t, int32_t, int64_t, float, double>();
+  } else if constexpr (typing == ElementwiseTyping::kNumber) {
+    return MathTypes<uint8_t, int8_t, int32_t, int64_t, float, double>();
+  } else {
+    return MathTypes<float, double>();
+  }
+}
+
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

@@ -5,13 +5,14 @@
 // bfloat16 are converted to float32 in blocks (cast), computed there, and converted back. Tables
 // are indexed by the number of a DType; an entry is null where the op doesn't take the dtype.
 //
-// All levels give the same bits, except for exp, log, tanh, erf and pow, which come from the
+// All levels give the same bits, except for exp, log, log1p, tanh, erf and pow, which come from the
 // vector variants in glibc's libmvec and agree within 4 units in the last place.
 #pragma once
 
 #include <cstdint>
 
 #include "tensord/common/dtype.h"
+#include "tensord/common/ops/elementwise_list.h"
 
 namespace tensord::server::cpu {
 
@@ -23,44 +24,10 @@ inline constexpr int kBlockElements = 1024;
 
 // ---------------------------------------------------------------- elementwise
 
-enum class UnaryOp {
-  kNeg,
-  kAbs,
-  kRelu,
-  kExp,
-  kLog,
-  kSqrt,
-  kRsqrt,
-  kTanh,
-  kSigmoid,
-  kSilu,
-  kGeluErf,
-  kGeluTanh
-};
-inline constexpr int kUnaryOpCount = static_cast<int>(UnaryOp::kGeluTanh) + 1;
-
-// y[i] = op(x[i]); y may be x.
+// y[i] = f(x[i]); y may be x.
 using UnaryLoop = void (*)(const void* x, void* y, int64_t n);
 
-enum class BinaryOp {
-  kAdd,
-  kSub,
-  kMul,
-  kDiv,
-  kPow,
-  kMaximum,
-  kMinimum,
-  kEq,
-  kNe,
-  kLt,
-  kLe,
-  kGt,
-  kGe
-};
-inline constexpr int kBinaryOpCount = static_cast<int>(BinaryOp::kGe) + 1;
-constexpr bool IsComparison(BinaryOp op) { return op >= BinaryOp::kEq; }
-
-// y[i] = op(a[i a_step], b[i b_step]); a step is 0 (one element for all) or 1. y may be a or b.
+// y[i] = f(a[i a_step], b[i b_step]); a step is 0 (one element for all) or 1. y may be a or b.
 using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step, void* y,
                             int64_t n);
 
@@ -165,8 +132,8 @@ constexpr int SizeIndex(int64_t element_bytes) {
 }
 
 struct Loops {
-  UnaryLoop unary[kUnaryOpCount][kDTypeCount] = {};
-  BinaryLoop binary[kBinaryOpCount][kDTypeCount] = {};
+  UnaryLoop unary[kUnaryFunctionCount][kDTypeCount] = {};
+  BinaryLoop binary[kBinaryFunctionCount][kDTypeCount] = {};
   WhereLoop where[kSizeCount] = {};
   CastLoop cast[kDTypeCount][kDTypeCount] = {};
   ReductionLoops reduction[kReductionCount][kDTypeCount] = {};

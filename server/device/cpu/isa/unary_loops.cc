@@ -6,16 +6,16 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-template <typename Op, typename T>
+template <typename F, typename T>
 void Unary(const void* x_data, void* y_data, int64_t n) {
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) y[i] = Op()(x[i]);
+  for (int64_t i = 0; i < n; ++i) y[i] = Narrow<T>(F()(Widen(x[i])));
 }
 
-// For ops that call libm: whole blocks only, the last one padded.
-template <typename Op, typename T>
+// For functions that call libm: whole blocks only, the last one padded.
+template <typename F, typename T>
 void UnaryLibm(const void* x_data, void* y_data, int64_t n) {
   constexpr int kBlock = kVectorLibmBlock;
   const T* x = static_cast<const T*>(x_data);
@@ -31,37 +31,34 @@ void UnaryLibm(const void* x_data, void* y_data, int64_t n) {
       in = out = padded;
     }
 #pragma GCC ivdep
-    for (int j = 0; j < kBlock; ++j) out[j] = Op()(in[j]);
+    for (int j = 0; j < kBlock; ++j) out[j] = F()(in[j]);
     if (rest < kBlock) memcpy(y + i, padded, rest * sizeof(T));
   }
 }
 
-template <typename Op, typename... Ts>
-void Fill(Loops& loops, UnaryOp op) {
-  ((loops.unary[static_cast<int>(op)][kIndexOf<Ts>] = Unary<Op, Ts>), ...);
+template <typename F, ElementwiseCost cost, typename T>
+constexpr UnaryLoop LoopFor() {
+  if constexpr (cost == ElementwiseCost::kLibm && std::is_floating_point_v<T>) {
+    return UnaryLibm<F, T>;
+  } else {
+    return Unary<F, T>;
+  }
 }
 
-template <typename Op>
-void FillLibm(Loops& loops, UnaryOp op) {
-  loops.unary[static_cast<int>(op)][kIndexOf<float>] = UnaryLibm<Op, float>;
-  loops.unary[static_cast<int>(op)][kIndexOf<double>] = UnaryLibm<Op, double>;
+template <typename F, ElementwiseCost cost, typename... Ts>
+void Fill(UnaryLoop (&loops)[kDTypeCount], MathTypes<Ts...>) {
+  ((loops[kIndexOf<Ts>] = LoopFor<F, cost, Ts>()), ...);
 }
 
 }  // namespace
 
 void FillUnaryLoops(Loops& loops) {
-  Fill<Neg, uint8_t, int8_t, int32_t, int64_t, float, double>(loops, UnaryOp::kNeg);
-  Fill<Abs, uint8_t, int8_t, int32_t, int64_t, float, double>(loops, UnaryOp::kAbs);
-  Fill<Relu, uint8_t, int8_t, int32_t, int64_t, float, double>(loops, UnaryOp::kRelu);
-  Fill<Sqrt, float, double>(loops, UnaryOp::kSqrt);
-  Fill<Rsqrt, float, double>(loops, UnaryOp::kRsqrt);
-  FillLibm<Exp>(loops, UnaryOp::kExp);
-  FillLibm<Log>(loops, UnaryOp::kLog);
-  FillLibm<Tanh>(loops, UnaryOp::kTanh);
-  FillLibm<Sigmoid>(loops, UnaryOp::kSigmoid);
-  FillLibm<Silu>(loops, UnaryOp::kSilu);
-  FillLibm<GeluErf>(loops, UnaryOp::kGeluErf);
-  FillLibm<GeluTanh>(loops, UnaryOp::kGeluTanh);
+#define TENSORD_FILL(name, Function, typing, cost, doc)          \
+  Fill<Function, ElementwiseCost::k##cost>(                      \
+      loops.unary[static_cast<int>(UnaryFunction::k##Function)], \
+      MathTypesOf<ElementwiseTyping::k##typing>());
+  TENSORD_UNARY_FUNCTIONS(TENSORD_FILL)
+#undef TENSORD_FILL
 }
 
 }  // namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE

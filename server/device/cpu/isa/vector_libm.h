@@ -15,11 +15,13 @@
 extern "C" {
 TENSORD_VECTOR_LIBM float expf(float) noexcept;
 TENSORD_VECTOR_LIBM float logf(float) noexcept;
+TENSORD_VECTOR_LIBM float log1pf(float) noexcept;
 TENSORD_VECTOR_LIBM float tanhf(float) noexcept;
 TENSORD_VECTOR_LIBM float erff(float) noexcept;
 TENSORD_VECTOR_LIBM float powf(float, float) noexcept;
 TENSORD_VECTOR_LIBM double exp(double) noexcept;
 TENSORD_VECTOR_LIBM double log(double) noexcept;
+TENSORD_VECTOR_LIBM double log1p(double) noexcept;
 TENSORD_VECTOR_LIBM double tanh(double) noexcept;
 TENSORD_VECTOR_LIBM double erf(double) noexcept;
 TENSORD_VECTOR_LIBM double pow(double, double) noexcept;

@@ -3,15 +3,15 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr BinaryKernel kKernels[] = {
-    {"add", Arithmetic<Add>(AllTypes())},
-    {"sub", Arithmetic<Sub>(NumericTypes())},
-    {"mul", Arithmetic<Mul>(AllTypes())},
-    {"div", Arithmetic<Div>(FloatingTypes())},
-};
+#define TENSORD_LAUNCHERS(name, Function, typing, cost, doc) \
+  LaunchersFor<BinaryLauncher, ArithmeticFamily<Function>>(TypesOf<ElementwiseTyping::k##typing>()),
+constexpr ByDType<BinaryLauncher> kLaunchers[] = {TENSORD_ARITHMETIC_OPS(TENSORD_LAUNCHERS)};
+#undef TENSORD_LAUNCHERS
 
 }  // namespace
 
-std::span<const BinaryKernel> ArithmeticKernels() { return kKernels; }
+BinaryLauncher FindArithmeticLauncher(BinaryFunction function, int dtype_number) {
+  return kLaunchers[static_cast<int>(function)][dtype_number];
+}
 
 }  // namespace tensord::server::cuda

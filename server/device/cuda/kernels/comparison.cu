@@ -3,18 +3,15 @@
 namespace tensord::server::cuda {
 namespace {
 
-template <typename F>
-constexpr ByDType<BinaryLauncher> Comparison() {
-  return LaunchersFor<BinaryLauncher, ComparisonFamily<F>>(AllTypes());
-}
-
-constexpr BinaryKernel kKernels[] = {
-    {"eq", Comparison<Eq>()}, {"ne", Comparison<Ne>()}, {"lt", Comparison<Lt>()},
-    {"le", Comparison<Le>()}, {"gt", Comparison<Gt>()}, {"ge", Comparison<Ge>()},
-};
+#define TENSORD_LAUNCHERS(name, Function, typing, cost, doc) \
+  LaunchersFor<BinaryLauncher, ComparisonFamily<Function>>(TypesOf<ElementwiseTyping::k##typing>()),
+constexpr ByDType<BinaryLauncher> kLaunchers[] = {TENSORD_COMPARISON_OPS(TENSORD_LAUNCHERS)};
+#undef TENSORD_LAUNCHERS
 
 }  // namespace
 
-std::span<const BinaryKernel> ComparisonKernels() { return kKernels; }
+BinaryLauncher FindComparisonLauncher(BinaryFunction function, int dtype_number) {
+  return kLaunchers[static_cast<int>(function) - kArithmeticFunctionCount][dtype_number];
+}
 
 }  // namespace tensord::server::cuda

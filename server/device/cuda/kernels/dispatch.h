@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "tensord/common/ops/elementwise_list.h"
 #include "tensord/server/device/elementwise_math.h"
 
 namespace tensord::server::cuda {
@@ -48,6 +49,18 @@ struct Types {};
 using FloatingTypes = Types<Half, BFloat16, float, double>;
 using NumericTypes = Types<uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
 using AllTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
+
+// The storage types that a function of the list of elementwise ops takes.
+template <ElementwiseTyping typing>
+constexpr auto TypesOf() {
+  if constexpr (typing == ElementwiseTyping::kAny) {
+    return AllTypes();
+  } else if constexpr (typing == ElementwiseTyping::kNumber) {
+    return NumericTypes();
+  } else {
+    return FloatingTypes();
+  }
+}
 
 // `Family::Launch<Storage>` for every type of the list.
 template <typename Launcher, typename Family, typename... Storage>

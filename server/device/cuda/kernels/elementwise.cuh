@@ -46,9 +46,4 @@ struct ComparisonFamily {
   }
 };
 
-template <typename F, typename List>
-constexpr ByDType<BinaryLauncher> Arithmetic(List list) {
-  return LaunchersFor<BinaryLauncher, ArithmeticFamily<F>>(list);
-}
-
 }  // namespace tensord::server::cuda

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <span>
 
 #include "tensord/server/device/cuda/kernels/dispatch.h"
 #include "tensord/server/device/cuda/kernels/strided_loop.h"
@@ -15,25 +14,23 @@ namespace tensord::server::cuda {
 // out[i] = f(in[i]), 0 <= i < size, both of one dtype. `out` may be `in`.
 using UnaryLauncher = cudaError_t (*)(const void* in, void* out, int64_t size, cudaStream_t stream);
 
-struct UnaryKernel {
-  const char* op;
-  ByDType<UnaryLauncher> by_dtype;
-};
-// Ops of one operand, and "gelu_tanh", the other approximation of "gelu".
-std::span<const UnaryKernel> UnaryKernels();
+// Returns null if the function doesn't take the dtype.
+UnaryLauncher FindUnaryLauncher(UnaryFunction function, int dtype_number);
 
 // Both operands have one dtype, by which the table is keyed. The output is dense. `loop` has the
 // operands' strides. `out` may be an operand that is dense and of the output's shape.
 using BinaryLauncher = cudaError_t (*)(const void* a, const void* b, void* out,
                                        const StridedLoop<2>& loop, cudaStream_t stream);
 
-struct BinaryKernel {
-  const char* op;
-  ByDType<BinaryLauncher> by_dtype;
-};
-std::span<const BinaryKernel> ArithmeticKernels();  // add sub mul div: the operands' dtype
-std::span<const BinaryKernel> PowerKernels();       // pow maximum minimum: likewise
-std::span<const BinaryKernel> ComparisonKernels();  // eq ne lt le gt ge: bool
+// Returns null if the function doesn't take the dtype, which is the operands'. The first is for
+// functions that aren't comparisons, whose results have the operands' dtype; results of comparisons
+// are bool.
+BinaryLauncher FindArithmeticLauncher(BinaryFunction function, int dtype_number);
+BinaryLauncher FindComparisonLauncher(BinaryFunction function, int dtype_number);
+inline BinaryLauncher FindBinaryLauncher(BinaryFunction function, int dtype_number) {
+  return IsComparison(function) ? FindComparisonLauncher(function, dtype_number)
+                                : FindArithmeticLauncher(function, dtype_number);
+}
 
 // The launcher of a cast between two dtypes given by number; null where there is none.
 UnaryLauncher CastLauncher(int from_dtype, int to_dtype);

@@ -38,15 +38,23 @@ constexpr ByDType<LinearEpilogueLauncher> Launchers() {
   return LaunchersFor<LinearEpilogueLauncher, Family<Activation>>(Types<Half, BFloat16>());
 }
 
-constexpr LinearEpilogueKernel kKernels[] = {
-    {"none", Launchers<Identity>()}, {"relu", Launchers<Relu>()},
-    {"gelu", Launchers<GeluErf>()},  {"gelu_tanh", Launchers<GeluTanh>()},
-    {"silu", Launchers<Silu>()},     {"sigmoid", Launchers<Sigmoid>()},
-    {"tanh", Launchers<Tanh>()},
-};
-
 }  // namespace
 
-std::span<const LinearEpilogueKernel> LinearEpilogueKernels() { return kKernels; }
+LinearEpilogueLauncher FindLinearEpilogue(std::optional<UnaryFunction> activation,
+                                          int dtype_number) {
+  static constexpr auto kIdentity = Launchers<Identity>();
+  if (!activation.has_value()) return kIdentity[dtype_number];
+  switch (*activation) {
+#define TENSORD_CASE(name, Function, typing, cost, doc)       \
+  case UnaryFunction::k##Function: {                          \
+    static constexpr auto kLaunchers = Launchers<Function>(); \
+    return kLaunchers[dtype_number];                          \
+  }
+    TENSORD_ACTIVATIONS(TENSORD_CASE)
+#undef TENSORD_CASE
+    default:
+      return nullptr;
+  }
+}
 
 }  // namespace tensord::server::cuda

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <span>
+#include <optional>
 
 #include "tensord/server/device/cuda/kernels/dispatch.h"
 #include "tensord/server/device/cuda/kernels/strided_loop.h"
@@ -23,11 +23,9 @@ struct LinearEpilogueJob {
 // Enqueues the kernel on `stream`. Returns the error of the launch.
 using LinearEpilogueLauncher = cudaError_t (*)(const LinearEpilogueJob& job, cudaStream_t stream);
 
-struct LinearEpilogueKernel {
-  const char* activation;                    // a value of linear's attribute "activation"
-  ByDType<LinearEpilogueLauncher> by_dtype;  // by out's dtype; float16 and bfloat16 only
-};
-// Returns one entry for each activation. The entries live as long as the program.
-std::span<const LinearEpilogueKernel> LinearEpilogueKernels();
+// Returns null if `activation` is no activation of linear, or the dtype of the result isn't float16
+// or bfloat16. nullopt: no activation.
+LinearEpilogueLauncher FindLinearEpilogue(std::optional<UnaryFunction> activation,
+                                          int dtype_number);
 
 }  // namespace tensord::server::cuda

@@ -3,22 +3,15 @@
 namespace tensord::server::cuda {
 namespace {
 
-template <typename F, typename List>
-constexpr ByDType<UnaryLauncher> Unary(List list) {
-  return LaunchersFor<UnaryLauncher, UnaryFamily<F>>(list);
-}
-
-constexpr UnaryKernel kKernels[] = {
-    {"neg", Unary<Neg>(NumericTypes())},          {"abs", Unary<Abs>(NumericTypes())},
-    {"relu", Unary<Relu>(NumericTypes())},        {"exp", Unary<Exp>(FloatingTypes())},
-    {"log", Unary<Log>(FloatingTypes())},         {"sqrt", Unary<Sqrt>(FloatingTypes())},
-    {"rsqrt", Unary<Rsqrt>(FloatingTypes())},     {"tanh", Unary<Tanh>(FloatingTypes())},
-    {"sigmoid", Unary<Sigmoid>(FloatingTypes())}, {"silu", Unary<Silu>(FloatingTypes())},
-    {"gelu", Unary<GeluErf>(FloatingTypes())},    {"gelu_tanh", Unary<GeluTanh>(FloatingTypes())},
-};
+#define TENSORD_LAUNCHERS(name, Function, typing, cost, doc) \
+  LaunchersFor<UnaryLauncher, UnaryFamily<Function>>(TypesOf<ElementwiseTyping::k##typing>()),
+constexpr ByDType<UnaryLauncher> kLaunchers[] = {TENSORD_UNARY_FUNCTIONS(TENSORD_LAUNCHERS)};
+#undef TENSORD_LAUNCHERS
 
 }  // namespace
 
-std::span<const UnaryKernel> UnaryKernels() { return kKernels; }
+UnaryLauncher FindUnaryLauncher(UnaryFunction function, int dtype_number) {
+  return kLaunchers[static_cast<int>(function)][dtype_number];
+}
 
 }  // namespace tensord::server::cuda

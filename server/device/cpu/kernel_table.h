@@ -1,0 +1,28 @@
+// The CPU backend's kernels by the names of their ops.
+#pragma once
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "tensord/server/device/cpu/kernel.h"
+
+namespace tensord::server::cpu {
+
+// The keys are names of schemas, which live as long as the process.
+using KernelTable = absl::flat_hash_map<absl::string_view, Kernel>;
+
+// Returns the kernel of an op; null for `constant`, whose bytes the engine writes, and for a name
+// that no op has. Thread-safe.
+Kernel FindKernel(absl::string_view op);
+
+// Each adds the kernels of one file. All are called in kernel_table.cc.
+void AppendArgReductionKernels(KernelTable& table);
+void AppendCreationKernels(KernelTable& table);
+void AppendElementwiseKernels(KernelTable& table);
+void AppendLayoutKernels(KernelTable& table);
+void AppendLinearKernels(KernelTable& table);
+void AppendMatmulKernels(KernelTable& table);
+void AppendRandomKernels(KernelTable& table);
+void AppendReductionKernels(KernelTable& table);
+void AppendSoftmaxKernels(KernelTable& table);
+
+}  // namespace tensord::server::cpu

@@ -1,0 +1,45 @@
+// What is tested of the elementwise ops: one row for each op, with its reference and its error
+// bound.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "tensord/tests/conformance/row.h"
+
+namespace tensord::conformance {
+
+struct UnaryCase {
+  const char* op;
+  double (*real)(double);               // the reference for floating dtypes
+  int64_t (*whole)(int64_t) = nullptr;  // for integers; null: see `floating_only`
+  double ulps = 0;                      // of float32 and float64
+  double epsilons = 0;                  // see Bound. If it isn't 0, errors are measured against x
+  bool any_zero_sign = false;
+  Fill fill = Fill::kPlain;    // which values the function is defined for
+  bool floating_only = false;  // integers and bool are refused; otherwise they are read as float32
+};
+absl::Span<const UnaryCase> UnaryCases();
+
+// An op whose result has the dtype of its operands.
+struct ArithmeticCase {
+  const char* op;
+  double (*real)(double, double);
+  int64_t (*whole)(int64_t, int64_t);  // null: integers and bool are computed in float32
+  int64_t (*of_bools)(int64_t, int64_t) = nullptr;  // null: bool is refused, unless `whole` is null
+  double ulps = 0;
+  bool any_zero_sign = false;
+};
+absl::Span<const ArithmeticCase> ArithmeticCases();
+
+struct ComparisonCase {
+  const char* op;
+  bool (*real)(double, double);
+  bool (*whole)(int64_t, int64_t);
+};
+absl::Span<const ComparisonCase> ComparisonCases();
+
+// The other function of gelu.
+double GeluByTanh(double x);
+
+}  // namespace tensord::conformance
