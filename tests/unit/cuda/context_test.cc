@@ -123,26 +123,30 @@ TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
 // An allocation on the same GPU makes the pool free its blocks. They are many, so that the pool is
 // abandoned, and the stream destroyed, meanwhile.
 TEST_F(CudaContextTest, AbandonedPoolFreesNoBlocksInADestroyedStream) {
-  constexpr int kBlocks = 4000;
+  constexpr int kRounds = 5, kBlocks = 3000;
   constexpr int64_t kBlockBytes = 512, kTooManyBytes = int64_t{1} << 40;
   const cuda::DeviceGuard guard(0);
-  cuda::Stream stream = *cuda::MakeStream();
   const cuda::Stream other_stream = *cuda::MakeStream();
-  const auto pool = *cuda::MemoryPool::Create(0, 0, stream.get());
   const auto other_pool = *cuda::MemoryPool::Create(0, 0, other_stream.get());
-  std::vector<void*> blocks;
-  for (int i = 0; i < kBlocks; ++i) blocks.push_back(*pool->Allocate(kBlockBytes, stream.get()));
-  for (void* block : blocks) pool->Free(block, kBlockBytes, stream.get());
-  ASSERT_EQ(cuda_emulation::UsedBytes(0), kBlocks * kBlockBytes);
-  std::thread allocates([&] {
-    const cuda::DeviceGuard thread_guard(0);
-    EXPECT_FALSE(other_pool->Allocate(kTooManyBytes, other_stream.get()).ok());
-  });
-  while (cuda_emulation::UsedBytes(0) == kBlocks * kBlockBytes) std::this_thread::yield();
-  EXPECT_TRUE(pool->Abandon().empty());
-  stream = cuda::Stream();
-  allocates.join();
-  EXPECT_EQ(cuda_emulation::UsedBytes(0), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    cuda::Stream stream = *cuda::MakeStream();
+    const auto pool = *cuda::MemoryPool::Create(0, 0, stream.get());
+    std::vector<void*> blocks;
+    for (int i = 0; i < kBlocks; ++i) blocks.push_back(*pool->Allocate(kBlockBytes, stream.get()));
+    for (void* block : blocks) pool->Free(block, kBlockBytes, stream.get());
+    ASSERT_EQ(cuda_emulation::UsedBytes(0), kBlocks * kBlockBytes);
+    const int64_t calls = cuda_emulation::RuntimeCalls();
+    std::thread allocates([&] {
+      const cuda::DeviceGuard thread_guard(0);
+      EXPECT_FALSE(other_pool->Allocate(kTooManyBytes, other_stream.get()).ok());
+    });
+    while (cuda_emulation::RuntimeCalls() < calls + kBlocks / 10) {  // it frees blocks
+    }
+    EXPECT_TRUE(pool->Abandon().empty());
+    stream = cuda::Stream();
+    allocates.join();
+    EXPECT_EQ(cuda_emulation::UsedBytes(0), 0);
+  }
 }
 
 }  // namespace
