@@ -14,6 +14,7 @@
 #include "tensord/common/status_macros.h"
 #include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/nccl_library.h"
+#include "tensord/server/collective/nccl_operation.h"
 #include "tensord/server/collective/stream_notice.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
@@ -37,35 +38,6 @@ constexpr auto kGracePeriod = std::chrono::seconds(1);
 // How often a waiting thread checks for errors of NCCL and of the GPU, for which there are no
 // notifications either. The loss of a member is noticed at once.
 constexpr auto kErrorCheckPeriod = std::chrono::milliseconds(50);
-
-ncclDataType_t TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return ncclFloat16;
-    case DType::kBFloat16:
-      return ncclBfloat16;
-    case DType::kFloat32:
-      return ncclFloat32;
-    case DType::kFloat64:
-      return ncclFloat64;
-    case DType::kInt32:
-      return ncclInt32;
-    default:
-      return ncclInt64;
-  }
-}
-
-ncclRedOp_t OpOf(CollectiveReduction reduction) {
-  switch (reduction) {
-    case CollectiveReduction::kMean:
-      return ncclAvg;
-    case CollectiveReduction::kMax:
-      return ncclMax;
-    case CollectiveReduction::kSum:
-      break;
-  }
-  return ncclSum;
-}
 
 // Tells NCCL which network interface to use. Call it before NCCL's first use.
 void NameInterface(const CollectiveNetwork& network) {
@@ -104,8 +76,6 @@ class NcclCommunicator final : public MeshCommunicator {
   // Runs `call` through CallOnCudaDevice(). If `call` fails, aborts NCCL: its kernels access no
   // buffer after CallNccl() has returned.
   absl::Status CallNccl(absl::FunctionRef<absl::Status()> call);
-  absl::Status Enqueue(const CollectiveOp& op, const void* input, void* output,
-                       int64_t output_elements);
   // Blocks until NCCL has finished `call` and, if `notice` isn't null, until the stream has reached
   // its point. Meanwhile watches the other members.
   absl::Status Await(absl::string_view call, StreamNotice* notice);
@@ -152,8 +122,10 @@ absl::Status NcclCommunicator::CallNccl(absl::FunctionRef<absl::Status()> call) 
 void NcclCommunicator::Abort() {
   if (comm_ == nullptr || IsLost()) return;
   nccl_->CommAbort(std::exchange(comm_, nullptr));
-  while (!IsLost() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
-    std::this_thread::sleep_for(kPause);
+  const auto ended = std::make_shared<StreamNotice>(nullptr);
+  StreamNotice::Enqueue(ended, stream_.get()).IgnoreError();  // without the notice, this polls
+  while (!IsLost() && !ended->happened() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+    ended->WaitFor(kErrorCheckPeriod);
   }
   cudaGetLastError();  // clears cudaErrorNotReady
 }
@@ -182,33 +154,6 @@ absl::Status NcclCommunicator::BeginOnDevice(const std::vector<std::string>& not
   return status.ok() ? Await("ncclCommInitRankConfig", nullptr) : Fail(status);
 }
 
-absl::Status NcclCommunicator::Enqueue(const CollectiveOp& op, const void* input, void* output,
-                                       int64_t output_elements) {
-  const ncclDataType_t type = TypeOf(op.spec.dtype);
-  const auto elements = static_cast<size_t>(op.spec.num_elements());
-  switch (op.kind) {
-    case CollectiveKind::kAllReduce:
-      return nccl_->ToStatus(
-          nccl_->AllReduce(input, output, elements, type, OpOf(op.reduction), comm_, stream_.get()),
-          comm_, "ncclAllReduce");
-    case CollectiveKind::kReduceScatter:
-      return nccl_->ToStatus(
-          nccl_->ReduceScatter(input, output, static_cast<size_t>(output_elements), type,
-                               OpOf(op.reduction), comm_, stream_.get()),
-          comm_, "ncclReduceScatter");
-    case CollectiveKind::kAllGather:
-      return nccl_->ToStatus(nccl_->AllGather(input, output, elements, type, comm_, stream_.get()),
-                             comm_, "ncclAllGather");
-    case CollectiveKind::kBroadcast:
-      return nccl_->ToStatus(
-          nccl_->Broadcast(input, output, elements, type, op.root, comm_, stream_.get()), comm_,
-          "ncclBroadcast");
-    case CollectiveKind::kBarrier:
-      break;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status NcclCommunicator::Run(const CollectiveOp& op, const Buffer* input, Buffer* output) {
   if (op.spec.size_bytes() == 0) return absl::OkStatus();
   return CallNccl([&] { return RunOnDevice(op, input, output); });
@@ -230,7 +175,8 @@ absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer*
   void* to = output != nullptr ? output->data() : input->data();
   const int64_t output_elements =
       (output != nullptr ? output : input)->size_bytes() / SizeOf(op.spec.dtype);
-  absl::Status status = Enqueue(op, from, to, output_elements);
+  absl::Status status =
+      EnqueueOperation(*nccl_, op, from, to, output_elements, comm_, stream_.get());
   if (!status.ok()) return ReasonOf(status);
   TENSORD_RETURN_IF_ERROR(Await("NCCL", nullptr));
   // The operation is in the stream now, so the notice comes after it.

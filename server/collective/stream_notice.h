@@ -16,7 +16,8 @@ namespace tensord::server {
 // Wakes a member's thread when its stream reaches a point. Thread-safe.
 class StreamNotice {
  public:
-  // When the stream reaches the point, calls mesh->Wake(), unless Disconnect() has been called.
+  // When the stream reaches the point, calls mesh->Wake(), unless `mesh` is null or Disconnect()
+  // has been called.
   explicit StreamNotice(PeerMesh* mesh) : mesh_(mesh) {}
 
   // Sets the point to the current end of `stream`. The stream's host function owns a reference to

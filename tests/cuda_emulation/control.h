@@ -23,8 +23,8 @@ struct Options {
   // pseudo-random. The emulated NCCL sleeps exactly this long before it enqueues an operation, and
   // before an aborted operation ends.
   int max_delay_us = 0;
-  // TENSORD_EMULATED_CATCH_FAULTS: whether a SIGSEGV or SIGBUS in a kernel becomes
-  // cudaErrorIllegalAddress. With 0 the signal ends the process, which ThreadSanitizer needs.
+  // TENSORD_EMULATED_CATCH_FAULTS: whether a SIGSEGV, SIGBUS or SIGILL in a kernel becomes an error
+  // of CUDA. With 0 the signal ends the process, which ThreadSanitizer needs.
   bool catch_faults = true;
   bool refuse_epilogues = false;  // TENSORD_EMULATED_REFUSE_EPILOGUES: cuBLASLt has no epilogues
   bool refuse_batches = false;    // TENSORD_EMULATED_REFUSE_BATCHES: cuBLASLt has no batches

@@ -212,9 +212,9 @@ cudaError_t cudaDeviceReset() {
   ResetLibraries(device);
   ResetBlasHandles(device);
   ResetMemory(device);
+  ResetHostMemory(device);
   Device& d = DeviceAt(device);
   MutexLock lock(&d.mu);
-  DropRegistrations(device);
   d.has_context = false;
   d.sticky_error = cudaSuccess;
   return cudaSuccess;

@@ -28,16 +28,21 @@ constexpr uint64_t kMaxBlockThreads = 1024;
 constexpr unsigned kMaxBlockX = 1024, kMaxBlockY = 1024, kMaxBlockZ = 64;
 constexpr unsigned kMaxGridX = 0x7fffffff, kMaxGridY = 65535, kMaxGridZ = 65535;
 
-constexpr int kFaultSignals[] = {SIGSEGV, SIGBUS};
+// SIGILL: kernels are compiled so that they execute an invalid instruction before an access to an
+// address that isn't aligned to the accessed type (CMakeLists.txt, nvrtc.cc).
+constexpr int kMisalignment = SIGILL;
+constexpr int kFaultSignals[] = {SIGSEGV, SIGBUS, kMisalignment};
 struct sigaction previous_actions[NSIG];
 
 // Where the handler continues; null while no device work runs.
 thread_local sigjmp_buf* after_fault = nullptr;
 thread_local const void* fault_address = nullptr;
+thread_local int fault_signal = 0;
 
 void OnFault(int signal, siginfo_t* info, void*) {
   if (after_fault != nullptr) {
     fault_address = info->si_addr;
+    fault_signal = signal;
     siglongjmp(*after_fault, 1);
   }
   // This thread runs no device work, so host code caused the fault.
@@ -98,6 +103,11 @@ void RunCatchingFaults(int device, const char* what, const std::function<void()>
     after_fault = nullptr;
     AbandonGrid();
     if (Stream::Current() != nullptr && Stream::Current()->was_reset()) return;
+    if (fault_signal == kMisalignment) {
+      Report(absl::StrCat(what, " on device ", device, " accessed a misaligned address"));
+      SetStickyError(device, cudaErrorMisalignedAddress);
+      return;
+    }
     const void* address = ToDeviceAddress(fault_address);
     Report(absl::StrCat(what, " on device ", device, " accessed 0x",
                         absl::Hex(reinterpret_cast<uintptr_t>(address)), ", which is ",

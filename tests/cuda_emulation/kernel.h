@@ -9,8 +9,8 @@
 
 namespace tensord::cuda_emulation {
 
-// If Options::catch_faults is set, installs the process's handler of SIGSEGV and SIGBUS. Only the
-// first call has an effect. Thread-safe.
+// If Options::catch_faults is set, installs the process's handler of SIGSEGV, SIGBUS and SIGILL.
+// Only the first call has an effect. Thread-safe.
 void InstallFaultHandler();
 
 // Gives the calling OS thread the signal stack that RunCatchingFaults() needs. Create and destroy
@@ -26,8 +26,9 @@ class FaultHandling {
   std::vector<char> signal_stack_;
 };
 
-// Runs a device's work on an OS thread that has FaultHandling. A SIGSEGV or SIGBUS ends the work,
-// without destroying its objects, and gives the device the sticky error cudaErrorIllegalAddress
+// Runs a device's work on an OS thread that has FaultHandling. One of these signals ends the
+// work, without destroying its objects, and gives the device a sticky error:
+// cudaErrorMisalignedAddress for SIGILL, cudaErrorIllegalAddress for the others
 // (Options::catch_faults). `what` names the work in the report.
 void RunCatchingFaults(int device, const char* what, const std::function<void()>& work);
 

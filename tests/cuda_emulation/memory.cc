@@ -1,7 +1,5 @@
 #include "tensord/tests/cuda_emulation/memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -26,17 +24,16 @@ constexpr unsigned char kPattern = 0xcd;
 constexpr size_t kMaxFreed = 2048;  // freed allocations that are remembered, and stay inaccessible
 
 struct Allocation {
-  Space space = Space::kDevice;
   size_t bytes = 0;
   int device = 0;
+  bool reached = true;         // false until the stream has reached a pool's allocation
   bool freed = false;          // BeginFree() was called
   bool gone = false;           // FinishFree() or a reset has freed the memory
-  std::shared_ptr<Pool> pool;  // null for memory of cudaMalloc() and for pinned memory
+  std::shared_ptr<Pool> pool;  // null for memory of cudaMalloc()
   char* mapping = nullptr;     // includes both inaccessible pages
   size_t mapping_bytes = 0;
 
   bool IsAccessibleFrom(int other) const {
-    if (space == Space::kPinnedHost) return true;
     return pool != nullptr ? pool->IsAccessibleFrom(other) : device == other;
   }
 };
@@ -153,6 +150,7 @@ cudaError_t AllocateFromPool(void** out, size_t bytes, const std::shared_ptr<Poo
   allocation.bytes = bytes;
   allocation.device = pool->device();
   allocation.pool = pool;
+  allocation.reached = false;
   const cudaError_t error = Add(out, std::move(allocation));
   if (error != cudaSuccess) pool->GiveBack(bytes);
   return error;
@@ -162,11 +160,12 @@ void FillWithPattern(void* backing, size_t bytes) {
   std::memset(backing, kPattern, std::min(bytes, kPatternBytes));
 }
 
-void FillAllocationWithPattern(void* data) {
+void ReachAllocation(void* data) {
   Table& table = TheTable();
   MutexLock lock(&table.mu);
   const auto it = table.allocations.find(static_cast<const char*>(data));
   if (it == table.allocations.end() || it->second.gone) return;
+  it->second.reached = true;
   FillWithPattern(ToBacking(data), it->second.bytes);
 }
 
@@ -174,13 +173,21 @@ cudaError_t BeginFree(void* data, absl::string_view call, int* device) {
   Table& table = TheTable();
   MutexLock lock(&table.mu);
   const auto it = table.allocations.find(static_cast<const char*>(data));
-  if (it == table.allocations.end() || it->second.space != Space::kDevice) {
+  if (it == table.allocations.end()) {
     return Refuse(call, data, "is not the start of an allocation on a device");
   }
   if (it->second.freed) return Refuse(call, data, "is freed already");
   it->second.freed = true;
   if (device != nullptr) *device = it->second.device;
   return cudaSuccess;
+}
+
+void ReachFree(void* data) {
+  Table& table = TheTable();
+  MutexLock lock(&table.mu);
+  const auto it = table.allocations.find(static_cast<const char*>(data));
+  if (it->second.gone || it->second.reached) return;
+  Report("a stream reached a free before the allocation of the memory, which is in another stream");
 }
 
 void FinishFree(void* data) {
@@ -192,16 +199,12 @@ void FinishFree(void* data) {
 
 cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
                         int device) {
-  if (space == Space::kPinnedHost && IsRegistered(data, bytes)) return cudaSuccess;
-  const absl::string_view kind =
-      space == Space::kDevice ? "memory on a device" : "pinned host memory";
+  if (space == Space::kPinnedHost) return CheckPinned(data, bytes, call);
   Table& table = TheTable();
   MutexLock lock(&table.mu);
   const auto it = table.Find(data);
-  if (it == table.allocations.end() || it->second.space != space) {
-    return Refuse(call, data, absl::StrCat("is not in ", kind));
-  }
-  if (it->second.freed) return Refuse(call, data, absl::StrCat("is in freed ", kind));
+  if (it == table.allocations.end()) return Refuse(call, data, "is not in memory on a device");
+  if (it->second.freed) return Refuse(call, data, "is in freed memory on a device");
   if (static_cast<const char*>(data) + bytes > it->first + it->second.bytes) {
     return Refuse(
         call, data,
@@ -257,51 +260,8 @@ void ResetMemory(int device) {
     }
   }
   for (const char* data : lost) {
-    const auto it = table.allocations.find(data);
-    if (it->second.space == Space::kDevice) {
-      Free(data, &it->second, &table);
-    } else {
-      munmap(it->second.mapping, it->second.mapping_bytes);
-      table.allocations.erase(it);
-    }
+    Free(data, &table.allocations.find(data)->second, &table);
   }
-}
-
-cudaError_t AllocatePinned(void** out, size_t bytes, int device) {
-  const size_t mapped = std::max<size_t>(bytes, 1);
-  void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return cudaErrorMemoryAllocation;
-  Allocation allocation;
-  allocation.space = Space::kPinnedHost;
-  allocation.bytes = bytes;
-  allocation.device = device;
-  allocation.mapping = static_cast<char*>(data);
-  allocation.mapping_bytes = mapped;
-  Table& table = TheTable();
-  MutexLock lock(&table.mu);
-  table.allocations[allocation.mapping] = std::move(allocation);
-  *out = data;
-  return cudaSuccess;
-}
-
-cudaError_t FreePinned(void* data, absl::string_view call) {
-  Table& table = TheTable();
-  MutexLock lock(&table.mu);
-  const auto it = table.allocations.find(static_cast<const char*>(data));
-  if (it == table.allocations.end() || it->second.space != Space::kPinnedHost) {
-    return Refuse(call, data, "is not the start of pinned host memory");
-  }
-  munmap(it->second.mapping, it->second.mapping_bytes);
-  table.allocations.erase(it);
-  return cudaSuccess;
-}
-
-size_t LivePinnedAllocations() {
-  Table& table = TheTable();
-  MutexLock lock(&table.mu);
-  return static_cast<size_t>(
-      std::count_if(table.allocations.begin(), table.allocations.end(),
-                    [](const auto& entry) { return entry.second.space == Space::kPinnedHost; }));
 }
 
 }  // namespace tensord::cuda_emulation

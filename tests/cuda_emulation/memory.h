@@ -1,6 +1,6 @@
-// The emulation's allocations on devices and of pinned host memory.
+// The emulation's allocations on devices.
 //
-// A device allocation ends, rounded up to 256 bytes, at an inaccessible page; another inaccessible
+// An allocation ends, rounded up to 256 bytes, at an inaccessible page; another inaccessible
 // page precedes it. Freed memory becomes inaccessible. So a kernel that accesses memory out of
 // bounds or after its free raises SIGSEGV. Host code that accesses device memory always raises
 // SIGSEGV (address_space.h). The padding is checked when the memory is freed: if it has changed,
@@ -34,33 +34,30 @@ cudaError_t AllocateFromPool(void** out, size_t bytes, const std::shared_ptr<Poo
 // Fills the first 64 KiB of [backing, backing + bytes) with a pattern, so that values that were
 // written too early are lost. `backing` is a backing address.
 void FillWithPattern(void* backing, size_t bytes);
-// Fills the first 64 KiB of the allocation at `data` with the pattern. Does nothing if the
-// allocation has been freed.
-void FillAllocationWithPattern(void* data);
+// Called when a stream reaches the allocation from a pool. Fills the first 64 KiB with the pattern.
+// Does nothing if the allocation has been freed.
+void ReachAllocation(void* data);
 
 // cudaFreeAsync() frees in two steps. After BeginFree(), the caller must not pass the memory to
 // any call. Work that is already enqueued may use the memory until FinishFree(). If `data` isn't
 // the start of a device allocation, or is freed already, BeginFree() reports it and returns
 // cudaErrorInvalidValue. `device`, if not null, receives the allocation's device.
 cudaError_t BeginFree(void* data, absl::string_view call, int* device);
+// Called when a stream reaches the free. If no stream has reached the allocation, reports that.
+void ReachFree(void* data);
 void FinishFree(void* data);
-
-// Allocates pinned host memory. FreePinned() or a reset of `device` frees it. If `data` isn't the
-// start of such memory, FreePinned() prints a report that names `call`, and returns
-// cudaErrorInvalidValue.
-cudaError_t AllocatePinned(void** out, size_t bytes, int device);
-cudaError_t FreePinned(void* data, absl::string_view call);
 
 inline constexpr int kAnyDevice = -1;
 
-// Checks that [data, data + bytes) lies within one allocation of `space` that isn't freed and is on
-// `device`. If not, prints a report that names `call`, and returns cudaErrorInvalidValue.
+// Checks that [data, data + bytes) lies within one allocation of `space` that isn't freed and, if
+// it is on a device, is on `device`. If not, prints a report that names `call`, and returns
+// cudaErrorInvalidValue.
 cudaError_t CheckMemory(const void* data, size_t bytes, Space space, absl::string_view call,
                         int device = kAnyDevice);
 
 // Returns whether work on `device` may access the allocation at `data`: the allocation is on that
-// device, in a pool that gives the device access, or pinned host memory. Returns true if there is
-// no allocation at `data`.
+// device, or in a pool that gives the device access. Returns true if there is no allocation at
+// `data`.
 bool IsAccessible(const void* data, int device);
 
 // Returns the address that a kernel on `device` gets for the pointer `data`. If `data` is a device

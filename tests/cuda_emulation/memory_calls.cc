@@ -1,6 +1,7 @@
 // cudart's functions that allocate and free memory outside of pools.
 #include "tensord/tests/cuda_emulation/address_space.h"
 #include "tensord/tests/cuda_emulation/device.h"
+#include "tensord/tests/cuda_emulation/host_memory.h"
 #include "tensord/tests/cuda_emulation/memory.h"
 
 using namespace tensord::cuda_emulation;  // NOLINT(google-build-using-namespace)

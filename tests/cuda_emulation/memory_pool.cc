@@ -228,7 +228,7 @@ cudaError_t cudaMallocFromPoolAsync(void** out, size_t bytes, cudaMemPool_t pool
   // The caller may use the memory only after the stream has reached the allocation. This task
   // overwrites what was written earlier.
   const cudaError_t enqueued =
-      stream->EnqueueControl([=] { FillAllocationWithPattern(data); }, "cudaMallocFromPoolAsync");
+      stream->EnqueueControl([=] { ReachAllocation(data); }, "cudaMallocFromPoolAsync");
   if (enqueued == cudaSuccess) {
     *out = data;
   } else if (BeginFree(data, "cudaMallocFromPoolAsync", nullptr) == cudaSuccess) {
@@ -245,7 +245,12 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
   }
   const cudaError_t error = BeginFree(data, "cudaFreeAsync", nullptr);
   if (error != cudaSuccess) return RecordError(error);
-  return RecordError(stream->EnqueueControl([=] { FinishFree(data); }, "cudaFreeAsync"));
+  return RecordError(stream->EnqueueControl(
+      [=] {
+        if (!Stream::Current()->was_reset()) ReachFree(data);
+        FinishFree(data);
+      },
+      "cudaFreeAsync"));
 }
 
 }  // extern "C"

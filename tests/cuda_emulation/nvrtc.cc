@@ -32,9 +32,10 @@ struct _nvrtcProgram {
 namespace {
 
 // -ffp-contract=off is what the backend asks of NVRTC. -nostdinc++: the program brings its own
-// headers in place of the C++ library's.
+// headers in place of the C++ library's. -fsanitize: kernel.cc reports misaligned accesses.
 constexpr char kCompiler[] = TENSORD_CUDA_EMULATION_COMPILER
-    " -std=c++20 -O1 -ffp-contract=off -nostdinc++ -DTENSORD_CUDA_EMULATION_RTC -w -fPIC";
+    " -std=c++20 -O1 -ffp-contract=off -nostdinc++ -DTENSORD_CUDA_EMULATION_RTC -w -fPIC"
+    " -fsanitize=alignment -fsanitize-undefined-trap-on-error";
 constexpr char kDeviceCode[] = TENSORD_CUDA_EMULATION_FOLDER "/device_code.h";
 
 // A folder that is removed when the process ends.

@@ -163,6 +163,10 @@ cudaError_t SynchronizeDevice(int device) {
   return StickyError(device);
 }
 
+void AwaitStreams(int device) {
+  for (const StreamRef& stream : Streams().ObjectsOf(device)) stream->Synchronize();
+}
+
 void ResetStreams(int device) {
   for (const StreamRef& stream : Streams().RemoveAllOf(device)) stream->Reset();
 }

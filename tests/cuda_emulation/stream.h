@@ -92,6 +92,10 @@ class Stream {
 };
 using StreamRef = std::shared_ptr<Stream>;
 
+// Blocks until the device's streams have run all tasks that are enqueued now. Unlike
+// SynchronizeDevice(), may be called during a capture.
+void AwaitStreams(int device);
+
 // Stores the stream of `handle` in `stream`. If there is none, prints a report that names `call`,
 // and records and returns an error: cudaErrorNotSupported for the default stream (null),
 // cudaErrorInvalidResourceHandle otherwise.

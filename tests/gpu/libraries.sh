@@ -15,9 +15,14 @@ for path in sys.path:
         print(folder)' 2>/dev/null
 }
 
-# Prints where library $1 is. If it isn't in the loader's cache, adds its folder to LD_LIBRARY_PATH.
+# Prints where library $1 is. If the loader doesn't find it, adds its folder to LD_LIBRARY_PATH.
 find_library() {
-  local folder
+  local folder loader_folders
+  IFS=: read -ra loader_folders <<<"${LD_LIBRARY_PATH:-}"
+  for folder in "${loader_folders[@]}"; do
+    [[ -e ${folder:-.}/$1 ]] || continue
+    echo "$1: $folder, which is in LD_LIBRARY_PATH" && return
+  done
   # Not "grep -q": it exits at the first match, and ldconfig would then fail with a broken pipe.
   if PATH=$PATH:/sbin ldconfig -p 2>/dev/null | grep -F "$1 " >/dev/null; then
     echo "$1: in the loader's cache" && return

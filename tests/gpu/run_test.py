@@ -212,22 +212,26 @@ class GpuRunTest(unittest.TestCase):
         self.assertNotIn("exp float32 4096", names)
         self.assertRegex(result.stdout, r"exp float32 4096\n +DATA_LOSS: the result differs")
 
-    def test_finds_libraries_of_a_toolkit_and_of_python_packages(self):
+    def test_finds_libraries_of_a_toolkit_of_python_packages_and_of_the_loader_path(self):
         toolkit = os.path.join(self.folder, "toolkit")
         site = os.path.join(self.folder, "site")
+        listed = os.path.join(self.folder, "listed")
         for path in (os.path.join(toolkit, "lib64/libtensordone.so.9"),
-                     os.path.join(site, "nvidia/cu9/lib/libtensordtwo.so.9")):
+                     os.path.join(site, "nvidia/cu9/lib/libtensordtwo.so.9"),
+                     os.path.join(listed, "libtensordthree.so.9")):
             os.makedirs(os.path.dirname(path))
             write_program(path, "")
         programs = tempfile.mkdtemp(dir=self.folder)
         write_program(os.path.join(programs, "gpu_bench"),
                       "if [[ $1 == --libraries ]]; then\n"
-                      "printf 'libtensord%s.so.9\\n' one two three; exit\nfi\n"
+                      "printf 'libtensord%s.so.9\\n' one two three four; exit\nfi\n"
                       "echo \"path $LD_LIBRARY_PATH\"\nexit 3\n")
-        result = self.run_pack("--programs", programs, "device", CUDA_HOME=toolkit, PYTHONPATH=site)
-        self.assertIn(f"path {toolkit}/lib64:{site}/nvidia/cu9/lib\n", result.stdout)
+        result = self.run_pack("--programs", programs, "device", CUDA_HOME=toolkit, PYTHONPATH=site,
+                               LD_LIBRARY_PATH=listed)
+        self.assertIn(f"path {listed}:{toolkit}/lib64:{site}/nvidia/cu9/lib\n", result.stdout)
         self.assertIn(f"libtensordone.so.9: {toolkit}/lib64\n", result.stdout)
-        self.assertIn("libtensordthree.so.9: not found", result.stdout)
+        self.assertIn(f"libtensordthree.so.9: {listed}, which is in LD_LIBRARY_PATH\n", result.stdout)
+        self.assertIn("libtensordfour.so.9: not found", result.stdout)
 
     def test_rejects_a_system_whose_c_library_is_too_old(self):
         manifest = os.path.join(self.folder, "moved/MANIFEST")
@@ -245,6 +249,12 @@ class GpuRunTest(unittest.TestCase):
         result = self.run_pack("devices")
         self.assertEqual(result.returncode, 2)
         self.assertIn("parts are device conformance", result.stdout)
+
+    def test_rejects_an_option_without_a_value(self):
+        for option in ("--out", "--limit", "--programs"):
+            result = self.run_pack("device", option)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(f"{option} needs a value", result.stdout)
 
     def test_does_not_write_a_pack_that_is_too_large(self):
         result = run(self.pack_command + ["--out", "large.tar", "--max-mib", "1"], self.folder)

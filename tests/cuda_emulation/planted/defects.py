@@ -6,7 +6,7 @@ class Defect(NamedTuple):
     name: str
     tests: str  # a key of PROGRAMS
     file: str
-    old: str  # source text; its first occurrence is replaced
+    old: str  # source text that occurs once in the file
     new: str  # the replacement
 
 
@@ -14,11 +14,11 @@ PLAIN = {}
 DESCENDING = {"TENSORD_EMULATED_THREAD_ORDER": "1", "TENSORD_EMULATED_MULTIPROCESSORS": "132"}
 DELAYS = {"TENSORD_EMULATED_THREAD_ORDER": "5", "TENSORD_EMULATED_MAX_DELAY_US": "300"}
 
-ELEMENTWISE = "*Unary*:*Casts*:*Arithmetic*:*Where*"
+ELEMENTWISE = "*Unary*:*Casts*:*Arithmetic*:*Unaligned*:*Where*"
 PRODUCTS = "*Matmul*:*Linear*:*Products*"
-MOVEMENT = "*Permutes*:*Slices*:*Broadcasts*:*Concatenates*:*Where*"
-REDUCTIONS = "*Sums*:*Extrema*:*Norms*:*Softmax*"
-TRANSFERS = "*BringsBack*:*Writes*:*Carries*:*Kernels*:*Copies*:*Buffers*"
+MOVEMENT = "*Permutes*:*Transposes*:*Slices*:*Broadcasts*:*Concatenates*:*Where*"
+REDUCTIONS = "*Sums*:*Extrema*:*Norms*:*Reduces*:*Softmax*"
+TRANSFERS = "CudaHostMemoryTest.*:*BringsBack*:*Writes*:*Carries*:*Kernels*:*Copies*:*Buffers*"
 GRAPHS = "CudaGraphTest.*"
 
 
@@ -59,20 +59,20 @@ DEFECTS = [
     Defect("wrong strides of an integer product", "products", CUDA + "ops_matmul.cc",
            "job.b_row_stride = matmul.transpose_b ? 1 : matmul.n", "job.b_row_stride = matmul.transpose_b ? matmul.n : 1"),
     # Ordering between streams.
-    Defect("upload doesn't wait for the allocation", "streams", CUDA + "cuda_device.cc",
-           "[&] { return OrderStreams(compute_.get(), uploads_->stream(), events_); }",
+    Defect("upload doesn't wait for the allocation", "streams", CUDA + "cuda_transfers.cc",
+           "[&] { return owner == stream ? absl::OkStatus() : OrderStreams(owner, stream, events_); }",
            "[&] { return absl::OkStatus(); }"),
     Defect("kernel doesn't wait for uploads", "streams", CUDA + "cuda_device.cc",
            "return uploads_->OrderAfterUploads(data, bytes, compute_.get());", "return absl::OkStatus();"),
-    Defect("download doesn't wait for uploads", "streams", CUDA + "cuda_device.cc",
+    Defect("download doesn't wait for uploads", "streams", CUDA + "cuda_transfers.cc",
            "  TENSORD_RETURN_IF_ERROR(uploads_->OrderAfterUploads(data, bytes, downloads_->stream()));\n", ""),
-    Defect("copy doesn't wait for uploads at its source", "streams", CUDA + "cuda_device.cc",
+    Defect("copy doesn't wait for uploads at its source", "streams", CUDA + "cuda_transfers.cc",
            "  TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));\n", ""),
-    Defect("free doesn't wait for readers", "streams", CUDA + "cuda_device.cc",
+    Defect("free doesn't wait for readers", "streams", CUDA + "cuda_transfers.cc",
            "TENSORD_RETURN_IF_ERROR(reader->Order(retire_.get()));", "static_cast<void>(reader);"),
     Defect("graph doesn't wait for uploads", "graphs", CUDA + "graph.cc",
            "    TENSORD_RETURN_IF_ERROR(OrderInput(input->data(), input->size_bytes()));\n", ""),
-    Defect("copy between GPUs in another stream", "streams", CUDA + "cuda_device.cc",
+    Defect("copy between GPUs in another stream", "streams", CUDA + "cuda_transfers.cc",
            "source.info_.physical_index, size,\n                                                     compute_.get()",
            "source.info_.physical_index, size,\n                                                     capture_.get()"),
     Defect("staging slot filled while in flight", "streams", CUDA + "staging_upload.cc",
@@ -82,8 +82,8 @@ DEFECTS = [
     # Devices.
     Defect("missing DeviceGuard in a launch", "devices", CUDA + "cuda_device.cc",
            "  const DeviceGuard guard(info_.physical_index);\n  if (context_.graph_scratch", "  if (context_.graph_scratch"),
-    Defect("missing DeviceGuard in a write", "devices", CUDA + "cuda_device.cc",
-           "  const DeviceGuard guard(info_.physical_index);\n  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst)", "  TENSORD_RETURN_IF_ERROR(static_cast<CudaBuffer&>(dst)"),
+    Defect("missing DeviceGuard in a write", "devices", CUDA + "cuda_transfers.cc",
+           "  const DeviceGuard guard(info_.physical_index);\n  auto& buffer = ", "  auto& buffer = "),
     Defect("another GPU stays current", "devices", CUDA + "cuda_handles.cc",
            "if (current_gpu == physical_index && ", "if (current_gpu >= 0 && "),
     Defect("pool gives peers no access", "devices", CUDA + "memory_pool.cc",
@@ -100,29 +100,59 @@ DEFECTS = [
     Defect("memory isn't freed later if its free fails", "failures", CUDA + "memory_pool.cc",
            "  unfreed_.push_back(data);\n", ""),
     Defect("slot used again while a copy runs", "failures", CUDA + "staging_download.cc",
-           "    cudaStreamSynchronize(stream_.get());  // the caller frees the source and the slot\n", ""),
+           "    cudaStreamSynchronize(stream_.get());  // the caller may reuse the source and the slot\n", ""),
+    Defect("memory of a failed upload is freed before its allocation", "failures", CUDA + "cuda_buffer.cc",
+           "    transfers_ordered_ = false;\n", ""),
+    Defect("upload from registered memory goes on after an error", "failures", CUDA + "staging_upload.cc",
+           "    cudaStreamSynchronize(stream_.get());\n  }\n  events.Return", "  }\n  events.Return"),
+    Defect("memory that CUDA refused is never registered", "failures", CUDA + "host_registration.cc",
+           "    if (registration->state_ == State::kRefused) registration->state_ = State::kNone;\n", ""),
+    Defect("small blocks are freed without the lock", "devices", CUDA + "memory_pool.cc",
+           "  for (void* data : blocks) FreeByDriver(data, reuse_stream_);",
+           "  const cudaStream_t stream = reuse_stream_;\n  mu_.Unlock();\n"
+           "  for (void* data : blocks) cudaFreeAsync(data, stream);\n  mu_.Lock();"),
+    Defect("unregistering holds the lock", "streams", CUDA + "host_registration.cc",
+           "    const DeviceGuard guard(physical_index_);\n    if (cudaHostUnregister",
+           "    MutexLock lock(&registry.mu);\n    const DeviceGuard guard(physical_index_);\n    if (cudaHostUnregister"),
     # NCCL.
     Defect("collective doesn't wait for its input", "nccl", "server/collective/nccl_communicator.cc",
-           "  if (input != nullptr) TENSORD_RETURN_IF_ERROR(AwaitCudaMemory(*input));\n", ""),
+           "    TENSORD_RETURN_IF_ERROR(OrderAfterCudaUploads(*input, stream_.get()));\n", ""),
+    Defect("collective doesn't wait for its output's allocation", "nccl", "server/collective/nccl_communicator.cc",
+           "    TENSORD_RETURN_IF_ERROR(OrderAfterCudaAllocation(*output, stream_.get()));\n", ""),
     Defect("abort doesn't wait for the kernel", "nccl", "server/collective/nccl_communicator.cc",
-           "while (!IsLost() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady)", "while (false)"),
+           "while (!IsLost() && !ended->happened() &&", "while (false &&"),
     Defect("waits for the NCCL call instead of its kernel", "nccl", "server/collective/nccl_communicator.cc",
-           'return Await("NCCL", done->get());', 'return Await("NCCL", nullptr);'),
+           'Await("NCCL", notice.get())', 'Await("NCCL", nullptr)'),
     # Kernels.
     Defect("missing barrier in a reduction", "reductions", KERNELS + "reduction.cuh",
            "half /= 2) {\n    __syncthreads();", "half /= 2) {"),
     Defect("missing barrier in a transposition", "movement", KERNELS + "movement.cu",
-           "    __syncthreads();\n    const int64_t out_column", "    const int64_t out_column"),
+           "    __syncthreads();\n    const int64_t out_column = column0 + threadIdx.x;",
+           "    const int64_t out_column = column0 + threadIdx.x;"),
+    Defect("missing barrier in a transposition of packs", "movement", KERNELS + "movement.cu",
+           "    __syncthreads();\n    const int64_t out_column = column0 + pack", "    const int64_t out_column = column0 + pack"),
     Defect("missing barrier between tiles of a product", "products", KERNELS + "integer_matmul.cu",
            "    __syncthreads();\n  }\n  T* out", "  }\n  T* out"),
-    Defect("first element after the packs is skipped", "elementwise", KERNELS + "elementwise.cuh",
+    Defect("first element after the packs is skipped", "elementwise", KERNELS + "broadcast.cuh",
            "i = packs * kWidth + FirstIndex(); i < size", "i = packs * kWidth + FirstIndex() + 1; i < size"),
     Defect("write past the end of the output", "movement", KERNELS + "movement.cu",
            "for (int64_t i = FirstIndex(); i < loop.size;", "for (int64_t i = FirstIndex(); i <= loop.size;"),
     Defect("wrong pitch of a concatenation", "movement", KERNELS + "movement.cu",
            "out[row * job.pitch +", "out[row * part.width +"),
-    Defect("operands of where are swapped", "elementwise", KERNELS + "movement.cu",
-           "? x[offset[1]] : y[offset[2]]", "? y[offset[2]] : x[offset[1]]"),
+    Defect("packs of unaligned dense operands", "elementwise", KERNELS + "broadcast.cuh",
+           "const int64_t packs = aligned ? size / kWidth : 0;", "const int64_t packs = size / kWidth;"),
+    Defect("packs of an unaligned output", "elementwise", KERNELS + "broadcast.cuh",
+           "const bool packed = AlignedForPacks(out) && loop", "const bool packed = loop"),
+    Defect("packs of unaligned rows of an operand", "elementwise", KERNELS + "broadcast.cuh",
+           "if (stride == 1 && reinterpret_cast<uintptr_t>(in) % sizeof(Packed) == 0) {", "if (stride == 1) {"),
+    Defect("packs of an unaligned transposition", "movement", KERNELS + "movement.cu",
+           "bool aligned = reinterpret_cast<uintptr_t>(data) % pack_bytes == 0 && ", "bool aligned = "),
+    Defect("packs of unaligned columns of a reduction", "reductions", CUDA + "ops_reduction.cc",
+           "return IsAligned(job.in, element_bytes * columns) && ", "return "),
+    Defect("packs of a row start at the wrong element", "reductions", KERNELS + "reduction.cuh",
+           "min(begin + (kWidth - past) % kWidth, end)", "min(begin + past, end)"),
+    Defect("operands of where are swapped", "elementwise", KERNELS + "where.cu",
+           "condition ? x : y", "condition ? y : x"),
     Defect("chunk of a reduction is too short", "reductions", KERNELS + "reduction.cuh",
            "min(begin + job.tile.chunk, job.over.size)", "min(begin + job.tile.chunk - 1, job.over.size)"),
     Defect("partial results of the wrong output", "reductions", KERNELS + "reduction.cuh",

@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "tensord/server/device/cuda/cuda_device.h"
+#include "tensord/server/device/cuda/cuda_handles.h"
+#include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/unit/cuda/cuda_fixture.h"
@@ -114,6 +118,35 @@ TEST_F(CudaContextTest, AddTakesFewRuntimeCalls) {
     ASSERT_TRUE((*device)->Launch({FindOp("add"), &attrs, inputs, {&spec, out->data()}}).ok());
   }
   EXPECT_LE(cuda_emulation::RuntimeCalls() - before, kOps * kMaxCallsOfAnOp);
+}
+
+// An allocation on the same GPU makes the pool free its blocks. They are many, so that the pool is
+// abandoned, and the stream destroyed, meanwhile.
+TEST_F(CudaContextTest, AbandonedPoolFreesNoBlocksInADestroyedStream) {
+  constexpr int kRounds = 5, kBlocks = 3000;
+  constexpr int64_t kBlockBytes = 512, kTooManyBytes = int64_t{1} << 40;
+  const cuda::DeviceGuard guard(0);
+  const cuda::Stream other_stream = *cuda::MakeStream();
+  const auto other_pool = *cuda::MemoryPool::Create(0, 0, other_stream.get());
+  for (int round = 0; round < kRounds; ++round) {
+    cuda::Stream stream = *cuda::MakeStream();
+    const auto pool = *cuda::MemoryPool::Create(0, 0, stream.get());
+    std::vector<void*> blocks;
+    for (int i = 0; i < kBlocks; ++i) blocks.push_back(*pool->Allocate(kBlockBytes, stream.get()));
+    for (void* block : blocks) pool->Free(block, kBlockBytes, stream.get());
+    ASSERT_EQ(cuda_emulation::UsedBytes(0), kBlocks * kBlockBytes);
+    const int64_t calls = cuda_emulation::RuntimeCalls();
+    std::thread allocates([&] {
+      const cuda::DeviceGuard thread_guard(0);
+      EXPECT_FALSE(other_pool->Allocate(kTooManyBytes, other_stream.get()).ok());
+    });
+    while (cuda_emulation::RuntimeCalls() < calls + kBlocks / 10) {  // it frees blocks
+    }
+    EXPECT_TRUE(pool->Abandon().empty());
+    stream = cuda::Stream();
+    allocates.join();
+    EXPECT_EQ(cuda_emulation::UsedBytes(0), 0);
+  }
 }
 
 }  // namespace

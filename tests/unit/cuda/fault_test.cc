@@ -51,6 +51,17 @@ class CudaFaultTest : public CudaTest {
     ExpectMisuse();
   }
 
+  // Breaks the device, resets the GPU and restarts the device.
+  void BreakAndRestart() {
+    Break();
+    restartable().Poll();
+    restartable().Abandon();
+    const absl::Status reset = restartable().Reset();
+    ASSERT_TRUE(reset.ok()) << reset;
+    const absl::Status back = restartable().Restart();
+    ASSERT_TRUE(back.ok()) << back;
+  }
+
   // Returns the GPU's free memory, as the driver reports it.
   static int64_t FreeBytes() {
     size_t free_bytes = 0, total_bytes = 0;
@@ -117,6 +128,57 @@ TEST_F(CudaFaultTest, UploadsFromSharedMemoryAfterAReset) {
   }
   memory.reset();
   munmap(data, sent.size());
+}
+
+// CUDA refuses to register memory if a part of it is registered.
+TEST_F(CudaFaultTest, RegistersMemoryThatCudaRefusedBeforeTheReset) {
+  constexpr int64_t kBytes = 1 << 20;
+  void* const data =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  auto memory = std::make_unique<HostMemory>(data, kBytes);
+  const auto upload = [&] {
+    const BufferRef buffer = *cuda_->AllocateForTransfer(kBytes);
+    const absl::Status written = cuda_->WriteFrom(*buffer, 0, *memory, 0, kBytes);
+    EXPECT_TRUE(written.ok()) << written;
+    Wait(*cuda_);
+  };
+  const auto is_registered = [&] {
+    const cudaError_t error = cudaHostRegister(data, kBytes, cudaHostRegisterPortable);
+    if (error == cudaSuccess) cudaHostUnregister(data);
+    cudaGetLastError();
+    return error == cudaErrorHostMemoryAlreadyRegistered;
+  };
+  ASSERT_EQ(cudaHostRegister(data, 4096, cudaHostRegisterPortable), cudaSuccess);
+  upload();
+  ASSERT_EQ(cudaHostUnregister(data), cudaSuccess);
+  upload();
+  EXPECT_FALSE(is_registered());
+  BreakAndRestart();
+  upload();
+  EXPECT_TRUE(is_registered());
+  memory.reset();
+  EXPECT_FALSE(is_registered());
+  munmap(data, kBytes);
+}
+
+// The reset destroys the event that orders the free after the copy.
+TEST_F(CudaFaultTest, FreesTheSourceOfACopyAfterTheResetOfItsReader) {
+  if (CudaDeviceCount(nullptr) < 2) GTEST_SKIP() << "there is one GPU";
+  constexpr int64_t kBytes = 1 << 20;
+  auto other = MakeCudaDevice({DeviceKind::kCuda, 1}, 1, kLimitBytes);
+  ASSERT_TRUE(other.ok()) << other.status();
+  BufferRef source = *(*other)->Allocate(kBytes), unread = *(*other)->Allocate(kBytes);
+  BufferRef copy = *cuda_->Allocate(kBytes);
+  const absl::Status copied = cuda_->CopyFrom(*copy, *source, kBytes);
+  ASSERT_TRUE(copied.ok()) << copied;
+  copy.reset();
+  BreakAndRestart();
+  source.reset();
+  copy = *cuda_->Allocate(kBytes);
+  EXPECT_TRUE(cuda_->CopyFrom(*copy, *unread, kBytes).ok());
+  Wait(**other);
+  EXPECT_TRUE((*other)->Check().ok());
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +14,7 @@
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/host_memory.h"
+#include "tensord/tests/unit/cuda/occupied_stream.h"
 
 namespace tensord::server {
 namespace {
@@ -87,6 +90,26 @@ TEST_F(CudaHostMemoryTest, MayBeOverwrittenAfterTheUpload) {
   ASSERT_TRUE(cuda_->WriteFrom(*buffer, 0, *memory_, 0, kBytes).ok());
   std::memset(memory_->data(), 0, kBytes);
   EXPECT_TRUE(Download({DType::kUInt8, {kBytes}}, buffer).bytes == sent);
+}
+
+// Unregistering memory may block until the GPU has finished its current work.
+TEST_F(CudaHostMemoryTest, UploadsWhileOtherMemoryIsUnregistered) {
+  const std::string sent(kBytes, 'x');
+  void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  auto other = std::make_unique<HostMemory>(data, kBytes);
+  const BufferRef buffer = *cuda_->AllocateForTransfer(kBytes);
+  ASSERT_TRUE(cuda_->WriteFrom(*buffer, 0, *other, 0, kBytes).ok());
+  std::future<void> unregistered, uploaded;  // their destructors wait, after the stream is free
+  {
+    const OccupiedStream occupied(ComputeStreamOf(*buffer));
+    unregistered = std::async(std::launch::async, [&] { other.reset(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has begun by then
+    uploaded = std::async(std::launch::async, [&] { ExpectUploaded(*cuda_, 0, kBytes); });
+    EXPECT_EQ(uploaded.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  }
+  unregistered.get();
+  munmap(data, kBytes);
 }
 
 TEST_F(CudaHostMemoryTest, IsCopiedByTheHostIfCudaRefusesToRegisterIt) {

@@ -4,11 +4,14 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <nvrtc.h>
+#include <sys/mman.h>
 
+#include <cstring>
 #include <string>
 
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"
+#include "tensord/server/device/host_memory.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/failure.h"
 #include "tensord/tests/unit/cuda/failing_program.h"
@@ -122,6 +125,52 @@ TEST_F(InjectedFailureTest, AFailedCopyBetweenGpusDoesNotReadItsSourceAfterTheFr
     source.reset();
   }
   EXPECT_TRUE((*to)->Check().ok());
+}
+
+// The delays let the copy run after the call has returned, if the call doesn't wait for it.
+TEST_F(InjectedFailureTest, AFailedUploadFromRegisteredMemoryDoesNotReadItAfterwards) {
+  constexpr int64_t kBytes = 4096;
+  constexpr int kUploads = 5;
+  cuda_emulation::TheOptions().max_delay_us = 10000;
+  auto device = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+  ASSERT_TRUE(device.ok()) << device.status();
+  void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  auto memory = std::make_unique<HostMemory>(data, kBytes);
+  for (int i = 0; i < kUploads; ++i) {
+    for (const char* call : {"cudaEventRecord", "cudaEventSynchronize"}) {
+      const BufferRef buffer = *(*device)->AllocateForTransfer(kBytes);
+      std::memset(data, 'a', kBytes);
+      InjectFailure({call, 1, cudaErrorUnknown});
+      (*device)->WriteFrom(*buffer, 0, *memory, 0, kBytes).IgnoreError();
+      EXPECT_EQ(InjectedFailures(), 1);
+      InjectFailure({});
+      std::memset(data, 'z', kBytes);
+      std::string received(kBytes, '\0');
+      EXPECT_TRUE((*device)->Read(*buffer, 0, received.data(), kBytes).ok());
+      EXPECT_EQ(received, std::string(kBytes, 'a')) << call;
+    }
+  }
+  memory.reset();
+  munmap(data, kBytes);
+}
+
+// Without a copy in the upload stream, only the allocation there orders the free. The delays let
+// the compute stream reach the free first, if nothing orders it.
+TEST_F(InjectedFailureTest, MemoryOfAFailedUploadIsFreedAfterItsAllocation) {
+  constexpr int64_t kBytes = 1000;
+  constexpr int kUploads = 20;
+  cuda_emulation::TheOptions().max_delay_us = 3000;
+  auto device = MakeCudaDevice({DeviceKind::kCuda, 0}, 0, 1 << 20);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::string values(kBytes, 'a');
+  for (int i = 0; i < kUploads; ++i) {
+    const BufferRef buffer = *(*device)->AllocateForTransfer(kBytes);
+    InjectFailure({"copy", 1, cudaErrorUnknown});
+    EXPECT_FALSE((*device)->Write(*buffer, 0, values.data(), kBytes).ok());
+    InjectFailure({});
+  }
+  EXPECT_TRUE((*device)->Check().ok());
 }
 
 TEST_F(InjectedFailureTest, OutOfMemory) {

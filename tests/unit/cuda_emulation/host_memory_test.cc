@@ -1,6 +1,8 @@
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
+#include <future>
 
 #include "tensord/tests/unit/cuda_emulation/emulation_fixture.h"
 
@@ -60,6 +62,16 @@ TEST_F(HostMemoryEmulationTest, RejectsUnregisteringAPart) {
   EXPECT_TRUE(HasNewReports());
   EXPECT_EQ(cudaHostUnregister(data_), cudaSuccess);
   EXPECT_EQ(cudaHostUnregister(data_), cudaErrorHostMemoryNotRegistered);
+}
+
+TEST_F(HostMemoryEmulationTest, UnregisteringWaitsForTheDevice) {
+  ASSERT_EQ(Register(), cudaSuccess);
+  StreamBlocker blocker(first_);
+  std::future<cudaError_t> unregistered =
+      std::async(std::launch::async, [&] { return cudaHostUnregister(data_); });
+  EXPECT_EQ(unregistered.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  blocker.Release();
+  EXPECT_EQ(unregistered.get(), cudaSuccess);
 }
 
 TEST_F(HostMemoryEmulationTest, AResetUndoesRegistrations) {

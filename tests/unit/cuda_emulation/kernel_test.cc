@@ -43,6 +43,7 @@ TEST_F(KernelEmulationTest, BarriersSynchronizeThreadsInEveryOrder) {
 }
 
 TEST_F(KernelEmulationTest, MissingBarrierGivesAWrongSum) {
+  TheOptions().thread_order = 0;  // in descending order, no barrier is needed
   int* in = MakeInts(kThreads, 1);
   int* out = MakeInts(1, 0);
   EXPECT_EQ(LaunchTreeSum(in, out, /*with_barriers=*/false, first_), cudaSuccess);
@@ -97,6 +98,16 @@ TEST_F(KernelEmulationTest, OutOfBoundsWriteIsAFault) {
   int* data = MakeInts(kInts, 0);
   EXPECT_EQ(LaunchFill(data, kInts + 1, 1, first_), cudaSuccess);
   ExpectStickyError(cudaErrorIllegalAddress);
+}
+
+// A GPU can't store 16 bytes at an address that isn't a multiple of 16; an x86 processor can.
+TEST_F(KernelEmulationTest, MisalignedAccessIsAFault) {
+  int* data = MakeInts(64, 0);
+  EXPECT_EQ(LaunchFillPacks(data + 4, 8, 1, first_), cudaSuccess);
+  EXPECT_THAT(Download(data + 4, 32, first_), Each(1));
+  EXPECT_EQ(LaunchFillPacks(data + 1, 8, 1, first_), cudaSuccess);
+  ExpectStickyError(cudaErrorMisalignedAddress);
+  EXPECT_THAT(LastReport(), HasSubstr("accessed a misaligned address"));
 }
 
 TEST_F(KernelEmulationTest, UseOfFreedMemoryIsAFault) {

@@ -71,6 +71,18 @@ TEST_F(PoolEmulationTest, ATrimKeepsAllocatedMemory) {
   EXPECT_EQ(cudaMemPoolDestroy(pool), cudaSuccess);
 }
 
+TEST_F(PoolEmulationTest, ReportsAFreeThatPrecedesTheAllocation) {
+  cudaMemPool_t pool = MakePool(0);
+  {
+    const StreamBlocker blocker(first_);
+    EXPECT_EQ(cudaFreeAsync(TakeFromPool(pool, 16), second_), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(second_), cudaSuccess);
+  }
+  EXPECT_TRUE(HasNewReports());
+  EXPECT_THAT(LastReport(), HasSubstr("free before the allocation"));
+  EXPECT_EQ(cudaMemPoolDestroy(pool), cudaSuccess);
+}
+
 TEST_F(PoolEmulationTest, HasAMaximumSize) {
   cudaMemPool_t pool = MakePool(0, /*max_bytes=*/1000);
   EXPECT_EQ(Allocate(1001, pool), cudaErrorMemoryAllocation);

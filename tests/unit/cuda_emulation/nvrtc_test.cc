@@ -39,37 +39,52 @@ class NvrtcEmulationTest : public EmulationTest {
     EXPECT_EQ(nvrtcGetCUBIN(program_, code.data()), NVRTC_SUCCESS);
     return code;
   }
+  // Compiles kSource with the factor 3 and loads its kernel.
+  void LoadScale() {
+    ASSERT_EQ(Compile("#pragma once\nconstexpr int kFactor = 3;"), NVRTC_SUCCESS) << log_;
+    ASSERT_EQ(
+        cudaLibraryLoadData(&library_, Code().data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+        cudaSuccess);
+    ASSERT_EQ(cudaLibraryGetKernel(&kernel_, library_, "scale"), cudaSuccess);
+  }
+  void LaunchScale(int* data, int size) {
+    void* arguments[] = {&data, &size};  // the launch copies them
+    ASSERT_EQ(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_), dim3(2), dim3(64), arguments,
+                               0, first_),
+              cudaSuccess);
+  }
   void TearDown() override {
     nvrtcDestroyProgram(&program_);
     EmulationTest::TearDown();
   }
 
   nvrtcProgram program_ = nullptr;
+  cudaLibrary_t library_ = nullptr;
+  cudaKernel_t kernel_ = nullptr;
   std::string log_;
 };
 
 TEST_F(NvrtcEmulationTest, ACompiledKernelRuns) {
-  ASSERT_EQ(Compile("#pragma once\nconstexpr int kFactor = 3;"), NVRTC_SUCCESS) << log_;
-  cudaLibrary_t library = nullptr;
-  ASSERT_EQ(cudaLibraryLoadData(&library, Code().data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-            cudaSuccess);
-  cudaKernel_t kernel = nullptr;
-  EXPECT_EQ(cudaLibraryGetKernel(&kernel, library, "another"), cudaErrorSymbolNotFound);
-  ASSERT_EQ(cudaLibraryGetKernel(&kernel, library, "scale"), cudaSuccess);
+  LoadScale();
+  cudaKernel_t another = nullptr;
+  EXPECT_EQ(cudaLibraryGetKernel(&another, library_, "another"), cudaErrorSymbolNotFound);
   int* data = MakeInts(100, 5);
   {
     const StreamBlocker blocker(first_);
-    int* parameter = data;
-    int size = 100;
-    void* arguments[] = {&parameter, &size};
-    ASSERT_EQ(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(2), dim3(64), arguments,
-                               0, first_),
-              cudaSuccess);
-    size = 0;  // the launch has copied it
+    LaunchScale(data, 100);
   }
   EXPECT_THAT(Download(data, 100, first_), Each(15));
   EXPECT_EQ(cudaFree(data), cudaSuccess);
-  EXPECT_EQ(cudaLibraryUnload(library), cudaSuccess);
+  EXPECT_EQ(cudaLibraryUnload(library_), cudaSuccess);
+}
+
+TEST_F(NvrtcEmulationTest, MisalignedAccessOfACompiledKernelIsAFault) {
+  LoadScale();
+  int* data = MakeInts(100, 5);
+  LaunchScale(reinterpret_cast<int*>(reinterpret_cast<char*>(data) + 2), 10);
+  EXPECT_EQ(cudaStreamSynchronize(first_), cudaErrorMisalignedAddress);
+  EXPECT_TRUE(HasNewReports());
+  ResetDevice();
 }
 
 TEST_F(NvrtcEmulationTest, AnErrorIsInTheLog) {

@@ -10,6 +10,12 @@ __global__ void FillKernel(int* out, int size, int value) {
   for (int i = first; i < size; i += static_cast<int>(gridDim.x * blockDim.x)) out[i] = value;
 }
 
+__global__ void FillPacksKernel(int4* out, int packs, int value) {
+  for (unsigned i = threadIdx.x; i < static_cast<unsigned>(packs); i += blockDim.x) {
+    out[i] = make_int4(value, value, value, value);
+  }
+}
+
 template <bool kBarriers>
 __global__ void TreeSumKernel(const int* in, int* out) {
   __shared__ int sums[kThreads];
@@ -42,6 +48,10 @@ cudaError_t LaunchFill(int* out, int size, int value, cudaStream_t stream) {
 cudaError_t LaunchFillWith(unsigned blocks, unsigned threads, int* out, int size,
                            cudaStream_t stream) {
   return Launch(FillKernel, blocks, threads, stream, out, size, /*value=*/1);
+}
+
+cudaError_t LaunchFillPacks(int* out, int packs, int value, cudaStream_t stream) {
+  return Launch(FillPacksKernel, 1, kThreads, stream, reinterpret_cast<int4*>(out), packs, value);
 }
 
 cudaError_t LaunchTreeSum(const int* in, int* out, bool with_barriers, cudaStream_t stream) {

@@ -15,6 +15,9 @@ cudaError_t LaunchFill(int* out, int size, int value, cudaStream_t stream);
 cudaError_t LaunchFillWith(unsigned blocks, unsigned threads, int* out, int size,
                            cudaStream_t stream);
 
+// out[i] = value for 0 <= i < 4 * packs; one block. Each store is of 16 bytes.
+cudaError_t LaunchFillPacks(int* out, int packs, int value, cudaStream_t stream);
+
 // out[0] = the sum of in[0, kThreads), by a tree in shared memory with a barrier after each step.
 // If `with_barriers` is false, the kernel lacks them.
 cudaError_t LaunchTreeSum(const int* in, int* out, bool with_barriers, cudaStream_t stream);
