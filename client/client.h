@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,8 +79,10 @@ struct ServerInfo {
   int64_t max_message_bytes = 0;
   std::string host_name;
   absl::Duration uptime;
-  std::string cuda_unavailable_reason;  // empty where a GPU is served
-  std::string peer_address;             // where other servers find it; empty: nowhere
+  // The kinds of devices that the server could serve and its machine doesn't have, such as "cuda",
+  // and why: "no NVIDIA driver found".
+  std::map<std::string, std::string> unavailable_devices;
+  std::string peer_address;  // where other servers find it; empty: nowhere
   // Who we are to it: the name of our token or certificate; empty where it doesn't ask.
   std::string caller;
 };

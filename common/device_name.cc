@@ -24,25 +24,18 @@ std::optional<int> ParseIndex(absl::string_view digits) {
 
 }  // namespace
 
-absl::string_view DeviceKindName(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCpu:
-      return "cpu";
-    case DeviceKind::kCuda:
-      return "cuda";
-    case DeviceKind::kUnspecified:
-      break;
-  }
-  return "unspecified";
+bool DeviceKind::IsValidName(absl::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameBytes &&
+         std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_islower(c); });
 }
 
 absl::StatusOr<DeviceName> ParseDeviceName(absl::string_view text) {
   const size_t colon = text.find(':');
-  const absl::string_view word = text.substr(0, colon);
+  const absl::string_view kind = text.substr(0, colon);
   const std::optional<int> index =
       colon == absl::string_view::npos ? 0 : ParseIndex(text.substr(colon + 1));
-  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
-    if (index.has_value() && word == DeviceKindName(kind)) return DeviceName{kind, *index};
+  if (DeviceKind::IsValidName(kind) && index.has_value()) {
+    return DeviceName{DeviceKind(kind), *index};
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)),

@@ -1,4 +1,4 @@
-// "cpu:0", "cuda:1": how a device is named.
+// How a device is named: "cpu:0", "cuda:1".
 #pragma once
 
 #include <string>
@@ -9,29 +9,56 @@
 
 namespace tensord {
 
-enum class DeviceKind : unsigned char { kUnspecified = 0, kCpu = 1, kCuda = 2 };
+// The kind of a device: "cpu", "cuda", or another one that a server has a backend for. A value
+// type.
+class DeviceKind {
+ public:
+  static constexpr size_t kMaxNameBytes = 15;
+  static const DeviceKind kCpu;
+  static const DeviceKind kCuda;
 
-// "cpu" or "cuda".
-absl::string_view DeviceKindName(DeviceKind kind);
+  // No kind.
+  constexpr DeviceKind() = default;
+  // `name` must be valid: see IsValidName().
+  explicit constexpr DeviceKind(absl::string_view name) {
+    for (size_t i = 0; i < name.size() && i < kMaxNameBytes; ++i) name_[i] = name[i];
+  }
+
+  // Returns whether `name` consists of 1 to 15 lowercase letters.
+  static bool IsValidName(absl::string_view name);
+
+  // "cuda"; empty for no kind.
+  constexpr absl::string_view name() const { return name_; }
+
+  friend constexpr bool operator==(const DeviceKind&, const DeviceKind&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const DeviceKind& kind) {
+    return H::combine(std::move(h), kind.name());
+  }
+
+ private:
+  char name_[kMaxNameBytes + 1] = {};
+};
+
+inline constexpr DeviceKind DeviceKind::kCpu{"cpu"};
+inline constexpr DeviceKind DeviceKind::kCuda{"cuda"};
 
 // A logical device of a server. A value type.
 struct DeviceName {
-  DeviceKind kind = DeviceKind::kUnspecified;
+  DeviceKind kind;
   int index = 0;
 
-  std::string ToString() const { return absl::StrCat(DeviceKindName(kind), ":", index); }
+  std::string ToString() const { return absl::StrCat(kind.name(), ":", index); }
 
-  friend bool operator==(const DeviceName& a, const DeviceName& b) {
-    return a.kind == b.kind && a.index == b.index;
-  }
-  friend bool operator!=(const DeviceName& a, const DeviceName& b) { return !(a == b); }
+  friend bool operator==(const DeviceName&, const DeviceName&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const DeviceName& d) {
     return H::combine(std::move(h), d.kind, d.index);
   }
 };
 
-// "cuda" and "cuda:0" both give cuda:0. INVALID_ARGUMENT with the accepted form otherwise.
+// "cuda" and "cuda:0" both give cuda:0. Takes any valid kind. INVALID_ARGUMENT with the accepted
+// form otherwise.
 absl::StatusOr<DeviceName> ParseDeviceName(absl::string_view text);
 
 }  // namespace tensord

@@ -76,12 +76,16 @@ void KeepForThisThread(const sigset_t& signals) {
 
 absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
   ServerOptions options = flags.server;
-  options.cuda_unavailable_reason = CudaUnavailableReason();
-  options.make_gpu_communicator = NcclCommunicatorMaker();
+  std::vector<Backend> backends = BuiltInBackends();
+  AddNccl(backends);
+  options.unavailable_kinds = UnavailableKinds(backends);
+  for (const Backend& backend : backends) {
+    options.communicator_makers[backend.kind] = backend.make_communicator;
+  }
   TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceRequest> requests, ParseDevices(flags.devices));
-  TENSORD_ASSIGN_OR_RETURN(
-      auto devices,
-      MakeDevices(requests, flags.cpu_threads, flags.fault_socket.empty() ? nullptr : faults));
+  TENSORD_ASSIGN_OR_RETURN(auto devices,
+                           MakeDevices(backends, requests, flags.cpu_threads,
+                                       flags.fault_socket.empty() ? nullptr : faults));
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                            Server::Start(options, std::move(devices)));
   if (!flags.port_file.empty()) {
@@ -91,8 +95,10 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, Fa
 }
 
 void Announce(Server& server, const GateOptions& gate) {
-  const std::string no_cuda = CudaUnavailableReason();
-  if (!no_cuda.empty()) std::cerr << "tensord: no GPU is served: " << no_cuda << "\n";
+  for (const UnavailableKind& unavailable : UnavailableKinds(BuiltInBackends())) {
+    std::cerr << "tensord: no " << unavailable.kind.name()
+              << " device is served: " << unavailable.reason << "\n";
+  }
   for (const DeviceSlot* slot : server.engine().slots()) {
     const DeviceInfo& info = slot->device->info();
     std::cerr << "tensord: device " << info.name.ToString() << " is " << info.model << ", limit "

@@ -145,7 +145,7 @@ Json DeviceJson(const DeviceInfo& device, const ServerListing& server) {
   const std::string name = device.name.ToString();
   return {{"server", server.address},
           {"name", server.name.empty() ? name : absl::StrCat(server.name, "/", name)},
-          {"kind", std::string(DeviceKindName(device.name.kind))},
+          {"kind", std::string(device.name.kind.name())},
           {"model", device.model},
           {"uuid", device.uuid},
           {"compute_capability", device.compute_capability},

@@ -102,7 +102,9 @@ ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto) {
   info.peer_address = proto.peer_address();
   info.caller = proto.caller();
   info.uptime = absl::Seconds(proto.uptime_seconds());
-  info.cuda_unavailable_reason = proto.cuda_unavailable_reason();
+  for (const v1::UnavailableDevices& devices : proto.unavailable_devices()) {
+    info.unavailable_devices[devices.kind()] = devices.reason();
+  }
   return info;
 }
 

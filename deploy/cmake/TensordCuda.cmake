@@ -41,7 +41,8 @@ endfunction()
 # Adds the library `name`, which makes the devices that --devices names. `cuda`: the library of the CUDA
 # backend, or "" for none.
 function(tensord_devices_library name cuda)
-  add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/server/device/device_factory.cc)
+  add_library(${name} STATIC ${PROJECT_SOURCE_DIR}/server/device/device_factory.cc
+    ${PROJECT_SOURCE_DIR}/server/device/built_in_backends.cc)
   target_link_libraries(${name} PUBLIC tensord_device tensord_fault PRIVATE tensord_cpu ${cuda})
   if(cuda)
     target_compile_definitions(${name} PRIVATE TENSORD_HAVE_CUDA=1)

@@ -122,10 +122,10 @@ absl::StatusOr<std::shared_ptr<MemberTable>> TableOf(const SessionRef& session) 
 }  // namespace
 
 Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits,
-                         CommunicatorMaker make_on_gpu)
+                         CommunicatorMakers makers)
     : engine_(engine),
       network_(std::move(network)),
-      make_on_gpu_(make_on_gpu),
+      makers_(std::move(makers)),
       max_members_per_session_(limits.max_group_members_per_session),
       max_connections_(MaxConnections()) {}
 
@@ -189,7 +189,7 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
       join.member, max_members_per_session_,
       [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
         TENSORD_ASSIGN_OR_RETURN(auto communicator,
-                                 MakeCommunicator(network_, *slot->device, place, make_on_gpu_));
+                                 MakeCommunicator(network_, *slot->device, place, makers_));
         auto member =
             std::make_shared<CollectiveMember>(engine_, slot, place, std::move(communicator));
         TENSORD_RETURN_IF_ERROR(Start(member));

@@ -36,9 +36,9 @@ class Collectives {
     std::vector<std::string> member_names;
   };
 
-  // `engine` must outlive this object. `make_on_gpu` is passed to MakeCommunicator().
+  // `engine` must outlive this object. `makers` are passed to MakeCommunicator().
   Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits,
-              CommunicatorMaker make_on_gpu);
+              CommunicatorMakers makers);
   // Ends the members that are left, and waits for their threads.
   ~Collectives();
 
@@ -73,7 +73,7 @@ class Collectives {
 
   Engine* const engine_;
   const CollectiveNetwork network_;
-  const CommunicatorMaker make_on_gpu_;
+  const CommunicatorMakers makers_;
   const int64_t max_members_per_session_;
   const int64_t max_connections_;
 

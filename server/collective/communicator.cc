@@ -18,18 +18,22 @@ std::string CollectivesUnavailableReason() {
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
                                                                Device& device,
                                                                const GroupPlace& place,
-                                                               CommunicatorMaker make_on_gpu) {
+                                                               const CommunicatorMakers& makers) {
   const std::string missing = CollectivesUnavailableReason();
   if (!missing.empty()) {
     return absl::UnimplementedError(absl::StrCat("no collective operations: ", missing));
   }
+  const auto maker = makers.find(device.name().kind);
+  if (maker != makers.end() && maker->second != nullptr) {
+    return maker->second(network, device, place);
+  }
 #ifdef TENSORD_HAVE_GLOO
   if (device.host_accessible()) return MakeGlooCommunicator(network, place);
 #endif
-  if (make_on_gpu != nullptr) return make_on_gpu(network, device, place);
-  return absl::UnimplementedError(absl::StrCat("no collective operations on ",
-                                               device.name().ToString(),
-                                               ": this server was built without NCCL (nccl.h)"));
+  return absl::UnimplementedError(
+      absl::StrCat("no collective operations on ", device.name().ToString(),
+                   ": this server was built without a library for groups of such devices (NCCL for "
+                   "GPUs, by nccl.h)"));
 }
 
 }  // namespace tensord::server

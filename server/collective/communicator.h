@@ -1,15 +1,18 @@
-// What carries a group's operations: Gloo between CPU devices, NCCL between CUDA devices.
+// What carries a group's operations: Gloo between devices whose memory the host can access, NCCL
+// between GPUs.
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/server/collective/collective_op.h"
 #include "tensord/server/collective/network.h"
+#include "tensord/server/device/backend.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/device.h"
 
@@ -63,16 +66,15 @@ class Communicator {
 // Empty where CPU devices can be members of groups; otherwise why not.
 std::string CollectivesUnavailableReason();
 
-// Makes the communicator of a member on `device`. `device` must outlive the communicator.
-using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
-    const CollectiveNetwork& network, Device& device, const GroupPlace& place);
+// By kind of device. A kind may be absent.
+using CommunicatorMakers = absl::flat_hash_map<DeviceKind, CommunicatorMaker>;
 
-// Makes the communicator of a member on `device`. Calls `make_on_gpu` if the device is a GPU;
-// `make_on_gpu` is null if the server was built without NCCL. If the device can't be a member of
-// groups, returns UNIMPLEMENTED, and the message names what is missing.
+// Makes the communicator of a member on `device`: by the maker of its kind, or by Gloo if the kind
+// has none and the host can access the device's memory. Otherwise the device can't be a member of
+// groups: returns UNIMPLEMENTED, and the message names what is missing.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
                                                                Device& device,
                                                                const GroupPlace& place,
-                                                               CommunicatorMaker make_on_gpu);
+                                                               const CommunicatorMakers& makers);
 
 }  // namespace tensord::server

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tensord/server/collective/communicator.h"
@@ -16,7 +17,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
                                                                    Device& device,
                                                                    const GroupPlace& place);
 
-// Returns &MakeNcclCommunicator, or null if this program was built without NCCL.
-CommunicatorMaker NcclCommunicatorMaker();
+// Has the GPUs of the CUDA backend be members of groups by NCCL. Does nothing if this program was
+// built without NCCL or `backends` has no CUDA backend.
+void AddNccl(std::vector<Backend>& backends);
 
 }  // namespace tensord::server

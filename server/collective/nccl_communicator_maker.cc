@@ -2,11 +2,11 @@
 
 namespace tensord::server {
 
-CommunicatorMaker NcclCommunicatorMaker() {
+void AddNccl(std::vector<Backend>& backends) {
 #ifdef TENSORD_HAVE_NCCL
-  return &MakeNcclCommunicator;
-#else
-  return nullptr;
+  for (Backend& backend : backends) {
+    if (backend.kind == DeviceKind::kCuda) backend.make_communicator = &MakeNcclCommunicator;
+  }
 #endif
 }
 

@@ -157,8 +157,6 @@ class KernelGraph {
   KernelGraph& operator=(const KernelGraph&) = delete;
 };
 
-class RestartableDevice;
-
 class Device {
  public:
   virtual ~Device() = default;
@@ -261,8 +259,6 @@ class Device {
   // the device, or keep it until they go.
   virtual void Abandon() {}
 
-  // For devices that come back: themselves (restartable_device.h).
-  virtual RestartableDevice* AsRestartable() { return nullptr; }
   virtual DeviceHealth health() const { return {}; }
 
   // Thread-safe. What is to be given up before an allocation for a session fails.

@@ -81,7 +81,6 @@ class RestartableDevice final : public Device {
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
   absl::Status Check() override;
-  RestartableDevice* AsRestartable() override { return this; }
   DeviceHealth health() const override;
 
  private:

@@ -167,7 +167,7 @@ namespace {
 // Where a copy met the loss of the device that it reads from, and not of its own: so that it is
 // said which.
 void LookForLoss(const Tensor& input) {
-  RestartableDevice* device = input.device().AsRestartable();
+  RestartableDevice* const device = input.slot()->restartable;
   if (device != nullptr) device->Poll();
 }
 

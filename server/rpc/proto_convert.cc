@@ -129,7 +129,7 @@ void ToProto(const Device& device, v1::Device* proto) {
   const DeviceInfo& info = device.info();
   const MemoryStats memory = device.memory();
   proto->set_name(info.name.ToString());
-  proto->set_kind(static_cast<v1::DeviceKind>(info.name.kind));
+  proto->set_kind(std::string(info.name.kind.name()));
   proto->set_model(info.model);
   proto->set_uuid(info.uuid);
   proto->set_compute_capability(info.compute_capability);

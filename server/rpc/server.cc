@@ -137,7 +137,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .sessions = &sessions_,
                .workers = &workers_,
                .limits = options.limits,
-               .cuda_unavailable_reason = options.cuda_unavailable_reason,
+               .unavailable_kinds = options.unavailable_kinds,
                .peers = peers.get(),
                .pulls = &pulls_},
       peers_(std::move(peers)),
@@ -187,7 +187,7 @@ absl::Status Server::OpenCollectives(const ServerOptions& options) {
     return absl::OkStatus();
   }
   collectives_ = std::make_unique<Collectives>(&engine_, *std::move(network), options.limits,
-                                               options.make_gpu_communicator);
+                                               options.communicator_makers);
   context_.collectives = collectives_.get();
   return absl::OkStatus();
 }

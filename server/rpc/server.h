@@ -47,10 +47,10 @@ struct ServerOptions {
   // What groups of devices talk over, as CollectiveNetwork::Find takes it, or "off". Empty: the
   // loopback network where nothing else is listened on, otherwise off.
   std::string collectives;
-  // Makes members of groups on GPUs. Null: the server was built without NCCL.
-  CommunicatorMaker make_gpu_communicator = nullptr;
-  // Why the server has no GPU, for clients. Empty if there is one.
-  std::string cuda_unavailable_reason;
+  // Make members of groups, by kind of device.
+  CommunicatorMakers communicator_makers;
+  // The kinds of devices that this host doesn't have, for clients.
+  std::vector<UnavailableKind> unavailable_kinds;
   // Whether standard error is told of each session and of each caller that is refused.
   bool log_sessions = false;
 };

@@ -37,7 +37,7 @@ struct ServiceContext {
   Collectives* collectives = nullptr;  // null where there are no groups
   std::string no_collectives_reason;   // why not
   Limits limits;
-  std::string cuda_unavailable_reason;
+  std::vector<UnavailableKind> unavailable_kinds;
   std::string boot_id;  // empty where no memory is shared with clients
 
   // Other servers, and what is fetched from them.

@@ -84,7 +84,6 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->set_max_protocol_version(kProtocolVersion);
   response->add_features("session-stream");
   response->add_features("bulk-streams");
-  if (context_->cuda_unavailable_reason.empty()) response->add_features("cuda");
   if (!context_->boot_id.empty()) response->add_features("shared-memory");
   if (context_->peers->any()) response->add_features("peer-copy");
   if (context_->collectives != nullptr) response->add_features("collectives");
@@ -94,7 +93,11 @@ void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::Se
   response->set_uptime_seconds(
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - started_)
           .count());
-  response->set_cuda_unavailable_reason(context_->cuda_unavailable_reason);
+  for (const UnavailableKind& unavailable : context_->unavailable_kinds) {
+    v1::UnavailableDevices* devices = response->add_unavailable_devices();
+    devices->set_kind(std::string(unavailable.kind.name()));
+    devices->set_reason(unavailable.reason);
+  }
   response->set_boot_id(context_->boot_id);
   response->set_peer_address(context_->peer_address);
   response->set_caller(call->principal()->name());

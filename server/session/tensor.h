@@ -21,11 +21,14 @@ namespace tensord::server {
 // Chosen by the client, unique in its session, never 0.
 using Handle = uint64_t;
 
+class RestartableDevice;
+
 // A device and the thread that launches its work.
 struct DeviceSlot {
   int index;  // position in the server's list
   std::unique_ptr<Device> device;
   std::unique_ptr<Executor> executor;
+  RestartableDevice* restartable = nullptr;  // `device`, if it can come back from a fault
 };
 
 class OpNode;

@@ -202,7 +202,9 @@ void CudaCases(Bench& bench) {
   const Client client = bench.Connect();
   const Device gpu = client.TryDevice();
   if (gpu.kind() != DeviceKind::kCuda) {
-    return bench.Skip("GPU rows", "no GPU: " + client.info().cuda_unavailable_reason);
+    const auto& unavailable = client.info().unavailable_devices;
+    const auto cuda = unavailable.find("cuda");
+    return bench.Skip("GPU rows", "no GPU: " + (cuda != unavailable.end() ? cuda->second : ""));
   }
   Product(bench, client, gpu, "bfloat16", DType::kBFloat16, /*tf32=*/false);
   Product(bench, client, gpu, "TF32", DType::kFloat32, /*tf32=*/true);

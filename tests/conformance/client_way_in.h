@@ -41,7 +41,9 @@ class ClientWayIn : public WayIn {
   }
 
   std::string cuda_unavailable_reason() const override {
-    return client_.info().cuda_unavailable_reason;
+    const auto& unavailable = client_.info().unavailable_devices;
+    const auto cuda = unavailable.find("cuda");
+    return cuda == unavailable.end() ? "" : cuda->second;
   }
 
  protected:
@@ -61,7 +63,7 @@ absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor(std::vector<std::string> f
   flags.push_back("--devices=cpu,cpu");
   TENSORD_ASSIGN_OR_RETURN(auto daemon, integration::DaemonProcess::Start(flags));
   TENSORD_ASSIGN_OR_RETURN(Client client, Client::Connect(daemon->address()));
-  if (client.info().cuda_unavailable_reason.empty()) {
+  if (!client.info().unavailable_devices.contains("cuda")) {
     flags.back() += ",cuda:0";
     TENSORD_ASSIGN_OR_RETURN(daemon, integration::DaemonProcess::Start(flags));
     TENSORD_ASSIGN_OR_RETURN(client, Client::Connect(daemon->address()));

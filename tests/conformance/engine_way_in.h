@@ -15,6 +15,14 @@
 
 namespace tensord::conformance {
 
+// Returns why there is no GPU; empty if there is one.
+inline std::string WhyNoGpu() {
+  for (const server::UnavailableKind& kind : server::UnavailableKinds(server::BuiltInBackends())) {
+    if (kind.kind == DeviceKind::kCuda) return kind.reason;
+  }
+  return "";
+}
+
 class EngineWayIn : public WayIn {
  public:
   explicit EngineWayIn(std::vector<std::unique_ptr<server::Device>> devices)
@@ -38,7 +46,7 @@ class EngineWayIn : public WayIn {
     return names;
   }
 
-  std::string cuda_unavailable_reason() const override { return server::CudaUnavailableReason(); }
+  std::string cuda_unavailable_reason() const override { return WhyNoGpu(); }
 
  protected:
   // The tensor whose elements are the result.
@@ -84,7 +92,7 @@ class EngineWayIn : public WayIn {
 // Two logical CPU devices, and cuda:0 where there is a GPU.
 inline absl::StatusOr<std::vector<std::unique_ptr<server::Device>>> MakeTwoCpusAndAGpu() {
   std::vector<server::DeviceRequest> requests(2, {.kind = DeviceKind::kCpu});
-  if (server::CudaUnavailableReason().empty()) requests.push_back({.kind = DeviceKind::kCuda});
+  if (WhyNoGpu().empty()) requests.push_back({.kind = DeviceKind::kCuda});
   return server::MakeDevices(requests, 0);
 }
 

@@ -121,10 +121,14 @@ absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn() {
   TENSORD_ASSIGN_OR_RETURN(
       const v1::ServerInfo info,
       client.Call<v1::ServerInfo>("GetServerInfo", v1::GetServerInfoRequest()));
-  if (info.cuda_unavailable_reason().empty()) {
+  std::string why_no_gpu;
+  for (const auto& devices : info.unavailable_devices()) {
+    if (devices.kind() == "cuda") why_no_gpu = devices.reason();
+  }
+  if (why_no_gpu.empty()) {
     TENSORD_ASSIGN_OR_RETURN(daemon, DaemonProcess::Start({"--devices=cpu,cpu,cuda:0"}));
   }
-  return std::make_unique<UnaryWayIn>(std::move(daemon), info.cuda_unavailable_reason());
+  return std::make_unique<UnaryWayIn>(std::move(daemon), why_no_gpu);
 }
 
 }  // namespace tensord::conformance

@@ -264,12 +264,13 @@ TEST_F(ClientTest, DevicesAreFoundByIndex) {
 }
 
 TEST_F(ClientTest, TryDeviceFallsBackToTheProcessor) {
-  if (client_.info().cuda_unavailable_reason.empty()) GTEST_SKIP() << "there is a GPU";
+  if (!client_.info().unavailable_devices.contains("cuda")) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(client_.TryDevice(), first_);
   EXPECT_EQ(client_.TryDevice(5), first_);
   EXPECT_THAT(client_.TryAllDevices(), ElementsAre(first_));
   ExpectError(client_.device("cuda"), Code::kNotFound, {"cuda:0", "cpu:0", "cpu:1"});
-  ExpectError(client_.device("nonsense"), Code::kInvalidArgument);
+  ExpectError(client_.device("tpu"), Code::kNotFound, {"tpu:0", "cpu:0", "cpu:1"});
+  ExpectError(client_.device("no sense"), Code::kInvalidArgument);
 }
 
 // The trained network, on the 597 digits that it was not trained on.

@@ -52,8 +52,8 @@ std::string InfoText(const Client& client, const ServerInfo& server,
         absl::StrCat(Printable(device.model), ", ", ComputeText(device), ", tensors up to ",
                      FormatBytes(device.memory.limit_bytes)));
   }
-  if (!server.cuda_unavailable_reason.empty()) {
-    row("no GPU", Printable(server.cuda_unavailable_reason));
+  for (const auto& [kind, reason] : server.unavailable_devices) {
+    row(absl::StrCat("no ", Printable(kind)), Printable(reason));
   }
   return table.Render(terminal);
 }
@@ -78,7 +78,7 @@ Json InfoJson(const std::string& name, const Client& client, const ServerInfo& s
           {"max_message_bytes", server.max_message_bytes},
           {"lease_seconds", absl::ToInt64Seconds(client.lease())},
           {"devices", names},
-          {"cuda_unavailable_reason", server.cuda_unavailable_reason}};
+          {"unavailable_devices", server.unavailable_devices}};
 }
 
 std::string Dump(const Json& json) {

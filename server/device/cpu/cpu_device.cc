@@ -231,6 +231,19 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(DeviceName name, int64_t l
   return std::make_unique<CpuDevice>(std::move(info), cpu::HostTotalMemory(), limit_bytes);
 }
 
+Backend CpuBackend() {
+  Backend backend;
+  backend.kind = DeviceKind::kCpu;
+  backend.count = [](std::string*) { return 1; };
+  backend.physical_name = [](int) { return std::string("host, or its control group,"); };
+  backend.total_memory = [](int) { return CpuTotalMemory(); };
+  backend.make = [](const DeviceOptions& options) {
+    return MakeCpuDevice(options.name, options.limit_bytes, options.threads);
+  };
+  backend.host_threads = CpuThreads;
+  return backend;
+}
+
 int64_t CpuTotalMemory() { return cpu::HostTotalMemory(); }
 int CpuThreads() { return cpu::HostThreads(); }
 

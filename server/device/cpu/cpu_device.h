@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensord/common/device_name.h"
+#include "tensord/server/device/backend.h"
 #include "tensord/server/device/device.h"
 
 namespace tensord::server {
@@ -16,6 +17,9 @@ namespace tensord::server {
 // limit and 1 GiB; that doesn't count as used.
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(DeviceName name, int64_t limit_bytes,
                                                       int threads);
+
+// The backend of the CPU, whose one physical device is the host.
+Backend CpuBackend();
 
 // Memory of the host in bytes, as far as this process may use it, and its processors.
 int64_t CpuTotalMemory();

@@ -16,11 +16,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/device_name.h"
+#include "tensord/server/device/backend.h"
 #include "tensord/server/device/device.h"
 
 struct CUstream_st;
 
 namespace tensord::server {
+
+// The backend of NVIDIA's GPUs.
+Backend CudaBackend();
 
 // Returns how many GPUs can be used. If it is 0, sets `reason` (may be null) to the cause, such as
 // "no NVIDIA driver found". Thread-safe.

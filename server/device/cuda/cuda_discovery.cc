@@ -91,6 +91,21 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(DeviceName name, int 
 
 }  // namespace cuda
 
+Backend CudaBackend() {
+  Backend backend;
+  backend.kind = DeviceKind::kCuda;
+  backend.count = CudaDeviceCount;
+  backend.physical_name = [](int index) { return absl::StrCat("GPU ", index); };
+  backend.total_memory = CudaTotalMemory;
+  // For kernels, graphs, NCCL and the workspace of matrix products, which no limit includes.
+  backend.reserved_memory = [](int64_t total) { return std::min(total / 16, int64_t{2} << 30); };
+  backend.make = [](const DeviceOptions& options) {
+    return MakeCudaDevice(options.name, options.physical_index, options.limit_bytes);
+  };
+  backend.reset = ResetCudaDevice;
+  return backend;
+}
+
 int CudaDeviceCount(std::string* reason) {
   // Loads all kernels when a context is created. CUDA's default is lazy loading: it loads a kernel
   // at the first launch, which may wait for all work on the GPU.

@@ -34,7 +34,7 @@ class CudaFaultTest : public CudaTest {
     cuda_ = *std::move(device);
   }
 
-  RestartableDevice& restartable() { return *cuda_->AsRestartable(); }
+  RestartableDevice& restartable() { return dynamic_cast<RestartableDevice&>(*cuda_); }
 
   // Has a kernel read an address of nobody's.
   void Break() {

@@ -64,7 +64,7 @@ TEST(ParseByteSizeTest, SaysWhatASizeIs) {
 
 TEST(ParseDevicesTest, RefusesWhatIsNoDeviceAndSaysTheForm) {
   for (const char* text :
-       {"gpu", "cpu:", "cpu:1", "cuda:-1", "cuda:x", "cpu=", "cpu=0", "cpu=-1", "cpu=1XB",
+       {"cpu0", "cpu:", "cpu:1", "cuda:-1", "cuda:x", "cpu=", "cpu=0", "cpu=-1", "cpu=1XB",
         "cpu=1e30", "cpu=nan", "cpu=GiB", "cpu,,cpu", "cpu=1=2", "cpu=9223372036854775808"}) {
     const auto requests = ParseDevices(text);
     EXPECT_EQ(requests.status().code(), absl::StatusCode::kInvalidArgument) << text;
@@ -115,6 +115,12 @@ TEST(MakeDevicesTest, DescribesTheHostWithoutItsId) {
   EXPECT_GE(info.threads, 1);
   EXPECT_THAT(info.uuid, ::testing::MatchesRegex("CPU-[-0-9a-f]+"));
   EXPECT_EQ((*MakeDevices(*ParseDevices("cpu"), 0))[0]->info().uuid, info.uuid);
+}
+
+TEST(MakeDevicesTest, AKindWithoutABackendIsRefusedWithTheKindsThatHaveOne) {
+  const auto devices = MakeDevices(*ParseDevices("tpu"), 1);
+  EXPECT_EQ(devices.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(devices.status().message(), HasSubstr("\"tpu\"; the kinds are cpu, cuda"));
 }
 
 TEST(MakeDevicesTest, AGpuThatIsNotThereIsUnavailable) {
