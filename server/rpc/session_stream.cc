@@ -187,7 +187,7 @@ void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
   const auto fill_and_send = [self = shared_from_this()](std::vector<ReadyElements>& ready) {
     for (ReadyElements& fetch : ready) {
       v1::Elements* out = self->response_.add_elements();
-      out->set_fetch_id(fetch.request_id);
+      out->set_request_id(fetch.request_id);
       if (fetch.status.ok()) {
         ToProto(fetch.tensor->spec(), out->mutable_spec());
         out->mutable_data()->resize(fetch.tensor->spec().size_bytes());

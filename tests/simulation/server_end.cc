@@ -74,7 +74,7 @@ void ServerEnd::Write(v1::SessionStreamResponse response,
                       const std::vector<SessionCommands::ReadyElements>& fetches) {
   for (const SessionCommands::ReadyElements& fetch : fetches) {
     v1::Elements* out = response.add_elements();
-    out->set_fetch_id(fetch.request_id);
+    out->set_request_id(fetch.request_id);
     absl::Status status = fetch.status;
     if (status.ok()) {
       server::ToProto(fetch.tensor->spec(), out->mutable_spec());

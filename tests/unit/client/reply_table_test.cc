@@ -9,7 +9,7 @@ namespace {
 
 void AddFetched(v1::SessionStreamResponse* response, uint64_t id, const std::string& data) {
   v1::Elements* fetched = response->add_elements();
-  fetched->set_fetch_id(id);
+  fetched->set_request_id(id);
   fetched->set_data(data);
 }
 
@@ -85,7 +85,7 @@ TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
   v1::SessionStreamResponse response;
   AddError(&response, 1, "read");
   v1::Elements* fetched = response.add_elements();
-  fetched->set_fetch_id(id);
+  fetched->set_request_id(id);
   fetched->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
   fetched->set_message("read");
   table.Deliver(&response);
