@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/engine/engine.h"
@@ -85,7 +88,11 @@ TEST_F(BackendTest, ADeviceThatCanBeResetComesBackFromAFault) {
   DeviceSlot& slot = *engine.slots()[0];
   ASSERT_NE(slot.restartable, nullptr);
   slot.restartable->Lose(absl::DataLossError("it broke"));
-  while (slot.device->health().restarts == 0) std::this_thread::yield();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (slot.device->health().restarts == 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(slot.device->health().restarts, 1);
   EXPECT_EQ(resets_, 1);
 }
 
