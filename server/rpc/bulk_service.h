@@ -7,51 +7,45 @@
 #include <memory>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/server/rpc/call_dispatcher.h"
 #include "tensord/server/rpc/call_queue.h"
-#include "tensord/server/rpc/lent_memory.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/shared_rings.h"
+#include "tensord/server/rpc/zero_copy_slices.h"
 
 namespace tensord::server {
 
 // What every bulk call works with. Outlives the calls.
 struct BulkContext {
   ServiceContext* service;
-  TensorRpc* rpc;
-  PeerRpc* peer_rpc;
-  LentMemory lent;
-  SharedRings rings;
-
-  Mutex mu;
-  CondVar reads_ended;
-  int reads ABSL_GUARDED_BY(mu) = 0;  // and fetches, that have begun
-  bool draining ABSL_GUARDED_BY(mu) = false;
+  ZeroCopySlices slices = {};
+  SharedRings rings = {};
 };
 
-// Have `queue` wait for a client's call, and then for the next one.
-void AwaitWrite(BulkContext* context, CallQueue* queue);
-void AwaitRead(BulkContext* context, CallQueue* queue);
-void AwaitFetch(BulkContext* context, CallQueue* queue);
-void AwaitSharedMemory(BulkContext* context, CallQueue* queue);
+// The handlers.
+CallFactory MakeWriteFactory(BulkContext* context);
+CallFactory MakeReadFactory(BulkContext* context);
+CallFactory MakeFetchFactory(BulkContext* context);
+CallFactory MakeSharedMemoryFactory(BulkContext* context);
 
 class BulkService {
  public:
-  // Before the server is built. Clients come in through `door`. All outlive this.
-  BulkService(ServiceContext* context, TensorRpc* rpc, PeerRpc* peer_rpc,
-              grpc::ServerBuilder* builder, CallQueue* door);
+  // `context` outlives this object.
+  explicit BulkService(ServiceContext* context);
 
-  // Once the server is built.
-  void Start();
+  // Adds queues to the server that is being built. New calls arrive at `accept_queue`, which
+  // outlives this object.
+  void AddQueues(grpc::ServerBuilder* builder, CallQueue* accept_queue);
+
+  // Makes the queues await calls. Call it once the server is built.
+  void Start(CallDispatcher* dispatcher);
+
+  // What the handlers work with.
+  BulkContext* context() { return &context_; }
 
   bool shares_memory() const { return context_.rings.available(); }
-  // Refuses further reads and waits, until the deadline, for those that have begun to end. To be
-  // called before the server is shut down: a connection that has been told so before the end of a
-  // read is closed with its last bytes still on the way.
-  void DrainReads(std::chrono::steady_clock::time_point deadline);
-
-  // Ends the calls of SharedMemory, which would otherwise stay for as long as their clients do.
-  void DrainSharedMemory() { context_.rings.Drain(); }
+  // Lets no further ring of shared memory be made.
+  void DrainRings() { context_.rings.Drain(); }
 
   // Once the server has been shut down: waits, until the deadline, for the calls to end.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);

@@ -1,128 +1,46 @@
 #include "tensord/server/rpc/call_queue.h"
 
+#include <grpcpp/alarm.h>
+
 #include <chrono>
 #include <future>
+#include <memory>
 #include <utility>
 
 #include "tensord/common/handover.h"
 
 namespace tensord::server {
+namespace {
 
-QueuedCall::QueuedCall(CallQueue* queue) : queue_(queue) {
-  for (int step = 0; step < kNumSteps; ++step) {
-    tags_[step].call = this;
-    tags_[step].step = static_cast<Step>(step);
+// Owns itself until its task has run.
+class PostedTask final : public QueueEvent {
+ public:
+  explicit PostedTask(CallQueue::Task task) : task_(std::move(task)) {}
+
+  void Post(grpc::CompletionQueue* queue) {
+    HandOver(static_cast<QueueEvent*>(this));
+    alarm_.Set(queue, std::chrono::system_clock::time_point(), static_cast<QueueEvent*>(this));
   }
-  context_.AsyncNotifyWhenDone(Begin(kDone));  // comes only where a client has
-}
 
-void* QueuedCall::Begin(Step step) {
-  ++outstanding_;
-  HandOver(this);
-  HandOver(static_cast<QueueEvent*>(&tags_[step]));
-  return static_cast<QueueEvent*>(&tags_[step]);
-}
-
-void QueuedCall::Abandon(Step /*step*/) { --outstanding_; }
-
-void QueuedCall::Wake() {
-  HandOver(this);
-  HandOver(static_cast<QueueEvent*>(&tags_[kWoken]));
-  alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
-             static_cast<QueueEvent*>(&tags_[kWoken]));
-}
-
-void QueuedCall::Tag::Happened(bool ok) {
-  if (step == kCalled && !call->arrived_) {
-    call->Arrive(ok);
-  } else {
-    call->Proceed(step, ok);
+  void Happened(bool /*ok*/) override {
+    const std::unique_ptr<PostedTask> self(this);
+    std::move(task_)();
   }
-}
 
-void QueuedCall::Arrive(bool ok) {
-  if (!ok) {
-    delete this;  // the server shuts down; there is no call
-    return;
-  }
-  arrived_ = true;
-  queue_->CallBegan();
-  AwaitNext();
-  if (queue_->arrivals() == queue_->get()) {
-    Proceed(kCalled, ok);
-    return;
-  }
-  // On to the queue's own thread, where news of the call may come in meanwhile.
-  grpc::ServerCompletionQueue* const own = queue_->get();
-  HandOver(static_cast<QueueEvent*>(&tags_[kCalled]));
-  alarm_.Set(own, std::chrono::system_clock::time_point(),
-             static_cast<QueueEvent*>(&tags_[kCalled]));
-}
+ private:
+  grpc::Alarm alarm_;
+  CallQueue::Task task_;
+};
 
-void QueuedCall::Proceed(Step step, bool ok) {
-  TakeOver(this);
-  --outstanding_;
-  if (step == kCalled) {
-    called_ = true;
-    Enter();
-    if (done_early_) Done();
-  } else if (!called_) {
-    done_early_ = true;
-  } else if (step == kDone) {
-    Done();
-  } else if (step == kRevoked) {
-    Refuse(revoked_);
-  } else {
-    On(step, ok);
-  }
-  if (outstanding_ == 0) {
-    CallQueue* queue = queue_;
-    delete this;
-    queue->CallEnded();
-  } else {
-    HandOver(this);
-  }
-}
+}  // namespace
 
-void QueuedCall::Enter() {
-  Begin(kRevoked);
-  const absl::Status admitted =
-      admission_.Enter(queue_->gate(), &context_, [this](const absl::Status& status) {
-        revoked_ = status;
-        HandOver(static_cast<QueueEvent*>(&tags_[kRevoked]));
-        revoked_alarm_.Set(queue_->get(), std::chrono::system_clock::time_point(),
-                           static_cast<QueueEvent*>(&tags_[kRevoked]));
-      });
-  if (!admitted.ok() || !admission_.may_end()) Abandon(kRevoked);
-  if (admitted.ok()) {
-    On(kCalled, true);
-  } else {
-    Refuse(admitted);
-  }
-}
-
-void QueuedCall::Done() {
-  if (admission_.Leave()) Abandon(kRevoked);
-  if (context_.IsCancelled()) admission_.Cancelled();
-  On(kDone, true);
-}
+void CallQueue::Post(Task task) { (new PostedTask(std::move(task)))->Post(queue_.get()); }
 
 void CallQueue::Settle() {
-  class Marker final : public QueueEvent {
-   public:
-    void Happened(bool /*ok*/) override { reached_.set_value(); }
-    void Await() { reached_.get_future().wait(); }
-
-   private:
-    std::promise<void> reached_;
-  };
-  Marker marker;
-  grpc::Alarm alarm;
+  std::promise<void> reached;
   CallBegan();
-  HandOver(static_cast<QueueEvent*>(&marker));
-  alarm.Set(queue_.get(), std::chrono::system_clock::time_point(),
-            static_cast<QueueEvent*>(&marker));
-  marker.Await();
+  Post([&reached] { reached.set_value(); });
+  reached.get_future().wait();
   CallEnded();
 }
 
@@ -174,7 +92,7 @@ void CallQueue::Run() {
   void* tag = nullptr;
   bool ok = false;
   while (true) {
-    if (door_ != nullptr) AwaitCall();
+    if (accept_queue_ != nullptr) AwaitCall();
     if (!Next(&tag, &ok)) return;
     TakeOver(tag);
     static_cast<QueueEvent*>(tag)->Happened(ok);

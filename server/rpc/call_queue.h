@@ -1,43 +1,40 @@
-// Calls on completion queues with threads of their own: a payload comes and goes as the slices of
-// gRPC's own buffers, and what a queue serves never waits behind what another does.
+// Completion queues, each with a thread of its own. A payload comes and goes as the slices of
+// gRPC's own buffers, and the calls of one queue never wait behind those of another.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "tensord/common/handover.h"
 #include "tensord/common/mutex.h"
 #include "tensord/server/rpc/gate.h"
 
 namespace tensord::server {
 
-class CallQueue;
-
-// What a queue's tags are.
+// The tag of an operation on a queue.
 class QueueEvent {
  public:
-  // On the queue's thread: what was begun with this tag has ended.
+  // Runs on the queue's thread when the operation has ended.
   virtual void Happened(bool ok) = 0;
 
  protected:
   ~QueueEvent() = default;
 };
 
-// Something begun with gRPC for an object, which it keeps alive until it has ended: then `handler`
-// runs on the queue's thread, and AfterEvent() after it. One operation at a time.
+// An operation of an object, which it keeps alive until it has ended. Then `handler` runs on the
+// queue's thread, and the object's AfterEvent() after it. One operation at a time.
 template <typename Object>
 class CallEvent final : public QueueEvent {
  public:
   using Handler = void (Object::*)(bool ok);
   explicit CallEvent(Handler handler) : handler_(handler) {}
 
-  // The tag for an operation that begins now.
+  // Returns the tag for an operation that begins now.
   void* Begin(std::shared_ptr<Object> object) {
     object_ = std::move(object);
     HandOver(static_cast<QueueEvent*>(this));
@@ -55,120 +52,59 @@ class CallEvent final : public QueueEvent {
   std::shared_ptr<Object> object_;
 };
 
-// A call driven by the thread of one queue, on which all but Wake() runs. Made before its client
-// comes; deletes itself when the call has ended and nothing that was begun is outstanding.
-class QueuedCall {
- public:
-  // What may be outstanding, each at most once at a time.
-  enum Step { kCalled, kRead, kWritten, kWoken, kDue, kFinished, kRevoked, kDone, kNumSteps };
-
-  explicit QueuedCall(CallQueue* queue);
-  virtual ~QueuedCall() = default;
-  QueuedCall(const QueuedCall&) = delete;
-  QueuedCall& operator=(const QueuedCall&) = delete;
-
- protected:
-  // What was begun as `step` has ended. First comes kCalled, once the gate has let the caller in,
-  // and then kDone once, when the call has ended for gRPC, by us or by the client.
-  virtual void On(Step step, bool ok) = 0;
-  // The gate lets the caller in no more, or never did: the call is to end with this as soon as it
-  // can. Comes at most once.
-  virtual void Refuse(const absl::Status& status) = 0;
-  // The client has come; another of the same kind is to wait for the next one. On the thread of the
-  // queue's door.
-  virtual void AwaitNext() = 0;
-
-  // The tag for an operation that begins now.
-  void* Begin(Step step);
-  // What was begun won't end by itself: no tag of it will come.
-  void Abandon(Step step);
-  // Ends kWoken, begun before; from any thread.
-  void Wake();
-
-  CallQueue* queue() const { return queue_; }
-  grpc::ServerContext& context() { return context_; }
-  // Who calls.
-  const PrincipalRef& principal() const { return admission_.principal(); }
-  // Reports that the call uses a session. The server trusts its connection from now on.
-  void SessionUsed() { admission_.SessionUsed(); }
-  // Reports that the call's first or only request has been received. `bytes`: its encoded size.
-  void RequestReceived(size_t bytes) { admission_.RequestReceived(bytes); }
-
- private:
-  friend class CallQueue;
-  struct Tag final : QueueEvent {
-    void Happened(bool ok) override;
-    QueuedCall* call;
-    Step step;
-  };
-
-  // On the door's thread: the client has come, or none ever will.
-  void Arrive(bool ok);
-  // Runs On(), and deletes the call where that was the last.
-  void Proceed(Step step, bool ok);
-  void Enter();
-  void Done();
-
-  CallQueue* const queue_;
-  grpc::ServerContext context_;
-  grpc::Alarm alarm_;
-  Tag tags_[kNumSteps];
-  int outstanding_ = 0;
-  bool arrived_ = false;     // the client has come, and the door has said so
-  bool called_ = false;      // On(kCalled) has run
-  bool done_early_ = false;  // gRPC was done with the call before that
-  Admission admission_;
-  absl::Status revoked_;  // for kRevoked
-  grpc::Alarm revoked_alarm_;
-};
-
 // A completion queue and its thread. gRPC has every thread that waits at a queue take part in
-// watching all connections, at the price of a wake-up or two for each message: so there should be
-// as few of them as keep up with the work.
+// watching all connections, at the price of a wake-up or two for each message. So there should be
+// as few queues as keep up with the work.
 class CallQueue {
  public:
-  // Before the server is built. Whoever calls is let in by `gate`, which outlives this. `spin`: how
-  // long the thread looks for what comes next before it sleeps.
+  using Task = absl::AnyInvocable<void() &&>;
+
+  // Makes a queue of a server that is about to be built. `gate` admits the callers, and outlives
+  // the queue. `spin`: how long the thread polls for the next event before it sleeps.
   CallQueue(grpc::ServerBuilder* builder, Gate* gate,
             std::chrono::microseconds spin = std::chrono::microseconds(0))
       : gate_(gate), spin_(spin), queue_(builder->AddCompletionQueue()) {}
-  // A queue for calls that are seldom: clients come in through `door`, which outlives this, and
-  // while there is none the thread doesn't watch anything.
-  CallQueue(grpc::ServerBuilder* builder, CallQueue* door)
-      : gate_(door->gate()),
+  // Makes a queue for rare calls. New calls arrive at `accept_queue`, which outlives this queue;
+  // while this queue has no call, its thread watches nothing.
+  CallQueue(grpc::ServerBuilder* builder, CallQueue* accept_queue)
+      : gate_(accept_queue->gate()),
         spin_(0),
-        door_(door),
+        accept_queue_(accept_queue),
         queue_(builder->AddCompletionQueue(/*is_frequently_polled=*/false)) {}
   // The server must have been shut down.
   ~CallQueue();
 
-  // Once the server is built and the calls to come have been asked for.
+  // Starts the thread. Call it once the server is built and the queue awaits calls.
   void Start();
 
-  // Waits until everything that has happened so far has been handled. Not on the queue's thread.
+  // Runs `task` on the queue's thread, after all that has happened on the queue so far. The queue
+  // must not be destroyed meanwhile: the caller holds a call that it counts. Thread-safe.
+  void Post(Task task);
+  // Blocks until everything that has happened so far has been handled. Don't call it on the queue's
+  // thread.
   void Settle();
 
-  // Counts calls whose clients have come, until gRPC is done with them. Thread-safe.
+  // Count the calls that have arrived, until they are destroyed. Thread-safe.
   void CallBegan();
   void CallEnded();
   bool AnyCalls() const;
-  // Waits, until the deadline, for all of them to end.
+  // Blocks until there is no call, or until the deadline.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
 
   Gate* gate() const { return gate_; }
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
-  // The queue that clients come in at.
-  grpc::ServerCompletionQueue* arrivals() const { return door_ ? door_->get() : get(); }
+  // Returns the queue at which new calls arrive: this one, unless it was made with another.
+  CallQueue* accept_queue() { return accept_queue_ != nullptr ? accept_queue_ : this; }
 
  private:
   void Run();
-  // Where there is a door: returns once there is a call, or the end has come.
+  // If calls arrive at another queue, blocks until there is a call or the queue ends.
   void AwaitCall();
   bool Next(void** tag, bool* ok);
 
   Gate* const gate_;
   const std::chrono::microseconds spin_;
-  CallQueue* const door_ = nullptr;
+  CallQueue* const accept_queue_ = nullptr;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::thread thread_;
 

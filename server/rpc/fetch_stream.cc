@@ -1,4 +1,6 @@
 // Fetch: a tensor's elements for another server that shows a ticket, in messages or by memory.
+#include <grpcpp/alarm.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -15,19 +17,15 @@
 namespace tensord::server {
 namespace {
 
-using Stream = grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
-
 // It says at once, by the tensor's spec, that the ticket was good; then it waits for the tensor,
 // for as long as that may take. It doesn't keep the tensor's session in use: who waits for a tensor
 // that never comes goes when their own client does.
-class FetchCall final : public SendCallBy<Stream> {
+class FetchCall final : public SendCall {
  public:
-  FetchCall(BulkContext* bulk, CallQueue* queue) : SendCallBy(bulk, queue) {
-    bulk_->peer_rpc->RequestFetch(&context(), &stream_, queue->get(), queue->arrivals(),
-                                  Begin(kCalled));
-  }
+  using SendCall::SendCall;
 
  private:
+  friend class CallEvent<FetchCall>;
   using Clock = std::chrono::steady_clock;
 
   // How the bytes go.
@@ -39,51 +37,34 @@ class FetchCall final : public SendCallBy<Stream> {
     kMessages,  // it can't, or nobody wants it to
   };
 
-  void AwaitNext() override { AwaitFetch(bulk_, queue()); }
-
-  void On(Step step, bool ok) override {
-    switch (step) {
-      case kCalled:
-        return Arrived();
-      case kRead:
-        if (finished_) return;
-        return ticket_ == nullptr ? Begun(ok) : Answered(ok);
-      case kWoken:
-        if (GoesOn()) Woken();
-        return;
-      case kWritten:
-        writing_ = false;
-        if (!ok) return Fail(ClientGone());
-        SendQueued();
-        if (begun()) GoOn();
-        return;
-      case kDue:
-        if (ok) CheckTime();
-        return;
-      case kDone:
-        due_.Cancel();
-        if (sent_all() && request_.limit_bytes() == 0 && !context().IsCancelled()) {
-          ticket_->Finished();
-        }
-        if (CancelledWait()) Fail(ClientGone());
-        return;
-      default:
-        return;
-    }
-  }
-
-  void Arrived() {
+  void OnAdmitted() override {
     const absl::Status caller = bulk_->service->peers->CheckCaller(*principal());
     if (!caller.ok()) return Fail(caller);
-    StartRead();
+    StartRead(&request_bytes_);
   }
 
-  void StartRead() { stream_.Read(&request_bytes_, Begin(kRead)); }
+  void OnRead(bool ok) override {
+    if (finished()) return;
+    return ticket_ == nullptr ? Begun(ok) : Answered(ok);
+  }
+
+  void OnWritten(bool ok) override {
+    writing_ = false;
+    if (!ok) return Fail(ClientGone());
+    SendQueued();
+    if (begun()) SendNext();
+  }
+
+  void OnDone() override {
+    timer_.Cancel();
+    if (sent_all() && request_.limit_bytes() == 0 && !cancelled()) ticket_->Finished();
+    SendCall::OnDone();
+  }
 
   void Begun(bool ok) {
     if (!ok) return Fail(absl::InvalidArgumentError("a fetch begins with what is wanted"));
-    RequestReceived(request_bytes_.Length());
-    if (!Enter()) return Fail(absl::UnavailableError("the server is shutting down"));
+    const absl::Status joined = JoinReads();
+    if (!joined.ok()) return Fail(joined);
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request_);
     if (!decoded.ok()) return Fail(decoded);
     absl::StatusOr<std::unique_ptr<Tickets::Use>> ticket =
@@ -104,37 +85,28 @@ class FetchCall final : public SendCallBy<Stream> {
     ToProto(ticket_->tensor()->spec(), &spec);
     first_ = false;
     writing_ = true;
-    Write(EncodeReadResponse(&spec, request_.offset(), grpc::Slice()), Begin(kWritten));
+    StartWrite(EncodeReadResponse(&spec, request_.offset(), grpc::Slice()));
   }
 
   void AwaitTensor() {
-    const absl::Status waiting = Wait([&](const CancellableWait& wait) {
-      const auto ready = [this, wait](const absl::Status& readable) {
-        if (!wait.End()) return;  // this call may be gone
-        readable_ = readable;
-        Wake();
-      };
+    const auto start = [this](auto on_readable) {
       const std::weak_ptr<Tensor> weak = ticket_->tensor();
       ticket_->tensor()->WhenReceived(request_.offset(),
-                                      [engine = bulk_->service->engine, weak, ready] {
+                                      [engine = bulk_->service->engine, weak, on_readable] {
                                         const TensorRef tensor = weak.lock();
                                         if (tensor == nullptr || !tensor->done())
-                                          return ready(absl::OkStatus());
-                                        engine->WhenReadable(tensor, ready);
+                                          return on_readable(absl::OkStatus());
+                                        engine->WhenReadable(tensor, on_readable);
                                       });
+    };
+    Wait(start, [this](const absl::Status& readable) {
+      readable_ = readable;
+      BeginWanted();
     });
-    if (!waiting.ok()) Fail(waiting);
-  }
-
-  void Woken() {
-    if (filling_ > 0) SlotFilled(std::exchange(filling_, 0));
-    if (begun()) return GoOn();
-    if (way_ == Way::kOpening) return Offer();
-    BeginWanted();
   }
 
   // Its last chunk goes out when it is done: until then it may fail.
-  int64_t Available() override {
+  int64_t AvailableEnd() override {
     const int64_t size = ticket_->tensor()->spec().size_bytes();
     const int64_t received = ticket_->tensor()->received().bytes;
     if (received < size) return std::max(received, next_offset());
@@ -142,18 +114,15 @@ class FetchCall final : public SendCallBy<Stream> {
   }
 
   void AwaitMore() override {
-    const TensorRef& tensor = ticket_->tensor();
-    const absl::Status waiting = Wait([&](const CancellableWait& wait) {
-      const auto woken = [this, wait] {
-        if (wait.End()) Wake();
-      };
+    const auto start = [this](auto on_more) {
+      const TensorRef& tensor = ticket_->tensor();
       if (tensor->received().bytes < tensor->spec().size_bytes()) {
-        tensor->WhenReceived(next_offset(), woken);
+        tensor->WhenReceived(next_offset(), on_more);
       } else {
-        tensor->WhenDone(woken);
+        tensor->WhenDone(on_more);
       }
-    });
-    if (!waiting.ok()) Fail(waiting);
+    };
+    Wait(start, [this] { SendNext(); });
   }
 
   void BeginWanted() {
@@ -178,19 +147,21 @@ class FetchCall final : public SendCallBy<Stream> {
     const int64_t wanted =
         request_.limit_bytes() > 0 ? std::min(left, request_.limit_bytes()) : left;
     SetRange(tensor, request_.offset(), request_.offset() + wanted, std::move(received));
-    GoOn();
+    SendNext();
   }
 
-  void GoOn() { return way_ == Way::kRing ? FillSlots() : SendCall::GoOn(); }
+  void SendNext() override { return way_ == Way::kRing ? FillSlots() : SendCall::SendNext(); }
 
   // Whose memory is allocated here, a page at a time.
   void OpenRing() {
     way_ = Way::kOpening;
-    RunByWorker([this] {
-      auto ring = bulk_->rings.OpenForFetch(ticket_->session_id());
-      if (ring.ok()) ring_ = *std::move(ring);
-      return absl::OkStatus();  // without one it goes by messages
-    });
+    RunByWorker(
+        [this] {
+          auto ring = bulk_->rings.OpenForFetch(ticket_->session_id());
+          if (ring.ok()) ring_ = *std::move(ring);
+          return absl::OkStatus();  // without one it goes by messages
+        },
+        [this] { Offer(); });
   }
 
   void Offer() {
@@ -206,30 +177,30 @@ class FetchCall final : public SendCallBy<Stream> {
     Send(offer);
     heard_ = Clock::now();
     SetTimer();
-    StartRead();
+    StartRead(&request_bytes_);
   }
 
   // What the destination says of the ring, or of a slot.
   void Answered(bool ok) {
-    if (!ok) return Refuse(ClientGone());
+    if (!ok) return FailWhenIdle(ClientGone());
     v1::FetchRequest answer;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &answer);
-    if (!decoded.ok()) return Refuse(decoded);
+    if (!decoded.ok()) return FailWhenIdle(decoded);
     heard_ = Clock::now();
     if (way_ == Way::kRing && answer.has_slot()) {
       const absl::Status due = turns_.GiveBack(answer.slot());
-      if (!due.ok()) return Refuse(due);
-      StartRead();
-      return GoOn();
+      if (!due.ok()) return FailWhenIdle(due);
+      StartRead(&request_bytes_);
+      return SendNext();
     }
     if (way_ != Way::kOffered || !answer.has_ring_mapped()) {
-      return Refuse(absl::InvalidArgumentError(
+      return FailWhenIdle(absl::InvalidArgumentError(
           "a message of Fetch that isn't due: first what is wanted, then whether the ring is "
           "mapped, then its slots"));
     }
     if (answer.ring_mapped()) {
       way_ = Way::kRing;
-      StartRead();
+      StartRead(&request_bytes_);
     } else {
       way_ = Way::kMessages;
       ring_.reset();
@@ -238,16 +209,18 @@ class FetchCall final : public SendCallBy<Stream> {
   }
 
   void FillSlots() {
-    if (finished_ || busy_ || TensorFailed()) return;
+    if (finished() || busy() || FailIfTensorFailed()) return;
     while (turns_.any_free()) {
-      const int64_t bytes = std::min(ring_->slot_bytes(), Sendable());
+      const int64_t bytes = std::min(ring_->slot_bytes(), SendableBytes());
       if (bytes == 0) break;
       const auto fill = [this, bytes] {
         return buffer()->device().Read(*buffer(), next_offset(), ring_->slot(turns_.next()), bytes);
       };
       if (!buffer()->device().host_accessible()) {
-        filling_ = bytes;
-        return RunByWorker(fill);
+        return RunByWorker(fill, [this, bytes] {
+          SlotFilled(bytes);
+          SendNext();
+        });
       }
       const absl::Status filled = fill();
       if (!filled.ok()) return Fail(filled);
@@ -278,42 +251,43 @@ class FetchCall final : public SendCallBy<Stream> {
   }
 
   void SendQueued() {
-    if (finished_ || writing_ || queued_.empty()) return;
+    if (finished() || writing_ || queued_.empty()) return;
     writing_ = true;
-    Write(queued_.front(), Begin(kWritten));
+    StartWrite(queued_.front());
     queued_.pop_front();
   }
 
   void SetTimer() {
     const auto left = heard_ + bulk_->service->peers->timeout() - Clock::now();
-    due_.Set(queue()->get(),
-             std::chrono::system_clock::now() +
-                 std::chrono::ceil<std::chrono::system_clock::duration>(left),
-             Begin(kDue));
+    timer_.Set(queue()->get(),
+               std::chrono::system_clock::now() +
+                   std::chrono::ceil<std::chrono::system_clock::duration>(left),
+               time_.Begin(std::static_pointer_cast<FetchCall>(shared_from_this())));
   }
 
   // Memory isn't held for a destination that says nothing.
-  void CheckTime() {
-    if (finished_ || way_ == Way::kMessages) return;
+  void OnTime(bool ok) {
+    if (!ok || finished() || way_ == Way::kMessages) return;
     const bool owes = way_ == Way::kOffered || turns_.out() > 0;
     const auto now = Clock::now();
     if (!owes) heard_ = now;
     const auto timeout = bulk_->service->peers->timeout();
     if (now - heard_ < timeout) return SetTimer();
-    Refuse(absl::DeadlineExceededError(absl::StrCat(
+    FailWhenIdle(absl::DeadlineExceededError(absl::StrCat(
         "nothing was heard of the ring of shared memory for ", timeout.count(), " s")));
   }
 
   void Fail(const absl::Status& status) override {
-    due_.Cancel();
+    timer_.Cancel();
     SendCall::Fail(status);
   }
 
   void FailWithTensor(const absl::Status& status) override {
-    if (!finished_) context().AddTrailingMetadata(kTensorErrorKey, "1");
+    if (!finished()) context().AddTrailingMetadata(kTensorErrorKey, "1");
     Fail(status);
   }
 
+  grpc::ByteBuffer request_bytes_;
   v1::FetchRequest request_;
   std::unique_ptr<Tickets::Use> ticket_;
   absl::Status readable_;
@@ -321,14 +295,14 @@ class FetchCall final : public SendCallBy<Stream> {
   Way way_ = Way::kUnknown;
   std::unique_ptr<SharedRings::Ring> ring_;
   SlotTurns turns_;
-  int64_t filling_ = 0;  // bytes that a worker puts into the next slot
   std::deque<grpc::ByteBuffer> queued_;
   Clock::time_point heard_;  // when the destination last said something, or began to owe it
-  grpc::Alarm due_;
+  CallEvent<FetchCall> time_{&FetchCall::OnTime};
+  grpc::Alarm timer_;
 };
 
 }  // namespace
 
-void AwaitFetch(BulkContext* context, CallQueue* queue) { new FetchCall(context, queue); }
+CallFactory MakeFetchFactory(BulkContext* context) { return MakeCallFactory<FetchCall>(context); }
 
 }  // namespace tensord::server

@@ -120,12 +120,11 @@ absl::Status Admission::ShowPass(Gate* gate, grpc::ServerContext* call,
   }
 }
 
-bool Admission::Leave() {
-  if (gate_ == nullptr) return false;
+void Admission::Leave() {
+  if (gate_ == nullptr) return;
   MutexLock lock(&gate_->mu_);
   gate_->inside_.erase(this);
   gate_ = nullptr;
-  return !told_;
 }
 
 Admission::~Admission() {

@@ -39,8 +39,8 @@ struct GateOptions {
 
 class Gate;
 
-// A call's way through the gate, and a member of the call. Every call enters before anything that
-// it brings is looked at, and leaves when gRPC is done with it.
+// The admission of one call by the gate: a member of ServerCall, which enters before it looks at
+// anything that the call brings, and leaves when gRPC is done with the call.
 class Admission {
  public:
   Admission() = default;
@@ -56,11 +56,8 @@ class Admission {
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
-  // Whether `ended` may be called, once the call has entered.
-  bool may_end() const { return gate_ != nullptr; }
-
-  // Waits for `ended` where it is running; it won't from here on. True where it might have been.
-  bool Leave();
+  // If `ended` is running, blocks until it has returned. It isn't called from then on.
+  void Leave();
 
   // Reports that the first or only request of an admitted call has been received. `bytes`: its
   // encoded size. Later calls have no effect.

@@ -1,145 +1,104 @@
 #include "tensord/server/rpc/health_service.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/server/rpc/status_convert.h"
+#include "tensord/server/rpc/chunk_codec.h"
 
 namespace tensord::server {
 
 namespace health_v1 = grpc::health::v1;
 
-namespace {
-
-absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
-
-}  // namespace
-
-// A call of Watch. Sends what is news; where more of it comes while a message is on its way, the
-// last of it.
-class HealthService::Watch final : public std::enable_shared_from_this<Watch> {
+// A call of Watch. Sends each status that is set; if several are set while a message is on its way,
+// the last of them.
+class HealthService::Watch final : public ServerCall {
  public:
-  static void Await(HealthService* health, CallQueue* queue) {
-    const std::shared_ptr<Watch> watch(new Watch(health, queue));
-    watch->context_.AsyncNotifyWhenDone(watch->done_.Begin(nullptr));
-    health->rpc_.RequestWatch(&watch->context_, &watch->stream_, queue->get(),
-                              watch->called_.Begin(watch));
-  }
+  Watch(HealthService* health, std::unique_ptr<GrpcCall> grpc_call)
+      : ServerCall(std::move(grpc_call)), health_(health) {}
 
   const std::string& service() const { return request_.service(); }
 
-  // Thread-safe.
-  void Tell(ServingStatus status) {
+  // Sends `status` unless the client has it. Thread-safe.
+  void Report(ServingStatus status) {
     MutexLock lock(&mu_);
-    news_ = status;
-    GoOnLocked();
+    status_ = status;
+    ProceedLocked();
   }
+
+ private:
+  void OnAdmitted() override { StartRead(&request_bytes_); }
+
+  void OnRead(bool ok) override {
+    if (done()) return;
+    if (!ok || !DecodeMessage(&request_bytes_, &request_).ok()) {
+      return End(absl::InvalidArgumentError("the call has no request"));
+    }
+    {
+      MutexLock lock(&health_->mu_);
+      health_->watches_.insert(std::static_pointer_cast<Watch>(shared_from_this()));
+      Report(health_->StatusLocked(service()));
+    }
+    if (!Join(health_->streams_)) OnDrain();
+  }
+
+  void OnWritten(bool ok) override {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    ending_ = ending_ || !ok;
+    ProceedLocked();
+  }
+
+  void OnRevoked(const absl::Status& status) override { End(status); }
+
+  void OnDrain() override { End(absl::UnavailableError("the server is shutting down")); }
+
+  void OnDone() override {
+    {
+      MutexLock lock(&health_->mu_);
+      health_->watches_.erase(std::static_pointer_cast<Watch>(shared_from_this()));
+    }
+    {
+      MutexLock lock(&mu_);
+      client_gone_ = true;
+    }
+    End(ClientGone());
+  }
+
+  // Ends the call once the client has been sent the last status.
   void End(const absl::Status& reason) {
     MutexLock lock(&mu_);
     if (!ending_) reason_ = reason;
     ending_ = true;
-    GoOnLocked();
+    ProceedLocked();
   }
 
- private:
-  friend class CallEvent<Watch>;
-  using Event = CallEvent<Watch>;
-
-  Watch(HealthService* health, CallQueue* queue)
-      : health_(health), queue_(queue), stream_(&context_) {}
-
-  void OnCalled(bool ok) {
-    if (!ok) return;  // the server shuts down; there is no call
-    queue_->CallBegan();
-    done_.Begin(shared_from_this());
-    Await(health_, queue_);
-    const absl::Status admitted = admission_.Enter(
-        queue_->gate(), &context_, [this](const absl::Status& status) { End(status); });
-    if (!admitted.ok()) return End(admitted);
-    stream_.Read(&request_, read_.Begin(shared_from_this()));
-  }
-
-  void OnRead(bool ok) {
-    if (!ok) return End(absl::InvalidArgumentError("the call has no request"));
-    admission_.RequestReceived(request_.ByteSizeLong());
-    MutexLock lock(&health_->mu_);
-    if (health_->ended_) {
-      End(ShuttingDown());
-    } else {
-      health_->watches_.insert(shared_from_this());
-    }
-    Tell(health_->StatusLocked(service()));
-  }
-
-  void OnWritten(bool ok) {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    ending_ = ending_ || !ok;
-    GoOnLocked();
-  }
-
-  void OnFinished(bool /*ok*/) {}
-
-  void OnDone(bool /*ok*/) {
-    admission_.Leave();
-    {
-      MutexLock lock(&health_->mu_);
-      health_->watches_.erase(shared_from_this());
-    }
-    End(absl::CancelledError("the client has gone"));
-    queue_->CallEnded();
-  }
-
-  void AfterEvent() {}
-
-  void GoOnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || finished_) return;
-    if (news_ != told_ && !context_.IsCancelled()) {
+  void ProceedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || finished()) return;
+    if (status_ != sent_ && !client_gone_) {
       writing_ = true;
-      told_ = news_;
+      sent_ = status_;
       health_v1::HealthCheckResponse response;
-      response.set_status(news_);
-      stream_.Write(response, written_.Begin(shared_from_this()));
+      response.set_status(status_);
+      StartWrite(EncodeMessage(response));
     } else if (ending_) {
-      finished_ = true;
-      stream_.Finish(ToGrpc(reason_), finish_.Begin(shared_from_this()));
+      Finish(reason_);
     }
   }
 
   HealthService* const health_;
-  CallQueue* const queue_;
-  grpc::ServerContext context_;
+  grpc::ByteBuffer request_bytes_;
   health_v1::HealthCheckRequest request_;
-  grpc::ServerAsyncReaderWriter<health_v1::HealthCheckResponse, health_v1::HealthCheckRequest>
-      stream_;
-  Event called_{&Watch::OnCalled};
-  Event read_{&Watch::OnRead};
-  Event written_{&Watch::OnWritten};
-  Event finish_{&Watch::OnFinished};
-  Event done_{&Watch::OnDone};
 
-  Admission admission_;
   Mutex mu_;  // after the service's
-  ServingStatus news_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
-  ServingStatus told_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
+  ServingStatus status_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
+  ServingStatus sent_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool client_gone_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status reason_ ABSL_GUARDED_BY(mu_);  // why it ends
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-HealthService::HealthService(grpc::ServerBuilder* builder, UnaryDispatcher* dispatcher) {
-  builder->RegisterService(&rpc_);
-  using Request = health_v1::HealthCheckRequest;
-  dispatcher->Add<Request, health_v1::HealthCheckResponse>(
-      absl::StrCat("/", Rpc::service_full_name(), "/Check"),
-      {.handle = [this](const std::shared_ptr<CheckCall>& call) { Check(call); },
-       // Probes have no credentials. Only admitted callers learn whether a device exists.
-       .is_public = [](const Request& request) { return request.service().empty(); }});
-}
-
-void HealthService::Await(CallQueue* queue) { Watch::Await(this, queue); }
+CallFactory HealthService::MakeWatchFactory() { return MakeCallFactory<Watch>(this); }
 
 void HealthService::Check(const std::shared_ptr<CheckCall>& call) {
   const std::string& service = call->request().service();
@@ -165,14 +124,8 @@ void HealthService::Set(const std::string& service, bool serving) {
   MutexLock lock(&mu_);
   serving_[service] = serving;
   for (const std::shared_ptr<Watch>& watch : watches_) {
-    if (watch->service() == service) watch->Tell(StatusLocked(service));
+    if (watch->service() == service) watch->Report(StatusLocked(service));
   }
-}
-
-void HealthService::EndWatches() {
-  MutexLock lock(&mu_);
-  ended_ = true;
-  for (const std::shared_ptr<Watch>& watch : watches_) watch->End(ShuttingDown());
 }
 
 }  // namespace tensord::server

@@ -15,9 +15,6 @@
 namespace tensord::server {
 namespace {
 
-constexpr std::chrono::milliseconds kFirstPause{50};
-constexpr std::chrono::milliseconds kLongestPause{1000};
-
 // gRPC's own words for connections that break, and a source's that has no time for us now.
 bool MayPass(grpc::StatusCode code) {
   switch (code) {
@@ -52,7 +49,8 @@ PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
       promised_here_(promised_here),
       counted_(std::move(counted)),
       fetch_id_(HexToBytes(RandomId())),
-      upload_(context) {}
+      upload_(context),
+      parts_(peers, request_.source_address()) {}
 
 void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {
   tensor_ = tensor;
@@ -64,7 +62,7 @@ void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended
   absl::Status claimed = upload_.Claim(session_, request_.tensor(), stop);
   if (claimed.ok()) claimed = session_->FailAtEnd(tensor);
   if (!claimed.ok()) return End({.status = claimed});
-  out_of_reach_since_ = Clock::now();
+  retries_.Restart();
   // Also where something else finishes it: its session's end, its device's loss.
   tensor->WhenDone(stop);
   MutexLock lock(&mu_);
@@ -77,7 +75,7 @@ void PeerPull::Stop() {
   MutexLock lock(&mu_);
   stopped_ = true;
   if (attempt_ != nullptr) attempt_->context.TryCancel();
-  for (const std::shared_ptr<PullPart>& part : parts_) part->Cancel();
+  parts_.Cancel();
   if (due_set_) due_alarm_.Cancel();
 }
 
@@ -111,7 +109,8 @@ v1::FetchRequest PeerPull::FirstRequest() const {
   request.set_offset(upload_.written_bytes());
   const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
   const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kLeastSharedBytes;
-  if (large && !ring_broke_ && !spread_ && peers_->MayShareWith(request_.source_address())) {
+  if (large && !ring_broke_ && !parts_.started() &&
+      peers_->MayShareWith(request_.source_address())) {
     request.set_boot_id(context_->boot_id);
   }
   return request;
@@ -129,7 +128,7 @@ void PeerPull::Dial() {
     if (stopped_) attempt_->context.TryCancel();
   }
   attempt_->call->StartCall(Begin(&started_));
-  const auto left = out_of_reach_since_ + peers_->timeout() - Clock::now();
+  const auto left = retries_.GiveUpAt(peers_->timeout()) - Clock::now();
   attempt_->deadline.Set(queue,
                          std::chrono::system_clock::now() +
                              std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
@@ -170,7 +169,7 @@ void PeerPull::OnRead(bool ok) {
   --outstanding_;
   if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
   has_incoming_ = true;
-  GoOn();
+  ProcessNext();
 }
 
 void PeerPull::OnWoken(bool /*ok*/) {
@@ -184,7 +183,7 @@ void PeerPull::OnWoken(bool /*ok*/) {
     Fail(landed_);
   }
   if (attempt_->finished) return AttemptEnded();
-  GoOn();
+  ProcessNext();
 }
 
 void PeerPull::OnDeadline(bool ok) {
@@ -205,7 +204,7 @@ void PeerPull::Fail(const absl::Status& status) {
   attempt_->context.TryCancel();
 }
 
-PeerPull::Verdict PeerPull::Judge() const {
+PeerPull::Result PeerPull::ClassifyAttempt() const {
   const grpc::Status& status = attempt_->status;
   if (!failure_.ok()) return {.status = failure_};
   const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
@@ -252,7 +251,7 @@ PeerPull::Verdict PeerPull::Judge() const {
   return {.status = WithPrefix(error, absl::StrCat(request_.source_address(), ": "))};
 }
 
-PeerPull::Verdict PeerPull::WhyStopped() const {
+PeerPull::Result PeerPull::WhyStopped() const {
   const TensorRef tensor = tensor_.lock();
   if (tensor == nullptr) return {.status = absl::CancelledError(kTensorUnwanted)};
   if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
@@ -270,52 +269,45 @@ void PeerPull::AttemptEnded() {
     }
     return TakeParts();
   }
-  Verdict verdict = Judge();
+  Result result = ClassifyAttempt();
   const bool answered = attempt_->answered;
-  ring_broke_ = ring_broke_ || attempt_->ring != nullptr;
+  ring_broke_ = ring_broke_ || attempt_->ring.mapped();
   {
     MutexLock lock(&mu_);
     attempt_.reset();
   }
-  if (!verdict.may_pass) return End(std::move(verdict));
-  const auto now = Clock::now();
-  if (answered) {
-    out_of_reach_since_ = now;
-    ++resumptions_;
-    if (bytes_ > bytes_before_) pause_ = std::chrono::milliseconds(0);
-    bytes_before_ = bytes_;
-  }
-  if (now - out_of_reach_since_ < peers_->timeout()) return DialLater();
-  verdict.status = WithPrefix(verdict.status, absl::StrCat("no answer from another server for ",
-                                                           peers_->timeout().count(), " s: "));
-  End(std::move(verdict));
+  if (!result.may_pass) return End(std::move(result));
+  if (retries_.MayRetry(answered, bytes_, peers_->timeout())) return DialLater();
+  result.status = WithPrefix(result.status, absl::StrCat("no answer from another server for ",
+                                                         peers_->timeout().count(), " s: "));
+  End(std::move(result));
 }
 
 void PeerPull::DialLater() {
-  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  std::chrono::milliseconds pause = retries_.NextPause();
   MutexLock lock(&mu_);
-  const auto pause = stopped_ ? std::chrono::milliseconds(0) : pause_;
+  if (stopped_) pause = std::chrono::milliseconds(0);
   due_set_ = true;
   due_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::now() + pause,
                  due_.Begin(shared_from_this()));
 }
 
-void PeerPull::End(Verdict verdict) {
-  AbandonParts();
+void PeerPull::End(Result result) {
+  parts_.Abandon();
   awaits_parts_ = false;
-  absl::Status& status = verdict.status;
+  absl::Status& status = result.status;
   Outcome outcome{
       .path = 2 * shared_bytes_ > bytes_ ? v1::COPY_PATH_SHARED_MEMORY : v1::COPY_PATH_NETWORK,
       .bytes = bytes_,
       .transfer = last_byte_ - first_byte_,
-      .resumptions = resumptions_,
-      .connections = std::clamp(parts_begun_, 1, peers_->connections())};
+      .resumptions = retries_.resumptions(),
+      .connections = std::clamp(parts_.begun(), 1, peers_->connections())};
   if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // of no bytes
   if (status.ok()) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();
     status = finished.status();
     if (finished.ok()) outcome.tensor = *std::move(finished);
-  } else if (verdict.leaves_promise && !promised_here_) {
+  } else if (result.leaves_promise && !promised_here_) {
     upload_.BreakOff();
   } else {
     upload_.Fail(status);

@@ -14,12 +14,12 @@
 
 #include "absl/status/status.h"
 #include "tensord/common/mutex.h"
-#include "tensord/common/shared_mapping.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/server/rpc/fetch_retries.h"
 #include "tensord/server/rpc/peers.h"
-#include "tensord/server/rpc/pull_part.h"
-#include "tensord/server/rpc/slot_turns.h"
+#include "tensord/server/rpc/pull_parts.h"
+#include "tensord/server/rpc/ring_receiver.h"
 #include "tensord/server/rpc/tensor_upload.h"
 
 namespace tensord::server {
@@ -72,8 +72,7 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
     std::deque<grpc::ByteBuffer> outgoing;
     bool sending = false;
     bool wants_ring = false;  // and none has been offered so far
-    std::unique_ptr<SharedMapping> ring;
-    SlotTurns turns;
+    RingReceiver ring;
   };
 
   void Dial();
@@ -96,12 +95,11 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   void Answer(const v1::FetchRequest& answer);
   void SendNext();
   // Takes up what has come in, where nothing is under way with what came before.
-  void GoOn();
+  void ProcessNext();
   void Take(const FetchChunk& chunk);
   absl::Status CheckSpec(const v1::TensorSpec& spec) const;
   void TakeRing(const v1::SharedRing& ring);
   void RingMapped();
-  absl::Status CheckSlot(const v1::SharedSlot& slot) const;
   void Land(const FetchChunk& chunk);
   void Landed();
   void LandedMessage();
@@ -117,19 +115,18 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   void BeginParts();
   void OnPartNews();
   void TakeParts();
-  void AbandonParts();
   // Where the call's bytes end, and those of parts begin.
   int64_t AttemptEnd() const;
-  // What a call, or the fetch, came to.
-  struct Verdict {
-    absl::Status status;          // OK where the tensor is complete
+  // The outcome of a call, or of the fetch.
+  struct Result {
+    absl::Status status;          // OK if the tensor is complete
     bool leaves_promise = false;  // something else may bring the tensor
-    bool may_pass = false;        // another call may go better
+    bool may_pass = false;        // another call may succeed
   };
-  Verdict Judge() const;
-  Verdict WhyStopped() const;
+  Result ClassifyAttempt() const;
+  Result WhyStopped() const;
   void DialLater();
-  void End(Verdict verdict);
+  void End(Result result);
   bool stopped() const;
 
   ServiceContext* const context_;
@@ -164,27 +161,20 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   absl::Status failure_;    // our own
   grpc::Alarm wake_alarm_;  // the worker's
 
-  Clock::time_point out_of_reach_since_;
-  std::chrono::milliseconds pause_{0};
+  FetchRetries retries_;
   Clock::time_point first_byte_;
   Clock::time_point last_byte_;
   int64_t bytes_ = 0;
-  int64_t bytes_before_ = 0;  // the last call
   int64_t shared_bytes_ = 0;  // of them, that came by memory
   bool ring_broke_ = false;   // messages do from now on
-  int resumptions_ = 0;
 
-  bool spread_ = false;        // over parts, from now on
-  bool part_failed_ = false;   // no more are begun
+  PullParts parts_;
   bool awaits_parts_ = false;  // and there is no call
-  int parts_begun_ = 0;
-  int64_t next_part_ = 0;
 
   mutable Mutex mu_;  // after tensors' locks
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // Written with the lock held, by the queue's thread alone, which reads it without.
   std::unique_ptr<Attempt> attempt_;
-  std::deque<std::shared_ptr<PullPart>> parts_;  // likewise; in order, without gaps
   grpc::Alarm due_alarm_;
   bool due_set_ ABSL_GUARDED_BY(mu_) = false;
 };

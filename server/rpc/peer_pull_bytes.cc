@@ -9,14 +9,8 @@
 #include "tensord/server/rpc/proto_convert.h"
 
 namespace tensord::server {
-namespace {
 
-// More than any source offers.
-constexpr int64_t kMostRingBytes = 64 << 20;
-
-}  // namespace
-
-void PeerPull::GoOn() {
+void PeerPull::ProcessNext() {
   if (busy_ || !has_incoming_) return;
   has_incoming_ = false;
   message_.Swap(&incoming_);
@@ -55,38 +49,20 @@ void PeerPull::TakeRing(const v1::SharedRing& ring) {
     return Fail(absl::InternalError("the source offers memory that it wasn't asked for"));
   }
   mapping_ = true;
-  RunByWorker([this, ring] {
-    auto mapped = SharedMapping::Map({.socket_name = ring.socket_name(),
-                                      .secret = ring.secret(),
-                                      .slot_bytes = ring.slot_bytes(),
-                                      .slots = ring.slots()},
-                                     SharedMapping::Access::kRead, kMostRingBytes);
-    if (mapped.ok()) attempt_->ring = *std::move(mapped);
-  });
+  RunByWorker([this, ring] { attempt_->ring.Map(ring); });
 }
 
 void PeerPull::RingMapped() {
-  const bool mapped = attempt_->ring != nullptr;
-  if (mapped) {
-    attempt_->turns = SlotTurns(attempt_->ring->slots());
-  } else {
-    peers_->CantShareWith(request_.source_address());
-  }
+  const bool mapped = attempt_->ring.mapped();
+  if (!mapped) peers_->CantShareWith(request_.source_address());
   v1::FetchRequest answer;
   answer.set_ring_mapped(mapped);
   Answer(answer);
 }
 
-absl::Status PeerPull::CheckSlot(const v1::SharedSlot& slot) const {
-  const bool due = attempt_->ring != nullptr && attempt_->turns.any_free() &&
-                   slot.slot() == attempt_->turns.next() && slot.bytes() > 0 &&
-                   slot.bytes() <= attempt_->ring->slot_bytes();
-  return due ? absl::OkStatus() : absl::InternalError("the source fills a slot that isn't due");
-}
-
 void PeerPull::Land(const FetchChunk& chunk) {
   if (chunk.has_slot) {
-    const absl::Status due = CheckSlot(chunk.slot);
+    const absl::Status due = attempt_->ring.CheckSlot(chunk.slot);
     if (!due.ok()) return Fail(due);
   }
   if (!has_memory_) {
@@ -104,8 +80,7 @@ void PeerPull::Land(const FetchChunk& chunk) {
   if (!fits.ok()) return Fail(fits);
   bytes_ += bytes;
   chunk_ = chunk;
-  const uint8_t* const slot =
-      chunk.has_slot ? attempt_->ring->slot(attempt_->turns.next()) : nullptr;
+  const uint8_t* const slot = chunk.has_slot ? attempt_->ring.slot() : nullptr;
   if (upload_.host_accessible()) {
     if (slot != nullptr) {
       StreamCopy(upload_.destination(), slot, bytes);
@@ -128,7 +103,7 @@ void PeerPull::Landed() {
   message_.Clear();
   if (!chunk_.has_slot) return LandedMessage();
   shared_bytes_ += chunk_.slot.bytes();
-  attempt_->turns.Filled();
+  attempt_->ring.Emptied();
   v1::FetchRequest emptied;
   emptied.mutable_slot()->set_slot(chunk_.slot.slot());
   Answer(emptied);
@@ -166,8 +141,7 @@ void PeerPull::SendNext() {
   attempt_->sending = true;
   attempt_->call->Write(attempt_->outgoing.front(), Begin(&sent_));
   attempt_->outgoing.pop_front();
-  // The answer to the ring goes before any slot is out.
-  if (attempt_->turns.out() > 0) attempt_->turns.GivenBack();
+  attempt_->ring.MessageSent();
 }
 
 }  // namespace tensord::server

@@ -44,7 +44,7 @@ struct PeerOptions {
 inline constexpr char kFetchMethod[] = "/tensord.v1.PeerService/Fetch";
 
 // A completion queue for calls to others, and its thread, which waits at it only while there are
-// calls: as CallQueue with a door. Its tags are QueueEvents.
+// calls: as a CallQueue with an accept queue. Its tags are QueueEvents.
 class PeerQueue {
  public:
   PeerQueue() : thread_([this] { Run(); }) {}

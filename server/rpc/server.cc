@@ -15,7 +15,6 @@
 #include "tensord/common/address.h"
 #include "tensord/common/boot_id.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/rpc/session_stream.h"
 
 namespace tensord::server {
 namespace {
@@ -142,9 +141,14 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .pulls = &pulls_},
       peers_(std::move(peers)),
       pulls_(&context_, peers_.get()),
-      dispatcher_(&workers_),
-      methods_(&context_, &dispatcher_),
-      devices_serving_(engine_.slots().size(), true) {}
+      unary_methods_(&context_),
+      health_(&context_.streams),
+      bulk_(&context_),
+      devices_serving_(engine_.slots().size(), true) {
+  AddMethods(
+      {.context = &context_, .unary = &unary_methods_, .bulk = bulk_.context(), .health = &health_},
+      &dispatcher_);
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
@@ -214,17 +218,13 @@ absl::Status Server::Listen(const ServerOptions& options) {
   context_.peer_address = PeerAddress(options.peers.advertise, listeners_.addresses(), HostName());
   gate_->SetLog(session_log_.get());
   sessions_.SetLog(session_log_.get());
-  builder.RegisterService(&rpc_);
-  builder.RegisterService(&peer_rpc_);
-  builder.RegisterAsyncGenericService(dispatcher_.service());
-  health_ = std::make_unique<HealthService>(&builder, &dispatcher_);
+  dispatcher_.RegisterWith(&builder);
   const auto spin = std::chrono::microseconds(options.spin_microseconds);
   for (int i = 0; i < NumQueues(); ++i) {
     queues_.push_back(std::make_unique<CallQueue>(&builder, gate_.get(), spin));
   }
-  bulk_ =
-      std::make_unique<BulkService>(&context_, &rpc_, &peer_rpc_, &builder, queues_.front().get());
-  if (bulk_->shares_memory()) context_.boot_id = BootId();
+  bulk_.AddQueues(&builder, queues_.front().get());
+  if (bulk_.shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr) {
     return absl::InternalError("gRPC's server can't be started; GRPC_VERBOSITY=ERROR says why");
@@ -232,12 +232,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
   SetServing(true);
   engine_.SetServingListener(
       [this](DeviceSlot& slot, bool serving) { DeviceChanged(slot, serving); });
-  bulk_->Start();
-  for (const auto& queue : queues_) {
-    dispatcher_.Await(queue.get());
-    health_->Await(queue.get());
-    SessionStream::Await(&context_, &rpc_, queue.get());
-  }
+  bulk_.Start(&dispatcher_);
+  for (const auto& queue : queues_) dispatcher_.AwaitCalls(queue.get(), QueueKind::kMain);
   for (const auto& queue : queues_) queue->Start();
   listeners_.Start();
   return absl::OkStatus();
@@ -254,10 +250,10 @@ void Server::TellHealth() {
   for (const DeviceSlot* slot : engine_.slots()) {
     const bool device_serving = devices_serving_[slot->index];
     any = any || device_serving;
-    health_->Set(slot->device->name().ToString(), serving_ && device_serving);
+    health_.Set(slot->device->name().ToString(), serving_ && device_serving);
   }
-  health_->Set("", serving_ && any);
-  health_->Set(v1::TensorService::service_full_name(), serving_ && any);
+  health_.Set("", serving_ && any);
+  health_.Set(v1::TensorService::service_full_name(), serving_ && any);
 }
 
 void Server::DeviceChanged(DeviceSlot& slot, bool serving) {
@@ -287,8 +283,8 @@ bool Server::HasCalls() const {
 }
 
 bool Server::AnyCalls() const {
-  return bulk_->AnyCalls() || std::any_of(queues_.begin(), queues_.end(),
-                                          [](const auto& queue) { return queue->AnyCalls(); });
+  return bulk_.AnyCalls() || std::any_of(queues_.begin(), queues_.end(),
+                                         [](const auto& queue) { return queue->AnyCalls(); });
 }
 
 void Server::Shutdown(std::chrono::milliseconds grace) {
@@ -296,7 +292,10 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   SetServing(false);
   listeners_.Stop();
   const auto end = std::chrono::steady_clock::now() + grace;
-  bulk_->DrainReads(end);
+  // Reads come first: a connection whose client hears of the shutdown before the end of a read is
+  // closed with the read's last bytes still on the way.
+  context_.reads.Drain();
+  context_.reads.AwaitNone(end);
   // gRPC's Shutdown takes no new calls and returns when the last handler has. Meanwhile: calls and
   // uploads first, which a client gives up when its stream ends; then the streams; then, the grace
   // being over, whoever still waits for something that may never come.
@@ -311,12 +310,11 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
       }
     };
     wait_while([this] { return HasCalls(); });
-    methods_.DrainStreams();
-    bulk_->DrainSharedMemory();
-    health_->EndWatches();
+    bulk_.DrainRings();
+    context_.streams.Drain();
     const auto hang_up = std::chrono::steady_clock::now() + kGoodbye;
     wait_while([&] { return AnyCalls() && std::chrono::steady_clock::now() < hang_up; });
-    methods_.HangUpStreams();
+    context_.streams.HangUp();
     wait_while([this] { return AnyCalls(); });
     // Clients that do nothing don't hear that they are to hang up: they get a moment.
     const auto farewell = std::chrono::steady_clock::now() + kFarewell;
@@ -344,9 +342,9 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   for (const auto& queue : queues_) queue->Settle();
   const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
   pulls_.Stop(deadline);
-  bulk_->AwaitNoCalls(deadline);
+  bulk_.AwaitNoCalls(deadline);
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
-  bulk_->Stop(grace_end);
+  bulk_.Stop(grace_end);
   queues_.clear();
 }
 

@@ -14,6 +14,7 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/bulk_service.h"
+#include "tensord/server/rpc/call_dispatcher.h"
 #include "tensord/server/rpc/gate.h"
 #include "tensord/server/rpc/health_service.h"
 #include "tensord/server/rpc/listeners.h"
@@ -100,16 +101,14 @@ class Server {
   ServiceContext context_;
   const std::unique_ptr<Peers> peers_;
   Pulls pulls_;
-  TensorRpc rpc_;
-  PeerRpc peer_rpc_;
-  UnaryDispatcher dispatcher_;
-  UnaryMethods methods_;
-  std::unique_ptr<HealthService> health_;
+  UnaryMethods unary_methods_;
+  HealthService health_;
+  BulkService bulk_;
+  CallDispatcher dispatcher_;
   Mutex health_mu_;
   bool serving_ ABSL_GUARDED_BY(health_mu_) = false;
   std::vector<bool> devices_serving_ ABSL_GUARDED_BY(health_mu_);
   std::vector<std::unique_ptr<CallQueue>> queues_;
-  std::unique_ptr<BulkService> bulk_;
   std::unique_ptr<grpc::Server> grpc_server_;
 };
 

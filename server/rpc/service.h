@@ -5,15 +5,13 @@
 
 #include <chrono>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 
-#include "tensord/common/mutex.h"
 #include "tensord/server/collective/collectives.h"
 #include "tensord/server/engine/engine.h"
-#include "tensord/server/rpc/call_queue.h"
-#include "tensord/server/rpc/gated_service.h"
+#include "tensord/server/rpc/call_dispatcher.h"
+#include "tensord/server/rpc/call_group.h"
 #include "tensord/server/rpc/unary_call.h"
 #include "tensord/server/rpc/worker_pool.h"
 #include "tensord/server/session/limits.h"
@@ -24,7 +22,8 @@ namespace tensord::server {
 
 class Peers;
 class Pulls;
-class SessionStream;
+class HealthService;
+struct BulkContext;
 
 // What this machine calls itself.
 std::string HostName();
@@ -45,10 +44,11 @@ struct ServiceContext {
   Pulls* pulls = nullptr;
   std::string peer_address = {};  // by which they reach this one
 
-  // The open session streams, told when the server drains.
-  Mutex mu;
-  std::set<SessionStream*> streams ABSL_GUARDED_BY(mu);
-  bool draining ABSL_GUARDED_BY(mu) = false;
+  // Calls that a shutdown lets finish before all else: of Read and Fetch, once they have begun.
+  CallGroup reads = {};
+  // Calls that last for as long as their clients do, so that a shutdown has to end them: of
+  // SessionStream, SharedMemory and Watch.
+  CallGroup streams = {};
 };
 
 // FAILED_PRECONDITION where this server takes no part in groups.
@@ -57,50 +57,12 @@ absl::Status CheckCollectives(const ServiceContext& context);
 absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
                                         const v1::Collective& collective);
 
-// All calls use completion queues. Write, Read (bulk_service.h) and SessionStream
-// (session_stream.h) exchange gRPC's own byte buffers. SharedMemory exchanges messages. All other
-// methods are unary; the UnaryDispatcher serves them.
-using Rpc = v1::TensorService;
-class TensorRpc final
-    : public GatedService<Rpc::WithRawMethod_Write<
-          Rpc::WithAsyncMethod_SharedMemory<Rpc::WithRawMethod_SessionStream<Rpc::Service>>>> {
- public:
-  TensorRpc() : GatedService(Rpc::service_full_name(), "Read") { MarkMethodRaw(index()); }
-  void RequestRead(grpc::ServerContext* context,
-                   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>* stream,
-                   grpc::CompletionQueue* call_queue,
-                   grpc::ServerCompletionQueue* notification_queue, void* tag) {
-    RequestStream(context, stream, call_queue, notification_queue, tag);
-  }
-};
-using PeerRpc = v1::PeerService::WithRawMethod_Fetch<v1::PeerService::Service>;
-
-// The unary methods. A handler runs on a queue's thread, which serves streams as well: what takes
-// long goes to the workers. Thread-safe.
+// The handlers of the unary methods. They run on a queue's thread, which serves streams as well:
+// what takes long goes to the workers. Thread-safe.
 class UnaryMethods {
  public:
-  // Adds the methods to `dispatcher`. `context` outlives this object, and this object outlives the
-  // calls.
-  UnaryMethods(ServiceContext* context, UnaryDispatcher* dispatcher);
-
-  // Lets session streams answer what they have taken in, then ends them with UNAVAILABLE.
-  void DrainStreams();
-  // Ends those that still wait for their clients to half-close.
-  void HangUpStreams();
-
- private:
-  // Serves the method of this name in TensorService.
-  template <typename Request, typename Response>
-  void Serve(UnaryDispatcher* dispatcher, absl::string_view name,
-             void (UnaryMethods::*handler)(const UnaryRef<Request, Response>&));
-
-  // The session of that name, where it is the caller's.
-  absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
-  // The same, for what is about groups: FAILED_PRECONDITION where this server has none.
-  absl::StatusOr<SessionUse> UseGroups(UnaryCallBase& call, const std::string& session);
-  // Runs `start` in the call's session, and answers when the tensor that it promises is done.
-  template <typename Call, typename Start>
-  void Compute(const Call& call, Start start);
+  // `context` outlives this object, and this object outlives the calls.
+  explicit UnaryMethods(ServiceContext* context);
 
   void GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call);
   void ListDevices(const UnaryRef<v1::ListDevicesRequest, v1::ListDevicesResponse>& call);
@@ -134,9 +96,30 @@ class UnaryMethods {
   void LeaveGroup(const UnaryRef<v1::LeaveGroupRequest, v1::LeaveGroupResponse>& call);
   void RunCollective(const UnaryRef<v1::RunCollectiveRequest, v1::Tensor>& call);
 
+ private:
+  // Returns the caller's session of that name.
+  absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
+  // The same for methods about groups. FAILED_PRECONDITION if this server takes no part in groups.
+  absl::StatusOr<SessionUse> UseGroups(UnaryCallBase& call, const std::string& session);
+  // Runs `start` in the call's session, and answers when the tensor that it promises is done.
+  template <typename Call, typename Start>
+  void Compute(const Call& call, Start start);
+
   ServiceContext* const context_;
   const std::string host_name_;
   const std::chrono::steady_clock::time_point started_;
 };
+
+// What the handlers of all methods work with. Outlives the calls.
+struct Handlers {
+  ServiceContext* context;
+  UnaryMethods* unary;
+  BulkContext* bulk;
+  HealthService* health;
+};
+
+// Adds every method that the server serves to `dispatcher`. A new unary method takes its messages
+// in the proto, a function of UnaryMethods, and a line there.
+void AddMethods(const Handlers& handlers, CallDispatcher* dispatcher);
 
 }  // namespace tensord::server

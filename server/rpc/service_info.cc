@@ -1,12 +1,10 @@
 // Server, devices, ops and sessions.
 #include <unistd.h>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/common/op_schema.h"
 #include "tensord/server/rpc/peers.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/service.h"
-#include "tensord/server/rpc/session_stream.h"
 
 namespace tensord::server {
 namespace {
@@ -21,60 +19,12 @@ std::string HostName() {
   return name;
 }
 
-template <typename Request, typename Response>
-void UnaryMethods::Serve(UnaryDispatcher* dispatcher, absl::string_view name,
-                         void (UnaryMethods::*handler)(const UnaryRef<Request, Response>&)) {
-  dispatcher->Add<Request, Response>(
-      absl::StrCat("/", Rpc::service_full_name(), "/", name),
-      {.handle = [this, handler](const auto& call) { (this->*handler)(call); }});
-}
-
-UnaryMethods::UnaryMethods(ServiceContext* context, UnaryDispatcher* dispatcher)
-    : context_(context), host_name_(HostName()), started_(std::chrono::steady_clock::now()) {
-  Serve(dispatcher, "GetServerInfo", &UnaryMethods::GetServerInfo);
-  Serve(dispatcher, "ListDevices", &UnaryMethods::ListDevices);
-  Serve(dispatcher, "ListOps", &UnaryMethods::ListOps);
-  Serve(dispatcher, "OpenSession", &UnaryMethods::OpenSession);
-  Serve(dispatcher, "CloseSession", &UnaryMethods::CloseSession);
-  Serve(dispatcher, "CreateTensor", &UnaryMethods::CreateTensor);
-  Serve(dispatcher, "CopyToDevice", &UnaryMethods::CopyToDevice);
-  Serve(dispatcher, "Add", &UnaryMethods::Add);
-  Serve(dispatcher, "MatMul", &UnaryMethods::MatMul);
-  Serve(dispatcher, "LinearForward", &UnaryMethods::LinearForward);
-  Serve(dispatcher, "RunOp", &UnaryMethods::RunOp);
-  Serve(dispatcher, "GetTensor", &UnaryMethods::GetTensor);
-  Serve(dispatcher, "ReadTensor", &UnaryMethods::ReadTensor);
-  Serve(dispatcher, "GetUpload", &UnaryMethods::GetUpload);
-  Serve(dispatcher, "ListTensors", &UnaryMethods::ListTensors);
-  Serve(dispatcher, "DeleteTensors", &UnaryMethods::DeleteTensors);
-  Serve(dispatcher, "PublishTensor", &UnaryMethods::PublishTensor);
-  Serve(dispatcher, "OpenPublished", &UnaryMethods::OpenPublished);
-  Serve(dispatcher, "UnpublishTensor", &UnaryMethods::UnpublishTensor);
-  Serve(dispatcher, "CreateTicket", &UnaryMethods::CreateTicket);
-  Serve(dispatcher, "PullTensor", &UnaryMethods::PullTensor);
-  Serve(dispatcher, "CheckPeer", &UnaryMethods::CheckPeer);
-  Serve(dispatcher, "JoinGroup", &UnaryMethods::JoinGroup);
-  Serve(dispatcher, "ConnectGroup", &UnaryMethods::ConnectGroup);
-  Serve(dispatcher, "LeaveGroup", &UnaryMethods::LeaveGroup);
-  Serve(dispatcher, "RunCollective", &UnaryMethods::RunCollective);
-}
+UnaryMethods::UnaryMethods(ServiceContext* context)
+    : context_(context), host_name_(HostName()), started_(std::chrono::steady_clock::now()) {}
 
 absl::StatusOr<SessionUse> UnaryMethods::UseSession(UnaryCallBase& call,
                                                     const std::string& session) {
-  absl::StatusOr<SessionUse> use = context_->sessions->Use(call.principal(), session);
-  if (use.ok()) call.SessionUsed();
-  return use;
-}
-
-void UnaryMethods::DrainStreams() {
-  MutexLock lock(&context_->mu);
-  context_->draining = true;
-  for (auto* stream : context_->streams) stream->Drain();
-}
-
-void UnaryMethods::HangUpStreams() {
-  MutexLock lock(&context_->mu);
-  for (auto* stream : context_->streams) stream->HangUp();
+  return call.UseSession(context_->sessions, session);
 }
 
 void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call) {

@@ -226,7 +226,7 @@ void SessionCommands::Notify() {
     MutexLock lock(&mu_);
     wire = wire_.lock();
   }
-  if (wire != nullptr) wire->GoOn();
+  if (wire != nullptr) wire->Resume();
 }
 
 bool SessionCommands::MayTake() const {

@@ -19,9 +19,11 @@ namespace tensord::server {
 // A connection, as the commands know it.
 class CommandWire {
  public:
-  // There may be something to say, or commands may be read again. From any thread, no lock held.
-  virtual void GoOn() = 0;
-  // Another stream of the session has taken this one's place: it is to end. Likewise.
+  // Writes what there is to say, and reads again if commands may be read. Thread-safe; the caller
+  // holds no lock.
+  virtual void Resume() = 0;
+  // Ends this stream, because another one of the session has taken its place. Thread-safe; the
+  // caller holds no lock.
   virtual void Supersede() = 0;
 
  protected:

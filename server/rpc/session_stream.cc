@@ -17,51 +17,18 @@ constexpr int64_t kMaxParts = 1 << 18;
 
 }  // namespace
 
-SessionStream::SessionStream(ServiceContext* context, TensorRpc* rpc, CallQueue* queue)
-    : context_(context), rpc_(rpc), queue_(queue), wire_(&call_) {}
-
-void SessionStream::Await(ServiceContext* context, TensorRpc* rpc, CallQueue* queue) {
-  const std::shared_ptr<SessionStream> stream(new SessionStream(context, rpc, queue));
-  stream->call_.AsyncNotifyWhenDone(stream->done_.Begin(nullptr));
-  rpc->RequestSessionStream(&stream->call_, &stream->wire_, queue->get(), queue->get(),
-                            stream->called_.Begin(stream));
-}
-
-void SessionStream::OnCalled(bool ok) {
-  if (!ok) return;  // the server shuts down; there is no call
-  queue_->CallBegan();
-  done_.Begin(shared_from_this());
-  Await(context_, rpc_, queue_);
-  const absl::Status admitted = admission_.Enter(
-      queue_->gate(), &call_, [this](const absl::Status& status) { Refuse(status); });
-  if (!admitted.ok()) {
-    Refuse(admitted);
-    return;
-  }
-  bool draining = false;
-  {
-    MutexLock lock(&context_->mu);
-    draining = context_->draining;
-    context_->streams.insert(this);
-  }
-  if (draining) {
-    Drain();
-  } else {
-    MutexLock lock(&mu_);
-    StartReadLocked();
-  }
+void SessionStream::OnAdmitted() {
+  if (!Join(&context_->streams)) return OnDrain();
+  MutexLock lock(&mu_);
+  StartReadLocked();
 }
 
 void SessionStream::StartReadLocked() {
   reading_ = true;
-  wire_.Read(&incoming_, read_.Begin(shared_from_this()));
+  StartRead(&incoming_);
 }
 
-void SessionStream::StartWriteLocked() {
-  wire_.Write(EncodeMessage(response_), written_.Begin(shared_from_this()));
-}
-
-void SessionStream::Drain() {
+void SessionStream::OnDrain() {
   {
     MutexLock lock(&mu_);
     draining_ = true;
@@ -69,7 +36,7 @@ void SessionStream::Drain() {
   MaybeWrite();
 }
 
-void SessionStream::HangUp() {
+void SessionStream::OnHangUp() {
   {
     MutexLock lock(&mu_);
     hanging_up_ = true;
@@ -79,14 +46,12 @@ void SessionStream::HangUp() {
 
 void SessionStream::Supersede() {
   MutexLock lock(&mu_);
-  FinishLocked({grpc::StatusCode::ABORTED,
-                "another stream of the session has taken this one's "
-                "place"});
+  EndLocked(absl::AbortedError("another stream of the session has taken this one's place"));
 }
 
-void SessionStream::Refuse(const absl::Status& status) {
+void SessionStream::OnRevoked(const absl::Status& status) {
   MutexLock lock(&mu_);
-  FinishLocked(ToGrpc(status));
+  EndLocked(status);
 }
 
 void SessionStream::OnRead(bool ok) {
@@ -96,7 +61,7 @@ void SessionStream::OnRead(bool ok) {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
-    if (finished_) return;  // nothing is taken in any more
+    if (ended_) return;  // nothing is taken in any more
     commands = commands_;
     taken = ok && !draining_;
     want_read_ = ok && draining_ && commands != nullptr;
@@ -106,7 +71,6 @@ void SessionStream::OnRead(bool ok) {
     return;
   }
   const auto message_bytes = static_cast<int64_t>(incoming_.Length());
-  admission_.RequestReceived(incoming_.Length());
   absl::Status status;
   if (message_bytes > kLargeBytes) {
     status = CheckParts(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);
@@ -124,7 +88,7 @@ void SessionStream::OnRead(bool ok) {
   if (message_bytes > kLargeBytes) v1::SessionStreamRequest().Swap(&request_);
   {
     MutexLock lock(&mu_);
-    if (!status.ok()) return FinishLocked(ToGrpc(status));
+    if (!status.ok()) return EndLocked(status);
     want_read_ = true;
   }
   MaybeWrite();
@@ -134,34 +98,33 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   if (!request.has_attach()) {
     return absl::InvalidArgumentError("the first message of a stream must carry attach");
   }
-  TENSORD_ASSIGN_OR_RETURN(
-      session_, context_->sessions->Use(admission_.principal(), request.attach().session()));
-  admission_.SessionUsed();
+  TENSORD_ASSIGN_OR_RETURN(session_, UseSession(context_->sessions, request.attach().session()));
   TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
                            SessionCommands::Of(context_, session_.ref()));
   TENSORD_RETURN_IF_ERROR(
-      commands->Attach(shared_from_this(), request.attach(), request.answers_received()));
+      commands->Attach(std::static_pointer_cast<SessionStream>(shared_from_this()),
+                       request.attach(), request.answers_received()));
+  TolerateCancellation();
   MutexLock lock(&mu_);
   commands_ = std::move(commands);
   return absl::OkStatus();
 }
 
-grpc::Status SessionStream::EndStatus() const {
-  if (draining_) return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
-  if (commands_ != nullptr) return grpc::Status::OK;
-  return {grpc::StatusCode::INVALID_ARGUMENT,
-          "the stream ended before a message that carries attach"};
+absl::Status SessionStream::EndStatus() const {
+  if (draining_) return absl::UnavailableError("the server is shutting down");
+  if (commands_ != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError("the stream ended before a message that carries attach");
 }
 
 void SessionStream::MaybeWrite() {
   std::vector<ReadyElements> fetches;
   {
     MutexLock lock(&mu_);
-    if (want_read_ && !finished_ && (draining_ || commands_->MayTake())) {
+    if (want_read_ && !ended_ && (draining_ || commands_->MayTake())) {
       want_read_ = false;
       StartReadLocked();
     }
-    if (writing_ || finished_) return;
+    if (writing_ || ended_) return;
     const bool ending = half_closed_ || draining_;
     response_.Clear();
     const bool news =
@@ -172,7 +135,7 @@ void SessionStream::MaybeWrite() {
       if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
         // No later than the client hears of the end, so that it may attach anew at once.
         if (commands_ != nullptr) commands_->Detach(this);
-        FinishLocked(EndStatus());
+        EndLocked(EndStatus());
       }
       return;
     }
@@ -184,7 +147,8 @@ void SessionStream::MaybeWrite() {
 }
 
 void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
-  const auto fill_and_send = [self = shared_from_this()](std::vector<ReadyElements>& ready) {
+  const auto fill_and_send = [self = std::static_pointer_cast<SessionStream>(shared_from_this())](
+                                 std::vector<ReadyElements>& ready) {
     for (ReadyElements& fetch : ready) {
       v1::Elements* out = self->response_.add_elements();
       out->set_request_id(fetch.request_id);
@@ -205,12 +169,12 @@ void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
       }
     }
     MutexLock lock(&self->mu_);
-    if (!self->finished_) {
-      self->StartWriteLocked();
+    if (!self->ended_) {
+      self->StartWrite(EncodeMessage(self->response_));
       return;
     }
     self->writing_ = false;
-    self->BeginFinishLocked();
+    self->MaybeFinishLocked();
   };
   bool may_block = false;
   for (const ReadyElements& fetch : fetches) {
@@ -228,49 +192,39 @@ void SessionStream::OnWritten(bool ok) {
   {
     MutexLock lock(&mu_);
     writing_ = false;
-    if (!ok) FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
-    BeginFinishLocked();
+    if (!ok) EndLocked(ClientGone());
+    MaybeFinishLocked();
   }
   MaybeWrite();
 }
 
-void SessionStream::OnDone(bool /*ok*/) {
-  admission_.Leave();
+void SessionStream::OnDone() {
   MutexLock lock(&mu_);
-  if (commands_ == nullptr && call_.IsCancelled()) admission_.Cancelled();
   over_ = true;
-  // Does nothing where we have ended the call; gRPC wants to hear it where the client has.
-  FinishLocked(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone"));
+  EndLocked(ClientGone());
 }
 
-void SessionStream::FinishLocked(const grpc::Status& status) {
-  if (finished_) return;
-  finished_ = true;
+void SessionStream::EndLocked(const absl::Status& status) {
+  if (ended_) return;
+  ended_ = true;
   outcome_ = status;
-  BeginFinishLocked();
+  MaybeFinishLocked();
 }
 
-void SessionStream::BeginFinishLocked() {
-  if (!finished_ || writing_ || finish_begun_) return;
-  finish_begun_ = true;
-  wire_.Finish(outcome_, finish_.Begin(shared_from_this()));
+void SessionStream::MaybeFinishLocked() {
+  if (ended_ && !writing_) Finish(outcome_);
 }
 
 void SessionStream::AfterEvent() {
   std::shared_ptr<SessionCommands> commands;
   {
     MutexLock lock(&mu_);
-    if (!over_ || reading_ || writing_ || let_go_) return;
-    let_go_ = true;
+    if (!over_ || reading_ || writing_ || detached_) return;
+    detached_ = true;
     commands = commands_;
-  }
-  {
-    MutexLock lock(&context_->mu);
-    context_->streams.erase(this);
   }
   if (commands != nullptr) commands->Detach(this);
   session_ = SessionUse();  // the lease runs from here
-  queue_->CallEnded();
 }
 
 }  // namespace tensord::server

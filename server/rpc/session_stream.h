@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tensord/common/mutex.h"
-#include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/server_call.h"
 #include "tensord/server/rpc/service.h"
 #include "tensord/server/rpc/session_commands.h"
 #include "tensord/server/session/session.h"
@@ -20,61 +20,45 @@ namespace tensord::server {
 // too much waits to run or to be sent, so that the client feels it as waiting and the server
 // doesn't grow.
 //
-// Kept alive by what it has begun with gRPC.
-class SessionStream final : public CommandWire, public std::enable_shared_from_this<SessionStream> {
+class SessionStream final : public ServerCall, public CommandWire {
  public:
-  // Has `queue` wait for a client's stream, and then for the next one.
-  static void Await(ServiceContext* context, TensorRpc* rpc, CallQueue* queue);
+  SessionStream(ServiceContext* context, std::unique_ptr<GrpcCall> grpc_call)
+      : ServerCall(std::move(grpc_call)), context_(context) {}
 
-  // Takes no more in, answers what has been taken in, says so, and ends with UNAVAILABLE once the
-  // client has half-closed: were it still sending when the connection is closed, the system would
-  // throw away what the client hasn't read yet. Thread-safe.
-  void Drain();
-  // The same without waiting for the client's half-close any more. After Drain().
-  void HangUp();
-
-  void GoOn() override { MaybeWrite(); }
+  void Resume() override { MaybeWrite(); }
   void Supersede() override;
 
  private:
-  friend class CallEvent<SessionStream>;
-  using Event = CallEvent<SessionStream>;
   using ReadyElements = SessionCommands::ReadyElements;
 
-  SessionStream(ServiceContext* context, TensorRpc* rpc, CallQueue* queue);
-
-  void OnCalled(bool ok);
-  void OnRead(bool ok);
-  void OnWritten(bool ok);
-  void OnFinished(bool /*ok*/) {}
-  void OnDone(bool ok);
-  void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartWriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnAdmitted() override;
+  void OnRead(bool ok) override;
+  void OnWritten(bool ok) override;
+  // Ends as soon as what is being written has been.
+  void OnRevoked(const absl::Status& status) override;
+  // Takes no more in, answers what has been taken in, says so, and ends with UNAVAILABLE once the
+  // client has half-closed: were it still sending when the connection is closed, the system would
+  // throw away what the client hasn't read yet.
+  void OnDrain() override;
+  // The same without waiting for the client's half-close any more.
+  void OnHangUp() override;
+  void OnDone() override;
   // After the last event: the session may go, or have another stream.
-  void AfterEvent();
+  void AfterEvent() override;
 
-  // Ends with this as soon as what is being written has been: the gate lets the caller in no more.
-  void Refuse(const absl::Status& status);
+  void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the first message.
   absl::Status Attach(const v1::SessionStreamRequest& request);
 
   void MaybeWrite();
-  grpc::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteFetches(std::vector<ReadyElements> fetches);
-  void FinishLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void BeginFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decides how the stream ends. It takes nothing more in, and finishes once nothing is being
+  // written. If that has been decided before, does nothing.
+  void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MaybeFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ServiceContext* const context_;
-  TensorRpc* const rpc_;
-  CallQueue* const queue_;
-  grpc::ServerContext call_;
-  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> wire_;
-  Event called_{&SessionStream::OnCalled};
-  Event read_{&SessionStream::OnRead};
-  Event written_{&SessionStream::OnWritten};
-  Event finish_{&SessionStream::OnFinished};
-  Event done_{&SessionStream::OnDone};
-  Admission admission_;
   grpc::ByteBuffer incoming_;           // owned by the read under way
   v1::SessionStreamRequest request_;    // owned by who reads
   v1::SessionStreamResponse response_;  // owned by the write under way
@@ -89,11 +73,10 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
   bool told_draining_ ABSL_GUARDED_BY(mu_) = false;
   bool hanging_up_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // the outcome is known
-  bool finish_begun_ ABSL_GUARDED_BY(mu_) = false;
-  bool let_go_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // the outcome is known
+  bool detached_ ABSL_GUARDED_BY(mu_) = false;
   bool over_ ABSL_GUARDED_BY(mu_) = false;  // gRPC is done with the call
-  grpc::Status outcome_ ABSL_GUARDED_BY(mu_);
+  absl::Status outcome_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tensord::server

@@ -88,9 +88,6 @@ void SharedRings::Leave(Ring* ring) {
 void SharedRings::Drain() {
   MutexLock lock(&mu_);
   draining_ = true;
-  for (const Ring* ring : rings_) {
-    if (ring->call_ != nullptr) ring->call_->TryCancel();
-  }
 }
 
 void SharedRings::Sweep() {

@@ -70,17 +70,17 @@ class SharedRings {
   };
 
   // RESOURCE_EXHAUSTED where there are too many, UNAVAILABLE once the server drains. The call is
-  // cancelled when its session ends, or when the server drains.
+  // cancelled when its session ends.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
-  // The same for a fetch of a tensor of the session, whose clients' rings don't count. Neither the
-  // session's end nor a drain ends it.
+  // The same for a fetch of a tensor of the session, whose clients' rings don't count. The
+  // session's end doesn't end it.
   absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id);
 
   // Destroys a ring. If GPUs have read its memory, a thread of its own does so, because this may
   // block until the GPUs have finished their current work; the ring counts until then.
   void Close(std::unique_ptr<Ring> ring);
 
-  // Cancels every client's call, and lets no further one begin, nor any fetch by memory.
+  // Lets no further ring be made.
   void Drain();
 
  private:

@@ -7,12 +7,11 @@
 
 #include "tensord/common/status_macros.h"
 #include "tensord/common/stream_copy.h"
-#include "tensord/server/rpc/bulk_call.h"
+#include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/shared_rings.h"
 #include "tensord/server/rpc/slot_turns.h"
-#include "tensord/server/rpc/status_convert.h"
-#include "tensord/server/rpc/tensor_upload.h"
+#include "tensord/server/rpc/upload_call.h"
 #include "tensord/server/rpc/wait_for_tensor.h"
 
 namespace tensord::server {
@@ -21,61 +20,44 @@ namespace {
 using Request = v1::SharedMemoryRequest;
 using Response = v1::SharedMemoryResponse;
 
-class SharedCall final : public BulkCall {
+class SharedCall final : public UploadCall {
  public:
-  SharedCall(BulkContext* bulk, CallQueue* queue) : BulkCall(bulk, queue), rpc_(&context()) {
-    bulk_->rpc->RequestSharedMemory(&context(), &rpc_, queue->get(), queue->arrivals(),
-                                    Begin(kCalled));
-  }
+  using UploadCall::UploadCall;
 
  private:
   enum class State { kNew, kIdle, kUploading, kDownloading };
 
-  void AwaitNext() override { AwaitSharedMemory(bulk_, queue()); }
-
-  void On(Step step, bool ok) override {
-    switch (step) {
-      case kCalled:
-        return StartRead();
-      case kRead:
-        has_incoming_ = true;
-        all_read_ = !ok;
-        return GoOn();
-      case kWritten:
-        writing_ = false;
-        if (ok) return Send();
-        // What is under way finds out by itself.
-        if (!busy_) Finish(ClientGone());
-        return;
-      case kWoken:
-        if (!GoesOn()) return;
-        if (after_wait_) outcome_ = std::exchange(after_wait_, nullptr)();
-        return outcome_.ok() ? GoOn() : Finish(outcome_);
-      case kDone:
-        if (CancelledWait()) Finish(ClientGone());
-        return;
-      default:
-        return;
-    }
+  void OnWritten(bool ok) override {
+    writing_ = false;
+    if (ok) return SendNext();
+    // What the call is busy with finds out by itself.
+    if (!busy()) End(ClientGone());
   }
 
-  void StartRead() { rpc_.Read(&incoming_, Begin(kRead)); }
+  // The client would otherwise keep its ring for as long as it likes.
+  void OnDrain() override {
+    if (!finished()) context().TryCancel();
+  }
 
-  // Takes messages up one by one, each when nothing is under way with the one before.
-  void GoOn() {
-    if (finished_ || busy_ || !has_incoming_) return;
-    has_incoming_ = false;
-    if (all_read_) {
-      // The client has done with the ring, or has gone.
-      const bool idle = state_ == State::kIdle;
-      return Finish(idle ? absl::OkStatus() : ClientGone());
-    }
-    const Request request = std::move(incoming_);
-    incoming_.Clear();
-    RequestReceived(request.ByteSizeLong());
-    StartRead();
-    const absl::Status status = Take(request);
-    if (!status.ok()) Finish(status);
+  void OnMessage() override {
+    Request request;
+    absl::Status status = DecodeMessage(message(), &request);
+    message()->Clear();
+    if (status.ok()) status = Take(request);
+    if (!status.ok()) End(status);
+  }
+
+  // The client has done with the ring, or has gone.
+  void OnLastMessage() override {
+    const bool idle = state_ == State::kIdle;
+    End(idle ? absl::OkStatus() : ClientGone());
+  }
+
+  // Goes on after a wait or a worker's work with `step`.
+  template <typename Step>
+  void Resume(const Step& step) {
+    const absl::Status status = step();
+    return status.ok() ? ProcessNext() : End(status);
   }
 
   absl::Status Take(const Request& request) {
@@ -84,7 +66,7 @@ class SharedCall final : public BulkCall {
         if (state_ == State::kNew) return Open(request.open().session());
         break;
       case Request::kWrite:
-        if (state_ == State::kIdle) return BeginUpload(request.write());
+        if (state_ == State::kIdle) return BeginSharedUpload(request.write());
         break;
       case Request::kRead:
         if (state_ == State::kIdle) return BeginDownload(request.read());
@@ -101,13 +83,15 @@ class SharedCall final : public BulkCall {
   }
 
   absl::Status Open(const std::string& session) {
-    TENSORD_ASSIGN_OR_RETURN(SessionUse use, bulk_->service->sessions->Use(principal(), session));
-    SessionUsed();
+    TENSORD_ASSIGN_OR_RETURN(SessionUse use, UseSession(bulk_->service->sessions, session));
+    if (!Join(&bulk_->service->streams)) {
+      return absl::UnavailableError("the server is shutting down");
+    }
     TENSORD_ASSIGN_OR_RETURN(ring_, bulk_->rings.Open(use.ref(), &context()));
     state_ = State::kIdle;
     Response response;
     ring_->Describe(response.mutable_ring());
-    Send(std::move(response));
+    Send(response);
     return absl::OkStatus();
   }
 
@@ -116,22 +100,20 @@ class SharedCall final : public BulkCall {
     return absl::InvalidArgumentError("a transfer must name the session that the ring is of");
   }
 
-  absl::Status BeginUpload(const v1::WriteSpec& spec) {
+  absl::Status BeginSharedUpload(const v1::WriteSpec& spec) {
     TENSORD_RETURN_IF_ERROR(CheckSession(spec.session()));
     state_ = State::kUploading;
     next_slot_ = 0;
     upload_.emplace(bulk_->service);
-    after_wait_ = [this, spec]() -> absl::Status {
-      TENSORD_RETURN_IF_ERROR(upload_->Begin(spec, [this] { context().TryCancel(); }));
-      // Slots are filled from the tensor's first byte on.
-      if (upload_->written_bytes() > 0) return Engine::UploadMovedOn(spec.handle());
-      return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
-    };
-    return AwaitTensor([&](auto woken) {
-      const absl::Status status = upload_->Await(
-          principal(), spec, [woken](const absl::Status& received) { woken(received, nullptr); });
-      if (!status.ok()) woken(status, nullptr);
+    BeginUpload(&*upload_, spec, [this, handle = spec.handle()](const absl::Status& begun) {
+      Resume([&]() -> absl::Status {
+        TENSORD_RETURN_IF_ERROR(begun);
+        // Slots are filled from the tensor's first byte on.
+        if (upload_->written_bytes() > 0) return Engine::UploadMovedOn(handle);
+        return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
+      });
     });
+    return absl::OkStatus();
   }
 
   absl::Status BeginDownload(const v1::ReadRequest& request) {
@@ -140,35 +122,19 @@ class SharedCall final : public BulkCall {
     state_ = State::kDownloading;
     slots_out_ = SlotTurns(kSharedSlots);
     offset_ = request.offset();
-    after_wait_ = [this, limit = request.limit_bytes()]() -> absl::Status {
-      TENSORD_ASSIGN_OR_RETURN(end_, ReadEnd(*tensor_, offset_, limit));
-      return Fill();
-    };
-    return AwaitTensor([&](auto woken) {
-      WaitUntilReadable(bulk_->service->engine, use_.ref(), request.after_command(),
-                        request.handle(), [woken](const absl::StatusOr<TensorRef>& tensor) {
-                          woken(tensor.status(), tensor.ok() ? *tensor : nullptr);
-                        });
-    });
-  }
-
-  // Runs `start` with a call back that ends the wait, from any thread.
-  template <typename Start>
-  absl::Status AwaitTensor(const Start& start) {
-    return Wait([&](const CancellableWait& wait) {
-      start([this, wait](const absl::Status& status, TensorRef tensor) {
-        if (!wait.End()) return;  // cancelled: this call may be gone
-        outcome_ = status;
-        tensor_ = std::move(tensor);
-        Wake();
-      });
-    });
-  }
-
-  // Has `work`, which may wait for the device, run by a worker, and then `after` here.
-  void Work(std::function<absl::Status()> work, std::function<absl::Status()> after) {
-    after_wait_ = std::move(after);
-    RunByWorker(std::move(work));
+    Wait(
+        [&](auto on_readable) {
+          WaitUntilReadable(bulk_->service->engine, use_.ref(), request.after_command(),
+                            request.handle(), on_readable);
+        },
+        [this, limit = request.limit_bytes()](const absl::StatusOr<TensorRef>& tensor) {
+          Resume([&]() -> absl::Status {
+            TENSORD_ASSIGN_OR_RETURN(tensor_, tensor);
+            TENSORD_ASSIGN_OR_RETURN(end_, ReadEnd(*tensor_, offset_, limit));
+            return Fill();
+          });
+        });
+    return absl::OkStatus();
   }
 
   // Uploading: the client has filled a slot.
@@ -179,12 +145,12 @@ class SharedCall final : public BulkCall {
     if (!upload_->host_accessible()) {
       // The server returns the slot after the device has read it. Meanwhile the client fills
       // others.
-      Work(
+      RunByWorker(
           [this, bytes] {
             HostMemory& memory = ring_->region()->memory();
             return upload_->WriteFrom(memory, next_slot_ * ring_->slot_bytes(), bytes);
           },
-          [this] { return Landed(); });
+          [this] { Resume([this] { return Landed(); }); });
       return absl::OkStatus();
     }
     StreamCopy(upload_->destination(), ring_->slot(next_slot_), bytes);
@@ -205,19 +171,21 @@ class SharedCall final : public BulkCall {
     state_ = State::kIdle;
     Response response;
     ToProto(*tensor, response.mutable_written());
-    Send(std::move(response));
+    Send(response);
     return absl::OkStatus();
   }
 
   // Downloading: fills what slots are free.
   absl::Status Fill() {
-    while (!busy_ && offset_ < end_ && slots_out_.any_free()) {
+    while (!busy() && offset_ < end_ && slots_out_.any_free()) {
       const int64_t bytes = std::min(kSharedSlotBytes, end_ - offset_);
       uint8_t* data = ring_->slot(slots_out_.next());
       if (!tensor_->device().host_accessible()) {
-        Work([this, data,
-              bytes] { return tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes); },
-             [this, bytes] { return SlotFilled(bytes), Fill(); });
+        RunByWorker(
+            [this, data, bytes] {
+              return tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes);
+            },
+            [this, bytes] { Resume([&] { return SlotFilled(bytes), Fill(); }); });
         return absl::OkStatus();
       }
       TENSORD_RETURN_IF_ERROR(tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes));
@@ -249,35 +217,34 @@ class SharedCall final : public BulkCall {
     Response response;
     response.mutable_slot()->set_slot(slot);
     response.mutable_slot()->set_bytes(bytes);
-    Send(std::move(response));
+    Send(response);
   }
 
   // At most one message for each slot waits, and one besides.
-  void Send(Response response) {
-    outgoing_.push_back(std::move(response));
-    Send();
+  void Send(const Response& response) {
+    outgoing_.push_back(EncodeMessage(response));
+    SendNext();
   }
 
-  void Send() {
-    if (finished_ || writing_ || outgoing_.empty()) return;
+  void SendNext() {
+    if (finished() || writing_ || outgoing_.empty()) return;
     writing_ = true;
-    rpc_.Write(outgoing_.front(), Begin(kWritten));
+    StartWrite(outgoing_.front());
     outgoing_.pop_front();
   }
 
-  void Fail(const absl::Status& status) override { Finish(status); }
+  void Fail(const absl::Status& status) override { End(status); }
 
-  void Finish(const absl::Status& status) {
-    if (finished_) return;
-    finished_ = true;
+  // Ends the call: with OK if the client has said all.
+  void End(const absl::Status& status) {
+    if (finished()) return;
     if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
     if (upload_.has_value()) upload_->Fail(status);
     EndDownload();
     if (ring_ != nullptr) bulk_->rings.Close(std::move(ring_));
-    rpc_.Finish(ToGrpc(status), Begin(kFinished));
+    Finish(status);
   }
 
-  grpc::ServerAsyncReaderWriter<Response, Request> rpc_;
   std::unique_ptr<SharedRings::Ring> ring_;
   State state_ = State::kNew;
 
@@ -290,16 +257,14 @@ class SharedCall final : public BulkCall {
   uint32_t next_slot_ = 0;  // going up
   SlotTurns slots_out_;     // going down
 
-  std::function<absl::Status()> after_wait_;
-  Request incoming_;
-  std::deque<Response> outgoing_;
-  bool has_incoming_ = false;
-  bool all_read_ = false;
+  std::deque<grpc::ByteBuffer> outgoing_;
   bool writing_ = false;
 };
 
 }  // namespace
 
-void AwaitSharedMemory(BulkContext* context, CallQueue* queue) { new SharedCall(context, queue); }
+CallFactory MakeSharedMemoryFactory(BulkContext* context) {
+  return MakeCallFactory<SharedCall>(context);
+}
 
 }  // namespace tensord::server

@@ -3,67 +3,25 @@
 #include <utility>
 
 #include "tensord/common/status_macros.h"
-#include "tensord/server/rpc/bulk_call.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
-#include "tensord/server/rpc/status_convert.h"
-#include "tensord/server/rpc/tensor_upload.h"
+#include "tensord/server/rpc/upload_call.h"
 
 namespace tensord::server {
 namespace {
 
-// One message lands while gRPC brings in the next: no more than two are held.
-class WriteCall final : public BulkCall {
+class WriteCall final : public UploadCall {
  public:
-  WriteCall(BulkContext* bulk, CallQueue* queue)
-      : BulkCall(bulk, queue), reader_(&context()), upload_(bulk->service) {
-    bulk_->rpc->RequestWrite(&context(), &reader_, queue->get(), queue->arrivals(), Begin(kCalled));
-  }
+  WriteCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
+      : UploadCall(bulk, std::move(grpc_call)), upload_(bulk->service) {}
 
  private:
-  void AwaitNext() override { AwaitWrite(bulk_, queue()); }
-
-  void On(Step step, bool ok) override {
-    switch (step) {
-      case kCalled:
-        return StartRead();
-      case kRead:
-        has_incoming_ = true;
-        all_read_ = !ok;
-        return GoOn();
-      case kWoken:
-        if (GoesOn()) Woken();
-        return;
-      case kDone:
-        if (CancelledWait()) BreakOff();
-        return;
-      default:
-        return;
-    }
-  }
-
-  void StartRead() { reader_.Read(&incoming_, Begin(kRead)); }
-
-  // Takes up what has come in, where nothing is under way with what came before.
-  void GoOn() {
-    if (finished_ || busy_ || !has_incoming_) return;
-    has_incoming_ = false;
-    if (all_read_) {
-      End();
-      return;
-    }
-    message_.Swap(&incoming_);
-    incoming_.Clear();
-    RequestReceived(message_.Length());
-    StartRead();
-    absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(&message_);
-    if (!chunk.ok()) {
-      Fail(chunk.status());
-      return;
-    }
+  void OnMessage() override {
+    absl::StatusOr<WriteChunk> chunk = DecodeWriteRequest(message());
+    if (!chunk.ok()) return Fail(chunk.status());
     chunk_ = *std::move(chunk);
     if (!upload_.begun()) {
-      AwaitSession();
+      Begin();
     } else if (chunk_.has_spec) {
       Fail(absl::InvalidArgumentError("only the first message of a Write may carry a spec"));
     } else {
@@ -71,65 +29,47 @@ class WriteCall final : public BulkCall {
     }
   }
 
-  void AwaitSession() {
+  void Begin() {
     if (!chunk_.has_spec) {
-      Fail(absl::InvalidArgumentError("the first message of a Write must carry its spec"));
-      return;
+      return Fail(absl::InvalidArgumentError("the first message of a Write must carry its spec"));
     }
-    const absl::Status begun = Wait([this](const CancellableWait& wait) {
-      const auto ended = [this, wait](const absl::Status& received) {
-        if (!wait.End()) return;  // this call may be gone
-        outcome_ = received;
-        Wake();
-      };
-      const absl::Status waiting = upload_.Await(principal(), chunk_.spec, ended);
-      if (waiting.ok()) SessionUsed();
-      if (!waiting.ok()) ended(waiting);
-    });
-    if (!begun.ok()) Fail(begun);
-  }
-
-  // The session's stream is there, or a device has taken a chunk.
-  void Woken() {
-    if (upload_.begun()) return GoOn();
-    const absl::Status begun = upload_.Begin(chunk_.spec, [this] { context().TryCancel(); });
-    return begun.ok() ? Land() : Fail(begun);
+    BeginUpload(&upload_, chunk_.spec,
+                [this](const absl::Status& begun) { return begun.ok() ? Land() : Fail(begun); });
   }
 
   void Land() {
-    if (chunk_.data_bytes == 0) return GoOn();
+    if (chunk_.data_bytes == 0) return ProcessNext();
     const absl::Status status = upload_.Check(chunk_.offset, chunk_.data_bytes);
     if (!status.ok()) return Fail(status);
     if (upload_.host_accessible()) {
-      CopyOut(&message_, chunk_.data_position, chunk_.data_bytes, upload_.destination());
+      CopyOut(message(), chunk_.data_position, chunk_.data_bytes, upload_.destination());
       upload_.Advance(chunk_.data_bytes);
-      message_.Clear();
-      return GoOn();
+      message()->Clear();
+      return ProcessNext();
     }
-    RunByWorker([this] {
-      return upload_.WriteBy(chunk_.data_bytes, [this](int64_t at, int64_t size, void* to) {
-        CopyOut(&message_, chunk_.data_position + at, size, to);
-      });
-    });
+    RunByWorker(
+        [this] {
+          return upload_.WriteBy(chunk_.data_bytes, [this](int64_t at, int64_t size, void* to) {
+            CopyOut(message(), chunk_.data_position + at, size, to);
+          });
+        },
+        [this] { ProcessNext(); });
   }
 
-  // The client has said all, or has gone.
-  void End() {
+  void OnLastMessage() override {
     if (!upload_.begun()) {
-      Fail(absl::InvalidArgumentError("a Write without messages; the first carries the spec"));
-      return;
+      return Fail(
+          absl::InvalidArgumentError("a Write without messages; the first carries the spec"));
     }
     if (upload_.resumable() && upload_.written_bytes() < upload_.size_bytes()) return BreakOff();
     const absl::StatusOr<TensorRef> tensor = upload_.Finish();
-    if (!tensor.ok()) {
-      Fail(tensor.status());
-      return;
-    }
+    if (!tensor.ok()) return Fail(tensor.status());
     v1::Tensor response;
     ToProto(**tensor, &response);
-    finished_ = true;
-    reader_.Finish(EncodeMessage(response), grpc::Status::OK, Begin(kFinished));
+    FinishWith(EncodeMessage(response));
   }
+
+  void OnWaitCancelled() override { BreakOff(); }
 
   void BreakOff() {
     upload_.BreakOff();
@@ -137,23 +77,17 @@ class WriteCall final : public BulkCall {
   }
 
   void Fail(const absl::Status& status) override {
-    if (finished_) return;
+    if (finished()) return;
     upload_.Fail(status);
-    finished_ = true;
-    reader_.FinishWithError(ToGrpc(status), Begin(kFinished));
+    Finish(status);
   }
 
-  grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer> reader_;
   TensorUpload upload_;
-  grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer message_;  // what is being landed, and what it says
-  WriteChunk chunk_;
-  bool has_incoming_ = false;
-  bool all_read_ = false;
+  WriteChunk chunk_;  // what message() says
 };
 
 }  // namespace
 
-void AwaitWrite(BulkContext* context, CallQueue* queue) { new WriteCall(context, queue); }
+CallFactory MakeWriteFactory(BulkContext* context) { return MakeCallFactory<WriteCall>(context); }
 
 }  // namespace tensord::server

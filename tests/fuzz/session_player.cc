@@ -49,7 +49,7 @@ void FuzzWorld::CheckEmpty() {
 
 class SessionPlayer::Wire final : public CommandWire {
  public:
-  void GoOn() override {}
+  void Resume() override {}
   void Supersede() override { superseded_ = true; }
   bool superseded() const { return superseded_; }
 

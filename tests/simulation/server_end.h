@@ -29,10 +29,10 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   // The transport is done with it: the session is free of it.
   void LetGo();
   bool let_go() const { return let_go_; }
-  // As SessionStream::Drain.
+  // As SessionStream::OnDrain.
   void Drain();
 
-  void GoOn() override { MaybeWrite(); }
+  void Resume() override { MaybeWrite(); }
   void Supersede() override;
 
  private:

@@ -1,0 +1,139 @@
+#include "tensord/server/rpc/call_dispatcher.h"
+
+#include <grpcpp/impl/rpc_service_method.h>
+#include <grpcpp/impl/service_type.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace tensord::server {
+namespace {
+
+// A call of a unary method that the server doesn't have.
+class UnknownMethodCall final : public ServerCall {
+ public:
+  explicit UnknownMethodCall(std::unique_ptr<GrpcCall> grpc_call)
+      : ServerCall(std::move(grpc_call)) {}
+
+ private:
+  void OnAdmitted() override {
+    Finish(absl::UnimplementedError(absl::StrCat("the server has no method ", context().method())));
+  }
+  void OnRead(bool /*ok*/) override {}
+};
+
+// "/package.Service/Method" → "package.Service".
+std::string ServiceName(const std::string& method) {
+  return method.substr(1, method.rfind('/') - 1);
+}
+
+}  // namespace
+
+// The streaming methods of one service, as gRPC knows them.
+class CallDispatcher::Service final : public grpc::Service {
+ public:
+  // Returns the method's index.
+  int Add(const std::string& name) {
+    const int index = static_cast<int>(names_.size());
+    names_.push_back(name);
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        names_.back().c_str(), grpc::internal::RpcMethod::BIDI_STREAMING, /*handler=*/nullptr));
+    MarkMethodRaw(index);
+    return index;
+  }
+
+  void Request(int index, GrpcCall* call, void* tag) {
+    CallQueue* const queue = call->queue();
+    RequestAsyncBidiStreaming(index, &call->context(), &call->stream(), queue->get(),
+                              queue->accept_queue()->get(), tag);
+  }
+
+ private:
+  std::deque<std::string> names_;  // gRPC keeps their addresses
+};
+
+// Owns itself until a client has made the call, or the server shuts down.
+class CallDispatcher::PendingCall final : public QueueEvent {
+ public:
+  PendingCall(CallDispatcher* dispatcher, CallQueue* queue, const StreamingMethod* method)
+      : dispatcher_(dispatcher), method_(method), grpc_call_(std::make_unique<GrpcCall>(queue)) {}
+
+  void Await() {
+    HandOver(static_cast<QueueEvent*>(this));
+    void* const tag = static_cast<QueueEvent*>(this);
+    CallQueue* const queue = grpc_call_->queue();
+    if (method_ != nullptr) {
+      method_->service->Request(method_->index, grpc_call_.get(), tag);
+    } else {
+      dispatcher_->generic_service_.RequestCall(&grpc_call_->context(), &grpc_call_->stream(),
+                                                queue->get(), queue->accept_queue()->get(), tag);
+    }
+  }
+
+  // On the thread of the queue's accept queue.
+  void Happened(bool ok) override {
+    std::unique_ptr<PendingCall> self(this);
+    if (!ok) return;  // the server shuts down; there is no call
+    CallQueue* const queue = grpc_call_->queue();
+    grpc_call_->Count();
+    dispatcher_->Await(queue, method_);
+    if (queue->accept_queue() == queue) {
+      dispatcher_->Dispatch(std::move(grpc_call_), method_);
+      return;
+    }
+    queue->Post([self = std::move(self)] {
+      self->dispatcher_->Dispatch(std::move(self->grpc_call_), self->method_);
+    });
+  }
+
+ private:
+  CallDispatcher* const dispatcher_;
+  const StreamingMethod* const method_;
+  std::unique_ptr<GrpcCall> grpc_call_;
+};
+
+CallDispatcher::CallDispatcher()
+    : unknown_method_([](std::unique_ptr<GrpcCall> grpc_call) {
+        return std::make_shared<UnknownMethodCall>(std::move(grpc_call));
+      }) {}
+
+CallDispatcher::~CallDispatcher() = default;
+
+void CallDispatcher::AddUnary(const std::string& name, CallFactory make_call) {
+  unary_methods_[name] = std::move(make_call);
+}
+
+void CallDispatcher::AddStreaming(const std::string& name, QueueKind queues,
+                                  CallFactory make_call) {
+  std::unique_ptr<Service>& service = services_[ServiceName(name)];
+  if (service == nullptr) service = std::make_unique<Service>();
+  streaming_methods_.push_back({service.get(), service->Add(name), queues, std::move(make_call)});
+}
+
+void CallDispatcher::RegisterWith(grpc::ServerBuilder* builder) {
+  for (const auto& [name, service] : services_) builder->RegisterService(service.get());
+  builder->RegisterAsyncGenericService(&generic_service_);
+}
+
+void CallDispatcher::AwaitCalls(CallQueue* queue, QueueKind kind) {
+  for (const StreamingMethod& method : streaming_methods_) {
+    if (method.queues == kind) Await(queue, &method);
+  }
+  if (kind == QueueKind::kMain) Await(queue, nullptr);
+}
+
+void CallDispatcher::Await(CallQueue* queue, const StreamingMethod* method) {
+  (new PendingCall(this, queue, method))->Await();
+}
+
+void CallDispatcher::Dispatch(std::unique_ptr<GrpcCall> grpc_call, const StreamingMethod* method) {
+  const CallFactory& make_call =
+      method != nullptr ? method->make_call : UnaryFactory(grpc_call->context().method());
+  make_call(std::move(grpc_call))->Start();
+}
+
+const CallFactory& CallDispatcher::UnaryFactory(const std::string& name) const {
+  const auto method = unary_methods_.find(name);
+  return method != unary_methods_.end() ? method->second : unknown_method_;
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,83 @@
+// Awaits the clients' calls of all methods, and makes the handler of each.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/server_call.h"
+
+namespace tensord::server {
+
+// Makes the handler of a call that has arrived. Thread-safe.
+using CallFactory = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<GrpcCall>)>;
+
+// Returns the factory of a handler whose constructor takes a Context* and the gRPC objects.
+template <typename Call, typename Context>
+CallFactory MakeCallFactory(Context* context) {
+  return [context](std::unique_ptr<GrpcCall> grpc_call) {
+    // Not make_shared: the memory goes with the call, even if weak_ptrs remain.
+    return std::shared_ptr<ServerCall>(new Call(context, std::move(grpc_call)));
+  };
+}
+
+// The queues that serve a method: those of ops and messages, or those of bulk data.
+enum class QueueKind { kMain, kBulk };
+
+// The table of methods. A method's name is "/package.Service/Method". Add all methods before
+// RegisterWith(); from then on this object is thread-safe.
+//
+// If gRPC knows that a method takes one request, it reads the request before the gate has seen the
+// caller, up to the maximum message size. It leaves the requests of generic methods and of
+// bidirectional streams unread. Therefore unary methods are generic, and all others are registered
+// as bidirectional streams. The queue of a generic call must be chosen before its method is known,
+// so unary methods are served by the main queues.
+class CallDispatcher {
+ public:
+  CallDispatcher();
+  ~CallDispatcher();
+  CallDispatcher(const CallDispatcher&) = delete;
+  CallDispatcher& operator=(const CallDispatcher&) = delete;
+
+  void AddUnary(const std::string& name, CallFactory make_call);
+  void AddStreaming(const std::string& name, QueueKind queues, CallFactory make_call);
+
+  // Registers the methods with the server that is being built. This object outlives the server.
+  void RegisterWith(grpc::ServerBuilder* builder);
+
+  // Makes `queue`, which is of this kind, await calls of its methods. Call it after the server has
+  // been built.
+  void AwaitCalls(CallQueue* queue, QueueKind kind);
+
+ private:
+  class Service;
+  class PendingCall;
+  struct StreamingMethod {
+    Service* service;
+    int index;  // in the service
+    QueueKind queues;
+    CallFactory make_call;
+  };
+
+  // Awaits one call: of `method`, or of any unary method if it is null.
+  void Await(CallQueue* queue, const StreamingMethod* method);
+  // Makes the handler of a call that has arrived, and starts it. On the thread of the call's queue.
+  void Dispatch(std::unique_ptr<GrpcCall> grpc_call, const StreamingMethod* method);
+  const CallFactory& UnaryFactory(const std::string& name) const;
+
+  grpc::AsyncGenericService generic_service_;
+  absl::flat_hash_map<std::string, CallFactory> unary_methods_;
+  const CallFactory unknown_method_;
+  std::map<std::string, std::unique_ptr<Service>> services_;  // by name
+  std::deque<StreamingMethod> streaming_methods_;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,115 @@
+#include "tensord/server/rpc/server_call.h"
+
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::server {
+
+GrpcCall::GrpcCall(CallQueue* queue) : queue_(queue), stream_(&context_) {
+  HandOver(static_cast<QueueEvent*>(&done_));
+  context_.AsyncNotifyWhenDone(static_cast<QueueEvent*>(&done_));
+}
+
+void GrpcCall::Count() {
+  queue_->CallBegan();
+  count_.queue = queue_;
+}
+
+GrpcCall::QueueCount::~QueueCount() {
+  if (queue != nullptr) queue->CallEnded();
+}
+
+void GrpcCall::DoneEvent::Happened(bool /*ok*/) {
+  happened = true;
+  const std::shared_ptr<ServerCall> done = std::move(call);
+  if (done == nullptr) return;  // Start() handles it
+  done->HandleDone();
+  done->AfterEvent();
+}
+
+ServerCall::ServerCall(std::unique_ptr<GrpcCall> grpc_call) : grpc_call_(std::move(grpc_call)) {}
+
+ServerCall::~ServerCall() {
+  if (group_ != nullptr) group_->Remove(this);
+}
+
+void ServerCall::Start() {
+  const bool done_early = grpc_call_->done_.happened;
+  if (!done_early) grpc_call_->done_.call = shared_from_this();
+  Admit();
+  if (done_early) HandleDone();
+  AfterEvent();
+}
+
+void ServerCall::Admit() {
+  const absl::Status admitted =
+      admission_.Enter(queue()->gate(), &context(), [this](const absl::Status& status) {
+        // On the gate's thread. The call is alive, or waits for this in the admission's destructor.
+        Post(weak_from_this().lock(), [this, status] { OnRevoked(status); });
+      });
+  if (admitted.ok()) {
+    OnAdmitted();
+  } else {
+    OnRefused(admitted);
+  }
+}
+
+void ServerCall::HandleRead(bool ok) {
+  if (ok) admission_.RequestReceived(incoming_->Length());
+  OnRead(ok);
+}
+
+void ServerCall::HandleDone() {
+  admission_.Leave();
+  if (counts_cancellation_ && cancelled()) admission_.Cancelled();
+  done_ = true;
+  OnDone();
+}
+
+void ServerCall::StartRead(grpc::ByteBuffer* message) {
+  incoming_ = message;
+  grpc_call_->stream().Read(message, read_.Begin(shared_from_this()));
+}
+
+void ServerCall::StartWrite(const grpc::ByteBuffer& message) {
+  grpc_call_->stream().Write(message, written_.Begin(shared_from_this()));
+}
+
+// The operation begins under the lock: OnDone() of a call that has to finish takes the lock, too,
+// so that none begins after it.
+void ServerCall::Finish(const absl::Status& status) {
+  const grpc::Status converted = ToGrpc(status);
+  MutexLock lock(&mu_);
+  if (std::exchange(finished_, true)) return;
+  grpc_call_->stream().Finish(converted, finish_.Begin(shared_from_this()));
+}
+
+void ServerCall::FinishWith(const grpc::ByteBuffer& message) {
+  MutexLock lock(&mu_);
+  if (std::exchange(finished_, true)) return;
+  grpc_call_->stream().WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK,
+                                      finish_.Begin(shared_from_this()));
+}
+
+bool ServerCall::finished() const {
+  MutexLock lock(&mu_);
+  return finished_;
+}
+
+absl::StatusOr<SessionUse> ServerCall::UseSession(SessionTable* sessions,
+                                                  const std::string& session) {
+  absl::StatusOr<SessionUse> use = sessions->Use(principal(), session);
+  if (use.ok()) SessionUsed();
+  return use;
+}
+
+bool ServerCall::Join(CallGroup* group) {
+  if (!group->Add(this)) return false;
+  group_ = group;
+  return true;
+}
+
+void ServerCall::PostDrain(void (ServerCall::*event)()) {
+  Post(weak_from_this().lock(), [this, event] { (this->*event)(); });
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,179 @@
+// One call of a client, of any method: from its arrival to its end.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tensord/common/mutex.h"
+#include "tensord/server/rpc/call_group.h"
+#include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/gate.h"
+#include "tensord/server/session/session.h"
+#include "tensord/server/session/session_table.h"
+
+namespace tensord::server {
+
+class ServerCall;
+
+// The gRPC objects of one call. They must exist before the client makes the call.
+class GrpcCall {
+ public:
+  explicit GrpcCall(CallQueue* queue);
+  GrpcCall(const GrpcCall&) = delete;
+  GrpcCall& operator=(const GrpcCall&) = delete;
+
+  CallQueue* queue() const { return queue_; }
+  grpc::GenericServerContext& context() { return context_; }
+  grpc::GenericServerAsyncReaderWriter& stream() { return stream_; }
+
+  // Counts the call in its queue, from its arrival until this object is destroyed.
+  void Count();
+
+ private:
+  friend class ServerCall;
+
+  struct QueueCount {
+    ~QueueCount();
+    CallQueue* queue = nullptr;
+  };
+
+  // gRPC is done with the call. If calls arrive at another queue, this may happen before the call
+  // has a handler.
+  class DoneEvent final : public QueueEvent {
+   public:
+    void Happened(bool ok) override;
+    bool happened = false;
+    std::shared_ptr<ServerCall> call;  // kept alive until the event happens
+  };
+
+  QueueCount count_;  // first: it is destroyed last
+  CallQueue* const queue_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_;
+  DoneEvent done_;
+};
+
+// The base of all handlers. It takes a call through its life; a derived class does the method's own
+// work:
+//
+//   arrival      CallDispatcher makes the handler, and Start() asks the gate who calls.
+//   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
+//   OnRead, OnWritten   What StartRead() or StartWrite() began has ended.
+//   OnRevoked    The caller's credentials have ended. Comes at most once.
+//   OnDrain, OnHangUp   The server shuts down, and the call has joined a CallGroup.
+//   OnDone       gRPC is done with the call, because the call has finished, or because the client
+//                has cancelled it, its connection broke, or its deadline passed. Comes once.
+//
+// All of these run on the thread of the call's queue. They may also come after Finish(). AfterEvent
+// runs after each of them.
+//
+// Operations that have begun, and what is posted, keep the call alive; nothing lasts after OnDone
+// but what has begun by then. What waits for something on the call's behalf holds a weak_ptr.
+class ServerCall : public std::enable_shared_from_this<ServerCall> {
+ public:
+  virtual ~ServerCall();
+  ServerCall(const ServerCall&) = delete;
+  ServerCall& operator=(const ServerCall&) = delete;
+
+  // The caller. Null if the gate has refused it.
+  const PrincipalRef& principal() const { return admission_.principal(); }
+
+  // Returns the caller's session of this name. The server then trusts the call's connection.
+  absl::StatusOr<SessionUse> UseSession(SessionTable* sessions, const std::string& session);
+
+  // Reports that the call uses a session. The server trusts its connection from now on.
+  void SessionUsed() { admission_.SessionUsed(); }
+
+  // Returns whether Finish() or FinishWith() has been called. Thread-safe.
+  bool finished() const;
+
+ protected:
+  explicit ServerCall(std::unique_ptr<GrpcCall> grpc_call);
+
+  virtual void OnAdmitted() = 0;
+  virtual void OnRefused(const absl::Status& status) { Finish(status); }
+  virtual void OnRead(bool ok) = 0;
+  virtual void OnWritten(bool /*ok*/) {}
+  virtual void OnRevoked(const absl::Status& status) { Finish(status); }
+  virtual void OnDrain() {}
+  virtual void OnHangUp() {}
+  // A call that hasn't finished must do so here, or when what it is busy with has ended: gRPC
+  // demands it even if the client has gone.
+  virtual void OnDone() { Finish(ClientGone()); }
+  virtual void AfterEvent() {}
+
+  // Begin an operation on the stream, at most one of each kind at a time. Not after OnDone.
+  void StartRead(grpc::ByteBuffer* message);
+  void StartWrite(const grpc::ByteBuffer& message);
+
+  // Finish() ends the call with `status`; FinishWith() with a last message and OK. If the call has
+  // finished, they do nothing. Thread-safe; the call must be alive.
+  void Finish(const absl::Status& status);
+  void FinishWith(const grpc::ByteBuffer& message);
+
+  // Adds the call to `group` until it is destroyed. Returns false if the group drains: OnDrain()
+  // won't come. At most once.
+  bool Join(CallGroup* group);
+
+  // Runs `task` on the queue's thread, unless the call has been destroyed by then. Takes the
+  // reference along: the call is never destroyed on the caller's thread. Thread-safe.
+  template <typename Task>
+  static void Post(std::shared_ptr<ServerCall> call, Task task) {
+    if (call == nullptr) return;
+    CallQueue* const queue = call->queue();
+    queue->Post([call = std::move(call), task = std::move(task)]() mutable {
+      task();
+      call->AfterEvent();
+    });
+  }
+
+  // Doesn't count a cancellation of this call against its connection.
+  void TolerateCancellation() { counts_cancellation_ = false; }
+  // Serves a refused call, because its request is public: it doesn't count against its connection.
+  void ServeAsPublic() { admission_.ServedAsPublic(); }
+
+  CallQueue* queue() const { return grpc_call_->queue(); }
+  grpc::GenericServerContext& context() { return grpc_call_->context(); }
+  // Returns whether gRPC is done with the call. On the queue's thread.
+  bool done() const { return done_; }
+  // Returns whether the client has cancelled the call, by whatever means. From OnDone on.
+  bool cancelled() const { return grpc_call_->context().IsCancelled(); }
+
+  static absl::Status ClientGone() { return absl::CancelledError("the client has gone"); }
+
+ private:
+  friend class CallDispatcher;
+  friend class CallEvent<ServerCall>;
+  friend class CallGroup;
+  friend class GrpcCall::DoneEvent;
+
+  // Begins the call once it has arrived. On the queue's thread.
+  void Start();
+  void Admit();
+  void HandleRead(bool ok);
+  void HandleWritten(bool ok) { OnWritten(ok); }
+  void HandleFinished(bool /*ok*/) {}
+  void HandleDone();
+  void PostDrain(void (ServerCall::*event)());
+
+  const std::unique_ptr<GrpcCall> grpc_call_;
+  Admission admission_;
+  CallGroup* group_ = nullptr;
+  CallEvent<ServerCall> read_{&ServerCall::HandleRead};
+  CallEvent<ServerCall> written_{&ServerCall::HandleWritten};
+  CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
+  grpc::ByteBuffer* incoming_ = nullptr;  // of the read that has begun
+  bool counts_cancellation_ = true;
+  bool done_ = false;
+
+  mutable Mutex mu_;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tensord::server
