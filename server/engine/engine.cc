@@ -1,6 +1,7 @@
 #include "tensord/server/engine/engine.h"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -321,7 +322,11 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
   absl::StatusOr<TensorRef> promised = session.Find(handle);
   // The promise was refused: that is what the upload comes to, too.
   if (promised.ok() && (*promised)->slot() == nullptr) return (*promised)->status();
-  if (promised.ok() && (*promised)->ClaimUpload()) {
+  UploadState* const state = promised.ok() ? (*promised)->upload() : nullptr;
+  const bool resumable = stop != nullptr;
+  std::optional<PartialUpload> partial;
+  if (state != nullptr) partial = state->Claim(std::move(stop));
+  if (partial.has_value()) {
     upload.tensor = *std::move(promised);
     upload.promised = true;
     // Its device was lost before the upload came.
@@ -334,13 +339,12 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
       upload.tensor->Finish(mismatch);
       return mismatch;
     }
-    Tensor::PartialUpload partial = upload.tensor->TakePartialUpload(std::move(stop));
-    if (partial.buffer != nullptr) {
-      upload.buffer = std::move(partial.buffer);
-      upload.written_bytes = partial.written_bytes;
-      upload.in_flight = std::move(partial.in_flight);
+    if (partial->buffer != nullptr) {
+      upload.buffer = std::move(partial->buffer);
+      upload.written_bytes = partial->written_bytes;
+      upload.in_flight = std::move(partial->in_flight);
     }
-  } else if (stop && promised.ok() && (*promised)->of_upload()) {
+  } else if (resumable && state != nullptr) {
     return UploadMovedOn(handle);
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));

@@ -89,7 +89,7 @@ class Engine {
 
   // Takes the memory for an upload, to a promised or a free handle, or goes on with one that was
   // parked. The spec and device of a promise must be met. Fill the buffer with Device::Write, then
-  // call FinishUpload. `stop`: as in Tensor::TakePartialUpload; empty where the upload can't be.
+  // call FinishUpload. `stop`: as in UploadState::Claim; empty where the upload can't be.
   // With one, UploadMovedOn where the promise has been taken up by another call.
   struct Upload {
     TensorRef tensor;

@@ -212,29 +212,5 @@ TEST(TensorTest, IsDoneOnce) {
   EXPECT_EQ(told, 2) << "at once where it is done already";
 }
 
-TEST(TensorTest, AnUploadIsClaimedOnce) {
-  Tensor tensor(1, {DType::kInt64, {2}}, nullptr);
-  EXPECT_FALSE(tensor.ClaimUpload());
-  tensor.AnnounceUpload();
-  EXPECT_TRUE(tensor.ClaimUpload());
-  EXPECT_FALSE(tensor.ClaimUpload());
-}
-
-TEST(TensorTest, AnUploadThatNobodyCanGoOnWithFailsWhoWaits) {
-  for (const bool begun : {false, true}) {
-    Tensor tensor(1, {DType::kInt64, {2}}, nullptr);
-    tensor.AnnounceUpload();
-    if (begun) {
-      EXPECT_TRUE(tensor.ClaimUpload());
-      EXPECT_EQ(tensor.TakePartialUpload([] {}).buffer, nullptr);
-    }
-    tensor.GiveUpUpload();
-    EXPECT_EQ(tensor.done(), !begun) << "what is under way may still bring it";
-    if (begun) tensor.ParkUpload({});
-    ASSERT_TRUE(tensor.done());
-    EXPECT_EQ(tensor.status().code(), absl::StatusCode::kFailedPrecondition);
-  }
-}
-
 }  // namespace
 }  // namespace tensord::server
