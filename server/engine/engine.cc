@@ -11,6 +11,7 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/engine/op_node.h"
+#include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
@@ -73,7 +74,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view 
   for (Handle handle : handles) {
     absl::StatusOr<TensorRef> input = session.Find(handle);
     if (!input.ok()) return InOp(op, input.status());
-    if ((*input)->done() && !(*input)->status().ok()) return (*input)->status();
+    if (StateOf(**input, nullptr) == InputState::kFailed) return (*input)->status();
     inputs.push_back(*std::move(input));
   }
   return inputs;
@@ -202,9 +203,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     }
     return absl::OkStatus();
   };
-  bool ready = executable->brief();
-  for (const TensorRef& input : inputs) ready = ready && input->done();
-  if (ready) {
+  if (CanRunInline(*executable, inputs)) {
     const Executor::Turn turn(executable->slot()->executor.get());
     if (turn.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
@@ -242,13 +241,12 @@ absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
         " outputs are named; it has ", program->inputs().size(), " and ", program->num_outputs()));
   }
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, "program", input_handles));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const TensorSpec& wanted = program->inputs()[i];
-    if (inputs[i]->slot() == program->slot() && inputs[i]->spec() == wanted) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("program: input ", i, " is ", inputs[i]->spec().ToString(), " on ",
-                     inputs[i]->device().name().ToString(), "; it was recorded for ",
-                     wanted.ToString(), " on ", program->slot()->device->name().ToString()));
+  const size_t i = FirstMismatch(program->inputs(), program->slot(), inputs);
+  if (i < inputs.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "program: input ", i, " is ", inputs[i]->spec().ToString(), " on ",
+        inputs[i]->device().name().ToString(), "; it was recorded for ",
+        program->inputs()[i].ToString(), " on ", program->slot()->device->name().ToString()));
   }
   if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(*program->slot()));
   TensorRefs outputs;

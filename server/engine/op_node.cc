@@ -6,6 +6,7 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/restartable_device.h"
+#include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
@@ -41,7 +42,7 @@ OpNode::OpNode(SessionRef session, std::shared_ptr<Executable> executable, Tenso
 void OpNode::Schedule() {
   const Executor::Lane* lane = session_->lane(*executable_->slot()).get();
   for (const TensorRef& input : inputs_) {
-    if (input->done() || input->PostedTo(lane)) continue;
+    if (StateOf(*input, lane) != InputState::kPending) continue;
     pending_.fetch_add(1, std::memory_order_relaxed);
     input->WhenDone([self = shared_from_this()] { self->InputReady(); });
   }
@@ -58,7 +59,7 @@ void OpNode::InputReady() {
   Tensor* to_come = nullptr;
   bool one_to_come = true;
   for (const TensorRef& input : inputs_) {
-    if (input->done() || input.get() == to_come) continue;
+    if (StateOf(*input, lane.get()) != InputState::kPosted || input.get() == to_come) continue;
     one_to_come = one_to_come && to_come == nullptr;
     to_come = input.get();
   }
@@ -86,7 +87,7 @@ OpNode* OpNode::FindNext() {
   for (const TensorRef& input : next->inputs_) {
     if (input == output) {
       ++readings;
-    } else if (!input->done() || !input->status().ok()) {
+    } else if (!IsReady(*input)) {
       return nullptr;
     }
   }
@@ -108,9 +109,7 @@ std::vector<OpNode*> OpNode::FindChain() {
 bool OpNode::RunChain() {
   if (chains_ == nullptr || recipe_ == nullptr || session_->closed()) return false;
   if (ChainKernels::MostOps(*recipe_) == 1) return false;
-  for (const TensorRef& input : inputs_) {
-    if (!input->status().ok()) return false;
-  }
+  if (!AllReady(inputs_)) return false;
   const std::vector<OpNode*> chain = FindChain();
   if (chain.size() == 1) return false;
   absl::InlinedVector<ChainLink, 8> links;

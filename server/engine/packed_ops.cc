@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/engine/op_node.h"
+#include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
@@ -196,7 +196,7 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   TensorRefs inputs;
   for (uint64_t distance : step.inputs) {
     const TensorRef* input = table.Find(step.handle - distance);
-    if (input == nullptr || !(*input)->done() || !(*input)->status().ok()) return false;
+    if (input == nullptr || !IsReady(**input)) return false;
     inputs.push_back(*input);
   }
   Recipe* recipe = FindRecipe(*step.definition, inputs);
@@ -215,7 +215,9 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
 
 Recipe* PackedOps::FindRecipe(Definition& definition, absl::Span<const TensorRef> inputs) {
   for (const RecipeRef& recipe : definition.recent) {
-    if (recipe->Fits(inputs)) return recipe.get();
+    if (FirstMismatch(recipe->inputs(), recipe->slot(), inputs) == inputs.size()) {
+      return recipe.get();
+    }
   }
   absl::StatusOr<RecipeRef> recipe =
       engine_->FindRecipe({definition.op, {}, 0, definition.attrs, definition.device}, inputs);

@@ -64,14 +64,6 @@ absl::Status Recipe::Prepare() {
   return absl::OkStatus();
 }
 
-bool Recipe::Fits(absl::Span<const TensorRef> inputs) const {
-  if (inputs.size() != inputs_.size()) return false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i]->slot() != slot_ || inputs[i]->spec() != inputs_[i]) return false;
-  }
-  return true;
-}
-
 BufferRef Recipe::ReusableInput(const MemoryAccount& account,
                                 absl::Span<const TensorRef> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -58,7 +58,6 @@ class Recipe final : public Executable {
   DeviceSlot* slot() const override { return slot_; }
   absl::Span<const TensorSpec> inputs() const { return inputs_; }
   const TensorSpec& output() const { return plan_.output; }
-  bool Fits(absl::Span<const TensorRef> inputs) const;
 
   bool brief() const override { return brief_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
