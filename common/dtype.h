@@ -63,10 +63,6 @@ constexpr bool IsFloating(DType dtype) {
 // "float32", "int64", "bool", …; "unspecified" for kUnspecified and values outside the enum.
 absl::string_view DTypeName(DType dtype);
 
-// Accepts the names above and PyTorch's short ones: "float", "double", "half", "int", "long".
-// INVALID_ARGUMENT that lists the names otherwise.
-absl::StatusOr<DType> ParseDType(absl::string_view name);
-
 // The dtype in which two operands meet: the promotion table of the Python array API standard
 // (2023.12, "Type promotion rules"), within one kind (bool, integer or floating).
 // Three entries go past it: int8 with uint8 is int32 (the standard's int16 is not among our

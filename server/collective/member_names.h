@@ -21,13 +21,13 @@ class MemberNames {
   // "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)"; of many the first alone, and how many more there
   // are.
   std::string Who(absl::Span<const int> ranks) const {
-    constexpr size_t kMostNamed = 8;
+    constexpr size_t kMaxNamed = 8;
     std::string text = "rank ";
-    for (size_t i = 0; i < ranks.size() && i < kMostNamed; ++i) {
+    for (size_t i = 0; i < ranks.size() && i < kMaxNamed; ++i) {
       absl::StrAppend(&text, i == 0 ? "" : ", ", Numbered(ranks[i]));
     }
-    if (ranks.size() > kMostNamed) {
-      absl::StrAppend(&text, " and ", ranks.size() - kMostNamed, " more");
+    if (ranks.size() > kMaxNamed) {
+      absl::StrAppend(&text, " and ", ranks.size() - kMaxNamed, " more");
     }
     return text;
   }

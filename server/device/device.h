@@ -98,7 +98,7 @@ class PreparedKernel {
 
   // Done within a few microseconds when Launch() returns, and bound to no thread: it may run on any
   // one thread at a time, where a hop to the executor's would take longer.
-  bool brief() const { return brief_; }
+  bool runs_inline() const { return runs_inline_; }
 
   // Whether the output may be the very buffer of input `i`, where both have the same size.
   bool in_place(int i) const { return (in_place_inputs_ >> i & 1) != 0; }
@@ -107,11 +107,11 @@ class PreparedKernel {
   PreparedKernel() = default;
   // Brief and in place as `like` is.
   explicit PreparedKernel(const PreparedKernel* like)
-      : brief_(like->brief_), in_place_inputs_(like->in_place_inputs_) {}
+      : runs_inline_(like->runs_inline_), in_place_inputs_(like->in_place_inputs_) {}
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
 
-  bool brief_ = false;
+  bool runs_inline_ = false;
   uint32_t in_place_inputs_ = 0;  // bit i: input i
 };
 

@@ -46,8 +46,6 @@ class Executor {
                     Clock clock = nullptr);
   ~Executor();
 
-  Device& device() const { return *device_; }
-
   // A lane of this executor's, of the owner with this weight. It may be dropped while it still
   // holds tasks; they run. Without an owner it is for what the server itself has to do, briefly or
   // seldom: that comes before what owners have waiting, and is at nobody's charge.
@@ -57,7 +55,7 @@ class Executor {
   void Post(const std::shared_ptr<Lane>& lane, Task task);
 
   // While it is held the executor's thread stands still, and the holder may launch brief kernels
-  // (PreparedKernel::brief) from its own: where nothing else waits, that spares a hop between
+  // (PreparedKernel::runs_inline) from its own: where nothing else waits, that spares a hop between
   // threads. Hold it for microseconds, and let go when contended().
   class Turn {
    public:

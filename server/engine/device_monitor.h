@@ -39,7 +39,7 @@ class DeviceMonitor {
   const Listener listener_;
 
   // Of the monitor's thread.
-  bool told_ = true;  // what the listener was last told: whether the devices serve
+  bool reported_serving_ = true;  // what the listener was last told: whether the devices serve
   std::chrono::steady_clock::time_point next_try_;
   std::chrono::milliseconds pause_{0};  // before the next try
 

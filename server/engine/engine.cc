@@ -16,28 +16,6 @@
 namespace tensord::server {
 namespace {
 
-// Tells a blocked thread of an outcome.
-class Outcome {
- public:
-  void Set(absl::Status status) {
-    MutexLock lock(&mu_);
-    status_ = std::move(status);
-    set_ = true;
-    cv_.SignalAll();  // under the lock: the waiter may destroy this as soon as it is let go
-  }
-  absl::Status Wait() {
-    MutexLock lock(&mu_);
-    while (!set_) cv_.Wait(&mu_);
-    return status_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar cv_;
-  bool set_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
-};
-
 // Calls back at the last of `count` ticks. Copies count together.
 class CountDown {
  public:
@@ -167,8 +145,8 @@ absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,
       "; leave the device out, or copy the inputs first"));
 }
 
-absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
-                                             absl::Span<const TensorRef> inputs) {
+absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
+                                                     absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
@@ -176,7 +154,7 @@ absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
   if (slot.ok()) {
     // Inputs say by themselves what has become of their device.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
-    return recipes_.Find(request.op, specs, request.attrs, *slot);
+    return prepared_ops_.Find(request.op, specs, request.attrs, *slot);
   }
   // What is wrong with the op itself comes first.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
@@ -185,10 +163,9 @@ absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
 
 absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
-  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, FindRecipe(request, inputs));
-  auto output = std::make_shared<Tensor>(request.output, recipe->output(), recipe->slot());
-  TENSORD_RETURN_IF_ERROR(
-      Start(session, std::move(recipe), std::move(inputs), TensorRefs(1, output)));
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(request, inputs));
+  auto output = std::make_shared<Tensor>(request.output, op->output(), op->slot());
+  TENSORD_RETURN_IF_ERROR(Start(session, std::move(op), std::move(inputs), TensorRefs(1, output)));
   return output;
 }
 
@@ -207,7 +184,7 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     const Executor::Turn turn(executable->slot()->executor.get());
     if (turn.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
-      RunBrief(*session, *executable, inputs, outputs);
+      RunInline(*session, *executable, inputs, outputs);
       return absl::OkStatus();
     }
   }
@@ -226,8 +203,8 @@ absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  return Program::Make(spec, slot, session.account(*slot), &recipes_, fusion_ ? &chains_ : nullptr,
-                       graphs_);
+  return Program::Make(spec, slot, session.account(*slot), &prepared_ops_,
+                       fusion_ ? &chains_ : nullptr, graphs_);
 }
 
 absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
@@ -389,18 +366,6 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();
-}
-
-absl::Status Engine::ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out) {
-  auto outcome = std::make_shared<Outcome>();
-  WhenReadable(tensor, [outcome](absl::Status status) { outcome->Set(std::move(status)); });
-  TENSORD_RETURN_IF_ERROR(outcome->Wait());
-  if (static_cast<int64_t>(out.size()) != tensor->spec().size_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("the tensor has ", tensor->spec().size_bytes(),
-                                                   " bytes, the destination ", out.size()));
-  }
-  if (out.empty()) return absl::OkStatus();
-  return tensor->device().Read(*tensor->buffer(), 0, out.data(), out.size());
 }
 
 }  // namespace tensord::server

@@ -19,8 +19,8 @@
 #include "tensord/common/mutex.h"
 #include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/program.h"
-#include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
@@ -74,8 +74,8 @@ class Engine {
                                  absl::Span<const Handle> inputs, absl::Span<const Handle> outputs);
 
   // What Run would do for these inputs: its errors, but for those of handles.
-  absl::StatusOr<RecipeRef> FindRecipe(const OpRequest& request,
-                                       absl::Span<const TensorRef> inputs);
+  absl::StatusOr<PreparedOpRef> FindPreparedOp(const OpRequest& request,
+                                               absl::Span<const TensorRef> inputs);
 
   // Promises a copy on another device. Where the input already lies on `device` nothing is copied:
   // with `share` the output handle is made for the same memory, without it the input is returned
@@ -119,9 +119,6 @@ class Engine {
   // Calls back when everything posted so far for the session has run.
   void WhenIdle(const SessionRef& session, std::function<void()> callback);
 
-  // Blocking: waits for the tensor and reads it whole; `out` has exactly its size.
-  absl::Status ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out);
-
   // Blocks until no kernel for a chain of ops waits for its compilation. For tests.
   void AwaitCompiled() { chains_.AwaitCompiled(); }
 
@@ -137,10 +134,10 @@ class Engine {
 
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;
-  RecipeCache recipes_;
+  PreparedOpCache prepared_ops_;
   const bool fusion_;
   const bool graphs_;
-  ChainKernels chains_{&recipes_};
+  ChainKernels chains_{&prepared_ops_};
   Mutex listener_mu_;
   DeviceMonitor::Listener listener_ ABSL_GUARDED_BY(listener_mu_);
   std::vector<std::unique_ptr<DeviceMonitor>> monitors_;

@@ -37,7 +37,7 @@ OpNode::OpNode(SessionRef session, std::shared_ptr<Executable> executable, Tenso
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       chains_(chains),
-      recipe_(std::dynamic_pointer_cast<Recipe>(executable_)) {}
+      op_(std::dynamic_pointer_cast<PreparedOp>(executable_)) {}
 
 void OpNode::Schedule() {
   const Executor::Lane* lane = session_->lane(*executable_->slot()).get();
@@ -70,7 +70,7 @@ void OpNode::InputReady() {
 
 void OpNode::RunOnExecutor() {
   if (!has_run_ && !RunChain()) {
-    absl::StatusOr<BufferRefs> results = Execute();
+    absl::StatusOr<BufferRefs> results = RunAlone();
     inputs_.clear();  // their memory may go before anyone hears of the result
     FinishAll(std::move(results), outputs_);
   }
@@ -81,8 +81,8 @@ void OpNode::RunOnExecutor() {
 OpNode* OpNode::FindNext() {
   const TensorRef& output = outputs_[0];
   OpNode* next = output->reader();
-  if (next == nullptr || next->recipe_ == nullptr) return nullptr;
-  if (!ChainKernels::MayFollow(*recipe_, *next->recipe_)) return nullptr;
+  if (next == nullptr || next->op_ == nullptr) return nullptr;
+  if (!ChainKernels::MayFollow(*op_, *next->op_)) return nullptr;
   int64_t readings = 0;
   for (const TensorRef& input : next->inputs_) {
     if (input == output) {
@@ -97,8 +97,8 @@ OpNode* OpNode::FindNext() {
 
 std::vector<OpNode*> OpNode::FindChain() {
   std::vector<OpNode*> chain = {this};
-  const size_t most_ops = ChainKernels::MostOps(*recipe_);
-  while (chain.size() < most_ops) {
+  const size_t max_ops = ChainKernels::MaxOps(*op_);
+  while (chain.size() < max_ops) {
     OpNode* next = chain.back()->FindNext();
     if (next == nullptr) break;
     chain.push_back(next);
@@ -107,14 +107,14 @@ std::vector<OpNode*> OpNode::FindChain() {
 }
 
 bool OpNode::RunChain() {
-  if (chains_ == nullptr || recipe_ == nullptr || session_->closed()) return false;
-  if (ChainKernels::MostOps(*recipe_) == 1) return false;
+  if (chains_ == nullptr || op_ == nullptr || session_->closed()) return false;
+  if (ChainKernels::MaxOps(*op_) == 1) return false;
   if (!AllReady(inputs_)) return false;
   const std::vector<OpNode*> chain = FindChain();
   if (chain.size() == 1) return false;
   absl::InlinedVector<ChainLink, 8> links;
   for (OpNode* node : chain) {
-    links.push_back({&node->recipe_, node->inputs_, node->outputs_[0].get()});
+    links.push_back({&node->op_, node->inputs_, node->outputs_[0].get()});
   }
   absl::StatusOr<BufferRef> result = chains_->Run(session_->account(*executable_->slot()), links);
   if (result.ok() && *result == nullptr) return false;
@@ -129,7 +129,7 @@ bool OpNode::RunChain() {
   return true;
 }
 
-absl::StatusOr<BufferRefs> OpNode::Execute() {
+absl::StatusOr<BufferRefs> OpNode::RunAlone() {
   for (const TensorRef& input : inputs_) {
     if (!input->status().ok()) return input->status();
   }
@@ -140,8 +140,8 @@ absl::StatusOr<BufferRefs> OpNode::Execute() {
   return Annotate(results.status(), executable_->name(), outputs_[0]->handle());
 }
 
-void RunBrief(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
-              absl::Span<const TensorRef> outputs) {
+void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
+               absl::Span<const TensorRef> outputs) {
   absl::StatusOr<BufferRefs> results = executable.Run(session.account(*executable.slot()), inputs);
   if (!results.ok()) {
     results = Annotate(results.status(), executable.name(), outputs[0]->handle());

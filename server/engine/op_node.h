@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/server/engine/fusion.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
@@ -25,7 +25,7 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
  private:
   void InputReady();
   void RunOnExecutor();
-  absl::StatusOr<BufferRefs> Execute();
+  absl::StatusOr<BufferRefs> RunAlone();
   // Runs this op and those that follow on from it (elementwise ones, or a linear's activation),
   // where nobody else reads what lies between them. False where there is nothing to fuse.
   bool RunChain();
@@ -37,15 +37,15 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   TensorRefs inputs_;
   TensorRefs outputs_;
   ChainKernels* const chains_;
-  RecipeRef recipe_;      // the executable, where that is one op
+  PreparedOpRef op_;      // the executable, where that is one op
   bool has_run_ = false;  // as part of a chain that began before it
   std::atomic<int> pending_{1};
 };
 
 // Runs an op at once, on the calling thread, which holds the executor's turn: the outputs are done
 // after it. All inputs are there.
-void RunBrief(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
-              absl::Span<const TensorRef> outputs);
+void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
+               absl::Span<const TensorRef> outputs);
 
 // Copies `input` to the device of `output` when it is complete, then keeps the promise.
 void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output);

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
 #include "tensord/server/engine/engine.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
@@ -52,13 +52,13 @@ class PackedOps {
 
   // What became of an op that didn't run at once: a promise, or the error with which it was
   // refused. Its error ends Take.
-  using Told = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
-                                              const absl::StatusOr<TensorRef>& tensor)>;
+  using ResultCallback = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
+                                                        const absl::StatusOr<TensorRef>& tensor)>;
 
   // Takes in the steps of a batch (v1::Batch says what the words are), of which the first is
   // command number *command + 1, and counts them there. INVALID_ARGUMENT where the words make no
   // sense: what came before has been taken in.
-  absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, Told told);
+  absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, ResultCallback on_result);
 
  private:
   struct Definition {
@@ -66,7 +66,7 @@ class PackedOps {
     Attributes attrs;
     std::string device;
     uint32_t num_inputs = 0;
-    std::vector<RecipeRef> recent;  // the last few that fitted
+    std::vector<PreparedOpRef> recent;  // the last few that fitted
     size_t next = 0;
   };
   struct Kept {
@@ -87,8 +87,8 @@ class PackedOps {
   // isn't.
   absl::StatusOr<bool> RunSlice(absl::Span<const uint64_t>* words, uint64_t* command, Step* stuck);
   bool TryRun(const Step& step, Session::Table& table);
-  Recipe* FindRecipe(Definition& definition, absl::Span<const TensorRef> inputs);
-  absl::StatusOr<TensorRef> RunSlowly(const Step& step);
+  PreparedOp* FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs);
+  absl::StatusOr<TensorRef> RunViaEngine(const Step& step);
 
   Engine* const engine_;
   const SessionRef session_;

@@ -12,9 +12,9 @@
 #include "tensord/common/attributes.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/program_fusion.h"
 #include "tensord/server/engine/program_graph.h"
-#include "tensord/server/engine/recipe.h"
 
 namespace tensord::server {
 
@@ -43,12 +43,13 @@ class Program final : public Executable {
   // null where ops aren't to be fused; `graphs` whether the program may run as a graph.
   // What it keeps is charged to `account`.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       MemoryAccount& account, RecipeCache* recipes,
+                                                       MemoryAccount& account,
+                                                       PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs);
 
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
-  bool brief() const override { return brief_; }
+  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
@@ -57,7 +58,7 @@ class Program final : public Executable {
   const TensorSpec& output(size_t i) const { return specs_[outputs_[i]]; }
 
  private:
-  absl::Status AddStep(const ProgramSpec::Step& step, RecipeCache* recipes);
+  absl::Status AddStep(const ProgramSpec::Step& step, PreparedOpCache* prepared_ops);
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
   // Finds out how long each value lives, and which share memory.
   absl::Status PlanMemory(MemoryAccount& account);
@@ -77,7 +78,7 @@ class Program final : public Executable {
   std::vector<ValuePlace> places_;  // of every value
   std::vector<BufferRef> kept_;
   std::vector<uint32_t> holding_;  // results that a run allocates, and other names of values
-  bool brief_ = false;
+  bool runs_inline_ = false;
 
   // Of the run under way: every value's buffer, and what holds those that were allocated.
   std::vector<Buffer*> values_;

@@ -9,19 +9,19 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "tensord/server/engine/fusion.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 
 namespace tensord::server {
 
 // What a program runs at a time: an op, or a chain of them.
 struct ProgramStep {
-  RecipeRef recipe;                       // the op's, or that of a chain's last
+  PreparedOpRef op;                       // the op's, or that of a chain's last
   std::shared_ptr<PreparedKernel> chain;  // computes all of a chain; null for an op alone
   uint32_t result;                        // these are values, as ProgramSpec numbers them
   absl::InlinedVector<uint32_t, 3> operands;
   absl::InlinedVector<uint32_t, 2> last_uses;  // to let go of after it
 
-  bool brief() const { return chain != nullptr ? chain->brief() : recipe->brief(); }
+  bool runs_inline() const { return chain != nullptr ? chain->runs_inline() : op->runs_inline(); }
 };
 
 // `ops` with every chain of elementwise ops as one step, where the device has a kernel for it and

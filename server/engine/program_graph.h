@@ -36,8 +36,8 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/spare_memory.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/program_fusion.h"
-#include "tensord/server/engine/recipe.h"
 
 namespace tensord::server {
 

@@ -12,14 +12,14 @@
 // kPending, then posts itself             |                              |
 //
 // Inputs that fail while the op waits are not an error of the call: the op passes their error on to
-// its outputs. Inputs on several devices are an error of the call (Engine::FindRecipe).
+// its outputs. Inputs on several devices are an error of the call (Engine::FindPreparedOp).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 
 #include "absl/types/span.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
@@ -47,7 +47,7 @@ inline bool AllReady(absl::Span<const TensorRef> inputs) {
 
 // Returns whether the op may run on the calling thread, if that holds the executor's Turn.
 inline bool CanRunInline(const Executable& op, absl::Span<const TensorRef> inputs) {
-  return op.brief() && AllReady(inputs);
+  return op.runs_inline() && AllReady(inputs);
 }
 
 // Returns the first input that is not on `slot` or does not have its spec of `specs`, and

@@ -122,11 +122,8 @@ class Session {
   // Whether a stream uses the session, for HasCalls.
   void SetStreamAttached(bool attached);
 
-  // Commands of the stream, numbered from 1, that have taken effect: what waits for one finds its
-  // tensor.
-  uint64_t commands_received() const;
-  // The first `number` commands have taken effect: runs callers of WhenReceived that waited for
-  // them. Called after a batch.
+  // Commands of the stream are numbered from 1. The first `number` commands have taken effect: runs
+  // callers of WhenReceived that waited for them. Called after a batch.
   void NotifyReceived(uint64_t number);
 
   // Calls back when command `number` has been taken in: at once where it has, otherwise from the

@@ -15,11 +15,11 @@
 namespace tensord::server {
 
 // Whatever others have had a say in (names, addresses, reasons) is escaped and cut, so that a line
-// is a line and says what it seems to. At most kMostAtOnce lines at once and kLinesPerSecond a
+// is a line and says what it seems to. At most kMaxAtOnce lines at once and kLinesPerSecond a
 // second are written; how many were left out the next line says. Thread-safe.
 class SessionLog {
  public:
-  static constexpr int kMostAtOnce = 100;
+  static constexpr int kMaxAtOnce = 100;
   static constexpr int kLinesPerSecond = 20;
 
   // `write` gets each line with its end; without it they go to standard error.
@@ -38,7 +38,7 @@ class SessionLog {
   const std::function<void(absl::string_view)> write_;
   const LeaseClock clock_;
   Mutex mu_;
-  double allowed_ ABSL_GUARDED_BY(mu_) = kMostAtOnce;  // lines, as of counted_at_
+  double allowed_ ABSL_GUARDED_BY(mu_) = kMaxAtOnce;  // lines, as of counted_at_
   std::chrono::steady_clock::time_point counted_at_ ABSL_GUARDED_BY(mu_);
   int64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -185,11 +185,6 @@ std::vector<SessionRef> SessionTable::All() const {
   return all;
 }
 
-int64_t SessionTable::size() const {
-  MutexLock lock(&mu_);
-  return static_cast<int64_t>(sessions_.size());
-}
-
 void SessionTable::Reap() {
   while (true) {
     {

@@ -59,8 +59,6 @@ class SessionTable {
   // Everybody's, in order of number: for the server's own ends, never for an answer.
   std::vector<SessionRef> All() const;
 
-  int64_t size() const;
-
   // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
   void EndExpired();
 

@@ -157,9 +157,4 @@ void Tickets::EndExpired() {
   }
 }
 
-int64_t Tickets::size() const {
-  MutexLock lock(&mu_);
-  return static_cast<int64_t>(tickets_.size());
-}
-
 }  // namespace tensord::server

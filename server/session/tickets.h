@@ -79,7 +79,6 @@ class Tickets {
   void EndOf(const Session& session);
   // Ends those whose time is over.
   void EndExpired();
-  int64_t size() const;
 
  private:
   struct Ticket {

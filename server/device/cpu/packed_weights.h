@@ -10,7 +10,7 @@
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/server/device/cpu/onednn.h"
-#include "tensord/server/device/memory_accountant.h"
+#include "tensord/server/device/device_memory_limit.h"
 
 namespace tensord::server::cpu {
 
@@ -20,8 +20,8 @@ namespace tensord::server::cpu {
 // or when somebody needs the room.
 class PackedWeights {
  public:
-  PackedWeights(MemoryAccountant* accountant, MemoryPool* pool, OneDnn* onednn)
-      : accountant_(accountant), pool_(pool), onednn_(onednn) {}
+  PackedWeights(DeviceMemoryLimit* memory_limit, MemoryPool* pool, OneDnn* onednn)
+      : memory_limit_(memory_limit), pool_(pool), onednn_(onednn) {}
 
   class Copy;
 
@@ -49,7 +49,7 @@ class PackedWeights {
   std::shared_ptr<const Copy> MakeCopy(const Buffer* weight,
                                        const std::shared_ptr<OneDnnProduct>& product);
 
-  MemoryAccountant* const accountant_;
+  DeviceMemoryLimit* const memory_limit_;
   MemoryPool* const pool_;
   OneDnn* const onednn_;
   Mutex mu_;

@@ -106,7 +106,7 @@ class FaultyDevice::Kernel final : public PreparedKernel {
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
     // Who runs a brief kernel holds locks that others wait for.
-    TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!brief()));
+    TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!runs_inline()));
     return kernel_->Launch(inputs, output);
   }
 

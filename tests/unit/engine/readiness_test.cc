@@ -15,17 +15,17 @@ const TensorSpec kTwo{DType::kInt64, {2}};
 
 class FakeOp final : public Executable {
  public:
-  FakeOp(DeviceSlot* slot, bool brief) : slot_(slot), brief_(brief) {}
+  FakeOp(DeviceSlot* slot, bool brief) : slot_(slot), runs_inline_(brief) {}
   absl::string_view name() const override { return "fake"; }
   DeviceSlot* slot() const override { return slot_; }
-  bool brief() const override { return brief_; }
+  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount&, absl::Span<const TensorRef>) override {
     return absl::UnimplementedError("never runs");
   }
 
  private:
   DeviceSlot* const slot_;
-  const bool brief_;
+  const bool runs_inline_;
 };
 
 class ReadinessTest : public testing::Test {

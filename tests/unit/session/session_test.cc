@@ -118,9 +118,7 @@ TEST_F(SessionTest, WhatAStreamLeavesStaysUntilTheSessionEnds) {
 }
 
 TEST_F(SessionTest, CommandsThatHaveComeAreNotWaitedFor) {
-  EXPECT_EQ(session_.commands_received(), 0u) << "numbered, but not in effect";
   session_.NotifyReceived(2);
-  EXPECT_EQ(session_.commands_received(), 2u);
   for (uint64_t number : {0, 1, 2}) {
     absl::Status told = absl::UnknownError("not told");
     EXPECT_TRUE(session_.WhenReceived(number, [&told](absl::Status s) { told = s; }).ok());

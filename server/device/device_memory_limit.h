@@ -15,9 +15,9 @@
 namespace tensord::server {
 
 // Thread-safe.
-class MemoryAccountant {
+class DeviceMemoryLimit {
  public:
-  MemoryAccountant(DeviceName device, int64_t total_bytes, int64_t limit_bytes)
+  DeviceMemoryLimit(DeviceName device, int64_t total_bytes, int64_t limit_bytes)
       : device_(device), total_bytes_(total_bytes), limit_bytes_(limit_bytes) {}
 
   // Takes `bytes` or changes nothing: RESOURCE_EXHAUSTED with asked, free and limit.

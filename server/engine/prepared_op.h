@@ -32,7 +32,7 @@ class Executable {
   virtual DeviceSlot* slot() const = 0;
 
   // Over in microseconds, on whatever thread holds the executor.
-  virtual bool brief() const = 0;
+  virtual bool runs_inline() const = 0;
 
   // Computes from inputs that are there; gives as many buffers as there are outputs. Where nobody
   // else holds an input its memory may become an output's, if it was charged to `account`, as all
@@ -47,11 +47,12 @@ class Executable {
 };
 
 // Shared by all ops that come to the same.
-class Recipe final : public Executable {
+class PreparedOp final : public Executable {
  public:
-  static absl::StatusOr<std::shared_ptr<Recipe>> Make(absl::string_view op,
-                                                      absl::Span<const TensorSpec> inputs,
-                                                      const Attributes& attrs, DeviceSlot* slot);
+  static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
+                                                          absl::Span<const TensorSpec> inputs,
+                                                          const Attributes& attrs,
+                                                          DeviceSlot* slot);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
@@ -59,12 +60,12 @@ class Recipe final : public Executable {
   absl::Span<const TensorSpec> inputs() const { return inputs_; }
   const TensorSpec& output() const { return plan_.output; }
 
-  bool brief() const override { return brief_; }
+  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
   // Run for an op's one output.
-  absl::StatusOr<BufferRef> Execute(MemoryAccount& account, absl::Span<const TensorRef> inputs);
+  absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
   // The result is input 0's own memory, or the same every time: there is nothing to launch.
   bool is_alias() const { return plan_.alias; }
@@ -74,8 +75,8 @@ class Recipe final : public Executable {
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
   // Computes into `output`, of the output's size. What it takes on the way goes when it returns, or
   // is added to `kept` where that isn't null.
-  absl::Status Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                      Buffer* output, std::vector<BufferRef>* kept = nullptr);
+  absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
+                          Buffer* output, std::vector<BufferRef>* kept = nullptr);
 
  private:
   absl::Status Prepare();
@@ -90,22 +91,22 @@ class Recipe final : public Executable {
   int64_t output_bytes_ = 0;
   bool constant_ = false;
   bool has_casts_ = false;
-  bool brief_ = false;
+  bool runs_inline_ = false;
 };
 
-using RecipeRef = std::shared_ptr<Recipe>;
+using PreparedOpRef = std::shared_ptr<PreparedOp>;
 
 // Recipes by what they are for; those used longest ago go first. Thread-safe.
-class RecipeCache {
+class PreparedOpCache {
  public:
-  absl::StatusOr<RecipeRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
-                                 const Attributes& attrs, DeviceSlot* slot);
+  absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                                     const Attributes& attrs, DeviceSlot* slot);
 
  private:
-  static constexpr size_t kMaxRecipes = 4096;
+  static constexpr size_t kMaxPreparedOps = 4096;
 
   struct Entry {
-    RecipeRef recipe;
+    PreparedOpRef op;
     uint64_t last_used;
   };
 
