@@ -143,7 +143,7 @@ void Stream::ResumeBackgroundPolling() {
   changed_.Signal();
 }
 
-absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
+absl::StatusOr<v1::Elements> Stream::Await(uint64_t reply) {
   if (!writing_.load()) Send();
   {
     MutexLock lock(&mu_);
@@ -158,7 +158,7 @@ absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
       polled_ = false;
     }
   }
-  absl::StatusOr<v1::Fetched> answer = replies_->Await(reply);
+  absl::StatusOr<v1::Elements> answer = replies_->Await(reply);
   bool wake = false;
   {
     MutexLock lock(&mu_);

@@ -68,7 +68,7 @@ class Stream {
   void ResumeBackgroundPolling();
 
   // The answer to a Fetch or Barrier that has been pushed.
-  absl::StatusOr<v1::Fetched> Await(uint64_t reply);
+  absl::StatusOr<v1::Elements> Await(uint64_t reply);
 
   // Waits, where the connection is broken, until another stands. False where the stream has ended.
   bool AwaitConnected();
