@@ -1,4 +1,4 @@
-// What a client calls the members of a group.
+// The names by which a client knows the members of a group.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tensord::server {
 
-// Names by rank, as a client knows them, for errors. Empty: ranks have numbers alone.
+// The names by rank, for error messages. If there are none, messages name ranks by number only.
 class MemberNames {
  public:
   MemberNames() = default;

@@ -18,14 +18,16 @@
 
 namespace tensord::server {
 
-// An op of a chain: each but the first reads the one before it, which nobody else does.
+// An op of a chain. Each op but the first reads the result of the one before it, and no other op
+// reads that result.
 struct ChainLink {
   const PreparedOpRef* op;
   absl::Span<const TensorRef> inputs;
   const Tensor* output;
 };
 
-// The same by what it reads: i >= 0 is input i of the chain, i < 0 the result of op -i - 1.
+// An op of a chain, by what it reads: i >= 0 is input i of the chain, i < 0 the result of op -i
+// - 1.
 struct ChainOp {
   const PreparedOpRef* op;
   absl::InlinedVector<int, 3> operands;
@@ -38,20 +40,21 @@ class ChainKernels {
   explicit ChainKernels(PreparedOpCache* prepared_ops) : prepared_ops_(prepared_ops) {}
   ~ChainKernels();
 
-  // Whether the op may begin a chain, and of how many ops at most: 1 where it may not.
+  // Returns how many ops a chain that begins with `first` may have; 1 if `first` can't begin one.
   static size_t MaxOps(const PreparedOp& first);
-  // Whether `next`, which reads what `op` gives, may be the op after it in a chain: both are
-  // elementwise and give the same shape, or `op` is a linear without an activation and `next` one
-  // that could be its.
+  // Returns whether `next`, which reads the result of `op`, may follow it in a chain. Either both
+  // are elementwise and have results of one shape, or `op` is a linear without an activation and
+  // `next` is a function that can be its activation.
   static bool MayFollow(const PreparedOp& op, const PreparedOp& next);
-  // A chain that begins with it is a linear with its activation.
+  // Returns whether the op is a linear without an activation. A chain that begins with it is the
+  // linear and its activation.
   static bool IsBareLinear(const PreparedOp& op);
 
   // Returns the one kernel of a chain of elementwise ops, or null if the device has none for it.
   // May block for seconds, because the first call for a chain compiles the kernel on a GPU.
   std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
 
-  // The linear with this activation.
+  // Returns the prepared op that computes `linear` and `activation` in one.
   absl::StatusOr<PreparedOpRef> FindLinear(const PreparedOp& linear, const PreparedOp& activation);
 
   // Computes the chain with one kernel and returns the last op's result. Returns null if the device

@@ -14,7 +14,7 @@ namespace {
 
 // Values up to this size are kept from run to run.
 constexpr int64_t kMaxKeptBytes = 16 << 10;
-// What a program may touch in all to count as brief.
+// The limits of a program that runs inline: the bytes that it reads and writes, and its steps.
 constexpr int64_t kMaxInlineBytes = 1 << 20;
 constexpr size_t kMaxInlineSteps = 2048;
 

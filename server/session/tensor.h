@@ -1,5 +1,5 @@
-// A tensor of the server: known by its spec and device at once, by its memory when the op that
-// promised it has run, or by the error that befell it.
+// A tensor of the server. Its spec and device are known from the start. It becomes done when it has
+// memory, or has failed.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ class OpNode;
 class Tensor;
 using TensorRef = std::shared_ptr<Tensor>;
 
-// Thread-safe. Goes from pending to done exactly once; done is final.
+// Thread-safe. Goes from pending to done once, and stays done.
 class Tensor {
  public:
   using Waiter = std::function<void()>;
@@ -43,7 +43,7 @@ class Tensor {
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot)
       : handle_(handle), spec_(std::move(spec)), slot_(slot) {}
 
-  // Done from the start.
+  // A tensor that is done from the start.
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot, BufferRef buffer)
       : handle_(handle),
         spec_(std::move(spec)),
@@ -51,7 +51,8 @@ class Tensor {
         done_(true),
         buffer_(std::move(buffer)) {}
 
-  // A handle whose op was refused: done from the start, with that error and no spec.
+  // Returns a tensor for a handle whose op was refused: done from the start, with that error, an
+  // empty spec and no device.
   static TensorRef Failed(Handle handle, absl::Status error);
 
   Handle handle() const { return handle_; }
@@ -59,29 +60,29 @@ class Tensor {
   DeviceSlot* slot() const { return slot_; }  // null only for Failed()
   Device& device() const { return *slot_->device; }
 
-  // Whether status() and buffer() may be asked for.
+  // Whether the tensor is done. Only then may status() and buffer() be called.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Once done: the root error of the op that failed, or OK. What was OK becomes DATA_LOSS when the
-  // device that holds the memory is lost.
+  // Returns OK, or the root error of the op that failed. If the device that holds the memory is
+  // lost, returns DATA_LOSS from then on. The reference is valid while the tensor exists.
   const absl::Status& status() const {
     if (buffer_ == nullptr) return status_;
     const absl::Status* loss = buffer_->device().loss();
     return loss == nullptr ? status_ : *loss;
   }
-  // Once done and not failed. The kernel that fills it has been launched on the tensor's device,
-  // and is finished where the device's Fence has called back since.
+  // Returns the memory; null if the tensor has failed. The kernel that fills it has been launched
+  // on the tensor's device. It has finished if the device has completed a Fence() since.
   const BufferRef& buffer() const { return buffer_; }
 
-  // The op that makes the tensor has been posted to `lane`: whatever is posted there later runs
-  // later.
+  // Records that the op that makes the tensor was posted to `lane`. Tasks that are posted to the
+  // same lane later run after it.
   void SetPosted(const Executor::Lane* lane) { posted_.store(lane, std::memory_order_release); }
   bool PostedTo(const Executor::Lane* lane) const {
     return posted_.load(std::memory_order_acquire) == lane;
   }
 
-  // An op that waits to run and reads the tensor: the last one that said so. It is there at least
-  // until the tensor is done.
+  // Records a posted op that reads the tensor. The last call counts. The op exists at least until
+  // the tensor is done.
   void SetReader(OpNode* reader) { reader_.store(reader, std::memory_order_release); }
   OpNode* reader() const { return reader_.load(std::memory_order_acquire); }
 
@@ -112,10 +113,11 @@ class Tensor {
   // Runs `waiter` when more than `bytes` have been received, or the tensor is done: as WhenDone.
   void WhenReceived(int64_t bytes, Waiter waiter);
 
-  // Makes it done and runs the waiters on this thread.
+  // Makes the tensor done and runs the waiters on this thread. If it is done already, does nothing.
   void Finish(absl::StatusOr<BufferRef> result);
 
-  // Runs `waiter` when the tensor is done: now, on this thread, where it is already.
+  // Runs `waiter` when the tensor is done, on the thread that calls Finish(). If the tensor is done
+  // already, runs it at once.
   void WhenDone(Waiter waiter);
 
  private:

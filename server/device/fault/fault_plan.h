@@ -30,7 +30,7 @@ class FaultPlan {
   //                    through the device
   //   fence N          the Nth fence from now on finds the device lost
   //   die              the device is lost now, while nobody asks anything of it
-  //   delay-kernel MS  kernels that aren't brief take that much longer from now on
+  //   delay-kernel MS  kernels that don't run inline take that much longer from now on
   //   delay-copy MS    copies do
   //   delay-fence MS   fences do
   //   no-return N      the next N tries to bring the device back fail

@@ -142,7 +142,7 @@ TEST_F(EngineFaultTest, WhatIsQueuedFailsForEverybody) {
     ASSERT_TRUE(Run("reshape", {1}, 2, shape, "", by).ok());
   }
   ASSERT_TRUE(Read(2).ok());
-  // Products aren't brief: the first holds the others up, and then the fourth breaks off.
+  // Products don't run inline: the first holds the others up, and then the fourth breaks off.
   Order("delay-kernel 50");
   Order("kernel 4");
   for (Handle handle = 3; handle < 23; ++handle) {
