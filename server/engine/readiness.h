@@ -2,14 +2,14 @@
 //
 // An op takes the first route whose conditions hold:
 //
-// | route                     | conditions                              | thread that runs the op |
-// |---------------------------|-----------------------------------------|------------------------------|
-// | 1 packed step             | as route 2, and the session has all     | the one that decodes the
-// | |   (PackedOps::TryRun)     | inputs, and a cached op matches them    | session's stream | | 2
-// inline call             | CanRunInline(), and the thread gets the | the one that makes the call |
-// |   (Engine::Start)         | executor's Turn                         | | | 3 posted op | none:
-// it waits until no input is        | the executor's               | |   (OpNode)                |
-// kPending, then posts itself             |                              |
+// | route         | function           | conditions                          | thread          |
+// |---------------|--------------------|-------------------------------------|-----------------|
+// | 1 packed step | PackedOps::TryRun  | as route 2, the session has all     | that decodes    |
+// |               |                    | inputs, and a known op matches them | the stream      |
+// | 2 inline call | Engine::Start      | CanRunInline(), and the thread gets | that makes the  |
+// |               |                    | the executor's Turn                 | call            |
+// | 3 posted op   | OpNode             | none: it waits until no input is    | of the executor |
+// |               |                    | kPending, then posts itself         |                 |
 //
 // Inputs that fail while the op waits are not an error of the call: the op passes their error on to
 // its outputs. Inputs on several devices are an error of the call (Engine::FindPreparedOp).
