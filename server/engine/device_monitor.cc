@@ -10,9 +10,9 @@
 namespace tensord::server {
 namespace {
 
-// How often a device is asked whether it is lost, where no call has met it.
+// How often a device is checked for a loss that no call has met.
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
-// Between tries to bring a device back: twice as long each time.
+// The pause between attempts to bring a device back doubles each time.
 constexpr auto kMinPause = std::chrono::milliseconds(100);
 constexpr auto kMaxPause = std::chrono::milliseconds(5000);
 

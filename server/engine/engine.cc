@@ -16,7 +16,7 @@
 namespace tensord::server {
 namespace {
 
-// Calls back at the last of `count` ticks. Copies count together.
+// Calls `callback` at the last of `count` ticks. Copies share one count.
 class CountDown {
  public:
   CountDown(size_t count, std::function<void()> callback)
@@ -98,7 +98,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool g
 
 Engine::~Engine() {
   monitors_.clear();
-  // Work on one device may post to another: every queue is emptied before any device goes.
+  // Work on one device may post to another, so all queues are drained before a device is destroyed.
   bool had_work = true;
   while (had_work) {
     had_work = false;
@@ -152,11 +152,11 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
   const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
   if (slot.ok()) {
-    // Inputs say by themselves what has become of their device.
+    // If there are inputs, their errors tell that the device is lost.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
     return prepared_ops_.Find(request.op, specs, request.attrs, *slot);
   }
-  // What is wrong with the op itself comes first.
+  // An error of the op itself comes first.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
   return slot.status();
 }
@@ -295,7 +295,7 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   Upload upload;
   absl::StatusOr<TensorRef> promised = session.Find(handle);
-  // The promise was refused: that is what the upload comes to, too.
+  // If the promise was refused, the upload gets the same error.
   if (promised.ok() && (*promised)->slot() == nullptr) return (*promised)->status();
   UploadState* const state = promised.ok() ? (*promised)->upload() : nullptr;
   const bool resumable = stop != nullptr;
@@ -304,7 +304,7 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
   if (partial.has_value()) {
     upload.tensor = *std::move(promised);
     upload.promised = true;
-    // Its device was lost before the upload came.
+    // The promise failed before the upload came: its device was lost, or the session ended.
     if (upload.tensor->done() && !upload.tensor->status().ok()) return upload.tensor->status();
     if (upload.tensor->spec() != spec || upload.tensor->slot() != slot) {
       absl::Status mismatch = absl::InvalidArgumentError(
@@ -362,7 +362,8 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     }
   });
   for (const TensorRef& tensor : pending) {
-    // Held: what nobody holds any more may be fused away, and is never done then.
+    // The callback refers to the tensor: one without references may be fused away, and is then
+    // never done.
     tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();

@@ -15,7 +15,7 @@ using Inputs = absl::InlinedVector<const TensorRef*, 6>;
 
 using ChainOps = absl::InlinedVector<ChainOp, 8>;
 
-// What a chain's ops read, as operands; `inputs` becomes those from outside it.
+// Returns what the ops of a chain read, as operands. Sets `inputs` to the tensors from outside it.
 ChainOps ToOps(absl::Span<const ChainLink> chain, Inputs* inputs) {
   ChainOps ops;
   for (const ChainLink& link : chain) {
@@ -44,7 +44,7 @@ std::string KeyOf(absl::Span<const ChainOp> chain) {
   return key;
 }
 
-// Of the chain's inputs.
+// Returns the specs of the chain's inputs.
 std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
   std::vector<TensorSpec> specs;
   for (const ChainOp& link : chain) {

@@ -13,7 +13,7 @@ namespace {
 
 absl::Status Ended() { return absl::CancelledError("the session ended before the op ran"); }
 
-// Says which op and tensor an error comes from, once: what depends on it passes it on as it is.
+// Adds the op and the tensor to its error. Ops that depend on it pass the error on unchanged.
 absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle output) {
   return WithPrefix(error, absl::StrCat(op, " (tensor ", output, "): "));
 }
@@ -53,9 +53,10 @@ void OpNode::InputReady() {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   DeviceSlot& slot = *executable_->slot();
   const std::shared_ptr<Executor::Lane> lane = session_->lane(slot);
-  const TensorRefs outputs = outputs_;  // the node may be gone once it is posted
+  const TensorRefs outputs = outputs_;  // the node may be destroyed once it is posted
   const std::shared_ptr<OpNode> self = shared_from_this();
-  // From here on the op that makes the one input to come may run this one along with itself.
+  // If one tensor is still to be made, the op that makes it may from now on run this op with
+  // itself.
   Tensor* to_come = nullptr;
   bool one_to_come = true;
   for (const TensorRef& input : inputs_) {
@@ -71,7 +72,7 @@ void OpNode::InputReady() {
 void OpNode::RunOnExecutor() {
   if (!has_run_ && !RunChain()) {
     absl::StatusOr<BufferRefs> results = RunAlone();
-    inputs_.clear();  // their memory may go before anyone hears of the result
+    inputs_.clear();  // free their memory before waiters run
     FinishAll(std::move(results), outputs_);
   }
   session_->EndOp();
@@ -91,7 +92,7 @@ OpNode* OpNode::FindNext() {
       return nullptr;
     }
   }
-  // Held by this op and by the next, and by nobody who might still want to read it.
+  // Only this op and the next one refer to it, so no other can read it.
   return output.use_count() == 1 + readings ? next : nullptr;
 }
 
@@ -163,8 +164,8 @@ void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> cal
 
 namespace {
 
-// Where a copy met the loss of the device that it reads from, and not of its own: so that it is
-// said which.
+// If a copy met the loss of the device of its source, records that loss, so that the error names
+// the right device.
 void LookForLoss(const Tensor& input) {
   RestartableDevice* const device = input.slot()->restartable;
   if (device != nullptr) device->Poll();

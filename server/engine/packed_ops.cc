@@ -10,7 +10,7 @@
 namespace tensord::server {
 namespace {
 
-// Steps under one lock: enough to make it cheap, few enough that nobody waits for it.
+// Steps under one lock: enough to make it cheap, few enough that other threads wait only briefly.
 constexpr int kStepsPerSlice = 64;
 // The prepared ops that a definition remembers: one for each combination of input shapes.
 constexpr size_t kMaxRecentOps = 4;

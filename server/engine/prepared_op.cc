@@ -136,7 +136,8 @@ absl::StatusOr<BufferRef> PreparedOp::MakeConstant(MemoryAccount& account) {
 absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
                                                     absl::Span<const TensorSpec> inputs,
                                                     const Attributes& attrs, DeviceSlot* slot) {
-  if (op == "constant") return PreparedOp::Make(op, inputs, attrs, slot);  // no two are the same
+  if (op == "constant")
+    return PreparedOp::Make(op, inputs, attrs, slot);  // constants are never shared
   std::string key = KeyOf(op, inputs, attrs, slot);
   {
     MutexLock lock(&mu_);

@@ -12,7 +12,7 @@
 namespace tensord::server {
 namespace {
 
-// Values up to this size are kept from run to run.
+// The memory of values up to this size is kept between runs.
 constexpr int64_t kMaxKeptBytes = 16 << 10;
 // The limits of a program that runs inline: the bytes that it reads and writes, and its steps.
 constexpr int64_t kMaxInlineBytes = 1 << 20;
@@ -85,7 +85,7 @@ absl::Status Program::CheckOutputs(const std::vector<uint32_t>& outputs) {
 }
 
 absl::Status Program::PlanMemory(MemoryAccount& account) {
-  // The step after which a value is read no more. An alias is its operand under another name.
+  // last_use: the last step that reads a value. root: the value whose memory an alias has.
   std::vector<uint32_t> root(specs_.size());
   for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
   std::vector<uint32_t> last_use(specs_.size(), kNever);

@@ -7,10 +7,10 @@ namespace tensord::server {
 namespace {
 
 constexpr uint32_t kNobody = ~uint32_t{0};
-constexpr uint32_t kSeveral = kNobody - 1;  // or somebody outside the program
+constexpr uint32_t kSeveral = kNobody - 1;  // or it is an output
 
-// Two ops over what stays in a core's nearest cache take no longer one by one, where a launch costs
-// a few nanoseconds; from three ops on, or with larger results, one kernel is faster.
+// If a launch costs a few nanoseconds, two ops over data in the first-level cache are as fast one
+// by one. From three ops on, or with larger results, one kernel is faster.
 bool IsWorthAKernel(size_t num_ops, const PreparedOp& last) {
   constexpr int64_t kLittleBytes = 8 << 10;
   return num_ops > 2 || last.output().size_bytes() > kLittleBytes ||
@@ -41,7 +41,7 @@ class Fuser {
       if (fused[i]) continue;
       std::vector<uint32_t> chain = FindChain(i);
       ProgramStep step;
-      // A device may have a kernel for a part of it.
+      // The device may have a kernel for a shorter chain.
       while (chain.size() > 1 && !Join(chain, &step)) chain.resize(chain.size() / 2);
       if (chain.size() == 1) {
         steps.push_back(std::move(ops_[i]));
@@ -55,7 +55,7 @@ class Fuser {
   }
 
  private:
-  // The ops from `first` on that may run in its place.
+  // Returns the chain of ops that begins with `first`.
   std::vector<uint32_t> FindChain(uint32_t first) const {
     std::vector<uint32_t> chain = {first};
     const size_t max_ops = ChainKernels::MaxOps(*ops_[first].op);
@@ -69,14 +69,14 @@ class Fuser {
     return chain;
   }
 
-  // Whether all that is read but `but` has been made before the step at `place`.
+  // Returns whether all values except `but` are made before the step at `place`.
   bool IsThere(absl::Span<const uint32_t> values, uint32_t but, uint32_t place) const {
     return std::all_of(values.begin(), values.end(), [&](uint32_t value) {
       return value == but || value < num_inputs_ || made_at_[value] < place;
     });
   }
 
-  // False where there is nothing that computes the chain in one go.
+  // Returns false if the device has no kernel for the chain, or gains nothing by it.
   bool Join(absl::Span<const uint32_t> chain, ProgramStep* step) const {
     const ProgramStep& first = ops_[chain.front()];
     const ProgramStep& last = ops_[chain.back()];

@@ -12,20 +12,20 @@
 namespace tensord::server {
 namespace {
 
-// What a graph saves, and what it costs, in nanoseconds of whichever of host and GPU is busier.
+// What a graph saves and costs, in nanoseconds of the busier one of host and GPU.
 constexpr int64_t kSavedByLaunch = 1500;
 constexpr int64_t kCostOfLaunch = 3000;
 constexpr int64_t kBytesCopiedInOne = 1 << 10;
 
-// The driver keeps about a kilobyte for each kernel of a graph, in nobody's figures.
+// The driver keeps about a kilobyte for each kernel of a graph, which is not counted anywhere.
 constexpr size_t kMaxSteps = 1 << 13;
-// What takes more than that computes for longer than launching takes.
+// A program with more bytes computes for longer than its launches take.
 constexpr int64_t kMaxBytes = 64 << 20;
-// When inputs have moved that often all of them are taken to.
+// After this many changes of addresses, all inputs are copied.
 constexpr int kMaxMoves = 4;
-// Until memory that somebody else needed is asked for again.
+// The runs after spare memory was freed until it is allocated again.
 constexpr int kRunsToWait = 256;
-// Lines on standard error that clients can cause with programs that no graph takes.
+// The limit of lines on standard error about programs that can't be captured.
 constexpr int kMaxComplaints = 16;
 
 bool Launches(const ProgramStep& step) { return !step.op->is_alias() && !step.op->is_constant(); }
@@ -127,7 +127,7 @@ absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
     idle_ = std::move(captured);
     return results;
   }
-  // Nobody has seen anything of this run: it is made anew.
+  // The run has had no visible effect, so the caller may run the program op by op.
   TakeNoteOf(results.status());
   if (absl::IsDataLoss(results.status())) return results;
   return BufferRefs();
@@ -146,7 +146,7 @@ bool ProgramGraph::Fits(const Captured& captured, absl::Span<const TensorRef> in
 }
 
 bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
-  // Kernels are loaded anew when the device has come back, too.
+  // A restarted device loads the kernels again in its first run.
   const int64_t life = device_.health().restarts;
   const bool first = std::exchange(last_life_, life) != life;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -244,7 +244,7 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
     } else {
       TENSORD_ASSIGN_OR_RETURN(memory, TakeMemory(account, bytes, captured));
     }
-    // Kernels run in this order, so that memory whose value is read no more may be written again.
+    // Kernels run in this order, so memory may be written again after the last read of its value.
     for (uint32_t value : step.last_uses) {
       if (!constant_[value]) {
         free[body_.specs[value].size_bytes()].push_back(captured->values[value]);

@@ -17,7 +17,7 @@ namespace {
 constexpr auto kReapInterval = std::chrono::milliseconds(500);
 constexpr size_t kMaxClientNameBytes = 128;
 
-// A session's id is the epoch's first digits, this, and 128 random bits.
+// A session's id: the first digits of the epoch, this separator, and 128 random bits.
 constexpr size_t kEpochDigits = 8;
 constexpr char kEpochEnd = '-';
 
