@@ -1,11 +1,11 @@
-// Where a server listens and where a client connects to.
+// Addresses of servers.
 #pragma once
 
 #include "absl/strings/string_view.h"
 
 namespace tensord {
 
-// Whether "HOST:PORT" or "unix:PATH" can be reached from this machine alone.
+// Returns whether "HOST:PORT" or "unix:PATH" can be reached only from this machine.
 bool IsLocalAddress(absl::string_view address);
 
 }  // namespace tensord

@@ -13,8 +13,7 @@
 
 namespace tensord {
 
-// What an attribute may hold; `Bytes` is raw memory (the elements of a constant), the others say
-// it.
+// A value of an attribute. `Bytes` are the elements of a constant.
 struct Bytes {
   std::string data;
   friend bool operator==(const Bytes& a, const Bytes& b) { return a.data == b.data; }

@@ -1,11 +1,11 @@
-// By which two processes see whether they may be on the same host.
+// Identifies a boot of a host: two processes with the same id are on the same host.
 #pragma once
 
 #include <string>
 
 namespace tensord {
 
-// /proc/sys/kernel/random/boot_id; empty where there is none.
+// Returns /proc/sys/kernel/random/boot_id; empty if there is none.
 std::string BootId();
 
 }  // namespace tensord

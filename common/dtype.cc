@@ -53,22 +53,6 @@ absl::string_view DTypeName(DType dtype) {
   return "unspecified";
 }
 
-absl::StatusOr<DType> ParseDType(absl::string_view name) {
-  for (DType dtype : kAllDTypes) {
-    if (name == DTypeName(dtype)) return dtype;
-  }
-  if (name == "float") return DType::kFloat32;
-  if (name == "double") return DType::kFloat64;
-  if (name == "half") return DType::kFloat16;
-  if (name == "int") return DType::kInt32;
-  if (name == "long") return DType::kInt64;
-  std::string names;
-  for (DType dtype : kAllDTypes)
-    absl::StrAppend(&names, names.empty() ? "" : ", ", DTypeName(dtype));
-  return absl::InvalidArgumentError(absl::StrCat(
-      "there is no dtype \"", absl::CHexEscape(name.substr(0, 64)), "\"; the dtypes are ", names));
-}
-
 absl::StatusOr<DType> PromoteTypes(DType a, DType b) {
   if (!IsValid(a) || !IsValid(b)) {
     return absl::InvalidArgumentError("a dtype is unspecified, so there is nothing to promote");

@@ -63,16 +63,11 @@ constexpr bool IsFloating(DType dtype) {
 // "float32", "int64", "bool", …; "unspecified" for kUnspecified and values outside the enum.
 absl::string_view DTypeName(DType dtype);
 
-// Accepts the names above and PyTorch's short ones: "float", "double", "half", "int", "long".
-// INVALID_ARGUMENT that lists the names otherwise.
-absl::StatusOr<DType> ParseDType(absl::string_view name);
-
-// The dtype in which two operands meet: the promotion table of the Python array API standard
+// Returns the dtype to which two operands are promoted: the table of the Python array API standard
 // (2023.12, "Type promotion rules"), within one kind (bool, integer or floating).
-// Three entries go past it: int8 with uint8 is int32 (the standard's int16 is not among our
-// dtypes), and bfloat16, which the standard doesn't know, gives float32 with float16 and otherwise
-// behaves like float16. Mixing kinds is left undefined by the standard and is INVALID_ARGUMENT
-// here.
+// Additions: int8 with uint8 is int32, because there is no int16. bfloat16, which the standard
+// lacks, gives float32 with float16, and otherwise behaves like float16. For operands of two kinds,
+// which the standard leaves undefined, returns INVALID_ARGUMENT.
 absl::StatusOr<DType> PromoteTypes(DType a, DType b);
 
 template <typename Sink>

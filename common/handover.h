@@ -1,4 +1,4 @@
-// Order that a library makes between our threads, shown to ThreadSanitizer.
+// Tells ThreadSanitizer about the order that a library makes between our threads.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__
@@ -7,10 +7,10 @@
 
 namespace tensord {
 
-// What a thread hands to gRPC (a reactor with StartWrite, StartRead, Finish) another gets back from
-// it (OnWriteDone, OnReadDone, OnDone); what comes before an OpenMP region the region's threads
-// see. The libraries order the two; as they come from the system they aren't instrumented, so that
-// ThreadSanitizer has to be told. Nothing in other builds.
+// A thread calls HandOver() before it gives an object to a library, and the thread that gets the
+// object back calls TakeOver(): around an operation of gRPC, and around an OpenMP region. The
+// library orders the two, but ThreadSanitizer can't see that, because the system's libraries are
+// not instrumented. Both do nothing in other builds.
 #ifdef __SANITIZE_THREAD__
 inline void HandOver(void* what) { __tsan_release(what); }
 inline void TakeOver(void* what) { __tsan_acquire(what); }

@@ -1,4 +1,5 @@
-// Keys for tables of what has been found out about ops: bytes that are equal where the parts are.
+// Builds keys for caches of prepared ops and kernels. Two keys are equal if and only if the same
+// parts were appended.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ inline void AppendKeyText(absl::string_view text, std::string* key) {
   key->append(text.data(), text.size());
 }
 
-// In the order in which they were set.
+// Appends the attributes in the order in which they were set.
 inline void AppendKey(const Attributes& attrs, std::string* key) {
   struct Appender {
     std::string* key;

@@ -15,7 +15,6 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
-  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
 
  private:
   friend class CondVar;
@@ -41,7 +40,7 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // False when `timeout` passed first.
+  // Returns false if `timeout` passed first.
   bool WaitFor(Mutex* mu, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     const bool notified = cv_.wait_for(lock, timeout) == std::cv_status::no_timeout;

@@ -42,9 +42,9 @@ absl::string_view AttrTypeWord(AttrType type) {
 }
 
 std::string QuotedForMessage(absl::string_view text) {
-  constexpr size_t kMostShown = 64;
-  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMostShown)),
-                      text.size() > kMostShown ? "…\"" : "\"");
+  constexpr size_t kMaxShown = 64;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShown)),
+                      text.size() > kMaxShown ? "…\"" : "\"");
 }
 
 std::string IntsForMessage(absl::Span<const int64_t> values) {

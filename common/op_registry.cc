@@ -68,9 +68,9 @@ const OpSchema* FindOp(absl::string_view name) {
 absl::Span<const OpSchema* const> AllOps() { return GetRegistry().by_name_order; }
 
 absl::Status UnknownOp(absl::string_view name) {
-  constexpr size_t kLongestCompared = 32;
-  constexpr size_t kMostNamed = 3;
-  const std::string lower = absl::AsciiStrToLower(name.substr(0, kLongestCompared));
+  constexpr size_t kMaxComparedLength = 32;
+  constexpr size_t kMaxNamed = 3;
+  const std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
   std::vector<std::string> near;
   for (const auto& [word, op] : kOtherWords) {
     if (lower == word) near.emplace_back(op);
@@ -81,7 +81,7 @@ absl::Status UnknownOp(absl::string_view name) {
   }
   std::sort(by_distance.begin(), by_distance.end());
   for (const auto& [distance, candidate] : by_distance) {
-    if (near.size() < kMostNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
+    if (near.size() < kMaxNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
       near.push_back(candidate);
     }
   }

@@ -14,8 +14,8 @@ void AppendMatmulOps(std::vector<OpSchema>& ops);
 void AppendReductionOps(std::vector<OpSchema>& ops);
 void AppendShapeOps(std::vector<OpSchema>& ops);
 
-// NOT_FOUND that lists the ops whose names come nearest to `name`, and PyTorch's other words for
-// ours.
+// Returns NOT_FOUND that lists the ops with names similar to `name`, or the op that PyTorch calls
+// `name`.
 absl::Status UnknownOp(absl::string_view name);
 
 }  // namespace tensord

@@ -11,10 +11,10 @@ namespace tensord {
 namespace {
 
 std::string DescribeInputs(absl::Span<const TensorSpec> inputs) {
-  constexpr size_t kMostShown = 4;
+  constexpr size_t kMaxShown = 4;
   if (inputs.size() == 1) return absl::StrCat("input is ", inputs[0].ToString());
   std::string text = "inputs are ";
-  const size_t shown = std::min(inputs.size(), kMostShown);
+  const size_t shown = std::min(inputs.size(), kMaxShown);
   for (size_t i = 0; i < shown; ++i) {
     const bool last = i + 1 == inputs.size();
     absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", inputs[i].ToString());

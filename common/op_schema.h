@@ -1,7 +1,7 @@
-// The registry of ops: what each takes, what it gives, and the words with which it refuses.
+// The registry of ops: their inputs, attributes, results and inference errors.
 //
-// Client and server run the same inference, so the client knows dtype, shape and device of a result
-// before anything is sent, and refuses what the server would refuse.
+// Client and server run the same inference. So the client knows the dtype and shape of a result,
+// and the errors of the op, before it sends anything.
 #pragma once
 
 #include <optional>
@@ -57,8 +57,8 @@ struct OpSchema {
   std::optional<ElementwiseFunction> elementwise = std::nullopt;
 };
 
-// What an op comes to for given inputs. `attrs` is in normal form: every attribute of the schema is
-// present with its declared type, and axes, ranges and shapes are resolved:
+// The result of inference for given inputs. `attrs` is in normal form: every attribute of the
+// schema is present with its declared type, and axes, ranges and shapes are resolved:
 //   reductions   "axes": ints, sorted, non-negative, never empty unless the input is a scalar
 //   softmax      "axis": int >= 0
 //   concat       "axis": int >= 0
@@ -70,7 +70,7 @@ struct OpSchema {
 //   arange       "dtype": resolved; "start", "stop", "step": all ints (an integer dtype) or all
 //                floats
 //   eye          "cols": >= 0
-// Planning again with them gives the same plan.
+// PlanOp() with these attributes returns the same plan.
 // `input_dtypes[i]` is the dtype in which the kernel reads input i: where it differs from the
 // input's own, the engine casts first. Kernels see inputs only in these dtypes.
 struct OpPlan {
@@ -106,7 +106,7 @@ class InferenceContext {
   OpPlan* plan_;
 };
 
-// nullptr where there is no such op.
+// Returns nullptr if there is no such op.
 const OpSchema* FindOp(absl::string_view name);
 
 // Every op, sorted by name. The registry is built once and never changes.
@@ -125,8 +125,8 @@ struct NamedInput {
   DeviceName device;
 };
 
-// OK where all inputs are on one device; otherwise INVALID_ARGUMENT naming the op, both tensors'
-// handles, specs and devices, and the copy that would mend it.
+// Returns OK if all inputs are on one device. Otherwise returns INVALID_ARGUMENT that names the op,
+// the handles, specs and devices of two tensors, and the copy that would correct the call.
 absl::Status CheckSameDevice(absl::string_view op, absl::Span<const NamedInput> inputs);
 
 }  // namespace tensord

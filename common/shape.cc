@@ -34,10 +34,10 @@ absl::Status Shape::Validate() const {
 }
 
 std::string Shape::ToString() const {
-  constexpr size_t kMostShown = kMaxRank;
+  constexpr size_t kMaxShown = kMaxRank;
   const absl::Span<const int64_t> all = dims();
-  return absl::StrCat("[", absl::StrJoin(all.first(std::min(all.size(), kMostShown)), ", "),
-                      all.size() > kMostShown ? ", …]" : "]");
+  return absl::StrCat("[", absl::StrJoin(all.first(std::min(all.size(), kMaxShown)), ", "),
+                      all.size() > kMaxShown ? ", …]" : "]");
 }
 
 Dims RowMajorStrides(const Shape& shape) {

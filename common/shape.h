@@ -20,8 +20,8 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 using Dims = absl::InlinedVector<int64_t, 6>;
 
 // A list of dimensions; rank 0 is a scalar, any dimension may be 0. A value type: cheap to copy up
-// to rank 6. A Shape may hold nonsense (a negative dimension, say) until Validate() has seen it;
-// num_elements() is meaningful only on a valid one.
+// to rank 6. A Shape may be invalid (a negative dimension, for example): call Validate() for shapes
+// of a peer. num_elements() is meaningful only for a valid one.
 class Shape {
  public:
   Shape() = default;

@@ -1,4 +1,4 @@
-// Memory that a server shares with another process on its host, as that other sees it.
+// Memory that a server shares with another process on its host, as that process maps it.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace tensord {
 
-// What servers name their sockets, in the abstract namespace: this and 32 hex digits.
+// The prefix of the servers' socket names in the abstract namespace. 32 hex digits follow.
 inline constexpr absl::string_view kSharedSocketPrefix = "tensord-";
-// Of a secret, hex digits all.
+// The length of a secret, which consists of hex digits.
 inline constexpr size_t kSharedSecretBytes = 32;
 
-// Whether TENSORD_SHARED_MEMORY=0 is set: this process then shares no memory with any other.
+// Returns whether TENSORD_SHARED_MEMORY=0 is set. This process then shares no memory.
 bool SharedMemorySwitchedOff();
 
-// A ring of slots, mapped. What lies in it the other may change at any time: it is data, never
-// anything to rely on. But it can't be taken away from under the reader.
+// A mapped ring of slots. The other process may change its content at any time, so never rely on
+// it. But the other process can't shrink or unmap it.
 class SharedMapping {
  public:
-  // What a server says of a ring that it has made.
+  // A server's description of a ring that it offers.
   struct Offer {
     std::string socket_name;
     std::string secret;
@@ -32,16 +32,16 @@ class SharedMapping {
   };
   enum class Access { kRead, kReadWrite };
 
-  // Fetches the file from the server's socket, and maps it. Waits up to two seconds for the server
-  // to answer. FAILED_PRECONDITION where the memory can't be reached from here, or isn't what was
-  // offered; INTERNAL where the offer makes no sense, or is of more than `most_bytes`.
+  // Gets the memory file from the server's socket and maps it. Waits up to two seconds for the
+  // server. If the memory can't be reached from here, or is not what was offered, returns
+  // FAILED_PRECONDITION. If the offer is invalid, or exceeds `most_bytes`, returns INTERNAL.
   static absl::StatusOr<std::unique_ptr<SharedMapping>> Map(const Offer& offer, Access access,
                                                             int64_t most_bytes);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;
   SharedMapping& operator=(const SharedMapping&) = delete;
 
-  // Writable where it was mapped so.
+  // Writable if it was mapped with kReadWrite.
   uint8_t* slot(uint32_t index) const { return data_ + index * slot_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   uint32_t slots() const { return slots_; }

@@ -1,7 +1,7 @@
-// What a status says to programs, beside its message for people: google.rpc.ErrorInfo, QuotaFailure
-// and RetryInfo, kept as payloads of the status under their type's URL, and carried by gRPC as
-// google.rpc.Status ("grpc-status-details-bin"). Encoded by hand: generated code of these
-// well-known files in a library would clash with that of whoever links it.
+// The machine-readable details of a status: google.rpc.ErrorInfo, QuotaFailure and RetryInfo. They
+// are payloads of the status under their type's URL. gRPC transfers them as google.rpc.Status
+// ("grpc-status-details-bin"). They are encoded by hand, because generated code for these
+// well-known files in a library would clash with that of a program that links the library.
 #pragma once
 
 #include <cstdint>
@@ -20,34 +20,34 @@ inline constexpr absl::string_view kRetryInfoUrl = "type.googleapis.com/google.r
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// `status` with an ErrorInfo of domain "tensord". `reason` is stable, in UPPER_SNAKE_CASE.
+// Returns `status` with an ErrorInfo of domain "tensord". `reason` is stable, in UPPER_SNAKE_CASE.
 absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
                            const ErrorMetadata& metadata = {});
 
-// `status` with a RetryInfo: when it may be worth another try.
+// Returns `status` with a RetryInfo: the time after which a retry may succeed.
 absl::Status WithRetryInfo(absl::Status status, int64_t seconds);
 
-// A limit that is reached. RESOURCE_EXHAUSTED with all three.
+// A limit that is exceeded. ToStatus() returns RESOURCE_EXHAUSTED with all three details.
 struct LimitReached {
   absl::string_view reason;   // "SESSION_BYTES_EXCEEDED"
-  absl::string_view subject;  // whose limit: "session", "principal", "server"
+  absl::string_view subject;  // the owner of the limit: "session", "principal", "server"
   absl::string_view limit;    // the flag that sets it: "max-bytes-per-session"
-  int64_t value;              // what it is set to
+  int64_t value;              // its value
   std::string message;        // for people; the flag and its value are added to it
-  int64_t retry_seconds = 1;  // when it may be worth another try; 0: never
+  int64_t retry_seconds = 1;  // when a retry may succeed; 0: never
 };
 absl::Status ToStatus(const LimitReached& reached);
 
-// The reason of a status' ErrorInfo, and a value of its metadata; empty where there is none.
+// Return the reason of the status' ErrorInfo, and a value of its metadata; empty if there is none.
 std::string ErrorReason(const absl::Status& status);
 std::string ErrorMetadataValue(const absl::Status& status, absl::string_view key);
 
-// The same code and payloads, and `prefix` before the message.
+// Returns a status with the same code and payloads, and `prefix` before the message.
 absl::Status WithPrefix(const absl::Status& status, absl::string_view prefix);
 
-// The status as google.rpc.Status; empty where it has none of these payloads.
+// Returns the status as an encoded google.rpc.Status; empty if it has none of these payloads.
 std::string EncodeDetails(const absl::Status& status, absl::string_view message);
-// Adds the payloads that a google.rpc.Status carries to `status`; bytes that are none change
+// Adds the payloads of an encoded google.rpc.Status to `status`. If `details` is malformed, changes
 // nothing.
 void DecodeDetails(absl::string_view details, absl::Status* status);
 

@@ -1,12 +1,12 @@
-// Copies to memory that nobody reads soon.
+// Copies to memory that is not read soon.
 #pragma once
 
 #include <cstdint>
 
 namespace tensord {
 
-// memcpy past the caches, where the processor can: the destination isn't read first, and what the
-// caches hold stays. For pieces of a large block, each too small for memcpy to know.
+// As memcpy, but bypasses the caches if the processor can: it doesn't read the destination first,
+// and evicts nothing. For pieces of a large block that are too small for memcpy to do so itself.
 void StreamCopy(void* to, const void* from, int64_t bytes);
 
 }  // namespace tensord

@@ -1,4 +1,4 @@
-// What is known of a tensor without looking at its values.
+// The dtype and shape of a tensor.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct TensorSpec {
   int64_t num_elements() const { return shape.num_elements(); }
   int64_t size_bytes() const { return shape.num_elements() * SizeOf(dtype); }
 
-  // Shape::Validate, and that the dtype is one of ours.
+  // As Shape::Validate(), and checks that the dtype is valid.
   absl::Status Validate() const;
 
   // "float32[2, 3]".

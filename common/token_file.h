@@ -1,17 +1,20 @@
-// Bearer tokens, and the file in which a server finds who they stand for.
+// Bearer tokens, and the file that maps them to principals.
 //
 // A line for each token:
 //
 //   alice sha256:6d3b…  expires=2027-01-31T00:00:00Z weight=4   # a comment
 //
-// A name of 1 to 64 letters, digits and "._@+-"; the SHA-256 of the token in 64 hex digits; where
-// it isn't for ever, the end as RFC 3339 or as seconds since 1970; where it isn't 1, the weight by
-// which busy devices are shared out, to 1000. Empty lines and what follows a # are passed over.
-// Several lines may have one name: a token replaces another without a pause. The weight is the
-// name's: one line says it for all, and no two differ.
+// The parts of a line:
+// - the name: 1 to 64 letters, digits and "._@+-"
+// - the SHA-256 of the token, in 64 hex digits
+// - optional: when the token expires, as RFC 3339 or as seconds since 1970
+// - optional: the weight for fair scheduling, 1 to 1000; the default is 1
+// Empty lines and text after a # are ignored. Several lines may have one name, so a token can be
+// replaced without an interruption. The weight belongs to the name: one line sets it for all lines
+// of the name, and two lines must not differ.
 //
-// A token is 32 random bytes, which nobody finds by trying, so that a fast hash does: slow ones are
-// for what people think up.
+// A token is 32 random bytes, which can't be guessed. So a fast hash is enough; slow hashes are for
+// passwords.
 #pragma once
 
 #include <array>
@@ -29,28 +32,28 @@ namespace tensord {
 
 using TokenHash = std::array<uint8_t, 32>;
 
-// A token that nobody has had before, from the system's random source.
+// Returns a new token from the system's random source.
 std::string NewToken();
 
-// No token is longer; longer ones needn't be hashed.
+// The limit of a token's length. Longer ones are refused without hashing.
 inline constexpr size_t kMaxTokenBytes = 256;
 
 TokenHash HashToken(absl::string_view token);
 
 inline constexpr int kMaxWeight = 1000;
 
-// A line of the file, without its end. INVALID_ARGUMENT for a name or a weight that the file can't
-// have.
+// Returns a line of the file, without its newline. If the name or the weight is invalid, returns
+// INVALID_ARGUMENT.
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
                                       absl::Time expires, int weight = 1);
 
-// An end as the file says it: RFC 3339 or seconds since 1970.
+// Parses an expiry time as in the file: RFC 3339 or seconds since 1970.
 absl::StatusOr<absl::Time> ParseTokenEnd(absl::string_view text);
 
-// A weight as the file says it.
+// Parses a weight as in the file.
 absl::StatusOr<int> ParseWeight(absl::string_view text);
 
-// What a token file says. Immutable.
+// A parsed token file. Immutable.
 class TokenFile {
  public:
   struct Token {
@@ -59,11 +62,11 @@ class TokenFile {
     int weight = 1;
   };
 
-  // The error names the line, and repeats nothing of it.
+  // An error names the line by its number, and repeats nothing of its content.
   static absl::StatusOr<TokenFile> Parse(absl::string_view text);
 
-  // Null where there is no such token. What the time it takes might tell is of hashes, whose parts
-  // a caller can't choose, and which aren't secret; they are compared in constant time besides.
+  // Returns null if there is no such token. The time that the lookup takes tells nothing useful: a
+  // caller can't choose the parts of a hash, and hashes are compared in constant time.
   const Token* Find(const TokenHash& hash) const;
 
   size_t size() const { return tokens_.size(); }
@@ -74,7 +77,7 @@ class TokenFile {
     bool operator()(const TokenHash& a, const TokenHash& b) const;
   };
 
-  using Weights = absl::flat_hash_map<std::string, int>;  // by name, of those that have one
+  using Weights = absl::flat_hash_map<std::string, int>;  // by name
 
   absl::Status AddLine(absl::string_view line, Weights* weights);
 

@@ -22,7 +22,7 @@ install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
 # one that says what is in an error.
 file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/*.h)
 install(FILES ${client_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client)
-foreach(name attributes device_name dtype float16 ops/elementwise_list shape status_details tensor_spec)
+foreach(name attributes device_name dtype dtype_of float16 ops/elementwise_list shape status_details tensor_spec)
   get_filename_component(folder ${name} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/common/${name}.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/common/${folder})

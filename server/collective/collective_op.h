@@ -1,4 +1,4 @@
-// What a group does together, as one member sees it.
+// Collective operations, and the messages by which the members agree on one.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct CollectiveOp {
   bool reduces() const {
     return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce;
   }
-  // Whether the member of this rank brings a tensor.
+  // Whether the member of this rank has an input tensor.
   bool HasInput(int rank) const {
     return kind != CollectiveKind::kBarrier && (kind != CollectiveKind::kBroadcast || rank == root);
   }
@@ -35,19 +35,22 @@ struct CollectiveOp {
   std::string ToString() const;
 };
 
-// What the result of `op` is in a group of `size`. INVALID_ARGUMENT where the op can't be: a dtype
-// that isn't reduced, a mean of integers, a first dimension that can't be shared out, no such root.
+// Returns the spec of the result of `op` in a group of `size` members. If the op is invalid,
+// returns INVALID_ARGUMENT: the dtype can't be reduced, a mean of integers, a first dimension that
+// is not divisible by `size`, or a root that does not exist.
 absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size);
 
-// What a member says before anything moves: which op it is about to run, or why it can't.
+// Returns the message that a member sends before elements are transferred: which op it is about to
+// run, or in `mine` why it can't.
 std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::Status& mine);
 
-// The same of one that has nothing more to run, and leaves when all others have said something,
-// too.
+// Returns the message of a member that has no more ops. It leaves when it has the messages of all
+// other members.
 std::string EncodeLeaving();
 
-// What becomes of the op, given what all members said: the same at each. OK where all run the same;
-// INVALID_ARGUMENT naming two that don't; the error of the first that can't take part.
+// Returns the outcome of the agreement, which is the same at each member. If all members run the
+// same op, returns OK. If two differ, returns INVALID_ARGUMENT that names them. If a member can't
+// take part, returns the error of the first such member.
 absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNames& names = {});
 
 }  // namespace tensord::server

@@ -19,12 +19,12 @@ namespace {
 
 // Of the descriptors that the process may have, one in so many may be a connection of a group.
 constexpr int64_t kDescriptorShare = 4;
-constexpr int64_t kMostConnections = 1 << 16;
+constexpr int64_t kMaxConnections = 1 << 16;
 
 int64_t MaxConnections() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return Collectives::kMaxGroupSize;
-  const auto descriptors = std::min<uint64_t>(limit.rlim_cur, kMostConnections);
+  const auto descriptors = std::min<uint64_t>(limit.rlim_cur, kMaxConnections);
   return static_cast<int64_t>(descriptors) / kDescriptorShare;
 }
 

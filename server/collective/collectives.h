@@ -1,4 +1,4 @@
-// The members of groups that this server has, by session.
+// The members of groups on this server, by session.
 #pragma once
 
 #include <list>
@@ -17,7 +17,7 @@
 
 namespace tensord::server {
 
-// Thread-safe. Members end with their session, at the latest.
+// Thread-safe. A member ends with its session at the latest.
 class Collectives {
  public:
   static constexpr uint32_t kMaxGroupSize = 1024;
@@ -39,23 +39,24 @@ class Collectives {
   // `engine` must outlive this object. `makers` are passed to MakeCommunicator().
   Collectives(Engine* engine, CollectiveNetwork network, const Limits& limits,
               CommunicatorMakers makers);
-  // Ends the members that are left, and waits for their threads.
+  // Ends the remaining members and joins their threads.
   ~Collectives();
 
-  // Makes a member. INVALID_ARGUMENT for what can't be, ALREADY_EXISTS, UNAVAILABLE where its
-  // device is lost, UNIMPLEMENTED where it has no way to be a member; RESOURCE_EXHAUSTED past
-  // max_group_members_per_session, and where the server has no descriptors for so many connections.
+  // Makes a member. Errors: INVALID_ARGUMENT for an invalid request; ALREADY_EXISTS if the member
+  // number is in use; UNAVAILABLE if the device is lost; UNIMPLEMENTED if the device can't be a
+  // member; RESOURCE_EXHAUSTED past max_group_members_per_session, or if the server has too few
+  // descriptors for the connections.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Make(const SessionRef& session,
                                                          const Join& join);
-  // NOT_FOUND where the session has no such member.
+  // If the session has no such member, returns NOT_FOUND.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Find(const SessionRef& session,
                                                          uint32_t member) const;
   // As CollectiveMember::Run.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, uint32_t member,
                                 const CollectiveRequest& request) const;
-  // Takes a member out. NOT_FOUND where there is none.
+  // Ends a member. If there is no such member, returns NOT_FOUND.
   absl::Status Leave(const SessionRef& session, uint32_t member);
-  // The same once it has done all that it was asked.
+  // Ends a member after it has run all its operations.
   absl::Status LeaveWhenDone(const SessionRef& session, uint32_t member);
 
  private:
@@ -68,7 +69,7 @@ class Collectives {
   absl::Status Check(const Join& join) const;
   absl::Status Start(const std::shared_ptr<CollectiveMember>& member);
   void Serve(Running* running);
-  // Those that have ended.
+  // Removes and returns the members that have ended.
   std::list<Running> TakeEndedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Engine* const engine_;

@@ -1,5 +1,5 @@
-// What carries a group's operations: Gloo between devices whose memory the host can access, NCCL
-// between GPUs.
+// The interface to a library that runs a group's operations: Gloo between devices whose memory the
+// host can access, NCCL between GPUs.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace tensord::server {
 
-// What a member is made from.
+// The place of a member in its group.
 struct GroupPlace {
   int rank = 0;
   int size = 1;
@@ -27,43 +27,45 @@ struct GroupPlace {
   MemberNames names;
 };
 
-// One member's end of a group. Its calls block, and come from one thread, but for Wake() and
-// Cancel(), which may come from any. After an error of Connect, Watch, Exchange or Run the group is
-// done for, at every member: ABORTED where one is lost, DEADLINE_EXCEEDED where one didn't come
-// within the timeout. Nothing throws. Going away, it hangs up.
+// One member's connections with its group. Only one thread calls it, and the calls block; but any
+// thread may call Wake() and Cancel(). If Connect(), Watch(), Exchange() or Run() returns an error,
+// the group has failed at every member, except as Connect() says: ABORTED if a member is lost,
+// DEADLINE_EXCEEDED if a member did not come within the timeout. Nothing throws. The destructor
+// closes the connections.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual absl::string_view backend() const = 0;
-  // What the others need to connect: for their Connect.
+  // The address that the other members pass to Connect().
   virtual const std::string& address() const = 0;
 
-  // Has Watch() return.
+  // Makes Watch() return.
   virtual void Wake() = 0;
-  // Has everything return `status`.
+  // Makes the current call and all later calls return `status`.
   virtual void Cancel(absl::Status status) = 0;
 
-  // By rank, its own included. INVALID_ARGUMENT and PERMISSION_DENIED leave nothing changed, and it
-  // may be called again.
+  // Connects with all other members. `addresses` are by rank and include its own. INVALID_ARGUMENT
+  // and PERMISSION_DENIED change nothing: Connect() may then be called again.
   virtual absl::Status Connect(absl::Span<const std::string> addresses) = 0;
 
-  // Returns at Wake(), or once a member is lost.
+  // Blocks until Wake() is called or a member is lost.
   virtual absl::Status Watch() = 0;
 
-  // Tells the others `word`, of 4 KiB at most, and returns what everybody says, by rank.
+  // Sends `word`, of 4 KiB at most, to all other members. Returns the words of all members, by
+  // rank.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word) = 0;
 
-  // Runs what all have agreed on; not a barrier, for which the exchange is enough. `input` is
-  // complete, and null where this member has none; `output` is of PlanCollective's size. The root
-  // of a broadcast has none: its result is the input.
+  // Runs the op that all members have agreed on. Don't call it for a barrier: Exchange() is enough.
+  // `input` must be complete; it is null if this member has none. `output` has the size that
+  // PlanCollective() says; it is null for the root of a broadcast, whose result is its input.
   virtual absl::Status Run(const CollectiveOp& op, const Buffer* input, Buffer* output) = 0;
 
-  // Tells the others why it hangs up, and does so.
+  // Sends `why` to the other members and closes the connections.
   virtual void Leave(const absl::Status& why) = 0;
 };
 
-// Empty where CPU devices can be members of groups; otherwise why not.
+// Returns why CPU devices can't be members of groups; empty if they can.
 std::string CollectivesUnavailableReason();
 
 // By kind of device. A kind may be absent.

@@ -1,4 +1,4 @@
-// Groups of devices whose memory the host can reach, by Gloo.
+// Groups of devices whose memory the host can access, by Gloo.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace tensord::server {
 
-// Reads and writes tensors where they lie. UNAVAILABLE where it can't listen.
+// The communicator reads and writes the tensors in place, without staging. If it can't listen,
+// returns UNAVAILABLE.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const CollectiveNetwork& network,
                                                                    const GroupPlace& place);
 

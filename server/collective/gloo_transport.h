@@ -1,8 +1,8 @@
 // Gloo's collective operations over a PeerMesh.
 //
-// Gloo brings a TCP transport of its own, which isn't used: it takes the first connection to each
-// of its ports for the peer's, believes what comes over it, and what it finds wrong there it throws
-// on a thread where nobody can catch it, which ends the process.
+// Gloo's own TCP transport is not used. It accepts the first connection to each of its ports as the
+// peer's, trusts what comes over it, and throws errors on a thread where no code can catch them,
+// which ends the process.
 #pragma once
 
 #include <gloo/context.h>
@@ -14,10 +14,11 @@
 
 namespace tensord::server {
 
-// What Gloo's algorithms work with. They throw GlooError where the mesh fails. `mesh` outlives it.
+// Returns the context for Gloo's algorithms. If the mesh fails, they throw GlooError. `mesh` must
+// outlive the context.
 std::shared_ptr<gloo::Context> MakeGlooContext(PeerMesh* mesh);
 
-// The mesh's error on its way through Gloo.
+// The mesh's error, thrown through Gloo.
 class GlooError final : public std::exception {
  public:
   explicit GlooError(absl::Status status) : status_(std::move(status)) {}

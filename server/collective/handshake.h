@@ -1,10 +1,10 @@
-// How the members of a group find each other and show that they belong to it.
+// How the members of a group connect and authenticate each other.
 //
-// Each member listens at an address of its own until all others have come, which takes until the
-// group's timeout at most. Of two members the one of higher rank connects to the other. Both then
-// prove to know the group's id by an HMAC-SHA256 over random numbers of both, without showing it:
-// who can't is hung up on, as is who sends nothing for two seconds, or whose address isn't on the
-// network. Nothing more is read of a stranger than the 32 bytes of a greeting, and 32 of a proof.
+// Each member listens at its own address until all others have connected, for the group's timeout
+// at most. Of two members the one of higher rank connects to the other. Each proves that it knows
+// the group's id by an HMAC-SHA256 over random numbers of both; the id itself is not sent. A member
+// closes a connection if the proof is wrong, if the peer sends nothing for two seconds, or if its
+// address is not on the network. Before that it reads 64 bytes at most: a greeting and a proof.
 #pragma once
 
 #include <memory>
@@ -21,23 +21,25 @@ namespace tensord::server {
 
 inline constexpr size_t kGroupIdBytes = 16;
 
-// One member's end. Used by one thread.
+// The listening side of one member. Used by one thread.
 class GroupListener {
  public:
-  // Listens at once. UNAVAILABLE where that can't be. `note` is told to all other members.
+  // Starts to listen. If that fails, returns UNAVAILABLE. The other members get `note` with the
+  // address.
   static absl::StatusOr<std::unique_ptr<GroupListener>> Listen(const CollectiveNetwork& network,
                                                                int rank, int size,
                                                                absl::string_view group_id,
                                                                absl::string_view note);
   ~GroupListener();
 
-  // What the others need: opaque, and of no use to who doesn't know the group's id.
+  // What the other members need to connect. Opaque, and useless without the group's id.
   const std::string& address() const { return address_; }
   const Endpoint& endpoint() const { return endpoint_; }
 
-  // Connects `mesh` with all others. `addresses` by rank; their notes are put into `notes`.
-  // INVALID_ARGUMENT where they aren't this group's, PERMISSION_DENIED where one isn't on the
-  // network, ABORTED where a member can't be reached, DEADLINE_EXCEEDED where not all have come.
+  // Connects `mesh` with all other members. `addresses` are by rank; puts their notes into `notes`.
+  // Errors: INVALID_ARGUMENT if an address is not of this group; PERMISSION_DENIED if one is not on
+  // the network; ABORTED if a member can't be reached; DEADLINE_EXCEEDED if not all have connected
+  // in time.
   absl::Status Connect(absl::Span<const std::string> addresses, PeerMesh* mesh,
                        std::vector<std::string>* notes);
 
@@ -53,7 +55,7 @@ class GroupListener {
                     PeerMesh::Clock::time_point deadline) const;
   absl::Status AcceptAll(PeerMesh* mesh, PeerMesh::Clock::time_point deadline);
   void TakeCallers(std::vector<Caller>* callers) const;
-  // False where the caller is to be hung up on.
+  // Returns false if the connection must be closed.
   bool Serve(Caller* caller, PeerMesh* mesh) const;
   std::string Proof(char side, absl::string_view greeting, absl::string_view nonce) const;
 

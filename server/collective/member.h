@@ -1,8 +1,8 @@
-// A member of a group: its operations, in order, on a thread of their own.
+// A member of a group. It runs its operations in order, on a thread of its own.
 //
-// An operation waits until its tensor is there, takes memory for its result, asks the others
-// whether all are about to do the same, and does it. No device waits for any of that: the result
-// is promised, as an upload's is, and what depends on it waits as it does for an upload.
+// For each operation the member waits until the input is complete, allocates the result, agrees
+// with the other members on the operation, and runs it. No executor waits for this: the result is a
+// promised tensor, and ops that depend on it wait as they do for an upload.
 #pragma once
 
 #include <deque>
@@ -25,45 +25,45 @@ struct CollectiveRequest {
   CollectiveOp op;
   Handle input = 0;  // 0: none
   Handle output = 0;
-  absl::Status refused;  // where it makes no sense: the other members are told
+  absl::Status refused;  // an error if the request is invalid: the member sends it to the others
 };
 
 // Thread-safe.
 class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
  public:
-  // `engine` and `slot` outlive it.
+  // `engine` and `slot` must outlive the member.
   CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
                    std::unique_ptr<Communicator> communicator);
 
   const Communicator& communicator() const { return *communicator_; }
   int size() const { return place_.size; }
 
-  // Serves until the member leaves or its group fails. The member's thread, and nothing else.
+  // Runs the operations until the member leaves or its group fails. Call it on the member's thread.
   void Serve();
 
-  // Calls back, from the member's thread, when it is connected with all others or can't be: the
-  // group is done for then. Asking again once it is connected changes nothing. At once with
-  // INVALID_ARGUMENT or PERMISSION_DENIED for addresses that aren't right.
+  // Connects with all other members, then calls `done` on the member's thread. If that fails, the
+  // group has failed. But for wrong addresses `done` gets INVALID_ARGUMENT or PERMISSION_DENIED,
+  // and Connect() may be called again. If the member is connected already, changes nothing.
   void Connect(std::vector<std::string> addresses, std::function<void(absl::Status)> done);
 
-  // Promises the result. What is wrong with the request is returned, and told to the others, whose
-  // operation fails likewise; the group goes on. FAILED_PRECONDITION before Connect; what the group
-  // has failed with, once it has.
+  // Queues an operation and returns the promised result. If the request is invalid, returns the
+  // error and sends it to the other members, where the operation fails, too; the group continues.
+  // Before Connect(), returns FAILED_PRECONDITION. If the group has failed, returns its error.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const CollectiveRequest& request);
 
-  // Ends once all that has been asked of it is done; more can't be asked.
+  // Ends after all queued operations have run. Accepts no more.
   void LeaveWhenDone();
-  // Ends: what has been promised fails with `why`, what is asked later, too.
+  // Ends now: queued and later operations fail with `why`.
   void Leave(absl::Status why);
 
  private:
   struct Work {
-    SessionRef session;  // null where the request was refused
+    SessionRef session;  // null if the request was refused
     CollectiveOp op;
     uint64_t sequence = 0;
     TensorRef input;
     TensorRef output;
-    bool ready = false;  // the input is there, or has failed
+    bool ready = false;  // the input is complete, or has failed
     absl::Status status;
   };
   using WorkRef = std::shared_ptr<Work>;
@@ -72,13 +72,13 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   absl::StatusOr<TensorRef> FindInput(const Session& session,
                                       const CollectiveRequest& request) const;
   void AwaitInput(const WorkRef& work, const TensorRef& input);
-  // CANCELLED where it is to leave, and has nothing to do any more.
+  // Returns CANCELLED if the member must leave and has no more operations.
   absl::Status CheckLeaving();
   bool IsConnected();
-  // The first, once its input is there; null where there is none.
+  // Returns the first operation if its input is complete, and null otherwise.
   WorkRef TakeReady();
   absl::Status ConnectNow();
-  // An error is the group's end.
+  // An error means that the group has failed.
   absl::Status RunNow(Work& work);
   absl::Status Exchange(Work& work, BufferRef* output, absl::Status* verdict);
   void Finish(Work& work, absl::StatusOr<BufferRef> result);

@@ -1,4 +1,4 @@
-// What a client calls the members of a group.
+// The names by which a client knows the members of a group.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tensord::server {
 
-// Names by rank, as a client knows them, for errors. Empty: ranks have numbers alone.
+// The names by rank, for error messages. If there are none, messages name ranks by number only.
 class MemberNames {
  public:
   MemberNames() = default;
@@ -21,13 +21,13 @@ class MemberNames {
   // "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)"; of many the first alone, and how many more there
   // are.
   std::string Who(absl::Span<const int> ranks) const {
-    constexpr size_t kMostNamed = 8;
+    constexpr size_t kMaxNamed = 8;
     std::string text = "rank ";
-    for (size_t i = 0; i < ranks.size() && i < kMostNamed; ++i) {
+    for (size_t i = 0; i < ranks.size() && i < kMaxNamed; ++i) {
       absl::StrAppend(&text, i == 0 ? "" : ", ", Numbered(ranks[i]));
     }
-    if (ranks.size() > kMostNamed) {
-      absl::StrAppend(&text, " and ", ranks.size() - kMostNamed, " more");
+    if (ranks.size() > kMaxNamed) {
+      absl::StrAppend(&text, " and ", ranks.size() - kMaxNamed, " more");
     }
     return text;
   }

@@ -1,5 +1,5 @@
-// What communicators have in common: the members' own connections, over which they find each other,
-// agree on what they do, and hear of each other's end.
+// The base of communicators: the members' own connections, over which they find each other, agree
+// on operations, and learn that another member has ended.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class MeshCommunicator : public Communicator {
         listener_(std::move(listener)),
         address_(listener_->address()) {}
 
-  // All are connected. `notes`: what each has told the others with its address.
+  // Called when all members are connected. `notes`: what each member has sent with its address.
   virtual absl::Status Begin(const std::vector<std::string>& notes) = 0;
 
   PeerMesh& mesh() { return mesh_; }

@@ -9,10 +9,10 @@
 
 namespace tensord::server {
 
-// Members agree over connections of their own, as others do, and NCCL carries the elements, by ways
-// that it finds itself: NVLink, InfiniBand, or the interface of `network`, unless
-// NCCL_SOCKET_IFNAME names another. What NCCL listens at knows its callers by a random number of
-// the unique id alone. UNIMPLEMENTED where NCCL can't be loaded. `device` outlives it.
+// The members agree over their own connections, as all members do. NCCL transfers the elements. It
+// chooses the path: NVLink, InfiniBand, or the interface of `network`, unless NCCL_SOCKET_IFNAME
+// names another one. NCCL's own listeners authenticate a peer only by a random number of the unique
+// id. If NCCL can't be loaded, returns UNIMPLEMENTED. `device` must outlive the communicator.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const CollectiveNetwork& network,
                                                                    Device& device,
                                                                    const GroupPlace& place);

@@ -9,7 +9,7 @@
 
 namespace tensord::server {
 
-// What is used of it.
+// The functions of NCCL that the server uses.
 struct NcclLibrary {
   decltype(&ncclGetUniqueId) GetUniqueId = nullptr;
   decltype(&ncclCommInitRankConfig) CommInitRankConfig = nullptr;
@@ -22,12 +22,13 @@ struct NcclLibrary {
   decltype(&ncclAllGather) AllGather = nullptr;
   decltype(&ncclBroadcast) Broadcast = nullptr;
 
-  // OK for ncclSuccess and, as calls don't block, for ncclInProgress. ABORTED where another rank is
-  // lost, INTERNAL otherwise, with what NCCL says.
+  // Returns OK for ncclSuccess, and for ncclInProgress because calls don't block. If another rank
+  // is lost, returns ABORTED, otherwise INTERNAL. The message contains NCCL's.
   absl::Status ToStatus(ncclResult_t result, ncclComm_t comm, absl::string_view call) const;
 };
 
-// The same for the life of the process. UNIMPLEMENTED saying why where it can't be loaded.
+// Loads NCCL at the first call. Later calls return the same. If it can't be loaded, returns
+// UNIMPLEMENTED that says why.
 absl::StatusOr<const NcclLibrary*> LoadNccl();
 
 }  // namespace tensord::server

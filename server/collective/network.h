@@ -1,5 +1,5 @@
-// The network that collective operations go over: an address of this machine, and which others are
-// on the same network.
+// The network of collective operations: an address of this machine, and the range of addresses that
+// belong to the same network.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,7 +21,7 @@ struct Endpoint {
   uint16_t port = 0;
 
   static absl::StatusOr<Endpoint> From(const sockaddr* address);
-  // Its size; `storage` is filled in.
+  // Fills `storage` and returns the size of the address.
   socklen_t ToSockaddr(sockaddr_storage* storage) const;
   // "10.0.0.5:4711", "[fd00::5]:4711".
   std::string ToString() const;
@@ -29,16 +29,16 @@ struct Endpoint {
 
 class CollectiveNetwork {
  public:
-  // "10.0.0.5", "eth0", and either with "/16" where more than the interface's own network is
-  // trusted. INVALID_ARGUMENT where this machine has no such address or interface, or where the
-  // address stands for all.
+  // `wanted` is an address or an interface: "10.0.0.5", "eth0". A suffix "/16" widens the network
+  // that is trusted. If this machine has no such address or interface, or the address is a
+  // wildcard, returns INVALID_ARGUMENT.
   static absl::StatusOr<CollectiveNetwork> Find(absl::string_view wanted);
 
-  // What members listen at; port 0.
+  // The address that members listen at; its port is 0.
   const Endpoint& address() const { return address_; }
-  // The interface that has it: "eth0".
+  // The interface of that address: "eth0".
   const std::string& interface() const { return interface_; }
-  // Whether members connect to it, and take its connections.
+  // Whether members may connect to this endpoint, and accept its connections.
   bool Contains(const Endpoint& endpoint) const;
   // "10.0.0.5/16".
   std::string ToString() const;

@@ -18,12 +18,12 @@ namespace {
 
 // A member that has heard everybody may say its next word while another still waits for a third: it
 // can't be further ahead, as that takes the other's next word.
-constexpr size_t kMostWords = 2;
+constexpr size_t kMaxWords = 2;
 // What a farewell says, at most.
 constexpr size_t kMaxFarewellBytes = 1024;
 
 // Buffers of a connection that are emptied before it is closed.
-constexpr int kMostUnread = 4096;
+constexpr int kMaxUnread = 4096;
 
 bool MayTryLater(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -270,7 +270,7 @@ absl::StatusOr<bool> PeerMesh::BeginFrame(Peer* peer, int rank) {
     case kWord:
     case kGoodbye:
       if (frame.bytes > kMaxWordBytes) return Nonsense(rank, "too long a word");
-      if (frame.kind == kWord && peer->words.size() >= kMostWords) {
+      if (frame.kind == kWord && peer->words.size() >= kMaxWords) {
         return Nonsense(rank, "too many words at once");
       }
       peer->content.resize(frame.bytes);
@@ -387,8 +387,7 @@ void PeerMesh::Leave(const absl::Status& why) {
     peer.sends.clear();
     // Closing over something unread would reset the connection, and the goodbye might be lost.
     char unread[4096];
-    for (int i = 0; i < kMostUnread && recv(peer.fd, unread, sizeof(unread), MSG_DONTWAIT) > 0;)
-      ++i;
+    for (int i = 0; i < kMaxUnread && recv(peer.fd, unread, sizeof(unread), MSG_DONTWAIT) > 0;) ++i;
     close(peer.fd);
     peer.fd = -1;
   }

@@ -1,8 +1,8 @@
-// A member's connections with all others of its group, and what goes over them.
+// A member's connections with all other members of its group.
 //
-// Everything happens on the thread that calls: there is none that reads behind it, no callback, and
-// nothing that throws. What a peer sends is looked at before it is believed: bytes go only into
-// memory for which a Receive is waiting, exactly as many as it asked for.
+// All work happens on the calling thread: there is no background thread, no callback, and nothing
+// throws. The mesh checks what a peer sends: bytes go only into memory of a pending Receive(), and
+// exactly as many as it asked for.
 #pragma once
 
 #include <poll.h>
@@ -21,13 +21,13 @@
 
 namespace tensord::server {
 
-// Used by one thread at a time, but for Wake() and Cancel(). Once anything has failed all fails
-// with the same error: ABORTED where a member is lost, DEADLINE_EXCEEDED where one didn't come in
-// time, here or at another member, which then says so to all others before it hangs up.
+// One thread at a time uses it; but any thread may call Wake() and Cancel(). After the first error
+// all calls return that error: ABORTED if a member is lost; DEADLINE_EXCEEDED if a member was late,
+// here or at another member, which sends the error to all others before it closes its connections.
 class PeerMesh {
  public:
   using Clock = std::chrono::steady_clock;
-  // What one member says to all others at a time, at most.
+  // The limit of a word of Exchange().
   static constexpr size_t kMaxWordBytes = 4096;
 
   PeerMesh(int rank, int size, std::chrono::milliseconds timeout, MemberNames names = {});
@@ -40,38 +40,38 @@ class PeerMesh {
   int size() const { return static_cast<int>(peers_.size()); }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // Takes over a connection, which is to be non-blocking.
+  // Takes ownership of a connection, which must be non-blocking.
   void Adopt(int peer, int fd);
   bool HasPeer(int peer) const { return peers_[peer].fd >= 0; }
 
-  // From any thread. Has Watch() return.
+  // From any thread. Makes Watch() return.
   void Wake();
-  // From any thread. Everything ends with `status`, which the others hear of as of a member that
-  // has left.
+  // From any thread. The current call and all later ones return `status`. To the other members it
+  // looks as if this member has left.
   void Cancel(absl::Status status);
 
-  // Waits for what happens at `fds`, until `deadline`; Cancel()'s status where that was called. A
-  // call of Wake() ends it, too.
+  // Blocks until an event at `fds`, a call of Wake(), or `deadline`. If Cancel() was called,
+  // returns its status.
   absl::Status Poll(std::vector<pollfd>* fds, Clock::time_point deadline);
 
-  // Returns at Wake(), or with an error once a member is lost.
+  // Blocks until Wake() is called. If a member is lost, returns an error.
   absl::Status Watch();
   // Blocks for at most `pause`, or until Wake() is called. If a member is lost, returns an error.
   absl::Status WatchFor(std::chrono::milliseconds pause);
 
-  // Tells all others `word`, and returns what everybody says, by rank. Waits for the timeout at
-  // most.
+  // Sends `word` to all other members. Returns the words of all members, by rank. Blocks for the
+  // timeout at most.
   absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word);
 
-  // Send and receive `bytes`, in order for each peer, while Await() or another Send or Receive is
-  // being called. `*done` is counted up when the memory is free again, or filled. Both memory and
-  // counter must last until then, or until an error.
+  // Queue the transfer of `bytes`, in order for each peer. Bytes move while Await(), Send() or
+  // Receive() runs. `*done` is incremented when the memory may be reused, or is filled. Memory and
+  // counter must stay valid until then, or until an error.
   void Send(int peer, uint64_t slot, const void* data, size_t bytes, int* done);
   void Receive(int peer, uint64_t slot, void* data, size_t bytes, int* done);
-  // Until `*done` is above 0. Ends with DEADLINE_EXCEEDED when nothing has moved for the timeout.
+  // Blocks until `*done` is above 0. If no bytes move for the timeout, returns DEADLINE_EXCEEDED.
   absl::Status Await(const int* done);
 
-  // Says goodbye to all that are left, with the error where there is one, and hangs up.
+  // Sends `why` to all members that are still connected, and closes the connections.
   void Leave(const absl::Status& why);
 
  private:
@@ -87,7 +87,7 @@ class PeerMesh {
     Frame frame;
     const void* data;
     size_t sent;        // of frame and data
-    int* done;          // null for what is owned
+    int* done;          // null for words
     std::string owned;  // of a word
   };
   struct Incoming {
@@ -105,23 +105,23 @@ class PeerMesh {
     size_t head_bytes = 0;
     size_t content_bytes = 0;
     std::string content;            // of a word or goodbye
-    bool parked = false;            // nobody has asked for this frame yet
-    std::deque<std::string> words;  // that haven't been asked for yet, the oldest first
+    bool parked = false;            // no Receive() has asked for this frame yet
+    std::deque<std::string> words;  // not yet returned by Exchange(), the oldest first
     bool gone = false;
-    std::string farewell;  // how it went
+    std::string farewell;  // why the peer closed the connection
   };
 
-  // Waits, and moves what can be moved.
+  // Blocks until bytes can be moved, and moves them.
   absl::Status Progress(Clock::time_point deadline);
   absl::Status Flush(int rank);
   absl::Status TakeIn(int rank);
-  // Whether the whole frame has come.
+  // Returns whether the whole frame has arrived.
   absl::StatusOr<bool> TakeFrame(Peer* peer, int rank);
   absl::StatusOr<bool> BeginFrame(Peer* peer, int rank);
   absl::Status EndFrame(Peer* peer, int rank);
-  // Reads up to `bytes`: how many came, 0 where none are there now.
+  // Reads up to `bytes`. Returns how many; 0 if none are available now.
   absl::StatusOr<size_t> ReadSome(Peer* peer, int rank, void* data, size_t bytes);
-  // It has hung up, or been cut off: an error where that matters now.
+  // Handles a closed connection. Returns an error if this member still needs that peer.
   absl::Status Lose(int rank, absl::string_view how);
   absl::Status Gone(int rank) const;
   absl::Status Break(absl::Status status);
@@ -136,7 +136,7 @@ class PeerMesh {
   std::vector<pollfd> fds_;  // Progress's
   std::vector<int> fd_ranks_;
   Clock::time_point moved_;  // when bytes last did
-  bool expecting_ = false;   // an operation is under way: others may send elements before we ask
+  bool expecting_ = false;  // an operation runs: peers may send elements before Receive() is called
   bool woken_ = false;
   absl::Status broken_;
 

@@ -8,9 +8,10 @@
 
 namespace tensord::server {
 
-// out[i] = a[i] combined with b[i]; out may be a or b. float16 and bfloat16 are computed in float32
-// and rounded, integers wrap around, of a maximum with a NaN comes a NaN. A mean is combined as a
-// sum is, and then divided. `dtype` is one that PlanCollective lets through.
+// Computes out[i] from a[i] and b[i]; out may be a or b. float16 and bfloat16 are computed in
+// float32 and rounded. Integers wrap. The maximum of a NaN and any value is a NaN. For a mean,
+// computes the sum; call DivideElements() afterwards. `dtype` must be one that PlanCollective()
+// accepts.
 void ReduceElements(CollectiveReduction reduction, DType dtype, void* out, const void* a,
                     const void* b, int64_t elements);
 

@@ -1,4 +1,4 @@
-// Memory of a device, counted against its limit for as long as someone holds it.
+// Memory of a device. It counts against the device's limit while a reference exists.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,12 @@ namespace tensord::server {
 class Device;
 class MemoryAccount;
 
-// Ownership is shared; the memory goes back to its device when the last holder lets go, from any
-// thread. The device outlives its buffers. `data()` is an address of that device: the host may
-// dereference it only where Device::host_accessible().
+// Ownership is shared. When the last reference is dropped, on any thread, the memory returns to the
+// device. The device must outlive its buffers. data() is an address of that device: the host may
+// dereference it only if Device::host_accessible().
 //
-// A buffer is written once, by whoever allocated it, before anyone else sees it, and never again.
+// A buffer is written once, before it is shared. Exception: if a kernel's input has no other
+// reference, the kernel may write its output to the input's buffer (PreparedKernel::in_place).
 class Buffer {
  public:
   virtual ~Buffer();
@@ -24,10 +25,10 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   Device& device() const { return *device_; }
-  void* data() const { return data_; }                // null where size_bytes() is 0
-  int64_t size_bytes() const { return size_bytes_; }  // as asked for; what the limit counts
-  // Who it is charged to, for as long as it lives; null for nobody,
-  // and where it is empty.
+  void* data() const { return data_; }                // null if size_bytes() is 0
+  int64_t size_bytes() const { return size_bytes_; }  // as requested; what the limit counts
+  // The account that the buffer is charged to while it exists. Null if there is none, or the buffer
+  // is empty.
   MemoryAccount* account() const { return account_; }
 
  protected:

@@ -27,9 +27,9 @@ double UnitBytes(absl::string_view unit) {
 }
 
 absl::Status NoSize(absl::string_view text) {
-  constexpr size_t kMostShown = 64;
-  return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMostShown)),
-                                                 text.size() > kMostShown ? "…" : "",
+  constexpr size_t kMaxShown = 64;
+  return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShown)),
+                                                 text.size() > kMaxShown ? "…" : "",
                                                  "\" is no size: say ", kByteSizeForm));
 }
 

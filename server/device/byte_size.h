@@ -1,4 +1,4 @@
-// Sizes as people write them.
+// Parses sizes such as "2GiB".
 #pragma once
 
 #include <cstdint>

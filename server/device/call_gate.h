@@ -1,4 +1,4 @@
-// Lets calls through until it is closed, and tells when the last of them has left.
+// Admits calls until it is closed. Closing waits until the last admitted call has returned.
 #pragma once
 
 #include <atomic>
@@ -9,10 +9,10 @@
 
 namespace tensord::server {
 
-// Thread-safe. Going through costs two atomic additions.
+// Thread-safe. A call costs two atomic additions.
 class CallGate {
  public:
-  // A call, for as long as it lives.
+  // A call that is under way while this object exists.
   class Entry {
    public:
     explicit Entry(CallGate* gate) : gate_(gate), entered_(gate->Enter()) {}
@@ -20,7 +20,7 @@ class CallGate {
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
-    // False where the gate is closed.
+    // Returns false if the gate was closed: the call must not proceed.
     bool entered() const { return entered_; }
 
    private:
@@ -28,11 +28,12 @@ class CallGate {
     const bool entered_;
   };
 
-  // Nobody enters from here on. Waits until those who have are gone; not from a call.
+  // Admits no further calls. Blocks until the admitted ones have returned. Don't call it from an
+  // admitted call.
   void Close() {
     closed_.store(true);
     MutexLock lock(&mu_);
-    // Whoever leaves doesn't take the lock: now and then it is looked again.
+    // Leave() signals without the lock, so a signal may be missed: check again after 10 ms.
     while (inside_.load() != 0) left_.WaitFor(&mu_, std::chrono::milliseconds(10));
   }
 

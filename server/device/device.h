@@ -1,14 +1,14 @@
 // The contract of a backend: one logical device, its memory, its kernels, its transfers.
 //
-// Threads. A device's kernels are launched from one thread at a time, its executor's (executor.h),
-// in the order in which they are to take effect; a backend may run them later than Launch() returns
-// (CUDA: on a stream), as long as everything launched so far is finished when Fence() calls back.
-// Allocation and host transfers may be called from any thread at any time.
+// Threads. Kernels are launched from one thread at a time, in the order in which they take effect:
+// the executor's, or the one that holds the executor's Turn (executor.h). "Executor thread" below
+// means either. A backend may run kernels after Launch() has returned (CUDA: on a stream), but all
+// of them have finished when Fence() calls back. Allocations and host transfers may come from any
+// thread at any time.
 //
-// Faults. A device is lost when something has happened to it after which nothing on it can be used
-// any more (a CUDA context after an illegal address). A backend says so by DATA_LOSS from whatever
-// call meets it first, and by Check() from then on. A lost device never comes back: another is made
-// in its place (restartable_device.h).
+// Faults. A device is lost if nothing on it can be used any more (a CUDA context after an illegal
+// address). The call that first meets the fault returns DATA_LOSS, and from then on Check() does. A
+// lost device never recovers: another one takes its place (restartable_device.h).
 #pragma once
 
 #include <atomic>
@@ -38,15 +38,15 @@ enum class DeviceState { kServing = 1, kLost, kResetting };  // as v1::DeviceSta
 // Whether a device can be used.
 struct DeviceHealth {
   DeviceState state = DeviceState::kServing;
-  std::string reason;    // why not, where it can't
-  int64_t restarts = 0;  // how often it has come back
+  std::string reason;    // why it can't be used; empty while it serves
+  int64_t restarts = 0;  // how often it was restarted
 
   bool serving() const { return state == DeviceState::kServing; }
 };
 
 struct DeviceInfo {
   DeviceName name;                 // logical: "cuda:1"
-  int physical_index = 0;          // which GPU (or 0 for the host) it stands on
+  int physical_index = 0;          // the index of its GPU; 0 for the host
   std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
   std::string uuid;                // stable over restarts; logical devices of one GPU share it
   std::string compute_capability;  // "9.0"; empty for a CPU
@@ -55,9 +55,9 @@ struct DeviceInfo {
 
 struct MemoryStats {
   int64_t total_bytes = 0;  // of the physical device
-  int64_t limit_bytes = 0;  // what this logical device may hold at once
-  // Held by buffers now: the sum of their size_bytes(), and of what a backend keeps beside them to
-  // be faster and gives up when somebody needs the room.
+  int64_t limit_bytes = 0;  // of this logical device
+  // The sum of the size_bytes() of all buffers, and of what the backend keeps for speed and frees
+  // when an allocation needs the room.
   int64_t used_bytes = 0;
   int64_t peak_bytes = 0;  // the most that used_bytes has been
 };
@@ -65,7 +65,7 @@ struct MemoryStats {
 // A dense row-major operand of a kernel.
 struct Operand {
   const TensorSpec* spec;
-  void* data;  // an address of the device; null where the tensor is empty
+  void* data;  // an address of the device; null if the tensor is empty
 
   template <typename T>
   const T* As() const {
@@ -86,36 +86,36 @@ struct KernelCall {
   Operand output;
 };
 
-// A kernel made ready for given dtypes, shapes and attributes, to run any number of times: what can
-// be found out beforehand has been. Used by one thread at a time; its device outlives it.
+// A kernel that is prepared for given dtypes, shapes and attributes, and runs any number of times.
+// One thread uses it at a time. Its device must outlive it.
 class PreparedKernel {
  public:
   virtual ~PreparedKernel() = default;
 
-  // Executor thread. Runs or enqueues it as Device::Launch does. Inputs in the order in which they
-  // were given to Prepare, with the sizes of the specs given there.
+  // Executor thread. Runs or enqueues the kernel as Device::Launch() does. The inputs have the
+  // order and the sizes of the specs that were given to Prepare().
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) = 0;
 
-  // Done within a few microseconds when Launch() returns, and bound to no thread: it may run on any
-  // one thread at a time, where a hop to the executor's would take longer.
-  bool brief() const { return brief_; }
+  // Whether Launch() finishes the kernel within a few microseconds, and may be called on any thread
+  // that holds the executor's Turn. A switch to the executor's thread would take longer.
+  bool runs_inline() const { return runs_inline_; }
 
-  // Whether the output may be the very buffer of input `i`, where both have the same size.
+  // Whether the output may be the buffer of input `i`, if both have the same size.
   bool in_place(int i) const { return (in_place_inputs_ >> i & 1) != 0; }
 
  protected:
   PreparedKernel() = default;
-  // Brief and in place as `like` is.
+  // Copies runs_inline() and in_place() from `like`.
   explicit PreparedKernel(const PreparedKernel* like)
-      : brief_(like->brief_), in_place_inputs_(like->in_place_inputs_) {}
+      : runs_inline_(like->runs_inline_), in_place_inputs_(like->in_place_inputs_) {}
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
 
-  bool brief_ = false;
+  bool runs_inline_ = false;
   uint32_t in_place_inputs_ = 0;  // bit i: input i
 };
 
-// What a kernel is prepared for. The views are used during the call only.
+// What a kernel is prepared for. The views must be valid during the call only.
 struct KernelSpec {
   const OpSchema* schema;
   const Attributes* attrs;  // in normal form
@@ -123,8 +123,8 @@ struct KernelSpec {
   const TensorSpec* output;
 };
 
-// Elementwise ops one after another, as one kernel. Each step computes elements of the output's
-// shape; what it reads broadcasts to that shape.
+// A sequence of elementwise ops that becomes one kernel. Each step computes elements of the
+// output's shape. Its operands broadcast to that shape.
 struct FusedSpec {
   struct Step {
     const OpSchema* schema;
@@ -133,22 +133,22 @@ struct FusedSpec {
     DType dtype;                           // of the result
   };
   absl::Span<const TensorSpec> inputs;
-  absl::Span<const Step> steps;  // operands have the dtypes that the ops' plans ask for
-  const TensorSpec* output;      // what the last step gives
+  absl::Span<const Step> steps;  // operands have the dtypes of the ops' plans
+  const TensorSpec* output;      // the result of the last step
 };
 
-// Kernels recorded together with the memory that they work on, to run any number of times as one.
-// Its device outlives it; it may go while what it has enqueued is still under way.
+// Recorded kernels and the addresses that they use, which run any number of times as one. Its
+// device must outlive it. It may be destroyed while kernels that it enqueued still run.
 class KernelGraph {
  public:
   virtual ~KernelGraph() = default;
 
-  // Executor thread. Runs or enqueues all of it as Device::Launch does. `inputs` are those of the
-  // buffers that it reads that somebody else may have written since it was last launched: as after
-  // any launch, uploads into them are waited for.
+  // Executor thread. Runs or enqueues the kernels as Device::Launch() does. `inputs` are those
+  // buffers that the kernels read and that may have been uploaded since the last launch. The
+  // kernels run after these uploads.
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs) = 0;
 
-  // Its device is lost, and with it the memory: it will never run again.
+  // Whether the device, and so the memory, was lost. The graph then never runs again.
   virtual bool lost() const { return false; }
 
  protected:
@@ -167,12 +167,12 @@ class Device {
   // Thread-safe. A snapshot.
   virtual MemoryStats memory() const = 0;
 
-  // True where Buffer::data() may be dereferenced by the host.
+  // Whether the host may dereference Buffer::data().
   virtual bool host_accessible() const = 0;
 
-  // Thread-safe. Memory of `size_bytes` >= 0, aligned to 64 bytes at least, content unspecified.
-  // RESOURCE_EXHAUSTED naming the device and the bytes asked for, free and limit where it would go
-  // past the limit or the physical device has no more; nothing changes then.
+  // Thread-safe. Allocates `size_bytes` >= 0, aligned to 64 bytes at least. The content is
+  // unspecified. Past the limit, or if the physical device has no more, changes nothing and returns
+  // RESOURCE_EXHAUSTED that names the device and the bytes requested, free and allowed.
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
   // Thread-safe. As Allocate(), for a buffer that Write() or a collective operation fills, and not
@@ -187,34 +187,35 @@ class Device {
   // enough, because their memory is reused in stream order.
   virtual absl::Status Launch(const KernelCall& call) = 0;
 
-  // Thread-safe. A kernel for later use. The default launches by Launch().
+  // Thread-safe. Prepares a kernel. The default's kernel calls Device::Launch().
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec);
 
-  // Thread-safe. One kernel for several elementwise ops, which gives the same elements as they do
-  // one by one. UNIMPLEMENTED (the default) where the backend has none for these.
+  // Thread-safe. Prepares one kernel for several elementwise ops. It computes the same elements as
+  // the ops one by one. If the backend has no such kernel, returns UNIMPLEMENTED; so does the
+  // default.
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec);
 
-  // Whether Capture() is there to be used, as it is where launching takes much longer than running.
+  // Whether Capture() works and is useful: launching takes much longer than running.
   virtual bool has_graphs() const { return false; }
 
-  // Executor thread. A graph of the kernels that `launch` launches on this device, by prepared
-  // kernels alone; they are recorded, and don't run. They work on the very addresses given there,
-  // each time: whoever has the graph keeps the memory, which must not have been allocated within
-  // `launch` unless it is kept, too. What kernels need beside their operands is taken now, charged
-  // to `account`, and goes with the graph.
-  // Errors are those of `launch`; RESOURCE_EXHAUSTED where there is no memory now, DATA_LOSS where
-  // the device is lost, and anything else where these kernels can't be captured, now or later.
-  // UNIMPLEMENTED (the default) where the backend has no graphs.
+  // Executor thread. Records the kernels that `launch` launches on this device, and returns their
+  // graph. `launch` may use prepared kernels only. The kernels don't run now.
+  // The graph uses the same addresses at each launch, so the caller must keep that memory while the
+  // graph exists, also memory that `launch` allocates. Scratch memory of the kernels is allocated
+  // now, charged to `account`, and freed with the graph.
+  // Errors: those of `launch`. RESOURCE_EXHAUSTED: there is no memory now. DATA_LOSS: the device is
+  // lost. UNIMPLEMENTED (the default): the backend has no graphs. All others: these kernels can
+  // never be captured.
   virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
 
-  // Executor thread. dst[0, bytes) = src[0, bytes), where `src` may be of any device and is
-  // complete (its device's Fence has called back since it was launched); for this device's own it
-  // is enough that it was launched. Ordered like a kernel.
+  // Executor thread. Copies src[0, bytes) to dst[0, bytes), in order with kernels. `src` may be of
+  // any device. If it is of another one, it must be complete: that device's Fence() has called back
+  // since the kernel that fills `src` was launched. For this device, the launch is enough.
   virtual absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) = 0;
 
-  // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet; the
-  // bytes are in place for every kernel launched after it returns, and `src` may be reused.
+  // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet.
+  // Kernels that are launched after it has returned read the new bytes. `src` may then be reused.
   virtual absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) = 0;
 
   // Thread-safe, blocking. As Write(), but copies `bytes` bytes at `src_offset` of host memory that
@@ -234,34 +235,34 @@ class Device {
   // Thread-safe, blocking. Reads from a complete buffer into host memory.
   virtual absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) = 0;
 
-  // Executor thread. Calls `done` once everything launched so far has finished, with the error that
-  // the device has reported meanwhile, if any. `done` must be brief and not call the device; it may
-  // run inside Fence() or on a thread of the backend's.
+  // Executor thread. Calls `done` when everything launched so far has finished, with OK or the
+  // error that the device has reported meanwhile. `done` must return within microseconds and must
+  // not call the device. It runs inside Fence() or on a thread of the backend.
   virtual void Fence(std::function<void(absl::Status)> done) = 0;
 
-  // Called once on the executor's thread before anything else, and so is the thread that Launch()
-  // will be called from: a backend binds thread-local state here (CUDA's current device, OpenMP's
-  // number of threads).
+  // Called on the executor's thread before its first task, and for a restarted device before its
+  // first use. A backend binds thread-local state here (CUDA's current device, OpenMP's number of
+  // threads).
   virtual void BindThread() {}
 
-  // Thread-safe, done at once, asked several times a second. DATA_LOSS with the reason where the
-  // device is lost.
+  // Thread-safe, doesn't block. Called several times a second. If the device is lost, returns
+  // DATA_LOSS with the reason.
   virtual absl::Status Check() { return absl::OkStatus(); }
 
-  // From here on loss() is `loss`: called once at most, when Check() has said so.
+  // Sets loss(). Called at most once.
   virtual void MarkLost(const absl::Status& loss);
-  // Null, or the error, DATA_LOSS, of everything that is in the device's memory. Thread-safe; it
-  // stays there for as long as the device.
+  // Thread-safe. Returns null, or DATA_LOSS: the error of everything in the device's memory. The
+  // pointer is valid while the device exists.
   const absl::Status* loss() const { return loss_.load(std::memory_order_acquire); }
 
-  // Executor thread, after MarkLost(): gives up all that isn't held by buffers, once the calls
-  // under way have returned. From then on calls fail, and buffers let go of their memory without
-  // the device, or keep it until they go.
+  // Executor thread, after MarkLost(). Waits for the calls that are under way, then frees all that
+  // no buffer owns. From then on calls fail. Buffers free their memory without the device, or keep
+  // it until they are destroyed.
   virtual void Abandon() {}
 
   virtual DeviceHealth health() const { return {}; }
 
-  // Thread-safe. What is to be given up before an allocation for a session fails.
+  // Thread-safe. The spare memory to free before an allocation for a session fails.
   SpareMemoryList& spares() { return spares_; }
 
  protected:

@@ -1,4 +1,4 @@
-// From the value of --devices to devices.
+// Makes the devices that --devices names.
 #pragma once
 
 #include <memory>

@@ -6,19 +6,20 @@
 
 namespace tensord::server {
 
-// All of it is guarded by the executor's mu_. A lane holds its owner and its queue, an owner the
-// queues that wait, and nobody a lane.
+// The executor's mu_ guards queues and owners. References: a lane to its owner and its queue, an
+// owner to its queues that wait. Only callers refer to lanes.
 struct Executor::Queue {
   std::deque<Task> tasks;
-  bool waiting = false;  // among its owner's, or having its turn
+  bool waiting = false;  // its owner lists it, or it has its turn
 };
 
-// Start-time fair queueing: the time that an owner takes moves it on, the slower the more it
-// weighs, and who is the least far has the next turn. Who comes back begins where the others are.
+// Start-time fair queueing. The time that an owner uses, divided by its weight, advances its
+// position. The owner with the smallest position has the next turn. An owner that was idle begins
+// at the position of the others.
 struct Executor::Owner {
-  Weight weight;  // null: takes no time
+  Weight weight;  // null: the server itself; its position does not advance
   uint64_t position = 0;
-  uint64_t arrival = 0;                       // of two that are as far the first
+  uint64_t arrival = 0;  // of two with equal positions, the first to arrive is next
   std::deque<std::shared_ptr<Queue>> queues;  // with tasks, in turn order
   bool ready = false;                         // the executor's ready_ holds it, or it has its turn
 };
@@ -31,17 +32,17 @@ class Executor::Lane {
 
 namespace {
 
-// No further task of a turn begins after that.
+// After this time no further task of a turn begins.
 constexpr int64_t kTurnNanoseconds = 200'000;
-// How far a nanosecond moves an owner of weight 1: enough to part weights, and little enough for
-// nine years.
+// How far a nanosecond advances an owner of weight 1: enough to distinguish weights, and little
+// enough for nine years.
 constexpr uint64_t kSteps = 64;
 
 int64_t SteadyNanoseconds() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// So long, by hand, from one look at the clock to the next.
+// The step of the clock of kByHand.
 constexpr int64_t kByHandNanoseconds = 10'000;
 
 }  // namespace
@@ -74,7 +75,7 @@ Executor::~Executor() {
 std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner) {
   if (owner == nullptr) return std::make_shared<Lane>(Lane{own_});
   MutexLock lock(&mu_);
-  const void* const key = owner.get();  // nobody else's while the owner holds it
+  const void* const key = owner.get();  // unique while the owner refers to it
   std::shared_ptr<Owner> known = owners_[key].lock();
   if (known == nullptr) {
     absl::erase_if(owners_, [](const auto& entry) { return entry.second.expired(); });
@@ -87,7 +88,7 @@ std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner) {
 
 namespace {
 
-// For a heap whose top is the least far.
+// For a heap whose top has the smallest position.
 constexpr auto kComesAfter = [](const auto& a, const auto& b) {
   return a->position != b->position ? a->position > b->position : a->arrival > b->arrival;
 };
@@ -133,8 +134,8 @@ bool Executor::TryEnter() {
   MutexLock lock(&mu_);
   if (!ready_.empty()) return false;
   if (entered_) {
-    // Somebody else's turn isn't long: that is what it is for. First come, first served, or whoever
-    // has much to do would come back before the others wake up.
+    // Another thread holds a Turn, which is short: wait for it. First come, first served; otherwise
+    // a thread with many ops would take the next Turn before a waiting thread wakes up.
     bool mine = false;
     turns_.push_back(&mine);
     while (!mine && ready_.empty()) left_.Wait(&mu_);
@@ -156,7 +157,7 @@ void Executor::Leave() {
     MutexLock lock(&mu_);
     work = !ready_.empty();
     if (!work && !turns_.empty()) {
-      *turns_.front() = true;  // entered_ stays, on behalf of the next
+      *turns_.front() = true;  // entered_ stays set, for the next holder
       turns_.pop_front();
     } else {
       entered_ = running_ = false;
@@ -223,7 +224,7 @@ void Executor::EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue
   if (queue->waiting) owner->queues.push_back(std::move(queue));
   owner->ready = !owner->queues.empty();
   if (owner->ready) AddReadyLocked(std::move(owner));
-  // Nobody waits: all have had what they wanted, and begin anew together.
+  // No owner waits, so all begin at the same position.
   if (ready_.empty()) now_ = furthest_;
 }
 

@@ -1,4 +1,4 @@
-// The thread that launches a device's work, fairly among those who bring it.
+// The thread that launches a device's work, with fair scheduling among principals.
 #pragma once
 
 #include <atomic>
@@ -18,47 +18,45 @@
 
 namespace tensord::server {
 
-// One per device. Work comes in lanes (one per session): each lane is first in, first out. Lanes
-// belong to owners (principals). Owners with work have the thread's time in proportion to their
-// weights, and the lanes of one owner take turns: neither a backlog, nor large tasks, nor many
-// sessions hold up another's single op. Time in which an owner had no work isn't made up for. All
-// of it is thread-safe. Destroying the executor runs what was posted, then joins.
+// There is one per device. Tasks are posted to lanes, one per session. A lane runs its tasks in
+// order. Each lane belongs to an owner, a principal. Owners with waiting tasks share the thread's
+// time in proportion to their weights, and the lanes of one owner take turns. So a backlog, large
+// tasks or many sessions of one owner do not delay a single op of another. Idle owners accrue no
+// credit. Thread-safe. The destructor runs all posted tasks, then joins the thread.
 //
-// Time is what tasks take on this thread: with kernels that run behind their launch (on a GPU) it
-// is that of the launches.
+// Time is the time that tasks take on this thread. If kernels run asynchronously (on a GPU), it is
+// the time of their launches.
 //
-// For tests it can do without a thread: what is posted then runs in RunTurn() and Drain(), on the
+// For tests: with Threading::kByHand there is no thread. Tasks run in RunTurn() and Drain(), on the
 // thread that calls them.
 class Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
-  // Nanoseconds that never go back; called on the executor's thread.
+  // Returns monotonic nanoseconds. Called on the executor's thread.
   using Clock = std::function<int64_t()>;
-  // An owner is known by where its weight is, which is read anew at each turn: 1 to 1000.
+  // The weight of an owner: 1 to 1000, read at each turn. Its address identifies the owner.
   using Weight = std::shared_ptr<const std::atomic<int>>;
 
   class Lane;
 
   enum class Threading { kOwnThread, kByHand };
 
-  // Without a clock it is the system's, or by hand one that goes on by a step at each look.
+  // Without `clock`, uses the system's; with kByHand, one that advances by 10 us at each call.
   explicit Executor(Device* device, Threading threading = Threading::kOwnThread,
                     Clock clock = nullptr);
   ~Executor();
 
-  Device& device() const { return *device_; }
-
-  // A lane of this executor's, of the owner with this weight. It may be dropped while it still
-  // holds tasks; they run. Without an owner it is for what the server itself has to do, briefly or
-  // seldom: that comes before what owners have waiting, and is at nobody's charge.
+  // Returns a new lane of the owner with this weight. Tasks that are still in the lane when it is
+  // dropped run nevertheless. Without an owner, the lane is for work of the server itself, which
+  // must be short or rare: it runs before the owners' tasks and is charged to no owner.
   std::shared_ptr<Lane> NewLane(Weight owner = nullptr);
 
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
   void Post(const std::shared_ptr<Lane>& lane, Task task);
 
-  // While it is held the executor's thread stands still, and the holder may launch brief kernels
-  // (PreparedKernel::brief) from its own: where nothing else waits, that spares a hop between
-  // threads. Hold it for microseconds, and let go when contended().
+  // While a Turn is held, the executor's thread runs nothing, and the holder may launch kernels
+  // that run inline (PreparedKernel::runs_inline) from its own thread. This saves a switch between
+  // threads if nothing else waits. Hold it for microseconds, and release it when contended().
   class Turn {
    public:
     Turn() = default;
@@ -71,7 +69,7 @@ class Executor {
       executor_ = std::exchange(other.executor_, nullptr);
       return *this;
     }
-    // False where work is posted or running: then post, too.
+    // Returns false if tasks are posted or running: then post, too.
     bool held() const { return executor_ != nullptr; }
     bool contended() const { return executor_->contended_.load(std::memory_order_relaxed); }
 
@@ -87,16 +85,16 @@ class Executor {
   // Returns whether there was anything posted or running. Not from a task.
   bool Drain();
 
-  // By hand: runs what the first of the waiting lanes has for one turn; false where nothing waits.
+  // With kByHand: runs the tasks of one turn. Returns false if no task waits.
   bool RunTurn();
 
  private:
   struct Queue;
   struct Owner;
-  // Those of a turn: enough to make the lock cheap, few enough to be fair.
+  // The tasks of a turn: enough to make the lock cheap, few enough to be fair.
   static constexpr size_t kTasksPerTurn = 16;
   using Tasks = absl::InlinedVector<Task, kTasksPerTurn>;
-  // A turn's.
+  // The work of a turn.
   struct Work {
     std::shared_ptr<Owner> owner;
     std::shared_ptr<Queue> queue;
@@ -107,14 +105,15 @@ class Executor {
   void Leave();
   void Run();
   void AddReadyLocked(std::shared_ptr<Owner> owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The owner whose turn it is; there is one.
+  // Returns the owner whose turn is next. There must be one.
   std::shared_ptr<Owner> TakeReadyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeWorkLocked(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs it until a turn's time is up, and puts the rest back.
+  // Runs the work until the turn's time is up, and puts the remaining tasks back.
   void RunWork(Work* work);
-  // Runs tasks until a turn's time is up, takes those out, and says how long it took.
+  // Runs tasks until the turn's time is up, and removes those that ran. Returns the nanoseconds
+  // that this took.
   int64_t RunTasks(Tasks* tasks);
-  // After a turn that took so long, and left `queue` what is in it.
+  // Ends a turn that took `nanoseconds`. `queue` holds the tasks that remain.
   void EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
                      int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -123,17 +122,18 @@ class Executor {
   const std::shared_ptr<Owner> own_;  // of the lanes without an owner
   Mutex mu_;
   CondVar wake_;
-  // Owners with work, a heap with the next one on top; not the one whose turn it is.
+  // Owners with tasks: a heap with the next one on top, without the one whose turn it is.
   std::vector<std::shared_ptr<Owner>> ready_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<const void*, std::weak_ptr<Owner>> owners_ ABSL_GUARDED_BY(mu_);
-  uint64_t now_ ABSL_GUARDED_BY(mu_) = 0;       // how far the last that had a turn was then
-  uint64_t furthest_ ABSL_GUARDED_BY(mu_) = 0;  // how far any has come
+  uint64_t now_ ABSL_GUARDED_BY(mu_) = 0;       // the position of the last owner that had a turn
+  uint64_t furthest_ ABSL_GUARDED_BY(mu_) = 0;  // the largest position of any owner
   uint64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // tasks, or whoever holds a Turn
+  bool running_ ABSL_GUARDED_BY(mu_) = false;  // a task runs, or a Turn is held
   bool entered_ ABSL_GUARDED_BY(mu_) = false;  // a Turn is held
   CondVar left_;
-  std::deque<bool*> turns_ ABSL_GUARDED_BY(mu_);  // who waits for a Turn, to be set for the next
-  std::atomic<bool> contended_{false};            // ready_ has something while a Turn is held
+  std::deque<bool*> turns_
+      ABSL_GUARDED_BY(mu_);             // a flag for each waiting Turn, set when it is admitted
+  std::atomic<bool> contended_{false};  // ready_ has something while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
   std::thread thread_;  // none where it runs by hand

@@ -1,4 +1,5 @@
-// Who pays for memory: a session's bytes on a device, and its principal's.
+// Counts a session's bytes on a device against the quotas of the session and of its principal.
+// (device_memory_limit.h counts all bytes of a device against the device's limit.)
 #pragma once
 
 #include <atomic>
@@ -13,10 +14,11 @@
 
 namespace tensord::server {
 
-// How much is in use of something that has a limit. Thread-safe; a few nanoseconds.
+// Counts how much is in use of something that has a limit. Thread-safe. A call takes a few
+// nanoseconds.
 class Usage {
  public:
-  // Takes `amount` or changes nothing: false where it would be more than `limit` then. 0 is no
+  // Adds `amount`. If the sum would exceed `limit`, changes nothing and returns false. 0 is no
   // limit.
   bool Take(int64_t amount, int64_t limit) {
     int64_t used = used_.load(std::memory_order_relaxed);
@@ -34,11 +36,11 @@ class Usage {
 
 using UsageRef = std::shared_ptr<Usage>;
 
-// What is given back when this goes.
+// Returns an amount to its Usage when it is destroyed.
 class UsageHold {
  public:
   UsageHold() = default;
-  // `amount` has been taken.
+  // The caller has taken `amount` from `usage`.
   UsageHold(UsageRef usage, int64_t amount) : usage_(std::move(usage)), amount_(amount) {}
   ~UsageHold() {
     if (usage_ != nullptr) usage_->Return(amount_);
@@ -55,36 +57,38 @@ class UsageHold {
   int64_t amount_ = 0;
 };
 
-// What fills a new buffer: a kernel, or Device::Write() or a collective operation.
+// What fills a new buffer: a kernel; or a transfer, which is Device::Write() or a collective
+// operation.
 enum class FirstUse { kKernel, kTransfer };
 
-// A buffer is charged to the session that allocated it for as long as the buffer lives, whoever
-// holds it meanwhile: what shares memory is charged once. Thread-safe. Lives until it is closed and
-// its last buffer has gone.
+// A buffer is charged to the session that allocated it while the buffer exists, also if only other
+// sessions refer to it. Tensors that share a buffer are charged once. Thread-safe. The account
+// exists until it is closed and its last buffer is destroyed.
 class MemoryAccount {
  public:
   struct Options {
     std::string device;               // for messages
     int64_t session_limit_bytes = 0;  // 0: none
-    UsageRef principal;               // null where the principal has no limit
+    UsageRef principal;               // null if the principal has no limit
     int64_t principal_limit_bytes = 0;
   };
 
   struct Closer {
     void operator()(MemoryAccount* account) const { account->Return(kOpen); }
   };
-  // As long as it is held memory may be taken.
+  // Charges are accepted while this reference exists.
   using Ref = std::unique_ptr<MemoryAccount, Closer>;
   static Ref Open(Options options) { return Ref(new MemoryAccount(std::move(options))); }
 
-  // Takes `bytes` or changes nothing: RESOURCE_EXHAUSTED that names the limit.
+  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED
+  // that names the limit.
   absl::Status Take(int64_t bytes);
   void ReturnBytes(int64_t bytes) {
     if (options_.principal != nullptr) options_.principal->Return(bytes);
     Return(bytes);
   }
 
-  // Whether what `other` returns may make room for this one.
+  // Whether bytes that are returned to `other` may make room for charges to this account.
   bool SharesLimitWith(const MemoryAccount& other) const {
     return this == &other ||
            (options_.principal != nullptr && options_.principal == other.options_.principal);
@@ -93,8 +97,8 @@ class MemoryAccount {
   int64_t used_bytes() const { return used_.load(std::memory_order_relaxed) & (kOpen - 1); }
 
  private:
-  // Stands in used_ for whoever opened the account, so that one counter tells both how much is used
-  // and whether anybody is left.
+  // Part of used_ while the account is open. So one counter tells how much is used, and whether the
+  // account is still referenced.
   static constexpr int64_t kOpen = int64_t{1} << 62;
 
   friend absl::StatusOr<BufferRef> AllocateFor(MemoryAccount&, Device&, int64_t, FirstUse);
@@ -106,7 +110,8 @@ class MemoryAccount {
   void Return(int64_t amount) {
     if (used_.fetch_sub(amount, std::memory_order_acq_rel) == amount) delete this;
   }
-  // The bytes have been taken: they are the buffer's from here on, or returned where there is none.
+  // The bytes have been charged. Assigns them to the buffer; if the allocation failed, returns
+  // them.
   absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
 
@@ -114,12 +119,13 @@ class MemoryAccount {
   std::atomic<int64_t> used_{kOpen};
 };
 
-// Memory of a device, charged to `account`, which is open. RESOURCE_EXHAUSTED where that, or the
-// device, has no more, not even once what is only spare (Device::spares) has been given up.
+// Allocates memory of a device and charges it to `account`, which must be open. If the quota or the
+// device is exhausted, frees spare memory (Device::spares) and tries once more; then returns
+// RESOURCE_EXHAUSTED.
 absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
                                       FirstUse first_use = FirstUse::kKernel);
 
-// The same for what will itself be spare: nobody gives anything up for it.
+// The same for memory that is itself spare: it does not free other spare memory.
 absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount& account, Device& device,
                                            int64_t size_bytes);
 

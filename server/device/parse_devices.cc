@@ -14,8 +14,8 @@ constexpr absl::string_view kForm =
     "0), and a memory limit";
 
 absl::Status FormError(absl::string_view text, absl::string_view what) {
-  constexpr size_t kMostShown = 64;
-  const absl::string_view shown = text.substr(0, kMostShown);
+  constexpr size_t kMaxShown = 64;
+  const absl::string_view shown = text.substr(0, kMaxShown);
   return absl::InvalidArgumentError(absl::StrCat(
       "device \"", shown, shown.size() < text.size() ? "…" : "", "\": ", what, "; ", kForm));
 }

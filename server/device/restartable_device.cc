@@ -11,13 +11,13 @@
 namespace tensord::server {
 namespace {
 
-// A buffer with the device that it needs to go away properly. The buffer goes first.
+// A buffer and the device that must outlive it. The buffer is destroyed first.
 struct Kept {
   std::shared_ptr<Device> device;
   BufferRef buffer;
 };
 
-// What a FusedSpec views, owned.
+// A FusedSpec that owns what it views.
 struct OwnedFusedSpec {
   explicit OwnedFusedSpec(const FusedSpec& spec)
       : inputs(spec.inputs.begin(), spec.inputs.end()),
@@ -32,19 +32,20 @@ struct OwnedFusedSpec {
 
   std::vector<TensorSpec> inputs;
   std::vector<FusedSpec::Step> steps;
-  std::vector<std::shared_ptr<const Attributes>> attrs;  // of the steps; stay where they are
+  std::vector<std::shared_ptr<const Attributes>>
+      attrs;  // of the steps; their addresses never change
   TensorSpec output;
 };
 
 }  // namespace
 
-// The kernel of whichever backend device there is.
+// A kernel of the current backend device.
 class RestartableDevice::Kernel final : public PreparedKernel {
  public:
   Kernel(RestartableDevice* device, Prepares prepare, const PreparedKernel& like)
       : PreparedKernel(&like), device_(device), prepare_(std::move(prepare)) {}
   ~Kernel() override {
-    std::unique_ptr<PreparedKernel> kernel;  // goes without the lock
+    std::unique_ptr<PreparedKernel> kernel;  // destroyed without the lock
     MutexLock lock(&device_->mu_);
     device_->kernels_.erase(this);
     kernel = std::move(kernel_);
@@ -65,14 +66,14 @@ class RestartableDevice::Kernel final : public PreparedKernel {
     return status.ok() ? status : device_->Noted(inner, std::move(status));
   }
 
-  // Both with the device's lock held, and by whoever has the executor or before the first launch.
+  // Call both with the device's lock held: on the executor thread, or before the first launch.
   void Set(std::unique_ptr<PreparedKernel> kernel) { kernel_ = std::move(kernel); }
   std::unique_ptr<PreparedKernel> Take() { return std::move(kernel_); }
 
  private:
   RestartableDevice* const device_;
   const Prepares prepare_;
-  std::unique_ptr<PreparedKernel> kernel_;  // null: none for the present backend device yet
+  std::unique_ptr<PreparedKernel> kernel_;  // null: not prepared for the current backend device
 };
 
 // A graph of the one backend device that it was captured on.
@@ -95,7 +96,7 @@ class RestartableDevice::Graph final : public KernelGraph {
 
  private:
   RestartableDevice* const device_;
-  const Inner inner_;  // goes after the graph
+  const Inner inner_;  // destroyed after the graph
   const std::unique_ptr<KernelGraph> graph_;
 };
 
@@ -121,7 +122,7 @@ absl::StatusOr<RestartableDevice::Inner> RestartableDevice::Current() const {
 }
 
 absl::Status RestartableDevice::Noted(const Inner& inner, absl::Status status) {
-  // A copy may have met the loss of the device that it came from.
+  // A copy may have met the loss of the device of its source.
   if (!absl::IsDataLoss(status)) return status;
   const absl::Status check = inner->Check();
   if (check.ok()) return status;
@@ -264,7 +265,7 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::PrepareBy(Pre
 void RestartableDevice::Attach(Kernel* to, const Inner& inner,
                                std::unique_ptr<PreparedKernel> kernel) {
   MutexLock lock(&mu_);
-  // Where `inner` has been abandoned meanwhile nothing would take the kernel from it any more.
+  // If `inner` was abandoned meanwhile, no later call would remove the kernel.
   if (inner == inner_) to->Set(std::move(kernel));
 }
 
@@ -330,7 +331,7 @@ void RestartableDevice::Fence(std::function<void(absl::Status)> done) {
     done(inner.status());
     return;
   }
-  // The device is asked for by its address: a fence must not be what keeps it.
+  // The callback refers to the device weakly: a fence must not keep it alive.
   (*inner)->Fence(
       [this, weak = std::weak_ptr<Device>(*inner), done = std::move(done)](absl::Status status) {
         const Inner fenced = status.ok() ? nullptr : weak.lock();

@@ -1,8 +1,8 @@
-// A device that comes back from a fault: one backend device after another under the same name.
+// A device that can be restarted after a fault: one backend device after another, under one name.
 //
-// What a backend device made stays with it: buffers keep it alive until the last of them has gone,
-// and are never given to its successor, and so do graphs, which never run again; kernels are
-// prepared anew when they are next launched.
+// Buffers and graphs belong to the backend device that made them, and keep it alive. They are never
+// used with its successor. Prepared kernels stay valid: they are prepared again at their next
+// launch.
 #pragma once
 
 #include <chrono>
@@ -19,46 +19,55 @@
 
 namespace tensord::server {
 
-// Thread-safe where Device is. How it goes from one state to the next:
-//   serving    a call gives DATA_LOSS, or Poll() finds out -> lost; from then on everything in its
-//              memory fails, and calls give the loss
-//   lost       Abandon() -> resetting: no backend device is left
-//   resetting  Restart() -> serving, or lost again where that fails; then Abandon() may be called
-//              once more
+// Thread-safe as Device is. Its states:
+//
+//               a call or Poll() finds DATA_LOSS, or Lose()          Abandon()
+//   +---------+ -------------------------------------------> +------+ --------> +-----------+
+//   | SERVING |                                              | LOST |           | RESETTING |
+//   +---------+ <------------------------------------+       +------+ <-------- +-----------+
+//                                                    |          Restart() fails,     |
+//                                                    |          or Fail()            |
+//                                                    +-------------------------------+
+//                                                                Restart()
+//
+// While it is not SERVING, calls return the loss, and so does everything in its memory. While it is
+// RESETTING, there is no backend device.
 class RestartableDevice final : public Device {
  public:
-  // How a backend device is made, each time.
+  // How to make a backend device.
   struct Maker {
     std::function<absl::StatusOr<std::unique_ptr<Device>>()> make;
-    // Devices with the same one are lost together, and come back together; empty: this one alone.
+    // Devices of one domain are lost and restarted together. Empty: this device alone.
     std::string fault_domain = {};
-    // Brings back what they share, when none of them has a backend device; may be empty.
+    // Resets what the devices of the domain share. Called while none of them has a backend device.
+    // May be empty.
     std::function<absl::Status()> reset = {};
   };
 
-  // Errors are those of `make`.
+  // Makes the first backend device. Returns the errors of `make`.
   static absl::StatusOr<std::unique_ptr<Device>> Create(Maker maker);
   ~RestartableDevice() override;
 
   const std::string& fault_domain() const { return maker_.fault_domain; }
 
-  // Is called, from any thread and maybe with locks held, when the device is lost: brief, and calls
-  // nothing here. Once this returns the one before isn't called any more.
+  // Calls `listener` when the device is lost: from any thread, and with locks held. It must return
+  // within microseconds and must not call this object. After this function has returned, the
+  // previous listener is not called.
   void SetLossListener(std::function<void()> listener);
 
-  // Asks the backend device whether it is lost.
+  // Checks whether the backend device is lost.
   void Poll();
-  // It is lost, because another one of its domain is.
+  // Marks the device as lost because another one of its domain is.
   void Lose(const absl::Status& reason);
 
-  // Executor thread. Lets go of what is left of the lost backend device.
+  // Executor thread. Drops the lost backend device.
   void Abandon() override;
-  // What `Maker::reset` does, once for all devices of a domain, between Abandon() and Restart().
+  // Calls Maker::reset. Call it once for all devices of a domain, between Abandon() and Restart().
   absl::Status Reset() { return maker_.reset ? maker_.reset() : absl::OkStatus(); }
-  // Executor thread. Makes another backend device, and has it add two numbers. Where that fails the
-  // device is lost, with the reason.
+  // Executor thread. Makes another backend device and tests it (self_test.h). If that fails, the
+  // device is lost, for that reason.
   absl::Status Restart();
-  // It didn't come back, for that reason.
+  // Records that the restart failed.
   void Fail(const absl::Status& reason);
 
   const DeviceInfo& info() const override { return info_; }
@@ -91,16 +100,17 @@ class RestartableDevice final : public Device {
 
   RestartableDevice(Maker maker, Inner first);
 
-  // The backend device; the loss where there is none to be used.
+  // Returns the backend device, or the loss if it can't be used.
   absl::StatusOr<Inner> Current() const;
   // Makes a buffer that `inner` has allocated keep `inner` alive. If the allocation failed, records
   // a loss and returns the error.
   absl::StatusOr<BufferRef> Keep(const Inner& inner, absl::StatusOr<BufferRef> buffer);
-  // `status` as it came from `inner`, having taken note of a loss; the loss where it is lost.
+  // Returns the status of a call of `inner`. If it shows that `inner` is lost, records that, and
+  // returns the loss.
   absl::Status Noted(const Inner& inner, absl::Status status);
   void LoseLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareBy(Prepares prepare);
-  // Gives the kernel what it launches, unless `inner` has gone meanwhile.
+  // Sets the kernel that `to` launches, unless `inner` was dropped meanwhile.
   void Attach(Kernel* to, const Inner& inner, std::unique_ptr<PreparedKernel> kernel);
 
   const Maker maker_;

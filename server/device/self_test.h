@@ -1,4 +1,4 @@
-// Whether a device that has just been made does what devices are for.
+// Tests whether a new device works.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,9 @@
 
 namespace tensord::server {
 
-// Executor thread. Has the device add numbers and compares the sums: its memory, both directions of
-// transfer, a kernel and a fence. Waits for a bounded time. The device's own error, INTERNAL where
-// the sums are wrong, DEADLINE_EXCEEDED where it doesn't get there.
+// Executor thread. Adds numbers on the device and checks the sums. This uses its memory, both
+// directions of transfer, a kernel and a fence. Blocks for 10 seconds at most. Returns the device's
+// error; if the sums are wrong, INTERNAL; if the kernel does not end in time, DEADLINE_EXCEEDED.
 absl::Status SelfTest(Device& device);
 
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// Memory that is kept only to be faster, and given up when somebody needs the room.
+// Memory that is kept only for speed, and is freed if an allocation would fail otherwise.
 #pragma once
 
 #include <vector>
@@ -9,25 +9,26 @@ namespace tensord::server {
 
 class MemoryAccount;
 
-// Whoever keeps such memory, known to the device that it is of (Device::spares).
+// An owner of spare memory. It registers with the device whose memory it is (Device::spares).
 class SpareMemory {
  public:
   virtual ~SpareMemory() = default;
 
-  // Any thread, with the list's lock held: brief, takes no memory, and changes no list. Lets go of
-  // what isn't in use at this moment, unless `account` is given and would gain nothing by it. False
-  // where nothing went.
+  // Frees the memory that is not in use at this moment. If `account` is not null, does so only if
+  // that makes room below a limit of `account`. Returns false if nothing was freed. Called from any
+  // thread, with the list's lock held. Must return within microseconds, and must neither allocate
+  // memory of the device nor call the list.
   virtual bool GiveUp(const MemoryAccount* account) = 0;
 };
 
-// Thread-safe. Holds nobody: who is in it takes itself out before it goes.
+// Thread-safe. Does not own its entries: each must call Remove() before it is destroyed.
 class SpareMemoryList {
  public:
   void Add(SpareMemory* spare);
   void Remove(SpareMemory* spare);
 
-  // Has all of them give up what they can: for the device's sake, or for what counts against a
-  // limit of `account`. False where nothing went, so that asking for memory again is of no use.
+  // Calls GiveUp(account) of all entries. `account` is null if the device itself is out of memory.
+  // Returns false if nothing was freed: then another attempt to allocate would fail, too.
   bool GiveUp(const MemoryAccount* account);
 
  private:

@@ -10,11 +10,11 @@
 namespace tensord::server {
 namespace {
 
-// How often a device is asked whether it is lost, where no call has met it.
+// How often a device is checked for a loss that no call has met.
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
-// Between tries to bring a device back: twice as long each time.
-constexpr auto kFirstPause = std::chrono::milliseconds(100);
-constexpr auto kLongestPause = std::chrono::milliseconds(5000);
+// The pause between attempts to bring a device back doubles each time.
+constexpr auto kMinPause = std::chrono::milliseconds(100);
+constexpr auto kMaxPause = std::chrono::milliseconds(5000);
 
 RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->restartable; }
 
@@ -63,7 +63,7 @@ void DeviceMonitor::Look() {
   if (lost.empty()) return;
   const absl::Status reason = absl::DataLossError(lost);
   for (DeviceSlot* slot : slots_) DeviceOf(slot).Lose(reason);
-  if (std::exchange(told_, false)) {
+  if (std::exchange(reported_serving_, false)) {
     for (DeviceSlot* slot : slots_) listener_(*slot, false);
   }
   if (std::chrono::steady_clock::now() >= next_try_) BringBack();
@@ -82,10 +82,10 @@ void DeviceMonitor::BringBack() {
   });
   if (all_serve) {
     pause_ = std::chrono::milliseconds(0);
-    told_ = true;
+    reported_serving_ = true;
     for (DeviceSlot* slot : slots_) listener_(*slot, true);
   } else {
-    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+    pause_ = std::clamp(2 * pause_, kMinPause, kMaxPause);
   }
   next_try_ = std::chrono::steady_clock::now() + pause_;
 }

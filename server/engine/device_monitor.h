@@ -1,4 +1,4 @@
-// Looks after devices that can be lost: notices, tells, and brings them back.
+// Monitors devices that can be lost: notices the loss, reports it, and brings the devices back.
 #pragma once
 
 #include <chrono>
@@ -13,33 +13,33 @@
 
 namespace tensord::server {
 
-// One for each fault domain, with a thread of its own: a device that takes long to come back holds
-// up nobody else's.
+// There is one for each fault domain. Each has a thread of its own, so a device that takes long to
+// come back does not delay those of other domains.
 class DeviceMonitor {
  public:
-  // What becomes of a device, in order: false when it has been lost, before anything else is done
-  // about it; true when it is back.
+  // Called in order for each device: with false when the device was lost, before the monitor does
+  // anything else about it; with true when it is back.
   using Listener = std::function<void(DeviceSlot& slot, bool serving)>;
 
-  // `slots` are restartable, of one domain, and outlive this.
+  // `slots` must be restartable, be of one domain, and outlive the monitor.
   DeviceMonitor(std::vector<DeviceSlot*> slots, Listener listener);
-  // Waits for what is under way.
+  // Blocks until an attempt to bring devices back has ended.
   ~DeviceMonitor();
 
  private:
   void Run();
-  // Sleeps until a device is lost or it is time to look. False where it is time to end.
+  // Sleeps until a device is lost or it is time to check. Returns false if the monitor must end.
   bool Wait();
   void Look();
   void BringBack();
-  // Runs `task` on the executor of each device; returns when all have run.
+  // Runs `task` on the executor of each device. Blocks until all have run.
   void OnExecutors(const std::function<void(RestartableDevice&)>& task);
 
   const std::vector<DeviceSlot*> slots_;
   const Listener listener_;
 
-  // Of the monitor's thread.
-  bool told_ = true;  // what the listener was last told: whether the devices serve
+  // Only the monitor's thread uses these.
+  bool reported_serving_ = true;  // what the last call of the listener said
   std::chrono::steady_clock::time_point next_try_;
   std::chrono::milliseconds pause_{0};  // before the next try
 
@@ -50,7 +50,7 @@ class DeviceMonitor {
   std::thread thread_;
 };
 
-// The slots whose devices can be lost, by fault domain.
+// Returns the slots whose devices can be lost, by fault domain.
 std::vector<std::vector<DeviceSlot*>> FaultDomains(const std::vector<DeviceSlot*>& slots);
 
 }  // namespace tensord::server

@@ -1,6 +1,7 @@
 #include "tensord/server/engine/engine.h"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,33 +11,12 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/engine/op_node.h"
+#include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
 
-// Tells a blocked thread of an outcome.
-class Outcome {
- public:
-  void Set(absl::Status status) {
-    MutexLock lock(&mu_);
-    status_ = std::move(status);
-    set_ = true;
-    cv_.SignalAll();  // under the lock: the waiter may destroy this as soon as it is let go
-  }
-  absl::Status Wait() {
-    MutexLock lock(&mu_);
-    while (!set_) cv_.Wait(&mu_);
-    return status_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar cv_;
-  bool set_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mu_);
-};
-
-// Calls back at the last of `count` ticks. Copies count together.
+// Calls `callback` at the last of `count` ticks. Copies share one count.
 class CountDown {
  public:
   CountDown(size_t count, std::function<void()> callback)
@@ -72,7 +52,7 @@ absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view 
   for (Handle handle : handles) {
     absl::StatusOr<TensorRef> input = session.Find(handle);
     if (!input.ok()) return InOp(op, input.status());
-    if ((*input)->done() && !(*input)->status().ok()) return (*input)->status();
+    if (StateOf(**input, nullptr) == InputState::kFailed) return (*input)->status();
     inputs.push_back(*std::move(input));
   }
   return inputs;
@@ -118,7 +98,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool g
 
 Engine::~Engine() {
   monitors_.clear();
-  // Work on one device may post to another: every queue is emptied before any device goes.
+  // Work on one device may post to another, so all queues are drained before a device is destroyed.
   bool had_work = true;
   while (had_work) {
     had_work = false;
@@ -165,28 +145,27 @@ absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,
       "; leave the device out, or copy the inputs first"));
 }
 
-absl::StatusOr<RecipeRef> Engine::FindRecipe(const OpRequest& request,
-                                             absl::Span<const TensorRef> inputs) {
+absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
+                                                     absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
   const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
   if (slot.ok()) {
-    // Inputs say by themselves what has become of their device.
+    // If there are inputs, their errors tell that the device is lost.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
-    return recipes_.Find(request.op, specs, request.attrs, *slot);
+    return prepared_ops_.Find(request.op, specs, request.attrs, *slot);
   }
-  // What is wrong with the op itself comes first.
+  // An error of the op itself comes first.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
   return slot.status();
 }
 
 absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
-  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, FindRecipe(request, inputs));
-  auto output = std::make_shared<Tensor>(request.output, recipe->output(), recipe->slot());
-  TENSORD_RETURN_IF_ERROR(
-      Start(session, std::move(recipe), std::move(inputs), TensorRefs(1, output)));
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(request, inputs));
+  auto output = std::make_shared<Tensor>(request.output, op->output(), op->slot());
+  TENSORD_RETURN_IF_ERROR(Start(session, std::move(op), std::move(inputs), TensorRefs(1, output)));
   return output;
 }
 
@@ -201,13 +180,11 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     }
     return absl::OkStatus();
   };
-  bool ready = executable->brief();
-  for (const TensorRef& input : inputs) ready = ready && input->done();
-  if (ready) {
+  if (CanRunInline(*executable, inputs)) {
     const Executor::Turn turn(executable->slot()->executor.get());
     if (turn.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
-      RunBrief(*session, *executable, inputs, outputs);
+      RunInline(*session, *executable, inputs, outputs);
       return absl::OkStatus();
     }
   }
@@ -226,8 +203,8 @@ absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  return Program::Make(spec, slot, session.account(*slot), &recipes_, fusion_ ? &chains_ : nullptr,
-                       graphs_);
+  return Program::Make(spec, slot, session.account(*slot), &prepared_ops_,
+                       fusion_ ? &chains_ : nullptr, graphs_);
 }
 
 absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
@@ -241,13 +218,12 @@ absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
         " outputs are named; it has ", program->inputs().size(), " and ", program->num_outputs()));
   }
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, "program", input_handles));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const TensorSpec& wanted = program->inputs()[i];
-    if (inputs[i]->slot() == program->slot() && inputs[i]->spec() == wanted) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("program: input ", i, " is ", inputs[i]->spec().ToString(), " on ",
-                     inputs[i]->device().name().ToString(), "; it was recorded for ",
-                     wanted.ToString(), " on ", program->slot()->device->name().ToString()));
+  const size_t i = FirstMismatch(program->inputs(), program->slot(), inputs);
+  if (i < inputs.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "program: input ", i, " is ", inputs[i]->spec().ToString(), " on ",
+        inputs[i]->device().name().ToString(), "; it was recorded for ",
+        program->inputs()[i].ToString(), " on ", program->slot()->device->name().ToString()));
   }
   if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(*program->slot()));
   TensorRefs outputs;
@@ -319,12 +295,16 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   Upload upload;
   absl::StatusOr<TensorRef> promised = session.Find(handle);
-  // The promise was refused: that is what the upload comes to, too.
+  // If the promise was refused, the upload gets the same error.
   if (promised.ok() && (*promised)->slot() == nullptr) return (*promised)->status();
-  if (promised.ok() && (*promised)->ClaimUpload()) {
+  UploadState* const state = promised.ok() ? (*promised)->upload() : nullptr;
+  const bool resumable = stop != nullptr;
+  std::optional<PartialUpload> partial;
+  if (state != nullptr) partial = state->Claim(std::move(stop));
+  if (partial.has_value()) {
     upload.tensor = *std::move(promised);
     upload.promised = true;
-    // Its device was lost before the upload came.
+    // The promise failed before the upload came: its device was lost, or the session ended.
     if (upload.tensor->done() && !upload.tensor->status().ok()) return upload.tensor->status();
     if (upload.tensor->spec() != spec || upload.tensor->slot() != slot) {
       absl::Status mismatch = absl::InvalidArgumentError(
@@ -334,13 +314,12 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
       upload.tensor->Finish(mismatch);
       return mismatch;
     }
-    Tensor::PartialUpload partial = upload.tensor->TakePartialUpload(std::move(stop));
-    if (partial.buffer != nullptr) {
-      upload.buffer = std::move(partial.buffer);
-      upload.written_bytes = partial.written_bytes;
-      upload.in_flight = std::move(partial.in_flight);
+    if (partial->buffer != nullptr) {
+      upload.buffer = std::move(partial->buffer);
+      upload.written_bytes = partial->written_bytes;
+      upload.in_flight = std::move(partial->in_flight);
     }
-  } else if (stop && promised.ok() && (*promised)->of_upload()) {
+  } else if (resumable && state != nullptr) {
     return UploadMovedOn(handle);
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
@@ -383,22 +362,11 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     }
   });
   for (const TensorRef& tensor : pending) {
-    // Held: what nobody holds any more may be fused away, and is never done then.
+    // The callback refers to the tensor: one without references may be fused away, and is then
+    // never done.
     tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();
-}
-
-absl::Status Engine::ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out) {
-  auto outcome = std::make_shared<Outcome>();
-  WhenReadable(tensor, [outcome](absl::Status status) { outcome->Set(std::move(status)); });
-  TENSORD_RETURN_IF_ERROR(outcome->Wait());
-  if (static_cast<int64_t>(out.size()) != tensor->spec().size_bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("the tensor has ", tensor->spec().size_bytes(),
-                                                   " bytes, the destination ", out.size()));
-  }
-  if (out.empty()) return absl::OkStatus();
-  return tensor->device().Read(*tensor->buffer(), 0, out.data(), out.size());
 }
 
 }  // namespace tensord::server

@@ -1,9 +1,10 @@
-// Takes ops in, finds their inputs, puts work on device queues, keeps errors on handles.
+// Accepts ops, finds their inputs, posts work to the executors of the devices, and keeps errors on
+// handles.
 //
-// Ops run by dataflow: an op is posted to its device as soon as each input is there or is made by
-// something posted earlier to the same lane; only what depends on an upload or on another device
-// waits. Memory for a result is taken when the op runs, so that a long backlog needs no more of it
-// than running op by op would.
+// Ops run by dataflow. The engine posts an op to its device as soon as each input is done, or is
+// made by a task posted earlier to the same lane. An op waits only if it depends on an upload or on
+// another device (readiness.h). The engine allocates the memory of a result when the op runs, so a
+// long backlog needs no more memory than running op by op would.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +20,28 @@
 #include "tensord/common/mutex.h"
 #include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/program.h"
-#include "tensord/server/engine/recipe.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
 
-// One op as a client names it. Views are used during the call only.
+// One op as a client names it. The views must be valid during the call only.
 struct OpRequest {
   absl::string_view op;
   absl::Span<const Handle> inputs;
   Handle output = 0;
   Attributes attrs;
-  absl::string_view device;  // may be empty where there are inputs
+  absl::string_view device;  // may be empty if there are inputs
 };
 
-// Thread-safe. Owns the devices and their executors; outlives every session and tensor.
+// Thread-safe. Owns the devices and their executors. Must outlive every session and tensor.
 class Engine {
  public:
-  // `fusion`: whether elementwise ops that follow one another may run as one kernel, with the same
-  // results, and a linear with its activation; in programs, too. `graphs`: whether programs may run
-  // as graphs of their device's. `threading`: of the executors; other than by threads of their own
-  // only in tests.
+  // `fusion`: whether a chain of elementwise ops may run as one kernel, with the same results, and
+  // a linear together with its activation. This holds for programs, too. `graphs`: whether programs
+  // may run as graphs of their device. `threading`: of the executors. Only tests use kByHand.
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
                   bool graphs = true,
                   Executor::Threading threading = Executor::Threading::kOwnThread);
@@ -49,87 +49,93 @@ class Engine {
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
 
-  // `listener` hears of every device that is lost (false) and comes back (true), from a thread of
-  // its own, with no lock held that the engine or a session takes; of those that are lost already,
-  // from this call. Null ends it: once this returns nobody is being told.
+  // Calls `listener` for every device that is lost (false) or is back (true). The calls come from a
+  // thread of the engine that holds no lock of the engine or of a session. For devices that are
+  // lost already, this function calls it itself. Null removes the listener: it is not called after
+  // this function has returned.
   void SetServingListener(DeviceMonitor::Listener listener);
 
-  // "cuda" is cuda:0. INVALID_ARGUMENT for a malformed name, NOT_FOUND listing the devices there
-  // are.
+  // Returns the device of this name; "cuda" is cuda:0. If the name is malformed, returns
+  // INVALID_ARGUMENT. If the server has no such device, returns NOT_FOUND that lists its devices.
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
-  // Promises request.output and returns it; the work goes on behind. What can be seen at once
-  // (handles, inference, devices) is returned as an error, and then nothing has changed; an input
-  // that has failed already gives its root error. What happens later sticks to the tensor. Here and
-  // below: UNAVAILABLE naming the device while it is lost.
+  // Entry point: infers an op, promises request.output, and runs or queues the op. Returns the
+  // promised tensor, which is done at once or later. If the handles, the inference or the devices
+  // are wrong, returns an error and changes nothing. If an input has failed already, returns the
+  // root error of that input. Later errors stick to the tensor.
+  // Here and below: while the device is lost, returns UNAVAILABLE that names it.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
-  // Makes a program ready to run by this session, which pays for what it keeps.
+  // Prepares a program for this session. The memory that the program keeps is charged to the
+  // session.
   absl::StatusOr<std::shared_ptr<Program>> Prepare(Session& session, const ProgramSpec& spec,
                                                    absl::string_view device);
 
-  // As Run: promises the outputs, and returns them. INVALID_ARGUMENT where inputs or outputs don't
-  // fit the program.
+  // As Run() for an op: promises the outputs and returns them. If the inputs or outputs do not fit
+  // the program, returns INVALID_ARGUMENT.
   absl::StatusOr<TensorRefs> Run(const SessionRef& session, const std::shared_ptr<Program>& program,
                                  absl::Span<const Handle> inputs, absl::Span<const Handle> outputs);
 
-  // What Run would do for these inputs: its errors, but for those of handles.
-  absl::StatusOr<RecipeRef> FindRecipe(const OpRequest& request,
-                                       absl::Span<const TensorRef> inputs);
+  // Returns the prepared op that Run() would use for these inputs, or its error, except for errors
+  // of handles.
+  absl::StatusOr<PreparedOpRef> FindPreparedOp(const OpRequest& request,
+                                               absl::Span<const TensorRef> inputs);
 
-  // Promises a copy on another device. Where the input already lies on `device` nothing is copied:
-  // with `share` the output handle is made for the same memory, without it the input is returned
-  // and `output` stays free.
+  // Promises a copy of the input on another device. If the input is on `device` already, copies
+  // nothing: with `share`, makes the output handle for the same memory; without it, returns the
+  // input, and `output` stays free.
   absl::StatusOr<TensorRef> Copy(const SessionRef& session, Handle input, Handle output,
                                  absl::string_view device, bool share);
 
-  // Makes a handle for an upload to come, so that ops may name it already.
+  // Makes a handle for an upload that comes later, so that ops may already name it.
   absl::StatusOr<TensorRef> Promise(Session& session, Handle handle, const TensorSpec& spec,
                                     absl::string_view device);
 
-  // Takes the memory for an upload, to a promised or a free handle, or goes on with one that was
-  // parked. The spec and device of a promise must be met. Fill the buffer with Device::Write, then
-  // call FinishUpload. `stop`: as in Tensor::TakePartialUpload; empty where the upload can't be.
-  // With one, UploadMovedOn where the promise has been taken up by another call.
+  // Begins an upload to a promised or a free handle: allocates the memory, or continues an upload
+  // that was parked. If the handle is promised, the spec and the device must be those of the
+  // promise. The caller then fills the buffer by Device::Write() and calls FinishUpload().
+  // `stop`: as in UploadState::Claim(); empty if the upload can't be aborted. If it is not empty
+  // and another call has claimed the promise, returns UploadMovedOn().
   struct Upload {
     TensorRef tensor;
     BufferRef buffer;
     bool promised = false;
-    UsageHold in_flight;  // counts it as under way
+    UsageHold in_flight;  // counts the upload against the principal's limit
     int64_t written_bytes = 0;
   };
-  // What a call that may go on with an upload gets where another has gone on with it: ABORTED.
+  // The error of a resumable upload that another call has continued: ABORTED.
   static absl::Status UploadMovedOn(Handle handle);
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
-  // The same in two steps, for what may have to wait before it brings anything: nobody else brings
-  // the tensor from the first on, and memory is taken by the second.
+  // BeginUpload() in two steps, for callers that may wait before they write anything. After
+  // ClaimUpload() no other call can write the tensor. TakeMemory() allocates the memory; if that
+  // fails, a promise fails with the error.
   absl::StatusOr<Upload> ClaimUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   absl::Status TakeMemory(Session& session, Upload* upload);
 
-  // With OK the tensor is there for all; otherwise a promise fails with `outcome`, and a handle
-  // that wasn't promised stays free. ALREADY_EXISTS where the handle was taken meanwhile.
+  // If `outcome` is OK, the tensor becomes done. Otherwise a promise fails with `outcome`, and a
+  // handle that was not promised stays free. If the handle is in use by now, returns
+  // ALREADY_EXISTS.
   absl::Status FinishUpload(Session& session, Upload upload, absl::Status outcome);
 
-  // Calls back when the tensor's bytes can be read by Device::Read, or with its error; on any
-  // thread, which `callback` must not block.
+  // Calls `callback` when Device::Read() can read the tensor, or with the tensor's error. The call
+  // may come from any thread, and must not block it.
   void WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback);
 
-  // Calls back when everything posted so far for the session has run.
+  // Calls `callback` when everything that the session has started so far has finished. If an op
+  // waits for an upload, so does this.
   void WhenIdle(const SessionRef& session, std::function<void()> callback);
 
-  // Blocking: waits for the tensor and reads it whole; `out` has exactly its size.
-  absl::Status ReadBlocking(const TensorRef& tensor, absl::Span<uint8_t> out);
-
-  // Blocks until no kernel for a chain of ops waits for its compilation. For tests.
+  // Blocks until no kernel for a chain of ops waits to be compiled. For tests.
   void AwaitCompiled() { chains_.AwaitCompiled(); }
 
  private:
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;
 
-  // Runs it now, or when its inputs are there, into the handles of `outputs`: all or none of them.
+  // Inserts `outputs` into the session, all or none of them, and runs the executable now or when
+  // its inputs allow.
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                      TensorRefs inputs, const TensorRefs& outputs);
 
@@ -137,10 +143,10 @@ class Engine {
 
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;
-  RecipeCache recipes_;
+  PreparedOpCache prepared_ops_;
   const bool fusion_;
   const bool graphs_;
-  ChainKernels chains_{&recipes_};
+  ChainKernels chains_{&prepared_ops_};
   Mutex listener_mu_;
   DeviceMonitor::Listener listener_ ABSL_GUARDED_BY(listener_mu_);
   std::vector<std::unique_ptr<DeviceMonitor>> monitors_;

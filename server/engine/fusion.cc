@@ -15,20 +15,20 @@ using Inputs = absl::InlinedVector<const TensorRef*, 6>;
 
 using ChainOps = absl::InlinedVector<ChainOp, 8>;
 
-// What a chain's ops read, as operands; `inputs` becomes those from outside it.
+// Returns what the ops of a chain read, as operands. Sets `inputs` to the tensors from outside it.
 ChainOps ToOps(absl::Span<const ChainLink> chain, Inputs* inputs) {
   ChainOps ops;
   for (const ChainLink& link : chain) {
-    ChainOp& op = ops.emplace_back(ChainOp{link.recipe, {}});
+    ChainOp& added = ops.emplace_back(ChainOp{link.op, {}});
     const auto before = static_cast<int>(ops.size()) - 1;
     for (const TensorRef& tensor : link.inputs) {
       if (before > 0 && tensor.get() == chain[before - 1].output) {
-        op.operands.push_back(-before);
+        added.operands.push_back(-before);
         continue;
       }
       const auto known = std::find_if(inputs->begin(), inputs->end(),
                                       [&](const TensorRef* input) { return *input == tensor; });
-      op.operands.push_back(static_cast<int>(known - inputs->begin()));
+      added.operands.push_back(static_cast<int>(known - inputs->begin()));
       if (known == inputs->end()) inputs->push_back(&tensor);
     }
   }
@@ -37,22 +37,22 @@ ChainOps ToOps(absl::Span<const ChainLink> chain, Inputs* inputs) {
 
 std::string KeyOf(absl::Span<const ChainOp> chain) {
   std::string key;
-  for (const ChainOp& op : chain) {
-    AppendKey(static_cast<const void*>(op.recipe->get()), &key);
-    for (const int operand : op.operands) AppendKey(operand, &key);
+  for (const ChainOp& link : chain) {
+    AppendKey(static_cast<const void*>(link.op->get()), &key);
+    for (const int operand : link.operands) AppendKey(operand, &key);
   }
   return key;
 }
 
-// Of the chain's inputs.
+// Returns the specs of the chain's inputs.
 std::vector<TensorSpec> InputSpecs(absl::Span<const ChainOp> chain) {
   std::vector<TensorSpec> specs;
-  for (const ChainOp& op : chain) {
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      const int operand = op.operands[i];
+  for (const ChainOp& link : chain) {
+    for (size_t i = 0; i < link.operands.size(); ++i) {
+      const int operand = link.operands[i];
       if (operand < 0) continue;
       if (specs.size() <= static_cast<size_t>(operand)) specs.resize(operand + 1);
-      specs[operand] = (*op.recipe)->inputs()[i];
+      specs[operand] = (*link.op)->inputs()[i];
     }
   }
   return specs;
@@ -72,8 +72,8 @@ BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kern
 
 // Returns the function that linear applies if it takes the op along as its activation, or nullopt
 // if it can't.
-std::optional<UnaryFunction> ActivationOf(const Recipe& recipe) {
-  const auto function = FunctionOf(*recipe.plan().schema, recipe.plan().attrs);
+std::optional<UnaryFunction> ActivationOf(const PreparedOp& op) {
+  const auto function = FunctionOf(*op.plan().schema, op.plan().attrs);
   if (!function.has_value() || function->kind != ElementwiseFunction::Kind::kUnary ||
       !IsActivation(function->unary())) {
     return std::nullopt;
@@ -81,43 +81,44 @@ std::optional<UnaryFunction> ActivationOf(const Recipe& recipe) {
   return function->unary();
 }
 
-bool IsElementwise(const Recipe& recipe) {
-  return !recipe.is_alias() && !recipe.has_casts() && recipe.output().num_elements() > 0 &&
-         recipe.plan().schema->elementwise.has_value();
+bool IsElementwise(const PreparedOp& op) {
+  return !op.is_alias() && !op.has_casts() && op.output().num_elements() > 0 &&
+         op.plan().schema->elementwise.has_value();
 }
 
 }  // namespace
 
-bool ChainKernels::IsBareLinear(const Recipe& recipe) {
-  return recipe.name() == "linear" && !recipe.has_casts() && recipe.output().num_elements() > 0 &&
-         recipe.plan().attrs.String("activation") == "none";
+bool ChainKernels::IsBareLinear(const PreparedOp& op) {
+  return op.name() == "linear" && !op.has_casts() && op.output().num_elements() > 0 &&
+         op.plan().attrs.String("activation") == "none";
 }
 
-size_t ChainKernels::MostOps(const Recipe& first) {
-  constexpr size_t kMostElementwise = 32;
+size_t ChainKernels::MaxOps(const PreparedOp& first) {
+  constexpr size_t kMaxElementwise = 32;
   if (IsBareLinear(first)) return 2;
-  return IsElementwise(first) ? kMostElementwise : 1;
+  return IsElementwise(first) ? kMaxElementwise : 1;
 }
 
-bool ChainKernels::MayFollow(const Recipe& op, const Recipe& next) {
+bool ChainKernels::MayFollow(const PreparedOp& op, const PreparedOp& next) {
   if (!IsElementwise(next) || next.output().shape != op.output().shape) return false;
   return IsElementwise(op) || (IsBareLinear(op) && ActivationOf(next).has_value());
 }
 
-absl::StatusOr<RecipeRef> ChainKernels::FindLinear(const Recipe& linear, const Recipe& activation) {
+absl::StatusOr<PreparedOpRef> ChainKernels::FindLinear(const PreparedOp& linear,
+                                                       const PreparedOp& activation) {
   Attributes attrs = linear.plan().attrs;
   attrs.Set("activation", std::string(FunctionName(*ActivationOf(activation))));
-  return recipes_->Find("linear", linear.inputs(), attrs, linear.slot());
+  return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot());
 }
 
 // The kernel of one chain, which is prepared later. Thread-safe.
 class ChainKernels::Kernel {
  public:
   explicit Kernel(absl::Span<const ChainOp> chain) : inputs_(InputSpecs(chain)) {
-    for (const ChainOp& op : chain) {
-      const OpPlan& plan = (*op.recipe)->plan();
-      steps_.push_back({plan.schema, &plan.attrs, op.operands, plan.output.dtype});
-      recipes_.push_back(*op.recipe);
+    for (const ChainOp& link : chain) {
+      const OpPlan& plan = (*link.op)->plan();
+      steps_.push_back({plan.schema, &plan.attrs, link.operands, plan.output.dtype});
+      ops_.push_back(*link.op);
     }
   }
 
@@ -125,7 +126,7 @@ class ChainKernels::Kernel {
   void Prepare() {
     MutexLock lock(&mu_);
     if (prepared_) return;
-    const Recipe& last = *recipes_.back();
+    const PreparedOp& last = *ops_.back();
     auto kernel = last.slot()->device->PrepareFused({inputs_, steps_, &last.output()});
     if (kernel.ok()) kernel_ = *std::move(kernel);
     prepared_ = true;
@@ -133,7 +134,7 @@ class ChainKernels::Kernel {
 
   bool prepared() const { return prepared_; }
   // Returns whether Prepare() takes so little time that the caller may wait for it.
-  bool prepares_fast() const { return recipes_.back()->slot()->device->host_accessible(); }
+  bool prepares_fast() const { return ops_.back()->slot()->device->host_accessible(); }
   // Marks the kernel as queued. Returns false if it was marked already.
   bool MarkQueued() { return !queued_.exchange(true); }
   void ClearQueued() { queued_ = false; }
@@ -142,7 +143,7 @@ class ChainKernels::Kernel {
   PreparedKernel* kernel() const { return kernel_.get(); }
 
  private:
-  std::vector<RecipeRef> recipes_;  // keeps them alive: the key contains their addresses
+  std::vector<PreparedOpRef> ops_;  // keeps them alive: the key contains their addresses
   const std::vector<TensorSpec> inputs_;
   std::vector<FusedSpec::Step> steps_;
   std::atomic<bool> queued_ = false;
@@ -221,11 +222,11 @@ void ChainKernels::AwaitCompiled() {
 
 absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
                                             absl::Span<const ChainLink> chain) {
-  const Recipe& first = **chain.front().recipe;
-  const Recipe& last = **chain.back().recipe;
+  const PreparedOp& first = **chain.front().op;
+  const PreparedOp& last = **chain.back().op;
   if (IsBareLinear(first)) {
-    TENSORD_ASSIGN_OR_RETURN(const RecipeRef both, FindLinear(first, last));
-    return both->Execute(account, chain.front().inputs);
+    TENSORD_ASSIGN_OR_RETURN(const PreparedOpRef both, FindLinear(first, last));
+    return both->RunSingle(account, chain.front().inputs);
   }
   Inputs inputs;
   const KernelRef compiled = FindCompiled(ToOps(chain, &inputs));

@@ -13,46 +13,49 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "tensord/common/mutex.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
 
-// An op of a chain: each but the first reads the one before it, which nobody else does.
+// An op of a chain. Each op but the first reads the result of the one before it, and no other op
+// reads that result.
 struct ChainLink {
-  const RecipeRef* recipe;
+  const PreparedOpRef* op;
   absl::Span<const TensorRef> inputs;
   const Tensor* output;
 };
 
-// The same by what it reads: i >= 0 is input i of the chain, i < 0 the result of op -i - 1.
+// An op of a chain, by what it reads: i >= 0 is input i of the chain, i < 0 the result of op -i
+// - 1.
 struct ChainOp {
-  const RecipeRef* recipe;
+  const PreparedOpRef* op;
   absl::InlinedVector<int, 3> operands;
 };
 
 // Kernels for chains, by their ops and by what these read. Thread-safe.
 class ChainKernels {
  public:
-  // `recipes` outlives this.
-  explicit ChainKernels(RecipeCache* recipes) : recipes_(recipes) {}
+  // `prepared_ops` outlives this.
+  explicit ChainKernels(PreparedOpCache* prepared_ops) : prepared_ops_(prepared_ops) {}
   ~ChainKernels();
 
-  // Whether the op may begin a chain, and of how many ops at most: 1 where it may not.
-  static size_t MostOps(const Recipe& first);
-  // Whether `next`, which reads what `op` gives, may be the op after it in a chain: both are
-  // elementwise and give the same shape, or `op` is a linear without an activation and `next` one
-  // that could be its.
-  static bool MayFollow(const Recipe& op, const Recipe& next);
-  // A chain that begins with it is a linear with its activation.
-  static bool IsBareLinear(const Recipe& recipe);
+  // Returns how many ops a chain that begins with `first` may have; 1 if `first` can't begin one.
+  static size_t MaxOps(const PreparedOp& first);
+  // Returns whether `next`, which reads the result of `op`, may follow it in a chain. Either both
+  // are elementwise and have results of one shape, or `op` is a linear without an activation and
+  // `next` is a function that can be its activation.
+  static bool MayFollow(const PreparedOp& op, const PreparedOp& next);
+  // Returns whether the op is a linear without an activation. A chain that begins with it is the
+  // linear and its activation.
+  static bool IsBareLinear(const PreparedOp& op);
 
   // Returns the one kernel of a chain of elementwise ops, or null if the device has none for it.
   // May block for seconds, because the first call for a chain compiles the kernel on a GPU.
   std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
 
-  // The linear with this activation.
-  absl::StatusOr<RecipeRef> FindLinear(const Recipe& linear, const Recipe& activation);
+  // Returns the prepared op that computes `linear` and `activation` in one.
+  absl::StatusOr<PreparedOpRef> FindLinear(const PreparedOp& linear, const PreparedOp& activation);
 
   // Computes the chain with one kernel and returns the last op's result. Returns null if the device
   // has no kernel for this chain, or if the kernel isn't compiled yet: the caller then runs the
@@ -82,7 +85,7 @@ class ChainKernels {
   // The loop of the background thread: prepares the queued kernels.
   void Compile();
 
-  RecipeCache* const recipes_;
+  PreparedOpCache* const prepared_ops_;
   Mutex mu_;
   CondVar changed_;
   absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);

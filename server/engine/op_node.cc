@@ -6,13 +6,14 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/restartable_device.h"
+#include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
 
 absl::Status Ended() { return absl::CancelledError("the session ended before the op ran"); }
 
-// Says which op and tensor an error comes from, once: what depends on it passes it on as it is.
+// Adds the op and the tensor to its error. Ops that depend on it pass the error on unchanged.
 absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle output) {
   return WithPrefix(error, absl::StrCat(op, " (tensor ", output, "): "));
 }
@@ -36,12 +37,12 @@ OpNode::OpNode(SessionRef session, std::shared_ptr<Executable> executable, Tenso
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       chains_(chains),
-      recipe_(std::dynamic_pointer_cast<Recipe>(executable_)) {}
+      op_(std::dynamic_pointer_cast<PreparedOp>(executable_)) {}
 
 void OpNode::Schedule() {
   const Executor::Lane* lane = session_->lane(*executable_->slot()).get();
   for (const TensorRef& input : inputs_) {
-    if (input->done() || input->PostedTo(lane)) continue;
+    if (StateOf(*input, lane) != InputState::kPending) continue;
     pending_.fetch_add(1, std::memory_order_relaxed);
     input->WhenDone([self = shared_from_this()] { self->InputReady(); });
   }
@@ -52,13 +53,14 @@ void OpNode::InputReady() {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   DeviceSlot& slot = *executable_->slot();
   const std::shared_ptr<Executor::Lane> lane = session_->lane(slot);
-  const TensorRefs outputs = outputs_;  // the node may be gone once it is posted
+  const TensorRefs outputs = outputs_;  // the node may be destroyed once it is posted
   const std::shared_ptr<OpNode> self = shared_from_this();
-  // From here on the op that makes the one input to come may run this one along with itself.
+  // If one tensor is still to be made, the op that makes it may from now on run this op with
+  // itself.
   Tensor* to_come = nullptr;
   bool one_to_come = true;
   for (const TensorRef& input : inputs_) {
-    if (input->done() || input.get() == to_come) continue;
+    if (StateOf(*input, lane.get()) != InputState::kPosted || input.get() == to_come) continue;
     one_to_come = one_to_come && to_come == nullptr;
     to_come = input.get();
   }
@@ -69,8 +71,8 @@ void OpNode::InputReady() {
 
 void OpNode::RunOnExecutor() {
   if (!has_run_ && !RunChain()) {
-    absl::StatusOr<BufferRefs> results = Execute();
-    inputs_.clear();  // their memory may go before anyone hears of the result
+    absl::StatusOr<BufferRefs> results = RunAlone();
+    inputs_.clear();  // free their memory before waiters run
     FinishAll(std::move(results), outputs_);
   }
   session_->EndOp();
@@ -80,24 +82,24 @@ void OpNode::RunOnExecutor() {
 OpNode* OpNode::FindNext() {
   const TensorRef& output = outputs_[0];
   OpNode* next = output->reader();
-  if (next == nullptr || next->recipe_ == nullptr) return nullptr;
-  if (!ChainKernels::MayFollow(*recipe_, *next->recipe_)) return nullptr;
+  if (next == nullptr || next->op_ == nullptr) return nullptr;
+  if (!ChainKernels::MayFollow(*op_, *next->op_)) return nullptr;
   int64_t readings = 0;
   for (const TensorRef& input : next->inputs_) {
     if (input == output) {
       ++readings;
-    } else if (!input->done() || !input->status().ok()) {
+    } else if (!IsReady(*input)) {
       return nullptr;
     }
   }
-  // Held by this op and by the next, and by nobody who might still want to read it.
+  // Only this op and the next one refer to it, so no other can read it.
   return output.use_count() == 1 + readings ? next : nullptr;
 }
 
 std::vector<OpNode*> OpNode::FindChain() {
   std::vector<OpNode*> chain = {this};
-  const size_t most_ops = ChainKernels::MostOps(*recipe_);
-  while (chain.size() < most_ops) {
+  const size_t max_ops = ChainKernels::MaxOps(*op_);
+  while (chain.size() < max_ops) {
     OpNode* next = chain.back()->FindNext();
     if (next == nullptr) break;
     chain.push_back(next);
@@ -106,16 +108,14 @@ std::vector<OpNode*> OpNode::FindChain() {
 }
 
 bool OpNode::RunChain() {
-  if (chains_ == nullptr || recipe_ == nullptr || session_->closed()) return false;
-  if (ChainKernels::MostOps(*recipe_) == 1) return false;
-  for (const TensorRef& input : inputs_) {
-    if (!input->status().ok()) return false;
-  }
+  if (chains_ == nullptr || op_ == nullptr || session_->closed()) return false;
+  if (ChainKernels::MaxOps(*op_) == 1) return false;
+  if (!AllReady(inputs_)) return false;
   const std::vector<OpNode*> chain = FindChain();
   if (chain.size() == 1) return false;
   absl::InlinedVector<ChainLink, 8> links;
   for (OpNode* node : chain) {
-    links.push_back({&node->recipe_, node->inputs_, node->outputs_[0].get()});
+    links.push_back({&node->op_, node->inputs_, node->outputs_[0].get()});
   }
   absl::StatusOr<BufferRef> result = chains_->Run(session_->account(*executable_->slot()), links);
   if (result.ok() && *result == nullptr) return false;
@@ -130,7 +130,7 @@ bool OpNode::RunChain() {
   return true;
 }
 
-absl::StatusOr<BufferRefs> OpNode::Execute() {
+absl::StatusOr<BufferRefs> OpNode::RunAlone() {
   for (const TensorRef& input : inputs_) {
     if (!input->status().ok()) return input->status();
   }
@@ -141,8 +141,8 @@ absl::StatusOr<BufferRefs> OpNode::Execute() {
   return Annotate(results.status(), executable_->name(), outputs_[0]->handle());
 }
 
-void RunBrief(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
-              absl::Span<const TensorRef> outputs) {
+void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
+               absl::Span<const TensorRef> outputs) {
   absl::StatusOr<BufferRefs> results = executable.Run(session.account(*executable.slot()), inputs);
   if (!results.ok()) {
     results = Annotate(results.status(), executable.name(), outputs[0]->handle());
@@ -164,8 +164,8 @@ void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> cal
 
 namespace {
 
-// Where a copy met the loss of the device that it reads from, and not of its own: so that it is
-// said which.
+// If a copy met the loss of the device of its source, records that loss, so that the error names
+// the right device.
 void LookForLoss(const Tensor& input) {
   RestartableDevice* const device = input.slot()->restartable;
   if (device != nullptr) device->Poll();

@@ -1,4 +1,5 @@
-// An op on its way: waits for its inputs, is posted to its device, runs, keeps its promise.
+// An op that was accepted and has not run: it waits for its inputs, posts itself to its device's
+// executor, runs there, and finishes its outputs.
 #pragma once
 
 #include <atomic>
@@ -7,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/server/engine/fusion.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
 
@@ -15,19 +16,20 @@ namespace tensord::server {
 
 class OpNode : public std::enable_shared_from_this<OpNode> {
  public:
-  // `chains` is null where ops aren't to be fused.
+  // `chains` is null if ops must not be fused.
   OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
          TensorRefs outputs, ChainKernels* chains);
 
-  // Posts the op once its inputs allow. Call once.
+  // Posts the op when no input is kPending (readiness.h). Call it once.
   void Schedule();
 
  private:
   void InputReady();
   void RunOnExecutor();
-  absl::StatusOr<BufferRefs> Execute();
-  // Runs this op and those that follow on from it (elementwise ones, or a linear's activation),
-  // where nobody else reads what lies between them. False where there is nothing to fuse.
+  absl::StatusOr<BufferRefs> RunAlone();
+  // Runs this op and the ops that follow it (elementwise ops, or the activation of a linear) as one
+  // kernel, if no other reader holds the tensors between them. Returns false if there is nothing to
+  // fuse.
   bool RunChain();
   std::vector<OpNode*> FindChain();
   OpNode* FindNext();
@@ -37,20 +39,21 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   TensorRefs inputs_;
   TensorRefs outputs_;
   ChainKernels* const chains_;
-  RecipeRef recipe_;      // the executable, where that is one op
+  PreparedOpRef op_;      // the executable, where that is one op
   bool has_run_ = false;  // as part of a chain that began before it
   std::atomic<int> pending_{1};
 };
 
-// Runs an op at once, on the calling thread, which holds the executor's turn: the outputs are done
-// after it. All inputs are there.
-void RunBrief(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
-              absl::Span<const TensorRef> outputs);
+// Runs an op on the calling thread, which must hold the executor's Turn. All inputs must be ready.
+// When it returns, the outputs are done.
+void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
+               absl::Span<const TensorRef> outputs);
 
-// Copies `input` to the device of `output` when it is complete, then keeps the promise.
+// Copies `input` to the device of `output` when `input` is complete, then finishes `output`.
 void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output);
 
-// Calls back when `tensor` is done and its device has finished with it.
+// Calls `callback` when `tensor` is done and its device has finished the kernels that fill it, or
+// with the tensor's error.
 void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> callback);
 
 }  // namespace tensord::server

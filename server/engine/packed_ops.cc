@@ -5,15 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_macros.h"
-#include "tensord/server/engine/op_node.h"
+#include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
 
-// Steps under one lock: enough to make it cheap, few enough that nobody waits for it.
+// Steps under one lock: enough to make it cheap, few enough that other threads wait only briefly.
 constexpr int kStepsPerSlice = 64;
-// Recipes that a definition remembers: one for each combination of shapes that it is used with.
-constexpr size_t kRecentRecipes = 4;
+// The prepared ops that a definition remembers: one for each combination of input shapes.
+constexpr size_t kMaxRecentOps = 4;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
@@ -131,7 +131,8 @@ void PackedOps::DropProgram(uint32_t number) {
   programs_.erase(found);
 }
 
-absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command, Told told) {
+absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command,
+                             ResultCallback on_result) {
   last_handle_ = 0;
   while (!words.empty()) {
     Step stuck;
@@ -140,10 +141,10 @@ absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;
-    const absl::StatusOr<TensorRef> promised = RunSlowly(stuck);
+    const absl::StatusOr<TensorRef> promised = RunViaEngine(stuck);
     ++*command;
     if (promised.ok()) likely_slot_ = (*promised)->slot();
-    TENSORD_RETURN_IF_ERROR(told(*command, stuck.handle, promised));
+    TENSORD_RETURN_IF_ERROR(on_result(*command, stuck.handle, promised));
   }
   return absl::OkStatus();
 }
@@ -196,37 +197,38 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   TensorRefs inputs;
   for (uint64_t distance : step.inputs) {
     const TensorRef* input = table.Find(step.handle - distance);
-    if (input == nullptr || !(*input)->done() || !(*input)->status().ok()) return false;
+    if (input == nullptr || !IsReady(**input)) return false;
     inputs.push_back(*input);
   }
-  Recipe* recipe = FindRecipe(*step.definition, inputs);
-  if (recipe == nullptr || recipe->slot() != likely_slot_ || !recipe->brief()) return false;
+  PreparedOp* op = FindPreparedOp(*step.definition, inputs);
+  if (op == nullptr || op->slot() != likely_slot_ || !op->runs_inline()) return false;
   TensorRef* place = table.Reserve(step.handle);
   if (place == nullptr) return false;
-  absl::StatusOr<BufferRef> result = recipe->Execute(session_->account(*likely_slot_), inputs);
+  absl::StatusOr<BufferRef> result = op->RunSingle(session_->account(*likely_slot_), inputs);
   if (!result.ok()) {
     table.TakeOut(step.handle);
     return false;
   }
-  *place =
-      std::make_shared<Tensor>(step.handle, recipe->output(), likely_slot_, *std::move(result));
+  *place = std::make_shared<Tensor>(step.handle, op->output(), likely_slot_, *std::move(result));
   return true;
 }
 
-Recipe* PackedOps::FindRecipe(Definition& definition, absl::Span<const TensorRef> inputs) {
-  for (const RecipeRef& recipe : definition.recent) {
-    if (recipe->Fits(inputs)) return recipe.get();
+PreparedOp* PackedOps::FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs) {
+  for (const PreparedOpRef& op : definition.recent) {
+    if (FirstMismatch(op->inputs(), op->slot(), inputs) == inputs.size()) {
+      return op.get();
+    }
   }
-  absl::StatusOr<RecipeRef> recipe =
-      engine_->FindRecipe({definition.op, {}, 0, definition.attrs, definition.device}, inputs);
-  if (!recipe.ok()) return nullptr;
-  if (definition.recent.size() < kRecentRecipes) definition.recent.emplace_back();
-  RecipeRef& place = definition.recent[definition.next++ % kRecentRecipes];
-  place = *std::move(recipe);
+  absl::StatusOr<PreparedOpRef> op =
+      engine_->FindPreparedOp({definition.op, {}, 0, definition.attrs, definition.device}, inputs);
+  if (!op.ok()) return nullptr;
+  if (definition.recent.size() < kMaxRecentOps) definition.recent.emplace_back();
+  PreparedOpRef& place = definition.recent[definition.next++ % kMaxRecentOps];
+  place = *std::move(op);
   return place.get();
 }
 
-absl::StatusOr<TensorRef> PackedOps::RunSlowly(const Step& step) {
+absl::StatusOr<TensorRef> PackedOps::RunViaEngine(const Step& step) {
   absl::InlinedVector<Handle, 3> inputs;
   for (uint64_t distance : step.inputs) inputs.push_back(step.handle - distance);
   const Definition& definition = *step.definition;

@@ -12,53 +12,55 @@
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
 #include "tensord/server/engine/engine.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/session/session.h"
 
 namespace tensord::server {
 
-// What a stream has defined, and the steps that name it. What is brief and ready runs at once, on
-// the calling thread, many steps under one lock; everything else goes the way of Engine::Run. Not
-// thread-safe; one per stream.
+// The definitions of a session's stream, and the steps that name them. Steps that can run inline
+// (readiness.h) run on the calling thread, many of them under one lock. All others go through
+// Engine::Run(). Not thread-safe. There is one per stream.
 class PackedOps {
  public:
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr uint32_t kMaxInputs = 1024;
   static constexpr uint32_t kMaxPrograms = 4096;
-  // Of all that a stream keeps: names and attributes of definitions; ops, inputs and
-  // outputs of programs, a word each.
+  // Limits on what a stream keeps: the bytes of the names and attributes of definitions, and the
+  // words of programs, one for each op, operand, input and output.
   static constexpr size_t kMaxDefinitionBytes = 32 << 20;
   static constexpr size_t kMaxProgramWords = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
 
-  // Gives an op and its attributes a number, for as long as this lives. INVALID_ARGUMENT where it
-  // isn't the one after the last; RESOURCE_EXHAUSTED past kMaxDefinitions; whether there is such an
-  // op shows where it is used.
+  // Gives an op and its attributes a number, for the life of this object. If `number` is not the
+  // one after the last, returns INVALID_ARGUMENT. Past kMaxDefinitions or kMaxDefinitionBytes,
+  // returns RESOURCE_EXHAUSTED. An unknown op is an error when it is used.
   absl::Status Define(uint32_t number, std::string op, Attributes attrs, std::string device,
                       uint32_t num_inputs);
 
-  // Keeps a program under a number, likewise: INVALID_ARGUMENT for another than the next. `ops` as
-  // in v1::Program. What is wrong with the program itself shows where it is run.
+  // Keeps a program under a number. If `number` is not the one after the last, returns
+  // INVALID_ARGUMENT; past kMaxPrograms, RESOURCE_EXHAUSTED. `ops` as in v1::Program. RunProgram()
+  // returns the errors of the program itself.
   absl::Status AddProgram(uint32_t number, absl::string_view device, std::vector<TensorSpec> inputs,
                           absl::Span<const uint32_t> ops, std::vector<uint32_t> outputs);
 
-  // Forgets it, where there is one.
+  // Drops the program of this number, if there is one.
   void DropProgram(uint32_t number);
 
-  // NOT_FOUND where there is no such program; the error of making it ready.
+  // As Engine::Run(). If there is no such program, returns NOT_FOUND. If its preparation failed,
+  // returns that error.
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
                                         absl::Span<const Handle> outputs);
 
-  // What became of an op that didn't run at once: a promise, or the error with which it was
-  // refused. Its error ends Take.
-  using Told = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
-                                              const absl::StatusOr<TensorRef>& tensor)>;
+  // Take() calls it for each op that did not run inline, with the promised tensor, or the error
+  // with which the engine refused the op. If it returns an error, Take() ends with that error.
+  using ResultCallback = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
+                                                        const absl::StatusOr<TensorRef>& tensor)>;
 
-  // Takes in the steps of a batch (v1::Batch says what the words are), of which the first is
-  // command number *command + 1, and counts them there. INVALID_ARGUMENT where the words make no
-  // sense: what came before has been taken in.
-  absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, Told told);
+  // Runs the steps of a batch (v1::Batch says what the words are). The first step is command number
+  // *command + 1; *command counts up with each. If the words are malformed, returns
+  // INVALID_ARGUMENT; the steps before that have taken effect.
+  absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, ResultCallback on_result);
 
  private:
   struct Definition {
@@ -66,7 +68,7 @@ class PackedOps {
     Attributes attrs;
     std::string device;
     uint32_t num_inputs = 0;
-    std::vector<RecipeRef> recent;  // the last few that fitted
+    std::vector<PreparedOpRef> recent;  // the last few that fitted
     size_t next = 0;
   };
   struct Kept {
@@ -83,12 +85,12 @@ class PackedOps {
   absl::StatusOr<ProgramSpec> ToSpec(std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
                                      std::vector<uint32_t> outputs) const;
   absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
-  // Runs steps from the front of `words` while they are brief and ready; false with the step that
-  // isn't.
+  // Runs steps from the front of `words` while they can run inline. Returns false, and the step in
+  // `stuck`, if one can't.
   absl::StatusOr<bool> RunSlice(absl::Span<const uint64_t>* words, uint64_t* command, Step* stuck);
   bool TryRun(const Step& step, Session::Table& table);
-  Recipe* FindRecipe(Definition& definition, absl::Span<const TensorRef> inputs);
-  absl::StatusOr<TensorRef> RunSlowly(const Step& step);
+  PreparedOp* FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs);
+  absl::StatusOr<TensorRef> RunViaEngine(const Step& step);
 
   Engine* const engine_;
   const SessionRef session_;

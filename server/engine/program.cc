@@ -12,18 +12,19 @@
 namespace tensord::server {
 namespace {
 
-// Values up to this size are kept from run to run.
-constexpr int64_t kMostKeptBytes = 16 << 10;
-// What a program may touch in all to count as brief.
-constexpr int64_t kMostBriefBytes = 1 << 20;
-constexpr size_t kMostBriefSteps = 2048;
+// The memory of values up to this size is kept between runs.
+constexpr int64_t kMaxKeptBytes = 16 << 10;
+// The limits of a program that runs inline: the bytes that it reads and writes, and its steps.
+constexpr int64_t kMaxInlineBytes = 1 << 20;
+constexpr size_t kMaxInlineSteps = 2048;
 
 constexpr uint32_t kNever = ~uint32_t{0};
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       MemoryAccount& account, RecipeCache* recipes,
+                                                       MemoryAccount& account,
+                                                       PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs) {
   auto program = std::make_shared<Program>();
   program->slot_ = slot;
@@ -35,18 +36,18 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
                                                    " fit, split it"));
   }
   for (const ProgramSpec::Step& step : spec.steps) {
-    const absl::Status added = program->AddStep(step, recipes);
+    const absl::Status added = program->AddStep(step, prepared_ops);
     if (!added.ok()) {
       return WithPrefix(added, absl::StrCat("op ", program->steps_.size(), " of a program: "));
     }
   }
   TENSORD_RETURN_IF_ERROR(program->CheckOutputs(spec.outputs));
-  program->brief_ = program->IsSmall() && slot->device->host_accessible();
+  program->runs_inline_ = program->IsSmall() && slot->device->host_accessible();
   if (chains != nullptr) {
     program->steps_ =
         FuseSteps(std::move(program->steps_), spec.inputs.size(), spec.outputs, chains);
   }
-  for (const ProgramStep& step : program->steps_) program->brief_ &= step.brief();
+  for (const ProgramStep& step : program->steps_) program->runs_inline_ &= step.runs_inline();
   TENSORD_RETURN_IF_ERROR(program->PlanMemory(account));
   if (graphs) {
     program->graph_ = ProgramGraph::Make({slot, spec.inputs.size(), program->specs_,
@@ -55,7 +56,7 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
   return program;
 }
 
-absl::Status Program::AddStep(const ProgramSpec::Step& step, RecipeCache* recipes) {
+absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* prepared_ops) {
   absl::InlinedVector<TensorSpec, 3> operands;
   for (uint32_t value : step.operands) {
     if (value >= specs_.size()) {
@@ -64,10 +65,11 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, RecipeCache* recipe
     }
     operands.push_back(specs_[value]);
   }
-  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, recipes->Find(step.op, operands, *step.attrs, slot_));
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op,
+                           prepared_ops->Find(step.op, operands, *step.attrs, slot_));
   const auto result = static_cast<uint32_t>(specs_.size());
-  specs_.push_back(recipe->output());
-  steps_.push_back({std::move(recipe), nullptr, result, step.operands, {}});
+  specs_.push_back(op->output());
+  steps_.push_back({std::move(op), nullptr, result, step.operands, {}});
   return absl::OkStatus();
 }
 
@@ -83,13 +85,13 @@ absl::Status Program::CheckOutputs(const std::vector<uint32_t>& outputs) {
 }
 
 absl::Status Program::PlanMemory(MemoryAccount& account) {
-  // The step after which a value is read no more. An alias is its operand under another name.
+  // last_use: the last step that reads a value. root: the value whose memory an alias has.
   std::vector<uint32_t> root(specs_.size());
   for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
   std::vector<uint32_t> last_use(specs_.size(), kNever);
   std::vector<bool> escapes(specs_.size(), false);
   for (uint32_t i = 0; i < steps_.size(); ++i) {
-    if (steps_[i].recipe->is_alias()) root[steps_[i].result] = root[steps_[i].operands[0]];
+    if (steps_[i].op->is_alias()) root[steps_[i].result] = root[steps_[i].operands[0]];
     last_use[root[steps_[i].result]] = i;
     for (uint32_t operand : steps_[i].operands) last_use[root[operand]] = i;
   }
@@ -104,8 +106,7 @@ absl::Status Program::PlanMemory(MemoryAccount& account) {
     const int64_t bytes = specs_[result].size_bytes();
     const bool makes = root[result] == result;
     if (makes) {
-      const bool kept =
-          !escapes[result] && bytes <= kMostKeptBytes && !steps_[i].recipe->is_constant();
+      const bool kept = !escapes[result] && bytes <= kMaxKeptBytes && !steps_[i].op->is_constant();
       places_[result] = kept ? ValuePlace::kKept : ValuePlace::kAllocated;
       if (kept && free[bytes].empty()) {
         TENSORD_ASSIGN_OR_RETURN(Buffer * memory, KeepMemory(account, bytes));
@@ -162,7 +163,7 @@ bool Program::IsSmall() const {
     for (uint32_t operand : step.operands) bytes += specs_[operand].size_bytes();
     bytes += specs_[step.result].size_bytes();
   }
-  return steps_.size() <= kMostBriefSteps && bytes <= kMostBriefBytes;
+  return steps_.size() <= kMaxInlineSteps && bytes <= kMaxInlineBytes;
 }
 
 absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
@@ -190,9 +191,9 @@ absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
 
 absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
                               absl::Span<const TensorRef> inputs) {
-  Recipe& recipe = *step.recipe;
+  PreparedOp& op = *step.op;
   Buffer*& result = values_[step.result];
-  if (recipe.is_alias()) {
+  if (op.is_alias()) {
     const uint32_t source = step.operands[0];
     result = values_[source];
     held_[step.result] = source < inputs.size() ? inputs[source]->buffer() : held_[source];
@@ -200,17 +201,17 @@ absl::Status Program::RunStep(MemoryAccount& account, const ProgramStep& step,
   }
   if (places_[step.result] == ValuePlace::kAllocated) {
     absl::StatusOr<BufferRef> memory =
-        recipe.is_constant() ? recipe.MakeConstant(account)
-                             : AllocateFor(account, *slot_->device, recipe.output().size_bytes());
+        op.is_constant() ? op.MakeConstant(account)
+                         : AllocateFor(account, *slot_->device, op.output().size_bytes());
     if (!memory.ok()) return memory.status();
     held_[step.result] = *std::move(memory);
     result = held_[step.result].get();
   }
-  if (!recipe.is_constant()) {
+  if (!op.is_constant()) {
     absl::InlinedVector<const Buffer*, 3> operands;
     for (uint32_t operand : step.operands) operands.push_back(values_[operand]);
     TENSORD_RETURN_IF_ERROR(step.chain != nullptr ? step.chain->Launch(operands, result)
-                                                  : recipe.Launch(account, operands, result));
+                                                  : op.LaunchInto(account, operands, result));
   }
   for (uint32_t value : step.last_uses) held_[value] = nullptr;
   return absl::OkStatus();

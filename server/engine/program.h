@@ -1,4 +1,4 @@
-// A sequence of ops with fixed shapes on one device, made ready once and run as one.
+// A sequence of ops with fixed shapes on one device, prepared once and run as one op.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 #include "tensord/common/attributes.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/engine/fusion.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/program_fusion.h"
 #include "tensord/server/engine/program_graph.h"
-#include "tensord/server/engine/recipe.h"
 
 namespace tensord::server {
 
@@ -32,23 +32,26 @@ struct ProgramSpec {
   std::vector<uint32_t> outputs;
 };
 
-// Small intermediate values live in memory that the program keeps and uses again, which counts as
-// the device's used memory while the program lives; large ones are allocated by each run, and given
-// back at their last use. What lies within a chain that runs as one (program_fusion.h) has none.
-// Where launching takes longer than running, what runs is a graph (program_graph.h).
+// The memory of intermediate values:
+// - The program keeps memory for small values, and each run uses it again. It counts as used memory
+//   of the device while the program lives.
+// - Each run allocates large values, and frees them at their last use.
+// - Values within a chain that runs as one kernel (program_fusion.h) have no memory.
+// If launching takes longer than running, the program runs as a graph (program_graph.h).
 class Program final : public Executable {
  public:
-  // INVALID_ARGUMENT, naming the step, where one reads a value that isn't there yet, or inference
-  // refuses it; RESOURCE_EXHAUSTED where there is no memory for what the program keeps. `chains` is
-  // null where ops aren't to be fused; `graphs` whether the program may run as a graph.
-  // What it keeps is charged to `account`.
+  // If a step reads a value that does not exist yet, or inference refuses it, returns
+  // INVALID_ARGUMENT that names the step. If there is no memory for what the program keeps, returns
+  // RESOURCE_EXHAUSTED. That memory is charged to `account`. `chains` is null if ops must not be
+  // fused. `graphs`: whether the program may run as a graph.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
-                                                       MemoryAccount& account, RecipeCache* recipes,
+                                                       MemoryAccount& account,
+                                                       PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs);
 
   absl::string_view name() const override { return "program"; }
   DeviceSlot* slot() const override { return slot_; }
-  bool brief() const override { return brief_; }
+  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
@@ -57,16 +60,16 @@ class Program final : public Executable {
   const TensorSpec& output(size_t i) const { return specs_[outputs_[i]]; }
 
  private:
-  absl::Status AddStep(const ProgramSpec::Step& step, RecipeCache* recipes);
+  absl::Status AddStep(const ProgramSpec::Step& step, PreparedOpCache* prepared_ops);
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
-  // Finds out how long each value lives, and which share memory.
+  // Determines how long each value lives, and which values share memory.
   absl::Status PlanMemory(MemoryAccount& account);
   absl::StatusOr<Buffer*> KeepMemory(MemoryAccount& account, int64_t bytes);
-  // Takes the memory anew where the device has come back without it.
+  // If the device was lost and is back, allocates the kept memory again.
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
                        absl::Span<const TensorRef> inputs);
-  // Whether the ops, one by one, touch little enough.
+  // Whether the program has few enough ops, which touch few enough bytes, to run inline.
   bool IsSmall() const;
 
   DeviceSlot* slot_ = nullptr;
@@ -77,7 +80,7 @@ class Program final : public Executable {
   std::vector<ValuePlace> places_;  // of every value
   std::vector<BufferRef> kept_;
   std::vector<uint32_t> holding_;  // results that a run allocates, and other names of values
-  bool brief_ = false;
+  bool runs_inline_ = false;
 
   // Of the run under way: every value's buffer, and what holds those that were allocated.
   std::vector<Buffer*> values_;

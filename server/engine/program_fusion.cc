@@ -7,11 +7,11 @@ namespace tensord::server {
 namespace {
 
 constexpr uint32_t kNobody = ~uint32_t{0};
-constexpr uint32_t kSeveral = kNobody - 1;  // or somebody outside the program
+constexpr uint32_t kSeveral = kNobody - 1;  // or it is an output
 
-// Two ops over what stays in a core's nearest cache take no longer one by one, where a launch costs
-// a few nanoseconds; from three ops on, or with larger results, one kernel is faster.
-bool IsWorthAKernel(size_t num_ops, const Recipe& last) {
+// If a launch costs a few nanoseconds, two ops over data in the first-level cache are as fast one
+// by one. From three ops on, or with larger results, one kernel is faster.
+bool IsWorthAKernel(size_t num_ops, const PreparedOp& last) {
   constexpr int64_t kLittleBytes = 8 << 10;
   return num_ops > 2 || last.output().size_bytes() > kLittleBytes ||
          !last.slot()->device->host_accessible();
@@ -41,7 +41,7 @@ class Fuser {
       if (fused[i]) continue;
       std::vector<uint32_t> chain = FindChain(i);
       ProgramStep step;
-      // A device may have a kernel for a part of it.
+      // The device may have a kernel for a shorter chain.
       while (chain.size() > 1 && !Join(chain, &step)) chain.resize(chain.size() / 2);
       if (chain.size() == 1) {
         steps.push_back(std::move(ops_[i]));
@@ -55,39 +55,39 @@ class Fuser {
   }
 
  private:
-  // The ops from `first` on that may run in its place.
+  // Returns the chain of ops that begins with `first`.
   std::vector<uint32_t> FindChain(uint32_t first) const {
     std::vector<uint32_t> chain = {first};
-    const size_t most_ops = ChainKernels::MostOps(*ops_[first].recipe);
-    while (chain.size() < most_ops) {
+    const size_t max_ops = ChainKernels::MaxOps(*ops_[first].op);
+    while (chain.size() < max_ops) {
       const ProgramStep& last = ops_[chain.back()];
       const uint32_t next = reader_[last.result];
-      if (next >= kSeveral || !ChainKernels::MayFollow(*last.recipe, *ops_[next].recipe)) break;
+      if (next >= kSeveral || !ChainKernels::MayFollow(*last.op, *ops_[next].op)) break;
       if (!IsThere(ops_[next].operands, last.result, first)) break;
       chain.push_back(next);
     }
     return chain;
   }
 
-  // Whether all that is read but `but` has been made before the step at `place`.
+  // Returns whether all values except `but` are made before the step at `place`.
   bool IsThere(absl::Span<const uint32_t> values, uint32_t but, uint32_t place) const {
     return std::all_of(values.begin(), values.end(), [&](uint32_t value) {
       return value == but || value < num_inputs_ || made_at_[value] < place;
     });
   }
 
-  // False where there is nothing that computes the chain in one go.
+  // Returns false if the device has no kernel for the chain, or gains nothing by it.
   bool Join(absl::Span<const uint32_t> chain, ProgramStep* step) const {
     const ProgramStep& first = ops_[chain.front()];
     const ProgramStep& last = ops_[chain.back()];
-    if (ChainKernels::IsBareLinear(*first.recipe)) {
-      absl::StatusOr<RecipeRef> both = chains_->FindLinear(*first.recipe, *last.recipe);
+    if (ChainKernels::IsBareLinear(*first.op)) {
+      absl::StatusOr<PreparedOpRef> both = chains_->FindLinear(*first.op, *last.op);
       if (!both.ok()) return false;
       *step = {*std::move(both), nullptr, last.result, first.operands, {}};
       return true;
     }
-    if (!IsWorthAKernel(chain.size(), *last.recipe)) return false;
-    *step = {last.recipe, nullptr, last.result, {}, {}};
+    if (!IsWorthAKernel(chain.size(), *last.op)) return false;
+    *step = {last.op, nullptr, last.result, {}, {}};
     step->chain = chains_->Find(ToOps(chain, &step->operands));
     return step->chain != nullptr;
   }
@@ -97,7 +97,7 @@ class Fuser {
     absl::InlinedVector<ChainOp, 8> ops;
     for (size_t i = 0; i < chain.size(); ++i) {
       const ProgramStep& op = ops_[chain[i]];
-      ChainOp& added = ops.emplace_back(ChainOp{&op.recipe, {}});
+      ChainOp& added = ops.emplace_back(ChainOp{&op.op, {}});
       for (uint32_t value : op.operands) {
         if (i > 0 && value == ops_[chain[i - 1]].result) {
           added.operands.push_back(-static_cast<int>(i));

@@ -1,4 +1,4 @@
-// What of a program's ops can run as one.
+// Finds the ops of a program that can run as one kernel.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +9,25 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "tensord/server/engine/fusion.h"
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 
 namespace tensord::server {
 
-// What a program runs at a time: an op, or a chain of them.
+// A step of a program: an op, or a chain of ops that run as one kernel.
 struct ProgramStep {
-  RecipeRef recipe;                       // the op's, or that of a chain's last
+  PreparedOpRef op;                       // the op, or the last op of the chain
   std::shared_ptr<PreparedKernel> chain;  // computes all of a chain; null for an op alone
   uint32_t result;                        // these are values, as ProgramSpec numbers them
   absl::InlinedVector<uint32_t, 3> operands;
-  absl::InlinedVector<uint32_t, 2> last_uses;  // to let go of after it
+  absl::InlinedVector<uint32_t, 2> last_uses;  // values that no later step reads
 
-  bool brief() const { return chain != nullptr ? chain->brief() : recipe->brief(); }
+  bool runs_inline() const { return chain != nullptr ? chain->runs_inline() : op->runs_inline(); }
 };
 
-// `ops` with every chain of elementwise ops as one step, where the device has a kernel for it and
-// gains by it, and every linear as one with the activation that follows it. Only what one op alone
-// reads, and what is no output of the program, is left out thereby. A chain takes the place of its
-// first op: what it reads is there already, so that no value lives longer for it.
+// Returns `ops` with fewer steps. Every chain of elementwise ops becomes one step, if the device
+// has a kernel for it and gains by it. Every linear and the activation that follows it become one
+// step. A value between two fused ops has one reader, and is no output of the program. A chain
+// takes the place of its first op: what it reads exists by then, so no value lives longer.
 std::vector<ProgramStep> FuseSteps(std::vector<ProgramStep> ops, uint32_t num_inputs,
                                    absl::Span<const uint32_t> outputs, ChainKernels* chains);
 

@@ -12,31 +12,29 @@
 namespace tensord::server {
 namespace {
 
-// What a graph saves, and what it costs, in nanoseconds of whichever of host and GPU is busier.
+// What a graph saves and costs, in nanoseconds of the busier one of host and GPU.
 constexpr int64_t kSavedByLaunch = 1500;
 constexpr int64_t kCostOfLaunch = 3000;
 constexpr int64_t kBytesCopiedInOne = 1 << 10;
 
-// The driver keeps about a kilobyte for each kernel of a graph, in nobody's figures.
-constexpr size_t kMostSteps = 1 << 13;
-// What takes more than that computes for longer than launching takes.
-constexpr int64_t kMostBytes = 64 << 20;
-// When inputs have moved that often all of them are taken to.
-constexpr int kMostMoves = 4;
-// Until memory that somebody else needed is asked for again.
+// The driver keeps about a kilobyte for each kernel of a graph, which is not counted anywhere.
+constexpr size_t kMaxSteps = 1 << 13;
+// A program with more bytes computes for longer than its launches take.
+constexpr int64_t kMaxBytes = 64 << 20;
+// After this many changes of addresses, all inputs are copied.
+constexpr int kMaxMoves = 4;
+// The runs after spare memory was freed until it is allocated again.
 constexpr int kRunsToWait = 256;
-// Lines on standard error that clients can cause with programs that no graph takes.
-constexpr int kMostComplaints = 16;
+// The limit of lines on standard error about programs that can't be captured.
+constexpr int kMaxComplaints = 16;
 
-bool Launches(const ProgramStep& step) {
-  return !step.recipe->is_alias() && !step.recipe->is_constant();
-}
+bool Launches(const ProgramStep& step) { return !step.op->is_alias() && !step.op->is_constant(); }
 
 const void* AddressOf(const TensorRef& tensor) { return tensor->buffer()->data(); }
 
 void Complain(const Device& device, size_t num_steps, const absl::Status& failure) {
   static std::atomic<int> complaints{0};
-  if (complaints.fetch_add(1) >= kMostComplaints) return;
+  if (complaints.fetch_add(1) >= kMaxComplaints) return;
   std::cerr << absl::StrCat("tensord: a program of ", num_steps, " steps on ",
                             device.name().ToString(),
                             " runs step by step, and not as a graph: ", failure.message(), "\n");
@@ -45,7 +43,7 @@ void Complain(const Device& device, size_t num_steps, const absl::Status& failur
 }  // namespace
 
 std::unique_ptr<ProgramGraph> ProgramGraph::Make(const Body& body) {
-  if (!body.slot->device->has_graphs() || body.steps.size() > kMostSteps) return nullptr;
+  if (!body.slot->device->has_graphs() || body.steps.size() > kMaxSteps) return nullptr;
   std::unique_ptr<ProgramGraph> graph(new ProgramGraph(body));
   if (!graph->IsWorthIt()) return nullptr;
   return graph;
@@ -57,8 +55,8 @@ ProgramGraph::ProgramGraph(const Body& body) : body_(body), device_(*body.slot->
   for (uint32_t value = 0; value < roots_.size(); ++value) roots_[value] = value;
   constant_.assign(body.specs.size(), false);
   for (const ProgramStep& step : body.steps) {
-    if (step.recipe->is_alias()) roots_[step.result] = roots_[step.operands[0]];
-    constant_[step.result] = step.recipe->is_constant();
+    if (step.op->is_alias()) roots_[step.result] = roots_[step.operands[0]];
+    constant_[step.result] = step.op->is_constant();
     if (!Launches(step)) continue;
     ++num_launches_;
     for (uint32_t operand : step.operands) {
@@ -129,7 +127,7 @@ absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
     idle_ = std::move(captured);
     return results;
   }
-  // Nobody has seen anything of this run: it is made anew.
+  // The run has had no visible effect, so the caller may run the program op by op.
   TakeNoteOf(results.status());
   if (absl::IsDataLoss(results.status())) return results;
   return BufferRefs();
@@ -143,12 +141,12 @@ bool ProgramGraph::Fits(const Captured& captured, absl::Span<const TensorRef> in
     fits = false;
     moving_[input] = true;
   }
-  if (!fits && ++moves_ >= kMostMoves) moving_.assign(moving_.size(), true);
+  if (!fits && ++moves_ >= kMaxMoves) moving_.assign(moving_.size(), true);
   return fits;
 }
 
 bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
-  // Kernels are loaded anew when the device has come back, too.
+  // A restarted device loads the kernels again in its first run.
   const int64_t life = device_.health().restarts;
   const bool first = std::exchange(last_life_, life) != life;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -197,7 +195,7 @@ std::unique_ptr<ProgramGraph::Captured> ProgramGraph::Capture(MemoryAccount& acc
 
 absl::Status ProgramGraph::Count(int64_t bytes, Captured* captured) {
   captured->bytes += bytes;
-  if (captured->bytes <= kMostBytes) return absl::OkStatus();
+  if (captured->bytes <= kMaxBytes) return absl::OkStatus();
   return absl::OutOfRangeError("the values of the program take too much memory for a graph");
 }
 
@@ -231,11 +229,11 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
   for (const ProgramStep& step : body_.steps) {
     Buffer*& memory = captured->values[step.result];
     const int64_t bytes = body_.specs[step.result].size_bytes();
-    if (step.recipe->is_alias()) {
+    if (step.op->is_alias()) {
       memory = captured->values[step.operands[0]];
-    } else if (step.recipe->is_constant()) {
+    } else if (step.op->is_constant()) {
       TENSORD_RETURN_IF_ERROR(Count(bytes, captured));
-      TENSORD_ASSIGN_OR_RETURN(BufferRef constant, step.recipe->MakeConstant(account));
+      TENSORD_ASSIGN_OR_RETURN(BufferRef constant, step.op->MakeConstant(account));
       memory = constant.get();
       captured->constants[step.result] = std::move(constant);
     } else if (body_.places[step.result] == ValuePlace::kKept) {
@@ -246,7 +244,7 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
     } else {
       TENSORD_ASSIGN_OR_RETURN(memory, TakeMemory(account, bytes, captured));
     }
-    // Kernels run in this order, so that memory whose value is read no more may be written again.
+    // Kernels run in this order, so memory may be written again after the last read of its value.
     for (uint32_t value : step.last_uses) {
       if (!constant_[value]) {
         free[body_.specs[value].size_bytes()].push_back(captured->values[value]);
@@ -265,7 +263,7 @@ absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* capture
     std::vector<BufferRef> casts;
     TENSORD_RETURN_IF_ERROR(step.chain != nullptr
                                 ? step.chain->Launch(operands, result)
-                                : step.recipe->Launch(account, operands, result, &casts));
+                                : step.op->LaunchInto(account, operands, result, &casts));
     for (BufferRef& cast : casts) {
       TENSORD_RETURN_IF_ERROR(Count(cast->size_bytes(), captured));
       captured->memory.push_back(std::move(cast));

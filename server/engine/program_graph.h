@@ -1,26 +1,31 @@
-// A program as one graph of its device's, where launching takes longer than running.
+// Runs a program as one graph of its device, if launching its kernels takes longer than running
+// them.
 //
-// A graph works on the addresses that it was captured with, but each run of a program brings
-// inputs of its own, and its outputs live on. Of the ways to bring the two together this one was
-// taken:
-//   an input that lies where it lay at the run before (weights) is read where it is, and the graph
-//     is used for as long as that stays so;
-//   any other input is first copied to memory of the graph's, and is from then on;
-//   outputs are copied from the graph's memory to new memory.
-// Copies are launches of their own before and after the graph's. What was decided against:
-// capturing anew at each run, with cudaGraphExecUpdate, costs about what launching does; giving
-// kernels new arguments needs to know where they keep addresses, which cuBLASLt's don't tell; nodes
-// for the copies within the graph, whose addresses are set for each run, cost a call each just as
-// copies outside do, and depend on which CUDA it is.
+// A graph works on the addresses that it was captured with. But each run of a program has inputs of
+// its own, and its outputs outlive the run. Therefore:
+// - If an input has the same address as in the run before (weights, for example), the graph reads
+// it
+//   in place. When its address changes, the graph is captured again.
+// - All other inputs are copied to memory of the graph before each launch.
+// - Outputs are copied from the graph's memory to new memory after each launch.
 //
-// What that gains: NVIDIA and others measure 2.5 to 4 us for a small kernel in a row of launches,
-// and about 1 us in a graph (CUDA.jl: 80 broadcasts in 260 and 70 us, of which the CPU had 3.5).
-// What it costs: a launch for the graph, one for each copy, and the time of the copy, in which an
-// H100 moves more than 1 KiB a nanosecond. Programs that wouldn't gain run op by op: short ones,
-// and those whose inputs and outputs are large, where the GPU and not launching is what takes time.
+// Alternatives that were rejected:
+// - Capture each run and call cudaGraphExecUpdate: costs about as much as launching the kernels.
+// - Give kernels new arguments: needs the positions of addresses among the arguments, which the
+//   kernels of cuBLASLt don't tell.
+// - Make the copies nodes of the graph and set their addresses for each run: costs one call for
+// each,
+//   as copies outside do, and depends on the version of CUDA.
 //
-// So do the first run of a program, in which the kernels are loaded, and programs whose capture is
-// refused: these for good, and standard error says so.
+// Gain: NVIDIA and others measure 2.5 to 4 us for a small kernel in a row of launches, and about 1
+// us in a graph (CUDA.jl: 80 broadcasts in 260 and 70 us, of which the CPU had 3.5). Cost: a launch
+// for the graph, one for each copy, and the time of the copies, in which an H100 moves more than 1
+// KiB a nanosecond.
+//
+// These run op by op:
+// - programs that would not gain: short ones, and those with large inputs and outputs,
+// - the first run of each program, which loads the kernels,
+// - programs that can't be captured: always, and a line on standard error says so.
 #pragma once
 
 #include <cstdint>
@@ -36,20 +41,21 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/spare_memory.h"
+#include "tensord/server/engine/prepared_op.h"
 #include "tensord/server/engine/program_fusion.h"
-#include "tensord/server/engine/recipe.h"
 
 namespace tensord::server {
 
-// Where the memory of a program's value comes from; an alias has its operand's.
+// Where the memory of a program's value comes from. An alias has the place of its operand.
 enum class ValuePlace : uint8_t { kInput, kKept, kAllocated };
 
-// Runs are one at a time, by whoever has the device's executor. The graph's memory is charged to
-// the account of the run that took it, and is spare: it goes when somebody needs the room, or when
-// the device comes back from a fault, and is taken again some runs later.
+// One thread runs it at a time: the thread that has the device's executor. The graph's memory is
+// charged to the account of the run that allocated it. It is spare memory: the graph frees it if an
+// allocation would fail otherwise, or after the device was lost, and allocates it again some runs
+// later.
 class ProgramGraph final : public SpareMemory {
  public:
-  // What is run; it outlives this.
+  // The program. The spans must outlive the graph.
   struct Body {
     DeviceSlot* slot;
     size_t num_inputs;
@@ -59,12 +65,13 @@ class ProgramGraph final : public SpareMemory {
     absl::Span<const uint32_t> outputs;
   };
 
-  // Null where the device has no graphs, or the program is too short or too long for one.
+  // Returns null if the device has no graphs, or the program is too short or too long for one.
   static std::unique_ptr<ProgramGraph> Make(const Body& body);
   ~ProgramGraph() override;
 
-  // The outputs; nothing at all where this run is to go op by op. Of `values` those are used that
-  // are kept. An error only where the device is lost.
+  // Returns the outputs; empty if the caller must run the program op by op this time. `values` are
+  // the program's buffers by value; it uses those of kept values. Returns an error only if the
+  // device is lost.
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  absl::Span<Buffer* const> values);
 
@@ -86,14 +93,14 @@ class ProgramGraph final : public SpareMemory {
 
   explicit ProgramGraph(const Body& body);
 
-  // Whether it is worth its copies, by what is known of the inputs.
+  // Whether the graph saves more time than its copies take, as far as is known of the inputs.
   bool IsWorthIt() const;
-  // Whether inputs lie where `captured` reads them; takes note of those that don't.
+  // Whether the inputs are at the addresses that `captured` reads. Records those that are not.
   bool Fits(const Captured& captured, absl::Span<const TensorRef> inputs);
-  // Whether it is time to capture: takes note of where inputs lie.
+  // Whether this run should be captured. Records the addresses of the inputs.
   bool IsDue(absl::Span<const TensorRef> inputs);
 
-  // Null where it can't be had, having taken note of why.
+  // Returns null if the capture fails, and records why.
   std::unique_ptr<Captured> Capture(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                     absl::Span<Buffer* const> kept);
   absl::Status PlaceInputs(MemoryAccount& account, absl::Span<const TensorRef> inputs,
@@ -101,7 +108,8 @@ class ProgramGraph final : public SpareMemory {
   absl::Status PlaceResults(MemoryAccount& account, absl::Span<Buffer* const> kept,
                             Captured* captured);
   absl::Status LaunchSteps(MemoryAccount& account, Captured* captured) const;
-  // Refuses what is too much for a graph.
+  // Adds `bytes` to the memory of the graph. Returns OUT_OF_RANGE if that is more than a graph may
+  // have.
   static absl::Status Count(int64_t bytes, Captured* captured);
   absl::StatusOr<Buffer*> TakeMemory(MemoryAccount& account, int64_t bytes,
                                      Captured* captured) const;
@@ -119,7 +127,7 @@ class ProgramGraph final : public SpareMemory {
   std::vector<uint32_t> read_inputs_;
   int64_t num_launches_ = 0;
 
-  // Whoever has the executor's.
+  // Only the thread that has the executor uses these.
   int64_t last_life_ = -1;  // of the device, at the last run that went op by op
   bool never_ = false;
   int runs_to_wait_ = 0;

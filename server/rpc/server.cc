@@ -39,7 +39,7 @@ constexpr int kMaxConcurrentCalls = 1024;
 // part.
 constexpr auto kCallsEndTimeout = std::chrono::seconds(5);
 
-// Threads that serve streams and unary calls, and run what is brief. More of them than are needed
+// Threads that serve streams and unary calls, and run ops inline. More of them than are needed
 // wake one another: gRPC has them watch each other's connections.
 int NumQueues() {
   constexpr int kMost = 8;

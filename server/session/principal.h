@@ -1,4 +1,4 @@
-// Who a call is made for. Sessions belong to principals.
+// The identity that a call is made for. Sessions belong to principals.
 #pragma once
 
 #include <atomic>
@@ -14,36 +14,36 @@
 
 namespace tensord::server {
 
-// Its name never changes. One object for each kind and name while anybody holds it, so that what is
-// counted by principal is counted on it, and two are the same where their addresses are. A
-// PrincipalTable alone makes them, and the daemon's table is the gate's (server/rpc/gate.h):
-// whoever has one came from there.
+// The name never changes. There is one object for each kind and name while it is referenced. So
+// usage is counted on it, and two references are to the same principal if their addresses are
+// equal. Only a PrincipalTable makes principals. The server's table belongs to the gate
+// (server/rpc/gate.h), so each principal has passed the gate.
 class Principal {
  public:
-  // How it showed who it is. The same name by two ways is two principals: who gives out tokens
-  // needn't be who signs certificates.
+  // How the caller was authenticated. The same name by two kinds is two principals, because tokens
+  // and certificates may be issued by different authorities.
   enum class Kind { kAnonymous, kToken, kCertificate };
 
   Kind kind() const { return kind_; }
-  // A token's as in the token file, a certificate's with what it is: "cn:alice", "dns:box",
-  // "uri:…".
+  // For kToken, as in the token file. For kCertificate, with the kind of name: "cn:alice",
+  // "dns:box", "uri:…".
   const std::string& name() const { return name_; }
 
-  // How much of a busy device it gets, in proportion to others: 1 to 1000. Changes with the token
-  // file.
+  // The weight for fair scheduling on devices: 1 to 1000. Changes with the token file.
   const std::atomic<int>& weight() const { return weight_; }
   void SetWeight(int weight) const {
     if (weight != weight_) weight_ = weight;
   }
 
-  // What it has in use, over all its sessions, of what is limited by principal. Where there is no
-  // limit nothing is counted, but for sessions, tickets and pulls.
+  // What all its sessions use of what is limited per principal. Sessions, tickets and pulls are
+  // always counted; the others only if there is a limit.
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }
   Usage& tickets() const { return tickets_; }
   Usage& pulls() const { return pulls_; }
-  // On a device by its index. Thread-safe; good for as long as the principal.
+  // The bytes on a device, by its index. Thread-safe. The reference is valid while the principal
+  // exists.
   Usage& device_bytes(int device) const;
 
  private:
@@ -70,7 +70,7 @@ class PrincipalTable {
   PrincipalRef Get(Principal::Kind kind, absl::string_view name);
 
  private:
-  // Those that nobody holds any more are swept out when the table has doubled.
+  // Removes the entries of principals that no longer exist. Runs when the table has doubled.
   void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;

@@ -10,8 +10,8 @@
 namespace tensord::server {
 namespace {
 
-// What others call a principal. A certificate's is never a token's, which has no colon; the
-// anonymous one's is neither's.
+// The name by which other principals refer to a principal. Names of certificates have a colon,
+// names of tokens have none, and the anonymous one begins with one. So they never collide.
 std::string IdOf(const Principal& principal) {
   return principal.kind() == Principal::Kind::kAnonymous ? ":anonymous" : principal.name();
 }
@@ -58,7 +58,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   const PrincipalRef& owner = session->principal();
   const Key key(IdOf(*owner), std::string(name));
   MutexLock lock(&mu_);
-  // Whoever closes it calls EndOf after that.
+  // The session may be closed only after this check: then EndOf() is called and removes the entry.
   if (session->closed()) {
     return absl::FailedPreconditionError("the session has ended; open another");
   }

@@ -1,4 +1,4 @@
-// Tensors that a principal lends to others under names.
+// Tensors that a principal shares with other principals under names.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@
 
 namespace tensord::server {
 
-// Thread-safe. Each principal has names of its own, so that nobody can take another's or find out
-// which there are. A name lasts until it is taken back or its session ends.
+// Thread-safe. Each principal has its own names. No principal can use another's name, or learn
+// which names exist. A name lasts until Unpublish() or the end of its session.
 class Publications {
  public:
   static constexpr size_t kMaxReaders = 64;
@@ -27,23 +27,24 @@ class Publications {
   explicit Publications(int64_t max_names_per_principal)
       : max_names_per_principal_(max_names_per_principal) {}
 
-  // Lends `tensor`, which is there, to the principals of these names (Principal::name, ":anonymous"
-  // for those whom nobody knows) and to the
-  // session's own. Done again with the same tensor it replaces the readers. INVALID_ARGUMENT for a
-  // name or readers that can't be, ALREADY_EXISTS where the principal lends another tensor under
-  // the name, RESOURCE_EXHAUSTED past the limit, FAILED_PRECONDITION once the session is closed.
+  // Shares `tensor`, which must be done, with the principals of these names and with the session's
+  // own. A name is a Principal::name(), or ":anonymous" for callers without authentication. If the
+  // principal shares the same tensor under the name already, replaces the readers. If it shares
+  // another one, returns ALREADY_EXISTS. For an invalid name or reader, returns INVALID_ARGUMENT;
+  // past the limit, RESOURCE_EXHAUSTED; if the session is closed, FAILED_PRECONDITION.
   absl::Status Publish(const SessionRef& session, absl::string_view name, TensorRef tensor,
                        std::vector<std::string> readers);
 
-  // What the principal `owner` (empty: the caller) lends to `caller` under the name. NOT_FOUND in
-  // the same words where there is nothing, and where it isn't for the caller.
+  // Returns the tensor that the principal `owner` (empty: the caller) shares with `caller` under
+  // the name. If there is none, or it is not shared with the caller, returns NOT_FOUND with the
+  // same message.
   absl::StatusOr<TensorRef> Find(const PrincipalRef& caller, absl::string_view owner,
                                  absl::string_view name) const;
 
-  // NOT_FOUND where the principal lends nothing under the name.
+  // Ends the sharing. If the principal shares nothing under the name, returns NOT_FOUND.
   absl::Status Unpublish(const PrincipalRef& principal, absl::string_view name);
 
-  // Takes back what `session`, which is closed, has published.
+  // Ends the sharing of all that `session` has published. The session must be closed.
   void EndOf(const Session& session);
 
  private:

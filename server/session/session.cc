@@ -270,11 +270,6 @@ void Session::SetStreamAttached(bool attached) {
   stream_attached_ = attached;
 }
 
-uint64_t Session::commands_received() const {
-  MutexLock lock(&mu_);
-  return commands_received_;
-}
-
 void Session::NotifyReceived(uint64_t number) {
   std::vector<Waiting> due;
   {

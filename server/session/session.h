@@ -1,4 +1,4 @@
-// A session: the room in which handles are unique, and all that is freed together.
+// A session: a client's handles and tensors, which are freed together when it ends.
 #pragma once
 
 #include <atomic>
@@ -21,22 +21,22 @@
 
 namespace tensord::server {
 
-// What a session keeps for its stream; rpc/ knows what that is. May hold its session: Close() lets
-// go of it.
+// What a session keeps for its stream; rpc/ defines it. It may hold a reference to its session:
+// Close() drops it.
 class StreamState {
  public:
   virtual ~StreamState() = default;
 };
 
-// A session's members of groups; collective/ knows what that is.
+// A session's members of groups; collective/ defines it.
 class SessionMembers {
  public:
   virtual ~SessionMembers() = default;
-  // The session is closed. Must not block.
+  // Called when the session is closed. Must not block.
   virtual void End() = 0;
 };
 
-// The time that leases run by: std::chrono::steady_clock::now, or what a test has instead.
+// The clock of leases: std::chrono::steady_clock::now, or a test's.
 using LeaseClock = std::chrono::steady_clock::time_point (*)();
 
 // Thread-safe.
@@ -48,7 +48,7 @@ class Session {
           LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
-  // Whose it is: nobody else reaches it.
+  // The owner. No other principal reaches the session.
   const PrincipalRef& principal() const { return principal_; }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
@@ -60,88 +60,89 @@ class Session {
     return lanes_[slot.index];
   }
 
-  // What the session's memory on a device is charged to.
+  // The account that the session's memory on a device is charged to.
   MemoryAccount& account(const DeviceSlot& slot) const { return *accounts_[slot.index]; }
 
-  // Counts an upload as under way for as long as what it returns is held. RESOURCE_EXHAUSTED past
-  // max_upload_bytes_per_principal.
+  // Counts an upload of `bytes` until the result is destroyed. Past max_upload_bytes_per_principal,
+  // returns RESOURCE_EXHAUSTED.
   absl::StatusOr<UsageHold> BeginUpload(int64_t bytes);
 
-  // NOT_FOUND where the session has no such handle, in the same words whether another has it or
-  // not.
+  // If the session has no such handle, returns NOT_FOUND. The message does not depend on whether
+  // another session has it. For handle 0, returns INVALID_ARGUMENT.
   absl::StatusOr<TensorRef> Find(Handle handle) const;
 
-  // Whether Insert would take this handle.
+  // Returns the error that Insert() would return for this handle, except for
+  // max_handles_per_principal.
   absl::Status CheckFree(Handle handle) const;
 
-  // Takes a tensor in under its handle. INVALID_ARGUMENT for handle 0, ALREADY_EXISTS,
-  // RESOURCE_EXHAUSTED past max_handles_per_session and max_handles_per_principal,
-  // FAILED_PRECONDITION once the session is closed.
+  // Adds a tensor under its handle. If the handle is 0, returns INVALID_ARGUMENT; if it is in use,
+  // ALREADY_EXISTS. Past max_handles_per_session or max_handles_per_principal, returns
+  // RESOURCE_EXHAUSTED. If the session is closed, returns FAILED_PRECONDITION.
   absl::Status Insert(TensorRef tensor);
 
-  // Lets go of `handle` if it still is this tensor.
+  // Removes the tensor's handle, if the handle still belongs to this tensor.
   void Remove(const TensorRef& tensor);
 
-  // All or none: NOT_FOUND names the first handle that isn't there. Here and in Drop, a promised
-  // tensor fails for all that wait for it, unless an upload is under way that brings it after all.
+  // Removes all handles or none. If one does not exist, returns NOT_FOUND that names the first such
+  // handle. Here and in Drop(): a tensor that is promised for an upload fails, unless an upload is
+  // active that may still fill it.
   absl::Status Delete(absl::Span<const Handle> handles);
 
-  // Lets go of those that are there.
+  // Removes the handles that exist.
   void Drop(absl::Span<const Handle> handles);
 
-  // The handles, under one lock for many steps. Take an executor's Turn before it, never while it
-  // is held; and hold it for microseconds.
+  // The handles, locked for many steps. Take an executor's Turn before the Table, never while a
+  // Table exists, and hold it for microseconds.
   class Table;
 
-  // Up to `limit` tensors with handles above `after`, in order of handle.
+  // Returns up to `limit` tensors with handles above `after`, in order of handle.
   std::vector<TensorRef> List(Handle after, size_t limit) const;
 
   // Returns the tensors that are not done yet, in order of handle.
   std::vector<TensorRef> Pending() const;
 
-  // Fails what is promised on a device and waits for an upload or for another device: whoever waits
-  // for it is told. What its executor has been given fails there.
+  // Fails the pending tensors of a device that were not posted to its executor: they wait for an
+  // upload or another device. Ops that were posted fail on the executor.
   void FailWaiting(const DeviceSlot& slot, const absl::Status& error);
 
-  // Counts an op that has been taken in until it has run. RESOURCE_EXHAUSTED past
-  // max_ops_in_flight.
+  // Counts an op until EndOp(). Past max_ops_in_flight, returns RESOURCE_EXHAUSTED and counts
+  // nothing.
   absl::Status BeginOp();
   void EndOp() { ops_in_flight_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Has a promised tensor fail when the session ends, even where its handle has been let go by
-  // then, and only what waits for it holds it. FAILED_PRECONDITION once the session is closed.
+  // Makes a promised tensor fail when the session ends, even if its handle is removed by then.
+  // Holds the tensor only weakly. If the session is closed, returns FAILED_PRECONDITION.
   absl::Status FailAtEnd(const TensorRef& tensor);
 
-  // What the session's stream leaves behind for the next one, made by `make` where there is nothing
-  // yet. FAILED_PRECONDITION once the session is closed.
+  // Returns the state that one connection of the session's stream leaves to the next. The first
+  // call creates it by `make`. If the session is closed, returns FAILED_PRECONDITION.
   absl::StatusOr<std::shared_ptr<StreamState>> Stream(
       absl::FunctionRef<std::shared_ptr<StreamState>()> make);
-  // Likewise its members of groups.
+  // As Stream(), for the session's members of groups.
   absl::StatusOr<std::shared_ptr<SessionMembers>> Members(
       absl::FunctionRef<std::shared_ptr<SessionMembers>()> make);
-  // Whether a stream uses the session, for HasCalls.
+  // Says whether a stream uses the session; HasCalls() doesn't count it.
   void SetStreamAttached(bool attached);
 
-  // Commands of the stream, numbered from 1, that have taken effect: what waits for one finds its
-  // tensor.
-  uint64_t commands_received() const;
-  // The first `number` commands have taken effect: runs callers of WhenReceived that waited for
-  // them. Called after a batch.
+  // Records that the stream's first `number` commands have taken effect, and runs the callbacks of
+  // WhenReceived() that waited for them. Commands are numbered from 1. Call it after each batch.
   void NotifyReceived(uint64_t number);
 
-  // Calls back when command `number` has been taken in: at once where it has, otherwise from the
-  // thread that takes it in; with FAILED_PRECONDITION when the session ends before.
-  // RESOURCE_EXHAUSTED, without a call back, past max_waiting_calls_per_session.
+  // Runs `callback` when command `number` has taken effect. If it has already, runs it at once;
+  // otherwise on the thread that calls NotifyReceived(). If the session ends first, the callback
+  // gets FAILED_PRECONDITION. Past max_waiting_calls_per_session, returns RESOURCE_EXHAUSTED and
+  // never runs it.
   absl::Status WhenReceived(uint64_t number, std::function<void(absl::Status)> callback);
 
-  // Frees everything: returns the number of handles. Ops that haven't begun won't.
+  // Ends the session: removes all handles and fails what waits for uploads. Ops that have not begun
+  // never run. Returns the number of handles.
   int64_t Close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
-  // While at least one call or stream uses the session its lease doesn't run.
+  // The lease does not run between BeginUse() and EndUse(). Calls may overlap.
   void BeginUse();
   void EndUse();
-  // Whether a call uses it now, besides its stream.
+  // Whether a call uses the session now, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
 
@@ -150,7 +151,7 @@ class Session {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Handles as the principal's are counted.
+  // Count handles against the principal's limit.
   bool TakeHandle();
   void ReturnHandles(size_t count);
   absl::Status TooManyHandles() const;
@@ -193,17 +194,19 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
       : session_(session), lock_(&session->mu_) {}
   ~Table() ABSL_UNLOCK_FUNCTION() {}
 
-  // nullptr where there is no such handle. Good until the next Reserve or TakeOut.
+  // Returns nullptr if there is no such handle. The pointer is valid until the next Reserve() or
+  // TakeOut().
   const TensorRef* Find(Handle handle) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto it = session_->tensors_.find(handle);
     return it == session_->tensors_.end() ? nullptr : &it->second;
   }
 
-  // A place for a tensor to be put into before the lock goes; nullptr where Insert would refuse it.
+  // Adds the handle and returns where its tensor must be put before the Table is destroyed. If
+  // Insert() would refuse the handle, returns nullptr.
   TensorRef* Reserve(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
-  // Lets go of the handle; null where there is none. Give up the tensor's upload and let go of it
-  // after the lock.
+  // Removes the handle and returns its tensor; null if there is none. After the Table is destroyed,
+  // the caller must call GiveUpUpload() and drop the tensor.
   TensorRef TakeOut(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
@@ -211,7 +214,7 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
   const MutexLock lock_;
 };
 
-// Keeps a session's lease from running while a call uses it.
+// A use of a session: the lease does not run while it exists.
 class SessionUse {
  public:
   SessionUse() = default;

@@ -11,11 +11,11 @@
 namespace tensord::server {
 namespace {
 
-constexpr size_t kMostShown = 160;
+constexpr size_t kMaxShown = 160;
 
 std::string Shown(absl::string_view text) {
-  return absl::StrCat(absl::CHexEscape(text.substr(0, kMostShown)),
-                      text.size() > kMostShown ? "…" : "");
+  return absl::StrCat(absl::CHexEscape(text.substr(0, kMaxShown)),
+                      text.size() > kMaxShown ? "…" : "");
 }
 
 // The server's own sentence, which quotes names. It stands last on its line.
@@ -68,7 +68,7 @@ void SessionLog::Write(const std::string& text) {
   MutexLock lock(&mu_);
   const auto now = clock_();
   const double seconds = std::chrono::duration<double>(now - counted_at_).count();
-  allowed_ = std::min<double>(allowed_ + seconds * kLinesPerSecond, kMostAtOnce);
+  allowed_ = std::min<double>(allowed_ + seconds * kLinesPerSecond, kMaxAtOnce);
   counted_at_ = now;
   if (allowed_ < 1) {
     ++left_out_;

@@ -1,5 +1,5 @@
-// A line on standard error for each session that begins or ends, and for each caller that is
-// refused.
+// Writes a line on standard error for each session that begins or ends, and for each caller that
+// the server refuses.
 #pragma once
 
 #include <chrono>
@@ -14,22 +14,22 @@
 
 namespace tensord::server {
 
-// Whatever others have had a say in (names, addresses, reasons) is escaped and cut, so that a line
-// is a line and says what it seems to. At most kMostAtOnce lines at once and kLinesPerSecond a
-// second are written; how many were left out the next line says. Thread-safe.
+// Text that clients influence (names, addresses, reasons) is escaped and cut, so that it can't
+// forge a line. Rate limit: kMaxAtOnce lines at once, refilled by kLinesPerSecond. If lines were
+// left out, the next line says how many. Thread-safe.
 class SessionLog {
  public:
-  static constexpr int kMostAtOnce = 100;
+  static constexpr int kMaxAtOnce = 100;
   static constexpr int kLinesPerSecond = 20;
 
-  // `write` gets each line with its end; without it they go to standard error.
+  // `write` gets each line, with its newline. If it is null, lines go to standard error.
   explicit SessionLog(std::function<void(absl::string_view)> write = nullptr,
                       LeaseClock clock = &std::chrono::steady_clock::now);
 
   void Opened(const Session& session);
   // `how`: "closed", "expired".
   void Ended(const Session& session, absl::string_view how, int64_t tensors_freed);
-  // A call from there was not let in, or may not open a session.
+  // The server refused a call of this caller, or refused to open a session for it.
   void Refused(absl::string_view caller, const absl::Status& why);
 
  private:
@@ -38,7 +38,7 @@ class SessionLog {
   const std::function<void(absl::string_view)> write_;
   const LeaseClock clock_;
   Mutex mu_;
-  double allowed_ ABSL_GUARDED_BY(mu_) = kMostAtOnce;  // lines, as of counted_at_
+  double allowed_ ABSL_GUARDED_BY(mu_) = kMaxAtOnce;  // lines, as of counted_at_
   std::chrono::steady_clock::time_point counted_at_ ABSL_GUARDED_BY(mu_);
   int64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;
 };

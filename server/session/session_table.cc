@@ -17,7 +17,7 @@ namespace {
 constexpr auto kReapInterval = std::chrono::milliseconds(500);
 constexpr size_t kMaxClientNameBytes = 128;
 
-// A session's id is the epoch's first digits, this, and 128 random bits.
+// A session's id: the first digits of the epoch, this separator, and 128 random bits.
 constexpr size_t kEpochDigits = 8;
 constexpr char kEpochEnd = '-';
 
@@ -183,11 +183,6 @@ std::vector<SessionRef> SessionTable::All() const {
   }
   std::sort(all.begin(), all.end(), HasLowerNumber);
   return all;
-}
-
-int64_t SessionTable::size() const {
-  MutexLock lock(&mu_);
-  return static_cast<int64_t>(sessions_.size());
 }
 
 void SessionTable::Reap() {

@@ -1,4 +1,4 @@
-// All sessions of the server, and the end of those that nobody uses.
+// The sessions of the server. Closes those whose lease has run out.
 #pragma once
 
 #include <memory>
@@ -20,53 +20,52 @@ namespace tensord::server {
 
 class SessionLog;
 
-// 128 bits from the kernel's random source, in hex.
+// Returns 128 bits from the kernel's random source, in hex.
 std::string RandomId();
 
-// Thread-safe. A thread of its own closes sessions whose lease has run out.
+// Thread-safe. It has a thread that closes the sessions whose lease has run out.
 class SessionTable {
  public:
-  // `slots` outlive the table. A `clock` is for tests, which then call EndExpired() themselves:
-  // there is no thread.
+  // `slots` must outlive the table. `clock` is for tests: with one, the table has no thread, and
+  // the test calls EndExpired().
   SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock = nullptr);
   ~SessionTable();  // closes all sessions
 
-  // Has it told of every session from now on. Before the first; outlives the table.
+  // Writes to `log` from now on. Call it before the first session. `log` must outlive the table.
   void SetLog(SessionLog* log) { log_ = log; }
 
-  // Everywhere: `principal` is who the call is made for, as the gate has said. A session of another
-  // is NOT_FOUND in the same words as one that never was.
+  // In all functions, `principal` is the one that the gate gave to the call. For a session of
+  // another principal the functions return the same NOT_FOUND as for one that never existed.
 
-  // `lease_seconds` 0 is the default; more than the most allowed is cut to it, less than 0 is
-  // INVALID_ARGUMENT. RESOURCE_EXHAUSTED past max_sessions and
-  // max_sessions_per_principal.
+  // Opens a session. If `lease_seconds` is 0, the lease is the default; if it is more than the
+  // maximum, the maximum; if it is negative, returns INVALID_ARGUMENT. Past max_sessions or
+  // max_sessions_per_principal, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
 
-  // 128 random bits in hex, new with every table: what a session of another start shows by its id.
+  // 128 random bits in hex, new for each table. A session's id begins with it, so the id of a
+  // session of an earlier start is recognized.
   const std::string& epoch() const { return epoch_; }
 
-  // NOT_FOUND (SESSION_NOT_FOUND) where there is none of this id; DATA_LOSS (SERVER_RESTARTED)
-  // where it is of another epoch.
+  // Returns a use of the session. If there is none of this id, returns NOT_FOUND
+  // (SESSION_NOT_FOUND); if the id is of another epoch, DATA_LOSS (SERVER_RESTARTED).
   absl::StatusOr<SessionUse> Use(const PrincipalRef& principal, absl::string_view id);
 
-  // Ends a session at once; the number of handles freed.
+  // Ends a session at once. Returns the number of handles freed.
   absl::StatusOr<int64_t> Close(const PrincipalRef& principal, absl::string_view id);
 
-  // The principal's, in order of number.
+  // Returns the principal's sessions, in order of number.
   std::vector<SessionRef> Of(const PrincipalRef& principal) const;
 
-  // Everybody's, in order of number: for the server's own ends, never for an answer.
+  // Returns the sessions of all principals, in order of number. Never send these to a client.
   std::vector<SessionRef> All() const;
-
-  int64_t size() const;
 
   // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // What sessions lend to others; ends with them.
+  // The tensors that sessions share. They end with their sessions.
   Publications& publications() { return publications_; }
-  // What other servers may fetch; ends with them.
+  // The tickets for tensors that other servers may fetch. They end with their sessions.
   Tickets& tickets() { return tickets_; }
 
  private:
@@ -74,11 +73,11 @@ class SessionTable {
 
   absl::StatusOr<SessionRef> Add(const PrincipalRef& principal, int64_t lease_seconds,
                                  absl::string_view client_name);
-  // The end where there is none of this id, or it is another's.
+  // Returns end() if there is no session of this id, or it belongs to another principal.
   Sessions::iterator FindLocked(const PrincipalRef& principal, absl::string_view id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reap();
-  // The number of handles freed. `how`: as in SessionLog.
+  // Returns the number of handles freed. `how`: as in SessionLog.
   int64_t End(Session& session, absl::string_view how);
   void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

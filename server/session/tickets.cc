@@ -14,7 +14,7 @@
 namespace tensord::server {
 namespace {
 
-// A ticket is its id and this much more.
+// A ticket is its id and a signature of this length.
 constexpr size_t kSignatureBytes = 32;
 
 absl::Status Refused() {
@@ -25,7 +25,7 @@ absl::Status Refused() {
       "TICKET_REFUSED");
 }
 
-// Parts that can't be told apart differently.
+// Joins parts so that different parts give different texts.
 void AppendPart(absl::string_view part, std::string* out) {
   absl::StrAppend(out, part.size(), ":", part);
 }
@@ -89,7 +89,7 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
   std::string text = absl::StrCat(
       id, Sign(id, ticket, destination_epoch, KindName(principal->kind()), principal->name()));
   MutexLock lock(&mu_);
-  // Whoever closes it calls EndOf after that.
+  // The session may be closed only after this check: then EndOf() is called and ends the ticket.
   if (session->closed()) {
     return absl::FailedPreconditionError("the session has ended; open another");
   }
@@ -127,8 +127,8 @@ void Tickets::End(const std::string& id, bool finished) {
   --ticket.uses;
   ticket.ends = clock_() + kLifetime;
   if (!finished) return;
-  // Its last bytes may be lost with the connection: while others keep the tensor, they can be had
-  // again.
+  // The last bytes may be lost with the connection. The fetch may then come again while the tensor
+  // exists.
   ticket.fetched = ticket.tensor;
   let_go = std::move(ticket.tensor);
   ticket.counted = UsageHold();
@@ -155,11 +155,6 @@ void Tickets::EndExpired() {
     let_go.push_back(std::move(at->second.tensor));
     tickets_.erase(at);
   }
-}
-
-int64_t Tickets::size() const {
-  MutexLock lock(&mu_);
-  return static_cast<int64_t>(tickets_.size());
 }
 
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// Leave to fetch tensors, given to a principal for another server to show.
+// Tickets: each authorizes another server to fetch one tensor for a principal.
 #pragma once
 
 #include <chrono>
@@ -15,21 +15,21 @@
 
 namespace tensord::server {
 
-// "anonymous", "token" or "certificate": as servers tell each other.
+// Returns "anonymous", "token" or "certificate", as sent between servers.
 absl::string_view KindName(Principal::Kind kind);
 
-// Thread-safe. A ticket is for one tensor, one destination and one principal, and is used by the
-// first fetch that shows it. It holds its tensor until that has been fetched, the ticket's time is
-// over, or its session ends. Signed, with a key that is new with every table: whoever alters one
-// has none.
+// Thread-safe. A ticket is for one tensor, one destination and one principal. The first fetch that
+// presents it uses it. It holds its tensor until the tensor has been fetched, the ticket expires,
+// or its session ends. Tickets are signed with a key that is new for each table, so an altered
+// ticket is invalid.
 class Tickets {
  public:
-  // How long a fetch may take to begin, and to come again after it has been broken off.
+  // The time in which a fetch must begin, and in which it must reconnect after an interruption.
   static constexpr std::chrono::seconds kLifetime{60};
   // Of a fetch's id.
   static constexpr size_t kFetchIdBytes = 16;
 
-  // What a fetch says of itself.
+  // What a fetch says about itself.
   struct Claim {
     absl::string_view destination_epoch;
     absl::string_view principal_kind;  // KindName
@@ -39,12 +39,12 @@ class Tickets {
 
   Tickets(int64_t max_per_principal, LeaseClock clock);
 
-  // A ticket for a tensor of the session, done or not. RESOURCE_EXHAUSTED past the limit,
-  // FAILED_PRECONDITION once the session is closed.
+  // Returns a ticket for a tensor of the session. The tensor need not be done. Past the limit,
+  // returns RESOURCE_EXHAUSTED; if the session is closed, FAILED_PRECONDITION.
   absl::StatusOr<std::string> Give(const SessionRef& session, TensorRef tensor,
                                    absl::string_view destination_epoch);
 
-  // A fetch under way. The table outlives it.
+  // A fetch that is under way. The table must outlive it.
   class Use {
    public:
     ~Use() { tickets_->End(id_, finished_); }
@@ -52,9 +52,9 @@ class Tickets {
     Use& operator=(const Use&) = delete;
 
     const TensorRef& tensor() const { return tensor_; }
-    // Of the session that the tensor is of.
+    // The id of the session that gave the ticket.
     const std::string& session_id() const { return session_id_; }
-    // The tensor has been fetched: the ticket holds it no more.
+    // Says that the tensor has been fetched: the ticket drops its reference to it.
     void Finished() { finished_ = true; }
 
    private:
@@ -72,14 +72,14 @@ class Tickets {
     bool finished_ = false;
   };
 
-  // PERMISSION_DENIED, in the same words whatever is wrong with the ticket.
+  // Begins a fetch. If anything is wrong with the ticket, returns PERMISSION_DENIED, always with
+  // the same message.
   absl::StatusOr<std::unique_ptr<Use>> Begin(absl::string_view ticket, const Claim& claim);
 
-  // Ends those of `session`, which is closed; fetches under way go on.
+  // Ends the tickets of `session`, which must be closed. Fetches that are under way continue.
   void EndOf(const Session& session);
-  // Ends those whose time is over.
+  // Ends the tickets that have expired.
   void EndExpired();
-  int64_t size() const;
 
  private:
   struct Ticket {

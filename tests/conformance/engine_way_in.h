@@ -11,6 +11,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/conformance/way_in.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::conformance {
@@ -69,9 +70,9 @@ class EngineWayIn : public WayIn {
     }
     request.inputs = handles;
     TENSORD_ASSIGN_OR_RETURN(const server::TensorRef output, Compute(session, request));
-    HostTensor result{output->spec(), std::vector<uint8_t>(output->spec().size_bytes())};
-    TENSORD_RETURN_IF_ERROR(engine_.ReadBlocking(output, absl::MakeSpan(result.bytes)));
-    return result;
+    TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes,
+                             server::ReadTensor<uint8_t>(engine_, output));
+    return HostTensor{output->spec(), std::move(bytes)};
   }
 
   absl::Status Upload(server::Session& session, server::Handle handle, const HostTensor& input,

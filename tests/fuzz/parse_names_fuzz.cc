@@ -1,4 +1,4 @@
-// Names as people and peers write them: devices, dtypes, --devices, addresses.
+// Names as people and peers write them: devices, --devices, addresses.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -7,7 +7,6 @@
 #include "absl/strings/string_view.h"
 #include "tensord/common/address.h"
 #include "tensord/common/device_name.h"
-#include "tensord/common/dtype.h"
 #include "tensord/server/device/device_factory.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -15,9 +14,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const auto device = tensord::ParseDeviceName(text);
   if (device.ok() && tensord::ParseDeviceName(device->ToString()) != device) abort();
-
-  const auto dtype = tensord::ParseDType(text);
-  if (dtype.ok() && tensord::ParseDType(tensord::DTypeName(*dtype)) != dtype) abort();
 
   const auto requests = tensord::server::ParseDevices(text);
   if (requests.ok()) {

@@ -15,10 +15,10 @@ class CpuBuffer final : public Buffer {
   CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes, bool owns_data);
   ~CpuBuffer() override;
 
-  // The device's packed weights know of this buffer. By whoever launches its kernels.
+  // Records that the device has packed weights of this buffer. Executor thread.
   void MarkPacked() const { packed_.store(true, std::memory_order_relaxed); }
 
-  // To be called before a buffer that may have been read is written again: packed copies go.
+  // Drops the packed copies. Call it before a buffer that kernels may have read is written again.
   void BeforeOverwrite() {
     if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
   }

@@ -14,7 +14,7 @@
 #include "tensord/server/device/cpu/onednn.h"
 #include "tensord/server/device/cpu/packed_weights.h"
 #include "tensord/server/device/cpu/prepare.h"
-#include "tensord/server/device/memory_accountant.h"
+#include "tensord/server/device/device_memory_limit.h"
 
 namespace tensord::server {
 namespace {
@@ -68,15 +68,15 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
       : info_(std::move(info)),
-        accountant_(info_.name, total_bytes, limit_bytes),
+        memory_limit_(info_.name, total_bytes, limit_bytes),
         pool_(std::min(kMaxIdleBytes, limit_bytes / 4)),
         onednn_(&pool_),
-        packed_weights_(&accountant_, &pool_, &onednn_),
+        packed_weights_(&memory_limit_, &pool_, &onednn_),
         context_{cpu::Team(info_.threads), cpu::BestLoops(), pool_, onednn_},
         alone_{cpu::Team(1), cpu::BestLoops(), pool_, onednn_} {}
 
   const DeviceInfo& info() const override { return info_; }
-  MemoryStats memory() const override { return accountant_.Snapshot(); }
+  MemoryStats memory() const override { return memory_limit_.Snapshot(); }
   bool host_accessible() const override { return true; }
 
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
@@ -116,7 +116,7 @@ class CpuDevice final : public Device {
   void Fence(std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
   void BindThread() override { context_.team.Bind(); }
   void Abandon() override {
-    packed_weights_.Release(accountant_.Snapshot().limit_bytes);
+    packed_weights_.Release(memory_limit_.Snapshot().limit_bytes);
     pool_.ReleaseIdle();
   }
 
@@ -139,7 +139,7 @@ class CpuDevice final : public Device {
   }
 
   const DeviceInfo info_;
-  MemoryAccountant accountant_;
+  DeviceMemoryLimit memory_limit_;
   cpu::MemoryPool pool_;
   cpu::OneDnn onednn_;
   cpu::PackedWeights packed_weights_;
@@ -153,7 +153,7 @@ CpuBuffer::CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes, bool own
 CpuBuffer::~CpuBuffer() {
   if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
   if (owns_data_) owner_->pool_.Free(data(), size_bytes());
-  owner_->accountant_.Release(size_bytes());
+  owner_->memory_limit_.Release(size_bytes());
 }
 
 void CpuBuffer::ForgetPacked() {
@@ -162,9 +162,9 @@ void CpuBuffer::ForgetPacked() {
 }
 
 absl::Status CpuDevice::Reserve(int64_t size_bytes) {
-  absl::Status status = accountant_.Reserve(size_bytes);
+  absl::Status status = memory_limit_.Reserve(size_bytes);
   while (!status.ok() && packed_weights_.Release(size_bytes)) {
-    status = accountant_.Reserve(size_bytes);
+    status = memory_limit_.Reserve(size_bytes);
   }
   return status;
 }
@@ -190,8 +190,8 @@ absl::StatusOr<BufferRef> CpuDevice::Allocate(int64_t size_bytes) {
   const bool small = size_bytes <= cpu::MemoryPool::kSmallBytes - kHeaderBytes;
   BufferRef buffer = small ? AllocateSmall(size_bytes) : AllocateLarge(size_bytes);
   if (buffer == nullptr) {
-    accountant_.Release(size_bytes);
-    return accountant_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());
+    memory_limit_.Release(size_bytes);
+    return memory_limit_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());
   }
   return buffer;
 }

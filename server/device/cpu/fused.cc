@@ -280,7 +280,7 @@ class FusedElementwise final : public PreparedKernel {
  public:
   FusedElementwise(const PrepareContext& ctx, FusedPlan plan)
       : plan_(std::move(plan)), ctx_(plan_.elements < 2 * plan_.grain ? ctx.alone : ctx.team) {
-    brief_ = &ctx_ == &ctx.alone;
+    runs_inline_ = &ctx_ == &ctx.alone;
     in_place_inputs_ = plan_.in_place_inputs;
   }
 

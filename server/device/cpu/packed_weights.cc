@@ -12,23 +12,23 @@ constexpr int kUsesBetweenTries = 64;
 
 }  // namespace
 
-// Memory of the pool that the accountant knows of.
+// Memory of the pool that counts against the device's limit.
 class PackedWeights::Copy {
  public:
-  Copy(MemoryAccountant* accountant, std::shared_ptr<OneDnnProduct> layout, Scratch memory,
+  Copy(DeviceMemoryLimit* memory_limit, std::shared_ptr<OneDnnProduct> layout, Scratch memory,
        int64_t bytes)
-      : accountant_(accountant),
+      : memory_limit_(memory_limit),
         layout_(std::move(layout)),
         memory_(std::move(memory)),
         bytes_(bytes) {}
-  ~Copy() { accountant_->Release(bytes_); }
+  ~Copy() { memory_limit_->Release(bytes_); }
 
   const OneDnnProduct& layout() const { return *layout_; }
   const void* data() const { return memory_.data(); }
   int64_t bytes() const { return bytes_; }
 
  private:
-  MemoryAccountant* const accountant_;
+  DeviceMemoryLimit* const memory_limit_;
   const std::shared_ptr<OneDnnProduct> layout_;  // a product that reads it
   const Scratch memory_;
   const int64_t bytes_;
@@ -64,13 +64,13 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
 std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
     const Buffer* weight, const std::shared_ptr<OneDnnProduct>& product) {
   const int64_t bytes = OneDnn::PackedBytes(*product);
-  if (!accountant_->Reserve(bytes).ok()) return nullptr;
+  if (!memory_limit_->Reserve(bytes).ok()) return nullptr;
   Scratch memory(pool_, bytes);
   if (memory.data() == nullptr || !onednn_->Pack(*product, weight->data(), memory.data()).ok()) {
-    accountant_->Release(bytes);
+    memory_limit_->Release(bytes);
     return nullptr;
   }
-  return std::make_shared<const Copy>(accountant_, product, std::move(memory), bytes);
+  return std::make_shared<const Copy>(memory_limit_, product, std::move(memory), bytes);
 }
 
 void PackedWeights::Forget(const Buffer* weight) {

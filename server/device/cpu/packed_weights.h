@@ -1,4 +1,4 @@
-// Copies of weights in the layout that oneDNN multiplies fastest with, kept while they pay.
+// Copies of weights in the layout with which oneDNN multiplies fastest.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,30 @@
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/server/device/cpu/onednn.h"
-#include "tensord/server/device/memory_accountant.h"
+#include "tensord/server/device/device_memory_limit.h"
 
 namespace tensord::server::cpu {
 
-// Thread-safe, except that Use() is called by whoever launches the device's kernels, one thread at
-// a time. A buffer that is multiplied with again and again is packed at its third use, where the
-// device's limit has room for the copy, which counts as used memory. The copy goes with the buffer,
-// or when somebody needs the room.
+// Thread-safe, except Use(): executor thread. A buffer is packed at its third product, if the
+// device's limit has room for the copy, which counts as used memory. The copy is freed with the
+// buffer, or when an allocation needs the room.
 class PackedWeights {
  public:
-  PackedWeights(MemoryAccountant* accountant, MemoryPool* pool, OneDnn* onednn)
-      : accountant_(accountant), pool_(pool), onednn_(onednn) {}
+  PackedWeights(DeviceMemoryLimit* memory_limit, MemoryPool* pool, OneDnn* onednn)
+      : memory_limit_(memory_limit), pool_(pool), onednn_(onednn) {}
 
   class Copy;
 
-  // Takes note of a product with `weight`, and returns its packed copy, made at this call perhaps;
-  // null where there is none in the layout of `product` (one with packed_b). The device must call
-  // Forget() before the buffer goes or is written to.
+  // Counts a product with `weight` and returns its packed copy, which this call may make. If there
+  // is no copy in the layout of `product` (which has packed_b), returns null. The device must call
+  // Forget() before the buffer is destroyed or written.
   std::shared_ptr<const Copy> Use(const Buffer* weight,
                                   const std::shared_ptr<OneDnnProduct>& product);
 
   void Forget(const Buffer* weight);
 
-  // Gives up copies that were not used for longest, until `bytes` of them are gone or none is left;
-  // a copy that is being multiplied with stays until that is done. False where there was none.
+  // Frees the least recently used copies until `bytes` are freed or none is left. A copy in use is
+  // freed after that use. Returns false if there was no copy.
   bool Release(int64_t bytes);
 
   static const void* DataOf(const Copy& copy);
@@ -49,7 +48,7 @@ class PackedWeights {
   std::shared_ptr<const Copy> MakeCopy(const Buffer* weight,
                                        const std::shared_ptr<OneDnnProduct>& product);
 
-  MemoryAccountant* const accountant_;
+  DeviceMemoryLimit* const memory_limit_;
   MemoryPool* const pool_;
   OneDnn* const onednn_;
   Mutex mu_;

@@ -14,7 +14,7 @@ class PackedWeights;
 // What prepared kernels run in; outlives them.
 struct PrepareContext {
   const Context& team;   // on the executor's thread, with the others to help
-  const Context& alone;  // on any thread, without them: for brief kernels
+  const Context& alone;  // on the calling thread alone: for kernels that run inline
   PackedWeights& packed_weights;
 };
 

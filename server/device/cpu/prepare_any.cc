@@ -7,10 +7,10 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr size_t kMaxBriefInputs = 8;
+constexpr size_t kMaxInlineInputs = 8;
 
 // The number of elements, read or written, with which one thread is done in about 20 µs.
-int64_t BriefElements(OpCost cost) {
+int64_t MaxInlineElements(OpCost cost) {
   return cost == OpCost::kCopy ? kGrainElements : kGrainElements / 4;
 }
 
@@ -23,9 +23,9 @@ class TableKernel final : public PreparedKernel {
         attrs_(*spec.attrs),
         inputs_(spec.inputs.begin(), spec.inputs.end()),
         output_(*spec.output),
-        ctx_(IsBrief(spec) ? ctx.alone : ctx.team) {
+        ctx_(RunsInline(spec) ? ctx.alone : ctx.team) {
     for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
-    brief_ = &ctx_ == &ctx.alone;
+    runs_inline_ = &ctx_ == &ctx.alone;
   }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
@@ -34,12 +34,13 @@ class TableKernel final : public PreparedKernel {
   }
 
  private:
-  static bool IsBrief(const KernelSpec& spec) {
+  static bool RunsInline(const KernelSpec& spec) {
     int64_t elements = spec.output->num_elements();
     for (const TensorSpec& input : spec.inputs) {
       elements = std::max(elements, input.num_elements());
     }
-    return elements <= BriefElements(spec.schema->cost) && spec.inputs.size() <= kMaxBriefInputs;
+    return elements <= MaxInlineElements(spec.schema->cost) &&
+           spec.inputs.size() <= kMaxInlineInputs;
   }
 
   const Kernel kernel_;

@@ -28,14 +28,14 @@ class DenseElementwise final : public PreparedKernel {
         in_place_inputs_ |= 1u << i;
       }
     }
-    brief_ = n_ < 2 * loop.grain();
+    runs_inline_ = n_ < 2 * loop.grain();
   }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
     const void* x[kMaxElementwiseInputs];
     for (int i = 0; i < loop_.inputs(); ++i) x[i] = inputs[i]->data();
     static_cast<CpuBuffer*>(output)->BeforeOverwrite();
-    if (brief_) {
+    if (runs_inline_) {
       loop_.Run(x, step_, output->data(), n_);
     } else {
       RunByTeam(x, output->data());
@@ -73,7 +73,7 @@ class BroadcastElementwise final : public PreparedKernel {
         in_place_inputs_ |= 1u << i;
       }
     }
-    brief_ = &ctx_ == &ctx.alone;
+    runs_inline_ = &ctx_ == &ctx.alone;
   }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {

@@ -11,11 +11,11 @@ namespace tensord::server::cpu {
 namespace {
 
 // What one thread does in a few microseconds: multiplications, and elements in memory.
-constexpr int64_t kBriefProducts = 64 * 64 * 64;
-constexpr int64_t kBriefElements = 64 * 1024;
+constexpr int64_t kMaxInlineProducts = 64 * 64 * 64;
+constexpr int64_t kMaxInlineElements = 64 * 1024;
 // Packing pays where the weight isn't small and the other operand's rows are few.
-constexpr int64_t kLeastPackedElements = 64 * 1024;
-constexpr int64_t kMostPackedRows = 512;
+constexpr int64_t kMinPackedElements = 64 * 1024;
+constexpr int64_t kMaxPackedRows = 512;
 
 class PreparedProduct final : public PreparedKernel {
  public:
@@ -25,7 +25,7 @@ class PreparedProduct final : public PreparedKernel {
 
  private:
   void FindLibraryProducts();
-  bool IsBrief() const;
+  bool RunsInline() const;
   KernelCall Call() { return {schema_, &attrs_, operands_, {&output_, nullptr}}; }
   absl::StatusOr<bool> RunPacked(const Buffer& weight, const void* a, const void* bias, void* c);
 
@@ -54,17 +54,17 @@ PreparedProduct::PreparedProduct(const PrepareContext& ctx, const KernelSpec& sp
   for (const TensorSpec& input : inputs_) operands_.push_back({&input, nullptr});
   gemm_ = linear ? LinearGemm(Call()) : MatmulGemm(Call());
   if (linear) activation_ = FindActivation(attrs_.String("activation"));
-  brief_ = IsBrief();
-  if (brief_) ctx_ = &ctx.alone;
+  runs_inline_ = RunsInline();
+  if (runs_inline_) ctx_ = &ctx.alone;
   FindLibraryProducts();
 }
 
-bool PreparedProduct::IsBrief() const {
+bool PreparedProduct::RunsInline() const {
   const int64_t products = gemm_.items * gemm_.m * gemm_.n * gemm_.k;
   const int64_t elements = gemm_.a_elements + gemm_.b_elements + output_.num_elements();
   const bool by_library = gemm_.dtype == DType::kFloat32 || gemm_.dtype == DType::kFloat64;
-  return products <= (by_library ? kBriefProducts : kBriefProducts / 8) &&
-         elements <= kBriefElements;
+  return products <= (by_library ? kMaxInlineProducts : kMaxInlineProducts / 8) &&
+         elements <= kMaxInlineElements;
 }
 
 void PreparedProduct::FindLibraryProducts() {
@@ -76,7 +76,7 @@ void PreparedProduct::FindLibraryProducts() {
   auto product = ctx_->onednn.Find(matmul);
   if (!product.ok()) return;
   product_ = *std::move(product);
-  if (gemm_.m > kMostPackedRows || gemm_.b_elements < kLeastPackedElements) return;
+  if (gemm_.m > kMaxPackedRows || gemm_.b_elements < kMinPackedElements) return;
   matmul.packed_b = true;
   auto packed = ctx_->onednn.Find(matmul);
   if (packed.ok()) packed_product_ = *std::move(packed);

@@ -34,8 +34,8 @@ class Team {
   const int threads_;
 };
 
-// While it lives, what the calling thread makes OpenMP do by way of a library is done by `threads`
-// threads. With one it is done by the caller alone, which may then be any thread.
+// While it exists, OpenMP regions of libraries that the calling thread calls use `threads` threads.
+// With one, the caller computes alone, and may be any thread.
 class ScopedThreads {
  public:
   explicit ScopedThreads(int threads);

@@ -12,7 +12,7 @@
 namespace tensord::server::cuda {
 
 CudaDevice::CudaDevice(DeviceInfo info, int64_t total_bytes, int64_t limit_bytes)
-    : info_(std::move(info)), accountant_(info_.name, total_bytes, limit_bytes) {}
+    : info_(std::move(info)), memory_limit_(info_.name, total_bytes, limit_bytes) {}
 
 absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
   TENSORD_ASSIGN_OR_RETURN(compute_, MakeStream());
@@ -63,7 +63,7 @@ absl::StatusOr<void*> CudaDevice::AllocateMemory(int64_t size_bytes, MemoryOrder
   if (!absl::IsResourceExhausted(data.status())) return data;
   size_t free_bytes = 0, total_bytes = 0;
   TENSORD_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
-  return accountant_.PhysicallyExhausted(size_bytes, static_cast<int64_t>(free_bytes));
+  return memory_limit_.PhysicallyExhausted(size_bytes, static_cast<int64_t>(free_bytes));
 }
 
 absl::StatusOr<BufferRef> CudaDevice::Allocate(int64_t size_bytes) {
@@ -75,12 +75,12 @@ absl::StatusOr<BufferRef> CudaDevice::AllocateForTransfer(int64_t size_bytes) {
 }
 
 absl::StatusOr<BufferRef> CudaDevice::AllocateIn(MemoryOrder order, int64_t size_bytes) {
-  TENSORD_RETURN_IF_ERROR(accountant_.Reserve(size_bytes));
+  TENSORD_RETURN_IF_ERROR(memory_limit_.Reserve(size_bytes));
   void* data = nullptr;
   if (size_bytes > 0) {
     absl::StatusOr<void*> memory = AllocateMemory(size_bytes, order);
     if (!memory.ok()) {
-      accountant_.Release(size_bytes);
+      memory_limit_.Release(size_bytes);
       return memory.status();
     }
     data = *memory;
@@ -99,7 +99,7 @@ void CudaDevice::Release(CudaBuffer& buffer) {
     }
     FreeMemory(buffer);
   }
-  accountant_.Release(buffer.size_bytes());
+  memory_limit_.Release(buffer.size_bytes());
 }
 
 void CudaDevice::FreeMemory(CudaBuffer& buffer) {

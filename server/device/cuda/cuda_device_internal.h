@@ -22,7 +22,7 @@
 #include "tensord/server/device/cuda/memory_pool.h"
 #include "tensord/server/device/cuda/staging.h"
 #include "tensord/server/device/device.h"
-#include "tensord/server/device/memory_accountant.h"
+#include "tensord/server/device/device_memory_limit.h"
 
 // If the device has been abandoned, returns its loss. Otherwise Abandon() waits until the enclosing
 // block ends.
@@ -113,7 +113,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   const DeviceInfo& info() const override { return info_; }
-  MemoryStats memory() const override { return accountant_.Snapshot(); }
+  MemoryStats memory() const override { return memory_limit_.Snapshot(); }
   bool host_accessible() const override { return false; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) override;
@@ -176,7 +176,7 @@ class CudaDevice final : public Device {
 
   const DeviceInfo info_;
   CallGate gate_;  // of every call that uses what Abandon() gives up
-  MemoryAccountant accountant_;
+  DeviceMemoryLimit memory_limit_;
   Mutex mu_;
   // Memory that buffers hold: resetting the GPU doesn't free it.
   absl::flat_hash_set<void*> live_ ABSL_GUARDED_BY(mu_);

@@ -84,9 +84,9 @@ absl::StatusOr<Event> EventPool::Acquire() {
 }
 
 void EventPool::Return(Event event) {
-  constexpr size_t kMostIdle = 1024;
+  constexpr size_t kMaxIdle = 1024;
   MutexLock lock(&mu_);
-  if (idle_.size() < kMostIdle) idle_.push_back(std::move(event));
+  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(event));
 }
 
 void EventPool::Clear() {

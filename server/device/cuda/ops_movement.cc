@@ -9,7 +9,7 @@ namespace tensord::server::cuda {
 namespace {
 
 constexpr int kMaxUnitBytes = 16;
-constexpr int64_t kLeastTransposed = 8;  // a smaller side leaves most of a tile empty
+constexpr int64_t kMinTransposed = 8;  // a smaller side leaves most of a tile empty
 
 // A copy between strided operands. Strides and extents in elements.
 struct StridedCopy {
@@ -65,8 +65,8 @@ bool AsTranspose(const StridedCopy& copy, TransposeJob* job) {
   }
   const auto* dense = std::find(loop.stride[0], loop.stride[0] + last, 1);
   const int row_axis = static_cast<int>(dense - loop.stride[0]);
-  if (row_axis == last || loop.extent[row_axis] < kLeastTransposed ||
-      loop.extent[last] < kLeastTransposed) {
+  if (row_axis == last || loop.extent[row_axis] < kMinTransposed ||
+      loop.extent[last] < kMinTransposed) {
     return false;
   }
   job->rows = loop.extent[row_axis];

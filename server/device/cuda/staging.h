@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/mutex.h"
+#include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/device.h"
 
@@ -24,6 +25,27 @@ inline constexpr int64_t kStagingSlotBytes = int64_t{1} << 20;
 // Bytes to be moved at a time in a transfer of `bytes`: some pieces, so that the two copies
 // overlap, but none so small that starting it costs more than moving it.
 int64_t StagingPieceBytes(int64_t bytes);
+
+// Pinned memory cut into the slots of a ring, and the stream of its copies. `Slot` has a member
+// `host`, the slot's memory, and an Event `done`.
+template <typename Slot>
+struct StagingMemory {
+  static absl::StatusOr<StagingMemory> Allocate() {
+    StagingMemory staging;
+    TENSORD_ASSIGN_OR_RETURN(staging.memory, MakePinnedMemory(kStagingSlots * kStagingSlotBytes));
+    TENSORD_ASSIGN_OR_RETURN(staging.stream, MakeStream());
+    staging.slots.resize(kStagingSlots);
+    for (int i = 0; i < kStagingSlots; ++i) {
+      staging.slots[i].host = static_cast<char*>(staging.memory.get()) + i * kStagingSlotBytes;
+      TENSORD_ASSIGN_OR_RETURN(staging.slots[i].done, MakeEvent());
+    }
+    return staging;
+  }
+
+  PinnedMemory memory;
+  Stream stream;
+  std::vector<Slot> slots;  // kStagingSlots of them
+};
 
 // Thread-safe; every call with the device's GPU current.
 class UploadRing {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <utility>
 
 #include "tensord/common/status_macros.h"
 #include "tensord/server/device/cuda/cuda_status.h"
@@ -9,16 +10,12 @@
 namespace tensord::server::cuda {
 
 absl::StatusOr<std::unique_ptr<DownloadRing>> DownloadRing::Create() {
+  TENSORD_ASSIGN_OR_RETURN(StagingMemory<Slot> staging, StagingMemory<Slot>::Allocate());
   std::unique_ptr<DownloadRing> ring(new DownloadRing);
-  TENSORD_ASSIGN_OR_RETURN(ring->memory_, MakePinnedMemory(kStagingSlots * kStagingSlotBytes));
-  TENSORD_ASSIGN_OR_RETURN(ring->stream_, MakeStream());
-  ring->slots_.resize(kStagingSlots);
-  for (int i = 0; i < kStagingSlots; ++i) {
-    Slot& slot = ring->slots_[i];
-    slot.host = static_cast<char*>(ring->memory_.get()) + i * kStagingSlotBytes;
-    TENSORD_ASSIGN_OR_RETURN(slot.done, MakeEvent());
-    ring->Release(&slot);
-  }
+  ring->memory_ = std::move(staging.memory);
+  ring->stream_ = std::move(staging.stream);
+  ring->slots_ = std::move(staging.slots);
+  for (Slot& slot : ring->slots_) ring->Release(&slot);
   return ring;
 }
 

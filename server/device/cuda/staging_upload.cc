@@ -8,23 +8,19 @@
 namespace tensord::server::cuda {
 
 int64_t StagingPieceBytes(int64_t bytes) {
-  constexpr int64_t kLeastBytes = 256 << 10;
+  constexpr int64_t kMinBytes = 256 << 10;
   constexpr int64_t kPieces = 4;
   constexpr int64_t kMultiple = 4096;
   const int64_t share = (bytes / kPieces + kMultiple - 1) / kMultiple * kMultiple;
-  return std::clamp(share, kLeastBytes, kStagingSlotBytes);
+  return std::clamp(share, kMinBytes, kStagingSlotBytes);
 }
 
 absl::StatusOr<std::unique_ptr<UploadRing>> UploadRing::Create() {
+  TENSORD_ASSIGN_OR_RETURN(StagingMemory<Slot> staging, StagingMemory<Slot>::Allocate());
   std::unique_ptr<UploadRing> ring(new UploadRing);
-  TENSORD_ASSIGN_OR_RETURN(ring->memory_, MakePinnedMemory(kStagingSlots * kStagingSlotBytes));
-  TENSORD_ASSIGN_OR_RETURN(ring->stream_, MakeStream());
-  ring->slots_.resize(kStagingSlots);
-  for (int i = 0; i < kStagingSlots; ++i) {
-    Slot& slot = ring->slots_[i];
-    slot.host = static_cast<char*>(ring->memory_.get()) + i * kStagingSlotBytes;
-    TENSORD_ASSIGN_OR_RETURN(slot.done, MakeEvent());
-  }
+  ring->memory_ = std::move(staging.memory);
+  ring->stream_ = std::move(staging.stream);
+  ring->slots_ = std::move(staging.slots);
   return ring;
 }
 

@@ -17,7 +17,7 @@
 namespace tensord::server {
 namespace {
 
-constexpr size_t kLongestLine = 1024;
+constexpr size_t kMaxLineLength = 1024;
 
 }  // namespace
 
@@ -78,7 +78,7 @@ void FaultControl::Serve(int connection) {
   char bytes[256];
   while (AwaitInput(connection)) {
     const ssize_t count = read(connection, bytes, sizeof(bytes));
-    if (count <= 0 || input.size() > kLongestLine) return;
+    if (count <= 0 || input.size() > kMaxLineLength) return;
     input.append(bytes, count);
     for (size_t end = input.find('\n'); end != std::string::npos; end = input.find('\n')) {
       const absl::Status taken = plans_->Take(input.substr(0, end));

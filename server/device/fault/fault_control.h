@@ -1,4 +1,4 @@
-// A Unix socket by which a test steers the faults of a daemon's devices.
+// A Unix socket through which a test orders faults of a server's devices.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,13 @@
 
 namespace tensord::server {
 
-// Takes lines such as "cpu:0 kernel 1" (FaultPlan::Take says which there are) and answers each with
-// "ok", or with what is wrong, once it is in force. One connection after another:
+// Reads lines such as "cpu:0 kernel 1" (FaultPlan::Take lists the orders). Answers each with "ok"
+// when the order is in force, or with the error. Serves one connection after another:
 //   printf 'cpu:0 die\n' | nc -U PATH
 class FaultControl {
  public:
-  // Listens at `path`, open to its owner alone. `plans` outlives it. UNAVAILABLE where it can't.
+  // Listens at `path`, which only its owner can access. `plans` must outlive it. If it can't
+  // listen, returns UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<FaultControl>> Listen(const std::string& path,
                                                               FaultPlans* plans);
   ~FaultControl();
@@ -25,7 +26,7 @@ class FaultControl {
 
   void Run();
   void Serve(int connection);
-  // Waits for something to come in; false where it is time to end.
+  // Blocks until input arrives. Returns false if the thread must end.
   bool AwaitInput(int fd) const;
 
   const std::string path_;

@@ -14,7 +14,7 @@ namespace {
 
 // Steps in the order of FaultPlan::Step.
 constexpr absl::string_view kStepWords[] = {"alloc", "kernel", "copy", "fence"};
-constexpr int64_t kLongestDelayMs = 60000;
+constexpr int64_t kMaxDelayMs = 60000;
 
 // The step of that name, or as many as there are.
 size_t FindStep(absl::string_view word) {
@@ -68,7 +68,7 @@ absl::Status FaultPlan::SetDelay(absl::string_view word, int64_t delay_ms) {
     return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" can't be delayed"));
   }
   MutexLock lock(&mu_);
-  delay_[step] = std::chrono::milliseconds(std::min(delay_ms, kLongestDelayMs));
+  delay_[step] = std::chrono::milliseconds(std::min(delay_ms, kMaxDelayMs));
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// Which faults a device is to have, for tests.
+// The faults that a test orders for a device.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tensord::server {
 
-// Of one logical device, over all its lives. Thread-safe.
+// The orders for one logical device, over all its restarts. Thread-safe.
 class FaultPlan {
  public:
   // Where a fault may strike.
@@ -23,26 +23,29 @@ class FaultPlan {
 
   explicit FaultPlan(DeviceName device) : device_(device) {}
 
-  // One order, words apart by blanks:
-  //   alloc N          the Nth allocation from now on fails with RESOURCE_EXHAUSTED; nothing is
-  //   lost kernel N         the Nth kernel from now on breaks off, and the device is lost copy N
-  //   the same for copies: between devices, and to and from the host where they go
+  // Takes one order. Its words are separated by blanks:
+  //   alloc N          the Nth allocation from now on fails with RESOURCE_EXHAUSTED;
+  //                   the device is not lost
+  //   kernel N         the Nth kernel from now on fails, and the device is lost
+  //   copy N           the same for copies: between devices, and to and from the host if they go
   //                    through the device
-  //   fence N          the Nth fence from now on finds the device lost
-  //   die              the device is lost now, while nobody asks anything of it
-  //   delay-kernel MS  kernels that aren't brief take that much longer from now on
-  //   delay-copy MS    copies do
-  //   delay-fence MS   fences do
-  //   no-return N      the next N tries to bring the device back fail
-  //   clear            none of these any more, but what is lost stays lost
-  // INVALID_ARGUMENT saying what is wrong.
+  //   fence N          the Nth fence from now on finds that the device is lost
+  //   die              the device is lost now, without a call that meets the fault
+  //   delay-kernel MS  kernels that don't run inline take MS milliseconds longer from now on
+  //   delay-copy MS    the same for copies
+  //   delay-fence MS   the same for fences
+  //   no-return N      the next N attempts to restart the device fail
+  //   clear            withdraws all orders; a device that is lost stays lost
+  // If the order is invalid, returns INVALID_ARGUMENT that says why.
   absl::Status Take(absl::string_view order);
 
-  // Waits where it is to be late, then: OK, or the fault that is due.
+  // Blocks for the delay that was ordered, if `may_be_late`. Then returns OK, or the fault that is
+  // due.
   absl::Status At(Step step, bool may_be_late = true);
-  // Whether a device can be made.
+  // Returns an error if the device must not be made now.
   absl::Status Make();
-  // Why the device that there is now is dead, if it is: told to one life of it.
+  // If the device was ordered to die, returns why, once: to the backend device that exists then.
+  // Otherwise returns OK.
   absl::Status TakeDeath();
 
  private:
@@ -59,13 +62,14 @@ class FaultPlan {
   bool dead_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Those of a daemon, by device. Thread-safe.
+// The plans of a server, by device. Thread-safe.
 class FaultPlans {
  public:
-  // Stays where it is.
+  // The reference is valid while this object exists.
   FaultPlan& Add(DeviceName device);
 
-  // "cpu:0 kernel 3": a device and an order for it. NOT_FOUND where that device isn't faulty.
+  // Takes a device and an order for it: "cpu:0 kernel 3". If that device is not faulty, returns
+  // NOT_FOUND.
   absl::Status Take(absl::string_view line);
 
  private:

@@ -105,8 +105,8 @@ class FaultyDevice::Kernel final : public PreparedKernel {
       : PreparedKernel(kernel.get()), device_(device), kernel_(std::move(kernel)) {}
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
-    // Who runs a brief kernel holds locks that others wait for.
-    TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!brief()));
+    // The thread that runs a kernel inline holds locks that other threads wait for.
+    TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!runs_inline()));
     return kernel_->Launch(inputs, output);
   }
 

@@ -1,4 +1,4 @@
-// A device with the faults that a test asks for, which is otherwise as the one that it stands on.
+// Wraps a device and adds the faults that a test orders.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tensord::server {
 
-// Stands on `device`, whose buffers it hands out; `plan` outlives it. Once a fault other than an
-// allocation's has struck, everything on it fails.
+// Wraps `device`, and returns its buffers. `plan` must outlive the result. After a fault other than
+// that of an allocation, all calls fail.
 std::unique_ptr<Device> MakeFaultyDevice(std::unique_ptr<Device> device, FaultPlan* plan);
 
 }  // namespace tensord::server

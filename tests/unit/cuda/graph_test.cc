@@ -15,6 +15,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -243,12 +244,9 @@ class CudaProgramTest : public CudaTest {
       return last;
     }
     std::string Read(Handle handle) {
-      std::string bytes(48 * 48 * 4, '\0');
-      const absl::Status read = engine->ReadBlocking(
-          *session->Find(handle),
-          absl::MakeSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()));
-      EXPECT_TRUE(read.ok()) << read;
-      return bytes;
+      const auto bytes = ReadTensor<char>(*engine, *session->Find(handle));
+      EXPECT_TRUE(bytes.ok()) << bytes.status();
+      return bytes.ok() ? std::string(bytes->begin(), bytes->end()) : std::string();
     }
     int64_t used_bytes() { return engine->slots()[0]->device->memory().used_bytes; }
 

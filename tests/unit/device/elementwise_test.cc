@@ -17,20 +17,6 @@ using ::testing::ElementsAreArray;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Relative error of a few units in the last place, and of an intermediate float32.
-double Tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 1e-3;
-    case DType::kBFloat16:
-      return 8e-3;
-    case DType::kFloat32:
-      return 2e-6;
-    default:
-      return 1e-13;
-  }
-}
-
 void ExpectClose(const HostTensor& actual, int64_t i, double expected, double tolerance) {
   const double value = actual.At(i);
   if (std::isnan(expected)) {
@@ -75,7 +61,7 @@ TEST(ElementwiseTest, UnaryOpsAgreeWithDoubleOverEverySize) {
         ASSERT_TRUE(y.ok()) << y.status();
         for (int64_t i = 0; i < n; ++i) {
           SCOPED_TRACE(testing::Message() << test.op << " " << DTypeName(dtype) << " " << n);
-          ExpectClose(*y, i, test.reference(x.At(i)), Tolerance(dtype));
+          ExpectClose(*y, i, test.reference(x.At(i)), RoundingTolerance(dtype, 1e-13));
           if (testing::Test::HasFailure()) return;
         }
       }

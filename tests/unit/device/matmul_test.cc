@@ -78,21 +78,6 @@ int64_t ItemAt(const Shape& batch, const Shape& out, int64_t i) {
   return item;
 }
 
-double Tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return 1e-3;
-    case DType::kBFloat16:
-      return 8e-3;
-    case DType::kFloat32:
-      return 2e-6;
-    case DType::kFloat64:
-      return 1e-14;
-    default:
-      return 0;
-  }
-}
-
 void CheckMatmul(OpRunner& runner, const MatmulCase& test, DType dtype) {
   SCOPED_TRACE(testing::Message() << test.a.ToString() << test.b.ToString() << DTypeName(dtype));
   const bool floating = IsFloating(dtype);
@@ -116,7 +101,7 @@ void CheckMatmul(OpRunner& runner, const MatmulCase& test, DType dtype) {
           magnitude += std::fabs(product);
         }
         const double expected = floating ? sum : MakeTensor(dtype, {}, {sum}).At(0);
-        ASSERT_NEAR(c->At(i), expected, Tolerance(dtype) * magnitude) << i;
+        ASSERT_NEAR(c->At(i), expected, RoundingTolerance(dtype, 1e-14) * magnitude) << i;
       }
     }
   }
@@ -185,7 +170,8 @@ void CheckLinear(OpRunner& runner, const LinearCase& test, DType dtype, size_t a
     double sum = with_bias ? bias.At(i % out) : 0;
     for (int64_t k = 0; k < in; ++k) sum += x.At(i / out * in + k) * w.At(i % out * in + k);
     const double expected = function(sum);
-    ASSERT_NEAR(y->At(i), expected, 4 * Tolerance(dtype) * (1 + std::fabs(sum))) << i;
+    ASSERT_NEAR(y->At(i), expected, 4 * RoundingTolerance(dtype, 1e-14) * (1 + std::fabs(sum)))
+        << i;
   }
 }
 

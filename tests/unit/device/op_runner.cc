@@ -94,6 +94,21 @@ HostTensor Spread(DType dtype, const Shape& shape, double low, double high, int 
   return MakeTensor(dtype, shape, values);
 }
 
+double RoundingTolerance(DType dtype, double float64) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 1e-3;
+    case DType::kBFloat16:
+      return 8e-3;
+    case DType::kFloat32:
+      return 2e-6;
+    case DType::kFloat64:
+      return float64;
+    default:
+      return 0;
+  }
+}
+
 OpRunner::OpRunner(int threads) {
   device_ = *MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{4} << 30, threads);
   device_->BindThread();

@@ -27,6 +27,10 @@ HostTensor MakeTensor(DType dtype, const Shape& shape, const std::vector<double>
 // A deterministic spread of values in [low, high], the same for every dtype that can hold them.
 HostTensor Spread(DType dtype, const Shape& shape, double low, double high, int seed = 1);
 
+// The relative error of a few units in the last place, and of an intermediate float32. `float64` is
+// that of float64.
+double RoundingTolerance(DType dtype, double float64);
+
 class OpRunner {
  public:
   explicit OpRunner(int threads = 2);

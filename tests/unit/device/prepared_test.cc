@@ -188,7 +188,7 @@ TEST_F(PreparedTest, EverythingElse) {
 
 TEST_F(PreparedTest, WhatTakesLongIsLeftToTheDevicesOwnThread) {
   const auto brief = [this](const char* op, const std::vector<HostTensor>& inputs) {
-    return Prepare(op, inputs, {}).kernel->brief();
+    return Prepare(op, inputs, {}).kernel->runs_inline();
   };
   const HostTensor small = Spread(DType::kFloat32, {32, 32}, 0, 1);
   const HostTensor large = Spread(DType::kFloat32, {512, 512}, 0, 1);
@@ -205,7 +205,7 @@ TEST_F(PreparedTest, BriefKernelsRunOnThreadsThatTheDeviceDoesNotKnow) {
   const Attributes axis = {{"axis", int64_t{1}}};
   Case product = Prepare("matmul", {x, x}, {}), softmax = Prepare("softmax", {x}, axis);
   const HostTensor expected_product = Run(product), expected_softmax = Run(softmax);
-  ASSERT_TRUE(product.kernel->brief() && softmax.kernel->brief());
+  ASSERT_TRUE(product.kernel->runs_inline() && softmax.kernel->runs_inline());
   for (int i = 0; i < 3; ++i) {
     std::thread([&] {
       EXPECT_EQ(Run(product).bytes, expected_product.bytes);

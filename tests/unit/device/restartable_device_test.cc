@@ -74,7 +74,7 @@ TEST_F(RestartableDeviceTest, LooksLikeTheDeviceThatItStandsOn) {
   EXPECT_EQ(device_->memory().limit_bytes, kLimitBytes);
   const auto kernel = PrepareNeg();
   ASSERT_NE(kernel, nullptr);
-  EXPECT_TRUE(kernel->brief());
+  EXPECT_TRUE(kernel->runs_inline());
   EXPECT_TRUE(kernel->in_place(0));
   EXPECT_EQ(*RunOn(*kernel), -1);
 }

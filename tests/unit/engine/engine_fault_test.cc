@@ -5,6 +5,7 @@
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/unit/engine/engine_fixture.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 
 namespace tensord::server {
 namespace {
@@ -59,11 +60,7 @@ class EngineFaultTest : public testing::Test {
   absl::StatusOr<std::vector<float>> Read(Handle handle, int by = 0) {
     absl::StatusOr<TensorRef> tensor = session_[by]->Find(handle);
     if (!tensor.ok()) return tensor.status();
-    std::vector<float> values((*tensor)->spec().num_elements());
-    const absl::Status status = engine_->ReadBlocking(
-        *tensor, absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * 4));
-    if (!status.ok()) return status;
-    return values;
+    return ReadTensor<float>(*engine_, *tensor);
   }
 
   int64_t Used(int device) { return engine_->slots()[device]->device->memory().used_bytes; }
@@ -145,7 +142,7 @@ TEST_F(EngineFaultTest, WhatIsQueuedFailsForEverybody) {
     ASSERT_TRUE(Run("reshape", {1}, 2, shape, "", by).ok());
   }
   ASSERT_TRUE(Read(2).ok());
-  // Products aren't brief: the first holds the others up, and then the fourth breaks off.
+  // Products don't run inline: the first holds the others up, and then the fourth breaks off.
   Order("delay-kernel 50");
   Order("kernel 4");
   for (Handle handle = 3; handle < 23; ++handle) {

@@ -12,6 +12,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -63,11 +64,7 @@ class EngineFixture : public testing::Test {
   absl::StatusOr<std::vector<int64_t>> Read(Handle handle) {
     absl::StatusOr<TensorRef> tensor = session_->Find(handle);
     if (!tensor.ok()) return tensor.status();
-    std::vector<int64_t> values((*tensor)->spec().num_elements());
-    const absl::Status status = engine_->ReadBlocking(
-        *tensor, absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), values.size() * 8));
-    if (!status.ok()) return status;
-    return values;
+    return ReadTensor<int64_t>(*engine_, *tensor);
   }
 
   // Waits until the tensor is done; its outcome.

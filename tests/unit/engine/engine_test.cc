@@ -153,13 +153,6 @@ TEST_F(EngineTest, AnotherSessionsHandleIsAsUnknownAsOneThatNeverWas) {
   EXPECT_EQ(theirs.status().code(), Code::kNotFound);
 }
 
-TEST_F(EngineTest, AReadNeedsRoomOfTheRightSize) {
-  ASSERT_TRUE(Full(1, 4, 9).ok());
-  std::vector<uint8_t> room(31);
-  ExpectError(engine_->ReadBlocking(*session_->Find(1), absl::MakeSpan(room)),
-              Code::kInvalidArgument, {"32", "31"});
-}
-
 TEST_F(EngineTest, DroppedIntermediatesGiveTheirMemoryBackAsTheyGo) {
   ASSERT_TRUE(Full(1, 100, 1).ok());
   for (Handle handle = 2; handle <= 100; ++handle) {

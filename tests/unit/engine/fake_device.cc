@@ -15,16 +15,16 @@ constexpr auto kPatience = std::chrono::seconds(30);
 
 class FakeBuffer : public Buffer {
  public:
-  FakeBuffer(Device* device, int64_t bytes, std::shared_ptr<MemoryAccountant> accountant)
+  FakeBuffer(Device* device, int64_t bytes, std::shared_ptr<DeviceMemoryLimit> memory_limit)
       : Buffer(device, bytes > 0 ? new uint8_t[bytes]() : nullptr, bytes),
-        accountant_(std::move(accountant)) {}
+        memory_limit_(std::move(memory_limit)) {}
   ~FakeBuffer() override {
     delete[] static_cast<uint8_t*>(data());
-    accountant_->Release(size_bytes());
+    memory_limit_->Release(size_bytes());
   }
 
  private:
-  std::shared_ptr<MemoryAccountant> accountant_;
+  std::shared_ptr<DeviceMemoryLimit> memory_limit_;
 };
 
 template <typename T>
@@ -94,8 +94,8 @@ class FakeDevice::Graph final : public KernelGraph {
 FakeDevice::FakeDevice(int index, Options options) : options_(options) {
   info_.name = {DeviceKind::kCpu, index};
   info_.model = "fake";
-  accountant_ =
-      std::make_shared<MemoryAccountant>(info_.name, options.limit_bytes, options.limit_bytes);
+  memory_limit_ =
+      std::make_shared<DeviceMemoryLimit>(info_.name, options.limit_bytes, options.limit_bytes);
 }
 
 FakeDevice::~FakeDevice() { ReleaseFences(); }
@@ -157,8 +157,8 @@ std::vector<std::string> FakeDevice::launched() const {
 }
 
 absl::StatusOr<BufferRef> FakeDevice::Allocate(int64_t size_bytes) {
-  TENSORD_RETURN_IF_ERROR(accountant_->Reserve(size_bytes));
-  return std::make_shared<FakeBuffer>(this, size_bytes, accountant_);
+  TENSORD_RETURN_IF_ERROR(memory_limit_->Reserve(size_bytes));
+  return std::make_shared<FakeBuffer>(this, size_bytes, memory_limit_);
 }
 
 absl::Status FakeDevice::Begin(const std::string& op) {

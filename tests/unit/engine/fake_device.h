@@ -9,7 +9,7 @@
 
 #include "tensord/common/mutex.h"
 #include "tensord/server/device/device.h"
-#include "tensord/server/device/memory_accountant.h"
+#include "tensord/server/device/device_memory_limit.h"
 
 namespace tensord::server {
 
@@ -48,7 +48,7 @@ class FakeDevice : public Device {
   std::vector<std::string> launched() const;
 
   const DeviceInfo& info() const override { return info_; }
-  MemoryStats memory() const override { return accountant_->Snapshot(); }
+  MemoryStats memory() const override { return memory_limit_->Snapshot(); }
   bool host_accessible() const override { return options_.host_accessible; }
   absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) override;
   absl::Status Launch(const KernelCall& call) override;
@@ -69,7 +69,7 @@ class FakeDevice : public Device {
 
   const Options options_;
   DeviceInfo info_;
-  std::shared_ptr<MemoryAccountant> accountant_;
+  std::shared_ptr<DeviceMemoryLimit> memory_limit_;
 
   mutable Mutex mu_;
   CondVar changed_;

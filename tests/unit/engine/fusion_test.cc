@@ -12,6 +12,7 @@
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -81,15 +82,11 @@ class FusionTest : public testing::TestWithParam<DType> {
         if (std::find(kept.begin(), kept.end(), handle) == kept.end()) session->Drop({handle});
       }
     }
-    const TensorRef tensor = *session->Find(last);
-    result.bytes.resize(tensor->spec().size_bytes());
-    EXPECT_TRUE(engine.ReadBlocking(tensor, absl::MakeSpan(result.bytes)).ok());
+    result.bytes = *ReadTensor<uint8_t>(engine, *session->Find(last));
     engine.slots()[0]->executor->Drain();
     result.ran_alone = *ran;
     for (Handle handle : kept) {
-      const TensorRef also = *session->Find(handle);
-      std::vector<uint8_t> bytes(also->spec().size_bytes());
-      EXPECT_TRUE(engine.ReadBlocking(also, absl::MakeSpan(bytes)).ok());
+      const std::vector<uint8_t> bytes = *ReadTensor<uint8_t>(engine, *session->Find(handle));
       result.bytes.insert(result.bytes.end(), bytes.begin(), bytes.end());
     }
     return result;
@@ -217,12 +214,7 @@ TEST(FusionOrderTest, AReaderThatWaitsForAnUploadIsLeftAlone) {
   const std::vector<float> values = {1, 2, 3, 4};
   ASSERT_TRUE(upload->tensor->device().Write(*upload->buffer, 0, values.data(), 16).ok());
   ASSERT_TRUE(engine.FinishUpload(*session, *std::move(upload), absl::OkStatus()).ok());
-  std::vector<float> out(4);
-  ASSERT_TRUE(engine
-                  .ReadBlocking(*session->Find(4),
-                                absl::MakeSpan(reinterpret_cast<uint8_t*>(out.data()), 16))
-                  .ok());
-  EXPECT_THAT(out, testing::ElementsAre(-2, -4, -6, -8));
+  EXPECT_THAT(*ReadTensor<float>(engine, *session->Find(4)), testing::ElementsAre(-2, -4, -6, -8));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -97,10 +98,9 @@ class Runner {
   }
 
   Bytes Read(const TensorRef& tensor) {
-    Bytes bytes(tensor->spec().size_bytes());
-    const absl::Status status = engine_.ReadBlocking(tensor, absl::MakeSpan(bytes));
-    EXPECT_TRUE(status.ok()) << status;
-    return bytes;
+    absl::StatusOr<Bytes> bytes = ReadTensor<uint8_t>(engine_, tensor);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    return bytes.value_or(Bytes());
   }
 
   Engine engine_;
@@ -306,12 +306,7 @@ TEST(ProgramOrderTest, WhatCannotBeFusedRunsOneByOne) {
   const Handle input = 1, output = 2;
   const auto results = engine.Run(session, *program, {&input, 1}, {&output, 1});
   ASSERT_TRUE(results.ok()) << results.status();
-  std::vector<int64_t> values(4);
-  ASSERT_TRUE(engine
-                  .ReadBlocking((*results)[0],
-                                absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), 32))
-                  .ok());
-  EXPECT_THAT(values, testing::Each(3));
+  EXPECT_THAT(*ReadTensor<int64_t>(engine, (*results)[0]), testing::Each(3));
   EXPECT_THAT(fake.launched(), testing::ElementsAre("full", "neg", "add", "neg", "add"));
 }
 

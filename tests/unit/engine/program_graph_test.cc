@@ -11,6 +11,7 @@
 
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/unit/engine/engine_fixture.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 
 namespace tensord::server {
 namespace {
@@ -346,13 +347,7 @@ TEST(ProgramGraphOffTest, NothingIsCapturedWhereGraphsAreSwitchedOff) {
   for (Handle output = 2; output < 6; ++output) {
     const auto outputs = engine.Run(session, *program, {1}, {output});
     ASSERT_TRUE(outputs.ok()) << outputs.status();
-    std::vector<int64_t> values(kSmall);
-    ASSERT_TRUE(
-        engine
-            .ReadBlocking((*outputs)[0], absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()),
-                                                        values.size() * 8))
-            .ok());
-    EXPECT_THAT(values, Each(7));
+    EXPECT_THAT(*ReadTensor<int64_t>(engine, (*outputs)[0]), Each(7));
   }
   const Words launched = device.launched();
   EXPECT_EQ(std::count(launched.begin(), launched.end(), "capture"), 0);
@@ -395,11 +390,7 @@ class ProgramGraphFaultTest : public testing::Test {
                                                   Handle input) {
     const auto outputs = engine_->Run(session_, program, {input}, {++last_handle_});
     if (!outputs.ok()) return outputs.status();
-    std::vector<int64_t> values(kSmall);
-    const absl::Status read = engine_->ReadBlocking(
-        (*outputs)[0], absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()), kSmall * 8));
-    if (!read.ok()) return read;
-    return values;
+    return ReadTensor<int64_t>(*engine_, (*outputs)[0]);
   }
   int64_t CapturesOfThisLife() {
     const Words all = life_.load()->launched();

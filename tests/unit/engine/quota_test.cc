@@ -24,7 +24,7 @@ constexpr Limits kQuotas{.max_bytes_per_session = kSessionQuota,
                          .max_bytes_per_principal = kPrincipalQuota,
                          .max_upload_bytes_per_principal = 64'000};
 
-// On the real CPU device, where brief ops run on whatever thread brings them.
+// On the real CPU device, where small ops run on the thread that makes the call.
 class QuotaTest : public testing::Test {
  protected:
   QuotaTest() {

@@ -9,6 +9,7 @@
 
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/tests/unit/engine/engine_fixture.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 
 namespace tensord::server {
 namespace {
@@ -62,10 +63,9 @@ class ResidueTest : public testing::Test {
   std::string Read(const SessionRef& session, Handle handle) {
     const auto tensor = session->Find(handle);
     if (!tensor.ok()) return std::string(tensor.status().message());
-    std::string bytes((*tensor)->spec().size_bytes(), '?');
-    const absl::Status status = engine_->ReadBlocking(
-        *tensor, absl::MakeSpan(reinterpret_cast<uint8_t*>(bytes.data()), bytes.size()));
-    return status.ok() ? bytes : std::string(status.message());
+    const auto bytes = ReadTensor<char>(*engine_, *tensor);
+    if (!bytes.ok()) return std::string(bytes.status().message());
+    return std::string(bytes->begin(), bytes->end());
   }
 
   void Run(const SessionRef& session, absl::string_view op, std::vector<Handle> inputs,

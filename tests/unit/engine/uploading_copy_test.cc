@@ -9,6 +9,7 @@
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/tests/unit/engine/fake_device.h"
+#include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
 
 namespace tensord::server {
@@ -73,12 +74,7 @@ TEST(UploadingCopyTest, LetsOtherWorkOfItsDeviceRunBetweenParts) {
   EXPECT_EQ(before_the_end, 2);
   ASSERT_TRUE(copy->status().ok()) << copy->status();
 
-  std::vector<int64_t> values(kElements);
-  ASSERT_TRUE(engine
-                  .ReadBlocking(copy, absl::MakeSpan(reinterpret_cast<uint8_t*>(values.data()),
-                                                     values.size() * sizeof(int64_t)))
-                  .ok());
-  EXPECT_EQ(values, std::vector<int64_t>(kElements, 7));
+  EXPECT_EQ(*ReadTensor<int64_t>(engine, copy), std::vector<int64_t>(kElements, 7));
 }
 
 }  // namespace

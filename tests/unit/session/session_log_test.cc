@@ -72,7 +72,7 @@ TEST_F(SessionLogTest, KeepsTheQuotesOfTheServersOwnMessages) {
 
 TEST_F(SessionLogTest, FloodsAreCounted) {
   for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
-  EXPECT_THAT(lines_, SizeIs(SessionLog::kMostAtOnce));
+  EXPECT_THAT(lines_, SizeIs(SessionLog::kMaxAtOnce));
   EXPECT_THAT(lines_, Each("tensord: refused somebody: no\n"));
   lines_.clear();
   now += std::chrono::seconds(1);

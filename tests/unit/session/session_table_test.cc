@@ -37,7 +37,7 @@ TEST_F(SessionTableTest, OpensFindsAndCloses) {
   ASSERT_TRUE(session->Insert(std::make_shared<Tensor>(1, TensorSpec{}, nullptr)).ok());
   EXPECT_EQ(*table_.Close(TestPrincipal(), session->id()), 1);
   EXPECT_TRUE(session->closed());
-  EXPECT_EQ(table_.size(), 0);
+  EXPECT_TRUE(table_.All().empty());
 }
 
 TEST_F(SessionTableTest, AClosedSessionIsAsUnknownAsOneThatNeverWas) {
@@ -67,7 +67,7 @@ TEST_F(SessionTableTest, ASessionOfAnotherIsAsUnknownAsOneThatNeverWas) {
 
 TEST_F(SessionTableTest, NobodyOpensASession) {
   ExpectError(table_.Open(nullptr, 0, ""), Code::kUnauthenticated);
-  EXPECT_EQ(table_.size(), 0);
+  EXPECT_TRUE(table_.All().empty());
 }
 
 TEST(PrincipalTableTest, OneObjectForANameWhileAnybodyHoldsIt) {

@@ -89,12 +89,12 @@ TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
   now += Tickets::kLifetime + seconds(1);
   EXPECT_EQ(Begin(unused), nullptr);
   table_.EndExpired();
-  EXPECT_EQ(tickets().size(), 1) << "that whose fetch waits";
+  EXPECT_EQ(session_->principal()->tickets().used(), 1) << "that whose fetch waits";
   use.reset();
   EXPECT_NE(Begin(used), nullptr);
   now += Tickets::kLifetime + seconds(1);
   table_.EndExpired();
-  EXPECT_EQ(tickets().size(), 0);
+  EXPECT_EQ(session_->principal()->tickets().used(), 0);
 }
 
 TEST_F(TicketsTest, HoldsTheTensorUntilItIsFetched) {
@@ -120,7 +120,7 @@ TEST_F(TicketsTest, EndsWithItsSession) {
   const std::string ticket = Give();
   const auto use = Begin(ticket);
   ASSERT_TRUE(table_.Close(session_->principal(), session_->id()).ok());
-  EXPECT_EQ(tickets().size(), 0);
+  EXPECT_EQ(session_->principal()->tickets().used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
   EXPECT_EQ(use->tensor(), tensor_) << "what is under way goes on";
   EXPECT_EQ(tickets().Give(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);

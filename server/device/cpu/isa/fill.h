@@ -2,6 +2,7 @@
 // that are compiled once per level, which everything in here belongs to.
 #pragma once
 
+#include "tensord/common/dtype_of.h"
 #include "tensord/server/device/cpu/isa/loops.h"
 #include "tensord/server/device/elementwise_math.h"
 
@@ -20,28 +21,12 @@ void FillLayoutLoops(Loops& loops);
 void FillIntegerMatmulLoops(Loops& loops);
 
 template <typename Storage>
-inline constexpr DType kDTypeOf = DType::kUnspecified;
+inline constexpr DType kStorageDType = kDTypeOf<Storage>;
 template <>
-inline constexpr DType kDTypeOf<Bool> = DType::kBool;
-template <>
-inline constexpr DType kDTypeOf<uint8_t> = DType::kUInt8;
-template <>
-inline constexpr DType kDTypeOf<int8_t> = DType::kInt8;
-template <>
-inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
-template <>
-inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
-template <>
-inline constexpr DType kDTypeOf<Half> = DType::kFloat16;
-template <>
-inline constexpr DType kDTypeOf<BFloat16> = DType::kBFloat16;
-template <>
-inline constexpr DType kDTypeOf<float> = DType::kFloat32;
-template <>
-inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+inline constexpr DType kStorageDType<Bool> = DType::kBool;
 
 template <typename Storage>
-inline constexpr int kIndexOf = Index(kDTypeOf<Storage>);
+inline constexpr int kIndexOf = Index(kStorageDType<Storage>);
 
 // The storage types that a function of the list of elementwise ops has a loop for. float16 and
 // bfloat16 have none: they are converted to float32 in blocks.

@@ -105,7 +105,7 @@ void CombineRuns(void* acc_data, const void* other_data, int64_t n) {
 
 template <typename Policy>
 ReductionLoops MakeReductionLoops() {
-  return {kDTypeOf<typename Policy::Acc>, ReduceRows<Policy>, ReduceColumns<Policy>,
+  return {kStorageDType<typename Policy::Acc>, ReduceRows<Policy>, ReduceColumns<Policy>,
           CombineRuns<Policy>};
 }
 

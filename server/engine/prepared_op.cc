@@ -1,4 +1,4 @@
-#include "tensord/server/engine/recipe.h"
+#include "tensord/server/engine/prepared_op.h"
 
 #include <algorithm>
 #include <cstring>
@@ -28,21 +28,22 @@ std::string KeyOf(absl::string_view op, absl::Span<const TensorSpec> inputs,
 
 }  // namespace
 
-absl::StatusOr<RecipeRef> Recipe::Make(absl::string_view op, absl::Span<const TensorSpec> inputs,
-                                       const Attributes& attrs, DeviceSlot* slot) {
-  auto recipe = std::make_shared<Recipe>();
-  TENSORD_ASSIGN_OR_RETURN(recipe->plan_, PlanOp(op, inputs, attrs));
-  recipe->slot_ = slot;
-  recipe->inputs_.assign(inputs.begin(), inputs.end());
-  TENSORD_RETURN_IF_ERROR(recipe->Prepare());
-  return recipe;
+absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
+                                               absl::Span<const TensorSpec> inputs,
+                                               const Attributes& attrs, DeviceSlot* slot) {
+  auto prepared = std::make_shared<PreparedOp>();
+  TENSORD_ASSIGN_OR_RETURN(prepared->plan_, PlanOp(op, inputs, attrs));
+  prepared->slot_ = slot;
+  prepared->inputs_.assign(inputs.begin(), inputs.end());
+  TENSORD_RETURN_IF_ERROR(prepared->Prepare());
+  return prepared;
 }
 
-absl::Status Recipe::Prepare() {
+absl::Status PreparedOp::Prepare() {
   Device& device = *slot_->device;
   output_bytes_ = plan_.output.size_bytes();
   constant_ = plan_.schema->name == "constant";
-  brief_ = device.host_accessible();
+  runs_inline_ = device.host_accessible();
   if (constant_ || plan_.alias || plan_.output.num_elements() == 0) return absl::OkStatus();
 
   static const OpSchema* const kCast = FindOp("cast");
@@ -55,25 +56,17 @@ absl::Status Recipe::Prepare() {
     TENSORD_ASSIGN_OR_RETURN(
         casts_[i],
         device.Prepare({kCast, &attrs, absl::MakeConstSpan(&inputs_[i], 1), &read_as[i]}));
-    brief_ = brief_ && casts_[i]->brief();
+    runs_inline_ = runs_inline_ && casts_[i]->runs_inline();
     has_casts_ = true;
   }
   TENSORD_ASSIGN_OR_RETURN(kernel_,
                            device.Prepare({plan_.schema, &plan_.attrs, read_as, &plan_.output}));
-  brief_ = brief_ && kernel_->brief();
+  runs_inline_ = runs_inline_ && kernel_->runs_inline();
   return absl::OkStatus();
 }
 
-bool Recipe::Fits(absl::Span<const TensorRef> inputs) const {
-  if (inputs.size() != inputs_.size()) return false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i]->slot() != slot_ || inputs[i]->spec() != inputs_[i]) return false;
-  }
-  return true;
-}
-
-BufferRef Recipe::ReusableInput(const MemoryAccount& account,
-                                absl::Span<const TensorRef> inputs) const {
+BufferRef PreparedOp::ReusableInput(const MemoryAccount& account,
+                                    absl::Span<const TensorRef> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool fits = kernel_->in_place(static_cast<int>(i)) && inputs[i].use_count() == 1;
     if (!fits || inputs[i]->buffer()->size_bytes() != output_bytes_) continue;
@@ -83,8 +76,8 @@ BufferRef Recipe::ReusableInput(const MemoryAccount& account,
   return nullptr;
 }
 
-absl::StatusOr<BufferRef> Recipe::Execute(MemoryAccount& account,
-                                          absl::Span<const TensorRef> inputs) {
+absl::StatusOr<BufferRef> PreparedOp::RunSingle(MemoryAccount& account,
+                                                absl::Span<const TensorRef> inputs) {
   if (plan_.alias) return inputs[0]->buffer();
   if (constant_) return MakeConstant(account);
   BufferRef output;
@@ -95,17 +88,18 @@ absl::StatusOr<BufferRef> Recipe::Execute(MemoryAccount& account,
   if (kernel_ == nullptr) return output;
   absl::InlinedVector<const Buffer*, 3> operands;
   for (const TensorRef& input : inputs) operands.push_back(input->buffer().get());
-  TENSORD_RETURN_IF_ERROR(Launch(account, operands, output.get()));
+  TENSORD_RETURN_IF_ERROR(LaunchInto(account, operands, output.get()));
   return output;
 }
 
-absl::StatusOr<BufferRefs> Recipe::Run(MemoryAccount& account, absl::Span<const TensorRef> inputs) {
-  TENSORD_ASSIGN_OR_RETURN(BufferRef output, Execute(account, inputs));
+absl::StatusOr<BufferRefs> PreparedOp::Run(MemoryAccount& account,
+                                           absl::Span<const TensorRef> inputs) {
+  TENSORD_ASSIGN_OR_RETURN(BufferRef output, RunSingle(account, inputs));
   return BufferRefs(1, std::move(output));
 }
 
-absl::Status Recipe::Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                            Buffer* output, std::vector<BufferRef>* kept) {
+absl::Status PreparedOp::LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
+                                    Buffer* output, std::vector<BufferRef>* kept) {
   if (kernel_ == nullptr) return absl::OkStatus();
   if (!has_casts_) return kernel_->Launch(inputs, output);
   absl::InlinedVector<const Buffer*, 3> operands(inputs.begin(), inputs.end());
@@ -120,7 +114,8 @@ absl::Status Recipe::Launch(MemoryAccount& account, absl::Span<const Buffer* con
   return kernel_->Launch(operands, output);
 }
 
-absl::StatusOr<BufferRef> Recipe::Cast(MemoryAccount& account, size_t input, const Buffer& from) {
+absl::StatusOr<BufferRef> PreparedOp::Cast(MemoryAccount& account, size_t input,
+                                           const Buffer& from) {
   const int64_t bytes = inputs_[input].num_elements() * SizeOf(plan_.input_dtypes[input]);
   TENSORD_ASSIGN_OR_RETURN(BufferRef cast, AllocateFor(account, *slot_->device, bytes));
   const Buffer* source = &from;
@@ -128,7 +123,7 @@ absl::StatusOr<BufferRef> Recipe::Cast(MemoryAccount& account, size_t input, con
   return cast;
 }
 
-absl::StatusOr<BufferRef> Recipe::MakeConstant(MemoryAccount& account) {
+absl::StatusOr<BufferRef> PreparedOp::MakeConstant(MemoryAccount& account) {
   const std::string& data = plan_.attrs.Data("data");
   const auto bytes = static_cast<int64_t>(data.size());
   TENSORD_ASSIGN_OR_RETURN(BufferRef buffer, AllocateFor(account, *slot_->device, bytes));
@@ -138,26 +133,27 @@ absl::StatusOr<BufferRef> Recipe::MakeConstant(MemoryAccount& account) {
   return buffer;
 }
 
-absl::StatusOr<RecipeRef> RecipeCache::Find(absl::string_view op,
-                                            absl::Span<const TensorSpec> inputs,
-                                            const Attributes& attrs, DeviceSlot* slot) {
-  if (op == "constant") return Recipe::Make(op, inputs, attrs, slot);  // no two are the same
+absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
+                                                    absl::Span<const TensorSpec> inputs,
+                                                    const Attributes& attrs, DeviceSlot* slot) {
+  if (op == "constant")
+    return PreparedOp::Make(op, inputs, attrs, slot);  // constants are never shared
   std::string key = KeyOf(op, inputs, attrs, slot);
   {
     MutexLock lock(&mu_);
     auto it = entries_.find(key);
     if (it != entries_.end()) {
       it->second.last_used = ++clock_;
-      return it->second.recipe;
+      return it->second.op;
     }
   }
-  TENSORD_ASSIGN_OR_RETURN(RecipeRef recipe, Recipe::Make(op, inputs, attrs, slot));
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef prepared, PreparedOp::Make(op, inputs, attrs, slot));
   MutexLock lock(&mu_);
-  if (entries_.size() >= kMaxRecipes) MakeRoom();
-  return entries_.emplace(std::move(key), Entry{std::move(recipe), ++clock_}).first->second.recipe;
+  if (entries_.size() >= kMaxPreparedOps) MakeRoom();
+  return entries_.emplace(std::move(key), Entry{std::move(prepared), ++clock_}).first->second.op;
 }
 
-void RecipeCache::MakeRoom() {
+void PreparedOpCache::MakeRoom() {
   std::vector<uint64_t> ages;
   for (const auto& [key, entry] : entries_) ages.push_back(entry.last_used);
   const auto oldest_quarter = ages.begin() + static_cast<int64_t>(ages.size() / 4);

@@ -1,4 +1,4 @@
-#include "tensord/server/device/memory_accountant.h"
+#include "tensord/server/device/device_memory_limit.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace tensord::server {
 
-absl::Status MemoryAccountant::Reserve(int64_t bytes) {
+absl::Status DeviceMemoryLimit::Reserve(int64_t bytes) {
   int64_t used = used_bytes_.load(std::memory_order_relaxed);
   do {
     if (bytes > limit_bytes_ - used) {
@@ -24,20 +24,20 @@ absl::Status MemoryAccountant::Reserve(int64_t bytes) {
   return absl::OkStatus();
 }
 
-void MemoryAccountant::Release(int64_t bytes) {
+void DeviceMemoryLimit::Release(int64_t bytes) {
   used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-absl::Status MemoryAccountant::PhysicallyExhausted(int64_t bytes,
-                                                   int64_t physically_free_bytes) const {
+absl::Status DeviceMemoryLimit::PhysicallyExhausted(int64_t bytes,
+                                                    int64_t physically_free_bytes) const {
   return Refuse(
       bytes, physically_free_bytes,
       absl::StrCat(physically_free_bytes, " bytes are free on the physical device (its limit is ",
                    limit_bytes_, " bytes); something else uses the rest"));
 }
 
-absl::Status MemoryAccountant::Refuse(int64_t bytes, int64_t free_bytes,
-                                      const std::string& message) const {
+absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,
+                                       const std::string& message) const {
   absl::Status status = WithErrorInfo(
       absl::ResourceExhaustedError(absl::StrCat(device_.ToString(), " is out of memory: asked for ",
                                                 bytes, " bytes, ", message)),
@@ -50,7 +50,7 @@ absl::Status MemoryAccountant::Refuse(int64_t bytes, int64_t free_bytes,
   return WithRetryInfo(std::move(status), 1);
 }
 
-MemoryStats MemoryAccountant::Snapshot() const {
+MemoryStats DeviceMemoryLimit::Snapshot() const {
   return {total_bytes_, limit_bytes_, used_bytes_.load(std::memory_order_relaxed),
           peak_bytes_.load(std::memory_order_relaxed)};
 }

@@ -1,4 +1,5 @@
-// What an op over given inputs comes to on a device, found out once.
+// Ops that are ready to run: inferred, and their kernels prepared, for given input specs and a
+// device.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ using TensorRefs = absl::InlinedVector<TensorRef, 3>;
 
 using BufferRefs = absl::InlinedVector<BufferRef, 1>;
 
-// What runs on a device, over and over: by whoever has its executor.
+// Something that runs on a device any number of times: an op or a program. One thread runs it at a
+// time: the executor's, or the thread that holds the executor's Turn.
 class Executable {
  public:
   virtual ~Executable() = default;
@@ -31,12 +33,13 @@ class Executable {
   virtual absl::string_view name() const = 0;
   virtual DeviceSlot* slot() const = 0;
 
-  // Over in microseconds, on whatever thread holds the executor.
-  virtual bool brief() const = 0;
+  // Whether Run() takes a few microseconds at most and may run on any thread that holds the
+  // executor's Turn.
+  virtual bool runs_inline() const = 0;
 
-  // Computes from inputs that are there; gives as many buffers as there are outputs. Where nobody
-  // else holds an input its memory may become an output's, if it was charged to `account`, as all
-  // that is taken is.
+  // Allocates the outputs, charged to `account`, computes them, and returns one buffer for each.
+  // All inputs must be ready. If no other object holds an input and its memory was charged to
+  // `account`, an output may reuse that memory.
   virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                          absl::Span<const TensorRef> inputs) = 0;
 
@@ -46,37 +49,42 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 };
 
-// Shared by all ops that come to the same.
-class Recipe final : public Executable {
+// One op for given input specs, attributes and device. All calls that ask for the same share it.
+// Three functions compute:
+//   Run()         allocates the output and computes it; as every Executable does
+//   RunSingle()   the same, and returns the one buffer
+//   LaunchInto()  computes into memory of the caller's
+class PreparedOp final : public Executable {
  public:
-  static absl::StatusOr<std::shared_ptr<Recipe>> Make(absl::string_view op,
-                                                      absl::Span<const TensorSpec> inputs,
-                                                      const Attributes& attrs, DeviceSlot* slot);
+  static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
+                                                          absl::Span<const TensorSpec> inputs,
+                                                          const Attributes& attrs,
+                                                          DeviceSlot* slot);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
   DeviceSlot* slot() const override { return slot_; }
   absl::Span<const TensorSpec> inputs() const { return inputs_; }
   const TensorSpec& output() const { return plan_.output; }
-  bool Fits(absl::Span<const TensorRef> inputs) const;
 
-  bool brief() const override { return brief_; }
+  bool runs_inline() const override { return runs_inline_; }
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
-  // Run for an op's one output.
-  absl::StatusOr<BufferRef> Execute(MemoryAccount& account, absl::Span<const TensorRef> inputs);
+  // As Run(), and returns the op's one output.
+  absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
-  // The result is input 0's own memory, or the same every time: there is nothing to launch.
+  // Whether the result is the memory of input 0, or the same bytes each time. LaunchInto() then has
+  // nothing to compute: take the input's buffer, or call MakeConstant().
   bool is_alias() const { return plan_.alias; }
   bool is_constant() const { return constant_; }
   bool has_casts() const { return has_casts_; }
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
-  // Computes into `output`, of the output's size. What it takes on the way goes when it returns, or
-  // is added to `kept` where that isn't null.
-  absl::Status Launch(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
-                      Buffer* output, std::vector<BufferRef>* kept = nullptr);
+  // Computes into `output`, which has the output's size. The buffers that it allocates for casts
+  // are freed when it returns; if `kept` is not null, it adds them there instead.
+  absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
+                          Buffer* output, std::vector<BufferRef>* kept = nullptr);
 
  private:
   absl::Status Prepare();
@@ -91,22 +99,23 @@ class Recipe final : public Executable {
   int64_t output_bytes_ = 0;
   bool constant_ = false;
   bool has_casts_ = false;
-  bool brief_ = false;
+  bool runs_inline_ = false;
 };
 
-using RecipeRef = std::shared_ptr<Recipe>;
+using PreparedOpRef = std::shared_ptr<PreparedOp>;
 
-// Recipes by what they are for; those used longest ago go first. Thread-safe.
-class RecipeCache {
+// The prepared ops of all sessions, by op, input specs, attributes and device. If it is full, it
+// drops the quarter that was used longest ago. Thread-safe.
+class PreparedOpCache {
  public:
-  absl::StatusOr<RecipeRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
-                                 const Attributes& attrs, DeviceSlot* slot);
+  absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                                     const Attributes& attrs, DeviceSlot* slot);
 
  private:
-  static constexpr size_t kMaxRecipes = 4096;
+  static constexpr size_t kMaxPreparedOps = 4096;
 
   struct Entry {
-    RecipeRef recipe;
+    PreparedOpRef op;
     uint64_t last_used;
   };
 

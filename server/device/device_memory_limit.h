@@ -1,7 +1,7 @@
-// Counts a device's bytes against its limit. Shared by all backends so that the figures and the
-// words of a refusal are the same everywhere, for people and for programs: an ErrorInfo of reason
-// DEVICE_OUT_OF_MEMORY with device, requested_bytes, free_bytes and limit_bytes, and a RetryInfo
-// where the device had room if others held less.
+// Counts all bytes of a device against the device's limit. (memory_account.h counts the bytes of a
+// session.) All backends use it, so that their errors are the same: an ErrorInfo of reason
+// DEVICE_OUT_OF_MEMORY with device, requested_bytes, free_bytes and limit_bytes, and a RetryInfo if
+// the request fits the device's limit.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,17 @@
 namespace tensord::server {
 
 // Thread-safe.
-class MemoryAccountant {
+class DeviceMemoryLimit {
  public:
-  MemoryAccountant(DeviceName device, int64_t total_bytes, int64_t limit_bytes)
+  DeviceMemoryLimit(DeviceName device, int64_t total_bytes, int64_t limit_bytes)
       : device_(device), total_bytes_(total_bytes), limit_bytes_(limit_bytes) {}
 
-  // Takes `bytes` or changes nothing: RESOURCE_EXHAUSTED with asked, free and limit.
+  // Counts `bytes`. If that would exceed the limit, changes nothing and returns RESOURCE_EXHAUSTED.
   absl::Status Reserve(int64_t bytes);
   void Release(int64_t bytes);
 
-  // The refusal of an allocation that the limit allowed and the physical device did not.
+  // Returns the error of an allocation that is within the limit, but exceeds what is free on the
+  // physical device.
   absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
 
   MemoryStats Snapshot() const;

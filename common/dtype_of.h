@@ -1,0 +1,33 @@
+// The dtype of a C++ type.
+#pragma once
+
+#include <cstdint>
+
+#include "tensord/common/dtype.h"
+#include "tensord/common/float16.h"
+
+namespace tensord {
+
+// kUnspecified if no dtype has elements of type T.
+template <typename T>
+inline constexpr DType kDTypeOf = DType::kUnspecified;
+template <>
+inline constexpr DType kDTypeOf<bool> = DType::kBool;
+template <>
+inline constexpr DType kDTypeOf<uint8_t> = DType::kUInt8;
+template <>
+inline constexpr DType kDTypeOf<int8_t> = DType::kInt8;
+template <>
+inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
+template <>
+inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
+template <>
+inline constexpr DType kDTypeOf<Half> = DType::kFloat16;
+template <>
+inline constexpr DType kDTypeOf<BFloat16> = DType::kBFloat16;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kFloat32;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+
+}  // namespace tensord

@@ -1,0 +1,113 @@
+#include "tensord/server/session/upload_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tensord::server {
+
+UploadState::~UploadState() {
+  MutexLock lock(&mu_);
+  if (state_ == State::kActive && stop_) stop_();
+}
+
+std::optional<PartialUpload> UploadState::Claim(std::function<void()> stop) {
+  MutexLock lock(&mu_);
+  if (std::exchange(done_unclaimed_, false)) return PartialUpload();
+  if (!claimable()) return std::nullopt;
+  state_ = State::kActive;
+  stop_ = std::move(stop);
+  return std::exchange(partial_, {});
+}
+
+bool UploadState::Park(PartialUpload partial) {
+  std::vector<Waiter> resting;
+  std::function<void()> stop;  // outlives the lock: it may hold the last reference to the writer
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kActive) return true;
+    if (given_up_) return false;
+    state_ = State::kParked;
+    partial_ = std::move(partial);
+    stop.swap(stop_);
+    resting.swap(resting_);
+  }
+  for (Waiter& waiter : resting) waiter();
+  return true;
+}
+
+bool UploadState::GiveUp() {
+  MutexLock lock(&mu_);
+  given_up_ = true;
+  if (!claimable()) return false;
+  state_ = State::kActive;
+  return true;
+}
+
+void UploadState::Abort(Waiter resting) {
+  {
+    MutexLock lock(&mu_);
+    if (state_ == State::kActive && stop_) {
+      resting_.push_back(std::move(resting));
+      stop_();
+      return;
+    }
+  }
+  resting();
+}
+
+void UploadState::ReportReceived(const BufferRef& buffer, int64_t bytes) {
+  std::vector<Waiter> due;
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kActive) return;
+    received_ = {buffer, bytes};
+    const auto later =
+        std::partition(byte_waiters_.begin(), byte_waiters_.end(),
+                       [bytes](const ByteWaiter& waiting) { return waiting.bytes >= bytes; });
+    for (auto it = later; it != byte_waiters_.end(); ++it) due.push_back(std::move(it->waiter));
+    byte_waiters_.erase(later, byte_waiters_.end());
+  }
+  for (Waiter& waiter : due) waiter();
+}
+
+ReceivedPart UploadState::received() const {
+  MutexLock lock(&mu_);
+  return received_;
+}
+
+void UploadState::WhenReceived(int64_t bytes, Waiter waiter) {
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kDone && received_.bytes <= bytes) {
+      byte_waiters_.push_back({bytes, std::move(waiter)});
+      return;
+    }
+  }
+  waiter();
+}
+
+int64_t UploadState::parked_bytes() const {
+  MutexLock lock(&mu_);
+  return partial_.written_bytes;
+}
+
+std::vector<UploadState::Waiter> UploadState::Finish() {
+  std::vector<Waiter> due;
+  // These outlive the lock: they may hold the last reference to memory or to the writer.
+  std::function<void()> stop;
+  PartialUpload partial;
+  ReceivedPart received;
+  MutexLock lock(&mu_);
+  done_unclaimed_ = claimable();
+  state_ = State::kDone;
+  stop.swap(stop_);
+  std::swap(partial, partial_);
+  std::swap(received, received_);
+  for (ByteWaiter& waiting : byte_waiters_) due.push_back(std::move(waiting.waiter));
+  byte_waiters_.clear();
+  for (Waiter& waiter : resting_) due.push_back(std::move(waiter));
+  resting_.clear();
+  return due;
+}
+
+}  // namespace tensord::server

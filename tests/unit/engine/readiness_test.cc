@@ -1,0 +1,106 @@
+// When an op may run: the states of its inputs.
+#include "tensord/server/engine/readiness.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tensord/tests/unit/engine/fake_device.h"
+
+namespace tensord::server {
+namespace {
+
+const TensorSpec kTwo{DType::kInt64, {2}};
+
+class FakeOp final : public Executable {
+ public:
+  FakeOp(DeviceSlot* slot, bool brief) : slot_(slot), runs_inline_(brief) {}
+  absl::string_view name() const override { return "fake"; }
+  DeviceSlot* slot() const override { return slot_; }
+  bool runs_inline() const override { return runs_inline_; }
+  absl::StatusOr<BufferRefs> Run(MemoryAccount&, absl::Span<const TensorRef>) override {
+    return absl::UnimplementedError("never runs");
+  }
+
+ private:
+  DeviceSlot* const slot_;
+  const bool runs_inline_;
+};
+
+class ReadinessTest : public testing::Test {
+ protected:
+  ReadinessTest() {
+    for (int i = 0; i < 2; ++i) {
+      slots_[i].index = i;
+      slots_[i].device = std::make_unique<FakeDevice>(i, FakeDevice::Options{});
+      slots_[i].executor = std::make_unique<Executor>(slots_[i].device.get());
+      lanes_[i] = slots_[i].executor->NewLane();
+    }
+  }
+
+  TensorRef Pending(int device = 0) { return std::make_shared<Tensor>(1, kTwo, &slots_[device]); }
+  TensorRef Ready(int device = 0) {
+    TensorRef tensor = Pending(device);
+    tensor->Finish(*slots_[device].device->Allocate(kTwo.size_bytes()));
+    return tensor;
+  }
+  TensorRef Failed() {
+    TensorRef tensor = Pending();
+    tensor->Finish(absl::InternalError("failed"));
+    return tensor;
+  }
+  TensorRef PostedTo(int lane) {
+    TensorRef tensor = Pending();
+    tensor->SetPosted(lanes_[lane].get());
+    return tensor;
+  }
+
+  DeviceSlot slots_[2];
+  std::shared_ptr<Executor::Lane> lanes_[2];
+};
+
+TEST_F(ReadinessTest, TellsTheStatesOfAnInputApart) {
+  const Executor::Lane* lane = lanes_[0].get();
+  EXPECT_EQ(StateOf(*Pending(), lane), InputState::kPending);
+  EXPECT_EQ(StateOf(*PostedTo(0), lane), InputState::kPosted);
+  EXPECT_EQ(StateOf(*PostedTo(1), lane), InputState::kPending) << "another lane gives no order";
+  EXPECT_EQ(StateOf(*Ready(), lane), InputState::kReady);
+  EXPECT_EQ(StateOf(*Failed(), lane), InputState::kFailed);
+}
+
+TEST_F(ReadinessTest, NothingIsPostedToNoLane) {
+  EXPECT_EQ(StateOf(*Pending(), nullptr), InputState::kPending);
+  EXPECT_EQ(StateOf(*PostedTo(0), nullptr), InputState::kPending);
+}
+
+TEST_F(ReadinessTest, DoneTensorIsReadyThoughItWasPosted) {
+  const TensorRef tensor = PostedTo(0);
+  tensor->Finish(*slots_[0].device->Allocate(kTwo.size_bytes()));
+  EXPECT_EQ(StateOf(*tensor, lanes_[0].get()), InputState::kReady);
+}
+
+TEST_F(ReadinessTest, OnlyBriefOpsWithReadyInputsRunInline) {
+  const FakeOp brief(&slots_[0], true), lengthy(&slots_[0], false);
+  EXPECT_TRUE(CanRunInline(brief, {}));
+  EXPECT_TRUE(CanRunInline(brief, {Ready(), Ready()}));
+  EXPECT_FALSE(CanRunInline(lengthy, {Ready(), Ready()}));
+  EXPECT_FALSE(CanRunInline(brief, {Ready(), PostedTo(0)}));
+  EXPECT_FALSE(CanRunInline(brief, {Pending(), Ready()}));
+}
+
+TEST_F(ReadinessTest, OpWithFailedInputDoesNotRunInline) {
+  EXPECT_FALSE(CanRunInline(FakeOp(&slots_[0], true), {Ready(), Failed()}));
+}
+
+TEST_F(ReadinessTest, FindsTheFirstInputOfAnotherSpecOrDevice) {
+  const TensorSpec three{DType::kInt64, {3}};
+  const std::vector<TensorRef> inputs = {Ready(0), Pending(0)};
+  EXPECT_EQ(FirstMismatch({kTwo, kTwo}, &slots_[0], inputs), 2u);
+  EXPECT_EQ(FirstMismatch({kTwo, three}, &slots_[0], inputs), 1u);
+  EXPECT_EQ(FirstMismatch({kTwo, kTwo}, &slots_[1], inputs), 0u);
+  EXPECT_EQ(FirstMismatch({kTwo, kTwo}, &slots_[0], {Ready(0), Ready(1)}), 1u);
+}
+
+}  // namespace
+}  // namespace tensord::server
