@@ -36,7 +36,7 @@ struct Cluster::State {
 
 namespace {
 
-constexpr int kMostThreads = 64;
+constexpr int kMaxThreads = 64;
 
 absl::Status NoServers() {
   return absl::FailedPreconditionError("the cluster has no servers: use Cluster::Connect");
@@ -118,9 +118,9 @@ std::string FromEnvironment() {
 
 template <typename Do>
 void ForAllAtOnce(size_t count, Do work) {
-  for (size_t begin = 0; begin < count; begin += kMostThreads) {
+  for (size_t begin = 0; begin < count; begin += kMaxThreads) {
     std::vector<std::thread> threads;
-    for (size_t i = begin; i < std::min(count, begin + kMostThreads); ++i) {
+    for (size_t i = begin; i < std::min(count, begin + kMaxThreads); ++i) {
       threads.emplace_back([&work, i] { work(i); });
     }
     for (std::thread& thread : threads) thread.join();

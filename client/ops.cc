@@ -28,7 +28,7 @@ Tensor Binary(absl::string_view op, const Tensor& a, const Tensor& b,
 // A tensor and a number, as the two tensors that they stand for.
 std::pair<Tensor, Tensor> Meet(const Tensor& tensor, Scalar scalar) {
   if (!tensor.ok()) return {tensor, tensor};
-  const DType dtype = internal::MeetingDType(tensor.dtype(), scalar);
+  const DType dtype = internal::PromoteWithScalar(tensor.dtype(), scalar);
   return {tensor.To(dtype), Full(tensor.device(), {}, scalar, {.dtype = dtype})};
 }
 
@@ -138,7 +138,7 @@ Tensor Where(const Tensor& condition, Operand x, Operand y) {
   } else if (y.tensor() != nullptr) {
     std::tie(on_false, on_true) = Meet(*y.tensor(), x.scalar());
   } else {
-    const DType dtype = internal::MeetingDType(internal::DefaultDType(x.scalar()), y.scalar());
+    const DType dtype = internal::PromoteWithScalar(internal::DefaultDType(x.scalar()), y.scalar());
     on_true = Full(condition.device(), {}, x.scalar(), {.dtype = dtype});
     on_false = Full(condition.device(), {}, y.scalar(), {.dtype = dtype});
   }

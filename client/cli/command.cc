@@ -10,7 +10,7 @@
 namespace tensord::cli {
 namespace {
 
-constexpr size_t kMostQuestions = 64;  // at once, each in a thread of its own
+constexpr size_t kMaxQuestions = 64;  // at once, each in a thread of its own
 
 }  // namespace
 
@@ -69,7 +69,7 @@ void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& 
 
 void AskAll(std::vector<ClusterServer>& servers,
             const std::function<absl::Status(size_t index, const ClusterServer&)>& ask) {
-  AtOnce(servers.size(), kMostQuestions, [&](size_t i) {
+  AtOnce(servers.size(), kMaxQuestions, [&](size_t i) {
     ClusterServer& server = servers[i];
     if (!server.status.ok()) return;
     server.status = ask(i, server);

@@ -11,7 +11,7 @@
 namespace tensord::cli {
 namespace {
 
-constexpr size_t kMostMistakes = 10;
+constexpr size_t kMaxMistakes = 10;
 
 std::string Percent(int64_t part, int64_t whole) {
   if (whole == 0) return "-";
@@ -67,7 +67,7 @@ std::string Confusion::RenderMistakes(const Terminal& terminal, int indent) cons
   if (mistakes.empty()) return absl::StrCat(Repeat(" ", indent), "no mistakes\n");
   Table table({{"true", Align::kRight}, {"said", Align::kRight}, {"times", Align::kRight}},
               Frame::kNone);
-  const size_t shown = std::min(mistakes.size(), kMostMistakes);
+  const size_t shown = std::min(mistakes.size(), kMaxMistakes);
   for (size_t i = 0; i < shown; ++i) {
     const auto& [negated, label, said] = mistakes[i];
     table.AddRow({absl::StrCat(label), absl::StrCat(said), absl::StrCat(-negated)});

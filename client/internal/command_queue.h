@@ -135,9 +135,9 @@ class CommandQueue {
   uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;       // that have come
-  uint64_t answers_told_ ABSL_GUARDED_BY(mu_) = 0;  // in the last message
-  int64_t untold_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;               // that have come
+  uint64_t answers_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;  // in the last message
+  int64_t unacknowledged_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> owes_receipt_{false};
 };
 

@@ -30,7 +30,7 @@ namespace {
 // Between questions whose connection broke.
 constexpr auto kPause = std::chrono::milliseconds(50);
 // Tickets for one copy.
-constexpr int kMostTickets = 3;
+constexpr int kMaxTickets = 3;
 
 CopyPath PathFromProto(v1::CopyPath path) {
   switch (path) {
@@ -49,7 +49,7 @@ CopyPath PathFromProto(v1::CopyPath path) {
 
 // Whether the next copy between the two servers would end likewise, and not only this one: a ticket
 // is refused that often where the two know this program by different names.
-bool IsOfTheWay(const absl::Status& error) {
+bool IsRouteFailure(const absl::Status& error) {
   const std::string reason = ErrorReason(error);
   return absl::IsUnimplemented(error) || reason == "NOT_A_PEER" || reason == "TICKET_REFUSED" ||
          absl::StartsWith(reason, "PEER_") || absl::StartsWith(reason, "CREDENTIALS_");
@@ -69,7 +69,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
         record_(copy_->copy) {
     question_.set_session(source_session().id());
     question_.set_handle(source_.handle());
-    question_.set_after_command(source_session().commands_given());
+    question_.set_after_command(source_session().FlushCommands());
     question_.set_destination_epoch(destination_->info().epoch);
   }
 
@@ -78,7 +78,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     write_ = std::move(write);
     reconnects_ = source_session().connection().counters.reconnects +
                   destination_->connection().counters.reconnects;
-    const std::string shut = ways().WhyNotTried(source_epoch(), reconnects_);
+    const std::string shut = ways().ReasonToSkip(source_epoch(), reconnects_);
     if (shut.empty()) return AskTicket();
     ++destination_->connection().counters.copies_untried;
     untried_ = true;
@@ -88,7 +88,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
  private:
   Session& source_session() const { return *source_session_; }
   const std::string& source_epoch() const { return source_session().info().epoch; }
-  ShutWays& ways() const { return destination_->connection().shut_ways; }
+  PeerRouteBackoff& ways() const { return destination_->connection().peer_route_backoff; }
 
   // The tag for what begins now, after which `next` comes.
   void* Begin(void (PeerCopy::*next)()) {
@@ -117,7 +117,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     return call_->context();
   }
   // Whether the call broke off with its connection: then it is asked again in a moment.
-  bool AsksAgain(Session& session, void (PeerCopy::*ask)()) {
+  bool RetriesBroken(Session& session, void (PeerCopy::*ask)()) {
     // What a server says itself comes with details.
     const bool broken = (status_.error_code() == grpc::StatusCode::UNAVAILABLE ||
                          status_.error_code() == grpc::StatusCode::UNKNOWN) &&
@@ -137,7 +137,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void TicketCame() {
-    if (AsksAgain(source_session(), &PeerCopy::AskTicket)) return;
+    if (RetriesBroken(source_session(), &PeerCopy::AskTicket)) return;
     if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
       return FindDetour();
     }
@@ -159,9 +159,9 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void PullCame() {
-    if (AsksAgain(*destination_, &PeerCopy::AskPull)) return;
+    if (RetriesBroken(*destination_, &PeerCopy::AskPull)) return;
     if (status_.ok()) {
-      ways().FoundOpen(source_epoch());
+      ways().RecordSuccess(source_epoch());
       CopyReport report;
       report.path = PathFromProto(pulled_.path());
       report.bytes = pulled_.bytes();
@@ -172,7 +172,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     }
     const absl::Status error = destination_->Outcome(status_);
     // It may have run out while the destination couldn't be reached.
-    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_asked_ < kMostTickets) {
+    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_asked_ < kMaxTickets) {
       return AskTicket();
     }
     switch (status_.error_code()) {
@@ -199,7 +199,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
                       "; or the two servers know this program by different names, which tensorctl "
                       "cluster check would tell");
     }
-    if (IsOfTheWay(error)) ways().FoundShut(source_epoch(), reconnects_, why);
+    if (IsRouteFailure(error)) ways().RecordFailure(source_epoch(), reconnects_, why);
     Detour(why);
   }
 
@@ -226,7 +226,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void TensorCame() {
-    if (AsksAgain(source_session(), &PeerCopy::AskTensor)) return;
+    if (RetriesBroken(source_session(), &PeerCopy::AskTensor)) return;
     if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
     Background::Get().Post([self = shared_from_this()] { self->Relay(); });
   }

@@ -21,7 +21,7 @@ class ReplyTable {
   static constexpr int kMaxErrors = 1024;
   // Errors remembered as told, so that they aren't told again when the server reports them late or
   // on behalf of other handles.
-  static constexpr int kMaxTold = 256;
+  static constexpr int kMaxReported = 256;
 
   // A number for a Fetch or a Barrier that is about to be sent.
   uint64_t Expect();
@@ -45,7 +45,7 @@ class ReplyTable {
   // as told.
   absl::Status TakeError();
   // A read has told this one.
-  void MarkTold(const absl::Status& error);
+  void MarkReported(const absl::Status& error);
 
  private:
   struct Slot {
@@ -55,14 +55,14 @@ class ReplyTable {
   };
 
   void FinishLocked(uint64_t id, v1::Fetched* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MarkToldLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MarkReportedLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Slot>> slots_ ABSL_GUARDED_BY(mu_);
-  std::deque<absl::Status> errors_ ABSL_GUARDED_BY(mu_);  // not told yet
-  std::deque<absl::Status> told_ ABSL_GUARDED_BY(mu_);    // the latest of them
+  std::deque<absl::Status> errors_ ABSL_GUARDED_BY(mu_);    // not told yet
+  std::deque<absl::Status> reported_ ABSL_GUARDED_BY(mu_);  // the latest of them
 };
 
 }  // namespace tensord::internal

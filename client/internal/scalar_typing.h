@@ -1,4 +1,4 @@
-// The dtype in which a tensor and a number meet.
+// The dtype of an op between a tensor and a number.
 #pragma once
 
 #include "tensord/client/scalar.h"
@@ -13,7 +13,7 @@ inline DType DefaultDType(Scalar scalar) {
 
 // PyTorch's rule: the tensor's dtype, unless the number is of a higher kind (bool < integer <
 // floating), and then the number's default one.
-inline DType MeetingDType(DType tensor, Scalar scalar) {
+inline DType PromoteWithScalar(DType tensor, Scalar scalar) {
   const int tensor_kind = IsFloating(tensor) ? 2 : IsInteger(tensor) ? 1 : 0;
   const int scalar_kind = scalar.is_float() ? 2 : scalar.is_int() ? 1 : 0;
   return scalar_kind > tensor_kind ? DefaultDType(scalar) : tensor;

@@ -23,14 +23,13 @@ absl::Status Session::Await(uint64_t handle) {
   v1::GetTensorRequest request;
   request.set_session(id_);
   request.set_handle(handle);
-  connection_->stream->ResumeBackgroundPolling();
-  request.set_after_command(connection_->queue.pushed());
+  request.set_after_command(FlushCommands());
   v1::Tensor tensor;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
-  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+  const absl::Status status = CallWithRetry([&](CallRegistry::Call* call) {
     return connection_->stub->GetTensor(call->context(), request, &tensor);
   });
-  if (!status.ok()) connection_->replies.MarkTold(status);
+  if (!status.ok()) connection_->replies.MarkReported(status);
   return status;
 }
 
@@ -42,14 +41,13 @@ absl::Status Session::Publish(uint64_t handle, absl::string_view name,
   request.set_handle(handle);
   request.set_name(std::string(name));
   for (const std::string& principal : principals) request.add_principals(principal);
-  connection_->stream->ResumeBackgroundPolling();
-  request.set_after_command(connection_->queue.pushed());
+  request.set_after_command(FlushCommands());
   v1::PublishTensorResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
-  const absl::Status published = Insist([&](CallRegistry::Call* call) {
+  const absl::Status published = CallWithRetry([&](CallRegistry::Call* call) {
     return connection_->stub->PublishTensor(call->context(), request, &response);
   });
-  if (!published.ok()) connection_->replies.MarkTold(published);
+  if (!published.ok()) connection_->replies.MarkReported(published);
   return published;
 }
 
@@ -60,7 +58,7 @@ absl::Status Session::Unpublish(absl::string_view name) {
   request.set_name(std::string(name));
   v1::UnpublishTensorResponse response;
   int attempts = 0;
-  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+  const absl::Status status = CallWithRetry([&](CallRegistry::Call* call) {
     ++attempts;
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->UnpublishTensor(call->context(), request, &response);
@@ -77,7 +75,7 @@ absl::StatusOr<TensorInfo> Session::OpenPublished(absl::string_view name, absl::
   request.set_name(std::string(name));
   request.set_owner(std::string(owner));
   v1::Tensor tensor;
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+  TENSORD_RETURN_IF_ERROR(CallWithRetry([&](CallRegistry::Call* call) {
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->OpenPublished(call->context(), request, &tensor);
   }));
@@ -111,7 +109,7 @@ absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   TENSORD_RETURN_IF_ERROR(status());
   v1::ServerInfo info;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"GetServerInfo"});
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+  TENSORD_RETURN_IF_ERROR(CallWithRetry([&](CallRegistry::Call* call) {
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->GetServerInfo(call->context(), v1::GetServerInfoRequest(), &info);
   }));
@@ -124,7 +122,7 @@ absl::StatusOr<PeerCheck> Session::CheckPeer(absl::string_view address) {
   request.set_address(std::string(address));
   v1::CheckPeerResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"CheckPeer"});
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+  TENSORD_RETURN_IF_ERROR(CallWithRetry([&](CallRegistry::Call* call) {
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->CheckPeer(call->context(), request, &response);
   }));
@@ -137,7 +135,7 @@ absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListDevicesResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListDevices"});
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+  TENSORD_RETURN_IF_ERROR(CallWithRetry([&](CallRegistry::Call* call) {
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->ListDevices(call->context(), v1::ListDevicesRequest(), &response);
   }));
@@ -158,7 +156,7 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListTensors"});
   do {
     v1::ListTensorsResponse response;
-    TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
+    TENSORD_RETURN_IF_ERROR(CallWithRetry([&](CallRegistry::Call* call) {
       call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
       return connection_->stub->ListTensors(call->context(), request, &response);
     }));

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kMaxClasses = 1024;
 // How long the throughput is measured, at most.
 constexpr absl::Duration kMeasureFor = absl::Milliseconds(500);
-constexpr int kMostRepetitions = 1000;
+constexpr int kMaxRepetitions = 1000;
 
 struct Scale {
   double factor = 1;
@@ -43,7 +43,7 @@ absl::StatusOr<Scale> ChosenScale(const CommandContext& context, const Mlp& mode
 absl::StatusOr<std::pair<int, absl::Duration>> Measure(const Mlp& model, const Tensor& input) {
   int passes = 0;
   const absl::Time start = absl::Now();
-  while (passes < kMostRepetitions && absl::Now() - start < kMeasureFor) {
+  while (passes < kMaxRepetitions && absl::Now() - start < kMeasureFor) {
     const Tensor row = Slice(model.Forward(input), {0}, {1});
     TENSORD_RETURN_IF_ERROR(row.Wait());
     ++passes;

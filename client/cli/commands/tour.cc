@@ -79,14 +79,14 @@ absl::StatusOr<int> Run(CommandContext& context) {
                .y = {}};
   const absl::Status status = TakeSteps(tour);
   if (!status.ok()) {
-    narrator.Verdict(absl::StrCat("✗ Step ", narrator.step(),
-                                  " did not come out as told: ", Printable(status.message())),
-                     /*good=*/false);
+    narrator.Conclude(absl::StrCat("✗ Step ", narrator.step(),
+                                   " did not come out as told: ", Printable(status.message())),
+                      /*good=*/false);
     return 1;
   }
-  narrator.Verdict(absl::StrCat("✓ All ", narrator.step(), " steps came out as told, in ",
-                                FormatElapsed(absl::Now() - start), "."),
-                   /*good=*/true);
+  narrator.Conclude(absl::StrCat("✓ All ", narrator.step(), " steps came out as told, in ",
+                                 FormatElapsed(absl::Now() - start), "."),
+                    /*good=*/true);
   narrator.Say(
       "To go on: README.md builds a first program against the client library; "
       "\"tensorctl help\" lists what else this tool does.");

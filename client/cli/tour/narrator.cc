@@ -79,7 +79,7 @@ void Narrator::Show(const Table& table) {
   out_ << "\n" << table.Render(terminal_, kResultIndent) << std::flush;
 }
 
-void Narrator::Verdict(absl::string_view text, bool good) {
+void Narrator::Conclude(absl::string_view text, bool good) {
   out_ << "\n";
   for (const std::string& line : Wrap(text, terminal_.width)) {
     out_ << terminal_.Paint(good ? Style::kGreen : Style::kRed, line) << "\n";

@@ -28,7 +28,7 @@ class Narrator {
   void ShowWrapped(absl::string_view text, Style style);
   void Show(const Table& table);
   // One line at the left margin, in colour: how it ended.
-  void Verdict(absl::string_view text, bool good);
+  void Conclude(absl::string_view text, bool good);
 
   // What is left for a result's lines.
   int result_width() const { return terminal_.width - kResultIndent; }

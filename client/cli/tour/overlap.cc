@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kWorkSide = 1024;
 constexpr absl::Duration kWorkTime = absl::Milliseconds(400);
-constexpr int kMostProducts = 500;
+constexpr int kMaxProducts = 500;
 
 // A chain of products: each needs the one before.
 Tensor Chain(const Tensor& m, int products) {
@@ -64,8 +64,8 @@ absl::Status WorkAtOnce(Tour& tour) {
   const Tensor q = SteadyMatrix(tour.b);
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration once_a, TimeProduct(tour.a, kWorkSide));
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration once_b, TimeProduct(tour.b, kWorkSide));
-  int products_a = Repetitions(once_a, kWorkTime, kMostProducts);
-  int products_b = Repetitions(once_b, kWorkTime, kMostProducts);
+  int products_a = Repetitions(once_a, kWorkTime, kMaxProducts);
+  int products_b = Repetitions(once_b, kWorkTime, kMaxProducts);
   // Equal devices are told apart by noise alone.
   if (ShareHardware(tour)) products_a = products_b = std::min(products_a, products_b);
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration first,

@@ -5,15 +5,15 @@
 namespace tensord::cli {
 namespace {
 
-constexpr int64_t kLeastSide = 512;
-constexpr int64_t kMostSide = 8192;
+constexpr int64_t kMinSide = 512;
+constexpr int64_t kMaxSide = 8192;
 
 }  // namespace
 
 int64_t MatmulSide(double flops_per_second, absl::Duration wanted, int64_t limit_bytes) {
   const double flops = flops_per_second * absl::ToDoubleSeconds(wanted);
-  int64_t side = kLeastSide;
-  while (side < kMostSide) {
+  int64_t side = kMinSide;
+  while (side < kMaxSide) {
     const int64_t next = 2 * side;
     // Half as much again is still "about".
     if (MatmulFlops(next) > 1.5 * flops || 3 * 4 * next * next > limit_bytes / 4) break;

@@ -12,7 +12,7 @@
 namespace tensord::cli {
 namespace {
 
-constexpr int64_t kMostBigBytes = 64 << 20;
+constexpr int64_t kMaxBigBytes = 64 << 20;
 // Other sessions may allocate at the very moment.
 constexpr int kMemoryAttempts = 5;
 
@@ -110,7 +110,7 @@ absl::Status CopyInPlace(Tour& tour) {
       "and no memory is taken.");
   int64_t side = 4096;
   while (side > 64 &&
-         4 * side * side > std::min(kMostBigBytes, tour.infos[0].memory.limit_bytes / 4)) {
+         4 * side * side > std::min(kMaxBigBytes, tour.infos[0].memory.limit_bytes / 4)) {
     side /= 2;
   }
   narrator.Code(absl::StrCat("Tensor big = Ones(a, {", side, ", ", side, "});\n",

@@ -47,7 +47,7 @@ TEST(Narrator, ColoursOnlyWhereWelcome) {
     narrator.Title("A tour");
     narrator.Heading("One");
     narrator.ShowWrapped("INVALID_ARGUMENT", Style::kRed);
-    narrator.Verdict("well", true);
+    narrator.Conclude("well", true);
   }
   EXPECT_THAT(plain.str(), Not(HasSubstr("\x1b")));
   EXPECT_THAT(colored.str(), HasSubstr("\x1b[31mINVALID_ARGUMENT\x1b[0m"));

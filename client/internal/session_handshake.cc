@@ -1,4 +1,4 @@
-// The handshake of Connect: finds out whom it has reached, and opens a session.
+// The handshake of Connect: identifies the server, lists its devices and opens a session.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -65,7 +65,7 @@ absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
 
 }  // namespace
 
-absl::Status Session::Greet(const ConnectOptions& options) {
+absl::Status Session::Handshake(const ConnectOptions& options) {
   const absl::Time deadline = absl::Now() + options.connect_timeout;
   const bool uses_tls = connection_->calls.credentials().uses_tls();
   // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
