@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 // The side of square float32 matrices whose product takes about `wanted` at that speed: a power of
 // two from 512 to 8192, and three of them within a quarter of `limit_bytes` as far as 512 allows.
@@ -19,4 +19,4 @@ inline double MatmulFlops(int64_t side) {
   return 2.0 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side);
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

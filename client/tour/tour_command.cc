@@ -9,20 +9,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tensord/client/cli/command.h"
-#include "tensord/client/cli/commands/commands.h"
 #include "tensord/client/cli/listings.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/commands.h"
+#include "tensord/client/tour/steps.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 namespace fs = std::filesystem;
 
 // Where the files with the digits are: here, in the tree that this program was built in, or where
 // it was installed.
-absl::StatusOr<std::string> FindDataDir(const Flags& flags) {
+absl::StatusOr<std::string> FindDataDir(const cli::Flags& flags) {
   std::error_code ignored;
   const fs::path bin = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   const std::vector<fs::path> places =
@@ -50,9 +50,9 @@ absl::Status TakeSteps(Tour& tour) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> Run(cli::CommandContext& context) {
   TENSORD_ASSIGN_OR_RETURN(std::string data_dir, FindDataDir(context.flags));
-  TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "tour"));
+  TENSORD_ASSIGN_OR_RETURN(const Client client, cli::Connect(context, "tour"));
   TENSORD_ASSIGN_OR_RETURN(std::vector<DeviceInfo> infos, client.ListDevices());
   const std::vector<Device> devices = client.devices();
   if (devices.empty() || infos.size() != devices.size()) {
@@ -65,7 +65,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
       absl::StrCat("tensord lets a program use the devices of another machine as if they were its "
                    "own. This tour "
                    "computes on the server at ",
-                   client.address(), " (", ServerLine(client.info()),
+                   client.address(), " (", cli::ServerLine(client.info()),
                    "); each step shows the C++ that does it and what comes of it."));
   Tour tour = {.client = client,
                .infos = std::move(infos),
@@ -80,12 +80,12 @@ absl::StatusOr<int> Run(CommandContext& context) {
   const absl::Status status = TakeSteps(tour);
   if (!status.ok()) {
     narrator.Conclude(absl::StrCat("✗ Step ", narrator.step(),
-                                   " did not come out as told: ", Printable(status.message())),
+                                   " did not come out as told: ", cli::Printable(status.message())),
                       /*good=*/false);
     return 1;
   }
   narrator.Conclude(absl::StrCat("✓ All ", narrator.step(), " steps came out as told, in ",
-                                 FormatElapsed(absl::Now() - start), "."),
+                                 cli::FormatElapsed(absl::Now() - start), "."),
                     /*good=*/true);
   narrator.Say(
       "To go on: README.md builds a first program against the client library; "
@@ -95,7 +95,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
 
 }  // namespace
 
-CommandSpec TourCommand() {
+cli::CommandSpec TourCommand() {
   return {
       .name = "tour",
       .summary = "what tensord does, step by step, on two devices of a server",
@@ -115,4 +115,4 @@ CommandSpec TourCommand() {
   };
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -1,4 +1,4 @@
-#include "tensord/client/cli/tour/narrator.h"
+#include "tensord/client/tour/narrator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "tensord/client/cli/text.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 using ::testing::HasSubstr;
@@ -35,7 +35,7 @@ TEST(Narrator, UsesPartOfVeryWideTerminals) {
   narrator.Heading("Wide");
   for (int i = 0; i < 50; ++i) narrator.Say("many words that go on and on and on and on and on");
   for (absl::string_view line : absl::StrSplit(out.str(), '\n')) {
-    EXPECT_LE(DisplayWidth(line), 100);
+    EXPECT_LE(cli::DisplayWidth(line), 100);
   }
 }
 
@@ -46,7 +46,7 @@ TEST(Narrator, ColoursOnlyWhereWelcome) {
     Narrator narrator(*out, {.width = 80, .is_terminal = true, .color = out == &colored});
     narrator.Title("A tour");
     narrator.Heading("One");
-    narrator.ShowWrapped("INVALID_ARGUMENT", Style::kRed);
+    narrator.ShowWrapped("INVALID_ARGUMENT", cli::Style::kRed);
     narrator.Conclude("well", true);
   }
   EXPECT_THAT(plain.str(), Not(HasSubstr("\x1b")));
@@ -54,4 +54,4 @@ TEST(Narrator, ColoursOnlyWhereWelcome) {
 }
 
 }  // namespace
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "tensord/client/cli/digit_art.h"
-#include "tensord/client/cli/mlp.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/digit_art.h"
+#include "tensord/client/tour/mlp.h"
+#include "tensord/client/tour/steps.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 // What this network gets right of the rows that it wasn't trained on.
@@ -31,7 +31,7 @@ GreyImage ImageOfRow(const Dataset& data, int64_t row) {
 // As many pictures as stand side by side, the first of each digit that was read rightly, or
 // wrongly.
 std::string Gallery(const Dataset& data, const std::vector<int64_t>& predictions, bool right,
-                    const Terminal& terminal) {
+                    const cli::Terminal& terminal) {
   std::map<int64_t, int64_t> rows;  // by digit
   for (size_t row = 0; row < predictions.size(); ++row) {
     const int64_t label = data.labels()[row];
@@ -44,7 +44,7 @@ std::string Gallery(const Dataset& data, const std::vector<int64_t>& predictions
     if (images.size() == most) break;
     images.push_back(ImageOfRow(data, row));
     captions.push_back(
-        terminal.Paint(right ? Style::kGreen : Style::kRed,
+        terminal.Paint(right ? cli::Style::kGreen : cli::Style::kRed,
                        absl::StrCat(label, " read as ", predictions[row], right ? " ✓" : " ✗")));
   }
   return DrawGallery(images, captions, terminal, 0);
@@ -85,8 +85,8 @@ absl::Status ReadDigits(Tour& tour) {
                            Compare(data.labels(), predictions, model.out_features()));
   narrator.Show(absl::StrFormat(
       "%d of %d right (%.1f %%), in %s there and back", confusion.correct(), confusion.total(),
-      100.0 * confusion.correct() / confusion.total(), FormatElapsed(duration)));
-  const Terminal terminal = narrator.result_terminal();
+      100.0 * confusion.correct() / confusion.total(), cli::FormatElapsed(duration)));
+  const cli::Terminal terminal = narrator.result_terminal();
   narrator.Show(confusion.Render(terminal, 0));
   narrator.Show(Gallery(data, predictions, /*right=*/true, terminal));
   narrator.Show(Gallery(data, predictions, /*right=*/false, terminal));
@@ -95,4 +95,4 @@ absl::Status ReadDigits(Tour& tour) {
                              confusion.correct()));
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

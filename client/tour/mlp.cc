@@ -1,4 +1,4 @@
-#include "tensord/client/cli/mlp.h"
+#include "tensord/client/tour/mlp.h"
 
 #include <utility>
 
@@ -8,7 +8,7 @@
 #include "tensord/client/ops.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 absl::Status FileError(const std::string& path, absl::string_view what) {
@@ -123,4 +123,4 @@ absl::StatusOr<Confusion> Compare(absl::Span<const int64_t> labels,
   return confusion;
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/listings.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/client/cli/tour/plan.h"
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/plan.h"
+#include "tensord/client/tour/steps.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int64_t kWorkSide = 1024;
@@ -34,7 +34,7 @@ bool ShareHardware(const Tour& tour) { return tour.infos[0].uuid == tour.infos[1
 
 std::string ExplainRatio(const Tour& tour, double ratio) {
   const std::string text =
-      absl::StrCat("At once was ", FormatThreeDigits(ratio), " times as fast.");
+      absl::StrCat("At once was ", cli::FormatThreeDigits(ratio), " times as fast.");
   if (!ShareHardware(tour)) return text;
   if (tour.a.kind() == DeviceKind::kCuda) {
     return absl::StrCat(text,
@@ -42,8 +42,8 @@ std::string ExplainRatio(const Tour& tour, double ratio) {
                         "busy: on two GPUs the ratio comes near 2.");
   }
   return absl::StrCat(text, " Both devices are on the same processors here, ", tour.a.name(),
-                      " with ", ComputeText(tour.infos[0]), " and ", tour.b.name(), " with ",
-                      ComputeText(tour.infos[1]),
+                      " with ", cli::ComputeText(tour.infos[0]), " and ", tour.b.name(), " with ",
+                      cli::ComputeText(tour.infos[1]),
                       ": where nothing else keeps those busy, the ratio comes near 2.");
 }
 
@@ -80,20 +80,22 @@ absl::Status WorkAtOnce(Tour& tour) {
                            }));
   const double flops_a = products_a * MatmulFlops(kWorkSide);
   const double flops_b = products_b * MatmulFlops(kWorkSide);
-  Table table(
-      {{""}, {"products", Align::kRight}, {"time", Align::kRight}, {"speed", Align::kRight}},
-      Frame::kNone);
+  cli::Table table({{""},
+                    {"products", cli::Align::kRight},
+                    {"time", cli::Align::kRight},
+                    {"speed", cli::Align::kRight}},
+                   cli::Frame::kNone);
   table.AddRow({absl::StrCat(tour.a.name(), " alone"), absl::StrCat(products_a),
-                FormatElapsed(first), FlopRate(flops_a, first)});
+                cli::FormatElapsed(first), FlopRate(flops_a, first)});
   table.AddRow({absl::StrCat(tour.b.name(), " alone"), absl::StrCat(products_b),
-                FormatElapsed(second), FlopRate(flops_b, second)});
+                cli::FormatElapsed(second), FlopRate(flops_b, second)});
   table.AddRow({"one after the other", absl::StrCat(products_a + products_b),
-                FormatElapsed(first + second), FlopRate(flops_a + flops_b, first + second)});
-  table.AddRow({"at once", absl::StrCat(products_a + products_b), FormatElapsed(together),
+                cli::FormatElapsed(first + second), FlopRate(flops_a + flops_b, first + second)});
+  table.AddRow({"at once", absl::StrCat(products_a + products_b), cli::FormatElapsed(together),
                 FlopRate(flops_a + flops_b, together)});
   narrator.Show(table);
   narrator.Say(ExplainRatio(tour, absl::FDivDuration(first + second, together)));
   return absl::OkStatus();
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

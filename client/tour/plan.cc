@@ -1,8 +1,8 @@
-#include "tensord/client/cli/tour/plan.h"
+#include "tensord/client/tour/plan.h"
 
 #include <algorithm>
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int64_t kMinSide = 512;
@@ -28,4 +28,4 @@ int Repetitions(absl::Duration once, absl::Duration wanted, int most) {
       std::clamp<double>(absl::FDivDuration(wanted, once), 1, static_cast<double>(most)));
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/progress.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/client/cli/tour/plan.h"
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/plan.h"
+#include "tensord/client/tour/steps.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int64_t kTrialSide = 512;
@@ -49,7 +49,7 @@ absl::StatusOr<TransferTimes> TimeTransfers(Tour& tour, int64_t side) {
   const std::vector<float> right = WholeNumbers(side, 3);
   std::vector<float> product(side * side);
   const auto send = [&](absl::string_view name, const std::vector<float>& values) {
-    Progress progress(absl::StrCat("Sending ", name), tour.err, tour.err_terminal);
+    cli::Progress progress(absl::StrCat("Sending ", name), tour.err, tour.err_terminal);
     return FromVector(tour.a, {side, side}, values, progress.options());
   };
   TransferTimes times;
@@ -67,7 +67,7 @@ absl::StatusOr<TransferTimes> TimeTransfers(Tour& tour, int64_t side) {
                              return Finish(c);
                            }));
   TENSORD_ASSIGN_OR_RETURN(times.down, BestTime([&] {
-                             Progress progress("Reading m·n", tour.err, tour.err_terminal);
+                             cli::Progress progress("Reading m·n", tour.err, tour.err_terminal);
                              return c.ReadInto<float>(absl::MakeSpan(product), progress.options());
                            }));
   TENSORD_RETURN_IF_ERROR(CheckProduct(left, right, product, side));
@@ -82,7 +82,7 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration trial, TimeProduct(tour.a, kTrialSide));
   const double speed = MatmulFlops(kTrialSide) / absl::ToDoubleSeconds(trial);
   const int64_t side = MatmulSide(speed, kMatmulTime, tour.infos[0].memory.limit_bytes);
-  narrator.Say(absl::StrCat("Two matrices of ", FormatCount(side), "×", FormatCount(side),
+  narrator.Say(absl::StrCat("Two matrices of ", cli::FormatCount(side), "×", cli::FormatCount(side),
                             " go from this program to ", tour.a.name(),
                             ", are multiplied there, and the product comes back. The size is "
                             "chosen for the speed of the device; the better of two runs counts."));
@@ -93,14 +93,15 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
   TENSORD_ASSIGN_OR_RETURN(const TransferTimes times, TimeTransfers(tour, side));
   const int64_t bytes = 4 * side * side;
   const double flops = MatmulFlops(side);
-  Table table({{""}, {"", Align::kRight}, {"time", Align::kRight}, {"speed", Align::kRight}},
-              Frame::kNone);
-  table.AddRow({"send both", FormatBytes(2 * bytes), FormatElapsed(times.up),
-                FormatBandwidth(2 * bytes, times.up)});
-  table.AddRow({"multiply", absl::StrCat(FormatThreeDigits(flops / 1e9), " GFLOP"),
-                FormatElapsed(times.multiply), FlopRate(flops, times.multiply)});
-  table.AddRow({"read the product", FormatBytes(bytes), FormatElapsed(times.down),
-                FormatBandwidth(bytes, times.down)});
+  cli::Table table(
+      {{""}, {"", cli::Align::kRight}, {"time", cli::Align::kRight}, {"speed", cli::Align::kRight}},
+      cli::Frame::kNone);
+  table.AddRow({"send both", cli::FormatBytes(2 * bytes), cli::FormatElapsed(times.up),
+                cli::FormatBandwidth(2 * bytes, times.up)});
+  table.AddRow({"multiply", absl::StrCat(cli::FormatThreeDigits(flops / 1e9), " GFLOP"),
+                cli::FormatElapsed(times.multiply), FlopRate(flops, times.multiply)});
+  table.AddRow({"read the product", cli::FormatBytes(bytes), cli::FormatElapsed(times.down),
+                cli::FormatBandwidth(bytes, times.down)});
   narrator.Show(table);
   const absl::Duration moving = times.up + times.down;
   if (moving > times.multiply) {
@@ -117,4 +118,4 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
   return absl::OkStatus();
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

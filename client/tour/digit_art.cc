@@ -1,4 +1,4 @@
-#include "tensord/client/cli/digit_art.h"
+#include "tensord/client/tour/digit_art.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/text.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int kGap = 2;
@@ -64,13 +64,13 @@ std::string PlainLine(const GreyImage& image, int line) {
 }
 
 std::string Centred(absl::string_view text, int width) {
-  const int left = std::max(0, (width - DisplayWidth(text)) / 2);
-  return PadRight(absl::StrCat(Repeat(" ", left), text), width);
+  const int left = std::max(0, (width - cli::DisplayWidth(text)) / 2);
+  return cli::PadRight(absl::StrCat(cli::Repeat(" ", left), text), width);
 }
 
 }  // namespace
 
-std::vector<std::string> DrawImage(const GreyImage& image, const Terminal& terminal) {
+std::vector<std::string> DrawImage(const GreyImage& image, const cli::Terminal& terminal) {
   std::vector<std::string> lines;
   for (int line = 0; line < image.side; ++line) {
     lines.push_back(terminal.color ? ColorLine(image, line) : PlainLine(image, line));
@@ -78,24 +78,24 @@ std::vector<std::string> DrawImage(const GreyImage& image, const Terminal& termi
   return lines;
 }
 
-int GalleryColumns(int side, const Terminal& terminal, int indent) {
+int GalleryColumns(int side, const cli::Terminal& terminal, int indent) {
   return std::max(1, (terminal.width - indent + kGap) / (2 * side + kGap));
 }
 
 std::string DrawGallery(absl::Span<const GreyImage> images, absl::Span<const std::string> captions,
-                        const Terminal& terminal, int indent) {
+                        const cli::Terminal& terminal, int indent) {
   if (images.empty()) return "";
   const size_t columns = GalleryColumns(images[0].side, terminal, indent);
   const int width = ArtWidth(images[0]);
   std::string out;
   for (size_t first = 0; first < images.size(); first += columns) {
     const size_t last = std::min(images.size(), first + columns);
-    std::vector<std::string> lines(images[0].side + 1, Repeat(" ", indent));
+    std::vector<std::string> lines(images[0].side + 1, cli::Repeat(" ", indent));
     for (size_t i = first; i < last; ++i) {
       std::vector<std::string> cell = DrawImage(images[i], terminal);
       cell.push_back(Centred(captions[i], width));
       for (size_t y = 0; y < lines.size(); ++y) {
-        absl::StrAppend(&lines[y], i == first ? "" : Repeat(" ", kGap), cell[y]);
+        absl::StrAppend(&lines[y], i == first ? "" : cli::Repeat(" ", kGap), cell[y]);
       }
     }
     if (first > 0) absl::StrAppend(&out, "\n");
@@ -107,4 +107,4 @@ std::string DrawGallery(absl::Span<const GreyImage> images, absl::Span<const std
   return out;
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

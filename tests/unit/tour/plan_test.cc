@@ -1,8 +1,8 @@
-#include "tensord/client/cli/tour/plan.h"
+#include "tensord/client/tour/plan.h"
 
 #include <gtest/gtest.h>
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int64_t kPlenty = int64_t{1} << 40;
@@ -29,4 +29,4 @@ TEST(Plan, RepetitionsFillTheTimeWithinBounds) {
 }
 
 }  // namespace
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -1,4 +1,4 @@
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/steps.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "tensord/client/cli/text.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 absl::Status Expect(bool condition, absl::string_view message) {
   return condition ? absl::OkStatus() : absl::FailedPreconditionError(message);
@@ -42,11 +42,12 @@ absl::StatusOr<absl::Duration> TimeProduct(const Device& device, int64_t side) {
 }
 
 std::string FlopRate(double flops, absl::Duration duration) {
-  return absl::StrCat(FormatThreeDigits(flops / absl::ToDoubleSeconds(duration) / 1e9), " GFLOP/s");
+  return absl::StrCat(cli::FormatThreeDigits(flops / absl::ToDoubleSeconds(duration) / 1e9),
+                      " GFLOP/s");
 }
 
 std::string Ratio(absl::Duration longer, absl::Duration shorter) {
-  return absl::StrCat(FormatThreeDigits(absl::FDivDuration(longer, shorter)), " times");
+  return absl::StrCat(cli::FormatThreeDigits(absl::FDivDuration(longer, shorter)), " times");
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -1,4 +1,4 @@
-#include "tensord/client/cli/mlp_layout.h"
+#include "tensord/client/tour/mlp_layout.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "tensord/client/cli/text.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 // The number in "12.weight"; none where the name is of another form.
@@ -71,7 +71,7 @@ absl::StatusOr<int64_t> ParseBound(absl::string_view text, absl::string_view who
   if (text.empty()) return otherwise;
   int64_t bound = 0;
   if (!absl::SimpleAtoi(text, &bound)) {
-    return UsageError(
+    return cli::UsageError(
         absl::StrCat("\"", whole, "\" is no range of rows; write FIRST:END, FIRST: or :END"));
   }
   if (bound < 0) bound += rows;
@@ -90,7 +90,8 @@ absl::StatusOr<std::vector<MlpLayer>> FindMlpLayers(
       layers[*number].bias = name;
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
-          "\"", Printable(name), "\" is no tensor of a multilayer perceptron; those are named ",
+          "\"", cli::Printable(name),
+          "\" is no tensor of a multilayer perceptron; those are named ",
           "\"0.weight\", \"0.bias\", \"2.weight\", … as PyTorch's nn.Sequential names them"));
     }
   }
@@ -121,7 +122,8 @@ absl::StatusOr<RowRange> ParseRows(absl::string_view text, int64_t rows) {
   const size_t colon = text.find(':');
   RowRange range;
   if (colon == absl::string_view::npos) {
-    if (text.empty()) return UsageError("an empty range of rows; write FIRST:END, FIRST: or :END");
+    if (text.empty())
+      return cli::UsageError("an empty range of rows; write FIRST:END, FIRST: or :END");
     TENSORD_ASSIGN_OR_RETURN(range.first, ParseBound(text, text, rows, 0));
     range.last = std::min(range.first + 1, rows);
   } else {
@@ -129,7 +131,7 @@ absl::StatusOr<RowRange> ParseRows(absl::string_view text, int64_t rows) {
     TENSORD_ASSIGN_OR_RETURN(range.last, ParseBound(text.substr(colon + 1), text, rows, rows));
   }
   if (range.first < range.last) return range;
-  return UsageError(absl::StrCat("\"", text, "\" leaves no row of the ", rows, " there are"));
+  return cli::UsageError(absl::StrCat("\"", text, "\" leaves no row of the ", rows, " there are"));
 }
 
 std::optional<double> ScaleFromMetadata(const std::map<std::string, std::string>& metadata) {
@@ -173,4 +175,4 @@ absl::StatusOr<std::vector<int64_t>> DecodeLabels(const TensorSpec& spec,
   return labels;
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -8,12 +8,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "tensord/client/cli/confusion.h"
-#include "tensord/client/cli/mlp_layout.h"
 #include "tensord/client/safetensors.h"
 #include "tensord/client/tensor.h"
+#include "tensord/client/tour/confusion.h"
+#include "tensord/client/tour/mlp_layout.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 // Linear layers with ReLU between them.
 class Mlp {
@@ -74,4 +74,4 @@ class Dataset {
 absl::StatusOr<Confusion> Compare(absl::Span<const int64_t> labels,
                                   absl::Span<const int64_t> predictions, int64_t classes);
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

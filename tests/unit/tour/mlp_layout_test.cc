@@ -1,4 +1,4 @@
-#include "tensord/client/cli/mlp_layout.h"
+#include "tensord/client/tour/mlp_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "tensord/client/cli/args.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 using ::testing::AllOf;
@@ -70,7 +70,7 @@ TEST(Rows, NothingLeftOrNoNumberIsAUsageError) {
   for (const char* text : {"10:5", "1797:", "", "a:b", "1:2:3", "1.5:"}) {
     const auto range = ParseRows(text, 1797);
     ASSERT_FALSE(range.ok()) << text;
-    EXPECT_TRUE(IsUsageError(range.status())) << text;
+    EXPECT_TRUE(cli::IsUsageError(range.status())) << text;
   }
   EXPECT_FALSE(ParseRows(":", 0).ok());
 }
@@ -104,4 +104,4 @@ TEST(Labels, MustBeClasses) {
 }
 
 }  // namespace
-}  // namespace tensord::cli
+}  // namespace tensord::tour

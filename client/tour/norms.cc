@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/steps.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int kProducts = 1000;
@@ -96,15 +96,15 @@ absl::Status ReadOnce(Tour& tour) {
                            }));
   const int64_t waits_each = tour.client.stats().waits - waits_before - waits_once;
 
-  Table table({{""},
-               {"time", Align::kRight},
-               {"a product", Align::kRight},
-               {"waits for the server", Align::kRight}},
-              Frame::kNone);
-  table.AddRow({"kept there, read once", FormatElapsed(once_time),
-                FormatElapsed(once_time / kProducts), FormatCount(waits_once)});
-  table.AddRow({"read one at a time", FormatElapsed(each_time),
-                FormatElapsed(each_time / kProducts), FormatCount(waits_each)});
+  cli::Table table({{""},
+                    {"time", cli::Align::kRight},
+                    {"a product", cli::Align::kRight},
+                    {"waits for the server", cli::Align::kRight}},
+                   cli::Frame::kNone);
+  table.AddRow({"kept there, read once", cli::FormatElapsed(once_time),
+                cli::FormatElapsed(once_time / kProducts), cli::FormatCount(waits_once)});
+  table.AddRow({"read one at a time", cli::FormatElapsed(each_time),
+                cli::FormatElapsed(each_time / kProducts), cli::FormatCount(waits_each)});
   narrator.Show(table);
   narrator.Say(absl::StrCat("One at a time takes ", Ratio(each_time, once_time),
                             " as long; over a real network, where an answer is further away, "
@@ -114,4 +114,4 @@ absl::Status ReadOnce(Tour& tour) {
   return Expect(waits_once < waits_each, "one read should wait less often than a thousand");
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -1,4 +1,4 @@
-#include "tensord/client/cli/confusion.h"
+#include "tensord/client/tour/confusion.h"
 
 #include <algorithm>
 #include <tuple>
@@ -8,7 +8,7 @@
 #include "tensord/client/cli/table.h"
 #include "tensord/client/cli/text.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr size_t kMaxMistakes = 10;
@@ -32,11 +32,11 @@ int64_t Confusion::correct() const {
   return sum;
 }
 
-std::string Confusion::Render(const Terminal& terminal, int indent) const {
-  std::vector<Column> columns = {{"true \\ said", Align::kRight}};
-  for (int i = 0; i < classes_; ++i) columns.push_back({absl::StrCat(i), Align::kRight});
-  columns.push_back({"right", Align::kRight});
-  Table table(std::move(columns), Frame::kNone);
+std::string Confusion::Render(const cli::Terminal& terminal, int indent) const {
+  std::vector<cli::Column> columns = {{"true \\ said", cli::Align::kRight}};
+  for (int i = 0; i < classes_; ++i) columns.push_back({absl::StrCat(i), cli::Align::kRight});
+  columns.push_back({"right", cli::Align::kRight});
+  cli::Table table(std::move(columns), cli::Frame::kNone);
   for (int label = 0; label < classes_; ++label) {
     std::vector<std::string> cells = {absl::StrCat(label)};
     int64_t row_total = 0;
@@ -44,7 +44,9 @@ std::string Confusion::Render(const Terminal& terminal, int indent) const {
       const int64_t n = count(label, said);
       row_total += n;
       const std::string text = n == 0 ? "·" : absl::StrCat(n);
-      const Style style = n == 0 ? Style::kDim : label == said ? Style::kGreen : Style::kRed;
+      const cli::Style style = n == 0          ? cli::Style::kDim
+                               : label == said ? cli::Style::kGreen
+                                               : cli::Style::kRed;
       cells.push_back(terminal.Paint(style, text));
     }
     cells.push_back(Percent(count(label, label), row_total));
@@ -54,7 +56,7 @@ std::string Confusion::Render(const Terminal& terminal, int indent) const {
   return table.Render(terminal, indent);
 }
 
-std::string Confusion::RenderMistakes(const Terminal& terminal, int indent) const {
+std::string Confusion::RenderMistakes(const cli::Terminal& terminal, int indent) const {
   std::vector<std::tuple<int64_t, int, int>> mistakes;  // -count, label, prediction
   for (int label = 0; label < classes_; ++label) {
     for (int said = 0; said < classes_; ++said) {
@@ -64,9 +66,10 @@ std::string Confusion::RenderMistakes(const Terminal& terminal, int indent) cons
     }
   }
   std::sort(mistakes.begin(), mistakes.end());
-  if (mistakes.empty()) return absl::StrCat(Repeat(" ", indent), "no mistakes\n");
-  Table table({{"true", Align::kRight}, {"said", Align::kRight}, {"times", Align::kRight}},
-              Frame::kNone);
+  if (mistakes.empty()) return absl::StrCat(cli::Repeat(" ", indent), "no mistakes\n");
+  cli::Table table(
+      {{"true", cli::Align::kRight}, {"said", cli::Align::kRight}, {"times", cli::Align::kRight}},
+      cli::Frame::kNone);
   const size_t shown = std::min(mistakes.size(), kMaxMistakes);
   for (size_t i = 0; i < shown; ++i) {
     const auto& [negated, label, said] = mistakes[i];
@@ -75,4 +78,4 @@ std::string Confusion::RenderMistakes(const Terminal& terminal, int indent) cons
   return table.Render(terminal, indent);
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -8,13 +8,13 @@
 #include "tensord/client/cli/table.h"
 #include "tensord/client/cli/terminal.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 // Writes blocks with an empty line between them. For one thread.
 class Narrator {
  public:
   // `out` must outlive this. Very wide terminals are used in part: long lines are hard to read.
-  Narrator(std::ostream& out, const Terminal& terminal);
+  Narrator(std::ostream& out, const cli::Terminal& terminal);
 
   void Title(absl::string_view title);
   // Begins the next step; counts from 1.
@@ -25,16 +25,16 @@ class Narrator {
   void Code(absl::string_view lines);
   // A result: lines as they are, or a paragraph that is wrapped, or a table.
   void Show(absl::string_view lines);
-  void ShowWrapped(absl::string_view text, Style style);
-  void Show(const Table& table);
+  void ShowWrapped(absl::string_view text, cli::Style style);
+  void Show(const cli::Table& table);
   // One line at the left margin, in colour: how it ended.
   void Conclude(absl::string_view text, bool good);
 
   // What is left for a result's lines.
   int result_width() const { return terminal_.width - kResultIndent; }
   // For drawing results: of result_width() columns.
-  Terminal result_terminal() const;
-  const Terminal& terminal() const { return terminal_; }
+  cli::Terminal result_terminal() const;
+  const cli::Terminal& terminal() const { return terminal_; }
   int step() const { return step_; }
 
  private:
@@ -42,8 +42,8 @@ class Narrator {
   static constexpr int kResultIndent = 4;
 
   std::ostream& out_;
-  Terminal terminal_;
+  cli::Terminal terminal_;
   int step_ = 0;
 };
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

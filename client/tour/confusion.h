@@ -7,7 +7,7 @@
 
 #include "tensord/client/cli/terminal.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 class Confusion {
  public:
@@ -25,13 +25,13 @@ class Confusion {
 
   // A row per true class, a column per prediction, and the share of each row that is right; zeros
   // are dots. Where that is wider than the terminal: the commonest mistakes as a list.
-  std::string Render(const Terminal& terminal, int indent) const;
+  std::string Render(const cli::Terminal& terminal, int indent) const;
 
  private:
-  std::string RenderMistakes(const Terminal& terminal, int indent) const;
+  std::string RenderMistakes(const cli::Terminal& terminal, int indent) const;
 
   int classes_;
   std::vector<int64_t> counts_;
 };
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

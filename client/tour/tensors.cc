@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/listings.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/client/cli/tour/steps.h"
+#include "tensord/client/tour/steps.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 constexpr int64_t kMaxBigBytes = 64 << 20;
@@ -38,7 +38,7 @@ absl::Status MeetDevices(Tour& tour) {
       "Client client = *Client::Connect(\"", tour.client.address(),
       "\");\nDevice a = *client.device(\"", tour.a.name(), "\");",
       two ? absl::StrCat("\nDevice b = *client.device(\"", tour.b.name(), "\");") : ""));
-  narrator.Show(DeviceTable(tour.infos, narrator.result_terminal()));
+  narrator.Show(cli::DeviceTable(tour.infos, narrator.result_terminal()));
   if (!two) {
     ExplainOneDevice(tour);
     return absl::FailedPreconditionError("it takes a server with two devices");
@@ -79,7 +79,8 @@ absl::Status MixDevices(Tour& tour) {
   narrator.Code("Tensor z = x + y;\nstd::cout << z.status().message() << \"\\n\";");
   const absl::Status status = (tour.x + tour.y).status();
   narrator.ShowWrapped(
-      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()), Style::kRed);
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()),
+      cli::Style::kRed);
   TENSORD_RETURN_IF_ERROR(
       Expect(absl::IsInvalidArgument(status), "X + Y over two devices should be INVALID_ARGUMENT"));
   return Expect(absl::StrContains(std::string(status.message()), tour.a.name()) &&
@@ -127,17 +128,17 @@ absl::Status CopyInPlace(Tour& tour) {
     TENSORD_ASSIGN_OR_RETURN(after, tour.client.memory(tour.a));
     if (before.used_bytes == after.used_bytes) break;
   }
-  Table table({{""},
-               {"handle", Align::kRight},
-               {absl::StrCat("bytes used on ", tour.a.name()), Align::kRight}},
-              Frame::kNone);
+  cli::Table table({{""},
+                    {"handle", cli::Align::kRight},
+                    {absl::StrCat("bytes used on ", tour.a.name()), cli::Align::kRight}},
+                   cli::Frame::kNone);
   table.AddRow(
-      {"big, before the copy", absl::StrCat(big.handle()), FormatCount(before.used_bytes)});
-  table.AddRow({"same, after it", absl::StrCat(same.handle()), FormatCount(after.used_bytes)});
+      {"big, before the copy", absl::StrCat(big.handle()), cli::FormatCount(before.used_bytes)});
+  table.AddRow({"same, after it", absl::StrCat(same.handle()), cli::FormatCount(after.used_bytes)});
   narrator.Show(table);
   TENSORD_RETURN_IF_ERROR(Expect(big.handle() == same.handle(), "the handles should be equal"));
   return Expect(before.used_bytes == after.used_bytes && after.used_bytes >= big.size_bytes(),
                 "the memory used should be the same before and after");
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -11,10 +11,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "tensord/client/cli/tour/narrator.h"
 #include "tensord/client/tensord.h"
+#include "tensord/client/tour/narrator.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 // What the steps share. X and Y are made by the second and used by the two after it.
 struct Tour {
@@ -25,7 +25,7 @@ struct Tour {
   std::string data_dir;
   Narrator& narrator;
   std::ostream& err;  // for progress bars
-  Terminal err_terminal;
+  cli::Terminal err_terminal;
   Tensor x;
   Tensor y;
 };
@@ -59,4 +59,4 @@ absl::Status ReadOnce(Tour& tour);
 absl::Status WorkAtOnce(Tour& tour);
 absl::Status ReadDigits(Tour& tour);
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

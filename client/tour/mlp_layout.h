@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/tensor_spec.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 
 // A linear layer of a multilayer perceptron: the names of its tensors, and its sizes.
 struct MlpLayer {
@@ -53,4 +53,4 @@ std::optional<double> ScaleFromMetadata(const std::map<std::string, std::string>
 absl::StatusOr<std::vector<int64_t>> DecodeLabels(const TensorSpec& spec,
                                                   absl::Span<const uint8_t> bytes, int64_t classes);
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour

@@ -1,9 +1,9 @@
-#include "tensord/client/cli/confusion.h"
+#include "tensord/client/tour/confusion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 using ::testing::HasSubstr;
@@ -43,4 +43,4 @@ TEST(Confusion, SaysThatThereAreNoMistakes) {
 }
 
 }  // namespace
-}  // namespace tensord::cli
+}  // namespace tensord::tour

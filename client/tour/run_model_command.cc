@@ -9,14 +9,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "tensord/client/cli/command.h"
-#include "tensord/client/cli/commands/commands.h"
-#include "tensord/client/cli/mlp.h"
 #include "tensord/client/cli/progress.h"
 #include "tensord/client/cli/text.h"
 #include "tensord/client/ops.h"
+#include "tensord/client/tour/commands.h"
+#include "tensord/client/tour/mlp.h"
 #include "tensord/common/status_macros.h"
 
-namespace tensord::cli {
+namespace tensord::tour {
 namespace {
 
 // The confusion table is square: more classes than this make no sense in a terminal, nor in memory.
@@ -30,7 +30,7 @@ struct Scale {
   std::string origin;
 };
 
-absl::StatusOr<Scale> ChosenScale(const CommandContext& context, const Mlp& model) {
+absl::StatusOr<Scale> ChosenScale(const cli::CommandContext& context, const Mlp& model) {
   TENSORD_ASSIGN_OR_RETURN(const double given, context.flags.GetNumber("scale", 1, -1e30, 1e30));
   if (context.flags.Has("scale")) return Scale{given, "as --scale says"};
   if (const auto factor = ScaleFromMetadata(model.metadata())) {
@@ -51,9 +51,9 @@ absl::StatusOr<std::pair<int, absl::Duration>> Measure(const Mlp& model, const T
   return std::make_pair(passes, absl::Now() - start);
 }
 
-absl::StatusOr<Mlp> LoadModel(CommandContext& context, const std::string& path,
+absl::StatusOr<Mlp> LoadModel(cli::CommandContext& context, const std::string& path,
                               const Device& device) {
-  Progress progress(path, context.err, context.err_terminal);
+  cli::Progress progress(path, context.err, context.err_terminal);
   TENSORD_ASSIGN_OR_RETURN(Mlp model, Mlp::Load(path, device, progress.options()));
   if (model.out_features() > kMaxClasses || model.out_features() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": the model gives ", model.out_features(),
@@ -64,19 +64,19 @@ absl::StatusOr<Mlp> LoadModel(CommandContext& context, const std::string& path,
   return model;
 }
 
-void Line(std::ostream& out, const Terminal& terminal, absl::string_view name,
+void Line(std::ostream& out, const cli::Terminal& terminal, absl::string_view name,
           absl::string_view value) {
-  out << terminal.Paint(Style::kDim, PadRight(name, 12)) << value << "\n";
+  out << terminal.Paint(cli::Style::kDim, cli::PadRight(name, 12)) << value << "\n";
 }
 
-absl::StatusOr<int> Run(CommandContext& context) {
+absl::StatusOr<int> Run(cli::CommandContext& context) {
   const std::string model_path = context.flags.Get("model", "");
   const std::string data_path = context.flags.Get("data", "");
   if (model_path.empty() || data_path.empty()) {
-    return UsageError("run-model needs --model FILE and --data FILE");
+    return cli::UsageError("run-model needs --model FILE and --data FILE");
   }
-  TENSORD_ASSIGN_OR_RETURN(const Client client, Connect(context, "run-model"));
-  TENSORD_ASSIGN_OR_RETURN(const Device device, ChosenDevice(context, client));
+  TENSORD_ASSIGN_OR_RETURN(const Client client, cli::Connect(context, "run-model"));
+  TENSORD_ASSIGN_OR_RETURN(const Device device, cli::ChosenDevice(context, client));
   TENSORD_ASSIGN_OR_RETURN(const Mlp model, LoadModel(context, model_path, device));
   TENSORD_ASSIGN_OR_RETURN(const Scale scale, ChosenScale(context, model));
   TENSORD_ASSIGN_OR_RETURN(const Dataset data,
@@ -86,7 +86,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
                                           .rows = context.flags.Get("rows", ":")}));
 
   const absl::Time start = absl::Now();
-  Progress progress(data_path, context.err, context.err_terminal);
+  cli::Progress progress(data_path, context.err, context.err_terminal);
   const Tensor images = data.Upload(device, progress.options());
   progress.Clear();
   const Tensor input = Cast(images, DType::kFloat32) * scale.factor;
@@ -98,30 +98,31 @@ absl::StatusOr<int> Run(CommandContext& context) {
                            Compare(data.labels(), predictions, model.out_features()));
 
   std::ostream& out = context.out;
-  const Terminal& terminal = context.out_terminal;
+  const cli::Terminal& terminal = context.out_terminal;
   const RowRange rows = data.rows();
   Line(out, terminal, "model", absl::StrCat(model_path, ": ", DescribeLayers(model.layers())));
   Line(out, terminal, "data",
        absl::StrCat(data_path, ": rows ", rows.first, " to ", rows.last - 1));
   Line(out, terminal, "scale", absl::StrCat("inputs times ", scale.factor, ", ", scale.origin));
-  Line(out, terminal, "device",
-       absl::StrCat(device.name(), ", ", Printable(device.model()), ", at ", client.address()));
+  Line(
+      out, terminal, "device",
+      absl::StrCat(device.name(), ", ", cli::Printable(device.model()), ", at ", client.address()));
   out << "\n" << confusion.Render(terminal, 0) << "\n";
   Line(out, terminal, "accuracy",
        absl::StrFormat("%d of %d right, %.2f %%", confusion.correct(), confusion.total(),
                        100.0 * confusion.correct() / confusion.total()));
   Line(out, terminal, "first pass",
-       absl::StrCat(FormatElapsed(whole), ", with sending the rows and reading the classes"));
+       absl::StrCat(cli::FormatElapsed(whole), ", with sending the rows and reading the classes"));
   const auto& [passes, duration] = measured;
   Line(out, terminal, "throughput",
-       absl::StrCat(FormatThreeDigits(rows.size() * passes / absl::ToDoubleSeconds(duration)),
+       absl::StrCat(cli::FormatThreeDigits(rows.size() * passes / absl::ToDoubleSeconds(duration)),
                     " rows/s over ", passes, passes == 1 ? " more pass" : " more passes"));
   return 0;
 }
 
 }  // namespace
 
-CommandSpec RunModelCommand() {
+cli::CommandSpec RunModelCommand() {
   return {
       .name = "run-model",
       .summary = "run a network from a safetensors file and score it",
@@ -149,4 +150,4 @@ CommandSpec RunModelCommand() {
   };
 }
 
-}  // namespace tensord::cli
+}  // namespace tensord::tour
