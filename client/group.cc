@@ -211,6 +211,18 @@ bool CanBeReduced(DType dtype) {
   }
 }
 
+v1::Reduction ToProto(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return v1::REDUCTION_SUM;
+    case Reduction::kMean:
+      return v1::REDUCTION_MEAN;
+    case Reduction::kMax:
+      return v1::REDUCTION_MAX;
+  }
+  return v1::REDUCTION_UNSPECIFIED;
+}
+
 // One operation of all members.
 struct Operation {
   absl::string_view name;
@@ -297,7 +309,7 @@ absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState*
     v1::Collective collective;
     collective.set_member(member.number);
     collective.set_kind(operation.kind);
-    collective.set_reduction(static_cast<v1::Reduction>(operation.reduction));
+    collective.set_reduction(ToProto(operation.reduction));
     collective.set_root(operation.root);
     if (inputs.size() > 1 || (inputs.size() == 1 && rank == operation.root)) {
       collective.set_input(inputs[inputs.size() == 1 ? 0 : rank].handle());

@@ -18,7 +18,7 @@ void ReplyTable::Forget(uint64_t id) {
   slots_.erase(id);
 }
 
-absl::StatusOr<v1::Fetched> ReplyTable::Await(uint64_t id) {
+absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id) {
   MutexLock lock(&mu_);
   const std::shared_ptr<Slot> slot = slots_.at(id);
   while (!slot->done && failure_.ok()) slot->arrived.Wait(&mu_);
@@ -44,7 +44,7 @@ bool ReplyTable::AnyAwaited() const {
                      [](const auto& slot) { return !slot.second->done; });
 }
 
-void ReplyTable::FinishLocked(uint64_t id, v1::Fetched* fetched) {
+void ReplyTable::FinishLocked(uint64_t id, v1::Elements* fetched) {
   const auto it = slots_.find(id);
   if (it == slots_.end()) return;
   if (fetched != nullptr) it->second->fetched.Swap(fetched);
@@ -60,8 +60,8 @@ void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
     const bool told = std::find(reported_.begin(), reported_.end(), status) != reported_.end();
     if (!status.ok() && !told) errors_.push_back(std::move(status));
   }
-  for (v1::Fetched& fetched : *response->mutable_fetched()) {
-    FinishLocked(fetched.fetch_id(), &fetched);
+  for (v1::Elements& fetched : *response->mutable_elements()) {
+    FinishLocked(fetched.request_id(), &fetched);
   }
   for (const v1::BarrierDone& barrier : response->barriers()) {
     FinishLocked(barrier.barrier_id(), nullptr);

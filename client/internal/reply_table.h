@@ -29,7 +29,7 @@ class ReplyTable {
   void Forget(uint64_t id);
   // Waits for the answer: the tensor, or its error; for a Barrier, nothing. The failure where the
   // stream has ended.
-  absl::StatusOr<v1::Fetched> Await(uint64_t id);
+  absl::StatusOr<v1::Elements> Await(uint64_t id);
 
   // Whether Await would return at once.
   bool Arrived(uint64_t id) const;
@@ -51,10 +51,10 @@ class ReplyTable {
   struct Slot {
     CondVar arrived;
     bool done = false;
-    v1::Fetched fetched;
+    v1::Elements fetched;
   };
 
-  void FinishLocked(uint64_t id, v1::Fetched* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishLocked(uint64_t id, v1::Elements* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MarkReportedLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;

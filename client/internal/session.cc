@@ -189,7 +189,7 @@ absl::Status Session::SendCollective(const v1::Collective& collective) {
 void Session::LeaveGroup(uint32_t member) {
   if (InForkedChild()) return;
   v1::Command command;
-  command.set_leave_group(member);
+  command.set_finish_member(member);
   Push(command).IgnoreError();  // the member goes with its session
 }
 

@@ -117,14 +117,14 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
 absl::Status Session::Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out) {
   const uint64_t id = connection_->replies.Expect();
   v1::Command command;
-  command.mutable_fetch()->set_handle(handle);
-  command.mutable_fetch()->set_fetch_id(id);
+  command.mutable_get_elements()->set_handle(handle);
+  command.mutable_get_elements()->set_request_id(id);
   const absl::Status pushed = connection_->queue.Push(command);
   if (!pushed.ok()) {
     connection_->replies.Forget(id);
     return pushed;
   }
-  TENSORD_ASSIGN_OR_RETURN(const v1::Fetched fetched, connection_->stream->Await(id));
+  TENSORD_ASSIGN_OR_RETURN(const v1::Elements fetched, connection_->stream->Await(id));
   if (fetched.data().size() != out.size()) {
     return absl::InternalError(absl::StrCat("the server sent ", fetched.data().size(),
                                             " bytes for ", spec.ToString(), ", handle ", handle));

@@ -71,10 +71,10 @@ void Stream::ResumeBackgroundPolling() {
   election_.WakeBackground();
 }
 
-absl::StatusOr<v1::Fetched> Stream::Await(uint64_t reply) {
+absl::StatusOr<v1::Elements> Stream::Await(uint64_t reply) {
   if (!send_state_.held()) Send();
   election_.PollUntilArrived(reply, [this] { PollForWaiter(); });
-  absl::StatusOr<v1::Fetched> answer = replies_->Await(reply);
+  absl::StatusOr<v1::Elements> answer = replies_->Await(reply);
   election_.LeaveWait();
   return answer;
 }

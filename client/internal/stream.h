@@ -75,7 +75,7 @@ class Stream {
 
   // Blocks until the answer to a Fetch or Barrier that has been pushed has come, and returns it as
   // ReplyTable::Await does.
-  absl::StatusOr<v1::Fetched> Await(uint64_t reply);
+  absl::StatusOr<v1::Elements> Await(uint64_t reply);
 
   // As StreamConnection's.
   bool AwaitConnected() { return connection_.AwaitConnected(); }

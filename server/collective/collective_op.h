@@ -13,9 +13,10 @@
 
 namespace tensord::server {
 
-// The numbers are those of v1::CollectiveKind and v1::Reduction.
+// The values are those of v1::CollectiveKind.
 enum class CollectiveKind { kBroadcast = 1, kAllGather, kReduceScatter, kAllReduce, kBarrier };
-enum class CollectiveReduction { kSum = 0, kMean, kMax };
+// The values are those of v1::Reduction.
+enum class CollectiveReduction { kSum = 1, kMean, kMax };
 
 struct CollectiveOp {
   CollectiveKind kind = CollectiveKind::kBarrier;

@@ -290,7 +290,7 @@ void Listeners::Run() {
   Clock::time_point inspected;
   while (true) {
     // Without descriptors, connections wait in the kernel's backlog.
-    const size_t watched = has_descriptors ? ready.size() : kFirstListener;
+    const size_t watched = has_descriptors ? ready.size() : size_t{kFirstListener};
     for (pollfd& each : ready) each.revents = 0;
     poll(ready.data(), watched, has_descriptors ? kInspectIntervalMs : kDescriptorIntervalMs);
     if ((ready[kStop].revents & POLLIN) != 0) return;

@@ -62,10 +62,16 @@ absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto) {
   }
   op.kind = static_cast<CollectiveKind>(proto.kind());
   if (op.kind == CollectiveKind::kBarrier) return op;
-  if (proto.reduction() < v1::REDUCTION_SUM || proto.reduction() > v1::REDUCTION_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("unknown reduction ", proto.reduction()));
+  if (op.reduces()) {
+    if (proto.reduction() == v1::REDUCTION_UNSPECIFIED) {
+      return absl::InvalidArgumentError(
+          "the collective operation needs a reduction: REDUCTION_SUM, _MEAN or _MAX");
+    }
+    if (proto.reduction() < v1::REDUCTION_SUM || proto.reduction() > v1::REDUCTION_MAX) {
+      return absl::InvalidArgumentError(absl::StrCat("unknown reduction ", proto.reduction()));
+    }
+    op.reduction = static_cast<CollectiveReduction>(proto.reduction());
   }
-  op.reduction = static_cast<CollectiveReduction>(proto.reduction());
   // What no group has as a root stays so.
   op.root = static_cast<int>(std::min(proto.root(), Collectives::kMaxGroupSize));
   TENSORD_ASSIGN_OR_RETURN(op.spec, FromProto(proto.spec()));

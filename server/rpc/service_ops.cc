@@ -47,17 +47,23 @@ absl::Status FillArange(const v1::Arange& arange, const TensorSpec& spec, Attrib
   return absl::OkStatus();
 }
 
-// The creation op and its attributes that a source other than data stands for.
-absl::StatusOr<std::string> CreationOp(const v1::CreateTensorRequest& request,
-                                       const TensorSpec& spec, Attributes* attrs) {
-  attrs->Set("dtype", spec.dtype);
+std::vector<int64_t> Sizes(const TensorSpec& spec) {
   const absl::Span<const int64_t> dims = spec.shape.dims();
-  const std::vector<int64_t> shape(dims.begin(), dims.end());
-  switch (request.source_case()) {
-    case v1::CreateTensorRequest::kArange:
-      TENSORD_RETURN_IF_ERROR(FillArange(request.arange(), spec, attrs));
-      return "arange";
-    case v1::CreateTensorRequest::kEye:
+  return {dims.begin(), dims.end()};
+}
+
+// Returns the op that creates a tensor of this pattern. Adds its attributes.
+absl::StatusOr<std::string> PatternOp(v1::Pattern pattern, const TensorSpec& spec,
+                                      Attributes* attrs) {
+  switch (pattern) {
+    case v1::PATTERN_UNSPECIFIED:
+    case v1::PATTERN_ZEROS:
+      attrs->Set("shape", Sizes(spec));
+      return "zeros";
+    case v1::PATTERN_ONES:
+      attrs->Set("shape", Sizes(spec));
+      return "ones";
+    case v1::PATTERN_EYE:
       if (spec.shape.rank() != 2) {
         return absl::InvalidArgumentError(
             absl::StrCat("eye makes a two-dimensional tensor, not ", spec.ToString()));
@@ -65,9 +71,23 @@ absl::StatusOr<std::string> CreationOp(const v1::CreateTensorRequest& request,
       attrs->Set("rows", spec.shape.dim(0));
       attrs->Set("cols", spec.shape.dim(1));
       return "eye";
-    case v1::CreateTensorRequest::kOnes:
-      attrs->Set("shape", shape);
-      return "ones";
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("unknown pattern ", pattern));
+  }
+}
+
+// Returns the op that creates the tensor from the request's source, which is not data. Adds its
+// attributes.
+absl::StatusOr<std::string> CreationOp(const v1::CreateTensorRequest& request,
+                                       const TensorSpec& spec, Attributes* attrs) {
+  attrs->Set("dtype", spec.dtype);
+  const std::vector<int64_t> shape = Sizes(spec);
+  switch (request.source_case()) {
+    case v1::CreateTensorRequest::kArange:
+      TENSORD_RETURN_IF_ERROR(FillArange(request.arange(), spec, attrs));
+      return "arange";
+    case v1::CreateTensorRequest::kPattern:
+      return PatternOp(request.pattern(), spec, attrs);
     case v1::CreateTensorRequest::kFull: {
       TENSORD_ASSIGN_OR_RETURN(AttrValue value, FromProto(request.full().value(), "value"));
       attrs->Set("shape", shape);
@@ -87,8 +107,7 @@ absl::StatusOr<std::string> CreationOp(const v1::CreateTensorRequest& request,
       attrs->Set("stddev", request.normal().has_stddev() ? request.normal().stddev() : 1.0);
       return "normal";
     default:
-      attrs->Set("shape", shape);
-      return "zeros";
+      return PatternOp(v1::PATTERN_ZEROS, spec, attrs);
   }
 }
 

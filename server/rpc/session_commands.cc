@@ -247,7 +247,7 @@ bool SessionCommands::MustAckLocked() const {
 
 bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
                                    v1::SessionStreamResponse* response,
-                                   std::vector<ReadyFetch>* fetched) {
+                                   std::vector<ReadyElements>* fetched) {
   MutexLock lock(&mu_);
   if (owner_ != wire) return false;
   const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
@@ -263,7 +263,7 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
     if (auto* error = std::get_if<v1::HandleError>(&answer)) {
       *response->add_errors() = *error;
       --unsent_errors_;
-    } else if (auto* fetch = std::get_if<ReadyFetch>(&answer)) {
+    } else if (auto* fetch = std::get_if<ReadyElements>(&answer)) {
       if (fetch->status.ok()) bytes += fetch->tensor->spec().size_bytes();
       fetched->push_back(*fetch);
     } else {

@@ -35,8 +35,8 @@ class SessionCommands final : public StreamState,
                               public std::enable_shared_from_this<SessionCommands> {
  public:
   // A Fetch whose tensor is ready, or has failed.
-  struct ReadyFetch {
-    uint64_t fetch_id;
+  struct ReadyElements {
+    uint64_t request_id;
     TensorRef tensor;
     absl::Status status;
   };
@@ -67,13 +67,13 @@ class SessionCommands final : public StreamState,
   // `fetched` are to be put in by the caller. False where there is nothing, and `response` says no
   // more than how far the session is, or where the wire isn't the session's.
   bool NextResponse(const CommandWire* wire, bool must_ack, v1::SessionStreamResponse* response,
-                    std::vector<ReadyFetch>* fetched);
+                    std::vector<ReadyElements>* fetched);
 
   // Whether all that was asked has been answered, as far as a wire can.
   bool AllAnswered() const;
 
  private:
-  using Answer = std::variant<v1::HandleError, ReadyFetch, v1::BarrierDone>;
+  using Answer = std::variant<v1::HandleError, ReadyElements, v1::BarrierDone>;
 
   absl::Status TakeCommands(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
@@ -93,7 +93,7 @@ class SessionCommands final : public StreamState,
   absl::Status TakeOp(const v1::Op& op, uint64_t number);
   absl::StatusOr<TensorRef> TakePromise(const v1::Promise& promise);
   void TakeFailPromise(const v1::FailPromise& fail, uint64_t number);
-  void TakeFetch(const v1::Fetch& fetch);
+  void TakeGetElements(const v1::GetElements& command);
   void TakeBarrier(const v1::Barrier& barrier);
   // Lets the devices catch up where many commands have been posted.
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);

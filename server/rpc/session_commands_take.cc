@@ -126,18 +126,18 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
       tensor.ok() ? Watch(*tensor, number) : Refuse(collective.output(), number, tensor.status());
       return;
     }
-    case v1::Command::kLeaveGroup:
+    case v1::Command::kFinishMember:
       // Where there is no such member it has left already.
       if (context_->collectives != nullptr) {
-        context_->collectives->LeaveWhenDone(session_, command.leave_group()).IgnoreError();
+        context_->collectives->LeaveWhenDone(session_, command.finish_member()).IgnoreError();
       }
       return;
     case v1::Command::kDrop:
       session_->Drop(command.drop().handles());
       for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);
       return;
-    case v1::Command::kFetch:
-      TakeFetch(command.fetch());
+    case v1::Command::kGetElements:
+      TakeGetElements(command.get_elements());
       return;
     case v1::Command::kBarrier:
       TakeBarrier(command.barrier());
@@ -175,20 +175,20 @@ absl::Status SessionCommands::TakeOp(const v1::Op& op, uint64_t number) {
   return absl::OkStatus();
 }
 
-void SessionCommands::TakeFetch(const v1::Fetch& fetch) {
+void SessionCommands::TakeGetElements(const v1::GetElements& command) {
   const uint64_t number = Expect();
-  absl::StatusOr<TensorRef> found = session_->Find(fetch.handle());
+  absl::StatusOr<TensorRef> found = session_->Find(command.handle());
   absl::Status status = found.status();
   if (status.ok() && (*found)->slot() != nullptr) status = CheckFetchable(**found);
   if (!status.ok()) {
-    Deliver(number, ReadyFetch{fetch.fetch_id(), nullptr, status});
+    Deliver(number, ReadyElements{command.request_id(), nullptr, status});
     return;
   }
-  context_->engine->WhenReadable(*found,
-                                 [self = shared_from_this(), number, fetch_id = fetch.fetch_id(),
-                                  tensor = *found](const absl::Status& readable) {
-                                   self->Deliver(number, ReadyFetch{fetch_id, tensor, readable});
-                                 });
+  context_->engine->WhenReadable(
+      *found, [self = shared_from_this(), number, request_id = command.request_id(),
+               tensor = *found](const absl::Status& readable) {
+        self->Deliver(number, ReadyElements{request_id, tensor, readable});
+      });
 }
 
 void SessionCommands::TakeBarrier(const v1::Barrier& barrier) {

@@ -154,7 +154,7 @@ grpc::Status SessionStream::EndStatus() const {
 }
 
 void SessionStream::MaybeWrite() {
-  std::vector<ReadyFetch> fetches;
+  std::vector<ReadyElements> fetches;
   {
     MutexLock lock(&mu_);
     if (want_read_ && !finished_ && (draining_ || commands_->MayTake())) {
@@ -183,11 +183,11 @@ void SessionStream::MaybeWrite() {
   WriteFetches(std::move(fetches));
 }
 
-void SessionStream::WriteFetches(std::vector<ReadyFetch> fetches) {
-  const auto fill_and_send = [self = shared_from_this()](std::vector<ReadyFetch>& ready) {
-    for (ReadyFetch& fetch : ready) {
-      v1::Fetched* out = self->response_.add_fetched();
-      out->set_fetch_id(fetch.fetch_id);
+void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
+  const auto fill_and_send = [self = shared_from_this()](std::vector<ReadyElements>& ready) {
+    for (ReadyElements& fetch : ready) {
+      v1::Elements* out = self->response_.add_elements();
+      out->set_request_id(fetch.request_id);
       if (fetch.status.ok()) {
         ToProto(fetch.tensor->spec(), out->mutable_spec());
         out->mutable_data()->resize(fetch.tensor->spec().size_bytes());
@@ -213,7 +213,7 @@ void SessionStream::WriteFetches(std::vector<ReadyFetch> fetches) {
     self->BeginFinishLocked();
   };
   bool may_block = false;
-  for (const ReadyFetch& fetch : fetches) {
+  for (const ReadyElements& fetch : fetches) {
     may_block |= fetch.status.ok() && !fetch.tensor->device().host_accessible();
   }
   if (!may_block) {

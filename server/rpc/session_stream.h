@@ -39,7 +39,7 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
  private:
   friend class CallEvent<SessionStream>;
   using Event = CallEvent<SessionStream>;
-  using ReadyFetch = SessionCommands::ReadyFetch;
+  using ReadyElements = SessionCommands::ReadyElements;
 
   SessionStream(ServiceContext* context, TensorRpc* rpc, CallQueue* queue);
 
@@ -60,7 +60,7 @@ class SessionStream final : public CommandWire, public std::enable_shared_from_t
 
   void MaybeWrite();
   grpc::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WriteFetches(std::vector<ReadyFetch> fetches);
+  void WriteFetches(std::vector<ReadyElements> fetches);
   void FinishLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeginFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -34,19 +34,19 @@ TEST_F(HandlesTest, GuessedAndForeignHandlesAreAllTheSame) {
     std::vector<uint64_t> asked;
     for (int i = 0; i < 1000; ++i) {
       asked.push_back(i % 10 == 0 ? handles[random() % kForeign] : random());
-      v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+      v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
       fetch.set_handle(asked.back());
-      fetch.set_fetch_id(asked.size());
+      fetch.set_request_id(asked.size());
     }
     ASSERT_TRUE(stream->Send(message));
     for (size_t come = 0; come < asked.size();) {
       const auto response = stream->Next();
       ASSERT_TRUE(response.has_value());
-      for (const v1::Fetched& fetched : response->fetched()) {
+      for (const v1::Elements& fetched : response->elements()) {
         ++come;
         ASSERT_EQ(fetched.code(), static_cast<int>(absl::StatusCode::kNotFound));
         const std::string words = absl::StrReplaceAll(
-            fetched.message(), {{absl::StrCat(asked[fetched.fetch_id() - 1]), "N"}});
+            fetched.message(), {{absl::StrCat(asked[fetched.request_id() - 1]), "N"}});
         if (answer.empty()) answer = words;
         ASSERT_EQ(words, answer);
       }

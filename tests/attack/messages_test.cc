@@ -145,9 +145,9 @@ TEST_F(MessagesTest, AnswersThatNobodyReads) {
   v1::SessionStreamRequest message = Attach(attacker);
   constexpr int kFetches = 100000;
   for (int i = 0; i < kFetches; ++i) {
-    v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+    v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
     fetch.set_handle(1);
-    fetch.set_fetch_id(i);
+    fetch.set_request_id(i);
   }
   MarkMemory();
   ASSERT_TRUE(stream->Send(message));

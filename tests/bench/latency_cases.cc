@@ -112,7 +112,7 @@ class UnarySession {
     create.set_device("cpu:0");
     create.mutable_spec()->set_dtype(v1::DTYPE_FLOAT32);
     create.mutable_spec()->add_shape(kSmall);
-    create.set_ones(true);
+    create.set_pattern(v1::PATTERN_ONES);
     v1::Tensor tensor;
     Require(stub_->CreateTensor(&create_context, create, &tensor));
   }

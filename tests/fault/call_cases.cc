@@ -260,7 +260,7 @@ std::vector<RawCase> RawCases() {
          request.set_handle(10);
          *request.mutable_spec() = integration::ToProto({DType::kFloat32, {3}});
          request.set_device("cpu:0");
-         request.set_ones(true);
+         request.set_pattern(v1::PATTERN_ONES);
        }),
        absl::StatusCode::kAlreadyExists, std::vector<float>(3, 1)},
       {"CopyToDevice", Make<v1::CopyToDeviceRequest>([](v1::CopyToDeviceRequest& request) {

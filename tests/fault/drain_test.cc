@@ -85,9 +85,9 @@ class Counting {
       add.add_inputs(n + 1);
       add.set_output(n + 2);
       message.add_commands()->mutable_drop()->add_handles(n + 1);
-      v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+      v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
       fetch.set_handle(n + 2);
-      fetch.set_fetch_id(n);
+      fetch.set_request_id(n);
       if (!stream_->Send(message)) break;
       MutexLock lock(&mu_);
       while (!ending_ && n - sums_.size() > kMostUnanswered) changed_.Wait(&mu_);
@@ -101,12 +101,12 @@ class Counting {
       MutexLock lock(&mu_);
       received_ = std::max(received_, answer->commands_received());
       ending_ = ending_ || answer->draining();
-      for (const v1::Fetched& fetched : answer->fetched()) {
+      for (const v1::Elements& fetched : answer->elements()) {
         float sum = -1;
         if (fetched.code() == 0 && fetched.data().size() == sizeof(sum)) {
           std::memcpy(&sum, fetched.data().data(), sizeof(sum));
         }
-        twice_ |= !sums_.emplace(fetched.fetch_id(), sum).second;
+        twice_ |= !sums_.emplace(fetched.request_id(), sum).second;
       }
       changed_.SignalAll();
     }

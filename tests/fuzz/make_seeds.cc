@@ -46,8 +46,10 @@ void AddOnes(v1::SessionStreamRequest& message, uint64_t handle) {
 }
 
 void AddFetch(v1::SessionStreamRequest& message, uint64_t handle) {
-  message.add_commands()->mutable_fetch()->set_handle(handle);
-  message.mutable_commands(message.commands_size() - 1)->mutable_fetch()->set_fetch_id(handle);
+  message.add_commands()->mutable_get_elements()->set_handle(handle);
+  message.mutable_commands(message.commands_size() - 1)
+      ->mutable_get_elements()
+      ->set_request_id(handle);
 }
 
 void Define(v1::SessionStreamRequest& message, uint32_t number, const std::string& name,

@@ -154,8 +154,8 @@ void Speaker::AddCommand(FuzzInput& in, v1::Command* command) {
       if (in.OneIn(4)) command->mutable_drop()->add_programs(in.Range(0, 4));
       return;
     case 3:
-      command->mutable_fetch()->set_handle(AnyHandle(in));
-      command->mutable_fetch()->set_fetch_id(in.Byte());
+      command->mutable_get_elements()->set_handle(AnyHandle(in));
+      command->mutable_get_elements()->set_request_id(in.Byte());
       return;
     case 4:
       command->mutable_barrier()->set_barrier_id(in.Byte());

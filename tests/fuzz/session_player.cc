@@ -106,13 +106,13 @@ void SessionPlayer::Cut(bool noticed) {
 void SessionPlayer::Read(bool must_ack) {
   if (wire_ == nullptr) return;
   v1::SessionStreamResponse response;
-  std::vector<SessionCommands::ReadyFetch> fetches;
+  std::vector<SessionCommands::ReadyElements> fetches;
   while (commands_->NextResponse(wire_.get(), must_ack, &response, &fetches)) {
     if (response.commands_received() < received_) std::abort();
     received_ = response.commands_received();
     response.Clear();
   }
-  for (const SessionCommands::ReadyFetch& fetch : fetches) {
+  for (const SessionCommands::ReadyElements& fetch : fetches) {
     if (!fetch.status.ok()) continue;
     std::string data(fetch.tensor->spec().size_bytes(), '\0');
     if (data.empty()) continue;

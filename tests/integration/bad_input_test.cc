@@ -87,8 +87,10 @@ TEST_F(BadInputTest, SourcesThatDoNotFitTheirSpec) {
     *request.mutable_spec() = ToProto(spec);
     return client_->Call<v1::Tensor>("CreateTensor", request);
   };
-  request.set_eye(true);
+  request.set_pattern(v1::PATTERN_EYE);
   ExpectError(create({kF32, {3}}), Code::kInvalidArgument, {"eye"});
+  request.set_pattern(static_cast<v1::Pattern>(77));
+  ExpectError(create({kF32, {3}}), Code::kInvalidArgument, {"unknown pattern 77"});
   request.mutable_arange();
   ExpectError(create({kF32, {2, 2}}), Code::kInvalidArgument, {"arange"});
   request.mutable_arange()->set_step(0);

@@ -167,7 +167,8 @@ TEST_F(CollectiveTest, RequestsThatMakeNoSense) {
   all(Op(kReduceScatter, kPair, 1, 2), {"first dimension", "4"});
   all(Op(kAllReduce, ints, 1, 2), {"tensor 1", "float32[2]"});
   all(Op(static_cast<v1::CollectiveKind>(77), kPair, 1, 2), {"kind"});
-  all(Op(kAllReduce, kPair, 1, 2, static_cast<v1::Reduction>(9)), {"reduction"});
+  all(Op(kAllReduce, kPair, 1, 2, static_cast<v1::Reduction>(9)), {"unknown reduction 9"});
+  all(Op(kAllReduce, kPair, 1, 2, v1::REDUCTION_UNSPECIFIED), {"reduction", "REDUCTION_SUM"});
   v1::Collective rootless = Op(kBroadcast, kPair, 0, 2);
   rootless.set_root(4);
   all(rootless, {"ranks 0 to 3"});

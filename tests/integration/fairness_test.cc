@@ -60,9 +60,9 @@ TEST_F(FairnessTest, AClientThatReadsNothingIsLeftToItself) {
   v1::SessionStreamRequest message;
   message.mutable_attach()->set_session(session.id());
   for (int i = 0; i < 1000; ++i) {
-    v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+    v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
     fetch.set_handle(1);
-    fetch.set_fetch_id(i + 1);
+    fetch.set_request_id(i + 1);
   }
   const int64_t before = daemon_->MemoryBytes("VmHWM");
   ASSERT_TRUE(silent->Send(message));

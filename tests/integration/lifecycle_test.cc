@@ -134,16 +134,17 @@ TEST_F(DrainTest, FinishesWhatItHasTakenIn) {
     if (handle > 2) message.add_commands()->mutable_drop()->add_handles(handle - 1);
   }
   add("max", {11}, 12);
-  message.add_commands()->mutable_fetch()->set_handle(12);
+  message.add_commands()->mutable_get_elements()->set_handle(12);
   ASSERT_TRUE(stream->Send(message));
   const auto acknowledged = stream->Next();
   ASSERT_TRUE(acknowledged.has_value());
   EXPECT_EQ(acknowledged->commands_received(), static_cast<uint64_t>(message.commands_size()));
 
   daemon_->Signal(SIGTERM);
-  std::vector<v1::Fetched> fetched(acknowledged->fetched().begin(), acknowledged->fetched().end());
+  std::vector<v1::Elements> fetched(acknowledged->elements().begin(),
+                                    acknowledged->elements().end());
   while (const auto answer = stream->Next()) {
-    fetched.insert(fetched.end(), answer->fetched().begin(), answer->fetched().end());
+    fetched.insert(fetched.end(), answer->elements().begin(), answer->elements().end());
   }
   ASSERT_EQ(fetched.size(), 1u);
   EXPECT_EQ(fetched[0].code(), 0) << fetched[0].message();
@@ -176,7 +177,7 @@ TEST_F(GraceTest, GivesUpOnWhatNeverEnds) {
   promise.set_handle(1);
   promise.mutable_spec()->set_dtype(v1::DTYPE_FLOAT32);
   promise.set_device("cpu:0");
-  message.add_commands()->mutable_fetch()->set_handle(1);
+  message.add_commands()->mutable_get_elements()->set_handle(1);
   ASSERT_TRUE(stream->Send(message));
   ASSERT_TRUE(stream->Next().has_value());
   auto write = client_->Write();

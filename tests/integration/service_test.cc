@@ -90,9 +90,9 @@ class CreateTest : public DaemonFixture {
 TEST_F(CreateTest, FromEverySource) {
   v1::CreateTensorRequest request;
   EXPECT_THAT(Make(request, {2}), ElementsAre(0, 0)) << "no source: zeros";
-  request.set_zeros(true);
+  request.set_pattern(v1::PATTERN_ZEROS);
   EXPECT_THAT(Make(request, {2}), ElementsAre(0, 0));
-  request.set_ones(true);
+  request.set_pattern(v1::PATTERN_ONES);
   EXPECT_THAT(Make(request, {2, 1}), ElementsAre(1, 1));
   request.mutable_full()->mutable_value()->set_f(2.5);
   EXPECT_THAT(Make(request, {2}), ElementsAre(2.5, 2.5));
@@ -106,7 +106,7 @@ TEST_F(CreateTest, FromEverySource) {
   request.mutable_arange()->set_start(0);
   request.mutable_arange()->set_step(0.1);
   EXPECT_EQ(Make(request, {1000}).size(), 1000u);
-  request.set_eye(true);
+  request.set_pattern(v1::PATTERN_EYE);
   EXPECT_THAT(Make(request, {2, 3}), ElementsAre(1, 0, 0, 0, 1, 0));
   request.mutable_uniform()->set_seed(0);
   EXPECT_FLOAT_EQ(Make(request, {4})[0], (0x6627e8d5 >> 8) * 0x1p-24f) << "high is 1";

@@ -16,7 +16,7 @@ class StreamTest : public DaemonFixture {
   struct Answers {
     uint64_t commands_received = 0;
     std::vector<v1::HandleError> errors;
-    std::vector<v1::Fetched> fetched;
+    std::vector<v1::Elements> fetched;
     std::vector<uint64_t> barriers;
   };
 
@@ -44,9 +44,9 @@ class StreamTest : public DaemonFixture {
   }
 
   static void AddFetch(v1::SessionStreamRequest& message, uint64_t handle, uint64_t id) {
-    v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+    v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
     fetch.set_handle(handle);
-    fetch.set_fetch_id(id);
+    fetch.set_request_id(id);
   }
 
   static void AddBarrier(v1::SessionStreamRequest& message, uint64_t id) {
@@ -65,8 +65,8 @@ class StreamTest : public DaemonFixture {
     EXPECT_GE(message.commands_received(), answers.commands_received);
     answers.commands_received = message.commands_received();
     answers.errors.insert(answers.errors.end(), message.errors().begin(), message.errors().end());
-    answers.fetched.insert(answers.fetched.end(), message.fetched().begin(),
-                           message.fetched().end());
+    answers.fetched.insert(answers.fetched.end(), message.elements().begin(),
+                           message.elements().end());
     for (const v1::BarrierDone& barrier : message.barriers()) {
       answers.barriers.push_back(barrier.barrier_id());
     }
@@ -93,7 +93,7 @@ class StreamTest : public DaemonFixture {
     return answers;
   }
 
-  static std::vector<float> Floats(const v1::Fetched& fetched) {
+  static std::vector<float> Floats(const v1::Elements& fetched) {
     std::vector<float> values(fetched.data().size() / 4);
     std::memcpy(values.data(), fetched.data().data(), fetched.data().size());
     return values;
@@ -120,7 +120,7 @@ TEST_F(StreamTest, AProgramInOneMessage) {
   EXPECT_EQ(answers.commands_received, 7u);
   EXPECT_EQ(answers.errors.size(), 0u);
   ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].fetch_id(), 77u);
+  EXPECT_EQ(answers.fetched[0].request_id(), 77u);
   EXPECT_THAT(Floats(answers.fetched[0]), ElementsAre(4, 4, 4));
   EXPECT_THAT(answers.barriers, ElementsAre(88));
   ExpectError(session_->Get(2), Code::kNotFound);
@@ -155,8 +155,8 @@ TEST_F(StreamTest, ErrorsStickAndAreToldWithTheirCommand) {
   EXPECT_EQ(answers.errors[0].code(), static_cast<int>(Code::kNotFound));
   EXPECT_THAT(answers.errors[0].message(), HasSubstr("no_such_op"));
   ASSERT_EQ(answers.fetched.size(), 2u);
-  for (const v1::Fetched& fetched : answers.fetched) {
-    if (fetched.fetch_id() == 5) {
+  for (const v1::Elements& fetched : answers.fetched) {
+    if (fetched.request_id() == 5) {
       EXPECT_EQ(fetched.message(), answers.errors[0].message());
     } else {
       EXPECT_THAT(Floats(fetched), ElementsAre(-1, -1, -1));
@@ -210,7 +210,7 @@ TEST_F(StreamTest, PromisesAreKeptByWrites) {
   Answers answers;
   ReadUntil(*stream, answers, [&] { return answers.fetched.size() == 1; });
   ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].fetch_id(), 2u) << "what doesn't wait for the upload goes ahead";
+  EXPECT_EQ(answers.fetched[0].request_id(), 2u) << "what doesn't wait for the upload goes ahead";
   v1::WriteRequest write = session_->FirstWrite(1, spec);
   write.mutable_spec()->set_after_command(1);
   const float values[] = {5, -6};
@@ -224,7 +224,7 @@ TEST_F(StreamTest, PromisesAreKeptByWrites) {
   EXPECT_THAT(Floats(answers.fetched[1]), ElementsAre(-5, 6));
   stream->HalfClose();
   while (const auto rest = stream->Next()) {  // what was received may be told once more
-    EXPECT_EQ(rest->fetched_size(), 0);
+    EXPECT_EQ(rest->elements_size(), 0);
   }
   EXPECT_TRUE(stream->Finish().ok());
 }
@@ -255,8 +255,8 @@ TEST_F(StreamTest, LargeTensorsAreNotFetched) {
   AddFetch(message, 2, 2);
   const Answers answers = Run({message});
   ASSERT_EQ(answers.fetched.size(), 2u);
-  for (const v1::Fetched& fetched : answers.fetched) {
-    if (fetched.fetch_id() == 1) {
+  for (const v1::Elements& fetched : answers.fetched) {
+    if (fetched.request_id() == 1) {
       EXPECT_EQ(fetched.code(), static_cast<int>(Code::kOutOfRange));
       EXPECT_THAT(fetched.message(), HasSubstr("Read"));
     } else {

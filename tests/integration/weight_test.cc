@@ -29,9 +29,9 @@ class Caller {
       op.set_name("sum");
       op.add_inputs(kInput);
       op.set_output(++last_);
-      v1::Fetch& fetch = *message.add_commands()->mutable_fetch();
+      v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
       fetch.set_handle(last_);
-      fetch.set_fetch_id(last_);
+      fetch.set_request_id(last_);
     }
     EXPECT_TRUE(stream_->Send(message));
   }
@@ -41,7 +41,7 @@ class Caller {
     while (results > 0) {
       const auto response = stream_->Next();
       ASSERT_TRUE(response.has_value());
-      for (const v1::Fetched& fetched : response->fetched()) {
+      for (const v1::Elements& fetched : response->elements()) {
         EXPECT_EQ(fetched.data().size(), sizeof(float));
         taken();
         --results;

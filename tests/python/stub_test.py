@@ -161,14 +161,15 @@ class StubTest(unittest.TestCase):
             commands=[
                 self.pb.Command(op=ones),
                 self.pb.Command(op=twice),
-                self.pb.Command(fetch=self.pb.Fetch(handle=2, fetch_id=7))
+                self.pb.Command(get_elements=self.pb.GetElements(handle=2, request_id=7))
             ])
-        fetched = [
-            fetch for answer in self.stub.SessionStream(iter([request]), timeout=PATIENCE_SECONDS)
-            for fetch in answer.fetched
+        answers = [
+            elements
+            for response in self.stub.SessionStream(iter([request]), timeout=PATIENCE_SECONDS)
+            for elements in response.elements
         ]
-        self.assertEqual([fetch.fetch_id for fetch in fetched], [7])
-        self.assertEqual(array.array("f", fetched[0].data).tolist(), [2, 2, 2])
+        self.assertEqual([elements.request_id for elements in answers], [7])
+        self.assertEqual(array.array("f", answers[0].data).tolist(), [2, 2, 2])
 
     def test_errors(self):
         self.create(1, [1, 2], [2])

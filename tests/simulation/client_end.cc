@@ -52,7 +52,7 @@ void ClientEnd::OnMessage(const std::string& bytes) {
 
 void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
   const uint64_t count =
-      response.errors_size() + response.fetched_size() + response.barriers_size();
+      response.errors_size() + response.elements_size() + response.barriers_size();
   if (response.answers() != answers_ + count) {
     journal_->Fail(name(), ": ", count, " answers after ", answers_, " are numbered up to ",
                    response.answers());
@@ -74,7 +74,7 @@ void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
     if (asked != questions_.end() && (asked->second.value == nullptr) == barrier) return;
     journal_->Fail(name(), ": question ", id, " is answered again, or was never asked");
   };
-  for (const v1::Fetched& fetched : response.fetched()) expected(fetched.fetch_id(), false);
+  for (const v1::Elements& fetched : response.elements()) expected(fetched.request_id(), false);
   for (const v1::BarrierDone& done : response.barriers()) expected(done.barrier_id(), true);
 }
 
@@ -85,7 +85,7 @@ void ClientEnd::TakeAnswers() {
       ++it;
       continue;
     }
-    const absl::StatusOr<v1::Fetched> answer = replies_.Await(id);
+    const absl::StatusOr<v1::Elements> answer = replies_.Await(id);
     if (question.value == nullptr) {
       journal_->Note("    barrier ", id, " is done");
       on_barrier_(question.command);
@@ -137,7 +137,7 @@ void ClientEnd::End(const absl::Status& reason) {
   queue_.Close(reason);
   replies_.Fail(reason);
   for (const auto& [id, question] : questions_) {
-    const absl::StatusOr<v1::Fetched> answer = replies_.Await(id);
+    const absl::StatusOr<v1::Elements> answer = replies_.Await(id);
     if (answer.status() != reason) {
       journal_->Fail(name(), ": the stream has ended, and question ", id, " is answered with ",
                      answer.status().ToString());

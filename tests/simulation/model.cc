@@ -160,7 +160,7 @@ std::string Model::Told(const v1::HandleError& told) {
   return Failed(value, error);
 }
 
-std::string Model::Read(const Value& read, const absl::StatusOr<v1::Fetched>& answer) {
+std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& answer) {
   Value& value = *values_.at(read.handle);
   if (answer.ok()) {
     const absl::StatusOr<TensorSpec> spec = internal::SpecFromProto(answer->spec());

@@ -67,7 +67,7 @@ class Model {
   // A read beside the stream has brought these bytes.
   std::string ReadBeside(const Value& value, const absl::StatusOr<std::string>& bytes);
   // A read has brought this.
-  std::string Read(const Value& value, const absl::StatusOr<v1::Fetched>& answer);
+  std::string Read(const Value& value, const absl::StatusOr<v1::Elements>& answer);
 
  private:
   std::string Good(Value& value);

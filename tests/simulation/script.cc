@@ -201,8 +201,8 @@ void Script::Copy() {
 void Script::Read(const ValueRef& value) {
   const uint64_t id = client_->replies().Expect();
   v1::Command command;
-  command.mutable_fetch()->set_handle(value->handle);
-  command.mutable_fetch()->set_fetch_id(id);
+  command.mutable_get_elements()->set_handle(value->handle);
+  command.mutable_get_elements()->set_request_id(id);
   uint64_t number = 0;
   if (!client_->queue().Push(command, &number).ok()) return client_->replies().Forget(id);
   client_->Ask(id, {value, number});

@@ -54,7 +54,7 @@ void ServerEnd::MaybeWrite() {
   }
   if (writing_ || finished_) return;
   v1::SessionStreamResponse response;
-  std::vector<SessionCommands::ReadyFetch> fetches;
+  std::vector<SessionCommands::ReadyElements> fetches;
   const bool news =
       commands_ != nullptr && commands_->NextResponse(this, draining_, &response, &fetches);
   const bool tell_draining = draining_ && !told_draining_ && commands_ != nullptr;
@@ -71,10 +71,10 @@ void ServerEnd::MaybeWrite() {
 }
 
 void ServerEnd::Write(v1::SessionStreamResponse response,
-                      const std::vector<SessionCommands::ReadyFetch>& fetches) {
-  for (const SessionCommands::ReadyFetch& fetch : fetches) {
-    v1::Fetched* out = response.add_fetched();
-    out->set_fetch_id(fetch.fetch_id);
+                      const std::vector<SessionCommands::ReadyElements>& fetches) {
+  for (const SessionCommands::ReadyElements& fetch : fetches) {
+    v1::Elements* out = response.add_elements();
+    out->set_request_id(fetch.request_id);
     absl::Status status = fetch.status;
     if (status.ok()) {
       server::ToProto(fetch.tensor->spec(), out->mutable_spec());

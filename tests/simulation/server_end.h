@@ -39,7 +39,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   absl::Status Attach(const v1::SessionStreamRequest& request);
   void MaybeWrite();
   void Write(v1::SessionStreamResponse response,
-             const std::vector<server::SessionCommands::ReadyFetch>& fetches);
+             const std::vector<server::SessionCommands::ReadyElements>& fetches);
   void Finish(const absl::Status& status);
 
   server::ServiceContext* const context_;

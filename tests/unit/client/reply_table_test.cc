@@ -8,8 +8,8 @@ namespace tensord::internal {
 namespace {
 
 void AddFetched(v1::SessionStreamResponse* response, uint64_t id, const std::string& data) {
-  v1::Fetched* fetched = response->add_fetched();
-  fetched->set_fetch_id(id);
+  v1::Elements* fetched = response->add_elements();
+  fetched->set_request_id(id);
   fetched->set_data(data);
 }
 
@@ -84,8 +84,8 @@ TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
   const uint64_t id = table.Expect();
   v1::SessionStreamResponse response;
   AddError(&response, 1, "read");
-  v1::Fetched* fetched = response.add_fetched();
-  fetched->set_fetch_id(id);
+  v1::Elements* fetched = response.add_elements();
+  fetched->set_request_id(id);
   fetched->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
   fetched->set_message("read");
   table.Deliver(&response);
