@@ -11,7 +11,7 @@ namespace tensord {
 
 static_assert(std::endian::native == std::endian::little, "elements travel little-endian");
 
-// kUnspecified for types that are no element.
+// The dtype whose elements T holds; kUnspecified if there is none.
 template <typename T>
 inline constexpr DType kDTypeOf = DType::kUnspecified;
 template <>
