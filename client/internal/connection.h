@@ -1,4 +1,4 @@
-// The channels to a server, and what runs on them.
+// The channels to a server, and the classes that use them.
 #pragma once
 
 #include <functional>
