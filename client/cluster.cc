@@ -17,7 +17,6 @@
 #include "absl/strings/strip.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
-#include "tensord/client/internal/in_process.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
@@ -45,7 +44,6 @@ absl::Status NoServers() {
 // "gpu-a" of "gpu-a:50051", "[::1]" of "[::1]:50051", all of a Unix socket.
 std::string HostOf(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return std::string(address);
-  if (internal::IsInProcess(address)) return std::string(address);
   return std::string(address.substr(0, address.rfind(':')));
 }
 

@@ -1,14 +1,12 @@
 #include "tensord/client/internal/connection.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
 #include <climits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/client/internal/in_process.h"
+#include "tensord/client/internal/create_channel.h"
 
 namespace tensord::internal {
 namespace {
@@ -41,17 +39,14 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectPauseMs);
   credentials.AddTo(&args);
-  if (IsInProcess(address)) return InProcessChannel(args);
-  return grpc::CreateCustomChannel(address, credentials.channel(), args);
+  return CreateChannel(address, credentials.channel(), args);
 }
 
 }  // namespace
 
 absl::Status CheckAddress(absl::string_view address) {
   bool good = false;
-  if (IsInProcess(address)) {
-    good = true;
-  } else if (absl::StartsWith(address, "unix:")) {
+  if (absl::StartsWith(address, "unix:")) {
     good = address.size() > 5;
   } else {
     const size_t colon = address.rfind(':');
