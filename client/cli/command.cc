@@ -57,10 +57,10 @@ absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_v
   return cluster;
 }
 
-void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& work) {
-  for (size_t begin = 0; begin < count; begin += most) {
+void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t index)>& work) {
+  for (size_t begin = 0; begin < count; begin += max_threads) {
     std::vector<std::thread> threads;
-    for (size_t i = begin; i < std::min(count, begin + most); ++i) {
+    for (size_t i = begin; i < std::min(count, begin + max_threads); ++i) {
       threads.emplace_back([&work, i] { work(i); });
     }
     for (std::thread& thread : threads) thread.join();

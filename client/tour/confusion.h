@@ -1,4 +1,4 @@
-// Which class was taken for which.
+// Counts how often each class was predicted as which.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ class Confusion {
   int64_t total() const;
   int64_t correct() const;
 
-  // A row per true class, a column per prediction, and the share of each row that is right; zeros
-  // are dots. Where that is wider than the terminal: the commonest mistakes as a list.
+  // Returns a table with a row per true class, a column per prediction, and the share of each row
+  // that is right; zeros are dots. If the table is wider than the terminal, returns a list of the
+  // most frequent mistakes.
   std::string Render(const cli::Terminal& terminal, int indent) const;
 
  private:

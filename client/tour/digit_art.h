@@ -17,15 +17,15 @@ struct GreyImage {
   float at(int row, int column) const { return pixels[row * side + column]; }
 };
 
-// What a drawn image takes: 2·side columns and side lines, in colour or without.
+// The columns of a drawn image: 2·side. It has `side` lines. With colours and without.
 inline int ArtWidth(const GreyImage& image) { return 2 * image.side; }
 
-// The lines of a picture. In colour: half blocks in 24 greys, four to a pixel, smoothed in between.
-// Without: " ░▒▓█", two characters to a pixel.
+// Returns the lines of a picture. With colours: half blocks in 24 greys, four per pixel,
+// interpolated. Without: " ░▒▓█", two characters per pixel.
 std::vector<std::string> DrawImage(const GreyImage& image, const cli::Terminal& terminal);
 
-// Pictures side by side, a caption centred under each; all of one size. In rows of as many as the
-// terminal's width allows.
+// Returns pictures side by side, with a caption centred under each, in as many rows as the
+// terminal's width requires. All must have one size.
 std::string DrawGallery(absl::Span<const GreyImage> images, absl::Span<const std::string> captions,
                         const cli::Terminal& terminal, int indent);
 

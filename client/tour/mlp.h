@@ -1,4 +1,4 @@
-// A multilayer perceptron on a device, and the rows it is tried on.
+// A multilayer perceptron on a device, and a dataset for it.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ namespace tensord::tour {
 // Linear layers with ReLU between them.
 class Mlp {
  public:
-  // Sends the file's tensors to the device. Errors name `path`.
+  // Sends the file's tensors to the device. Blocks. Errors name `path`.
   static absl::StatusOr<Mlp> Load(const std::string& path, const Device& device,
                                   const TransferOptions& options = {});
 
-  // (rows, in) -> (rows, out). Doesn't wait.
+  // (rows, in) -> (rows, out). Doesn't wait; errors are in the result's status.
   Tensor Forward(const Tensor& x) const;
 
   int64_t in_features() const { return layers_.front().in_features; }
@@ -46,14 +46,14 @@ struct DatasetOptions {
 // Rows of a file with their labels. Keeps the file mapped.
 class Dataset {
  public:
-  // Checks that inputs are rows of `model`'s width and labels are classes of it. Errors name the
-  // file, the tensor and what doesn't fit.
+  // Maps the file, and checks that its inputs have the model's width and its labels are classes of
+  // the model. Errors name the file, the tensor and what doesn't fit.
   static absl::StatusOr<Dataset> Open(const std::string& path, const Mlp& model,
                                       const DatasetOptions& options = {});
 
   RowRange rows() const { return rows_; }
   absl::Span<const int64_t> labels() const { return labels_; }
-  // What Upload sends.
+  // The spec and the elements that Upload sends.
   const TensorSpec& spec() const { return spec_; }
   absl::Span<const uint8_t> bytes() const { return bytes_; }
 
@@ -70,7 +70,8 @@ class Dataset {
   std::vector<int64_t> labels_;
 };
 
-// Which labels were taken for which. Both of one length and below `classes`.
+// Counts the predictions for each label. The error is that lengths differ, or that a prediction
+// isn't below `classes`. Labels must be.
 absl::StatusOr<Confusion> Compare(absl::Span<const int64_t> labels,
                                   absl::Span<const int64_t> predictions, int64_t classes);
 

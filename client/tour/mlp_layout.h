@@ -1,5 +1,5 @@
-// Reading a network and its data out of safetensors files: what is there, and does it fit together?
-// Pure functions; mlp.h does the computing.
+// Finds a network and its data in safetensors files, and checks that they fit. Pure functions;
+// mlp.h computes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tensord::tour {
 // A linear layer of a multilayer perceptron: the names of its tensors, and its sizes.
 struct MlpLayer {
   std::string weight;  // (out, in)
-  std::string bias;    // (out); empty where there is none
+  std::string bias;    // (out); empty if there is none
   int64_t in_features = 0;
   int64_t out_features = 0;
 };
@@ -41,15 +41,15 @@ struct RowRange {
 };
 
 // "1200:", ":100", "5:10", ":" or "7" (one row), with Python's rules: a negative number counts from
-// the end, and what lies outside is cut off. A usage error where it is something else or no row is
-// left.
+// the end, and rows outside the range are cut off. A usage error if `text` is malformed or no row
+// is left.
 absl::StatusOr<RowRange> ParseRows(absl::string_view text, int64_t rows);
 
 // The factor that a model's metadata asks for: "pixel/16" under "input" is 1/16.
 std::optional<double> ScaleFromMetadata(const std::map<std::string, std::string>& metadata);
 
-// Labels as numbers: elements of an integer dtype, row-major. INVALID_ARGUMENT for other dtypes,
-// and naming the row where one is below 0 or not below `classes`.
+// Returns labels of an integer dtype as numbers. INVALID_ARGUMENT for other dtypes, and, with the
+// row, for a label below 0 or not below `classes`.
 absl::StatusOr<std::vector<int64_t>> DecodeLabels(const TensorSpec& spec,
                                                   absl::Span<const uint8_t> bytes, int64_t classes);
 

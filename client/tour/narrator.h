@@ -1,4 +1,4 @@
-// How the tour is told: headings, a few sentences, code, results.
+// Output of the tour: headings, sentences, code, results.
 #pragma once
 
 #include <iosfwd>
@@ -10,10 +10,11 @@
 
 namespace tensord::tour {
 
-// Writes blocks with an empty line between them. For one thread.
+// Writes blocks with an empty line between them. Not thread-safe.
 class Narrator {
  public:
-  // `out` must outlive this. Very wide terminals are used in part: long lines are hard to read.
+  // `out` must outlive this object. Uses only a part of very wide terminals, because long lines are
+  // hard to read.
   Narrator(std::ostream& out, const cli::Terminal& terminal);
 
   void Title(absl::string_view title);
@@ -27,12 +28,12 @@ class Narrator {
   void Show(absl::string_view lines);
   void ShowWrapped(absl::string_view text, cli::Style style);
   void Show(const cli::Table& table);
-  // One line at the left margin, in colour: how it ended.
+  // Writes the last line, at the left margin, green if `good`, otherwise red.
   void Conclude(absl::string_view text, bool good);
 
-  // What is left for a result's lines.
+  // The columns of a result's lines.
   int result_width() const { return terminal_.width - kResultIndent; }
-  // For drawing results: of result_width() columns.
+  // The terminal for drawing results, with result_width() columns.
   cli::Terminal result_terminal() const;
   const cli::Terminal& terminal() const { return terminal_; }
   int step() const { return step_; }

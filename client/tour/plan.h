@@ -1,4 +1,4 @@
-// How much work a tour gives to devices of any speed. Pure functions.
+// The amount of work that suits a device's speed. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 
 namespace tensord::tour {
 
-// The side of square float32 matrices whose product takes about `wanted` at that speed: a power of
-// two from 512 to 8192, and three of them within a quarter of `limit_bytes` as far as 512 allows.
+// Returns the side of square float32 matrices whose product takes about `wanted` at that speed. It
+// is a power of two from 512 to 8192. Three such matrices fit a quarter of `limit_bytes`, unless
+// the side is 512.
 int64_t MatmulSide(double flops_per_second, absl::Duration wanted, int64_t limit_bytes);
 
-// How often something that takes `once` is to be done to take `wanted`: 1 to `most`.
+// Returns how many repetitions of something that takes `once` take `wanted`, from 1 to `most`.
 int Repetitions(absl::Duration once, absl::Duration wanted, int most);
 
 // Floating-point operations in the product of two square matrices.

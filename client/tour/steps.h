@@ -1,5 +1,5 @@
-// The steps of the tour. Each tells its part, does it, and returns an error where it didn't come
-// out as told.
+// The steps of the tour. Each explains its subject, runs its code, and returns an error if the
+// result isn't the announced one.
 #pragma once
 
 #include <functional>
@@ -16,12 +16,12 @@
 
 namespace tensord::tour {
 
-// What the steps share. X and Y are made by the second and used by the two after it.
+// The state that the steps share. The second step makes x and y; the two after it use them.
 struct Tour {
   Client client;
   std::vector<DeviceInfo> infos;  // of all devices
   Device a;                       // the first
-  Device b;                       // the second; not valid where there is none
+  Device b;                       // the second; not valid() if there is none
   std::string data_dir;
   Narrator& narrator;
   std::ostream& err;  // for progress bars
@@ -33,15 +33,15 @@ struct Tour {
 // FAILED_PRECONDITION with the message unless `condition`.
 absl::Status Expect(bool condition, absl::string_view message);
 
-// Waits until the tensor's value has really been computed, on devices that run ahead too.
+// Blocks until the tensor's value has been computed on its device.
 absl::Status Finish(const Tensor& tensor);
 
-// How long `work` takes, which returns a Status.
+// Returns how long `work` takes, or its error.
 absl::StatusOr<absl::Duration> Time(const std::function<absl::Status()>& work);
-// The shorter time of two: what else the machine does, and first times, count less.
+// Runs `work` twice and returns the shorter time, which is less disturbed by other work.
 absl::StatusOr<absl::Duration> BestTime(const std::function<absl::Status()>& work);
 
-// How long a product of square float32 matrices takes on the device once it is warm.
+// Returns how long a product of square float32 matrices takes on the warmed-up device.
 absl::StatusOr<absl::Duration> TimeProduct(const Device& device, int64_t side);
 
 // "202 GFLOP/s".
