@@ -160,6 +160,10 @@ class Session {
   // the connection broke: the server may see the call twice. Returns the last outcome.
   template <typename Call>
   absl::Status CallWithRetry(Call call);
+  // Makes a unary call of the service with CallWithRetry, each attempt within `timeout`.
+  template <typename Method, typename Request, typename Response>
+  absl::Status Ask(Method method, const Request& request, Response* response,
+                   absl::Duration timeout);
   // If the call failed with its connection, blocks until the stream is connected again. Returns
   // whether it is, so that the call may be made again.
   bool AwaitReconnect(const grpc::Status& status);
