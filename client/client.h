@@ -18,58 +18,60 @@
 
 namespace tensord {
 
-// How a connection is encrypted; files are PEM. Each that is left out comes from the environment
-// where it is set there.
+// How connections are encrypted. Files are PEM. If a field isn't set, the environment variable
+// named with it counts.
 struct TlsOptions {
-  // Also where ca_file or cert_file is given. TENSORD_TLS=1.
+  // TENSORD_TLS=1. Also true if ca_file or cert_file is set.
   bool use = false;
-  // The authorities that may have signed the server's certificate. TENSORD_TLS_CA; without it the
-  // system's.
+  // TENSORD_TLS_CA. The authorities that may have signed the server's certificate. Default: those
+  // of the system.
   std::string ca_file;
-  // Who we are, for servers that want a certificate. TENSORD_TLS_CERT, TENSORD_TLS_KEY.
+  // TENSORD_TLS_CERT, TENSORD_TLS_KEY. The client's certificate and its key, for servers that
+  // authenticate clients by certificate.
   std::string cert_file;
   std::string key_file;
-  // The name that must be in the server's certificate, where it isn't the address's.
-  // TENSORD_TLS_SERVER_NAME.
+  // TENSORD_TLS_SERVER_NAME. The name that the server's certificate must have. Default: the host of
+  // the address.
   std::string server_name;
 };
 
 struct ConnectOptions {
-  // What this program calls itself, which the server keeps with the session; at most 128 bytes.
+  // A name of this program, which the server keeps with the session. At most 128 bytes.
   std::string client_name;
-  // How long Connect may take in all.
+  // The time limit of Connect.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // How long the server keeps the session after this program is gone without a word. Zero: the
-  // server's default. The server may grant less.
+  // How long the server keeps the session after it has lost the connection. Zero: the server's
+  // default. The server may grant less.
   absl::Duration lease = absl::ZeroDuration();
-  // How long to try to come back to a server that can't be reached any more. Zero: as long as the
-  // session's lease; negative: not at all.
+  // How long the client tries to reconnect after it has lost the connection. Zero: as long as the
+  // session's lease. Negative: it doesn't try.
   absl::Duration reconnect_timeout = absl::ZeroDuration();
-  // How often an idle connection is probed, and how long an answer may take before the server
-  // counts as gone. At least a second: servers take more for an attack.
+  // How often the client probes an idle connection, and how long it waits for the answer before it
+  // counts the connection as lost. Intervals below a second count as a second: servers close
+  // connections that probe more often.
   absl::Duration keepalive_interval = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // How long a read of a small tensor looks for its answer without going to sleep. It takes a core
-  // for that time, and saves the tens of microseconds in which a thread wakes up.
+  // For how long a thread that waits for an answer polls before it sleeps. Polling uses a core, and
+  // saves the tens of microseconds that waking up takes.
   absl::Duration spin = absl::ZeroDuration();
-  // What may be under way before a call waits for the server to take something in.
+  // If so many commands, or bytes of them, have been sent and not acknowledged by the server, the
+  // next call waits (backpressure). At least 1.
   int64_t max_pending_commands = 64 * 1024;
   int64_t max_pending_bytes = 64 * 1024 * 1024;
   // Large transfers to and from a server on the same host go through memory that it shares with
-  // this program, where both can; otherwise, or where TENSORD_SHARED_MEMORY=0 is set, over the
-  // connection.
+  // this program, if both allow it. TENSORD_SHARED_MEMORY=0 in the environment switches this off.
   bool shared_memory = true;
   // Connections to Unix sockets aren't encrypted, whatever this says.
   TlsOptions tls;
-  // Who we are, for servers that want a token: the token, or the file that holds it, which is read
-  // by Connect. TENSORD_TOKEN_FILE names one in the environment. A token is sent to this machine or
-  // over TLS: Connect fails with FAILED_PRECONDITION otherwise. It appears in no error, figure or
-  // trace.
+  // The client's token, for servers that authenticate clients by token: the token itself, or a file
+  // that Connect reads. If neither is set, TENSORD_TOKEN_FILE names the file. A token is sent only
+  // to this machine or over TLS; otherwise Connect returns FAILED_PRECONDITION. No error and no
+  // trace contains it.
   std::string token;
   std::string token_file;
 };
 
-// What a server says of itself.
+// What a server reports about itself.
 struct ServerInfo {
   std::string version;  // of the program: "0.1.0"
   int min_protocol_version = 0;
@@ -82,30 +84,32 @@ struct ServerInfo {
   // The kinds of devices that the server could serve and its machine doesn't have, such as "cuda",
   // and why: "no NVIDIA driver found".
   std::map<std::string, std::string> unavailable_devices;
-  std::string peer_address;  // where other servers find it; empty: nowhere
-  // Who we are to it: the name of our token or certificate; empty where it doesn't ask.
+  std::string peer_address;  // where other servers reach it; empty: nowhere
+  // This client's identity at the server: the name of its token or certificate. Empty if the server
+  // authenticates no clients.
   std::string caller;
 };
 
 // A tensor that the server holds.
 struct TensorInfo {
   uint64_t handle = 0;
-  TensorSpec spec;     // of dtype kUnspecified where there is no tensor: its op has failed
-  std::string device;  // empty likewise
+  TensorSpec spec;     // dtype kUnspecified if the op that makes the tensor has failed
+  std::string device;  // empty if the op has failed
   int64_t size_bytes = 0;
   uint64_t session_number = 0;  // set by ListAllTensors: which session it belongs to
 };
 
-// What a server found when it tried another one, as if to fetch a tensor from there.
+// What a server found when it contacted another server, as if to fetch a tensor from there.
 struct PeerCheck {
-  // OK: it was reached, and would let the server fetch. PERMISSION_DENIED: the server's operator
-  // hasn't listed it, or it doesn't take the server for one. UNAVAILABLE, UNAUTHENTICATED, …
+  // OK: the other server was reached and would let this one fetch. PERMISSION_DENIED: this server's
+  // operator hasn't listed the other (tensord --peers), or the other doesn't accept this one as a
+  // server. UNAVAILABLE, UNAUTHENTICATED and so on: why it wasn't reached.
   absl::Status status;
-  ServerInfo server;  // what the other says of itself; without a version where it wasn't reached
-  absl::Duration round_trip;  // of a small question
+  ServerInfo server;          // of the other; `version` is empty if it wasn't reached
+  absl::Duration round_trip;  // of a small call
 };
 
-// How often calls waited, and for how long in all.
+// How many calls waited, and the sum of their waits.
 struct WaitStats {
   int64_t count = 0;
   absl::Duration time;
@@ -114,39 +118,40 @@ struct WaitStats {
 // What a connection has done so far.
 struct ClientStats {
   int64_t commands_sent = 0;
-  int64_t messages_sent = 0;   // on the command stream; the others rode along
-  int64_t reconnects = 0;      // times the connection was lost, and made anew
-  int64_t bytes_uploaded = 0;  // besides the command stream
-  int64_t bytes_downloaded = 0;
-  int64_t bytes_shared = 0;  // of both: what went through memory shared with the server
-  // Copies to this server that came through this program, as servers couldn't do it between them
-  // (Tensor::copy_report says why). With TENSORD_TRACE=1 each is told on standard error.
+  int64_t messages_sent = 0;     // on the command stream; each carries one command or more
+  int64_t reconnects = 0;        // times the connection was lost and made again
+  int64_t bytes_uploaded = 0;    // of transfers of their own, not on the command stream
+  int64_t bytes_downloaded = 0;  // of transfers larger than 1 MiB
+  int64_t bytes_shared = 0;      // of both: what went through memory shared with the server
+  // Copies to this server that went through this program because the servers couldn't transfer them
+  // directly (Tensor::copy_report says why). With TENSORD_TRACE=1 in the environment, each is
+  // reported on standard error.
   int64_t copies_relayed = 0;
-  // Of those: what went through this program at once, as an earlier copy had found the way between
-  // the two servers shut. It is tried again after half a minute, later after up to four minutes,
-  // and when a connection to one of the two was made anew.
+  // Of those: copies that didn't try the direct route, because an earlier copy had failed on it.
+  // The route is tried again after 30 s, later after up to 240 s, and after a connection of this
+  // program to one of the two servers was made again.
   int64_t copies_untried = 0;
-  // Times a call waited for the server, and for how long: the sum of those below. Making and
-  // computing tensors doesn't wait, and so doesn't count. With TENSORD_TRACE=1 in the environment
-  // each wait is also told on standard error: what for, how long, how many bytes.
+  // Calls that waited for the server, and the sum of their waits, over the kinds below. Making and
+  // computing tensors doesn't wait and isn't counted. With TENSORD_TRACE=1 in the environment, each
+  // wait is reported on standard error: for what, how long, how many bytes.
   int64_t waits = 0;
   absl::Duration waited;
   WaitStats reads;         // for a tensor's elements
-  WaitStats uploads;       // for more than kMaxInlineBytes to be taken in
-  WaitStats tensor_waits;  // Tensor::Wait, and a large read that asks first
-  WaitStats synchronizes;  // Synchronize, and questions that must not overtake what was sent
-  WaitStats questions;     // ListDevices and the like
-  WaitStats full_pipes;    // for room: as much as may be was under way
+  WaitStats uploads;       // for the server to receive more than kMaxInlineBytes
+  WaitStats tensor_waits;  // Tensor::Wait, Client::Publish, and reads of more than 64 MiB
+  WaitStats synchronizes;  // Synchronize, and calls that first wait for everything sent
+  WaitStats questions;     // ListDevices and other calls that ask about the server
+  WaitStats full_pipes;    // for max_pending_commands or max_pending_bytes
 };
 
-// A handle on a connection and its session; copies share them. Usable from any number of threads.
+// A handle on a connection and its session. A value: copies share both. Thread-safe.
 //
-// The session is closed, and all its tensors freed, by Close() or when the last Client, Device and
-// Tensor of it is gone. When the network breaks, the client comes back by itself and goes on where
-// it was, each op applied once: what waits for the server waits longer, for at most
-// ConnectOptions::reconnect_timeout. After that, and when the server shuts down, everything under
-// way and everything later returns UNAVAILABLE; where the server has started anew, or has given the
-// session up, DATA_LOSS.
+// The session ends, and the server frees all its tensors, when Close is called or when the last
+// Client, Device, Tensor, Program and Group of it is destroyed. If the connection breaks, the
+// client reconnects and continues, with each op applied once: calls that wait for the server wait
+// longer, for at most ConnectOptions::reconnect_timeout. After that time, or if the server shuts
+// down, calls under way and later calls return UNAVAILABLE. If the server has been restarted, or
+// the session's lease has run out, they return DATA_LOSS.
 //
 // Fork. A connection belongs to the process that made it. In a child that was forked after its
 // parent began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
@@ -169,9 +174,9 @@ class Client {
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 
-  // As told to Connect.
+  // The address given to Connect. Empty without a connection.
   const std::string& address() const;
-  // As of Connect.
+  // What the server reported at Connect. Default values without a connection.
   const ServerInfo& info() const;
   const std::string& epoch() const { return info().epoch; }
   // The number under which ListAllTensors shows this session.
@@ -181,56 +186,64 @@ class Client {
 
   // The server's devices, in its order.
   std::vector<Device> devices() const;
-  // "cuda:1"; "cuda" is "cuda:0". NOT_FOUND, naming those that are there, where there is none.
+  // Returns the device named "cuda:1"; "cuda" is "cuda:0". If the server has no such device,
+  // returns NOT_FOUND with the names of its devices; if `name` is malformed, INVALID_ARGUMENT.
   absl::StatusOr<Device> device(absl::string_view name) const;
   // Rejects nullptr, which would otherwise convert to an absl::string_view.
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
   // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
   // devices. A default-constructed Client returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
-  // cuda:i where there is one, cpu:0 otherwise. Not valid() where there is neither.
+  // Returns cuda:i if there is one, otherwise cpu:0. If there is neither, returns a Device that
+  // isn't valid().
   Device TryDevice(int i = 0) const;
-  // Every GPU, or cpu:0 alone where there is none.
+  // Returns every GPU. If there is none, returns cpu:0 alone.
   std::vector<Device> TryAllDevices() const;
 
-  // The following ask the server and wait for its answer; all but GetServerInfo and CheckPeer wait
-  // for everything sent so far to have run.
+  // The following block until the server has answered. ListDevices, memory, ListTensors and
+  // ListAllTensors first wait until everything sent so far has run.
+
   absl::StatusOr<ServerInfo> GetServerInfo() const;
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices() const;
-  // The figures of one device, now.
+  // Returns the memory figures of one device. INVALID_ARGUMENT if it isn't one of this connection.
   absl::StatusOr<MemoryInfo> memory(const Device& device) const;
-  // This session's tensors.
+  // Returns this session's tensors.
   absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
-  // Those of every session of ours: who opened one sees it.
+  // Returns the tensors of all sessions with this client's identity (ServerInfo::caller).
   absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
-  // Whether the server can fetch from another one, whose ServerInfo::peer_address this is. What is
-  // wrong between the two is in the answer, and UNIMPLEMENTED is from a server too old to say.
+  // Has the server check whether it can fetch from the server with this ServerInfo::peer_address.
+  // The result is in PeerCheck::status. The error is that this server couldn't be asked;
+  // UNIMPLEMENTED if it is too old.
   absl::StatusOr<PeerCheck> CheckPeer(absl::string_view address) const;
   // Waits until everything sent so far has run. Returns the first error found by the server that no
   // read, Wait or Synchronize has returned yet, if any.
   absl::Status Synchronize() const;
 
-  // Lends a tensor to others. They open it without a copy by the name and who we are; our own
-  // sessions may, too. `principals`: who they are to the server, such as "alice" by a token,
-  // "cn:bob" by a certificate. Waits for the tensor. The name lasts until Unpublish or the end of
-  // this session; what was opened lives on. ALREADY_EXISTS where another tensor of ours has the
-  // name.
+  // Shares a tensor with other clients, which Open it without a copy. `principals`: their
+  // identities at the server, such as "alice" by a token or "cn:bob" by a certificate; sessions
+  // with this client's identity may open it, too. Waits for the tensor, and returns its error if it
+  // has one. The name lasts until Unpublish or the end of this session; opened tensors live on.
+  // ALREADY_EXISTS if another published tensor of this identity has the name, INVALID_ARGUMENT if
+  // `tensor` isn't one of this connection.
   absl::Status Publish(const Tensor& tensor, absl::string_view name,
                        const std::vector<std::string>& principals = {}) const;
-  // NOT_FOUND where nothing of ours has the name.
+  // Ends the sharing. NOT_FOUND if no published tensor of this identity has the name.
   absl::Status Unpublish(absl::string_view name) const;
-  // A tensor that `owner` (empty: we ourselves) has published to us. NOT_FOUND where there is none.
+  // Opens a tensor that `owner` (empty: this identity) has shared with this one. NOT_FOUND if there
+  // is none.
   absl::StatusOr<Tensor> Open(absl::string_view name, absl::string_view owner = "") const;
 
-  // OK while the connection stands or is being made anew; UNAVAILABLE with the reason once it is
-  // lost for good, FAILED_PRECONDITION once it is closed.
+  // The following don't ask the server.
+
+  // OK while the client is connected or reconnects. UNAVAILABLE or DATA_LOSS with the reason when
+  // the session has ended, FAILED_PRECONDITION after Close.
   absl::Status status() const;
-  // Whether it stands at this moment, as far as is known.
+  // Whether the client is connected, as far as it has noticed.
   bool connected() const;
   ClientStats stats() const;
 
-  // Ends the session now, in bounded time, whoever still holds tensors of it: those then fail with
-  // FAILED_PRECONDITION. Without effect the second time.
+  // Ends the session, within about two seconds. Tensors of it that still exist fail with
+  // FAILED_PRECONDITION from then on. No effect the second time.
   void Close();
 
  private:

@@ -17,7 +17,6 @@
 #include "absl/strings/strip.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
-#include "tensord/client/internal/in_process.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/status_macros.h"
@@ -36,7 +35,7 @@ struct Cluster::State {
 
 namespace {
 
-constexpr int kMostThreads = 64;
+constexpr int kMaxThreads = 64;
 
 absl::Status NoServers() {
   return absl::FailedPreconditionError("the cluster has no servers: use Cluster::Connect");
@@ -45,7 +44,6 @@ absl::Status NoServers() {
 // "gpu-a" of "gpu-a:50051", "[::1]" of "[::1]:50051", all of a Unix socket.
 std::string HostOf(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return std::string(address);
-  if (internal::IsInProcess(address)) return std::string(address);
   return std::string(address.substr(0, address.rfind(':')));
 }
 
@@ -118,9 +116,9 @@ std::string FromEnvironment() {
 
 template <typename Do>
 void ForAllAtOnce(size_t count, Do work) {
-  for (size_t begin = 0; begin < count; begin += kMostThreads) {
+  for (size_t begin = 0; begin < count; begin += kMaxThreads) {
     std::vector<std::thread> threads;
-    for (size_t i = begin; i < std::min(count, begin + kMostThreads); ++i) {
+    for (size_t i = begin; i < std::min(count, begin + kMaxThreads); ++i) {
       threads.emplace_back([&work, i] { work(i); });
     }
     for (std::thread& thread : threads) thread.join();

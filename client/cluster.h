@@ -15,19 +15,19 @@
 namespace tensord {
 
 struct ClusterOptions {
-  // Of each connection; connections are made at the same time.
+  // Options of each connection. Connections are made in parallel.
   ConnectOptions connect;
-  // Do without servers that can't be reached, as long as one can.
+  // Connect succeeds if at least one server can be reached.
   bool allow_missing = false;
-  // Do without any: servers() says how each is.
+  // Connect succeeds even if no server can be reached: servers() has each server's error.
   bool allow_none = false;
 };
 
-// How one server of a cluster is.
+// The state of one server of a cluster.
 enum class ServerState {
   kConnected,
-  kReconnecting,  // the connection broke, another is being made: what is there isn't lost yet
-  kLost,          // with what was there; status says why
+  kReconnecting,  // the connection broke and is being made again; the session's tensors still exist
+  kLost,          // the session and its tensors are lost; ClusterServer::status says why
 };
 
 // "connected", "reconnecting", "lost".
@@ -38,29 +38,31 @@ struct ClusterServer {
   std::string address;  // "gpu-a:50051"
   ServerState state = ServerState::kLost;
   absl::Status status;  // why it is lost
-  Client client;        // for what is asked of this server alone; empty where it was never reached
+  Client client;        // of this server; not connected if the server was never reached
 };
 
-// A connection to each of several servers, with a session there, whose devices are named as one:
-// "gpu-a/cuda:0". Tensors on devices of different servers are used as those on different devices of
-// one are: an op runs where its inputs are, Tensor::To copies, from server to server.
+// A connection to each of several servers, with a session at each, and one list of their devices:
+// "gpu-a/cuda:0". Tensors on different servers are used like tensors on different devices of one
+// server: an op runs where its inputs are, and Tensor::To copies from server to server.
 //
-// What becomes of one server is told by what lives there (its tensors fail, as Client says) and by
-// servers(); nothing else is disturbed. A value: copies share the connections. Thread-safe.
+// If a server is lost, its tensors fail as Client says, and servers() reports it; the other servers
+// are not affected. A value: copies share the connections. Thread-safe.
 class Cluster {
  public:
   // No servers: every call fails with FAILED_PRECONDITION.
   Cluster() = default;
 
-  // A server for each address, named after its host, or after host and port where several have the
-  // host ("127.0.0.1:50051"), or the whole address of a Unix socket. The error names every server
-  // that can't be reached, with the reason. INVALID_ARGUMENT for an address that comes twice.
+  // Connects to the server at each address. A server's name is its host, or host and port
+  // ("127.0.0.1:50051") if several addresses have the host, or the whole address of a Unix socket.
+  // Blocks. The error has the code of the first server that can't be reached, and names each of
+  // them with the reason. INVALID_ARGUMENT if an address is malformed or comes twice.
   static absl::StatusOr<Cluster> Connect(const std::vector<std::string>& addresses,
                                          const ClusterOptions& options = {});
-  // Addresses by commas; or one "host:port" whose host resolves to several addresses (a headless
-  // service, say): a server for each, named after it. With TLS, certificates must then be good for
-  // the host, unless ConnectOptions::tls says for what. Empty: what TENSORD_SERVERS holds in the
-  // environment, or, where that isn't set, TENSORD_SERVER.
+  // As above, for addresses separated by commas; or for one "host:port" whose host resolves to
+  // several addresses (a headless service, say), each of which is a server named after its address.
+  // With TLS, the servers' certificates must then be valid for the host, unless
+  // TlsOptions::server_name is set. If `addresses` is empty, uses TENSORD_SERVERS from the
+  // environment, or else TENSORD_SERVER.
   static absl::StatusOr<Cluster> Connect(absl::string_view addresses,
                                          const ClusterOptions& options = {});
 
@@ -69,10 +71,11 @@ class Cluster {
   // By name or address; NOT_FOUND naming those that are there.
   absl::StatusOr<Client> server(absl::string_view name) const;
 
-  // Of all servers that were reached, in their order.
+  // The devices of all servers that were reached, in the order of the servers.
   std::vector<Device> devices() const;
-  // "gpu-a/cuda:1"; "gpu-a/cuda" is "gpu-a/cuda:0". A name without a server is the first such
-  // device of any. NOT_FOUND, naming those that are there, where there is none.
+  // Returns the device named "gpu-a/cuda:1"; "gpu-a/cuda" is "gpu-a/cuda:0". A name without a
+  // server means the first such device. If there is none, returns NOT_FOUND with the names that
+  // exist; if the server was never reached, its error; if `name` is malformed, INVALID_ARGUMENT.
   absl::StatusOr<Device> device(absl::string_view name) const;
   // Rejects nullptr, which would otherwise convert to an absl::string_view.
   absl::StatusOr<Device> device(std::nullptr_t) const = delete;
@@ -82,14 +85,14 @@ class Cluster {
   // Returns the GPU with index `i` among the GPUs of devices(). If there is none, returns the cpu:0
   // of the first server that has one. If no server has one, returns a Device that isn't valid().
   Device TryDevice(int i = 0) const;
-  // Every GPU, or every server's cpu:0 where there is none at all.
+  // Returns every GPU. If no server has one, returns the cpu:0 of every server.
   std::vector<Device> TryAllDevices() const;
 
-  // Waits until everything sent so far has run, on all servers. The first error, as
-  // Client::Synchronize has it, with the server's name; the others are waited for all the same.
+  // Waits until everything sent so far has run on all servers. Returns the first error, as
+  // Client::Synchronize does, with the server's name before it.
   absl::Status Synchronize() const;
 
-  // Closes all sessions.
+  // Ends all sessions, as Client::Close.
   void Close();
 
  private:

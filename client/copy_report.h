@@ -1,5 +1,4 @@
-// What is known of a copy: which way its bytes went, and how fast. Times are absl::Durations, to be
-// had in any unit (absl::ToDoubleSeconds).
+// How a copy was transferred, and how fast.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +8,13 @@
 
 namespace tensord {
 
-// Which way the bytes of a copy went.
+// The path of a copy's bytes.
 enum class CopyPath {
-  kSameDevice,    // nowhere: the tensor was there already, or was made there
+  kSameDevice,    // nothing was transferred
   kPeer,          // between devices of one server
-  kSharedMemory,  // between two servers on one host, through memory, for the most part
-  kNetwork,       // from server to server, directly
-  kClient,        // through this program, as the servers can't reach each other
+  kSharedMemory,  // between two servers on one host, mostly through shared memory
+  kNetwork,       // from server to server
+  kClient,        // through this program, because the servers couldn't transfer it
 };
 
 // "same device", "peer", "shared memory", "network", "client".
@@ -38,25 +37,25 @@ inline std::string CopyPathWord(CopyPath path) {
 struct CopyReport {
   CopyPath path = CopyPath::kSameDevice;
   int64_t bytes = 0;
-  // From the first byte to the last, without the time in which the tensor was computed. Of kPeer
-  // the time from the call to when it was known to be done.
+  // The time from the first byte to the last. For kPeer: from Tensor::To until the first
+  // Tensor::copy_report has seen that the copy is done.
   absl::Duration transfer_time = absl::ZeroDuration();
-  // From the call of Tensor::To to when this program knew that the copy was done: the wait for the
-  // tensor to be computed and for a way to be found, and the transfer. Zero of kSameDevice.
+  // The time from Tensor::To until this program knew that the copy is done: the wait for the tensor
+  // to be computed, the search for a route, and the transfer. Zero for kSameDevice.
   absl::Duration total_time = absl::ZeroDuration();
-  // How many connections between the servers it was spread over, as they do where one is slow.
+  // The number of connections that the servers used. They use several if one is slow.
   int connections = 1;
-  // How often the connection between the servers broke, and the copy went on where it was.
+  // How often the connection between the servers broke and the copy was resumed.
   int resumptions = 0;
-  // Why the servers didn't do it between them, behind the name of the one that says so; empty but
-  // for kClient.
+  // For kClient: why the servers couldn't transfer the copy, after the name of the server that
+  // reports it. Otherwise empty.
   std::string detour_reason = {};
-  // Whether that was known from an earlier copy, and the direct way wasn't tried.
+  // For kClient: the reason is that of an earlier copy, and the direct route wasn't tried.
   bool detour_known = false;
 
-  // What of total_time wasn't transferring.
+  // The part of total_time that isn't transfer_time.
   absl::Duration wait_time() const { return total_time - transfer_time; }
-  // 0 where nothing was moved.
+  // Returns 0 if nothing was transferred.
   double bytes_per_second() const {
     return transfer_time > absl::ZeroDuration()
                ? static_cast<double>(bytes) / absl::ToDoubleSeconds(transfer_time)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/client/internal/element_types.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/status_macros.h"
@@ -140,15 +141,7 @@ Tensor FromVector(const Device& device, const Shape& shape, const std::vector<T>
                               const TransferOptions&);                              \
   template Tensor FromVector<T>(const Device&, const Shape&, const std::vector<T>&, \
                                 const TransferOptions&);
-TENSORD_INSTANTIATE(bool)
-TENSORD_INSTANTIATE(uint8_t)
-TENSORD_INSTANTIATE(int8_t)
-TENSORD_INSTANTIATE(int32_t)
-TENSORD_INSTANTIATE(int64_t)
-TENSORD_INSTANTIATE(Half)
-TENSORD_INSTANTIATE(BFloat16)
-TENSORD_INSTANTIATE(float)
-TENSORD_INSTANTIATE(double)
+TENSORD_ELEMENT_TYPES(TENSORD_INSTANTIATE)
 #undef TENSORD_INSTANTIATE
 
 }  // namespace tensord

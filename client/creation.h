@@ -1,4 +1,8 @@
-// Making tensors: from a rule, run by the server, or from the caller's memory.
+// Functions that make tensors: by an op that the server runs, or from the caller's memory.
+//
+// Errors are in the result's status (tensor.h): FAILED_PRECONDITION if `device` isn't valid,
+// INVALID_ARGUMENT if arguments don't fit together. All are thread-safe. None waits for the server,
+// but for FromBytes, FromSpan and FromVector with more than kMaxInlineBytes.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +24,33 @@ Tensor Zeros(const Device& device, const Shape& shape, const CreateOptions& opti
 Tensor Ones(const Device& device, const Shape& shape, const CreateOptions& options = {});
 
 struct FullOptions {
-  std::optional<DType> dtype = {};  // none: float32, int64 or bool, by the value's type
+  std::optional<DType> dtype = {};  // none: float32, int64 or bool, as the value's C++ type
 };
+// Returns a tensor all of whose elements are `value`.
 Tensor Full(const Device& device, const Shape& shape, Scalar value,
             const FullOptions& options = {});
-// Of rank 0.
+// Returns a tensor of shape [].
 Tensor FromScalar(const Device& device, Scalar value, const FullOptions& options = {});
 
 struct ArangeOptions {
   std::optional<DType> dtype =
       {};  // none: int64 where all three numbers are integers, else float32
 };
-// start, start + step, … up to but not including stop.
+// Returns [n]: start, start + step, … up to but not including stop.
 Tensor Arange(const Device& device, Scalar start, Scalar stop, Scalar step = 1,
               const ArangeOptions& options = {});
-// 0, 1, … stop - 1.
+// Returns [stop]: 0, 1, … stop - 1.
 Tensor Arange(const Device& device, Scalar stop, const ArangeOptions& options = {});
 
 struct EyeOptions {
   int64_t cols = -1;  // -1: as many as rows
   DType dtype = DType::kFloat32;
 };
+// Returns [rows, cols] with ones on the diagonal and zeros elsewhere.
 Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options = {});
 
-// Random numbers are a function of seed and position alone: the same on every device and server.
+// Random numbers depend on the seed and the position only: they are the same on every device and
+// server.
 struct UniformOptions {
   double low = 0;   // included
   double high = 1;  // excluded
@@ -59,15 +66,17 @@ struct NormalOptions {
 Tensor Normal(const Device& device, const Shape& shape, int64_t seed,
               const NormalOptions& options = {});
 
-// Data of at most this many bytes rides with the commands; more is sent on a connection of its own,
-// and the call waits until the server has it.
+// Up to so many bytes are sent with the commands. More are sent on a connection of their own, and
+// the call blocks until the server has received them.
 inline constexpr int64_t kMaxInlineBytes = 64 * 1024;
 
-// The elements of `data`, row-major, exactly spec.size_bytes(). They have been taken when the call
-// returns.
+// Returns a tensor with the elements in `data`, row-major, exactly spec.size_bytes() of them.
+// `data` isn't used after the call. TransferOptions::progress is called for more than
+// kMaxInlineBytes only.
 Tensor FromBytes(const Device& device, const TensorSpec& spec, absl::Span<const uint8_t> data,
                  const TransferOptions& options = {});
 
+// The same for elements of type T.
 template <Element T>
 Tensor FromSpan(const Device& device, const Shape& shape, absl::Span<const T> values,
                 const TransferOptions& options = {});
@@ -77,7 +86,7 @@ Tensor FromSpan(const Device& device, const Shape& shape, absl::Span<const T> va
 template <Element T>
 Tensor FromVector(const Device& device, const Shape& shape, const std::vector<T>& values,
                   const TransferOptions& options = {});
-// One-dimensional.
+// Returns a tensor of shape [values.size()].
 template <Element T>
 Tensor FromVector(const Device& device, const std::vector<T>& values) {
   return FromVector<T>(device, Shape({static_cast<int64_t>(values.size())}), values);

@@ -19,15 +19,15 @@ struct MemoryInfo {
   int64_t total_bytes = 0;  // of the physical device
   int64_t limit_bytes = 0;  // what tensors may hold at once
   int64_t used_bytes = 0;   // held by tensors at the time of asking
-  int64_t peak_bytes = 0;   // the most that used_bytes has been since the server started
+  int64_t peak_bytes = 0;   // the maximum of used_bytes since the server started
 };
 
 // Whether a device can be used.
 enum class DeviceState {
   kUnknown,    // the server is too old to say
-  kServing,    // it takes work
-  kLost,       // a fault has taken it, and every tensor on it
-  kResetting,  // it is being brought back
+  kServing,    // it accepts work
+  kLost,       // it has failed, and every tensor on it is lost
+  kResetting,  // the server is resetting it after a failure
 };
 
 // "serving", "lost", "resetting"; "unknown".
@@ -45,7 +45,7 @@ inline std::string DeviceStateWord(DeviceState state) {
   return "unknown";
 }
 
-// What a server says of a device.
+// What a server reports about a device.
 struct DeviceInfo {
   DeviceName name;                 // cuda:1
   std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
@@ -54,35 +54,35 @@ struct DeviceInfo {
   int threads = 0;                 // a CPU device's threads; 0 for a GPU
   MemoryInfo memory;
   DeviceState state = DeviceState::kUnknown;
-  std::string state_reason;  // why it can't be used, where it can't
-  int64_t restarts = 0;      // how often it has come back from a fault since the server started
+  std::string state_reason;  // why it can't be used; empty if it can
+  int64_t restarts = 0;      // how often it was reset after a failure since the server started
 };
 
-// Names a device of a connected server; got from Client. A value, cheap to copy, usable from any
-// thread. It keeps its client's connection open, as a Tensor does.
+// A device of a connected server. Client and Cluster return it. A value, cheap to copy.
+// Thread-safe. It keeps its client's connection open, as a Tensor does.
 class Device {
  public:
-  // No device: what is made on it fails with FAILED_PRECONDITION.
+  // No device: making a tensor on it fails with FAILED_PRECONDITION.
   Device() = default;
 
   bool valid() const { return session_ != nullptr; }
   explicit operator bool() const { return valid(); }
 
-  // "cuda:0", of a cluster's server "gpu-a/cuda:0"; "none" where not valid.
+  // "cuda:0"; for a server of a cluster "gpu-a/cuda:0"; "none" if not valid.
   std::string name() const;
   DeviceKind kind() const { return id_.kind; }
   int index() const { return id_.index; }
   DeviceName id() const { return id_; }
-  // The maker's name for it.
+  // The manufacturer's name, such as "NVIDIA H100 80GB HBM3". Empty if not valid.
   std::string model() const;
 
-  // The same device of the same connection.
+  // True if both are the same device of the same connection.
   friend bool operator==(const Device& a, const Device& b) {
     return a.session_ == b.session_ && a.id_ == b.id_;
   }
   friend bool operator!=(const Device& a, const Device& b) { return !(a == b); }
 
-  // For the library's own use.
+  // For the library's own use: the session that the device belongs to.
   Device(std::shared_ptr<internal::Session> session, DeviceName id)
       : session_(std::move(session)), id_(id) {}
   const std::shared_ptr<internal::Session>& session() const { return session_; }

@@ -55,7 +55,7 @@ using internal::Session;
 constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 constexpr int kGroupIdBytes = 16;
 // Of making a group, where connections break under it.
-constexpr int kMostAttempts = 20;
+constexpr int kMaxAttempts = 20;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 absl::Status NoGroup() {
@@ -347,7 +347,7 @@ absl::StatusOr<Group> Group::Create(std::vector<Device> devices, const GroupOpti
   if (internal::InForkedChild()) return internal::ForkedError();
   TENSORD_RETURN_IF_ERROR(CheckDevices(devices));
   absl::Status status;
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     auto state = std::make_shared<GroupState>();
     status = Make(devices, options.timeout, state.get());
     if (status.ok()) {

@@ -1,4 +1,4 @@
-// Devices, of one server or many, that compute something together.
+// Collective operations over devices of one server or several.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace internal {
 struct GroupState;
 }
 
-// How the elements of several tensors become one.
+// How the members' elements are combined.
 enum class Reduction {
   kSum,
   kMean,  // floating dtypes
@@ -25,52 +25,53 @@ enum class Reduction {
 };
 
 struct GroupOptions {
-  // How long making the group may take, and how long an operation waits for its last member. Each
-  // of the two questions by which it is made takes five seconds more where a server doesn't answer
-  // at all.
+  // The time limit of Create, and of an operation's wait for its last member. If a server doesn't
+  // answer at all, each of the two calls that Create makes to it takes up to five seconds longer.
   absl::Duration timeout = absl::Seconds(30);
 };
 
-// A group of devices for collective operations, as torch.distributed's process groups are: one
-// member a device, ranks in the order of the devices. All CPUs (Gloo does the work) or all GPUs
-// (NCCL). Bytes go between the servers, which must be willing (tensord --collectives).
+// A group of devices for collective operations, like a process group of torch.distributed: each
+// device is a member, and ranks follow the order of the devices. All are CPUs (Gloo) or all are
+// GPUs (NCCL). The servers exchange the bytes directly; they must allow it (tensord --collectives).
 //
-// One program gives each member its part, so that operations don't wait, as no op does. A group's
-// operations run in the order in which they were given. Tensors that don't fit (their number,
-// devices, dtypes, shapes) are an error at the call, in every output, and nothing is sent; what
-// happens later (a lost server, a member that doesn't come in time) sticks to the outputs of
-// every member: ABORTED or DEADLINE_EXCEEDED. The group is of no use then, and another can be made.
+// Operations don't wait, like ops, and run in the order in which they were called. If the inputs
+// don't fit (their number, devices, dtypes, shapes), every output has the error and nothing is
+// sent. If an operation fails later (a server is lost, a member is late), the outputs of every
+// member get the error, ABORTED or DEADLINE_EXCEEDED. The group can't be used then; another can be
+// created.
 //
-// dtypes: float16, bfloat16, float32, float64, int32, int64. A value: copies name the same group,
-// and the last takes it apart once all that was given has run. Thread-safe.
+// dtypes: float16, bfloat16, float32, float64, int32, int64. A value: copies share the group. When
+// the last one is destroyed, the servers free the group after its operations have run. Thread-safe.
 class Group {
  public:
   // No group: every operation fails with FAILED_PRECONDITION.
   Group() = default;
 
-  // Waits until all members are connected with one another. INVALID_ARGUMENT where the devices are
-  // of different kinds or one comes twice, FAILED_PRECONDITION naming a server that isn't willing,
-  // DEADLINE_EXCEEDED where members can't reach each other.
+  // Creates a group and blocks until its members are connected with one another. Errors:
+  //   INVALID_ARGUMENT     no devices, devices of different kinds, or a device comes twice.
+  //   FAILED_PRECONDITION  a device isn't valid(), or the named server has no --collectives.
+  //   DEADLINE_EXCEEDED    members can't reach each other in GroupOptions::timeout.
   static absl::StatusOr<Group> Create(std::vector<Device> devices,
                                       const GroupOptions& options = {});
 
   int size() const;
   const std::vector<Device>& devices() const;
 
-  // In the following `inputs` are the members' tensors by rank, each on its device and all of the
-  // same dtype and shape; so are the outputs.
+  // In the following, `inputs` are the members' tensors by rank, each on its member's device, all
+  // of the same dtype and shape. The results are the members' outputs by rank, each on its device.
 
-  // Each: the reduction of all.
+  // Each output is the reduction of all inputs. kMean needs a floating dtype. (…) -> (…).
   std::vector<Tensor> AllReduce(absl::Span<const Tensor> inputs,
                                 Reduction reduction = Reduction::kSum) const;
-  // Each: all inputs, one after another along the first axis. (d, …) -> (size·d, …).
+  // Each output is all inputs, by rank, along the first axis. (d, …) -> (size·d, …).
   std::vector<Tensor> AllGather(absl::Span<const Tensor> inputs) const;
-  // Each: its part, by rank, of the reduction's first axis. (size·d, …) -> (d, …).
+  // Each output is the member's part, by rank, of the reduction's first axis.
+  // (size·d, …) -> (d, …).
   std::vector<Tensor> ReduceScatter(absl::Span<const Tensor> inputs,
                                     Reduction reduction = Reduction::kSum) const;
-  // Each: `input`, which is on the device of one member.
+  // Each output is `input`, which must be on the device of a member. (…) -> (…).
   std::vector<Tensor> Broadcast(const Tensor& input) const;
-  // Waits until every member has done all that it was given before.
+  // Blocks until every member has run all operations that were called before.
   absl::Status Barrier() const;
 
  private:

@@ -1,4 +1,4 @@
-// Neural network layers, named and put together as in PyTorch.
+// Neural network layers, named and composed as in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -21,60 +21,65 @@ namespace tensord::nn {
 // Tensors by name: "0.weight", "2.bias".
 using StateDict = std::map<std::string, Tensor>;
 
-// A place for a tensor in a module.
+// A parameter of a module, with or without a value.
 struct Parameter {
-  TensorSpec spec;  // what fits here
-  Tensor value;     // an empty Tensor where nothing has been put yet
+  TensorSpec spec;  // of every value that it may have
+  Tensor value;     // an empty Tensor if it has no value yet
 
   bool has_value() const { return value.state() != nullptr; }
 };
 
-// Something with parameters and a forward pass. Modules may be used from several threads as long as
-// none changes them (To, LoadStateDict).
+// A module has parameters and a forward pass. Several threads may use a module, as long as no
+// thread changes it (To, LoadStateDict, Initialize).
 class Module {
  public:
   virtual ~Module() = default;
 
-  // Doesn't wait; what goes wrong is in the result's status.
+  // Doesn't wait. Errors are in the result's status.
   virtual Tensor Forward(const Tensor& x) const = 0;
   Tensor operator()(const Tensor& x) const { return Forward(x); }
 
-  // As PyTorch prints it: "Linear(in_features=64, out_features=10, bias=True)".
+  // Returns what PyTorch prints: "Linear(in_features=64, out_features=10, bias=True)".
   virtual std::string ToString() const = 0;
 
-  // Calls `visit` with every parameter and its name, in PyTorch's order. The pointers live as long
-  // as the module.
+  // Calls `visit` with every parameter and its name, which begins with `prefix`, in PyTorch's
+  // order. The pointers are valid as long as the module.
   using Visitor = std::function<void(const std::string& name, Parameter* parameter)>;
   virtual void VisitParameters(const std::string& /*prefix*/, const Visitor& /*visit*/) {}
 
-  // Gives every parameter that has no value its initial one, on `device`. Called by To.
+  // Gives every parameter that has no value its initial one, on `device`. To calls it.
   virtual void Initialize(const Device& /*device*/) {}
 
-  // Parameters with their names, in PyTorch's order.
+  // Returns the parameters with their names, in PyTorch's order. Those without a value are empty
+  // Tensors.
   std::vector<std::pair<std::string, Tensor>> Parameters() const;
+  // The same as a map.
   StateDict GetStateDict() const;
-  // Elements of all parameters.
+  // Returns the number of elements of all parameters.
   int64_t NumParameters() const;
 
-  // Moves every parameter to `device`; parameters that have no value yet are initialised there. On
-  // an error, which is that of the first parameter that can't be moved, nothing has changed.
+  // Copies every parameter to `device`, and initializes there those that have no value. Doesn't
+  // wait for the copies. If a parameter can't be copied, returns the first such error, and nothing
+  // has changed.
   absl::Status To(const Device& device);
 
-  // Takes parameters by name. All must be there, nothing else may be, and shapes must match:
-  // otherwise INVALID_ARGUMENT, listing every name that is wrong, and nothing has changed. Values
-  // are brought to the dtype of the parameter, and to the device where it lies if it lies anywhere.
+  // Sets the parameters by name. If a parameter is missing, a name is unknown or a shape differs,
+  // returns INVALID_ARGUMENT with all these names; if a tensor has failed, its error. Nothing has
+  // changed then. Values are cast to the parameter's dtype, and copied to its device if it has a
+  // value.
   absl::Status LoadStateDict(const StateDict& state);
 };
 
 struct LinearOptions {
   bool bias = true;
-  Device device = {};                         // none: no values until To(device) or LoadStateDict
-  DType dtype = DType::kFloat32;              // a floating one
-  std::optional<int64_t> seed = {};           // of the initial values; none: a new one each time
-  Activation activation = Activation::kNone;  // fused
+  Device device = {};                         // none: no values until To or LoadStateDict
+  DType dtype = DType::kFloat32;              // must be floating
+  std::optional<int64_t> seed = {};           // of the initial values; none: a random one
+  Activation activation = Activation::kNone;  // fused into the op
 };
 
-// y = x·Wᵀ + b. Initial values as torch.nn.Linear's: both from U(-1/√in, 1/√in).
+// y = activation(x·Wᵀ + b): (…,in) -> (…,out). Initial values as torch.nn.Linear's: W and b from
+// U(-1/√in, 1/√in).
 class Linear : public Module {
  public:
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
@@ -89,7 +94,7 @@ class Linear : public Module {
   int64_t in_features() const { return in_features_; }
   int64_t out_features() const { return out_features_; }
   const Tensor& weight() const { return weight_.value; }
-  // An empty Tensor where there is none.
+  // An empty Tensor if the layer has no bias.
   const Tensor& bias() const { return bias_.value; }
 
  private:
@@ -102,7 +107,7 @@ class Linear : public Module {
   Parameter bias_;
 };
 
-// A function of one tensor as a module without parameters.
+// A module without parameters that applies `forward`. `description` is what ToString returns.
 class Function : public Module {
  public:
   Function(std::string description, std::function<Tensor(const Tensor&)> forward)
@@ -145,7 +150,7 @@ class LogSoftmax : public Function {
   explicit LogSoftmax(int64_t axis = -1);
 };
 
-// Modules one after the other, named "0", "1", …:
+// Modules applied one after the other, named "0", "1", …:
 //   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 10));
 // Copies share their modules.
 class Sequential : public Module {
@@ -170,6 +175,7 @@ class Sequential : public Module {
   void Initialize(const Device& device) override;
 
   int size() const { return static_cast<int>(modules_.size()); }
+  // `i` must be from 0 to size() - 1.
   Module& operator[](int i) const { return *modules_[i]; }
 
  private:

@@ -25,21 +25,21 @@ Tensor Binary(absl::string_view op, const Tensor& a, const Tensor& b,
   return Enqueue(op, inputs, attrs);
 }
 
-// A tensor and a number, as the two tensors that they stand for.
-std::pair<Tensor, Tensor> Meet(const Tensor& tensor, Scalar scalar) {
+// Returns a tensor and a number as two tensors of one dtype.
+std::pair<Tensor, Tensor> PromoteWithScalar(const Tensor& tensor, Scalar scalar) {
   if (!tensor.ok()) return {tensor, tensor};
-  const DType dtype = internal::MeetingDType(tensor.dtype(), scalar);
+  const DType dtype = internal::PromotedDType(tensor.dtype(), scalar);
   return {tensor.To(dtype), Full(tensor.device(), {}, scalar, {.dtype = dtype})};
 }
 
 Tensor Binary(absl::string_view op, const Operand& a, const Operand& b) {
   if (a.tensor() != nullptr && b.tensor() != nullptr) return Binary(op, *a.tensor(), *b.tensor());
   if (a.tensor() != nullptr) {
-    const auto [tensor, number] = Meet(*a.tensor(), b.scalar());
+    const auto [tensor, number] = PromoteWithScalar(*a.tensor(), b.scalar());
     return Binary(op, tensor, number);
   }
   if (b.tensor() != nullptr) {
-    const auto [tensor, number] = Meet(*b.tensor(), a.scalar());
+    const auto [tensor, number] = PromoteWithScalar(*b.tensor(), a.scalar());
     return Binary(op, number, tensor);
   }
   return Tensor::Failed(absl::InvalidArgumentError(
@@ -134,11 +134,11 @@ Tensor Where(const Tensor& condition, Operand x, Operand y) {
     on_true = *x.tensor();
     on_false = *y.tensor();
   } else if (x.tensor() != nullptr) {
-    std::tie(on_true, on_false) = Meet(*x.tensor(), y.scalar());
+    std::tie(on_true, on_false) = PromoteWithScalar(*x.tensor(), y.scalar());
   } else if (y.tensor() != nullptr) {
-    std::tie(on_false, on_true) = Meet(*y.tensor(), x.scalar());
+    std::tie(on_false, on_true) = PromoteWithScalar(*y.tensor(), x.scalar());
   } else {
-    const DType dtype = internal::MeetingDType(internal::DefaultDType(x.scalar()), y.scalar());
+    const DType dtype = internal::PromotedDType(internal::DefaultDType(x.scalar()), y.scalar());
     on_true = Full(condition.device(), {}, x.scalar(), {.dtype = dtype});
     on_false = Full(condition.device(), {}, y.scalar(), {.dtype = dtype});
   }

@@ -1,10 +1,10 @@
-// Every op as a function: PyTorch's and NumPy's names and meanings.
+// Every op as a function, with PyTorch's and NumPy's names and meanings.
 //
-// All return at once. The result's dtype, shape and device are known, its values are computed by
-// the server when the inputs are; see tensor.h for errors. Inputs must lie on one device: nothing
-// is copied unasked. Operands broadcast as in NumPy and are promoted within their kind
-// (PromoteTypes in common/dtype.h); bool with integer or integer with floating must be cast by
-// hand.
+// All return at once: the result's dtype, shape and device are known, and the server computes its
+// values later. Errors are in the result's status (tensor.h). Inputs must be on one device: no
+// function copies them. Operands broadcast as in NumPy. Their dtypes are promoted within a kind
+// (PromoteTypes in common/dtype.h); bool with integer, and integer with floating, is an error: the
+// caller casts one. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@
 
 namespace tensord {
 
-// What a two-sided op takes on either side: a tensor or a number. Only ever a parameter; it refers
-// to the tensor that it was made from.
+// An operand of a binary op: a tensor or a number. For parameters only, because it refers to the
+// tensor that it was made from.
 //
-// A number takes the tensor's dtype (`float16 * 2.5` is float16). If it is of a higher kind than
+// A number gets the tensor's dtype (`float16 * 2.5` is float16). If it is of a higher kind than
 // the tensor, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real number
 // gives float32, a bool tensor with an integer gives int64.
 class Operand {
@@ -37,7 +37,7 @@ class Operand {
   requires std::is_arithmetic_v<T> Operand(T value)
       : scalar_(value) {}  // NOLINT(google-explicit-constructor)
 
-  // Null where it is a number.
+  // Null if the operand is a number.
   const Tensor* tensor() const { return tensor_; }
   Scalar scalar() const { return scalar_; }
 
@@ -46,10 +46,10 @@ class Operand {
   Scalar scalar_ = false;
 };
 
-// Any op of the server's registry (the RPC ListOps gives them all) by its name; all below are short
-// for this.
+// Runs an op of the server's registry by its name; the RPC ListOps lists them. The functions below
+// are shorthands. If `inputs` is empty, the result is INVALID_ARGUMENT.
 Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs = {});
-// An op without inputs.
+// Runs an op without inputs.
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs = {});
 
 // The elementwise functions of one tensor, one for each row of TENSORD_UNARY_OPS
@@ -77,7 +77,7 @@ Tensor operator*(Scalar a, const Tensor& b);
 Tensor operator/(const Tensor& a, Operand b);
 Tensor operator/(Scalar a, const Tensor& b);
 Tensor operator-(const Tensor& x);
-// `a` names the result from then on; the tensor that it named is as it was.
+// Assigns the result to `a`. Other copies of the former tensor keep its values.
 inline Tensor& operator+=(Tensor& a, Operand b) { return a = a + b; }
 inline Tensor& operator-=(Tensor& a, Operand b) { return a = a - b; }
 inline Tensor& operator*=(Tensor& a, Operand b) { return a = a * b; }
@@ -85,8 +85,11 @@ inline Tensor& operator/=(Tensor& a, Operand b) { return a = a / b; }
 
 enum class GeluApproximation { kNone, kTanh };
 Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::kNone);
+// Converts to another dtype. To an integer: truncates toward zero and clamps to its range, NaN to
+// 0. To bool: true unless zero.
 Tensor Cast(const Tensor& x, DType dtype);
-// condition ? x : y, elementwise; `condition` is bool. Two numbers give float32, int64 or bool.
+// condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are numbers,
+// the result is float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
 
 struct MatmulOptions {
@@ -94,7 +97,7 @@ struct MatmulOptions {
   bool transpose_b = false;
   bool allow_tf32 = false;  // let a GPU round float32 inputs to 10 bits of mantissa
 };
-// (…,M,K)·(…,K,N) -> (…,M,N); one-dimensional operands and batches as torch.matmul.
+// (…,M,K)·(…,K,N) -> (…,M,N). One-dimensional operands and batches as in torch.matmul.
 Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 
 // What Linear applies to its result: kNone, or a function of TENSORD_ACTIVATIONS (kRelu, kSigmoid,
@@ -126,29 +129,33 @@ struct NormOptions {
   std::vector<int64_t> axes = {};
   bool keepdims = false;
 };
-// Of all axes: the Frobenius norm.
+// The vector norm over `axes`; over all axes by default, which is the Frobenius norm of a matrix.
 Tensor Norm(const Tensor& x, const NormOptions& options = {});
 
+// Along one axis, of a floating dtype; the shape stays.
 Tensor Softmax(const Tensor& x, int64_t axis = -1);
 Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
 
-// One dimension may be -1: what is left.
+// The same elements in another shape. One dimension may be -1: it follows from the others.
 Tensor Reshape(const Tensor& x, const Shape& shape);
 // Axis i of the result is axis axes[i] of x.
 Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
-// Exchanges two axes; a matrix transposed by default.
+// Exchanges two axes; by default the last two.
 Tensor Transpose(const Tensor& x, int64_t axis0 = -2, int64_t axis1 = -1);
 
-// A stop past every end.
+// A stop for Slice: the end of the axis.
 inline constexpr int64_t kToEnd = std::numeric_limits<int64_t>::max();
 struct SliceOptions {
-  std::vector<int64_t> axes = {};   // which axes the starts and stops are of; empty: the first ones
+  std::vector<int64_t> axes = {};   // the axes of starts and stops; empty: the first ones
   std::vector<int64_t> steps = {};  // empty: ones
 };
-// x[start:stop:step] on each axis, with Python's rules: negative counts from the end, clamped.
+// x[start:stop:step] on each axis. As in Python, negative numbers count from the end, and numbers
+// outside the axis are clamped.
 Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
              const SliceOptions& options = {});
+// Joins tensors along an axis; their other dimensions must be equal.
 Tensor Concat(absl::Span<const Tensor> tensors, int64_t axis = 0);
+// Repeats x along axes of size 1 and new leading axes until it has this shape.
 Tensor BroadcastTo(const Tensor& x, const Shape& shape);
 
 }  // namespace tensord

@@ -1,7 +1,6 @@
-// One model over many devices: what PyTorch has in torch.distributed.tensor.parallel and
-// torch.distributed.pipelining, as far as it goes by tensors. Devices may be of one server or of
-// several (cluster.h). Nothing here waits, but for Group::Create; errors are in the results'
-// statuses.
+// One model over several devices, of one server or several (cluster.h): tensor parallelism and
+// pipelines, like torch.distributed.tensor.parallel and torch.distributed.pipelining. Nothing here
+// waits for the server. Errors are in the results' statuses, unless a function returns a Status.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +18,34 @@
 
 namespace tensord {
 
-// A copy on each device, in their order. Copies are made from copies, in a binary tree, so that the
-// source's network isn't the bottleneck.
+// Returns a copy of x on each device, in their order; on x's own device x itself. Copies are made
+// from copies, in a binary tree, so that the source's network isn't the bottleneck.
 std::vector<Tensor> Replicate(const Tensor& x, absl::Span<const Device> devices);
 
-// x cut along an axis into as many parts as there are devices, each on its device, as
-// torch.tensor_split: where the axis doesn't divide, the first parts are one longer. A negative
-// axis counts from the end.
+// Returns the parts of x along an axis, one on each device. If the number of devices doesn't divide
+// the axis, the first parts are longer by one, as in torch.tensor_split. A negative axis counts
+// from the end; an axis that x doesn't have is INVALID_ARGUMENT.
 std::vector<Tensor> Shard(const Tensor& x, int64_t axis, absl::Span<const Device> devices);
 
-// The parts put together again along an axis, on `device`.
+// Returns the concatenation of the parts along an axis, on `device`.
 Tensor Gather(absl::Span<const Tensor> parts, int64_t axis, const Device& device);
 
 namespace nn {
 
-// y = activation(x·Wᵀ + b) with W and b cut along the output features: each device has its own and
-// computes its part of y from the whole of x, without asking the others.
+// y = activation(x·Wᵀ + b) with W and b sharded along the output features. Each device computes its
+// part of y from all of x, without communication.
 class ColumnParallelLinear {
  public:
-  // weight (out,in), bias (out) or an empty Tensor for none; wherever they are.
+  // weight (out,in), bias (out) or an empty Tensor for none, on any device.
   ColumnParallelLinear(const Tensor& weight, const Tensor& bias, absl::Span<const Device> devices,
                        Activation activation = Activation::kNone);
 
-  // x (…,in), the same on each device (Replicate) -> (…,out/size) by device, which Gather along the
-  // last axis makes whole, or RowParallelLinear takes as they are.
+  // x (…,in), the same on each device (Replicate) -> (…,out/size) by device. Gather along the last
+  // axis gives the whole; RowParallelLinear takes the parts as they are.
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
-  // Empty where there is none.
+  // Empty if there is no bias.
   const std::vector<Tensor>& biases() const { return biases_; }
 
  private:
@@ -55,18 +54,19 @@ class ColumnParallelLinear {
   Activation activation_;
 };
 
-// y = x·Wᵀ + b with W cut along the input features: each device multiplies its part of x, and the
-// group adds the products up. The bias is added once.
+// y = x·Wᵀ + b with W sharded along the input features. Each device multiplies its part of x, and
+// the group adds up the products. The bias is added after that.
 class RowParallelLinear {
  public:
-  // weight (out,in), bias (out) or an empty Tensor for none; wherever they are.
+  // weight (out,in), bias (out) or an empty Tensor for none, on any device.
   RowParallelLinear(const Tensor& weight, const Tensor& bias, Group group);
 
-  // x (…,in/size) by device, as ColumnParallelLinear gives it -> (…,out), the same on each.
+  // x (…,in/size) by device, as ColumnParallelLinear returns it -> (…,out), the same on each
+  // device.
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
-  // The whole of it on each device; empty where there is none.
+  // A copy of the bias on each device; empty if there is none.
   const std::vector<Tensor>& biases() const { return biases_; }
 
  private:
@@ -75,21 +75,21 @@ class RowParallelLinear {
   std::vector<Tensor> biases_;
 };
 
-// A model in stages, each on a device of its own, through which micro-batches go one behind the
-// other: while a stage has one, the stage before has the next. A copy carries what goes from one
-// device to the next; all of it is set going at once, and no round trip of this program's lies
-// between two stages.
+// A model in stages, each on a device of its own. While a stage computes a micro-batch, the stage
+// before it computes the next one. Results are copied from device to device. All ops and copies are
+// sent at once: no round trip to this program lies between two stages.
 class Pipeline {
  public:
-  // Moves each stage to its device (Module::To), in order. The error of the first that can't be.
+  // Moves each stage to its device (Module::To), in order, and returns the first error of that.
+  // INVALID_ARGUMENT unless there are as many stages as devices, and at least one.
   static absl::StatusOr<Pipeline> Create(std::vector<std::shared_ptr<Module>> stages,
                                          const std::vector<Device>& devices);
 
-  // x cut along its first axis into so many micro-batches (as Shard does; at most as many as it is
-  // long), and their results put together on the last stage's device. Stages must treat the rows of
-  // a batch apart from one another.
+  // Splits x along its first axis into so many micro-batches (as Shard does; no more than rows),
+  // and returns their results concatenated on the last stage's device. Stages must compute each row
+  // independently of the others.
   Tensor Forward(const Tensor& x, int num_micro_batches) const;
-  // The same for micro-batches that are apart already, wherever they are: results in their order.
+  // Runs micro-batches, which may be on any device, and returns their results in the same order.
   std::vector<Tensor> Forward(absl::Span<const Tensor> micro_batches) const;
 
   const std::vector<std::shared_ptr<Module>>& stages() const { return stages_; }

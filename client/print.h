@@ -1,4 +1,4 @@
-// Text that looks like PyTorch's: how tensors are printed.
+// How tensors are printed: like PyTorch's.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace tensord {
 
-// Named, and by default valued, as torch.set_printoptions has them.
+// Names and default values are those of torch.set_printoptions.
 struct PrintOptions {
   int precision = 4;         // digits after the point
   int64_t threshold = 1000;  // tensors of more elements are summarised
   int64_t edge_items = 3;    // elements shown at each end of a summarised axis
-  int line_width = 80;       // columns, as far as one element leaves a choice
+  int line_width = 80;       // in columns; a line has at least one element
 };
 
-// The values of a tensor as PyTorch prints them:
+// Returns the values of a tensor as PyTorch prints them:
 //   tensor([[1., 2.],
 //           [3., 4.]], device='cpu:0')
-// The device is always named; the dtype where the values don't tell it (neither float32, int64 nor
-// bool), and the shape where there are no values. `data` holds the elements row-major, exactly
-// spec.size_bytes() of them; INVALID_ARGUMENT otherwise. A pure function.
+// The device is always named. The dtype is named unless it is float32, int64 or bool, the shape if
+// there are no values. `data` must hold exactly spec.size_bytes(), row-major: otherwise
+// INVALID_ARGUMENT. A pure function.
 absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<const uint8_t> data,
                                          absl::string_view device,
                                          const PrintOptions& options = {});

@@ -1,4 +1,4 @@
-// Sequences of ops that are sent once and run many times.
+// Sequences of ops that are recorded once and run many times.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace internal {
 struct ProgramState;
 }
 
-// A recorded sequence of ops, kept by the server: running it takes one small message however many
-// ops it has, and the server runs them as one. A value, cheap to copy, usable from any thread:
-// copies name the same program, and when the last one goes the server is told to forget it.
+// A recorded sequence of ops that the server keeps. A run is one small message, however many ops
+// the program has. A value, cheap to copy: copies share the program, and when the last one is
+// destroyed, the server frees it. Thread-safe.
 //
 //   auto step = Program::Record(device, {x.spec()}, [&](absl::Span<const Tensor> in) {
 //     return std::vector<Tensor>{Relu(Linear(in[0], weight, bias))};
@@ -29,27 +29,31 @@ struct ProgramState;
 //   Tensor y = step->Run({x})[0];
 class Program {
  public:
-  // Computes with tensors that stand for the inputs, and for what is computed from them: they have
-  // a spec and a device and no values, so that reading one, or copying it to another device, fails.
-  // Other tensors that it uses (weights) are taken in as they are, and must lie on `device`.
+  // The code that is recorded. Its inputs, and what it computes from them, are placeholders: they
+  // have a spec and a device but no values, so reading one or copying it to another device fails
+  // with FAILED_PRECONDITION. Other tensors that it uses (weights) become constants of the program
+  // and must be on `device`.
   using Body = std::function<std::vector<Tensor>(absl::Span<const Tensor> inputs)>;
 
   // No program: Run fails with FAILED_PRECONDITION.
   Program() = default;
 
-  // Calls `body` once, and keeps what it computes. Whatever it does besides (printing, counting)
-  // happens at this call and never again. The error of an input's spec, of the device, of what
-  // `body` returned (an op that was refused, say), or FAILED_PRECONDITION where that isn't computed
-  // from the inputs.
+  // Calls `body` once and has the server keep the ops that it computes with its inputs. Everything
+  // else that it does (printing, counting) happens only now. Doesn't wait for the server. Errors:
+  //   INVALID_ARGUMENT     a spec isn't valid, `body` returns nothing, or it uses a tensor of
+  //                        another device.
+  //   FAILED_PRECONDITION  `device` isn't valid(), or `body` returns a value of another program.
+  //   RESOURCE_EXHAUSTED   the connection has too many programs.
+  //   any other            the status of a tensor that `body` returned.
   static absl::StatusOr<Program> Record(const Device& device, std::vector<TensorSpec> inputs,
                                         const Body& body);
 
-  // The outputs, in the order in which `body` gave them. Doesn't wait. Where the inputs don't fit
-  // (their number, specs, device) every output is that error; what the server finds sticks to all
-  // of them.
+  // Runs the program, and returns its outputs in the order in which `body` returned them. Doesn't
+  // wait. If the inputs don't fit (their number, specs, device), every output has that error. An
+  // error that the server finds sticks to every output.
   std::vector<Tensor> Run(absl::Span<const Tensor> inputs) const;
 
-  // Fixed by Record; empty for no program.
+  // Fixed by Record. Empty for no program.
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
   int64_t num_ops() const;

@@ -24,30 +24,31 @@ namespace internal {
 struct MappedSafetensors;
 }
 
-// A file, memory-mapped: what isn't looked at isn't read. A value whose copies share the mapping.
-// Whoever truncates the file while it is mapped ends the process (SIGBUS), as with any mapped file.
+// A memory-mapped file, of which only what is used is read. A value: copies share the mapping.
+// Thread-safe. If another process truncates the file, reading it ends this process (SIGBUS), as
+// with any mapped file.
 class SafetensorsFile {
  public:
-  // Checks the whole header, so that nothing in it can lead outside the file. INVALID_ARGUMENT
-  // naming the file and what is wrong with it; NOT_FOUND or PERMISSION_DENIED where it can't be
-  // opened.
+  // Maps the file and checks the whole header, so that no entry reaches outside the file. If the
+  // header is wrong, returns INVALID_ARGUMENT with the file and the fault; if the file can't be
+  // opened, NOT_FOUND or PERMISSION_DENIED.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
-  // In the order of the header.
+  // The tensors' names in the order of the header.
   const std::vector<std::string>& names() const;
   bool contains(absl::string_view name) const;
   // The header's "__metadata__".
   const std::map<std::string, std::string>& metadata() const;
 
-  // The next three: NOT_FOUND where there is no such tensor, UNIMPLEMENTED naming it where its
-  // dtype is one that the format knows and we don't.
+  // The next three return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if its dtype is
+  // one of the format's that tensord doesn't have.
   absl::StatusOr<TensorSpec> spec(absl::string_view name) const;
-  // The elements, row-major; valid as long as this object or a copy. Not necessarily aligned.
+  // The elements, row-major. Valid as long as this object or a copy. Not necessarily aligned.
   absl::StatusOr<absl::Span<const uint8_t>> bytes(absl::string_view name) const;
-  // Sends one tensor to a device.
+  // Sends one tensor to a device, as FromBytes.
   absl::StatusOr<Tensor> Load(const Device& device, absl::string_view name,
                               const TransferOptions& options = {}) const;
-  // Sends all of them. `progress` counts over all.
+  // Sends all tensors. `progress` counts the bytes of all.
   absl::StatusOr<std::map<std::string, Tensor>> LoadAll(const Device& device,
                                                         const TransferOptions& options = {}) const;
 
@@ -58,8 +59,8 @@ class SafetensorsFile {
   std::shared_ptr<const internal::MappedSafetensors> file_;
 };
 
-// Reads the tensors and writes them to `path`, which is replaced in one step once all is written:
-// after an error it is as it was.
+// Reads the tensors from their servers and writes them to `path`. The file is replaced in one step
+// after everything is written: after an error it is unchanged. Blocks.
 absl::Status SaveSafetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 

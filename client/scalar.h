@@ -8,12 +8,12 @@
 
 namespace tensord {
 
-// A bool, an integer or a real number, remembered as what it was written. Scalars are weak, as in
-// PyTorch: next to a tensor they take the tensor's dtype, unless they are of a higher kind (bool <
-// integer < floating); see ops.h.
+// A bool, an integer or a real number, with its kind. Scalars are weak, as in PyTorch: in an op
+// with a tensor they get the tensor's dtype, unless they are of a higher kind (bool < integer <
+// floating); see ops.h.
 class Scalar {
  public:
-  // An unsigned integer past int64 becomes a double.
+  // An unsigned integer that int64 can't hold becomes a double.
   template <typename T>
   requires std::is_arithmetic_v<T> Scalar(T value)
       : value_(Widen(value)) {}  // NOLINT(google-explicit-constructor)

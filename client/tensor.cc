@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "tensord/client/internal/convert.h"
 #include "tensord/client/internal/copy_record.h"
+#include "tensord/client/internal/element_types.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/format.h"
@@ -230,15 +231,7 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   template absl::StatusOr<std::vector<T>> Tensor::Read<T>(const TransferOptions&) const;   \
   template absl::StatusOr<std::vector<T>> Tensor::ReadAs<T>(const TransferOptions&) const; \
   template absl::StatusOr<T> Tensor::Item<T>() const;
-TENSORD_INSTANTIATE(bool)
-TENSORD_INSTANTIATE(uint8_t)
-TENSORD_INSTANTIATE(int8_t)
-TENSORD_INSTANTIATE(int32_t)
-TENSORD_INSTANTIATE(int64_t)
-TENSORD_INSTANTIATE(Half)
-TENSORD_INSTANTIATE(BFloat16)
-TENSORD_INSTANTIATE(float)
-TENSORD_INSTANTIATE(double)
+TENSORD_ELEMENT_TYPES(TENSORD_INSTANTIATE)
 #undef TENSORD_INSTANTIATE
 
 }  // namespace tensord

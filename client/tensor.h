@@ -24,20 +24,20 @@ struct TensorState;
 }
 
 struct TransferOptions {
-  // Told after every chunk, from the calling thread: bytes done, bytes in all.
+  // Called on the calling thread after every chunk, with the bytes done and the bytes in all. A
+  // read of at most 1 MiB calls it once, an upload of at most kMaxInlineBytes (creation.h) never.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
-// A value: copies name the same tensor, and when the last one goes the server is told to let go of
-// it. Tensors are immutable and may be used from any thread. Making one (ops.h, creation.h) doesn't
-// wait for the server: dtype, shape and device are known at once, the values come later. Reading
-// waits.
+// A value: copies share the tensor, and when the last one is destroyed, the server frees it.
+// Tensors are immutable. Thread-safe. Making one (ops.h, creation.h) doesn't wait for the server:
+// dtype, shape and device are known at once, the server computes the values later. Reading waits.
 //
-// Errors. What can be seen at the call (shapes, dtypes, devices, a connection that is gone) makes a
-// tensor whose status() is that error: nothing is sent, and whatever is computed from it has the
-// same status. What only the server can find (no memory, say) sticks to the tensor there and is
-// returned by whoever reads it or something computed from it, and by Client::Synchronize. Nothing
-// throws, and nothing ends the process.
+// Errors. If the client finds an error (shapes, dtypes, devices, a lost session), the result's
+// status() is that error, nothing is sent, and every tensor computed from it has the same status.
+// If the server finds an error (no memory, say), it sticks to the tensor there. Reads of the
+// tensor, or of one computed from it, return it, and so does Client::Synchronize. No function
+// throws or ends the process.
 class Tensor {
  public:
   // No tensor: status() is FAILED_PRECONDITION.
@@ -45,11 +45,11 @@ class Tensor {
   // A failed tensor; `error` must not be OK.
   static Tensor Failed(absl::Status error);
 
-  // What is known without asking the server.
+  // The error that the client has found; errors at the server aren't included. Doesn't wait.
   absl::Status status() const;
   bool ok() const { return status().ok(); }
 
-  // Of a failed tensor: kUnspecified, [], no device and 0.
+  // For a failed tensor: kUnspecified, [], no device and 0.
   DType dtype() const { return spec().dtype; }
   const Shape& shape() const { return spec().shape; }
   int rank() const { return shape().rank(); }
@@ -57,52 +57,57 @@ class Tensor {
   int64_t size_bytes() const { return ok() ? spec().size_bytes() : 0; }
   const TensorSpec& spec() const;
   Device device() const;
-  // The number by which the server knows it; unique within the connection.
+  // The tensor's number at the server, unique in the session. 0 if it has none: a failed tensor, or
+  // a value of a program.
   uint64_t handle() const;
 
-  // A copy on `device`. Where it lies there already: this very tensor, same handle, nothing sent.
-  // Doesn't wait. Between two servers the bytes go directly, as soon as they are there; both must
-  // know us by the same name, and the one that has `device` must be allowed to fetch from the other
-  // (tensord --peers). Where it isn't, or can't reach it, they go through this program. What goes
-  // wrong on the way sticks to the copy.
+  // Returns a copy on `device`. If the tensor is there already, returns this tensor. Doesn't wait.
+  // Between two servers the bytes go directly, if this client has the same identity at both and the
+  // destination may fetch from the source (tensord --peers). Otherwise they go through this
+  // program. An error of the copy sticks to it.
   Tensor To(const Device& device) const;
-  // The elements converted, as the op "cast" has it. Of the same dtype: this very tensor.
+  // Returns Cast(*this, dtype) (ops.h). If the tensor has that dtype, returns this tensor.
   Tensor To(DType dtype) const;
 
-  // The elements in row-major order. T must be the dtype's own type (element.h), or the error says
-  // which is. Waits for the tensor's value, and for as long as the connection lives.
+  // The following reads block until the tensor has its value, without a time limit while the
+  // session lives. They return the tensor's error if it has one, and RESOURCE_EXHAUSTED if this
+  // program can't allocate the memory.
+
+  // Returns the elements in row-major order. T must be the dtype's own type (element.h); otherwise
+  // INVALID_ARGUMENT.
   template <Element T>
   absl::StatusOr<std::vector<T>> Read(const TransferOptions& options = {}) const;
-  // The same into memory of the caller's, which must be num_elements() long and stay put till the
-  // call returns. After an error its contents are undefined.
+  // Reads the elements into `out`, which must have num_elements(). After an error its contents are
+  // undefined.
   template <Element T>
   absl::Status ReadInto(absl::Span<T> out, const TransferOptions& options = {}) const {
     return ReadBytesInto(kDTypeOf<T>, out.data(), static_cast<int64_t>(out.size()), options);
   }
-  // Of any dtype, each element converted on this side as the op "cast" would.
+  // Reads elements of any dtype, and converts each in this program, as Cast does.
   template <Element T>
   absl::StatusOr<std::vector<T>> ReadAs(const TransferOptions& options = {}) const;
-  // The one element of a tensor that has just one. Converts as ReadAs.
+  // Returns the element of a tensor that has one, converted as by ReadAs. INVALID_ARGUMENT if it
+  // hasn't exactly one.
   template <Element T>
   absl::StatusOr<T> Item() const;
-  // The elements as they lie in memory.
+  // Returns the elements in row-major order as bytes.
   absl::StatusOr<std::vector<uint8_t>> ReadBytes(const TransferOptions& options = {}) const;
 
   // Blocks until the work that makes this tensor has finished on its device, a GPU included. A read
   // then doesn't wait for the device. If the work has failed, returns its error.
   absl::Status Wait() const;
 
-  // Of a copy made by To: waits for it, and tells which way it went. Of any other tensor: that
-  // nothing was moved.
+  // For a copy made by To: waits for it, and returns its path and speed, or its error. For any
+  // other tensor: returns the default CopyReport.
   absl::StatusOr<CopyReport> copy_report() const;
 
   // "Tensor(handle=7, float32[2, 3], cuda:0, 24 bytes)". Doesn't wait.
   std::string Describe() const;
-  // The values as PyTorch prints them (print.h), read from the server; of a large tensor only the
-  // part that is shown. "tensor(<error: …>)" where there is an error.
+  // Returns the values as PyTorch prints them (print.h). Reads them from the server, for a large
+  // tensor only the part that is shown. If there is an error, returns "tensor(<error: …>)".
   std::string ToString(const PrintOptions& options = {}) const;
 
-  // The same tensor, not equal values: compare those with Eq (ops.h).
+  // True if both are copies of the same Tensor. To compare values, use Eq (ops.h).
   bool IsSameAs(const Tensor& other) const { return state_ == other.state_; }
 
   // For the library's own use.

@@ -19,7 +19,7 @@ struct CommandContext;
 // alone where `value` is empty.
 struct FlagSpec {
   std::string name;   // without dashes
-  std::string value;  // a word for what it takes, such as "SECONDS"; empty for a switch
+  std::string value;  // a word for its value, such as "SECONDS"; empty for a switch
   std::string help;   // one sentence without a full stop
 };
 
@@ -29,7 +29,8 @@ class Flags {
   void Set(std::string name, std::string value) { values_[std::move(name)] = std::move(value); }
   bool Has(absl::string_view name) const { return values_.contains(std::string(name)); }
   std::string Get(absl::string_view name, absl::string_view otherwise) const;
-  // A number within the bounds, both included. INVALID_ARGUMENT naming the flag otherwise.
+  // Return the flag's number, or `otherwise` if the flag isn't given. If it isn't a number from
+  // `least` to `most`, return a usage error with the flag.
   absl::StatusOr<double> GetNumber(absl::string_view name, double otherwise, double least,
                                    double most) const;
   absl::StatusOr<int64_t> GetInt(absl::string_view name, int64_t otherwise, int64_t least,
@@ -44,14 +45,14 @@ struct Example {
   std::string meaning;
 };
 
-// A command: what help says of it, what it takes, and what it does.
+// A command: its help, its flags and its code.
 struct CommandSpec {
   std::string name;
   std::string summary;      // one line, lower case, without a full stop
   std::string description;  // paragraphs, a line each
   std::vector<FlagSpec> flags;
-  // What must stand beside the flags, such as "NAME", found in Flags under that word; empty:
-  // nothing.
+  // The argument that must stand beside the flags, such as "NAME", which Flags has under that word.
+  // Empty: none.
   std::string operand = {};
   std::vector<Example> examples;
   // Returns the exit code. An error is printed by the caller: INVALID_ARGUMENT that is marked by
@@ -59,11 +60,11 @@ struct CommandSpec {
   absl::StatusOr<int> (*run)(CommandContext&) = nullptr;
 };
 
-// An error in what the user typed.
+// Makes an error of the command line.
 absl::Status UsageError(absl::string_view message);
 bool IsUsageError(const absl::Status& status);
 
-// What a command line asks for.
+// A parsed command line.
 struct Invocation {
   enum class Action { kRun, kOverview, kCommandHelp, kVersion };
   Action action = Action::kOverview;
@@ -71,10 +72,10 @@ struct Invocation {
   Flags flags;                           // the general ones and the command's
 };
 
-// `args` without the program's name. The general flags may stand before the command and after it;
-// "help COMMAND" and "COMMAND --help" mean the same, and help wins over whatever else is given.
-// A usage error names what isn't known and what comes nearest to it. The result points into
-// `commands`.
+// Parses `args`, which are without the program's name. The general flags may stand before the
+// command and after it. "help COMMAND" and "COMMAND --help" mean the same, and take precedence over
+// all other arguments. A usage error names the unknown word and the nearest known one. The result
+// points into `commands`.
 absl::StatusOr<Invocation> ParseCommandLine(absl::Span<const std::string> args,
                                             absl::Span<const CommandSpec> commands,
                                             absl::Span<const FlagSpec> general_flags);

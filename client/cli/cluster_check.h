@@ -1,5 +1,4 @@
-// What servers have said about themselves and about each other, and what is wrong with that. Pure
-// functions.
+// The findings of "cluster check", and the problems that follow from them. Pure functions.
 #pragma once
 
 #include <optional>
@@ -15,102 +14,101 @@
 
 namespace tensord::cli {
 
-// A server, as it answered us.
+// A server, as it answered tensorctl.
 struct CheckedServer {
   std::string name;     // "gpu-a"
   std::string address;  // "gpu-a:50051"
   absl::Status status;  // why it couldn't be used
-  ServerInfo info;      // where it could
+  ServerInfo info;      // if it could
   size_t devices = 0;
 };
 
-// The way of a tensor from one server to another, which fetches it; both by their place among the
-// servers.
+// The route of a tensor from one server to another, which fetches it. Both are indices into
+// ClusterCheck::servers.
 struct CheckedPair {
   size_t from = 0;
   size_t to = 0;
-  absl::Status asked;   // whether `to` has answered at all what it finds at `from`
-  PeerCheck check;      // where it has
-  absl::Status copied;  // where that was well: of a tensor that was copied, why not directly
-  std::optional<CopyReport> measured;  // and of a large one, where that was asked for
+  absl::Status asked;                  // whether `to` could be asked to check `from`
+  PeerCheck check;                     // its answer, if it could
+  absl::Status copied;                 // if the check was fine: why a tensor wasn't copied directly
+  std::optional<CopyReport> measured;  // of a large tensor, if --measure is given
 };
 
-// Two servers that were to make a group of a device of each.
+// A trial group of two servers, with one device each. Indices as above.
 struct CheckedMeeting {
   size_t one = 0;
   size_t other = 0;
   absl::Status status;
 };
 
-// What became of groups over the servers, a device of each.
+// Trial groups over the servers, with one device each.
 struct CheckedGroup {
-  // Those that take part in groups; where there are fewer than two no group is made.
+  // The servers that take part in groups. If there are fewer than two, no group is made.
   std::vector<size_t> members;
   absl::Status together;                 // of a group of all of them, and a barrier
-  std::vector<CheckedMeeting> meetings;  // by twos, where that failed
-  // Why the servers that take no part don't, by their place; OK of the others.
+  std::vector<CheckedMeeting> meetings;  // of pairs, if that failed
+  // By server: why it takes no part; OK if it does.
   std::vector<absl::Status> refusals;
 };
 
 struct ClusterCheck {
-  std::string asked_for;  // as it was given, "gpu-a:50051,gpu-b:50051"
+  std::string asked_for;  // the addresses as given, "gpu-a:50051,gpu-b:50051"
   size_t expected = 0;    // how many servers there should be; 0: any number
   std::vector<CheckedServer> servers;
-  std::vector<CheckedPair> pairs;  // of those that could be used, each with each other one
+  std::vector<CheckedPair> pairs;  // all ordered pairs of servers that could be used
   CheckedGroup group;
 };
 
 bool HasFeature(const ServerInfo& info, absl::string_view feature);
 
-// Whether a tensor gets directly from a server to another, or why not, in the order in which it is
-// told.
+// Whether a server can fetch a tensor directly from another, or why not, in the order in which the
+// text reports them.
 enum class PairState {
   kFine,
-  kTooOld,       // `to` doesn't know the question
-  kNoPeers,      // `to` fetches from nobody
+  kTooOld,       // `to` has no CheckPeer call
+  kNoPeers,      // `to` fetches from no server
   kNotListed,    // `to` doesn't fetch from `from`
-  kNotAPeer,     // `from` doesn't take `to` for a server
-  kNotKnown,     // `from` doesn't know who `to` is
+  kNotAPeer,     // `from` doesn't accept `to` as a server
+  kNotKnown,     // `from` can't authenticate `to`
   kElsewhere,    // another server answers at the address of `from`
-  kUnreachable,  // nobody does
-  kNoAddress,    // `from` doesn't say where it is found
+  kUnreachable,  // no server answers there
+  kNoAddress,    // `from` has no address for other servers
   kNoAnswer,     // `to` itself didn't answer
-  kTwoNames,     // the two know us by different names
-  kNotCopied,    // all that was well, and yet a tensor didn't get there
+  kTwoNames,     // the client has different identities at the two
+  kNotCopied,    // the check was fine, but a tensor wasn't copied directly
   kOther,
 };
 PairState StateOf(const ClusterCheck& check, const CheckedPair& pair);
-// What it went wrong with; OK where it is fine.
+// The error of a pair; OK for kFine.
 const absl::Status& FailureOf(const CheckedPair& pair);
 
-// Something that is wrong, and where to mend it.
+// A problem, and where to solve it.
 struct Problem {
-  std::string server;    // where; empty where it is none in particular
-  std::string flag;      // of tensord there, such as "--peers"; empty where it isn't one
-  std::string sentence;  // for people; names both
+  std::string server;    // the server to change; empty if it is no particular one
+  std::string flag;      // the flag of tensord to change, such as "--peers"; empty if it isn't one
+  std::string sentence;  // the text for the user; names both
   bool missing = false;  // the server couldn't be used at all
 };
 
-// In the order of the servers; what has one cause is one problem. Empty where all is well. A
-// cluster without any server that takes part in groups needs none.
+// Returns the problems in the order of the servers, one for each cause. If no server takes part in
+// groups, that is no problem.
 std::vector<Problem> FindProblems(const ClusterCheck& check);
-// Those of groups alone.
+// Returns the problems of groups alone.
 std::vector<Problem> FindGroupProblems(const ClusterCheck& check);
 
-// The pairs of members to try where a group of all can't be made: each with each, or of many each
-// with some of those behind it.
+// Returns the pairs of members to try if a group of all can't be made: all pairs, or, if there are
+// many members, each with some of those after it.
 std::vector<CheckedMeeting> MeetingsOf(absl::Span<const size_t> members);
 
 // "gpu-a, gpu-b".
 std::string NamesOf(const ClusterCheck& check, absl::Span<const size_t> servers);
-// What a connection failed for, as part of a sentence.
+// Returns why a connection failed, as part of a sentence.
 std::string ReasonOf(const absl::Status& status);
 
-// 0 where all is well, 1 where something is wrong with servers that are there, 2 where one is
-// missing.
+// Returns 0 if there is no problem, 2 if a server is missing, otherwise 1.
 int CheckExitCode(absl::Span<const Problem> problems);
 
-// A table of the servers, who reaches whom, and the problems.
+// Returns tables of the servers and of the pairs, and the problems.
 std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> problems,
                       const Terminal& terminal);
 std::string CheckJson(const ClusterCheck& check, absl::Span<const Problem> problems);

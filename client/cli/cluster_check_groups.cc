@@ -10,7 +10,7 @@ namespace tensord::cli {
 namespace {
 
 // Groups of two that are tried, at most.
-constexpr size_t kMostMeetings = 256;
+constexpr size_t kMaxMeetings = 256;
 
 constexpr char kFlag[] = "--collectives";
 
@@ -79,7 +79,7 @@ std::vector<Problem> Apart(const ClusterCheck& check) {
 std::vector<CheckedMeeting> MeetingsOf(absl::Span<const size_t> members) {
   std::vector<CheckedMeeting> meetings;
   for (size_t distance = 1; distance < members.size(); ++distance) {
-    if (distance > 1 && meetings.size() + members.size() > kMostMeetings) break;
+    if (distance > 1 && meetings.size() + members.size() > kMaxMeetings) break;
     for (size_t i = 0; i + distance < members.size(); ++i) {
       meetings.push_back({.one = members[i], .other = members[i + distance]});
     }

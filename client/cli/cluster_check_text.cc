@@ -11,7 +11,7 @@ namespace tensord::cli {
 namespace {
 
 // More would be read by nobody.
-constexpr size_t kMostListedPairs = 90;
+constexpr size_t kMaxListedPairs = 90;
 
 using Json = nlohmann::ordered_json;
 
@@ -168,7 +168,7 @@ std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> probl
   const Table pairs = PairTable(check, terminal);
   if (!check.pairs.empty()) {
     const bool fits = pairs.NaturalWidth() <= terminal.width;
-    if (fits || check.pairs.size() <= kMostListedPairs) {
+    if (fits || check.pairs.size() <= kMaxListedPairs) {
       absl::StrAppend(&text, "\n", (fits ? pairs : PairList(check, terminal)).Render(terminal));
     } else {
       absl::StrAppend(&text, "\nThe table of who reaches whom is too wide; --json has it.\n");

@@ -10,7 +10,7 @@
 namespace tensord::cli {
 namespace {
 
-constexpr size_t kMostQuestions = 64;  // at once, each in a thread of its own
+constexpr size_t kMaxQuestions = 64;  // at once, each in a thread of its own
 
 }  // namespace
 
@@ -57,10 +57,10 @@ absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_v
   return cluster;
 }
 
-void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& work) {
-  for (size_t begin = 0; begin < count; begin += most) {
+void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t index)>& work) {
+  for (size_t begin = 0; begin < count; begin += max_threads) {
     std::vector<std::thread> threads;
-    for (size_t i = begin; i < std::min(count, begin + most); ++i) {
+    for (size_t i = begin; i < std::min(count, begin + max_threads); ++i) {
       threads.emplace_back([&work, i] { work(i); });
     }
     for (std::thread& thread : threads) thread.join();
@@ -69,7 +69,7 @@ void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& 
 
 void AskAll(std::vector<ClusterServer>& servers,
             const std::function<absl::Status(size_t index, const ClusterServer&)>& ask) {
-  AtOnce(servers.size(), kMostQuestions, [&](size_t i) {
+  AtOnce(servers.size(), kMaxQuestions, [&](size_t i) {
     ClusterServer& server = servers[i];
     if (!server.status.ok()) return;
     server.status = ask(i, server);

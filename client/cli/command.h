@@ -1,4 +1,4 @@
-// What a command is given, and what several commands do alike.
+// The context of a command, and functions that several commands use.
 #pragma once
 
 #include <functional>
@@ -20,34 +20,36 @@ namespace tensord::cli {
 // Lives as long as the command runs.
 struct CommandContext {
   Flags flags;
-  ServerChoice servers;    // as told by --server, --servers or the environment
-  ConnectOptions connect;  // how to connect there: TLS and who we are
+  ServerChoice servers;    // by --server, --servers or the environment
+  ConnectOptions connect;  // TLS and credentials, by flags
   std::ostream& out;
   std::ostream& err;
   Terminal out_terminal;
   Terminal err_terminal;
 };
 
-// Connects to the one server and says what to do where that fails. A usage error where several are
-// named.
+// Connects to the one server. The error says what the user can do. A usage error if several servers
+// are named.
 absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name);
 
-// Connects to several (context.servers.several), with or without those that can't be reached.
+// Connects to context.servers.several. Servers that can't be reached are no error: the cluster's
+// servers() has them as lost.
 absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name);
 
-// Runs work(0) to work(count - 1), `most` at a time, each in a thread of its own.
-void AtOnce(size_t count, size_t most, const std::function<void(size_t index)>& work);
+// Runs work(0) to work(count - 1), each in a thread of its own, at most `max_threads` at a time.
+// Blocks until all have returned.
+void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t index)>& work);
 
-// Runs ask(server) for each server of a cluster, at the same time; a server that isn't there, or
-// for which it returns an error, has that as its status.
+// Runs `ask` for each server that isn't lost, at the same time. If it returns an error, the
+// server's status becomes that error.
 void AskAll(std::vector<ClusterServer>& servers,
             const std::function<absl::Status(size_t index, const ClusterServer&)>& ask);
 
-// What all servers say of themselves and their devices, asked at the same time.
+// Asks all servers about themselves and their devices, at the same time.
 std::vector<ServerListing> ListServers(const Cluster& cluster);
 bool AnyLost(absl::Span<const ServerListing> servers);
 
-// The device that --device names; the first GPU, or else cpu:0, where it isn't given.
+// Returns the device that --device names. Without the flag, the first GPU, or else cpu:0.
 absl::StatusOr<Device> ChosenDevice(const CommandContext& context, const Client& client);
 
 }  // namespace tensord::cli

@@ -11,18 +11,18 @@ namespace tensord::cli {
 enum class Health {
   kServing,
   kNotServing,
-  kUnknownService,  // the server is there and doesn't know the name
-  kRefused,         // it doesn't tell us, or we don't trust it with our token
+  kUnknownService,  // the server answers, but doesn't know the name
+  kRefused,         // the server refuses the call, or the token may not be sent to it
   kUnreachable,
 };
 
 struct HealthAnswer {
   Health health = Health::kUnreachable;
-  std::string reason;  // where refused or unreachable
+  std::string reason;  // if refused or unreachable
 };
 
-// `service`: a device's name, or empty for the server as a whole. Connects anew, and takes at most
-// `timeout` in all.
+// Asks about `service`, a device's name, or about the server as a whole if it is empty. Makes a
+// connection of its own. Blocks for at most `timeout`.
 HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options,
                        const std::string& service, absl::Duration timeout);
 

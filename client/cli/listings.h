@@ -12,23 +12,23 @@
 
 namespace tensord::cli {
 
-// A frame around a row per device: name, model, UUID, what it computes with, memory, a bar. Where
-// the terminal is too narrow for that, two lines per device.
+// Returns a framed table with a row per device: name, model, UUID, compute capability or threads,
+// memory, a bar. If the terminal is too narrow, a device has two lines.
 std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& terminal);
 
-// One of several servers, as it has answered.
+// A server's answer.
 struct ServerListing {
-  std::string name;     // "gpu-a", before its devices' names; empty where it is the only one
+  std::string name;     // "gpu-a", before its devices' names; empty if it is the only server
   std::string address;  // "gpu-a:50051"
   absl::Status status;  // why it is lost; the rest is then empty
   ServerInfo info;
   std::vector<DeviceInfo> devices;
 };
 
-// The same for several servers: one table, with a row for a server that is lost, and why below it.
+// The same for several servers in one table. A lost server has a row, with the reason below it.
 std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
-// "gpu-b is lost: REASON", a line or more each; empty where none is.
+// Returns "gpu-b is lost: REASON" for each lost server; empty if there is none.
 std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
 // A row per tensor, and the totals of each device.

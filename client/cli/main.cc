@@ -16,13 +16,14 @@
 #include "tensord/client/cli/servers.h"
 #include "tensord/client/cli/terminal.h"
 #include "tensord/client/cli/text.h"
+#include "tensord/client/tour/commands.h"
 
 namespace tensord::cli {
 namespace {
 
 std::vector<CommandSpec> AllCommands() {
-  return {DevicesCommand(), TensorsCommand(),  InfoCommand(), HealthCommand(),
-          ClusterCommand(), RunModelCommand(), TourCommand(), TokenCommand()};
+  return {DevicesCommand(), TensorsCommand(),        InfoCommand(),       HealthCommand(),
+          ClusterCommand(), tour::RunModelCommand(), tour::TourCommand(), TokenCommand()};
 }
 
 std::vector<FlagSpec> GeneralFlags() {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr absl::Duration kFirstDraw = absl::Milliseconds(500);
 constexpr absl::Duration kRedraw = absl::Milliseconds(100);
-constexpr int kLeastBarWidth = 8;
-constexpr int kMostBarWidth = 40;
+constexpr int kMinBarWidth = 8;
+constexpr int kMaxBarWidth = 40;
 
 }  // namespace
 
@@ -27,9 +27,8 @@ std::string ProgressLine(absl::string_view label, int64_t done_bytes, int64_t to
     absl::StrAppend(&figures, "  ", FormatElapsed(elapsed * (1 / fraction - 1)), " left");
   }
   const int room = width - DisplayWidth(label) - DisplayWidth(figures) - 4;
-  if (room < kLeastBarWidth) return Truncate(absl::StrCat(label, "  ", figures), width);
-  return absl::StrCat(label, "  ", UsageBar(fraction, std::min(room, kMostBarWidth)), "  ",
-                      figures);
+  if (room < kMinBarWidth) return Truncate(absl::StrCat(label, "  ", figures), width);
+  return absl::StrCat(label, "  ", UsageBar(fraction, std::min(room, kMaxBarWidth)), "  ", figures);
 }
 
 Progress::Progress(std::string label, std::ostream& out, const Terminal& terminal)

@@ -1,4 +1,4 @@
-// A progress bar for transfers that take long enough to wonder.
+// A progress bar for long transfers.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 namespace tensord::cli {
 
 // "Uploading  ███████▌░░░░░░░░  45 %  512 MiB of 1.10 GiB  2.31 GiB/s  0.3 s left", in at most
-// `width` columns; the bar goes first where room is short. A pure function.
+// `width` columns. If there isn't room for all, the bar is left out first. A pure function.
 std::string ProgressLine(absl::string_view label, int64_t done_bytes, int64_t total_bytes,
                          absl::Duration elapsed, int width);
 
-// Draws on a terminal, and nowhere else, once a transfer has taken half a second, and wipes itself
-// out at its end. For one thread.
+// Draws a progress bar if `out` is a terminal and the transfer has taken half a second, and erases
+// it at the end. Not thread-safe.
 class Progress {
  public:
   // `out` and `terminal` (normally standard error) must outlive this.
@@ -29,10 +29,10 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void Update(int64_t done_bytes, int64_t total_bytes);
-  // Wipes out what is drawn.
+  // Erases the bar.
   void Clear();
 
-  // What a transfer tells its progress to; valid as long as this.
+  // Options for a transfer that call Update; valid as long as this object.
   TransferOptions options();
 
  private:

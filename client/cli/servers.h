@@ -1,4 +1,4 @@
-// Which servers a command is about: one, or several seen as one.
+// The servers of a command: one, or a cluster.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@ namespace tensord::cli {
 inline constexpr char kDefaultServer[] = "127.0.0.1:50051";
 
 struct ServerChoice {
-  std::string one;      // an address; empty where only several are named
-  std::string several;  // addresses by commas, as Cluster::Connect takes them; empty where one is
+  std::string one;      // an address; empty if only several are named
+  std::string several;  // addresses for Cluster::Connect; empty if only one is named
 };
 
-// By --server or --servers, or else what $TENSORD_SERVERS and $TENSORD_SERVER hold (`servers_set`,
-// `server_set`; empty where they aren't set): `several` by the first, `one` by the second. Where
-// nothing is said, `one` is the default. A usage error where both flags are given.
+// Chooses by --server or --servers. Without these flags, `several` is $TENSORD_SERVERS
+// (`servers_set`) and `one` is $TENSORD_SERVER (`server_set`); both are empty if they aren't set.
+// If all are empty, `one` is kDefaultServer. A usage error if both flags are given.
 absl::StatusOr<ServerChoice> ChooseServers(const Flags& flags, absl::string_view servers_set,
                                            absl::string_view server_set);
 
-// For a command that takes one server alone: its address. A usage error where several are named.
+// Returns the address for a command that takes one server. A usage error if several are named.
 absl::StatusOr<std::string> OneServer(const ServerChoice& choice);
 
 }  // namespace tensord::cli

@@ -13,7 +13,7 @@ enum class Align { kLeft, kRight };
 struct Column {
   std::string header;
   Align align = Align::kLeft;
-  // To this many columns it may be cut where the table is too wide. 0: it is never cut.
+  // If the table is too wide, the column may be cut to this width. 0: it is never cut.
   int min_width = 0;
 };
 
@@ -23,7 +23,7 @@ enum class Frame {
 };
 
 // Cells hold UTF-8, possibly coloured (Terminal::Paint); headers and cells of a framed table may be
-// of several lines. A header row is shown where any column has a header.
+// of several lines. There is a header row if any column has a header.
 class Table {
  public:
   explicit Table(std::vector<Column> columns, Frame frame = Frame::kBox)
@@ -31,13 +31,13 @@ class Table {
 
   // One cell a column; missing ones are empty.
   void AddRow(std::vector<std::string> cells);
-  // A line across, between the rows before and after. Only where there is a frame.
+  // Adds a line between the rows before and after. No effect without a frame.
   void AddRule();
 
-  // Columns that the table takes where nothing is cut.
+  // The table's width if nothing is cut.
   int NaturalWidth() const;
-  // The lines, each with its newline, within `terminal.width` - `indent` columns where the columns
-  // that may be cut allow it, each line after `indent` spaces.
+  // Returns the lines, each with its newline, after `indent` spaces. Cuts columns so that the lines
+  // fit `terminal.width`, as far as the columns allow it.
   std::string Render(const Terminal& terminal, int indent = 0) const;
 
  private:

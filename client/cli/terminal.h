@@ -1,4 +1,4 @@
-// What is known of the place that output goes to: its width, and whether colours are welcome.
+// Properties of an output: its width, and whether it shows colours.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct Terminal {
   bool is_terminal = false;
   bool color = false;
 
-  // The text in that style where colours are welcome, as it is otherwise.
+  // Returns the text in that style if `color`, otherwise unchanged.
   std::string Paint(Style style, absl::string_view text) const;
 };
 

@@ -1,7 +1,7 @@
 // Text for a terminal: widths in columns, and numbers with their units.
 //
-// Text is UTF-8. A code point counts as one column (we print no wide characters), the escape
-// sequences that set colours as none. All functions are pure.
+// Text is UTF-8. A code point counts as one column, because tensorctl prints no wide characters;
+// escape sequences for colours count as none. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ namespace tensord::cli {
 
 int DisplayWidth(absl::string_view text);
 
-// Filled up with spaces on the right or on the left to `width` columns; as it is where it is wider.
+// Pad with spaces on the right or on the left to `width` columns. Wider text is unchanged.
 std::string PadRight(absl::string_view text, int width);
 std::string PadLeft(absl::string_view text, int width);
 
-// Cut to `width` columns, the last of them "…" where something was cut off.
+// Cuts to `width` columns. If something is cut off, the last column is "…".
 std::string Truncate(absl::string_view text, int width);
 
-// `text` times `count`; empty where count <= 0.
+// Returns `text` `count` times; empty if count <= 0.
 std::string Repeat(absl::string_view text, int count);
 
-// Lines of at most `width` columns, broken at spaces; a word that is wider stands alone. Newlines
-// in the text are kept.
+// Breaks into lines of at most `width` columns at spaces. A wider word has a line of its own.
+// Newlines in the text are kept.
 std::vector<std::string> Wrap(absl::string_view text, int width);
 
-// What another machine sent, safe to print: control characters and what isn't UTF-8 become "?".
+// Makes text from another machine safe to print: control characters and invalid UTF-8 become "?".
 std::string Printable(absl::string_view text);
 
-// gRPC's account of a failed connection, down to what the system said: "Connection refused"; safe
-// to print. Other messages as they are.
+// Reduces gRPC's message about a failed connection to the system's error: "Connection refused".
+// Other messages are unchanged. The result is safe to print.
 std::string ConnectionFailure(absl::string_view message);
 
 // "0 B", "512 B", "1.50 KiB", "23.4 GiB": three digits and a binary unit.
@@ -45,7 +45,7 @@ std::string FormatCount(int64_t count);
 std::string FormatElapsed(absl::Duration duration);
 // The same for what is known in whole seconds: "45 s".
 std::string FormatUptime(absl::Duration duration);
-// "2.35 GiB/s"; "-" where no time has passed.
+// "2.35 GiB/s"; "-" if `duration` is zero.
 std::string FormatBandwidth(int64_t bytes, absl::Duration duration);
 // Three digits: "0.123", "1.23", "12.3", "123", "1,234".
 std::string FormatThreeDigits(double value);

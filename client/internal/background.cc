@@ -22,7 +22,7 @@ void Background::Serve() {
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
     TakeOver(tag);
-    static_cast<Event*>(tag)->Happened();
+    static_cast<Event*>(tag)->OnEvent();
   }
 }
 

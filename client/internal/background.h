@@ -1,4 +1,4 @@
-// The library's own thread for what goes on while nobody waits for it.
+// The process's background threads, for work that no thread of the program waits for.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -12,24 +12,24 @@
 
 namespace tensord::internal {
 
-// One for the process, made when it is first needed, and there till its end: sessions come and go,
-// and the last reference to one may be let go of here, as this is no session's own thread.
+// One object per process, made at the first use and never destroyed. It belongs to no session, so
+// its threads may release the last reference to one. Thread-safe.
 class Background {
  public:
   static Background& Get();
 
-  // What calls are made with: a tag is an Event, which is told when the call has ended, on the
-  // thread.
+  // A queue for gRPC calls and alarms. Each tag must be an Event*; when the operation has ended,
+  // the first thread calls its OnEvent, which must not block.
   grpc::CompletionQueue* queue() { return &queue_; }
   class Event {
    public:
-    virtual void Happened() = 0;
+    virtual void OnEvent() = 0;
 
    protected:
     ~Event() = default;
   };
 
-  // Runs `work`, which may block, on a second thread, one after another.
+  // Runs `work`, which may block, on the second thread, in the order of the calls.
   void Post(std::function<void()> work);
 
  private:

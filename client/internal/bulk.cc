@@ -50,7 +50,8 @@ class BulkCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// The caller's memory in gRPC's hands: each slice of it is counted until the transport has let go.
+// The caller's memory as slices that gRPC sends without a copy. Counts the slices that gRPC still
+// has.
 class BorrowedMemory {
  public:
   explicit BorrowedMemory(absl::Span<const uint8_t> data) : data_(data) {}
@@ -61,8 +62,8 @@ class BorrowedMemory {
     return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &Return, &lent_);
   }
 
-  // Lets gRPC do its work until it has let go of all. No call may be left that could hold some: a
-  // connection keeps what it was about to send for as long as it has calls.
+  // Polls until gRPC has released all slices. All calls must have ended: a connection keeps what it
+  // was about to send as long as it has calls.
   void AwaitReturn(grpc::CompletionQueue* queue) const {
     while (lent_.load(std::memory_order_acquire) > 0) {
       void* tag = nullptr;
@@ -99,9 +100,9 @@ bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, BorrowedMemory* memor
   return true;
 }
 
-// Chunks come in memory that glibc, as a program finds it at its start, maps and unmaps anew for
-// each. It does so no more for blocks of a size that has been mapped and freed once (mallopt(3),
-// M_MMAP_THRESHOLD, unless the program has set that), as most programs have before long.
+// By default glibc maps and unmaps the memory of each chunk that gRPC receives. After a block of
+// such a size has been mapped and freed once, it keeps the memory (mallopt(3), M_MMAP_THRESHOLD,
+// unless the program has set that).
 void HaveMallocKeepChunks() {
   static const bool once = [] {
     void* volatile block = std::malloc(16 << 20);

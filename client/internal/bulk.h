@@ -1,4 +1,4 @@
-// Large payloads: streams of chunks on a connection of their own.
+// Large transfers: streams of chunks on a connection of their own.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,19 @@ namespace tensord::internal {
 
 using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
-// Fits a core's cache on its way from one buffer to the next.
+// A chunk fits a core's cache while it is copied between buffers.
 inline constexpr int64_t kChunkBytes = 512 * 1024;
 
-// Sends a Write with all of `data` from `offset` on, from where it lies, and waits for its end.
-// `data` isn't looked at afterwards: a call that is cut short returns when gRPC has let go of it,
-// at the latest when the connection counts as lost.
+// Makes a Write call with `data` from `offset` on, without a copy of it, and blocks until it has
+// ended. `data` isn't used after the return: if the call breaks off, Upload waits until gRPC has
+// released it, at the latest when the connection counts as lost. `progress` may be empty.
 grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_ready,
                     const v1::WriteSpec& spec, absl::Span<const uint8_t> data, int64_t offset,
                     const Progress& progress);
 
-// Runs a Read from request.offset() on, which must bring what `out` still lacks. `filled` says how
-// much of it there is, also where the call breaks off.
+// Makes a Read call from request.offset() on into the rest of `out`, and blocks until it has ended.
+// `*filled` is the number of bytes that `out` has, before and after, even if the call breaks off.
+// INTERNAL if the server sends something else than the rest.
 grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
                       const v1::ReadRequest& request, absl::Span<uint8_t> out, int64_t* filled,
                       const Progress& progress);

@@ -1,5 +1,5 @@
-// The messages of Write and Read, encoded by hand: their payload goes between the caller's memory
-// and the wire's buffers in one copy, past protobuf's own strings.
+// The messages of Write and Read, encoded by hand, so that their data is copied once between the
+// caller's memory and gRPC's buffers, and not into protobuf strings. Thread-safe: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace tensord::internal {
 
-// A WriteRequest with `offset` and `data`, whose bytes the slice brings from wherever they lie.
+// Returns a WriteRequest with `offset` and `data`, which it references.
 grpc::ByteBuffer EncodeChunk(int64_t offset, const grpc::Slice& data);
 
-// Any message, in one slice.
+// Returns any message in one slice.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
-// False where the bytes are no such message.
+// Returns false if the bytes are no such message.
 bool DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
 
-// A ReadResponse: its data is appended to what lies in `out` already, `*filled` bytes, and `spec`
-// is set where the message has one. INTERNAL where the message is malformed, has more than fits, or
-// starts elsewhere than at `*filled`.
+// Decodes a ReadResponse: appends its data to the `*filled` bytes that `out` has, and sets `spec`
+// if the message has one. INTERNAL if the message is malformed, has more data than fits, or doesn't
+// start at `*filled`.
 absl::Status DecodeChunk(grpc::ByteBuffer* buffer, absl::Span<uint8_t> out, int64_t* filled,
                          v1::TensorSpec* spec);
 

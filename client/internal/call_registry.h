@@ -1,4 +1,4 @@
-// The calls under way, so that all of them can be ended at once.
+// The calls under way on a connection, so that all of them can be cancelled.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -11,14 +11,14 @@
 
 namespace tensord::internal {
 
-// Thread-safe.
+// Thread-safe. Must outlive its Calls.
 class CallRegistry {
  public:
   explicit CallRegistry(Credentials credentials) : credentials_(std::move(credentials)) {}
 
   const Credentials& credentials() const { return credentials_; }
 
-  // A call's context, with credentials, registered for as long as this object lives.
+  // The context of a call, with credentials, registered as long as this object lives.
   class Call {
    public:
     explicit Call(CallRegistry* registry) : registry_(registry) {
@@ -30,8 +30,8 @@ class CallRegistry {
     Call& operator=(const Call&) = delete;
     grpc::ClientContext* context() { return &context_; }
 
-    // While it is under way, the call needs nothing that the session's stream has yet to bring:
-    // CancelWaiting leaves it alone.
+    // Marks the call as one that doesn't wait for commands of the session's stream: CancelWaiting
+    // doesn't cancel it.
     void SetUnderWay(bool under_way) { registry_->SetUnderWay(&context_, under_way); }
 
    private:
@@ -39,13 +39,13 @@ class CallRegistry {
     grpc::ClientContext context_;
   };
 
-  // Cancels every call, and from now on whatever begins.
+  // Cancels every call, and every later one.
   void CancelAll() {
     MutexLock lock(&mu_);
     cancelled_ = true;
     for (const auto& [context, under_way] : contexts_) context->TryCancel();
   }
-  // The same, but for calls that have been set under way: a server that shuts down lets them end.
+  // The same, except calls that are marked as under way: a server that shuts down finishes them.
   void CancelWaiting() {
     MutexLock lock(&mu_);
     cancelled_ = true;

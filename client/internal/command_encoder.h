@@ -1,4 +1,4 @@
-// Commands in their wire form, put together as they are given.
+// Encodes commands as they are given.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace tensord::internal {
 
-// Builds SessionStreamRequests byte by byte (proto/tensord/v1/tensord.proto): a small op takes a
-// few nanoseconds here, as a message of its own it would take hundreds. Not thread-safe.
+// Encodes SessionStreamRequests byte by byte (proto/tensord/v1/tensord.proto): a small op takes a
+// few nanoseconds, where a protobuf message would take hundreds. Not thread-safe.
 class CommandEncoder {
  public:
   void Append(const v1::Command& command);
-  // A step of a Batch: an op by the number of its definition, or letting go of a handle.
+  // Appends a step of a Batch: an op by the number of its definition, or the drop of a handle.
   void AppendStep(uint64_t definition, uint64_t output, absl::Span<const uint64_t> inputs);
   void AppendDrop(uint64_t handle);
 
   bool empty() const { return bytes_.empty(); }
   int64_t size_bytes() const { return static_cast<int64_t>(bytes_.size()); }
 
-  // All so far: a whole message, with the numbers that a resumable stream asks for. What comes
-  // after is the next.
+  // Returns a message with all commands so far and the numbers that a resumable stream needs, and
+  // begins the next message.
   std::string Take(uint64_t first_command, uint64_t answers_received);
 
  private:

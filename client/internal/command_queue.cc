@@ -10,23 +10,23 @@
 namespace tensord::internal {
 
 std::string CommandQueue::Attach(const std::string& session) {
-  // Often enough that nobody waits for room while there is some.
+  // Often enough that no thread waits for room while there is some.
   constexpr int64_t kShare = 8;
-  constexpr int64_t kMost = 1 << 24;
+  constexpr int64_t kMaxThreshold = 1 << 24;
   v1::SessionStreamRequest request;
   v1::Attach& attach = *request.mutable_attach();
   attach.set_session(session);
   attach.set_resumable(true);
   attach.set_ack_commands(
-      static_cast<uint32_t>(std::clamp<int64_t>(max_pending_commands_ / kShare, 1, kMost)));
+      static_cast<uint32_t>(std::clamp<int64_t>(max_pending_commands_ / kShare, 1, kMaxThreshold)));
   attach.set_ack_bytes(
-      static_cast<uint32_t>(std::clamp<int64_t>(max_pending_bytes_ / kShare, 1, kMost)));
+      static_cast<uint32_t>(std::clamp<int64_t>(max_pending_bytes_ / kShare, 1, kMaxThreshold)));
   MutexLock lock(&mu_);
   attach.set_attempt(++attempts_);
   sent_ = 0;
   untaken_.store(static_cast<int64_t>(pushed_ - acknowledged_), std::memory_order_relaxed);
-  answers_told_ = answers_;
-  untold_bytes_ = 0;
+  answers_acknowledged_ = answers_;
+  unacknowledged_bytes_ = 0;
   owes_receipt_.store(false, std::memory_order_relaxed);  // this message says it
   request.set_answers_received(answers_);
   return request.SerializeAsString();
@@ -183,8 +183,8 @@ CommandQueue::Message CommandQueue::Take() {
   } else {
     return nullptr;
   }
-  answers_told_ = answers_;
-  untold_bytes_ = 0;
+  answers_acknowledged_ = answers_;
+  unacknowledged_bytes_ = 0;
   owes_receipt_.store(false, std::memory_order_relaxed);
   counters_->messages.fetch_add(1, std::memory_order_relaxed);
   return message;
@@ -192,16 +192,17 @@ CommandQueue::Message CommandQueue::Take() {
 
 bool CommandQueue::OwesReceiptLocked() const {
   // An answer that the server keeps may keep memory of a device.
-  constexpr uint64_t kUntoldAnswers = 64;
-  constexpr int64_t kUntoldBytes = 256 * 1024;
-  return answers_ - answers_told_ >= kUntoldAnswers || untold_bytes_ >= kUntoldBytes;
+  constexpr uint64_t kMaxUnacknowledgedAnswers = 64;
+  constexpr int64_t kMaxUnacknowledgedBytes = 256 * 1024;
+  return answers_ - answers_acknowledged_ >= kMaxUnacknowledgedAnswers ||
+         unacknowledged_bytes_ >= kMaxUnacknowledgedBytes;
 }
 
 void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t bytes) {
   MutexLock lock(&mu_);
   if (answers > answers_) {
     answers_ = answers;
-    untold_bytes_ += bytes;
+    unacknowledged_bytes_ += bytes;
     owes_receipt_.store(OwesReceiptLocked(), std::memory_order_relaxed);
   }
   acknowledged_ = std::max(acknowledged_, std::min(received, pushed_));

@@ -1,4 +1,4 @@
-// Commands between the threads that give them and the wire.
+// The commands that are to be sent, or may have to be sent again.
 #pragma once
 
 #include <atomic>
@@ -24,23 +24,29 @@ namespace tensord::internal {
 struct QueuedInput {
   uint64_t handle;
   const TensorSpec* spec;
-  std::atomic<const NumberedSpec*>* numbered_spec;  // filled in where it is null
+  std::atomic<const NumberedSpec*>* numbered_spec;  // PushOp sets it if it is null
 };
 
-// An op that has been given.
+// An op that has been queued.
 struct QueuedOp {
   uint64_t output = 0;
   TensorSpec spec;
   const NumberedSpec* numbered_spec = nullptr;
 };
 
-// Packs what has queued into messages: what comes in while one is being sent is in the next one.
-// Messages are kept until the server has acknowledged them, so that they can be sent again where a
-// connection breaks. Bounded: a command counts until then, and whoever would go past a limit waits.
+// Packs commands into messages: commands that are pushed while a message is sent go into the next.
+// The queue keeps messages until the server has acknowledged them, so that they can be sent again
+// if the connection breaks. It is bounded: a command counts until it is acknowledged, and a push
+// beyond a limit waits (backpressure).
+//
+//     Push ──▶ encoder ──▶ cut message ── Take ──▶ sent ── Acknowledge ──▶ forgotten
+//                                ▲                  │
+//                                └──── Attach ──────┘  a new connection sends them again
+//
 // Thread-safe.
 class CommandQueue {
  public:
-  // What a message is cut at.
+  // A message is cut when it has so many bytes.
   static constexpr int64_t kMaxMessageBytes = 256 * 1024;
 
   CommandQueue(int64_t max_pending_commands, int64_t max_pending_bytes, Counters* counters)
@@ -48,51 +54,53 @@ class CommandQueue {
         max_pending_bytes_(max_pending_bytes),
         counters_(counters) {}
 
-  // The message that attaches a connection to the session. Goes first on each, and means that
-  // everything not acknowledged yet is to be sent again.
+  // Returns the message that attaches a connection to the session, which must be its first. From
+  // then on Take returns again every message that isn't acknowledged.
   std::string Attach(const std::string& session);
 
-  // Each of these gives a command its place; the reason where the queue is closed.
+  // Each of these appends a command. It waits while the queue is full, and returns the reason if
+  // the queue is closed.
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
-  // Tells the command's number.
+  // Sets `*number` to the command's number.
   absl::Status Push(const v1::Command& command, uint64_t* number);
-  // An op with inputs. The error may also be inference's; nothing is sent then.
+  // Appends an op with inputs. The error may also be that of its inference; nothing is appended
+  // then.
   absl::StatusOr<QueuedOp> PushOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
                                   const Attributes& attrs);
-  // The number of an op's definition, which is sent where it is new. RESOURCE_EXHAUSTED where the
-  // stream has no room for more.
+  // Returns the number of an op's definition, which is sent if it is new. RESOURCE_EXHAUSTED if the
+  // stream has too many.
   absl::StatusOr<uint32_t> Define(absl::string_view op, size_t num_inputs, const Attributes& attrs);
-  // Sends a program under the next number, and tells it.
+  // Appends a program with a new number and returns that. RESOURCE_EXHAUSTED if there are too many.
   absl::StatusOr<uint32_t> PushProgram(v1::Program program);
   void PushDropProgram(uint32_t number);
-  // Lets go of a handle. Never waits (it runs in destructors); there are no more of these than
-  // there were commands that made tensors. No effect once closed.
+  // Appends the drop of a handle. Never waits, because it runs in destructors: there are no more
+  // drops than commands that made tensors. No effect once closed.
   void PushDrop(uint64_t handle);
 
   uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
 
   using Message = std::shared_ptr<const std::string>;
-  // What is to be sent next; null where nothing is, or the queue is closed.
+  // Returns the message to send next; null if there is none, or the queue is closed.
   Message Take();
-  // Commands that wait to be taken; a glance.
+  // The number of commands that wait to be taken. Takes no lock, so it may be out of date.
   int64_t untaken() const { return untaken_.load(std::memory_order_relaxed); }
-  // Whether many answers have come that no message has acknowledged; a glance.
+  // Whether many answers have come that no message has acknowledged. Takes no lock.
   bool owes_receipt() const { return owes_receipt_.load(std::memory_order_relaxed); }
 
-  // The server has taken in the first `received` commands of the session. Its answers have come up
-  // to number `answers`, in a message of `bytes`: the next message says so, and one of its own does
-  // where many have come.
+  // Notes that the server has the first `received` commands of the session, and that its answers up
+  // to number `answers` have come, in a message of `bytes`. The next message acknowledges those; if
+  // many have come, Take returns a message for that alone.
   void Acknowledge(uint64_t received, uint64_t answers = 0, int64_t bytes = 0);
 
-  // Forgets what hasn't been sent. `reason` must not be OK; only the first counts.
+  // Drops all messages, and fails every later push. `reason` must not be OK; only the first counts.
   void Close(absl::Status reason);
-  // OK, or the reason for which it was closed.
+  // OK, or the reason of Close.
   absl::Status status() const;
-  // Commands so far: the number of the last one.
+  // The number of commands so far, which is the number of the last one.
   uint64_t pushed() const;
 
-  // Called, without a lock held, when a thread begins to wait for room: somebody must see to it
-  // that messages go out and acknowledgements come in. Set before the first Push.
+  // Sets the function that is called, without a lock, when a push begins to wait: it must have
+  // messages sent and acknowledgements received. Call it before the first push.
   void set_on_full(std::function<void()> on_full) { on_full_ = std::move(on_full); }
 
  private:
@@ -125,7 +133,7 @@ class CommandQueue {
   CondVar space_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   OpTable ops_ ABSL_GUARDED_BY(mu_);
-  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that is being put together
+  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that isn't cut yet
   std::deque<Cut> cuts_ ABSL_GUARDED_BY(mu_);    // those before it that aren't acknowledged
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;         // of them, on this connection
   uint64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;   // connections so far
@@ -135,9 +143,9 @@ class CommandQueue {
   uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;       // that have come
-  uint64_t answers_told_ ABSL_GUARDED_BY(mu_) = 0;  // in the last message
-  int64_t untold_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;               // that have come
+  uint64_t answers_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;  // in the last message
+  int64_t unacknowledged_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> owes_receipt_{false};
 };
 

@@ -1,22 +1,20 @@
 #include "tensord/client/internal/connection.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
 #include <climits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/client/internal/in_process.h"
+#include "tensord/client/internal/create_channel.h"
 
 namespace tensord::internal {
 namespace {
 
 constexpr int kFirstReconnectPauseMs = 50;
-constexpr int kLongestReconnectPauseMs = 1000;
+constexpr int kMaxReconnectPauseMs = 1000;
 constexpr int kConnectAttemptMs = 5000;
-constexpr absl::Duration kLeastKeepaliveInterval = absl::Seconds(1);
+constexpr absl::Duration kMinKeepaliveInterval = absl::Seconds(1);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 1, INT_MAX));
@@ -31,7 +29,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   args.SetMaxReceiveMessageSize(-1);
   args.SetMaxSendMessageSize(-1);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
-              Milliseconds(std::max(options.keepalive_interval, kLeastKeepaliveInterval)));
+              Milliseconds(std::max(options.keepalive_interval, kMinKeepaliveInterval)));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // What may be asked again we know better, and messages aren't to be kept for it.
@@ -39,19 +37,16 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   // Those who wait for a cut to mend want to hear of it soon.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectPauseMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectPauseMs);
   credentials.AddTo(&args);
-  if (IsInProcess(address)) return InProcessChannel(args);
-  return grpc::CreateCustomChannel(address, credentials.channel(), args);
+  return CreateChannel(address, credentials.channel(), args);
 }
 
 }  // namespace
 
 absl::Status CheckAddress(absl::string_view address) {
   bool good = false;
-  if (IsInProcess(address)) {
-    good = true;
-  } else if (absl::StartsWith(address, "unix:")) {
+  if (absl::StartsWith(address, "unix:")) {
     good = address.size() > 5;
   } else {
     const size_t colon = address.rfind(':');

@@ -1,4 +1,4 @@
-// The channels to a server, and what runs on them.
+// The channels to a server, and the classes that use them.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@
 #include "tensord/client/internal/command_queue.h"
 #include "tensord/client/internal/counters.h"
 #include "tensord/client/internal/credentials.h"
+#include "tensord/client/internal/peer_route_backoff.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/shared_memory.h"
-#include "tensord/client/internal/shut_ways.h"
 #include "tensord/client/internal/stream.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
@@ -50,7 +50,7 @@ struct Session::Connection {
   ReplyTable replies;
   CallRegistry calls;
   SharedMemory shared_memory;
-  ShutWays shut_ways;  // to this server from others
+  PeerRouteBackoff peer_route_backoff;  // of copies from other servers to this one
   // Last: its threads use the others.
   std::unique_ptr<Stream> stream;
 };

@@ -4,6 +4,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "tensord/client/internal/element_types.h"
+
 namespace tensord::internal {
 namespace {
 
@@ -90,14 +92,8 @@ void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* o
   }
 }
 
-template void ConvertElements<bool>(DType, const uint8_t*, int64_t, bool*);
-template void ConvertElements<uint8_t>(DType, const uint8_t*, int64_t, uint8_t*);
-template void ConvertElements<int8_t>(DType, const uint8_t*, int64_t, int8_t*);
-template void ConvertElements<int32_t>(DType, const uint8_t*, int64_t, int32_t*);
-template void ConvertElements<int64_t>(DType, const uint8_t*, int64_t, int64_t*);
-template void ConvertElements<Half>(DType, const uint8_t*, int64_t, Half*);
-template void ConvertElements<BFloat16>(DType, const uint8_t*, int64_t, BFloat16*);
-template void ConvertElements<float>(DType, const uint8_t*, int64_t, float*);
-template void ConvertElements<double>(DType, const uint8_t*, int64_t, double*);
+#define TENSORD_INSTANTIATE(T) template void ConvertElements<T>(DType, const uint8_t*, int64_t, T*);
+TENSORD_ELEMENT_TYPES(TENSORD_INSTANTIATE)
+#undef TENSORD_INSTANTIATE
 
 }  // namespace tensord::internal

@@ -1,4 +1,4 @@
-// Elements from one type to another, on the host.
+// Conversion of elements on the host.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace tensord::internal {
 
-// `num_elements` of type `from` at `data`, which needn't be aligned, to `out`. As the op "cast" has
-// it: to an integer truncated toward zero and clamped to its range, NaN as 0; to bool whatever
-// isn't zero is true.
+// Converts `num_elements` of type `from` at `data`, which needn't be aligned, to `out`, as the op
+// "cast" does: to an integer, truncates toward zero and clamps to its range, NaN to 0; to bool,
+// true unless zero.
 template <Element T>
 void ConvertElements(DType from, const uint8_t* data, int64_t num_elements, T* out);
 

@@ -1,4 +1,4 @@
-// What a copy leaves behind for whoever asks how it went.
+// The outcome of a copy, for Tensor::copy_report.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class CopyRecord {
  public:
   explicit CopyRecord(bool within_server) : within_server_(within_server) {}
 
-  // The first outcome counts.
+  // Sets the outcome. Only the first counts.
   void Finish(absl::StatusOr<CopyReport> outcome) {
     MutexLock lock(&mu_);
     if (done_) return;
@@ -30,14 +30,15 @@ class CopyRecord {
     finished_.SignalAll();
   }
 
-  // Waits for the outcome.
+  // Blocks until there is an outcome.
   absl::StatusOr<CopyReport> Await() {
     MutexLock lock(&mu_);
     while (!done_) finished_.Wait(&mu_);
     return outcome_;
   }
 
-  // Of a copy between devices of one server, which whoever asks has to wait for by other means.
+  // True for a copy between devices of one server: no thread reports its end, so copy_report waits
+  // for the tensor and then calls Finish.
   bool within_server() const { return within_server_; }
   absl::Time started() const { return started_; }
 

@@ -19,7 +19,7 @@ bool Tracing() {
 }
 
 // "waited 0.061 ms for read of float32[64], handle 7, 256 bytes"
-std::string Told(const WaitSubject& subject, std::chrono::nanoseconds waited) {
+std::string DescribeWait(const WaitSubject& subject, std::chrono::nanoseconds waited) {
   std::string line = absl::StrFormat("waited %.3f ms for ", 1e-6 * waited.count());
   line.append(subject.what.data(), subject.what.size());
   if (subject.spec != nullptr) absl::StrAppend(&line, " of ", subject.spec->ToString());
@@ -67,7 +67,7 @@ WaitTimer::~WaitTimer() {
   Counters::Waits& waits = counters_->waits[static_cast<size_t>(kind_)];
   waits.count.fetch_add(1, std::memory_order_relaxed);
   waits.nanoseconds.fetch_add(waited.count(), std::memory_order_relaxed);
-  if (Tracing()) Trace(Told(subject_, waited));
+  if (Tracing()) Trace(DescribeWait(subject_, waited));
 }
 
 }  // namespace tensord::internal

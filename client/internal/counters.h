@@ -1,4 +1,4 @@
-// What a connection has done so far, counted from any thread.
+// Counts of what a connection has done, and the trace.
 #pragma once
 
 #include <array>
@@ -32,20 +32,19 @@ struct Counters {
   std::array<Waits, kNumWaitKinds> waits;  // by WaitKind
 };
 
-// Prints a line to standard error where the environment has TENSORD_TRACE=1.
+// Prints a line to standard error if the environment has TENSORD_TRACE=1.
 void Trace(absl::string_view what);
 
 ClientStats StatsFromCounters(const Counters& counters);
 
-// What is waited for, as TENSORD_TRACE tells it.
+// The subject of a wait, for the trace.
 struct WaitSubject {
   absl::string_view what;            // "read", "ListDevices"; must outlive the wait
   uint64_t handle = 0;               // 0: no tensor
-  const TensorSpec* spec = nullptr;  // of that tensor, where it is known; must outlive the wait
+  const TensorSpec* spec = nullptr;  // of that tensor, if it is known; must outlive the wait
 };
 
-// Counts one wait for the server, from its making to its end. Where the environment has
-// TENSORD_TRACE=1 it then prints a line to standard error that says what took how long.
+// Counts one wait for the server, from its construction to its destruction, and then traces it.
 class WaitTimer {
  public:
   WaitTimer(Counters* counters, WaitKind kind, const WaitSubject& subject)

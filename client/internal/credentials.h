@@ -1,4 +1,4 @@
-// What a connection shows of us, and what it wants to see of the server.
+// The client's credentials, and what it requires of the server's.
 #pragma once
 
 #include <memory>
@@ -17,19 +17,18 @@ class Credentials {
  public:
   Credentials() = default;
 
-  // What `options` say and, where they don't, the environment (client.h); reads the files. The
-  // error names the file, or says that the token would go unencrypted over the network; never the
-  // token.
+  // Takes what `options` set, and for the rest the environment (client.h); reads the files. Errors
+  // name the file, or say that the token would be sent unencrypted; they never contain the token.
   static absl::StatusOr<Credentials> Load(const std::string& address,
                                           const ConnectOptions& options);
 
   bool uses_tls() const { return use_tls_; }
 
-  // For a channel to that address.
+  // The credentials and arguments of a channel to `address`.
   std::shared_ptr<grpc::ChannelCredentials> channel() const;
   void AddTo(grpc::ChannelArguments* arguments) const;
 
-  // For each call, before it begins.
+  // Adds the token to a call, before it starts.
   void AddTo(grpc::ClientContext* call) const {
     if (!authorization_.empty()) call->AddMetadata("authorization", authorization_);
   }

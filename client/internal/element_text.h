@@ -1,4 +1,4 @@
-// Single elements as text.
+// Elements as text.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tensord::internal {
 
 struct ElementTexts {
   std::vector<std::string> texts;
-  size_t width = 1;  // to which they are padded, on the left
+  size_t width = 1;  // of the longest; print pads the others on the left
 };
 
 // PyTorch's rules: all elements of a floating tensor are written in one way, chosen by their

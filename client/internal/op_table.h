@@ -1,4 +1,4 @@
-// What the client has found out about ops: each combination of op, shapes and attributes once.
+// A cache of inferred ops: each combination of op, shapes and attributes is inferred once.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace tensord::internal {
 
-// A spec with a number of its own, from 1 on.
+// A spec and its number in the table, from 1 on.
 struct NumberedSpec {
   TensorSpec spec;
   uint32_t number;
 };
 
-// Specs by number, ops by their inputs' numbers. Not thread-safe.
+// Finds specs by number, and ops by their inputs' numbers. Not thread-safe.
 class OpTable {
  public:
   struct Op {
     TensorSpec output;
-    const NumberedSpec* numbered_output = nullptr;  // null where the table is full
+    const NumberedSpec* numbered_output = nullptr;  // null if the table is full
     uint32_t definition = 0;                        // on the stream; 0: none
     bool is_new = false;                            // the definition has to be sent first
   };
@@ -33,21 +33,21 @@ class OpTable {
     uint32_t number;
     bool is_new;  // has to be sent first
   };
-  // For use in programs: for inputs of any specs. RESOURCE_EXHAUSTED where there is no room.
+  // Defines an op for programs, for inputs of any specs. RESOURCE_EXHAUSTED if there are too many.
   absl::StatusOr<Definition> Define(absl::string_view op, size_t num_inputs,
                                     const Attributes& attrs);
 
-  // Lasts as long as the table. Null where the table is full.
+  // Returns the numbered spec, valid as long as the table. Null if the table is full.
   const NumberedSpec* Number(const TensorSpec& spec);
 
-  // The op's plan, with a definition where it pays: from the first use on for one without
-  // attributes, from the second on for others. The error is inference's. Inputs may be null, and
-  // `specs` has them all.
+  // Returns the op's output, and its definition if it has one: from the first use on for an op
+  // without attributes, from the second on for others. The error is that of inference. Inputs may
+  // be null; `specs` has all of them.
   absl::StatusOr<Op> Find(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
                           absl::Span<const TensorSpec* const> specs, const Attributes& attrs);
 
  private:
-  // Both are kept for good: a program that makes ever new ones goes on without.
+  // Entries are never removed. When the table is full, new specs and ops work without an entry.
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr size_t kMaxSpecs = 1 << 18;
   static constexpr size_t kRecent = 256;
@@ -57,7 +57,7 @@ class OpTable {
     const NumberedSpec* output = nullptr;
     uint32_t definition = 0;  // 0: seen once
   };
-  // A small table in front, for ops without attributes.
+  // A small direct-mapped cache for ops without attributes.
   struct Recent {
     std::string op;
     uint32_t inputs[kRecentInputs] = {};

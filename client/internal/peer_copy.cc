@@ -27,10 +27,10 @@
 namespace tensord::internal {
 namespace {
 
-// Between questions whose connection broke.
+// Between attempts of a call whose connection broke.
 constexpr auto kPause = std::chrono::milliseconds(50);
 // Tickets for one copy.
-constexpr int kMostTickets = 3;
+constexpr int kMaxTickets = 3;
 
 CopyPath PathFromProto(v1::CopyPath path) {
   switch (path) {
@@ -47,20 +47,19 @@ CopyPath PathFromProto(v1::CopyPath path) {
   }
 }
 
-// Whether the next copy between the two servers would end likewise, and not only this one: a ticket
-// is refused that often where the two know this program by different names.
-bool IsOfTheWay(const absl::Status& error) {
+// Whether the next copy between the two servers would fail for the same reason. A ticket is refused
+// each time if the client has different identities at the two.
+bool IsRouteFailure(const absl::Status& error) {
   const std::string reason = ErrorReason(error);
   return absl::IsUnimplemented(error) || reason == "NOT_A_PEER" || reason == "TICKET_REFUSED" ||
          absl::StartsWith(reason, "PEER_") || absl::StartsWith(reason, "CREDENTIALS_");
 }
 
-// One copy on its way: first a ticket from the source, then the destination fetches. Driven by the
-// background's thread, one call at a time.
+// One copy. The background thread drives it, one call at a time.
 class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
  public:
-  // `copy` is kept until it is there: what is computed from it needs it, whoever lets go of it
-  // meanwhile.
+  // Keeps `copy` until it is done, because tensors computed from it need it even if the program has
+  // dropped it.
   PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
       : source_(std::move(source)),
         copy_(std::move(copy)),
@@ -69,56 +68,56 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
         record_(copy_->copy) {
     question_.set_session(source_session().id());
     question_.set_handle(source_.handle());
-    question_.set_after_command(source_session().commands_given());
+    question_.set_after_command(source_session().FlushCommands());
     question_.set_destination_epoch(destination_->info().epoch);
   }
 
-  // `write`: the promise that it fulfils.
+  // `write`: of the promise to be fulfilled.
   void Start(v1::WriteSpec write) {
     write_ = std::move(write);
     reconnects_ = source_session().connection().counters.reconnects +
                   destination_->connection().counters.reconnects;
-    const std::string shut = ways().WhyNotTried(source_epoch(), reconnects_);
-    if (shut.empty()) return AskTicket();
+    const std::string failure = routes().ReasonToSkip(source_epoch(), reconnects_);
+    if (failure.empty()) return AskTicket();
     ++destination_->connection().counters.copies_untried;
     untried_ = true;
-    Detour(shut);
+    Detour(failure);
   }
 
  private:
   Session& source_session() const { return *source_session_; }
   const std::string& source_epoch() const { return source_session().info().epoch; }
-  ShutWays& ways() const { return destination_->connection().shut_ways; }
+  PeerRouteBackoff& routes() const { return destination_->connection().peer_route_backoff; }
 
-  // The tag for what begins now, after which `next` comes.
+  // Returns the tag for an operation that starts now; `next` runs when it has ended.
   void* Begin(void (PeerCopy::*next)()) {
     next_ = next;
     self_ = shared_from_this();
     HandOver(static_cast<Event*>(this));
     return static_cast<Event*>(this);
   }
-  void Happened() override {
+  void OnEvent() override {
     std::shared_ptr<PeerCopy> self = std::move(self_);
-    // Before the call's context: they lie in memory of the call's.
+    // Before the call's context, whose memory they use.
     ticket_call_.reset();
     pull_call_.reset();
     tensor_call_.reset();
     call_.reset();
     (this->*next_)();
-    // The last reference to a session takes a while to go.
+    // Releasing the last reference to a session blocks.
     if (self_ == nullptr) Background::Get().Post([self = std::move(self)] {});
   }
 
   // The context of a call to one of the two.
   grpc::ClientContext* NewCall(Session& session) {
     call_.emplace(&session.connection().calls);
-    // A connection that has broken is given the time to be made anew.
+    // Gives gRPC the time to replace a broken connection.
     call_->context()->set_wait_for_ready(asked_before_);
     return call_->context();
   }
-  // Whether the call broke off with its connection: then it is asked again in a moment.
-  bool AsksAgain(Session& session, void (PeerCopy::*ask)()) {
-    // What a server says itself comes with details.
+  // If the call failed with its connection, makes it again after a pause and returns true.
+  bool RetryIfBroken(Session& session, void (PeerCopy::*ask)()) {
+    // Errors from a server itself have details.
     const bool broken = (status_.error_code() == grpc::StatusCode::UNAVAILABLE ||
                          status_.error_code() == grpc::StatusCode::UNKNOWN) &&
                         status_.error_details().empty();
@@ -137,7 +136,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void TicketCame() {
-    if (AsksAgain(source_session(), &PeerCopy::AskTicket)) return;
+    if (RetryIfBroken(source_session(), &PeerCopy::AskTicket)) return;
     if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
       return FindDetour();
     }
@@ -159,9 +158,9 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void PullCame() {
-    if (AsksAgain(*destination_, &PeerCopy::AskPull)) return;
+    if (RetryIfBroken(*destination_, &PeerCopy::AskPull)) return;
     if (status_.ok()) {
-      ways().FoundOpen(source_epoch());
+      routes().RecordSuccess(source_epoch());
       CopyReport report;
       report.path = PathFromProto(pulled_.path());
       report.bytes = pulled_.bytes();
@@ -171,8 +170,8 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       return Finish(std::move(report));
     }
     const absl::Status error = destination_->Outcome(status_);
-    // It may have run out while the destination couldn't be reached.
-    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_asked_ < kMostTickets) {
+    // The ticket may have expired while the destination couldn't be reached.
+    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_asked_ < kMaxTickets) {
       return AskTicket();
     }
     switch (status_.error_code()) {
@@ -184,10 +183,10 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
       default:
         break;
     }
-    Finish(error);  // which the tensor has, too
+    Finish(error);  // the tensor has the same error
   }
 
-  // The servers can't do it between them, as one of them has said.
+  // A server has reported that the two can't transfer the copy directly.
   void FindDetour() {
     const absl::Status error =
         StatusFromCode(status_.error_code(), status_.error_message(), status_.error_details());
@@ -199,11 +198,11 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
                       "; or the two servers know this program by different names, which tensorctl "
                       "cluster check would tell");
     }
-    if (IsOfTheWay(error)) ways().FoundShut(source_epoch(), reconnects_, why);
+    if (IsRouteFailure(error)) routes().RecordFailure(source_epoch(), reconnects_, why);
     Detour(why);
   }
 
-  // Waits for the tensor, and takes it through this program.
+  // Waits for the tensor, and then transfers it through this program.
   void Detour(const std::string& why) {
     detour_reason_ = why;
     ++destination_->connection().counters.copies_relayed;
@@ -226,7 +225,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void TensorCame() {
-    if (AsksAgain(source_session(), &PeerCopy::AskTensor)) return;
+    if (RetryIfBroken(source_session(), &PeerCopy::AskTensor)) return;
     if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
     Background::Get().Post([self = shared_from_this()] { self->Relay(); });
   }
@@ -246,14 +245,15 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     Finish(std::move(report));
   }
 
-  // Nothing is going to bring the tensor.
+  // No call will bring the tensor: fails the promise.
   void GiveUp(const absl::Status& error) {
-    const absl::Status told = WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
-    destination_->FailPromise(write_.handle(), told);
-    Finish(told);
+    const absl::Status failure =
+        WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
+    destination_->FailPromise(write_.handle(), failure);
+    Finish(failure);
   }
 
-  // Whoever hears of it finds that nothing is held any more.
+  // Releases the tensors before the outcome is visible.
   void Finish(absl::StatusOr<CopyReport> outcome) {
     source_ = Tensor();
     copy_.reset();
@@ -268,7 +268,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   v1::CreateTicketRequest question_;
   v1::WriteSpec write_;
 
-  std::shared_ptr<PeerCopy> self_;  // while something is outstanding
+  std::shared_ptr<PeerCopy> self_;  // set while an operation is outstanding
   void (PeerCopy::*next_)() = nullptr;
   std::optional<CallRegistry::Call> call_;
   grpc::Alarm pause_;

@@ -1,4 +1,4 @@
-// Copies between servers: the destination is asked to fetch, and the bytes don't come by here.
+// Copies between servers: the destination fetches from the source, without this program.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,16 @@
 
 namespace tensord::internal {
 
-// A copy of `source`, which is well and not of a program that is being recorded, on a device of
-// another session. Doesn't wait: the tensor is promised there, and the servers are told in the
-// background. Where they can't do it between them, the bytes go through this program.
+// Returns a copy of `source` on a device of another session. `source` must be ok and not a value of
+// a program. Doesn't wait: promises the tensor at the destination, and makes the calls to the
+// servers on the background thread. If the servers can't transfer the bytes directly, they go
+// through this program.
+//
+//     CreateTicket (source) ──▶ PullTensor (destination) ──▶ done
+//            │                         │ the route fails
+//            └────────────▶ GetTensor (source) ──▶ read, then upload (relay) ──▶ done
+//
+// An error of these calls sticks to the copy.
 Tensor CopyToPeer(const Tensor& source, const Device& device);
 
 }  // namespace tensord::internal

@@ -1,4 +1,4 @@
-// The ops of a program while it is being recorded.
+// Records the ops of a program.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,37 @@
 
 namespace tensord::internal {
 
-// Shared by the tensors that stand for its values. Thread-safe.
+// The tensors that stand for a program's values share its recorder. Thread-safe.
 class Recorder : public std::enable_shared_from_this<Recorder> {
  public:
   explicit Recorder(Device device) : device_(std::move(device)) {}
 
   const Device& device() const { return device_; }
 
-  // A tensor that stands for a value to come.
+  // Returns a tensor that stands for the next input.
   Tensor AddInput(const TensorSpec& spec);
 
-  // An op of which at least one input stands for a value of this recorder.
+  // Records an op, of which at least one input must stand for a value of this recorder, and returns
+  // a tensor that stands for its result. FAILED_PRECONDITION after Close.
   absl::StatusOr<Tensor> Record(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                 const Attributes& attrs);
 
-  // No more is recorded: what still stands for a value is of no use then.
+  // Ends the recording: tensors that stand for values can't be used any more.
   void Close();
 
-  // The program as the wire has it: the ops, and the values that the outputs are. Other tensors
-  // that the ops read come as inputs after the declared ones.
+  // The program as v1::Program encodes it.
   struct Recorded {
     std::vector<uint32_t> ops;
-    std::vector<uint32_t> outputs;
-    std::vector<Tensor> captured;
+    std::vector<uint32_t> outputs;  // numbers of values
+    std::vector<Tensor> captured;   // other tensors that it reads: inputs after the declared ones
     int64_t num_ops = 0;
   };
+  // Returns what was recorded. The error is that of an output.
   absl::StatusOr<Recorded> Finish(absl::Span<const Tensor> outputs);
 
  private:
-  // Values are numbered for good only when it is known how many tensors were taken in: till then
-  // inputs and results count from 0 on, and those taken in from kCaptured on.
+  // Until Finish knows the number of captured tensors, inputs and results are numbered from 0 on,
+  // and captured tensors from kCaptured on. Renumber converts to the final numbers.
   static constexpr uint32_t kCaptured = uint32_t{1} << 31;
 
   absl::StatusOr<uint32_t> ValueOf(const Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

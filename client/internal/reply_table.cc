@@ -27,7 +27,7 @@ absl::StatusOr<v1::Elements> ReplyTable::Await(uint64_t id) {
   if (slot->fetched.code() != 0) {
     absl::Status error = StatusFromCode(slot->fetched.code(), slot->fetched.message(),
                                         slot->fetched.status_details());
-    MarkToldLocked(error);
+    MarkReportedLocked(error);
     return error;
   }
   return std::move(slot->fetched);
@@ -57,7 +57,7 @@ void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
   for (const v1::HandleError& error : response->errors()) {
     if (errors_.size() >= kMaxErrors) break;
     absl::Status status = StatusFromCode(error.code(), error.message(), error.status_details());
-    const bool told = std::find(told_.begin(), told_.end(), status) != told_.end();
+    const bool told = std::find(reported_.begin(), reported_.end(), status) != reported_.end();
     if (!status.ok() && !told) errors_.push_back(std::move(status));
   }
   for (v1::Elements& fetched : *response->mutable_elements()) {
@@ -79,20 +79,20 @@ absl::Status ReplyTable::TakeError() {
   MutexLock lock(&mu_);
   if (errors_.empty()) return absl::OkStatus();
   absl::Status first = errors_.front();
-  MarkToldLocked(first);
+  MarkReportedLocked(first);
   return first;
 }
 
-void ReplyTable::MarkTold(const absl::Status& error) {
+void ReplyTable::MarkReported(const absl::Status& error) {
   MutexLock lock(&mu_);
-  MarkToldLocked(error);
+  MarkReportedLocked(error);
 }
 
-void ReplyTable::MarkToldLocked(const absl::Status& error) {
+void ReplyTable::MarkReportedLocked(const absl::Status& error) {
   errors_.erase(std::remove(errors_.begin(), errors_.end(), error), errors_.end());
-  if (std::find(told_.begin(), told_.end(), error) != told_.end()) return;
-  told_.push_back(error);
-  if (told_.size() > kMaxTold) told_.pop_front();
+  if (std::find(reported_.begin(), reported_.end(), error) != reported_.end()) return;
+  reported_.push_back(error);
+  if (reported_.size() > kMaxReported) reported_.pop_front();
 }
 
 }  // namespace tensord::internal

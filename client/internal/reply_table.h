@@ -1,4 +1,5 @@
-// Answers that are awaited on the command stream, and the errors that it reported.
+// The answers that threads await from the command stream, and the errors that the server reported
+// on it.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +15,40 @@
 
 namespace tensord::internal {
 
-// Thread-safe. Answers may come in any order.
+// Thread-safe. Answers may arrive in any order. An error is reported once: by the read that returns
+// it, or by Synchronize.
 class ReplyTable {
  public:
-  // Errors kept for Synchronize; what comes while there are so many is dropped.
+  // Errors kept for Synchronize. More are dropped.
   static constexpr int kMaxErrors = 1024;
-  // Errors remembered as told, so that they aren't told again when the server reports them late or
-  // on behalf of other handles.
-  static constexpr int kMaxTold = 256;
+  // Reported errors that are remembered, so that they aren't reported again if the server sends
+  // them late or for other handles.
+  static constexpr int kMaxReported = 256;
 
-  // A number for a Fetch or a Barrier that is about to be sent.
+  // Returns a new number for a command that is about to be sent and has an answer.
   uint64_t Expect();
-  // It won't be sent after all.
+  // The command isn't sent after all.
   void Forget(uint64_t id);
-  // Waits for the answer: the tensor, or its error; for a Barrier, nothing. The failure where the
-  // stream has ended.
+  // Blocks until the answer has come, and returns it: the elements, or the tensor's error; for a
+  // Barrier an empty message. If the stream has ended, returns the reason of Fail. Call it once per
+  // number.
   absl::StatusOr<v1::Elements> Await(uint64_t id);
 
   // Whether Await would return at once.
   bool Arrived(uint64_t id) const;
-  // Whether anything is expected that hasn't come.
+  // Whether any answer is expected that hasn't come.
   bool AnyAwaited() const;
 
-  // A message from the server.
+  // Delivers a message from the server. May move parts out of it.
   void Deliver(v1::SessionStreamResponse* response);
-  // The stream has ended: so do all waits, now and later. Only the first reason counts.
+  // The stream has ended: ends all waits, present and future. Only the first reason counts.
   void Fail(absl::Status reason);
 
-  // The first error that hasn't been told yet; OK where there is none. It and what it caused count
-  // as told.
+  // Returns the first error that hasn't been reported; OK if there is none. It counts as reported
+  // then, together with equal ones.
   absl::Status TakeError();
-  // A read has told this one.
-  void MarkTold(const absl::Status& error);
+  // Another function has returned this error.
+  void MarkReported(const absl::Status& error);
 
  private:
   struct Slot {
@@ -55,14 +58,14 @@ class ReplyTable {
   };
 
   void FinishLocked(uint64_t id, v1::Elements* fetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MarkToldLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MarkReportedLocked(const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Slot>> slots_ ABSL_GUARDED_BY(mu_);
-  std::deque<absl::Status> errors_ ABSL_GUARDED_BY(mu_);  // not told yet
-  std::deque<absl::Status> told_ ABSL_GUARDED_BY(mu_);    // the latest of them
+  std::deque<absl::Status> errors_ ABSL_GUARDED_BY(mu_);    // not reported yet
+  std::deque<absl::Status> reported_ ABSL_GUARDED_BY(mu_);  // the latest of them
 };
 
 }  // namespace tensord::internal

@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file, and whether it tells the truth.
+// Parses and checks the JSON header of a safetensors file.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;             // as the file has it: "F32"
-  DType dtype = DType::kUnspecified;  // kUnspecified for one of the format's that isn't ours
+  DType dtype = DType::kUnspecified;  // kUnspecified for one that tensord doesn't have
   Shape shape;
   uint64_t begin = 0;  // bytes from the end of the header
   uint64_t end = 0;
@@ -30,9 +30,9 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Parses `json`, the header, for a file in which `data_bytes` follow it. INVALID_ARGUMENT unless it
-// is well-formed, has no name twice, and its tensors have known dtypes, sane shapes and the sizes
-// that follow from them, and cover the data without holes or overlaps.
+// Parses the header of a file in which `data_bytes` follow it. INVALID_ARGUMENT unless it is
+// well-formed, has no name twice, and its tensors have dtypes of the format, valid shapes and the
+// sizes that follow from them, and cover the data without holes or overlaps.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 

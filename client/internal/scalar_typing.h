@@ -1,4 +1,4 @@
-// The dtype in which a tensor and a number meet.
+// The dtype of an op between a tensor and a number.
 #pragma once
 
 #include "tensord/client/scalar.h"
@@ -6,14 +6,15 @@
 
 namespace tensord::internal {
 
-// The number's own dtype where there is no tensor: bool, int64 or float32.
+// Returns the dtype of a number alone: bool, int64 or float32.
 inline DType DefaultDType(Scalar scalar) {
   return scalar.is_bool() ? DType::kBool : scalar.is_int() ? DType::kInt64 : DType::kFloat32;
 }
 
-// PyTorch's rule: the tensor's dtype, unless the number is of a higher kind (bool < integer <
-// floating), and then the number's default one.
-inline DType MeetingDType(DType tensor, Scalar scalar) {
+// Returns the dtype in which a tensor and a number are combined. PyTorch's rule: the tensor's
+// dtype, unless the number is of a higher kind (bool < integer < floating); then
+// DefaultDType(scalar).
+inline DType PromotedDType(DType tensor, Scalar scalar) {
   const int tensor_kind = IsFloating(tensor) ? 2 : IsInteger(tensor) ? 1 : 0;
   const int scalar_kind = scalar.is_float() ? 2 : scalar.is_int() ? 1 : 0;
   return scalar_kind > tensor_kind ? DefaultDType(scalar) : tensor;

@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& addres
   NoteConnect();
   std::shared_ptr<Session> session(
       new Session(address, label, std::make_unique<Connection>(address, options, credentials)));
-  TENSORD_RETURN_IF_ERROR(session->Greet(options));
+  TENSORD_RETURN_IF_ERROR(session->Handshake(options));
   Connection& c = *session->connection_;
   const absl::Duration reconnect = options.reconnect_timeout == absl::ZeroDuration()
                                        ? session->lease_
@@ -163,7 +163,7 @@ absl::StatusOr<v1::WriteSpec> Session::Promise(uint64_t handle, const TensorSpec
   write.set_device(promise->device());
   write.set_resumable(true);
   TENSORD_RETURN_IF_ERROR(Push(command));
-  write.set_after_command(commands_given());
+  write.set_after_command(FlushCommands());
   return write;
 }
 
@@ -193,7 +193,7 @@ void Session::LeaveGroup(uint32_t member) {
   Push(command).IgnoreError();  // the member goes with its session
 }
 
-uint64_t Session::commands_given() {
+uint64_t Session::FlushCommands() {
   if (InForkedChild()) return 0;
   connection_->stream->ResumeBackgroundPolling();
   return connection_->queue.pushed();
@@ -208,7 +208,7 @@ absl::Status Session::Outcome(const grpc::Status& status) const {
   return lost && !ended.ok() ? ended : StatusFromGrpc(status, address_);
 }
 
-bool Session::Recovered(const grpc::Status& status) {
+bool Session::AwaitReconnect(const grpc::Status& status) {
   return IsBroken(status) && connection_->stream->AwaitConnected();
 }
 
@@ -221,21 +221,21 @@ bool Session::connected() const { return !InForkedChild() && connection_->stream
 
 ClientStats Session::stats() const { return StatsFromCounters(connection_->counters); }
 
-// Where it doesn't get through, the lease ends the session.
-void Session::EndAtServer(bool stands, bool connected) {
+// If the call doesn't reach the server, the lease ends the session.
+void Session::EndAtServer(bool alive, bool connected) {
   const absl::Time deadline =
       absl::Now() + (connected ? kCloseTimeout : kCloseTimeoutWhileReconnecting);
-  for (int attempt = 0; attempt < kMostAttempts && absl::Now() < deadline; ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts && absl::Now() < deadline; ++attempt) {
     PauseBefore(attempt);
     grpc::ClientContext context;
     connection_->calls.credentials().AddTo(&context);
     context.set_deadline(absl::ToChronoTime(deadline));
-    context.set_wait_for_ready(stands);
+    context.set_wait_for_ready(alive);
     v1::CloseSessionRequest request;
     request.set_session(id_);
     v1::CloseSessionResponse response;
     const grpc::Status status = connection_->stub->CloseSession(&context, request, &response);
-    if (!stands || !IsBroken(status)) return;
+    if (!alive || !IsBroken(status)) return;
   }
 }
 
@@ -244,7 +244,7 @@ void Session::Close() {
   MutexLock lock(&close_mu_);
   if (closed_) return;
   closed_ = true;
-  const bool stands = status().ok();
+  const bool alive = status().ok();
   const bool connected = connection_->stream != nullptr && connection_->stream->connected();
   const absl::Status reason = absl::FailedPreconditionError(
       absl::StrCat("the connection to the tensord server at ", address_, " has been closed"));
@@ -253,7 +253,7 @@ void Session::Close() {
   connection_->calls.CancelAll();
   connection_->shared_memory.Close();
   if (connection_->stream != nullptr) connection_->stream->Stop();
-  if (!id_.empty()) EndAtServer(stands, connected);
+  if (!id_.empty()) EndAtServer(alive, connected);
 }
 
 }  // namespace tensord::internal

@@ -12,25 +12,35 @@
 namespace tensord::internal {
 namespace {
 
-// For questions that the server answers from what it knows.
+// For calls that the server answers without waiting for work.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
 constexpr int kListPageSize = 10000;
 
+using Stub = v1::TensorService::Stub;
+
 }  // namespace
+
+template <typename Method, typename Request, typename Response>
+absl::Status Session::Ask(Method method, const Request& request, Response* response,
+                          absl::Duration timeout) {
+  return CallWithRetry([&](CallRegistry::Call* call) {
+    if (timeout < absl::InfiniteDuration()) {
+      call->context()->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    }
+    return (connection_->stub.get()->*method)(call->context(), request, response);
+  });
+}
 
 absl::Status Session::Await(uint64_t handle) {
   TENSORD_RETURN_IF_ERROR(status());
   v1::GetTensorRequest request;
   request.set_session(id_);
   request.set_handle(handle);
-  connection_->stream->ResumeBackgroundPolling();
-  request.set_after_command(connection_->queue.pushed());
+  request.set_after_command(FlushCommands());
   v1::Tensor tensor;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
-  const absl::Status status = Insist([&](CallRegistry::Call* call) {
-    return connection_->stub->GetTensor(call->context(), request, &tensor);
-  });
-  if (!status.ok()) connection_->replies.MarkTold(status);
+  const absl::Status status = Ask(&Stub::GetTensor, request, &tensor, absl::InfiniteDuration());
+  if (!status.ok()) connection_->replies.MarkReported(status);
   return status;
 }
 
@@ -42,14 +52,12 @@ absl::Status Session::Publish(uint64_t handle, absl::string_view name,
   request.set_handle(handle);
   request.set_name(std::string(name));
   for (const std::string& principal : principals) request.add_principals(principal);
-  connection_->stream->ResumeBackgroundPolling();
-  request.set_after_command(connection_->queue.pushed());
+  request.set_after_command(FlushCommands());
   v1::PublishTensorResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kTensor, {"tensor", handle});
-  const absl::Status published = Insist([&](CallRegistry::Call* call) {
-    return connection_->stub->PublishTensor(call->context(), request, &response);
-  });
-  if (!published.ok()) connection_->replies.MarkTold(published);
+  const absl::Status published =
+      Ask(&Stub::PublishTensor, request, &response, absl::InfiniteDuration());
+  if (!published.ok()) connection_->replies.MarkReported(published);
   return published;
 }
 
@@ -60,7 +68,7 @@ absl::Status Session::Unpublish(absl::string_view name) {
   request.set_name(std::string(name));
   v1::UnpublishTensorResponse response;
   int attempts = 0;
-  const absl::Status status = Insist([&](CallRegistry::Call* call) {
+  const absl::Status status = CallWithRetry([&](CallRegistry::Call* call) {
     ++attempts;
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->UnpublishTensor(call->context(), request, &response);
@@ -77,10 +85,7 @@ absl::StatusOr<TensorInfo> Session::OpenPublished(absl::string_view name, absl::
   request.set_name(std::string(name));
   request.set_owner(std::string(owner));
   v1::Tensor tensor;
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
-    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-    return connection_->stub->OpenPublished(call->context(), request, &tensor);
-  }));
+  TENSORD_RETURN_IF_ERROR(Ask(&Stub::OpenPublished, request, &tensor, kAnswerTimeout));
   return TensorFromProto(tensor);
 }
 
@@ -111,10 +116,8 @@ absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   TENSORD_RETURN_IF_ERROR(status());
   v1::ServerInfo info;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"GetServerInfo"});
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
-    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-    return connection_->stub->GetServerInfo(call->context(), v1::GetServerInfoRequest(), &info);
-  }));
+  TENSORD_RETURN_IF_ERROR(
+      Ask(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info, kAnswerTimeout));
   return ServerInfoFromProto(info);
 }
 
@@ -124,10 +127,7 @@ absl::StatusOr<PeerCheck> Session::CheckPeer(absl::string_view address) {
   request.set_address(std::string(address));
   v1::CheckPeerResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"CheckPeer"});
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
-    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-    return connection_->stub->CheckPeer(call->context(), request, &response);
-  }));
+  TENSORD_RETURN_IF_ERROR(Ask(&Stub::CheckPeer, request, &response, kAnswerTimeout));
   return PeerCheck{StatusFromCode(response.code(), response.message(), ""),
                    ServerInfoFromProto(response.server()),
                    absl::Nanoseconds(response.round_trip_nanoseconds())};
@@ -137,10 +137,8 @@ absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListDevicesResponse response;
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListDevices"});
-  TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
-    call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-    return connection_->stub->ListDevices(call->context(), v1::ListDevicesRequest(), &response);
-  }));
+  TENSORD_RETURN_IF_ERROR(
+      Ask(&Stub::ListDevices, v1::ListDevicesRequest(), &response, kAnswerTimeout));
   std::vector<DeviceInfo> devices;
   for (const v1::Device& device : response.devices()) {
     TENSORD_ASSIGN_OR_RETURN(DeviceInfo info, DeviceFromProto(device));
@@ -158,10 +156,7 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
   WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListTensors"});
   do {
     v1::ListTensorsResponse response;
-    TENSORD_RETURN_IF_ERROR(Insist([&](CallRegistry::Call* call) {
-      call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
-      return connection_->stub->ListTensors(call->context(), request, &response);
-    }));
+    TENSORD_RETURN_IF_ERROR(Ask(&Stub::ListTensors, request, &response, kAnswerTimeout));
     for (const v1::Tensor& tensor : response.tensors()) {
       TENSORD_ASSIGN_OR_RETURN(TensorInfo info, TensorFromProto(tensor));
       tensors.push_back(std::move(info));

@@ -1,4 +1,4 @@
-// Asking a server again where the connection broke under the question.
+// Calls that are made again if the connection broke under them.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -12,32 +12,32 @@
 
 namespace tensord::internal {
 
-// Of one question: each over another connection, or after a pause that grows to this, as gRPC goes
-// on for a moment giving calls to a connection that it has found to be dead.
-inline constexpr int kMostAttempts = 100;
-inline constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
+// The limits of one call's attempts. The pause between two attempts grows up to kMaxRetryPause,
+// because gRPC may still assign calls to a connection that it has found to be dead.
+inline constexpr int kMaxAttempts = 100;
+inline constexpr absl::Duration kMaxRetryPause = absl::Milliseconds(100);
 
-// UNKNOWN is what gRPC makes of some ways in which a connection breaks.
+// Whether a call failed with its connection. gRPC reports some broken connections as UNKNOWN.
 inline bool IsBroken(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
          status.error_code() == grpc::StatusCode::UNKNOWN;
 }
 
-// Before an attempt, the first being 0.
+// Sleeps before attempt number `attempt`, counted from 0.
 inline void PauseBefore(int attempt) {
-  if (attempt > 1) absl::SleepFor(std::min(absl::Milliseconds(5) * (attempt - 1), kLongestPause));
+  if (attempt > 1) absl::SleepFor(std::min(absl::Milliseconds(5) * (attempt - 1), kMaxRetryPause));
 }
 
-template <typename Ask>
-absl::Status Session::Insist(Ask ask) {
+template <typename Call>
+absl::Status Session::CallWithRetry(Call call) {
   grpc::Status status;
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     PauseBefore(attempt);
-    CallRegistry::Call call(&connection_->calls);
-    // A connection that has broken is given the time to be made anew.
-    call.context()->set_wait_for_ready(attempt > 0);
-    status = ask(&call);
-    if (!Recovered(status)) break;
+    CallRegistry::Call registered(&connection_->calls);
+    // Gives gRPC the time to replace a broken connection.
+    registered.context()->set_wait_for_ready(attempt > 0);
+    status = call(&registered);
+    if (!AwaitReconnect(status)) break;
   }
   return Outcome(status);
 }

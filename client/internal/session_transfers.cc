@@ -19,8 +19,7 @@ constexpr int64_t kMaxFetchBytes = 1024 * 1024;
 
 }  // namespace
 
-// Where the upload broke off with its connection: finds out how far it had come, and goes on.
-grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
+grpc::Status Session::ResumeUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
                                    const TransferOptions& options, grpc::Status status) {
   v1::GetUploadRequest question;
   question.set_session(write.session());
@@ -29,9 +28,9 @@ grpc::Status Session::FinishUpload(const v1::WriteSpec& write, absl::Span<const 
   // A call that was sent over the broken connection may arrive late, and bring more, or be the one
   // that is under way: then ours ends with ABORTED.
   const auto broke_off = [&] {
-    return status.error_code() == grpc::StatusCode::ABORTED || Recovered(status);
+    return status.error_code() == grpc::StatusCode::ABORTED || AwaitReconnect(status);
   };
-  for (int attempt = 0; attempt < kMostAttempts && broke_off(); ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts && broke_off(); ++attempt) {
     PauseBefore(attempt);
     v1::Upload upload;
     CallRegistry::Call asking(&connection_->calls);
@@ -60,7 +59,7 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
         internal::Upload(&connection_->bulk_stub, &connection_->calls,
                          /*wait_for_ready=*/false, write, data, /*offset=*/0, options.progress);
   }
-  const absl::Status status = Outcome(FinishUpload(write, data, options, std::move(written)));
+  const absl::Status status = Outcome(ResumeUpload(write, data, options, std::move(written)));
   if (status.ok()) {
     if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += data.size();
     connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
@@ -73,7 +72,7 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
 absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data) {
   if (InForkedChild()) return ForkedError();
   // As if an upload had broken off: something of it may be there.
-  const grpc::Status status = FinishUpload(
+  const grpc::Status status = ResumeUpload(
       write, data, TransferOptions(), grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
   if (status.ok()) connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());
   return Outcome(status);
@@ -92,16 +91,15 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
   v1::ReadRequest request;
   request.set_session(id_);
   request.set_handle(handle);
-  connection_->stream->ResumeBackgroundPolling();
-  request.set_after_command(connection_->queue.pushed());
+  request.set_after_command(FlushCommands());
   const std::optional<grpc::Status> shared =
       connection_->shared_memory.Download(request, out, options.progress);
   absl::Status status;
-  if (shared.has_value() && !Recovered(*shared)) {
+  if (shared.has_value() && !AwaitReconnect(*shared)) {
     status = Outcome(*shared);
   } else {
     int64_t filled = 0;
-    status = Insist([&](CallRegistry::Call* call) {
+    status = CallWithRetry([&](CallRegistry::Call* call) {
       request.set_offset(filled);
       return internal::Download(&connection_->bulk_stub, call, request, out, &filled,
                                 options.progress);
@@ -111,7 +109,7 @@ absl::Status Session::Download(uint64_t handle, const TensorSpec& spec, absl::Sp
     if (shared.has_value() && shared->ok()) connection_->counters.bytes_shared += out.size();
     connection_->counters.bytes_downloaded += static_cast<int64_t>(out.size());
   } else {
-    connection_->replies.MarkTold(status);
+    connection_->replies.MarkReported(status);
   }
   return status;
 }

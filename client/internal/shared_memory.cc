@@ -9,8 +9,8 @@ namespace tensord::internal {
 namespace {
 
 // Smaller transfers gain nothing over the connection, and aren't worth opening a ring for.
-constexpr size_t kLeastBytes = 512 * 1024;
-constexpr size_t kLeastBytesToOpen = 4 * 1024 * 1024;
+constexpr size_t kMinBytes = 512 * 1024;
+constexpr size_t kMinBytesToOpen = 4 * 1024 * 1024;
 // What the server grants a session; more threads than that take the connection.
 constexpr int kMaxRings = 2;
 
@@ -48,7 +48,7 @@ std::optional<grpc::Status> SharedMemory::Download(const v1::ReadRequest& reques
 }
 
 std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_t bytes) {
-  if (bytes < kLeastBytes) return nullptr;
+  if (bytes < kMinBytes) return nullptr;
   {
     MutexLock lock(&mu_);
     if (!enabled_ || closed_) return nullptr;
@@ -57,7 +57,7 @@ std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_
       idle_.pop_back();
       return ring;
     }
-    if (bytes < kLeastBytesToOpen || rings_ == kMaxRings) return nullptr;
+    if (bytes < kMinBytesToOpen || rings_ == kMaxRings) return nullptr;
     ++rings_;
   }
   absl::StatusOr<std::unique_ptr<SharedRing>> ring = SharedRing::Open(stub_.get(), session, calls_);

@@ -18,27 +18,28 @@
 
 namespace tensord::internal {
 
-// Thread-safe. Rings are opened as they are needed and kept for the next transfer; one thread at a
-// time uses a ring, and where there is none to be had the transfer is the connection's.
+// A session's rings (shared_ring.h). Opens a ring when a transfer needs one, and keeps it for the
+// next. One thread at a time uses a ring; if none is free, the caller uses the connection instead.
+// Thread-safe.
 class SharedMemory {
  public:
   SharedMemory(std::shared_ptr<grpc::Channel> channel, CallRegistry* calls);
 
-  // The server's boot id, by which it may be asked for memory where it is this host's. Until then,
-  // and where TENSORD_SHARED_MEMORY=0 is set, nothing is shared.
+  // Allows rings if `boot_id`, the server's, is that of this host, and TENSORD_SHARED_MEMORY=0
+  // isn't set. Before this call no ring is opened.
   void Enable(const std::string& boot_id);
 
-  // How the transfer ended; none where it is to go over the connection.
+  // As in bulk.h. nullopt if the transfer didn't start and must use the connection. Blocks.
   std::optional<grpc::Status> Upload(const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                                      const Progress& progress);
   std::optional<grpc::Status> Download(const v1::ReadRequest& request, absl::Span<uint8_t> out,
                                        const Progress& progress);
 
-  // Gives back the rings that nobody uses.
+  // Closes idle rings now, and others when their transfers end.
   void Close();
 
  private:
-  // A ring for a transfer of `bytes`, or null.
+  // Returns a ring for a transfer of `bytes`, or null.
   std::unique_ptr<SharedRing> Take(const std::string& session, size_t bytes);
   void GiveBack(std::unique_ptr<SharedRing> ring);
 

@@ -58,12 +58,12 @@ bool SharedRing::SendSlot(uint32_t slot, int64_t bytes) {
   return stream_->Write(request);
 }
 
-bool SharedRing::ReceiveSlot(uint32_t slot, int64_t most_bytes, int64_t* bytes) {
+bool SharedRing::ReceiveSlot(uint32_t slot, int64_t max_bytes, int64_t* bytes) {
   v1::SharedMemoryResponse response;
   if (!stream_->Read(&response)) return false;
   *bytes = response.slot().bytes();
   broken_ =
-      !response.has_slot() || response.slot().slot() != slot || *bytes < 0 || *bytes > most_bytes;
+      !response.has_slot() || response.slot().slot() != slot || *bytes < 0 || *bytes > max_bytes;
   return !broken_;
 }
 
@@ -101,9 +101,9 @@ grpc::Status SharedRing::Download(const v1::ReadRequest& request, absl::Span<uin
   const uint32_t slots = ring_->slots();
   int64_t filled_bytes = 0;
   for (uint32_t n = 0; filled_bytes < total_bytes; ++n) {
-    const int64_t most_bytes = std::min(ring_->slot_bytes(), total_bytes - filled_bytes);
+    const int64_t max_bytes = std::min(ring_->slot_bytes(), total_bytes - filled_bytes);
     int64_t bytes = 0;
-    if (!ReceiveSlot(n % slots, most_bytes, &bytes)) return End();
+    if (!ReceiveSlot(n % slots, max_bytes, &bytes)) return End();
     if (n == 0) call_.SetUnderWay(true);
     StreamCopy(out.data() + filled_bytes, ring_->slot(n % slots), bytes);
     if (!SendSlot(n % slots, 0)) return End();

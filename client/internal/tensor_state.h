@@ -1,4 +1,4 @@
-// What the copies of a Tensor share.
+// The state that the copies of a Tensor share.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,8 @@ namespace tensord::internal {
 class CopyRecord;
 class Recorder;
 
-// Never changes once it is shared. A failed tensor has a status and nothing else.
+// Immutable once it is shared, but for numbered_spec. A failed tensor has only a status. Its
+// destructor drops the handle at the server.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
   TensorState(std::shared_ptr<Session> session, uint64_t handle, TensorSpec spec, DeviceName device,
@@ -51,9 +52,9 @@ struct TensorState {
   const DeviceName device;
   const std::shared_ptr<Recorder> recorder;
   const uint32_t value = 0;
-  // Of a copy: how it goes. Set before the state is shared.
+  // For a copy made by Tensor::To: its outcome. Set before the state is shared.
   std::shared_ptr<CopyRecord> copy;
-  // The session's number for the spec, where it has been looked up.
+  // The session's number for the spec, once it has been looked up.
   mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
 };
 

@@ -1,4 +1,4 @@
-// Between the protocol's messages and the library's own types.
+// Conversion between the protocol's messages and the library's types. Pure functions.
 #pragma once
 
 #include "absl/status/status.h"
@@ -16,7 +16,7 @@ class Status;
 namespace tensord::internal {
 
 void SpecToProto(const TensorSpec& spec, v1::TensorSpec* proto);
-// INTERNAL where the server sent one that isn't valid.
+// INTERNAL if the spec, which the server sent, isn't valid.
 absl::StatusOr<TensorSpec> SpecFromProto(const v1::TensorSpec& proto);
 
 void AttrToProto(const AttrValue& value, v1::AttrValue* proto);
@@ -25,13 +25,12 @@ absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto);
 absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto);
 ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto);
 
-// The outcome of a call. What says that the server can't be reached becomes UNAVAILABLE naming
-// `address`; what the server itself said is kept word for word.
+// Converts the status of a call. If the server couldn't be reached, returns UNAVAILABLE with
+// `address`. What the server itself reported is kept unchanged.
 absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view address);
 
-// An error as it travels inside a message: a google.rpc.Code, its text, and what else the server
-// says of it (a google.rpc.Status, or nothing), which is put into the status' payloads. UNKNOWN for
-// a code that isn't one.
+// Converts an error inside a message: a google.rpc.Code, its text, and details (a google.rpc.Status
+// or nothing), which become payloads. If `code` is no google.rpc.Code, returns UNKNOWN.
 absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details = "");
 
 }  // namespace tensord::internal

@@ -1,13 +1,39 @@
 #include "tensord/tests/control_plane/control_plane.h"
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/client/internal/in_process.h"
+#include "tensord/client/internal/create_channel.h"
+
+namespace tensord {
+namespace {
+
+constexpr char kAddressPrefix[] = "inproc-";
+
+std::atomic<grpc::Server*> in_process_server{nullptr};
+
+}  // namespace
+
+namespace internal {
+
+std::shared_ptr<grpc::Channel> CreateChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    const grpc::ChannelArguments& arguments) {
+  grpc::Server* const server = in_process_server;
+  if (server != nullptr && absl::StartsWith(address, kAddressPrefix)) {
+    return server->InProcessChannel(arguments);
+  }
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+}  // namespace internal
+}  // namespace tensord
 
 namespace tensord::control_plane {
 namespace {
@@ -207,17 +233,17 @@ ControlPlane::ControlPlane(std::vector<std::string> devices)
   grpc::ServerBuilder builder;
   builder.RegisterService(service_.get());
   server_ = builder.BuildAndStart();
-  internal::ServeInProcess(server_.get());
+  in_process_server = server_.get();
 }
 
 ControlPlane::~ControlPlane() {
-  internal::ServeInProcess(nullptr);
+  in_process_server = nullptr;
   server_->Shutdown();
 }
 
 std::vector<std::string> ControlPlane::Addresses(int count) {
   std::vector<std::string> addresses;
-  for (int i = 0; i < count; ++i) addresses.push_back(absl::StrCat("inproc:", i));
+  for (int i = 0; i < count; ++i) addresses.push_back(absl::StrCat(kAddressPrefix, i, ":1"));
   return addresses;
 }
 

@@ -15,7 +15,8 @@
 
 namespace tensord::control_plane {
 
-// While this object exists, each address "inproc:…" is a server of its own. Thread-safe.
+// While this object exists, each of its addresses is a server of its own. control_plane.cc
+// defines the client library's CreateChannel, so that no address needs a socket. Thread-safe.
 class ControlPlane {
  public:
   // `devices`: the names of the devices that each server lists.
@@ -25,7 +26,7 @@ class ControlPlane {
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  // "inproc:0", "inproc:1", …
+  // "inproc-0:1", "inproc-1:1", …: servers named "inproc-0", "inproc-1", …
   static std::vector<std::string> Addresses(int count);
 
   // Over all servers.

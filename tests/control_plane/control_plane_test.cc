@@ -57,7 +57,7 @@ TEST(ControlPlaneTest, WhatOneServerIsSentDoesntDependOnTheOthers) {
   const auto thousand = Cluster::Connect(ControlPlane::Addresses(kServers));
   ASSERT_TRUE(thousand.ok()) << thousand.status();
   ASSERT_EQ(thousand->devices().size(), static_cast<size_t>(kServers));
-  EXPECT_EQ(thousand->device("inproc:731/cpu:0")->name(), "inproc:731/cpu:0");
+  EXPECT_EQ(thousand->device("inproc-731/cpu:0")->name(), "inproc-731/cpu:0");
   const Work beside = DoSomeWork(*thousand, 1);
   EXPECT_EQ(beside.commands, of_one.commands);
   EXPECT_EQ(beside.messages_to_others, 0);
@@ -67,7 +67,7 @@ TEST(ControlPlaneTest, WhatOneServerIsSentDoesntDependOnTheOthers) {
 
 TEST(ControlPlaneTest, TryDeviceCountsGpusAndFallsBackToACpu) {
   ControlPlane plane({"cuda:0", "cuda:1", "cpu:0"});
-  const auto client = Client::Connect("inproc:0");
+  const auto client = Client::Connect("inproc-0:1");
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(client->TryDevice().name(), "cuda:0");
   EXPECT_EQ(client->TryDevice(1).name(), "cuda:1");
@@ -75,11 +75,11 @@ TEST(ControlPlaneTest, TryDeviceCountsGpusAndFallsBackToACpu) {
   EXPECT_EQ(client->device(2)->name(), "cpu:0");
   const auto cluster = Cluster::Connect(ControlPlane::Addresses(2));
   ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_EQ(cluster->TryDevice().name(), "inproc:0/cuda:0");
-  EXPECT_EQ(cluster->TryDevice(3).name(), "inproc:1/cuda:1");
-  EXPECT_EQ(cluster->TryDevice(4).name(), "inproc:0/cpu:0");
-  EXPECT_EQ(cluster->TryDevice(-1).name(), "inproc:0/cpu:0");
-  EXPECT_EQ(cluster->device(3)->name(), "inproc:1/cuda:0");
+  EXPECT_EQ(cluster->TryDevice().name(), "inproc-0/cuda:0");
+  EXPECT_EQ(cluster->TryDevice(3).name(), "inproc-1/cuda:1");
+  EXPECT_EQ(cluster->TryDevice(4).name(), "inproc-0/cpu:0");
+  EXPECT_EQ(cluster->TryDevice(-1).name(), "inproc-0/cpu:0");
+  EXPECT_EQ(cluster->device(3)->name(), "inproc-1/cuda:0");
 }
 
 TEST(ControlPlaneTest, TryDeviceIsNotValidWithoutDevices) {

@@ -18,7 +18,7 @@ constexpr bool kSanitized = false;
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kChunkBytes = kMiB;
-constexpr int64_t kMostExtraBytes = 64 * kMiB;
+constexpr int64_t kMaxExtraBytes = 64 * kMiB;
 
 int64_t AvailableBytes() {
   std::ifstream in("/proc/meminfo");
@@ -98,7 +98,7 @@ TEST_F(BulkMemoryTest, AnyTensorGoesUpAndDownInBoundedMemory) {
   ASSERT_TRUE(session_->Delete({1}).ok());
   EXPECT_EQ(Used(0), 0);
   if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow is counted as the server's memory";
-  EXPECT_LE(down, kMostExtraBytes);
+  EXPECT_LE(down, kMaxExtraBytes);
 }
 
 }  // namespace

@@ -16,6 +16,18 @@
 
 namespace tensord::integration {
 
+// The bytes that tensors hold on all devices of a cluster at the moment.
+inline int64_t UsedBytesOf(const Cluster& cluster) {
+  int64_t used = 0;
+  for (const ClusterServer& server : cluster.servers()) {
+    for (const Device& device : server.client.devices()) {
+      const auto memory = server.client.memory(device);
+      if (memory.ok()) used += memory->used_bytes;
+    }
+  }
+  return used;
+}
+
 class ClusterFixture : public testing::Test {
  protected:
   // Daemons that may fetch from each other, unless `flags` say otherwise.
@@ -48,17 +60,7 @@ class ClusterFixture : public testing::Test {
   // The first device of a server.
   Device On(int server) const { return *cluster_.device(2 * server); }
 
-  // Everywhere, at the moment.
-  int64_t UsedEverywhere() {
-    int64_t used = 0;
-    for (const ClusterServer& server : cluster_.servers()) {
-      for (const Device& device : server.client.devices()) {
-        const auto memory = server.client.memory(device);
-        if (memory.ok()) used += memory->used_bytes;
-      }
-    }
-    return used;
-  }
+  int64_t UsedEverywhere() { return UsedBytesOf(cluster_); }
 
   const int num_servers_;
   std::vector<std::string> flags_;

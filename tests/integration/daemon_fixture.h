@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensord/tests/expect_error.h"
 #include "tensord/tests/integration/daemon_process.h"
 #include "tensord/tests/integration/rpc_helpers.h"
 
@@ -52,23 +53,6 @@ class DaemonFixture : public testing::Test {
   std::unique_ptr<RpcSession> session_;
   bool expect_alive_ = true;
 };
-
-inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
-template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
-  return result.status();
-}
-
-// That a Status or StatusOr has this code, and its message all of these words.
-template <typename Result>
-void ExpectError(const Result& result, absl::StatusCode code,
-                 const std::vector<std::string>& words = {}) {
-  const absl::Status& status = StatusOf(result);
-  EXPECT_EQ(status.code(), code) << status;
-  for (const std::string& word : words) {
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(word));
-  }
-}
 
 // Asks until it is so. False where it isn't after a bounded time.
 inline bool Eventually(const std::function<bool()>& condition) {

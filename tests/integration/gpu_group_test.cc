@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/tensord.h"
+#include "tensord/tests/integration/cluster_fixture.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::integration {
@@ -140,16 +141,7 @@ class GpuGroupTest : public testing::Test {
     }
   }
 
-  int64_t UsedEverywhere() const {
-    int64_t used = 0;
-    for (const ClusterServer& server : cluster_.servers()) {
-      for (const Device& device : server.client.devices()) {
-        const auto memory = server.client.memory(device);
-        if (memory.ok()) used += memory->used_bytes;
-      }
-    }
-    return used;
-  }
+  int64_t UsedEverywhere() const { return UsedBytesOf(cluster_); }
 
   std::vector<std::unique_ptr<DaemonProcess>> daemons_;
   Cluster cluster_;

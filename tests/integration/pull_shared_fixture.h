@@ -14,8 +14,8 @@
 namespace tensord::integration {
 
 inline constexpr int64_t kMiB = 1 << 20;
-inline constexpr int64_t kSlot = 4 * kMiB;   // of sources that a test plays
-inline constexpr int64_t kLeast = 4 * kMiB;  // that go through memory
+inline constexpr int64_t kSlot = 4 * kMiB;            // of sources that a test plays
+inline constexpr int64_t kMinSharedBytes = 4 * kMiB;  // from so many on, through memory
 
 inline std::string Pattern(int64_t size) {
   std::string bytes(size, '\0');

@@ -16,7 +16,7 @@ using Code = absl::StatusCode;
 TEST_F(PullSharedTest, TensorsOfAnySizeAndKindComeAsTheyAre) {
   uint64_t handle = 0;
   for (const TensorSpec& spec :
-       {Bytes(kLeast), Bytes(3 * kSlot), Bytes(3 * kSlot + 1), Bytes(37 * kMiB + 4093),
+       {Bytes(kMinSharedBytes), Bytes(3 * kSlot), Bytes(3 * kSlot + 1), Bytes(37 * kMiB + 4093),
         TensorSpec{DType::kFloat32, {1031, 1033}}, TensorSpec{DType::kFloat64, {5, 1 << 20}},
         TensorSpec{DType::kBFloat16, {2 * kMiB + 3}}, TensorSpec{DType::kInt32, {7, 11, 13, 1051}},
         TensorSpec{DType::kBool, {kSlot + 5}}}) {
@@ -36,11 +36,11 @@ TEST_F(PullSharedTest, TensorsOfAnySizeAndKindComeAsTheyAre) {
 }
 
 TEST_F(PullSharedTest, SmallOnesGoOverTheNetwork) {
-  ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(kLeast - 1), Pattern(kLeast - 1)));
-  const auto pulled = b_.Pull(1, Bytes(kLeast - 1), a_, Ticket(1));
+  ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(kMinSharedBytes - 1), Pattern(kMinSharedBytes - 1)));
+  const auto pulled = b_.Pull(1, Bytes(kMinSharedBytes - 1), a_, Ticket(1));
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(pulled->path(), v1::COPY_PATH_NETWORK);
-  EXPECT_EQ(*b_.Bytes(1), Pattern(kLeast - 1));
+  EXPECT_EQ(*b_.Bytes(1), Pattern(kMinSharedBytes - 1));
 }
 
 TEST_F(PullSharedTest, CanBeSwitchedOffAtEitherEnd) {

@@ -19,9 +19,9 @@ namespace {
 constexpr char kCheck[] = "check";
 // For a group to be made, and for its barrier.
 constexpr absl::Duration kGroupTimeout = absl::Seconds(5);
-constexpr size_t kMostMeetingsAtOnce = 32;
-constexpr int64_t kMostServers = 1000000;
-constexpr int64_t kMostMeasuredMib = 16384;
+constexpr size_t kMaxMeetingsAtOnce = 32;
+constexpr int64_t kMaxServers = 1000000;
+constexpr int64_t kMaxMeasuredMib = 16384;
 constexpr int kMeasurements = 3;
 
 // Copies a number from one server to the other, as a program would. Why that didn't go directly.
@@ -120,7 +120,7 @@ CheckedGroup CheckGroups(const std::vector<ClusterServer>& servers) {
   group.together = TryGroup(servers, group.members);
   if (group.together.ok()) return group;
   group.meetings = MeetingsOf(group.members);
-  AtOnce(group.meetings.size(), kMostMeetingsAtOnce, [&](size_t i) {
+  AtOnce(group.meetings.size(), kMaxMeetingsAtOnce, [&](size_t i) {
     CheckedMeeting& meeting = group.meetings[i];
     meeting.status = TryGroup(servers, {meeting.one, meeting.other});
   });
@@ -157,9 +157,9 @@ absl::StatusOr<int> Run(CommandContext& context) {
         absl::StrCat("there is no \"cluster ", what, "\"; there is \"cluster check\""));
   }
   TENSORD_ASSIGN_OR_RETURN(const int64_t expected,
-                           context.flags.GetInt("expect", 0, 1, kMostServers));
+                           context.flags.GetInt("expect", 0, 1, kMaxServers));
   TENSORD_ASSIGN_OR_RETURN(const int64_t measured_mib,
-                           context.flags.GetInt("measure", 0, 1, kMostMeasuredMib));
+                           context.flags.GetInt("measure", 0, 1, kMaxMeasuredMib));
   if (context.servers.several.empty()) context.servers.several = context.servers.one;
   TENSORD_ASSIGN_OR_RETURN(const Cluster cluster, ConnectAll(context, "cluster check"));
   ClusterCheck check = Check(cluster, measured_mib);

@@ -10,8 +10,6 @@ CommandSpec TensorsCommand();
 CommandSpec InfoCommand();
 CommandSpec HealthCommand();
 CommandSpec ClusterCommand();
-CommandSpec RunModelCommand();
-CommandSpec TourCommand();
 CommandSpec TokenCommand();
 
 }  // namespace tensord::cli

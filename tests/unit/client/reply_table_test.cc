@@ -95,7 +95,7 @@ TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
 
 TEST(ReplyTableTest, AnErrorReportedLateIsNotToldAgain) {
   ReplyTable table;
-  table.MarkTold(absl::ResourceExhaustedError("read"));
+  table.MarkReported(absl::ResourceExhaustedError("read"));
   v1::SessionStreamResponse response;
   AddError(&response, 1, "read");
   AddError(&response, 2, "another");

@@ -9,7 +9,7 @@
 namespace tensord {
 namespace {
 
-using internal::MeetingDType;
+using internal::PromotedDType;
 
 TEST(ScalarTest, RemembersWhatItWasWrittenAs) {
   EXPECT_TRUE(Scalar(true).is_bool());
@@ -26,19 +26,19 @@ TEST(ScalarTest, AnUnsignedPastInt64IsReal) {
 }
 
 TEST(ScalarTest, TakesTheDTypeOfATensorOfItsKindOrAHigherOne) {
-  EXPECT_EQ(MeetingDType(DType::kFloat16, 2.5), DType::kFloat16);
-  EXPECT_EQ(MeetingDType(DType::kFloat64, 2), DType::kFloat64);
-  EXPECT_EQ(MeetingDType(DType::kBFloat16, true), DType::kBFloat16);
-  EXPECT_EQ(MeetingDType(DType::kUInt8, 2), DType::kUInt8);
-  EXPECT_EQ(MeetingDType(DType::kInt32, true), DType::kInt32);
-  EXPECT_EQ(MeetingDType(DType::kBool, true), DType::kBool);
+  EXPECT_EQ(PromotedDType(DType::kFloat16, 2.5), DType::kFloat16);
+  EXPECT_EQ(PromotedDType(DType::kFloat64, 2), DType::kFloat64);
+  EXPECT_EQ(PromotedDType(DType::kBFloat16, true), DType::kBFloat16);
+  EXPECT_EQ(PromotedDType(DType::kUInt8, 2), DType::kUInt8);
+  EXPECT_EQ(PromotedDType(DType::kInt32, true), DType::kInt32);
+  EXPECT_EQ(PromotedDType(DType::kBool, true), DType::kBool);
 }
 
 TEST(ScalarTest, AHigherKindLiftsTheTensor) {
-  EXPECT_EQ(MeetingDType(DType::kInt64, 2.0), DType::kFloat32);
-  EXPECT_EQ(MeetingDType(DType::kUInt8, 0.5), DType::kFloat32);
-  EXPECT_EQ(MeetingDType(DType::kBool, 3), DType::kInt64);
-  EXPECT_EQ(MeetingDType(DType::kBool, 0.5), DType::kFloat32);
+  EXPECT_EQ(PromotedDType(DType::kInt64, 2.0), DType::kFloat32);
+  EXPECT_EQ(PromotedDType(DType::kUInt8, 0.5), DType::kFloat32);
+  EXPECT_EQ(PromotedDType(DType::kBool, 3), DType::kInt64);
+  EXPECT_EQ(PromotedDType(DType::kBool, 0.5), DType::kFloat32);
 }
 
 }  // namespace

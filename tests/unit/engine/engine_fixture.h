@@ -11,6 +11,7 @@
 
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"
+#include "tensord/tests/expect_error.h"
 #include "tensord/tests/unit/engine/fake_device.h"
 #include "tensord/tests/unit/engine/read_tensor.h"
 #include "tensord/tests/unit/session/test_principal.h"
@@ -98,21 +99,5 @@ class EngineFixture : public testing::Test {
   std::unique_ptr<SessionTable> sessions_;
   SessionRef session_;
 };
-
-// That a Status or StatusOr has this code, and its message all of these words.
-inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
-template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
-  return result.status();
-}
-template <typename Result>
-void ExpectError(const Result& result, absl::StatusCode code,
-                 const std::vector<std::string>& words = {}) {
-  const absl::Status& status = StatusOf(result);
-  EXPECT_EQ(status.code(), code) << status;
-  for (const std::string& word : words) {
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(word));
-  }
-}
 
 }  // namespace tensord::server

@@ -1,0 +1,14 @@
+// Defines nothing else: a program that defines CreateChannel itself then doesn't link this file.
+#include "tensord/client/internal/create_channel.h"
+
+#include <grpcpp/create_channel.h>
+
+namespace tensord::internal {
+
+std::shared_ptr<grpc::Channel> CreateChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    const grpc::ChannelArguments& arguments) {
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+}  // namespace tensord::internal

@@ -1,0 +1,19 @@
+// Creates the library's gRPC channels.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <memory>
+#include <string>
+
+namespace tensord::internal {
+
+// Returns a channel to `address`, which connects at its first call. Thread-safe. A test may link
+// its own definition instead of create_channel.cc, for servers in its process.
+std::shared_ptr<grpc::Channel> CreateChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    const grpc::ChannelArguments& arguments);
+
+}  // namespace tensord::internal

@@ -1,0 +1,168 @@
+#include "tensord/client/internal/stream_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/internal/wire.h"
+
+namespace tensord::internal {
+namespace {
+
+// The pause before the next attempt doubles from the first of these to the second.
+constexpr auto kMinPause = std::chrono::milliseconds(10);
+constexpr auto kMaxPause = std::chrono::milliseconds(1000);
+
+}  // namespace
+
+absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& address) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      return absl::FailedPreconditionError(
+          absl::StrCat("tensord server at ", address, " has ended the session's stream"));
+    case grpc::StatusCode::NOT_FOUND:
+      return absl::DataLossError(
+          absl::StrCat("tensord server at ", address,
+                       " no longer has the session, and its tensors are gone: the connection was "
+                       "lost for longer than the session's lease; connect anew"));
+    // What a broken connection may look like, depending on where it broke.
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::INTERNAL:
+      return absl::UnavailableError(absl::StrCat("lost the connection to the tensord server at ",
+                                                 address, ": ", status.error_message()));
+    default:
+      return StatusFromGrpc(status, address);
+  }
+}
+
+StreamConnection::StreamConnection(grpc::GenericStub* stub, Options options, StreamEvents* events,
+                                   Counters* counters)
+    : options_(std::move(options)),
+      stub_(stub),
+      events_(events),
+      counters_(counters),
+      jitter_(std::random_device()()),
+      lost_at_(Clock::now()) {}
+
+void StreamConnection::StartCall() {
+  MutexLock lock(&mu_);
+  retry_.reset();
+  call_ = std::make_unique<StreamCall>(stub_, options_.credentials, events_->queue(),
+                                       /*reconnects=*/has_connected_);
+  call_->Start();
+  if (stopping_) call_->Cancel();
+}
+
+void StreamConnection::SetConnected() {
+  attempts_ = 0;
+  last_error_ = absl::OkStatus();
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(has_connected_, true)) {
+      counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
+    }
+    connected_ = true;
+    if (timeout_set_) timeout_.Cancel();
+  }
+  changed_.SignalAll();
+}
+
+absl::Status StreamConnection::RetryOrFail(bool may_retry) {
+  // HandleReconnectTimeout cancels an attempt under way: the error before that says more.
+  if (call_->status().error_code() != grpc::StatusCode::CANCELLED || last_error_.ok()) {
+    last_error_ = ClassifyCloseStatus(call_->status(), options_.address);
+  }
+  MutexLock lock(&mu_);
+  if (std::exchange(connected_, false)) lost_at_ = Clock::now();
+  if (!may_retry || !absl::IsUnavailable(last_error_)) return last_error_;
+  if (stopping_ || TimeLeftLocked() <= Clock::duration::zero()) return NotReconnected();
+  SetTimeoutLocked();
+  SetRetryLocked();
+  return absl::OkStatus();
+}
+
+void StreamConnection::SetRetryLocked() {
+  const auto pause =
+      std::min<std::chrono::nanoseconds>(kMinPause * (1 << std::min(attempts_, 10)), kMaxPause);
+  ++attempts_;
+  // Clients that have lost the same server don't reconnect all at once.
+  const auto jittered = pause / 2 + pause / 2048 * static_cast<int>(jitter_() % 1024);
+  retry_ = std::make_unique<grpc::Alarm>();
+  retry_->Set(events_->queue(), std::chrono::system_clock::now() + jittered,
+              ToTag(StreamEvent::kRetryDue));
+}
+
+StreamConnection::Clock::duration StreamConnection::TimeLeftLocked() const {
+  return lost_at_ + absl::ToChronoNanoseconds(options_.reconnect_timeout) - Clock::now();
+}
+
+void StreamConnection::SetTimeoutLocked() {
+  if (timeout_set_) return;
+  timeout_set_ = true;
+  timeout_.Set(events_->queue(), std::chrono::system_clock::now() + TimeLeftLocked(),
+               ToTag(StreamEvent::kReconnectTimedOut));
+}
+
+absl::Status StreamConnection::NotReconnected() const {
+  const absl::string_view advice =
+      "; the session's tensors can't be used any more: make a new Client with Client::Connect";
+  if (options_.reconnect_timeout <= absl::ZeroDuration()) {
+    return absl::UnavailableError(
+        absl::StrCat(last_error_.message(),
+                     "; ConnectOptions::reconnect_timeout allows no reconnection", advice));
+  }
+  return absl::UnavailableError(absl::StrCat(last_error_.message(), "; tried to reconnect for ",
+                                             absl::FormatDuration(options_.reconnect_timeout),
+                                             " (ConnectOptions::reconnect_timeout)", advice));
+}
+
+void StreamConnection::HandleReconnectTimeout() {
+  MutexLock lock(&mu_);
+  timeout_set_ = false;
+  if (connected_ || ended_ || stopping_) return;
+  // SetConnected may have cancelled it, for a connection that has been lost since.
+  if (TimeLeftLocked() > Clock::duration::zero()) return SetTimeoutLocked();
+  CancelAttemptLocked();
+}
+
+void StreamConnection::CancelAttemptLocked() {
+  if (retry_ != nullptr) {
+    retry_->Cancel();
+  } else {
+    call_->Cancel();
+  }
+}
+
+void StreamConnection::Stop() {
+  MutexLock lock(&mu_);
+  stopping_ = true;
+  CancelAttemptLocked();
+}
+
+void StreamConnection::CancelTimeout() {
+  MutexLock lock(&mu_);
+  if (timeout_set_) timeout_.Cancel();
+}
+
+void StreamConnection::End() {
+  {
+    MutexLock lock(&mu_);
+    ended_ = true;
+  }
+  changed_.SignalAll();
+}
+
+bool StreamConnection::AwaitConnected() {
+  MutexLock lock(&mu_);
+  while (!ended_ && !connected_) changed_.Wait(&mu_);
+  return !ended_;
+}
+
+bool StreamConnection::connected() const {
+  MutexLock lock(&mu_);
+  return !ended_ && (connected_ || (!has_connected_ && retry_ == nullptr));
+}
+
+}  // namespace tensord::internal

@@ -1,0 +1,101 @@
+// Two devices at work at once against one after the other.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/client/cli/listings.h"
+#include "tensord/client/cli/text.h"
+#include "tensord/client/tour/plan.h"
+#include "tensord/client/tour/steps.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::tour {
+namespace {
+
+constexpr int64_t kWorkSide = 1024;
+constexpr absl::Duration kWorkTime = absl::Milliseconds(400);
+constexpr int kMaxProducts = 500;
+
+// A chain of products: each needs the one before.
+Tensor Chain(const Tensor& m, int products) {
+  Tensor result = m;
+  for (int i = 0; i < products; ++i) result = Matmul(result, m);
+  return result;
+}
+
+// So drawn that products of them neither grow nor vanish.
+Tensor SteadyMatrix(const Device& device) {
+  const double bound = std::sqrt(3.0 / kWorkSide);
+  return Uniform(device, {kWorkSide, kWorkSide}, /*seed=*/1, {.low = -bound, .high = bound});
+}
+
+bool ShareHardware(const Tour& tour) { return tour.infos[0].uuid == tour.infos[1].uuid; }
+
+std::string ExplainRatio(const Tour& tour, double ratio) {
+  const std::string text =
+      absl::StrCat("At once was ", cli::FormatThreeDigits(ratio), " times as fast.");
+  if (!ShareHardware(tour)) return text;
+  if (tour.a.kind() == DeviceKind::kCuda) {
+    return absl::StrCat(text,
+                        " Both devices are one GPU here, and one of them alone can keep it "
+                        "busy: on two GPUs the ratio comes near 2.");
+  }
+  return absl::StrCat(text, " Both devices are on the same processors here, ", tour.a.name(),
+                      " with ", cli::ComputeText(tour.infos[0]), " and ", tour.b.name(), " with ",
+                      cli::ComputeText(tour.infos[1]),
+                      ": where nothing else keeps those busy, the ratio comes near 2.");
+}
+
+}  // namespace
+
+absl::Status WorkAtOnce(Tour& tour) {
+  Narrator& narrator = tour.narrator;
+  narrator.Heading("Two devices at work at once");
+  narrator.Say(
+      "Because calls don't wait, one thread keeps both devices busy. Each gets some products to "
+      "compute, first one after the other, then both together; the better of two runs counts.");
+  narrator.Code(
+      "Chain(p).Wait();  Chain(q).Wait();              // one after the other\n"
+      "\n"
+      "Tensor r = Chain(p), s = Chain(q);              // at once\n"
+      "r.Wait();  s.Wait();");
+  const Tensor p = SteadyMatrix(tour.a);
+  const Tensor q = SteadyMatrix(tour.b);
+  TENSORD_ASSIGN_OR_RETURN(const absl::Duration once_a, TimeProduct(tour.a, kWorkSide));
+  TENSORD_ASSIGN_OR_RETURN(const absl::Duration once_b, TimeProduct(tour.b, kWorkSide));
+  int products_a = Repetitions(once_a, kWorkTime, kMaxProducts);
+  int products_b = Repetitions(once_b, kWorkTime, kMaxProducts);
+  // Equal devices are told apart by noise alone.
+  if (ShareHardware(tour)) products_a = products_b = std::min(products_a, products_b);
+  TENSORD_ASSIGN_OR_RETURN(const absl::Duration first,
+                           BestTime([&] { return Finish(Chain(p, products_a)); }));
+  TENSORD_ASSIGN_OR_RETURN(const absl::Duration second,
+                           BestTime([&] { return Finish(Chain(q, products_b)); }));
+  TENSORD_ASSIGN_OR_RETURN(const absl::Duration together, BestTime([&] {
+                             const Tensor r = Chain(p, products_a);
+                             const Tensor s = Chain(q, products_b);
+                             TENSORD_RETURN_IF_ERROR(Finish(r));
+                             return Finish(s);
+                           }));
+  const double flops_a = products_a * MatmulFlops(kWorkSide);
+  const double flops_b = products_b * MatmulFlops(kWorkSide);
+  cli::Table table({{""},
+                    {"products", cli::Align::kRight},
+                    {"time", cli::Align::kRight},
+                    {"speed", cli::Align::kRight}},
+                   cli::Frame::kNone);
+  table.AddRow({absl::StrCat(tour.a.name(), " alone"), absl::StrCat(products_a),
+                cli::FormatElapsed(first), FlopRate(flops_a, first)});
+  table.AddRow({absl::StrCat(tour.b.name(), " alone"), absl::StrCat(products_b),
+                cli::FormatElapsed(second), FlopRate(flops_b, second)});
+  table.AddRow({"one after the other", absl::StrCat(products_a + products_b),
+                cli::FormatElapsed(first + second), FlopRate(flops_a + flops_b, first + second)});
+  table.AddRow({"at once", absl::StrCat(products_a + products_b), cli::FormatElapsed(together),
+                FlopRate(flops_a + flops_b, together)});
+  narrator.Show(table);
+  narrator.Say(ExplainRatio(tour, absl::FDivDuration(first + second, together)));
+  return absl::OkStatus();
+}
+
+}  // namespace tensord::tour

@@ -1,0 +1,144 @@
+// The first steps: devices, tensors on them, and what it takes to bring those together.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/client/cli/listings.h"
+#include "tensord/client/cli/text.h"
+#include "tensord/client/tour/steps.h"
+#include "tensord/common/status_macros.h"
+
+namespace tensord::tour {
+namespace {
+
+constexpr int64_t kMaxBigBytes = 64 << 20;
+// Other sessions may allocate at the very moment.
+constexpr int kMemoryAttempts = 5;
+
+void ExplainOneDevice(const Tour& tour) {
+  tour.narrator.Say(
+      "This server has one device, and the tour is about two. Any machine can lend out two, on the "
+      "same hardware: stop the server, start it like this, and come back.");
+  const bool gpu = tour.a.kind() == DeviceKind::kCuda;
+  tour.narrator.Code(
+      absl::StrCat("tensord --devices=", gpu ? "cuda:0,cuda:0" : "cpu,cpu", "\ntensorctl tour"));
+}
+
+}  // namespace
+
+absl::Status MeetDevices(Tour& tour) {
+  Narrator& narrator = tour.narrator;
+  narrator.Heading("The devices of a server");
+  narrator.Say(
+      "A server lends out its devices, GPUs and processors alike, under names such as cuda:0 and "
+      "cpu:0. A program connects and picks the ones it wants.");
+  const bool two = tour.b.valid();
+  narrator.Code(absl::StrCat(
+      "Client client = *Client::Connect(\"", tour.client.address(),
+      "\");\nDevice a = *client.device(\"", tour.a.name(), "\");",
+      two ? absl::StrCat("\nDevice b = *client.device(\"", tour.b.name(), "\");") : ""));
+  narrator.Show(cli::DeviceTable(tour.infos, narrator.result_terminal()));
+  if (!two) {
+    ExplainOneDevice(tour);
+    return absl::FailedPreconditionError("it takes a server with two devices");
+  }
+  if (tour.infos[0].uuid == tour.infos[1].uuid) {
+    narrator.Say(absl::StrCat(tour.a.name(), " and ", tour.b.name(),
+                              " stand on the same hardware. To a program they are two devices, "
+                              "each with its own memory and its own work."));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CreateTensors(Tour& tour) {
+  Narrator& narrator = tour.narrator;
+  narrator.Heading("A tensor lies on one device");
+  narrator.Say(
+      "X is made on the first device, Y on the second. The program holds handles; the numbers are "
+      "on the server. The calls don't wait for it.");
+  narrator.Code(
+      "Tensor x = FromVector<float>(a, {2, 3}, {1, 2, 3, 4, 5, 6});\n"
+      "Tensor y = Full(b, {2, 3}, 10.0);\n"
+      "std::cout << x.Describe() << \"\\n\" << y.Describe() << \"\\n\";");
+  tour.x = FromVector<float>(tour.a, {2, 3}, {1, 2, 3, 4, 5, 6});
+  tour.y = Full(tour.b, {2, 3}, 10.0);
+  TENSORD_RETURN_IF_ERROR(tour.x.Wait());
+  TENSORD_RETURN_IF_ERROR(tour.y.Wait());
+  narrator.Show(absl::StrCat(tour.x.Describe(), "\n", tour.y.Describe()));
+  return Expect(tour.x.device() == tour.a && tour.y.device() == tour.b,
+                "the tensors lie on other devices than they were made on");
+}
+
+absl::Status MixDevices(Tour& tour) {
+  Narrator& narrator = tour.narrator;
+  narrator.Heading("X + Y is refused");
+  narrator.Say(
+      "Nothing is copied between devices unless the program says so. The client sees the mistake "
+      "at the call, before anything is sent, and says how to mend it.");
+  narrator.Code("Tensor z = x + y;\nstd::cout << z.status().message() << \"\\n\";");
+  const absl::Status status = (tour.x + tour.y).status();
+  narrator.ShowWrapped(
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()),
+      cli::Style::kRed);
+  TENSORD_RETURN_IF_ERROR(
+      Expect(absl::IsInvalidArgument(status), "X + Y over two devices should be INVALID_ARGUMENT"));
+  return Expect(absl::StrContains(std::string(status.message()), tour.a.name()) &&
+                    absl::StrContains(std::string(status.message()), tour.b.name()),
+                "the message should name both devices");
+}
+
+absl::Status CopyAndAdd(Tour& tour) {
+  Narrator& narrator = tour.narrator;
+  narrator.Heading("Copy, then add");
+  narrator.Say(absl::StrCat("A copy of Y on ", tour.a.name(),
+                            " is a tensor of its own, and can be added to X. Printing reads the "
+                            "numbers back: only that waits."));
+  narrator.Code("Tensor z = x + y.To(a);\nstd::cout << z << \"\\n\";");
+  const Tensor z = tour.x + tour.y.To(tour.a);
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<float> values, z.Read<float>());
+  narrator.Show(z.ToString());
+  TENSORD_RETURN_IF_ERROR(Expect(values == std::vector<float>({11, 12, 13, 14, 15, 16}),
+                                 "the sum should be 11, 12, … 16"));
+  return Expect(z.device() == tour.a, "the sum should lie where X lies");
+}
+
+absl::Status CopyInPlace(Tour& tour) {
+  Narrator& narrator = tour.narrator;
+  narrator.Heading("A copy to where a tensor already is costs nothing");
+  narrator.Say(
+      "Tensors never change, so two names for one tensor do no harm: the same handle comes back, "
+      "and no memory is taken.");
+  int64_t side = 4096;
+  while (side > 64 &&
+         4 * side * side > std::min(kMaxBigBytes, tour.infos[0].memory.limit_bytes / 4)) {
+    side /= 2;
+  }
+  narrator.Code(absl::StrCat("Tensor big = Ones(a, {", side, ", ", side, "});\n",
+                             "Tensor same = big.To(a);"));
+  const Tensor big = Ones(tour.a, {side, side});
+  TENSORD_RETURN_IF_ERROR(big.Wait());
+  MemoryInfo before;
+  MemoryInfo after;
+  Tensor same;
+  for (int i = 0; i < kMemoryAttempts; ++i) {
+    TENSORD_ASSIGN_OR_RETURN(before, tour.client.memory(tour.a));
+    same = big.To(tour.a);
+    TENSORD_RETURN_IF_ERROR(same.Wait());
+    TENSORD_ASSIGN_OR_RETURN(after, tour.client.memory(tour.a));
+    if (before.used_bytes == after.used_bytes) break;
+  }
+  cli::Table table({{""},
+                    {"handle", cli::Align::kRight},
+                    {absl::StrCat("bytes used on ", tour.a.name()), cli::Align::kRight}},
+                   cli::Frame::kNone);
+  table.AddRow(
+      {"big, before the copy", absl::StrCat(big.handle()), cli::FormatCount(before.used_bytes)});
+  table.AddRow({"same, after it", absl::StrCat(same.handle()), cli::FormatCount(after.used_bytes)});
+  narrator.Show(table);
+  TENSORD_RETURN_IF_ERROR(Expect(big.handle() == same.handle(), "the handles should be equal"));
+  return Expect(before.used_bytes == after.used_bytes && after.used_bytes >= big.size_bytes(),
+                "the memory used should be the same before and after");
+}
+
+}  // namespace tensord::tour

@@ -1,0 +1,73 @@
+#include "tensord/client/internal/peer_route_backoff.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tensord::internal {
+namespace {
+
+using std::chrono::seconds;
+
+class PeerRouteBackoffTest : public testing::Test {
+ protected:
+  bool IsTried(int64_t reconnects = 0) { return routes_.ReasonToSkip("a", reconnects).empty(); }
+
+  PeerRouteBackoff::Clock::time_point now_{seconds(1000)};
+  PeerRouteBackoff routes_{[this] { return now_; }};
+};
+
+TEST_F(PeerRouteBackoffTest, SkipsRouteForAPauseAfterFailure) {
+  EXPECT_TRUE(IsTried());
+  routes_.RecordFailure("a", 0, "no answer");
+  EXPECT_EQ(routes_.ReasonToSkip("a", 0), "no answer");
+  EXPECT_EQ(routes_.ReasonToSkip("b", 0), "");
+  now_ += seconds(29);
+  EXPECT_FALSE(IsTried());
+  now_ += seconds(1);
+  EXPECT_TRUE(IsTried());
+  // One is enough to find out.
+  EXPECT_FALSE(IsTried());
+  routes_.RecordSuccess("a");
+  EXPECT_TRUE(IsTried());
+  EXPECT_TRUE(IsTried());
+}
+
+TEST_F(PeerRouteBackoffTest, EachFailureDoublesThePause) {
+  routes_.RecordFailure("a", 0, "no answer");
+  for (const int pause : {30, 60, 120, 240, 240, 240}) {
+    now_ += seconds(pause - 1);
+    EXPECT_FALSE(IsTried()) << pause;
+    now_ += seconds(1);
+    EXPECT_TRUE(IsTried()) << pause;
+    now_ += seconds(10);  // for which the try took
+    routes_.RecordFailure("a", 0, "no answer");
+  }
+}
+
+TEST_F(PeerRouteBackoffTest, CopiesThatFailTogetherCountOnce) {
+  for (int i = 0; i < 100; ++i) routes_.RecordFailure("a", 0, "no answer");
+  now_ += seconds(30);
+  EXPECT_TRUE(IsTried());
+}
+
+TEST_F(PeerRouteBackoffTest, TriesAgainIfOutcomeWasNeverRecorded) {
+  routes_.RecordFailure("a", 0, "no answer");
+  now_ += seconds(30);
+  EXPECT_TRUE(IsTried());
+  now_ += seconds(30);
+  EXPECT_TRUE(IsTried());
+}
+
+TEST_F(PeerRouteBackoffTest, ReconnectEndsThePause) {
+  routes_.RecordFailure("a", 0, "no answer");
+  EXPECT_TRUE(IsTried(/*reconnects=*/1));
+  routes_.RecordFailure("a", 1, "refused");
+  EXPECT_EQ(routes_.ReasonToSkip("a", 1), "refused");
+  // Begun before the connection broke.
+  routes_.RecordFailure("a", 0, "no answer");
+  EXPECT_TRUE(IsTried(/*reconnects=*/1));
+}
+
+}  // namespace
+}  // namespace tensord::internal
