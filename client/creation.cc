@@ -8,7 +8,7 @@
 #include "tensord/client/internal/element_types.h"
 #include "tensord/client/internal/enqueue.h"
 #include "tensord/client/internal/tensor_state.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace {

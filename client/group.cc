@@ -17,9 +17,9 @@
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/internal/wire.h"
-#include "tensord/common/mutex.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 

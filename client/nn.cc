@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "tensord/client/creation.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::nn {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "tensord/client/internal/element_text.h"
 #include "tensord/client/internal/format.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace internal {

@@ -13,7 +13,7 @@
 #include "tensord/client/creation.h"
 #include "tensord/client/internal/safetensors_header.h"
 #include "tensord/client/safetensors.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace internal {

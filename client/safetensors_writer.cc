@@ -12,7 +12,7 @@
 #include "tensord/client/internal/safetensors_header.h"
 #include "tensord/client/safetensors.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace {

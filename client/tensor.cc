@@ -17,7 +17,7 @@
 #include "tensord/client/internal/peer_copy.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/ops.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 namespace {

@@ -1,7 +1,7 @@
 #include "tensord/common/tensor_spec.h"
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/common/nearest_word.h"
+#include "tensord/common/util/nearest_word.h"
 #include "tensord/server/device/byte_size.h"
 
 namespace tensord::server {

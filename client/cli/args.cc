@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "tensord/common/nearest_word.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/nearest_word.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/tensord.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::examples {
 

@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "tensord/common/handover.h"
+#include "tensord/common/util/handover.h"
 
 namespace tensord::internal {
 

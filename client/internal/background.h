@@ -8,7 +8,7 @@
 #include <deque>
 #include <functional>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/bulk_codec.h"
-#include "tensord/common/handover.h"
+#include "tensord/common/util/handover.h"
 
 namespace tensord::internal {
 namespace {
@@ -52,9 +52,9 @@ class BulkCall {
 
 // The caller's memory as slices that gRPC sends without a copy. Counts the slices that gRPC still
 // has.
-class BorrowedMemory {
+class ZeroCopySlices {
  public:
-  explicit BorrowedMemory(absl::Span<const uint8_t> data) : data_(data) {}
+  explicit ZeroCopySlices(absl::Span<const uint8_t> data) : data_(data) {}
 
   grpc::Slice Lend(int64_t offset, int64_t size) {
     lent_.fetch_add(1, std::memory_order_relaxed);
@@ -83,7 +83,7 @@ class BorrowedMemory {
 };
 
 // False where the call is over before everything has been sent.
-bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, BorrowedMemory* memory, int64_t offset,
+bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, ZeroCopySlices* memory, int64_t offset,
                 int64_t total_bytes, const Progress& progress) {
   v1::WriteRequest first;
   *first.mutable_spec() = spec;
@@ -122,7 +122,7 @@ grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_
                     const v1::WriteSpec& spec, absl::Span<const uint8_t> data, int64_t offset,
                     const Progress& progress) {
   grpc::CompletionQueue queue;
-  BorrowedMemory memory(data);
+  ZeroCopySlices memory(data);
   grpc::Status status;
   {
     CallRegistry::Call registered(calls);

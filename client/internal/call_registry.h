@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "tensord/client/internal/credentials.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
 

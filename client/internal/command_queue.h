@@ -15,7 +15,7 @@
 #include "tensord/client/internal/command_encoder.h"
 #include "tensord/client/internal/counters.h"
 #include "tensord/client/internal/op_table.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::internal {

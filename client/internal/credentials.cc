@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "tensord/common/address.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/address.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
 namespace {

@@ -9,8 +9,8 @@
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/recorder.h"
 #include "tensord/client/internal/tensor_state.h"
-#include "tensord/common/op_schema.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/hash/hash.h"
-#include "tensord/common/key.h"
-#include "tensord/common/op_schema.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/util/key.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
 namespace {

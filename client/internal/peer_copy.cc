@@ -21,8 +21,8 @@
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/internal/wire.h"
-#include "tensord/common/handover.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/handover.h"
 
 namespace tensord::internal {
 namespace {

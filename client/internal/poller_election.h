@@ -8,7 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "tensord/client/internal/reply_table.h"
 #include "tensord/client/internal/send_pacing.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
 

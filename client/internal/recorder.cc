@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
-#include "tensord/common/op_schema.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::internal {
 

@@ -12,7 +12,7 @@
 #include "tensord/client/device.h"
 #include "tensord/client/tensor.h"
 #include "tensord/common/attributes.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
 

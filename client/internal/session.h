@@ -15,8 +15,8 @@
 #include "tensord/client/internal/command_queue.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
-#include "tensord/common/mutex.h"
 #include "tensord/common/tensor_spec.h"
+#include "tensord/common/util/mutex.h"
 
 namespace grpc {
 class Status;

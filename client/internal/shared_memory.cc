@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "tensord/common/boot_id.h"
-#include "tensord/common/shared_mapping.h"
+#include "tensord/common/util/boot_id.h"
+#include "tensord/common/util/shared_mapping.h"
 
 namespace tensord::internal {
 namespace {

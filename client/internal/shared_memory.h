@@ -13,7 +13,7 @@
 #include "tensord/client/internal/bulk.h"
 #include "tensord/client/internal/call_registry.h"
 #include "tensord/client/internal/shared_ring.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::internal {

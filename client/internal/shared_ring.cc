@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "tensord/client/internal/wire.h"
-#include "tensord/common/status_macros.h"
-#include "tensord/common/stream_copy.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/stream_copy.h"
 
 namespace tensord::internal {
 

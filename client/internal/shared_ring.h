@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "tensord/client/internal/bulk.h"
 #include "tensord/client/internal/call_registry.h"
-#include "tensord/common/shared_mapping.h"
+#include "tensord/common/util/shared_mapping.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::internal {

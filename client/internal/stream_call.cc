@@ -1,7 +1,7 @@
 #include "tensord/client/internal/stream_call.h"
 
 #include "tensord/client/internal/bulk_codec.h"
-#include "tensord/common/handover.h"
+#include "tensord/common/util/handover.h"
 
 namespace tensord::internal {
 namespace {

@@ -15,7 +15,7 @@
 #include "tensord/client/internal/credentials.h"
 #include "tensord/client/internal/stream_call.h"
 #include "tensord/client/internal/stream_events.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::internal {
 

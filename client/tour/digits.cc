@@ -9,7 +9,7 @@
 #include "tensord/client/tour/digit_art.h"
 #include "tensord/client/tour/mlp.h"
 #include "tensord/client/tour/steps.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 namespace {

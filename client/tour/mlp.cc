@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/ops.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "tensord/client/cli/args.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 namespace {

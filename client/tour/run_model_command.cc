@@ -14,7 +14,7 @@
 #include "tensord/client/ops.h"
 #include "tensord/client/tour/commands.h"
 #include "tensord/client/tour/mlp.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 

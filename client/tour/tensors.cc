@@ -7,7 +7,7 @@
 #include "tensord/client/cli/listings.h"
 #include "tensord/client/cli/text.h"
 #include "tensord/client/tour/steps.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 namespace {

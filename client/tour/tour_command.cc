@@ -13,7 +13,7 @@
 #include "tensord/client/cli/text.h"
 #include "tensord/client/tour/commands.h"
 #include "tensord/client/tour/steps.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::tour {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "tensord/common/op_schema.h"
 #include "tensord/common/ops/elementwise.h"
+#include "tensord/common/ops/op_schema.h"
 
 namespace tensord {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/collective/member.h"
 #include "tensord/server/collective/network.h"
 #include "tensord/server/session/limits.h"

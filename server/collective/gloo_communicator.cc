@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/collective/gloo_transport.h"
 #include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/reduce_elements.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/collective/communicator.h"
 #include "tensord/server/collective/handshake.h"
 #include "tensord/server/collective/peer_mesh.h"

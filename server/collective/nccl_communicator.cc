@@ -11,7 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/nccl_library.h"
 #include "tensord/server/collective/nccl_operation.h"

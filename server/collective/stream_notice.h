@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/collective/peer_mesh.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server {
 

@@ -25,7 +25,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
 #include "tensord/common/device_name.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/host_memory.h"

@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/device.h"
 
 namespace tensord::server {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/functional/function_ref.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server {
 

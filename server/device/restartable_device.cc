@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/self_test.h"
 
 namespace tensord::server {

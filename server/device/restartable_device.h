@@ -14,7 +14,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/device.h"
 
 namespace tensord::server {

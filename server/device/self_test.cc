@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
-#include "tensord/common/mutex.h"
-#include "tensord/common/op_schema.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/server/session/tensor.h"
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tensord/common/device_name.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/engine/op_node.h"
 #include "tensord/server/engine/readiness.h"
 

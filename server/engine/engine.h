@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/prepared_op.h"

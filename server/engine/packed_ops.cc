@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {

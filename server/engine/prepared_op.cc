@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "tensord/common/key.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/key.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 namespace {

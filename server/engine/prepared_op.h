@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "tensord/common/mutex.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/session/tensor.h"
 

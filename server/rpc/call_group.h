@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "absl/container/flat_hash_set.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "tensord/common/handover.h"
+#include "tensord/common/util/handover.h"
 
 namespace tensord::server {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
-#include "tensord/common/handover.h"
-#include "tensord/common/mutex.h"
-#include "tensord/server/rpc/gate.h"
+#include "tensord/common/util/handover.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/server/rpc/auth/gate.h"
 
 namespace tensord::server {
 

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "grpc/health/v1/health.grpc.pb.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/rpc/call_dispatcher.h"
-#include "tensord/server/rpc/unary_call.h"
+#include "tensord/server/rpc/unary/unary_call.h"
 
 namespace tensord::server {
 

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/attributes.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/collective/collectives.h"
 #include "tensord/server/device/device.h"

@@ -1,6 +1,7 @@
 #include "tensord/server/rpc/server.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
@@ -12,9 +13,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "tensord/common/address.h"
-#include "tensord/common/boot_id.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/address.h"
+#include "tensord/common/util/boot_id.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/methods.h"
+#include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::server {
 namespace {
@@ -123,6 +126,13 @@ absl::Status CheckGate(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
+// Returns what this machine calls itself.
+std::string HostName() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
 }  // namespace
 
 Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
@@ -137,6 +147,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                .workers = &workers_,
                .limits = options.limits,
                .unavailable_kinds = options.unavailable_kinds,
+               .host_name = HostName(),
                .peers = peers.get(),
                .pulls = &pulls_},
       peers_(std::move(peers)),
@@ -215,7 +226,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
     TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
   }
   gate_->SetListeners(&listeners_);
-  context_.peer_address = PeerAddress(options.peers.advertise, listeners_.addresses(), HostName());
+  context_.peer_address =
+      PeerAddress(options.peers.advertise, listeners_.addresses(), context_.host_name);
   gate_->SetLog(session_log_.get());
   sessions_.SetLog(session_log_.get());
   dispatcher_.RegisterWith(&builder);

@@ -9,18 +9,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/collective/communicator.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/engine/engine.h"
-#include "tensord/server/rpc/bulk_service.h"
+#include "tensord/server/rpc/auth/gate.h"
+#include "tensord/server/rpc/auth/listeners.h"
+#include "tensord/server/rpc/bulk/bulk_service.h"
 #include "tensord/server/rpc/call_dispatcher.h"
-#include "tensord/server/rpc/gate.h"
 #include "tensord/server/rpc/health_service.h"
-#include "tensord/server/rpc/listeners.h"
-#include "tensord/server/rpc/peers.h"
-#include "tensord/server/rpc/pulls.h"
-#include "tensord/server/rpc/service.h"
+#include "tensord/server/rpc/peer/peers.h"
+#include "tensord/server/rpc/peer/pull_table.h"
+#include "tensord/server/rpc/service_context.h"
+#include "tensord/server/rpc/unary/unary_methods.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/session_log.h"
 #include "tensord/server/session/session_table.h"
@@ -100,7 +101,7 @@ class Server {
   WorkerPool workers_;
   ServiceContext context_;
   const std::unique_ptr<Peers> peers_;
-  Pulls pulls_;
+  PullTable pulls_;
   UnaryMethods unary_methods_;
   HealthService health_;
   BulkService bulk_;

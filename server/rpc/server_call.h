@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/server/rpc/auth/gate.h"
 #include "tensord/server/rpc/call_group.h"
 #include "tensord/server/rpc/call_queue.h"
-#include "tensord/server/rpc/gate.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/session_table.h"
 

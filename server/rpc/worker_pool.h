@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server {
 

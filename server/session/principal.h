@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
@@ -17,7 +17,7 @@ namespace tensord::server {
 // The name never changes. There is one object for each kind and name while it is referenced. So
 // usage is counted on it, and two references are to the same principal if their addresses are
 // equal. Only a PrincipalTable makes principals. The server's table belongs to the gate
-// (server/rpc/gate.h), so each principal has passed the gate.
+// (server/rpc/auth/gate.h), so each principal has passed the gate.
 class Principal {
  public:
   // How the caller was authenticated. The same name by two kinds is two principals, because tokens

@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 namespace {

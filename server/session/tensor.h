@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tensord/common/mutex.h"
 #include "tensord/common/tensor_spec.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/executor.h"

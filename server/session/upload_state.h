@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/memory_account.h"
 

@@ -8,7 +8,6 @@ namespace tensord::attack {
 namespace {
 
 using integration::DaemonFixture;
-using integration::ExpectError;
 using integration::RpcSession;
 using Code = absl::StatusCode;
 

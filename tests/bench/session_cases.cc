@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "tensord/common/token_file.h"
+#include "tensord/common/util/token_file.h"
 #include "tensord/tests/bench/bench.h"
 #include "tensord/tests/integration/test_certificates.h"
 #include "tensord/tests/proxy/delay_proxy.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tensord/client/tensord.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/tests/conformance/way_in.h"
 #include "tensord/tests/integration/daemon_process.h"
 

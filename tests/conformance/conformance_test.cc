@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/tests/conformance/reference.h"
 #include "tensord/tests/conformance/row.h"
 #include "tensord/tests/conformance/way_in.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/tests/conformance/way_in.h"
 #include "tensord/tests/integration/daemon_process.h"
 #include "tensord/tests/integration/rpc_helpers.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::control_plane {

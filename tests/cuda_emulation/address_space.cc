@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::cuda_emulation {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::cuda_emulation {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/tests/cuda_emulation/control.h"
 
 namespace tensord::cuda_emulation {

@@ -13,24 +13,8 @@ struct uint3 {
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
 };
-// NVRTC declares these functions without a header.
-extern "C" {
-float expf(float);
-double exp(double);
-float logf(float);
-double log(double);
-float tanhf(float);
-double tanh(double);
-float erff(float);
-double erf(double);
-float powf(float, float);
-double pow(double, double);
-float sqrtf(float);
-double sqrt(double);
-float fabsf(float);
-double fabs(double);
-}
-#define INFINITY __builtin_inff()
+// NVRTC declares the C math functions without a header.
+#include <math.h>
 #endif
 
 #undef __global__

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::cuda_emulation {
 

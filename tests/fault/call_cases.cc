@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/tests/integration/rpc_helpers.h"
 
 namespace tensord::fault {
@@ -313,6 +313,7 @@ std::vector<RawCase> RawCases() {
          v1::Collective* collective = request.mutable_collective();
          collective->set_member(1);
          collective->set_kind(v1::COLLECTIVE_KIND_ALL_REDUCE);
+         collective->set_reduction(v1::REDUCTION_SUM);
          collective->set_input(1);
          collective->set_output(10);
          *collective->mutable_spec() = integration::ToProto({DType::kFloat32, {4}});

@@ -19,7 +19,6 @@ namespace {
 
 using integration::DaemonProcess;
 using integration::Eventually;
-using integration::ExpectError;
 using testing::Each;
 using testing::HasSubstr;
 

@@ -7,14 +7,13 @@
 #include <thread>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::fault {
 namespace {
 
 using integration::DaemonProcess;
-using integration::ExpectError;
 using integration::RpcClient;
 using integration::RpcSession;
 using integration::StreamCall;

@@ -18,7 +18,6 @@ namespace {
 
 using integration::DaemonProcess;
 using integration::Eventually;
-using integration::ExpectError;
 using integration::RpcClient;
 using integration::UsedBytes;
 using testing::Each;

@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
-#include "tensord/common/address.h"
 #include "tensord/common/device_name.h"
+#include "tensord/common/util/address.h"
 #include "tensord/server/device/device_factory.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/tests/unit/session/test_principal.h"

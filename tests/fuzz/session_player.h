@@ -10,10 +10,10 @@
 
 #include "absl/strings/string_view.h"
 #include "tensord/server/engine/engine.h"
+#include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/server/rpc/chunk_codec.h"
-#include "tensord/server/rpc/service.h"
-#include "tensord/server/rpc/session_commands.h"
-#include "tensord/server/rpc/tensor_upload.h"
+#include "tensord/server/rpc/service_context.h"
+#include "tensord/server/rpc/stream/session_commands.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/v1/tensord.pb.h"
 

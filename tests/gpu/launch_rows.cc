@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session_table.h"

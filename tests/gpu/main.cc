@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/tests/bench/peer.h"
 #include "tensord/tests/gpu/rows.h"
 

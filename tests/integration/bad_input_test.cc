@@ -131,13 +131,13 @@ TEST_F(BadInputTest, HandlesThatAreNotThereOrAre) {
 }
 
 TEST_F(BadInputTest, DevicesThatAreNotThere) {
-  for (const char* device : {"cpu:2", "cuda:99"}) {
+  for (const char* device : {"cpu:2", "cuda:99", "gpu"}) {
     ExpectError(session_->CreateFloats(9, {1}, device), Code::kNotFound,
                 {device, "cpu:0", "cpu:1"});
     ExpectError(session_->Copy(1, 9, device), Code::kNotFound, {device});
     ExpectError(session_->Ones(9, {1}, device), Code::kNotFound, {device});
   }
-  for (const char* device : {"", "gpu", "cpu:", "cpu:-1", "cpu:x", "cpu:2147483647",
+  for (const char* device : {"", "cpu:", "g-pu", "cpu:-1", "cpu:x", "cpu:2147483647",
                              "cpu:99999999999999999999", "cpu:0 ", "CPU:0", "cpu::0"}) {
     ExpectError(session_->CreateFloats(9, {1}, device), Code::kInvalidArgument, {"device"});
     ExpectError(session_->Ones(9, {1}, device), Code::kInvalidArgument);
@@ -268,6 +268,7 @@ TEST_F(BadInputTest, ActivationsThatDoNotExist) {
               {"activation", "reul", "relu"});
   request.set_activation("");
   EXPECT_TRUE(client_->Call<v1::Tensor>("LinearForward", request).ok());
+  EXPECT_TRUE(session_->Delete({4, 9}).ok());
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "tensord/common/token_file.h"
+#include "tensord/common/util/token_file.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 #include "tensord/tests/integration/test_certificates.h"
 

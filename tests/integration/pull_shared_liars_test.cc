@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "tensord/server/rpc/shared_broker.h"
+#include "tensord/server/rpc/bulk/shared_broker.h"
 #include "tensord/tests/integration/fake_source.h"
 #include "tensord/tests/integration/fetch_region.h"
 #include "tensord/tests/integration/pull_shared_fixture.h"

@@ -34,7 +34,7 @@ TEST_F(ServiceTest, ListsItsDevices) {
   const v1::Device& second = (*devices)[1];
   EXPECT_EQ(first.name(), "cpu:0");
   EXPECT_EQ(second.name(), "cpu:1");
-  EXPECT_EQ(first.kind(), v1::DEVICE_KIND_CPU);
+  EXPECT_EQ(first.kind(), "cpu");
   EXPECT_FALSE(first.model().empty());
   EXPECT_FALSE(first.uuid().empty());
   EXPECT_EQ(first.uuid(), second.uuid()) << "they stand on one physical device";

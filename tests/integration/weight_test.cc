@@ -1,7 +1,7 @@
 // Whose turn it is on a busy device: by the weights of those who have work for it.
 #include <thread>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/tests/integration/fault_socket.h"
 #include "tensord/tests/integration/identity_fixture.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tensord/server/device/fault/fault_plan.h"
-#include "tensord/server/rpc/service.h"
+#include "tensord/server/rpc/service_context.h"
 #include "tensord/tests/simulation/journal.h"
 
 namespace tensord::simulation {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tensord/server/rpc/service.h"
+#include "tensord/server/rpc/service_context.h"
 #include "tensord/tests/simulation/client_end.h"
 #include "tensord/tests/simulation/lease_book.h"
 #include "tensord/tests/simulation/model.h"

@@ -1,11 +1,11 @@
-// The server's end of a session stream: what rpc/session_stream.h is on gRPC, on a Link.
+// The server's end of a session stream: what rpc/stream/session_stream.h is on gRPC, on a Link.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tensord/server/rpc/session_commands.h"
+#include "tensord/server/rpc/stream/session_commands.h"
 #include "tensord/tests/simulation/journal.h"
 #include "tensord/tests/simulation/lease_book.h"
 #include "tensord/tests/simulation/link.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/server/rpc/tensor_upload.h"
+#include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/tests/simulation/client_end.h"
 #include "tensord/tests/simulation/dice.h"
 #include "tensord/tests/simulation/lease_book.h"
@@ -13,7 +13,7 @@
 
 namespace tensord::simulation {
 
-// The server's end of a Write: what rpc/write_stream.cc does with a TensorUpload.
+// The server's end of a Write: what rpc/bulk/write_call.cc does with a TensorUpload.
 struct WriteEnd {
   WriteEnd(server::ServiceContext* context, LeaseBook* leases) : leases(leases), upload(context) {}
   ~WriteEnd() { Release(); }

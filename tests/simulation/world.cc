@@ -109,14 +109,14 @@ void World::OpenClient() {
   server::SessionTable& sessions = host_.sessions();
   const server::PrincipalRef principal = host_.Principal(options.principal);
   const server::Limits& limits = plan_.host.limits;
+  const auto open = static_cast<int64_t>(sessions.All().size());
   const auto own = static_cast<int64_t>(sessions.Of(principal).size());
-  const bool room =
-      sessions.size() < limits.max_sessions &&
-      (limits.max_sessions_per_principal == 0 || own < limits.max_sessions_per_principal);
+  const bool room = open < limits.max_sessions && (limits.max_sessions_per_principal == 0 ||
+                                                   own < limits.max_sessions_per_principal);
   const absl::StatusOr<SessionRef> session = sessions.Open(principal, plan_.lease_seconds, "");
   if (session.ok() != room || (!room && !absl::IsResourceExhausted(session.status()))) {
-    return journal_->Fail("a session is opened: ", session.status().ToString(), ", of ",
-                          sessions.size(), " sessions ", own, " are the caller's");
+    return journal_->Fail("a session is opened: ", session.status().ToString(), ", of ", open,
+                          " sessions ", own, " are the caller's");
   }
   if (!room) return EndLeases();
   options.session = (*session)->id();

@@ -18,7 +18,7 @@ void World::CheckLimits() {
   for (int i = 0; i < Host::kDevices; ++i) {
     CheckUse("bytes of a device", host_.UsedBytes(i), plan_.host.device_bytes);
   }
-  CheckUse("sessions", host_.sessions().size(), limits.max_sessions);
+  CheckUse("sessions", static_cast<int64_t>(host_.sessions().All().size()), limits.max_sessions);
   for (int i = 0; i < plan_.principals; ++i) CheckPrincipal(host_.Principal(i));
 }
 
@@ -115,7 +115,8 @@ void World::CheckHandles(Actor& actor) {
 
 // All clients have gone and all leases have run out.
 void World::CheckNothingLeft() {
-  if (host_.sessions().size() != 0) journal_->Fail(host_.sessions().size(), " sessions are left");
+  const size_t sessions = host_.sessions().All().size();
+  if (sessions != 0) journal_->Fail(sessions, " sessions are left");
   for (int i = 0; i < Host::kDevices; ++i) {
     if (host_.UsedBytes(i) != 0) journal_->Fail(host_.UsedBytes(i), " bytes are left on cpu:", i);
   }

@@ -11,7 +11,7 @@
 #include "tensord/client/cli/commands/commands.h"
 #include "tensord/client/creation.h"
 #include "tensord/client/group.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "tensord/client/cli/health_probe.h"
 #include "tensord/client/cli/text.h"
 #include "tensord/common/device_name.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "tensord/client/cli/listings.h"
 #include "tensord/client/cli/table.h"
 #include "tensord/client/cli/text.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::cli {
 namespace {

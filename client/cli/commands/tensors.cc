@@ -9,7 +9,7 @@
 #include "tensord/client/cli/command.h"
 #include "tensord/client/cli/commands/commands.h"
 #include "tensord/client/cli/listings.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::cli {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "tensord/client/cli/command.h"
 #include "tensord/client/cli/commands/commands.h"
-#include "tensord/common/status_macros.h"
-#include "tensord/common/token_file.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/token_file.h"
 
 namespace tensord::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/blas.h"
 #include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/host_info.h"

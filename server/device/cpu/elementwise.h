@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "tensord/common/attributes.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cpu/isa/loops.h"
 
 namespace tensord::server::cpu {

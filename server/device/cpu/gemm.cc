@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/mutex.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/blas.h"
 
 namespace tensord::server::cpu {

@@ -1,4 +1,4 @@
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/gemm.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server::cpu {
 

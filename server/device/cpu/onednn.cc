@@ -10,8 +10,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tensord/common/mutex.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/onednn_api.h"
 #include "tensord/server/device/cpu/team.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/cpu/memory_pool.h"
 #include "tensord/server/device/cpu/onednn.h"

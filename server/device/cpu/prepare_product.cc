@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/cpu_buffer.h"
 #include "tensord/server/device/cpu/gemm.h"
 #include "tensord/server/device/cpu/packed_weights.h"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/reduce_step.h"
 

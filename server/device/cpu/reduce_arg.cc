@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/reduce_step.h"
 #include "tensord/server/device/cpu/strided_copy.h"

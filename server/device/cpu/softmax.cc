@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 
 namespace tensord::server::cpu {

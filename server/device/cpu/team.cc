@@ -6,7 +6,7 @@
 #include <omp.h>
 #endif
 
-#include "tensord/common/handover.h"
+#include "tensord/common/util/handover.h"
 
 namespace tensord::server::cpu {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/call_gate.h"
 #include "tensord/server/device/cuda/blas.h"
 #include "tensord/server/device/cuda/cuda_handles.h"

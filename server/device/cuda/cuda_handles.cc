@@ -3,7 +3,7 @@
 #include <atomic>
 #include <utility>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 
 namespace tensord::server::cuda {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 
 namespace tensord::server::cuda {

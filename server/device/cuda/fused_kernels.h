@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server::cuda {
 

@@ -10,7 +10,7 @@
 // that they always have: graphs run on the compute stream, one after another with all else there.
 #include <utility>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_device_internal.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/graph_scratch.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 
 namespace tensord::server::cuda {

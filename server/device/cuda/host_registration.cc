@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/container/flat_hash_set.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 
 namespace tensord::server::cuda {

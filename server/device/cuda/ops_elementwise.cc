@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "absl/types/span.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/elementwise.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/blas.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/kernel_table.h"

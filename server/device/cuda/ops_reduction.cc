@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/kernel_table.h"
 #include "tensord/server/device/cuda/kernels/reduction.h"
 

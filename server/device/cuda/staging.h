@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "tensord/common/mutex.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/device.h"
 

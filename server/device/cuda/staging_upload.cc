@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/staging.h"
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/device_name.h"
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::server {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "tensord/common/mutex.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 namespace {

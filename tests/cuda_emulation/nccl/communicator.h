@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/tests/cuda_emulation/nccl/frame_socket.h"
 #include "tensord/tests/cuda_emulation/nccl/operation.h"
 #include "tensord/tests/cuda_emulation/nccl/unique_id.h"

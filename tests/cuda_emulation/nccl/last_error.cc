@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 
 namespace tensord::nccl_emulation {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tensord/common/nearest_word.h"
+#include "tensord/common/util/nearest_word.h"
 
 namespace tensord::cli {
 namespace {

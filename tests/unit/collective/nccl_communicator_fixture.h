@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/collective/nccl_communicator.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"

@@ -1,4 +1,4 @@
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

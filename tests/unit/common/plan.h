@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 
 namespace tensord {
 

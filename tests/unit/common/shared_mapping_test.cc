@@ -1,4 +1,4 @@
-#include "tensord/common/shared_mapping.h"
+#include "tensord/common/util/shared_mapping.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "tensord/common/stream_copy.h"
+#include "tensord/common/util/stream_copy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The file of hashed tokens: what is taken, and what is refused with the line's number.
-#include "tensord/common/token_file.h"
+#include "tensord/common/util/token_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

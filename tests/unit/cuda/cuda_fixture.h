@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/device.h"
 
 namespace tensord::server {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cuda/nvrtc.h"
 
 namespace tensord::server::cuda {

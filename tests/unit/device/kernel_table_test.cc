@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/cpu/elementwise.h"
 #include "tensord/server/device/cpu/kernel_table.h"

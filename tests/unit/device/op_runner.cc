@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "tensord/common/float16.h"
-#include "tensord/common/op_schema.h"
-#include "tensord/common/status_macros.h"
+#include "tensord/common/ops/op_schema.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 
 namespace tensord::server {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/tests/unit/device/op_runner.h"
 

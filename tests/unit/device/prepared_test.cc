@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/tests/unit/device/op_runner.h"
 
 namespace tensord::server {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensord/common/op_schema.h"
+#include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_plan.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "tensord/common/status_macros.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/common/mutex.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/device_memory_limit.h"
 

@@ -1,4 +1,4 @@
-#include "tensord/server/rpc/limited_socket.h"
+#include "tensord/server/rpc/auth/limited_socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

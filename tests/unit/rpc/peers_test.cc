@@ -1,5 +1,5 @@
 // Which servers may be called, and who may call as one.
-#include "tensord/server/rpc/peers.h"
+#include "tensord/server/rpc/peer/peers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tensord/server/rpc/shared_rings.h"
+#include "tensord/server/rpc/bulk/shared_rings.h"
 
 #include <gtest/gtest.h>
 

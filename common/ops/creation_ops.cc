@@ -1,0 +1,319 @@
+// Ops without inputs: constants, ranges, random numbers.
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/ops/op_registry.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+namespace {
+
+struct IntegerRange {
+  int64_t min;
+  int64_t max;
+};
+
+IntegerRange RangeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+      return {0, std::numeric_limits<uint8_t>::max()};
+    case DType::kInt8:
+      return {std::numeric_limits<int8_t>::min(), std::numeric_limits<int8_t>::max()};
+    case DType::kInt32:
+      return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+    default:
+      return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+  }
+}
+
+double MaxFinite(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 65504.0;
+    case DType::kBFloat16:
+      return 0x1.fep127;
+    case DType::kFloat32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+bool FitsInteger(DType dtype, int64_t value) {
+  const IntegerRange range = RangeOf(dtype);
+  return value >= range.min && value <= range.max;
+}
+
+// Truncated toward zero; false for NaN.
+std::optional<int64_t> ToInteger(DType dtype, double value) {
+  const double truncated = std::trunc(value);
+  if (!(truncated >= -0x1p63 && truncated < 0x1p63)) return std::nullopt;
+  const auto integer = static_cast<int64_t>(truncated);
+  return FitsInteger(dtype, integer) ? std::optional(integer) : std::nullopt;
+}
+
+double AsDouble(const AttrValue& scalar) {
+  if (const bool* b = std::get_if<bool>(&scalar)) return *b ? 1.0 : 0.0;
+  if (const int64_t* i = std::get_if<int64_t>(&scalar)) return static_cast<double>(*i);
+  return std::get<double>(scalar);
+}
+
+std::string Words(DType dtype) {
+  if (!IsInteger(dtype)) {
+    return absl::StrCat(DTypeName(dtype), ", which ends at ", MaxFinite(dtype));
+  }
+  const IntegerRange range = RangeOf(dtype);
+  return absl::StrCat(DTypeName(dtype), ", which goes from ", range.min, " to ", range.max);
+}
+
+// zeros ones.
+absl::Status InferFilled(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
+  ctx.SetOutput(ctx.attrs().Type("dtype"), std::move(shape));
+  return absl::OkStatus();
+}
+
+// The value as the dtype's kind holds it: bool, int64 or double; none where it doesn't fit.
+std::optional<AttrValue> ConvertScalar(const AttrValue& value, DType dtype) {
+  if (IsBool(dtype)) return AttrValue(AsDouble(value) != 0);
+  if (IsInteger(dtype)) {
+    std::optional<int64_t> integer;
+    if (const int64_t* i = std::get_if<int64_t>(&value)) {
+      if (FitsInteger(dtype, *i)) integer = *i;
+    } else {
+      integer = ToInteger(dtype, AsDouble(value));
+    }
+    return integer.has_value() ? std::optional<AttrValue>(*integer) : std::nullopt;
+  }
+  const double real = AsDouble(value);
+  if (std::isfinite(real) && std::abs(real) > MaxFinite(dtype)) return std::nullopt;
+  return AttrValue(real);
+}
+
+absl::Status InferFull(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
+  const AttrValue value = *ctx.attrs().Find("value");
+  DType dtype = ctx.attrs().Type("dtype");
+  if (dtype == DType::kUnspecified) {
+    dtype = std::holds_alternative<bool>(value)      ? DType::kBool
+            : std::holds_alternative<int64_t>(value) ? DType::kInt64
+                                                     : DType::kFloat32;
+  }
+  std::optional<AttrValue> converted = ConvertScalar(value, dtype);
+  if (!converted.has_value()) {
+    return ctx.Error(absl::StrCat("value ", ForMessage(value), " doesn't fit ", Words(dtype),
+                                  "; name a wider dtype"));
+  }
+  ctx.SetAttr("value", *std::move(converted));
+  ctx.SetAttr("dtype", dtype);
+  ctx.SetOutput(dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status LengthError(const InferenceContext& ctx, double length) {
+  return ctx.Error(absl::StrCat("comes to about ", length, " elements, and the limit is ",
+                                kMaxElements, " (2^48)"));
+}
+
+absl::Status LastValueError(const InferenceContext& ctx, const AttrValue& value, DType dtype) {
+  return ctx.Error(absl::StrCat("reaches ", ForMessage(value), ", which doesn't fit ", Words(dtype),
+                                "; name a wider dtype"));
+}
+
+absl::StatusOr<int64_t> IntegerLength(const InferenceContext& ctx, DType dtype, int64_t start,
+                                      int64_t stop, int64_t step) {
+  if (step == 0) return ctx.Error("step must not be 0");
+  using Wide = __int128;  // differences of 64-bit values need 65 bits
+  const Wide span = step > 0 ? Wide{stop} - start : Wide{start} - stop;
+  if (span <= 0) return 0;
+  const Wide stride = step > 0 ? Wide{step} : -Wide{step};
+  const Wide length = (span + stride - 1) / stride;
+  if (length > kMaxElements) return LengthError(ctx, static_cast<double>(length));
+  const Wide offset = (length - 1) * stride;
+  if (offset > std::numeric_limits<int64_t>::max()) {
+    return ctx.Error("first and last value are 2^63 or more apart");
+  }
+  const auto last = static_cast<int64_t>(start + (step > 0 ? offset : -offset));
+  for (int64_t value : {start, last}) {
+    if (!FitsInteger(dtype, value)) return LastValueError(ctx, value, dtype);
+  }
+  return static_cast<int64_t>(length);
+}
+
+absl::StatusOr<int64_t> RealLength(const InferenceContext& ctx, DType dtype, double start,
+                                   double stop, double step) {
+  if (!std::isfinite(start) || !std::isfinite(stop) || !std::isfinite(step)) {
+    return ctx.Error(absl::StrCat("start, stop and step must be finite, and are ", start, ", ",
+                                  stop, " and ", step));
+  }
+  if (step == 0) return ctx.Error("step must not be 0");
+  const double length = std::ceil((stop - start) / step);
+  if (length <= 0) return 0;
+  if (length > static_cast<double>(kMaxElements)) return LengthError(ctx, length);
+  if (IsInteger(dtype)) {
+    for (double value : {start, start + (length - 1) * step}) {
+      if (!ToInteger(dtype, value).has_value()) return LastValueError(ctx, value, dtype);
+    }
+  }
+  return static_cast<int64_t>(length);
+}
+
+// In normal form start, stop and step are ints where all three were and the dtype is an integer
+// one, and floats otherwise.
+absl::Status InferArange(InferenceContext& ctx) {
+  constexpr const char* kNames[] = {"start", "stop", "step"};
+  AttrValue values[3];
+  bool all_ints = true;
+  for (int i = 0; i < 3; ++i) {
+    values[i] = *ctx.attrs().Find(kNames[i]);
+    all_ints = all_ints && std::holds_alternative<int64_t>(values[i]);
+    if (std::holds_alternative<bool>(values[i])) {
+      return ctx.Error(absl::StrCat(kNames[i], " must be an int or a float, not a bool"));
+    }
+  }
+  DType dtype = ctx.attrs().Type("dtype");
+  if (dtype == DType::kUnspecified) dtype = all_ints ? DType::kInt64 : DType::kFloat32;
+  TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, dtype));
+  int64_t length = 0;
+  if (all_ints && IsInteger(dtype)) {
+    TENSORD_ASSIGN_OR_RETURN(
+        length, IntegerLength(ctx, dtype, std::get<int64_t>(values[0]),
+                              std::get<int64_t>(values[1]), std::get<int64_t>(values[2])));
+  } else {
+    for (int i = 0; i < 3; ++i) ctx.SetAttr(kNames[i], AsDouble(values[i]));
+    TENSORD_ASSIGN_OR_RETURN(length, RealLength(ctx, dtype, AsDouble(values[0]),
+                                                AsDouble(values[1]), AsDouble(values[2])));
+  }
+  ctx.SetAttr("dtype", dtype);
+  ctx.SetOutput(dtype, {length});
+  return absl::OkStatus();
+}
+
+absl::Status InferEye(InferenceContext& ctx) {
+  const int64_t rows = ctx.attrs().Int("rows");
+  int64_t columns = ctx.attrs().Int("cols");
+  if (columns == -1) columns = rows;
+  if (rows < 0 || columns < 0) {
+    return ctx.Error(
+        absl::StrCat("rows and cols must not be negative, and are ", rows, " and ", columns));
+  }
+  ctx.SetAttr("cols", columns);
+  ctx.SetOutput(ctx.attrs().Type("dtype"), {rows, columns});
+  return absl::OkStatus();
+}
+
+absl::Status RequireFinite(const InferenceContext& ctx, const char* attr, DType dtype) {
+  const double value = ctx.attrs().Float(attr);
+  if (std::abs(value) <= MaxFinite(dtype)) return absl::OkStatus();
+  return ctx.Error(
+      absl::StrCat(attr, " is ", value, " and must be a finite value of ", Words(dtype)));
+}
+
+absl::Status InferUniform(InferenceContext& ctx) {
+  const DType dtype = ctx.attrs().Type("dtype");
+  TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, dtype));
+  for (const char* bound : {"low", "high"}) {
+    TENSORD_RETURN_IF_ERROR(RequireFinite(ctx, bound, dtype));
+  }
+  const double low = ctx.attrs().Float("low");
+  const double high = ctx.attrs().Float("high");
+  const bool in_double = dtype == DType::kFloat64;
+  const double extent = in_double ? high - low : static_cast<float>(high) - static_cast<float>(low);
+  if (!(extent > 0) || extent > MaxFinite(dtype)) {
+    return ctx.Error(absl::StrCat("low ", low, " must be below high ", high,
+                                  ", and their difference a positive finite value of ",
+                                  Words(dtype)));
+  }
+  return InferFilled(ctx);
+}
+
+absl::Status InferNormal(InferenceContext& ctx) {
+  const DType dtype = ctx.attrs().Type("dtype");
+  TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, dtype));
+  for (const char* moment : {"mean", "stddev"}) {
+    TENSORD_RETURN_IF_ERROR(RequireFinite(ctx, moment, dtype));
+  }
+  if (ctx.attrs().Float("stddev") < 0) {
+    return ctx.Error(
+        absl::StrCat("stddev is ", ctx.attrs().Float("stddev"), " and must not be negative"));
+  }
+  return InferFilled(ctx);
+}
+
+absl::Status InferConstant(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
+  const TensorSpec spec{ctx.attrs().Type("dtype"), std::move(shape)};
+  const auto size_bytes = static_cast<int64_t>(ctx.attrs().Data("data").size());
+  if (size_bytes != spec.size_bytes()) {
+    return ctx.Error(absl::StrCat(spec.ToString(), " takes ", spec.size_bytes(),
+                                  " bytes and data has ", size_bytes));
+  }
+  return InferFilled(ctx);
+}
+
+OpSchema Creation(const char* name, const char* doc, std::vector<AttrDef> attrs,
+                  absl::Status (*infer)(InferenceContext&), OpCost cost = OpCost::kCompute) {
+  return {name, "() -> shape", doc, 0, 0, std::move(attrs), infer, cost};
+}
+
+AttrDef ShapeDef() { return RequiredAttr("shape", AttrType::kInts, "shape of the result"); }
+
+AttrDef DTypeDef() {
+  return OptionalAttr("dtype", AttrType::kDType, DType::kFloat32, "dtype of the result");
+}
+
+AttrDef SeedDef() {
+  return RequiredAttr("seed", AttrType::kInt, "the same seed gives the same numbers everywhere");
+}
+
+void AppendRandomOps(std::vector<OpSchema>& ops) {
+  ops.push_back(Creation(
+      "uniform", "Random numbers, uniform in [low, high), by Philox4x32-10.",
+      {ShapeDef(), SeedDef(), OptionalAttr("low", AttrType::kFloat, 0.0, "lower bound, included"),
+       OptionalAttr("high", AttrType::kFloat, 1.0, "upper bound, excluded"), DTypeDef()},
+      InferUniform));
+  ops.push_back(Creation(
+      "normal", "Normally distributed random numbers, by Philox4x32-10 and Box-Muller.",
+      {ShapeDef(), SeedDef(), OptionalAttr("mean", AttrType::kFloat, 0.0, "the mean"),
+       OptionalAttr("stddev", AttrType::kFloat, 1.0, "standard deviation, 0 or more"), DTypeDef()},
+      InferNormal));
+}
+
+}  // namespace
+
+void AppendCreationOps(std::vector<OpSchema>& ops) {
+  ops.push_back(
+      Creation("zeros", "All zero.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
+  ops.push_back(Creation("ones", "All one.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
+  ops.push_back(Creation(
+      "full", "All the same value; a fraction is cut off for an integer dtype.",
+      {ShapeDef(), RequiredAttr("value", AttrType::kScalar, "the value, within the dtype's range"),
+       OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
+                    "unspecified: float32, int64 or bool by the value's type")},
+      InferFull, OpCost::kCopy));
+  ops.push_back(Creation(
+      "arange", "start, start + step, start + 2*step, … below stop.",
+      {OptionalAttr("start", AttrType::kScalar, int64_t{0}, "first value, int or float"),
+       RequiredAttr("stop", AttrType::kScalar, "the end, excluded, int or float"),
+       OptionalAttr("step", AttrType::kScalar, int64_t{1}, "difference of neighbours, not 0"),
+       OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
+                    "unspecified: int64 where all three are ints, otherwise float32")},
+      InferArange));
+  ops.push_back(
+      Creation("eye", "One on the diagonal, zero elsewhere.",
+               {RequiredAttr("rows", AttrType::kInt, "number of rows"),
+                OptionalAttr("cols", AttrType::kInt, int64_t{-1}, "number of columns; -1: as rows"),
+                DTypeDef()},
+               InferEye));
+  ops.push_back(Creation(
+      "constant", "Elements given as bytes, row-major and little-endian.",
+      {ShapeDef(), RequiredAttr("dtype", AttrType::kDType, "dtype of the elements"),
+       RequiredAttr("data", AttrType::kBytes, "exactly as many bytes as the elements take")},
+      InferConstant));
+  AppendRandomOps(ops);
+}
+
+}  // namespace tensord

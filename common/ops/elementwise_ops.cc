@@ -1,0 +1,193 @@
+// Ops that work element by element: unary, binary with broadcasting, where, cast.
+#include "absl/strings/str_cat.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/ops/op_registry.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+namespace {
+
+absl::Status InferAnyUnary(InferenceContext& ctx) {
+  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  return absl::OkStatus();
+}
+
+absl::Status InferNumericUnary(InferenceContext& ctx) {
+  TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, ctx.input(0).dtype));
+  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  return absl::OkStatus();
+}
+
+// As in PyTorch, integers and bool are read as float32.
+absl::Status InferFloatUnary(InferenceContext& ctx) {
+  const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kFloat32;
+  ctx.ReadInputAs(0, dtype);
+  ctx.SetOutput(dtype, ctx.input(0).shape);
+  return absl::OkStatus();
+}
+
+absl::Status InferFloatingOnlyUnary(InferenceContext& ctx) {
+  TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(0).dtype));
+  ctx.SetOutput(ctx.input(0).dtype, ctx.input(0).shape);
+  return absl::OkStatus();
+}
+
+absl::Status InferGelu(InferenceContext& ctx) {
+  TENSORD_RETURN_IF_ERROR(RequireOneOf(ctx, "approximate", {"none", "tanh"}));
+  return InferFloatingOnlyUnary(ctx);
+}
+
+absl::Status InferCast(InferenceContext& ctx) {
+  const DType dtype = ctx.attrs().Type("dtype");
+  if (dtype == ctx.input(0).dtype) ctx.SetAlias();
+  ctx.SetOutput(dtype, ctx.input(0).shape);
+  return absl::OkStatus();
+}
+
+absl::Status InferBinary(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
+  TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
+  ctx.SetOutput(dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferNumericBinary(InferenceContext& ctx) {
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    TENSORD_RETURN_IF_ERROR(RequireNumber(ctx, ctx.input(i).dtype));
+  }
+  return InferBinary(ctx);
+}
+
+absl::Status InferFloatingOnlyBinary(InferenceContext& ctx) {
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    TENSORD_RETURN_IF_ERROR(RequireFloating(ctx, ctx.input(i).dtype));
+  }
+  return InferBinary(ctx);
+}
+
+// As in PyTorch, integers and bool are read as float32: a quotient isn't an integer.
+absl::Status InferFloatBinary(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
+  TENSORD_ASSIGN_OR_RETURN(DType dtype, PromoteInputs(ctx));
+  if (!IsFloating(dtype)) dtype = DType::kFloat32;
+  ctx.ReadInputAs(0, dtype);
+  ctx.ReadInputAs(1, dtype);
+  ctx.SetOutput(dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferComparison(InferenceContext& ctx) {
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
+  TENSORD_RETURN_IF_ERROR(PromoteInputs(ctx).status());
+  ctx.SetOutput(DType::kBool, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferWhere(InferenceContext& ctx) {
+  if (!IsBool(ctx.input(0).dtype)) {
+    return ctx.Error(absl::StrCat("the condition must be bool, not ", DTypeName(ctx.input(0).dtype),
+                                  ": compare first, or cast to bool"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
+  TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx, 1));
+  ctx.SetOutput(dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+using Infer = absl::Status (*)(InferenceContext&);
+
+constexpr Infer InferUnary(ElementwiseTyping typing) {
+  switch (typing) {
+    case ElementwiseTyping::kAny:
+      return InferAnyUnary;
+    case ElementwiseTyping::kNumber:
+      return InferNumericUnary;
+    case ElementwiseTyping::kFloat:
+      return InferFloatUnary;
+    case ElementwiseTyping::kFloatOnly:
+      return InferFloatingOnlyUnary;
+  }
+  return nullptr;
+}
+
+constexpr Infer InferArithmetic(ElementwiseTyping typing) {
+  switch (typing) {
+    case ElementwiseTyping::kAny:
+      return InferBinary;
+    case ElementwiseTyping::kNumber:
+      return InferNumericBinary;
+    case ElementwiseTyping::kFloat:
+      return InferFloatBinary;
+    case ElementwiseTyping::kFloatOnly:
+      return InferFloatingOnlyBinary;
+  }
+  return nullptr;
+}
+
+OpSchema Unary(const char* name, const char* doc, Infer infer, ElementwiseFunction function) {
+  return {.name = name,
+          .signature = "(…) -> (…)",
+          .doc = doc,
+          .min_inputs = 1,
+          .max_inputs = 1,
+          .infer = infer,
+          .elementwise = function};
+}
+
+OpSchema Binary(const char* name, const char* doc, Infer infer, BinaryFunction function) {
+  return {.name = name,
+          .signature = "(…), (…) -> (…) broadcast",
+          .doc = doc,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .infer = infer,
+          .elementwise = ElementwiseFunction::Of(function)};
+}
+
+void AppendUnaryOps(std::vector<OpSchema>& ops) {
+#define TENSORD_SCHEMA(name, Function, typing, cost, doc)                   \
+  ops.push_back(Unary(#name, doc, InferUnary(ElementwiseTyping::k##typing), \
+                      ElementwiseFunction::Of(UnaryFunction::k##Function)));
+  TENSORD_UNARY_OPS(TENSORD_SCHEMA)
+#undef TENSORD_SCHEMA
+  OpSchema gelu = Unary("gelu", "x times the normal distribution function of x.", InferGelu,
+                        ElementwiseFunction::Of(UnaryFunction::kGelu));
+  gelu.attrs = {
+      OptionalAttr("approximate", AttrType::kString, "none",
+                   "\"none\": exact, by the error function; \"tanh\": its approximation")};
+  ops.push_back(std::move(gelu));
+  OpSchema cast = Unary("cast",
+                        "Another dtype. To integers truncates toward zero and stops at the ends of "
+                        "the range, NaN gives 0; to bool is x != 0.",
+                        InferCast, {ElementwiseFunction::Kind::kCast});
+  cast.attrs = {RequiredAttr("dtype", AttrType::kDType, "the dtype of the result")};
+  ops.push_back(std::move(cast));
+}
+
+void AppendBinaryOps(std::vector<OpSchema>& ops) {
+#define TENSORD_SCHEMA(name, Function, typing, cost, doc)                         \
+  ops.push_back(Binary(#name, doc, InferArithmetic(ElementwiseTyping::k##typing), \
+                       BinaryFunction::k##Function));
+  TENSORD_ARITHMETIC_OPS(TENSORD_SCHEMA)
+#undef TENSORD_SCHEMA
+#define TENSORD_SCHEMA(name, Function, typing, cost, doc) \
+  ops.push_back(Binary(#name, doc, InferComparison, BinaryFunction::k##Function));
+  TENSORD_COMPARISON_OPS(TENSORD_SCHEMA)
+#undef TENSORD_SCHEMA
+}
+
+}  // namespace
+
+void AppendElementwiseOps(std::vector<OpSchema>& ops) {
+  AppendUnaryOps(ops);
+  AppendBinaryOps(ops);
+  ops.push_back({.name = "where",
+                 .signature = "(…) bool, (…), (…) -> (…) broadcast",
+                 .doc = "x where the condition is true, y elsewhere.",
+                 .min_inputs = 3,
+                 .max_inputs = 3,
+                 .infer = InferWhere,
+                 .elementwise = ElementwiseFunction{ElementwiseFunction::Kind::kWhere}});
+}
+
+}  // namespace tensord

@@ -1,0 +1,135 @@
+#include "tensord/common/ops/op_inference.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+
+AttrDef RequiredAttr(absl::string_view name, AttrType type, absl::string_view doc) {
+  return {std::string(name), type, std::nullopt, std::string(doc)};
+}
+
+AttrDef OptionalAttr(absl::string_view name, AttrType type, AttrValue default_value,
+                     absl::string_view doc) {
+  return {std::string(name), type, std::move(default_value), std::string(doc)};
+}
+
+absl::string_view AttrTypeWord(AttrType type) {
+  switch (type) {
+    case AttrType::kBool:
+      return "bool";
+    case AttrType::kInt:
+      return "int";
+    case AttrType::kFloat:
+      return "float";
+    case AttrType::kScalar:
+      return "scalar";
+    case AttrType::kString:
+      return "string";
+    case AttrType::kInts:
+      return "ints";
+    case AttrType::kDType:
+      return "dtype";
+    case AttrType::kBytes:
+      return "bytes";
+  }
+  return "unknown";
+}
+
+std::string QuotedForMessage(absl::string_view text) {
+  constexpr size_t kMaxShown = 64;
+  return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShown)),
+                      text.size() > kMaxShown ? "…\"" : "\"");
+}
+
+std::string IntsForMessage(absl::Span<const int64_t> values) {
+  return Shape(values.first(std::min<size_t>(values.size(), kMaxRank + 1))).ToString();
+}
+
+std::string ForMessage(const AttrValue& value) {
+  if (const bool* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
+  if (const int64_t* i = std::get_if<int64_t>(&value)) return absl::StrCat(*i);
+  if (const double* f = std::get_if<double>(&value)) return absl::StrCat(*f);
+  if (const auto* s = std::get_if<std::string>(&value)) return QuotedForMessage(*s);
+  if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) return IntsForMessage(*ints);
+  if (const DType* dtype = std::get_if<DType>(&value)) return std::string(DTypeName(*dtype));
+  if (const Bytes* bytes = std::get_if<Bytes>(&value)) {
+    return absl::StrCat(bytes->data.size(), " bytes");
+  }
+  return "nothing";
+}
+
+absl::StatusOr<DType> PromoteInputs(InferenceContext& ctx, int first) {
+  DType dtype = ctx.input(first).dtype;
+  for (int i = first + 1; i < ctx.num_inputs(); ++i) {
+    const absl::StatusOr<DType> promoted = PromoteTypes(dtype, ctx.input(i).dtype);
+    if (!promoted.ok()) return ctx.Error(promoted.status().message());
+    dtype = *promoted;
+  }
+  for (int i = first; i < ctx.num_inputs(); ++i) ctx.ReadInputAs(i, dtype);
+  return dtype;
+}
+
+absl::StatusOr<Shape> BroadcastInputs(const InferenceContext& ctx) {
+  Shape shape = ctx.input(0).shape;
+  for (int i = 1; i < ctx.num_inputs(); ++i) {
+    absl::StatusOr<Shape> wider = BroadcastShapes(shape, ctx.input(i).shape);
+    if (!wider.ok()) return ctx.Error(wider.status().message());
+    shape = *std::move(wider);
+  }
+  return shape;
+}
+
+absl::Status RequireFloating(const InferenceContext& ctx, DType dtype) {
+  if (IsFloating(dtype)) return absl::OkStatus();
+  return ctx.Error(absl::StrCat("needs a floating dtype, not ", DTypeName(dtype),
+                                ": cast first, for example to float32"));
+}
+
+absl::Status RequireNumber(const InferenceContext& ctx, DType dtype) {
+  if (!IsBool(dtype)) return absl::OkStatus();
+  return ctx.Error("is not defined for bool: cast first, for example to int32");
+}
+
+absl::StatusOr<Shape> ShapeAttr(const InferenceContext& ctx) {
+  Shape shape(absl::MakeConstSpan(ctx.attrs().Ints("shape")));
+  const absl::Status status = shape.Validate();
+  if (!status.ok()) return ctx.Error(status.message());
+  return shape;
+}
+
+absl::StatusOr<int64_t> ResolveAxis(const InferenceContext& ctx, int64_t axis, int rank) {
+  const absl::StatusOr<int> resolved = NormalizeAxis(axis, std::max(rank, 1));
+  if (resolved.ok()) return *resolved;
+  return ctx.Error(NormalizeAxis(axis, rank).status().message());
+}
+
+absl::StatusOr<std::vector<int64_t>> ResolveAxes(const InferenceContext& ctx,
+                                                 absl::Span<const int64_t> axes, int rank) {
+  bool seen[kMaxRank] = {};
+  std::vector<int64_t> resolved;
+  for (int64_t axis : axes) {
+    TENSORD_ASSIGN_OR_RETURN(const int64_t from_zero, ResolveAxis(ctx, axis, rank));
+    if (std::exchange(seen[from_zero], true)) {
+      return ctx.Error(
+          absl::StrCat("axis ", from_zero, " is named twice in ", IntsForMessage(axes)));
+    }
+    resolved.push_back(from_zero);
+  }
+  return resolved;
+}
+
+absl::Status RequireOneOf(const InferenceContext& ctx, absl::string_view attr,
+                          absl::Span<const absl::string_view> words) {
+  const std::string& value = ctx.attrs().String(attr);
+  if (std::find(words.begin(), words.end(), value) != words.end()) return absl::OkStatus();
+  return ctx.Error(absl::StrCat("attribute ", attr, " is ", QuotedForMessage(value),
+                                " and must be one of \"", absl::StrJoin(words, "\", \""), "\""));
+}
+
+}  // namespace tensord

@@ -1,0 +1,92 @@
+#include "tensord/common/ops/op_registry.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/util/nearest_word.h"
+
+namespace tensord {
+namespace {
+
+struct Registry {
+  std::vector<OpSchema> schemas;
+  std::vector<const OpSchema*> by_name_order;
+  absl::flat_hash_map<absl::string_view, const OpSchema*> by_name;
+
+  Registry() {
+    AppendCreationOps(schemas);
+    AppendElementwiseOps(schemas);
+    AppendMatmulOps(schemas);
+    AppendReductionOps(schemas);
+    AppendShapeOps(schemas);
+    std::sort(schemas.begin(), schemas.end(),
+              [](const OpSchema& a, const OpSchema& b) { return a.name < b.name; });
+    for (const OpSchema& schema : schemas) {
+      by_name_order.push_back(&schema);
+      if (!by_name.emplace(schema.name, &schema).second) {
+        std::fprintf(stderr, "op registry: \"%s\" is there twice\n", schema.name.c_str());
+        std::abort();
+      }
+    }
+  }
+};
+
+const Registry& GetRegistry() {
+  static const Registry& registry = *new Registry;  // never destroyed: used until the process ends
+  return registry;
+}
+
+// Words of PyTorch and NumPy whose spelling doesn't lead to ours.
+constexpr std::pair<absl::string_view, absl::string_view> kOtherWords[] = {
+    {"cat", "concat"},       {"stack", "concat"},      {"view", "reshape"},
+    {"flatten", "reshape"},  {"transpose", "permute"}, {"t", "permute"},
+    {"mm", "matmul"},        {"bmm", "matmul"},        {"dot", "matmul"},
+    {"to", "cast"},          {"astype", "cast"},       {"expand", "broadcast_to"},
+    {"rand", "uniform"},     {"randn", "normal"},      {"amax", "max"},
+    {"amin", "min"},         {"subtract", "sub"},      {"multiply", "mul"},
+    {"divide", "div"},       {"equal", "eq"},          {"not_equal", "ne"},
+    {"less", "lt"},          {"less_equal", "le"},     {"greater", "gt"},
+    {"greater_equal", "ge"}, {"addmm", "linear"},      {"vector_norm", "norm"},
+    {"swish", "silu"},       {"tensor", "constant"},
+};
+
+}  // namespace
+
+const OpSchema* FindOp(absl::string_view name) {
+  const auto& by_name = GetRegistry().by_name;
+  const auto it = by_name.find(name);
+  return it == by_name.end() ? nullptr : it->second;
+}
+
+absl::Span<const OpSchema* const> AllOps() { return GetRegistry().by_name_order; }
+
+absl::Status UnknownOp(absl::string_view name) {
+  constexpr size_t kMaxComparedLength = 32;
+  constexpr size_t kMaxNamed = 3;
+  const std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
+  std::vector<std::string> near;
+  for (const auto& [word, op] : kOtherWords) {
+    if (lower == word) near.emplace_back(op);
+  }
+  std::vector<std::pair<int, std::string>> by_distance;
+  for (const OpSchema* op : AllOps()) {
+    by_distance.emplace_back(EditDistance(lower, op->name), op->name);
+  }
+  std::sort(by_distance.begin(), by_distance.end());
+  for (const auto& [distance, candidate] : by_distance) {
+    if (near.size() < kMaxNamed && std::find(near.begin(), near.end(), candidate) == near.end()) {
+      near.push_back(candidate);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("there is no op ", QuotedForMessage(name),
+                                          "; the nearest names are ", absl::StrJoin(near, ", ")));
+}
+
+}  // namespace tensord

@@ -1,0 +1,21 @@
+// How the op files fill the registry. Internal to common/; others use op_schema.h.
+#pragma once
+
+#include <vector>
+
+#include "tensord/common/ops/op_schema.h"
+
+namespace tensord {
+
+// Each appends the ops of one file; op_registry.cc calls them all, once.
+void AppendCreationOps(std::vector<OpSchema>& ops);
+void AppendElementwiseOps(std::vector<OpSchema>& ops);
+void AppendMatmulOps(std::vector<OpSchema>& ops);
+void AppendReductionOps(std::vector<OpSchema>& ops);
+void AppendShapeOps(std::vector<OpSchema>& ops);
+
+// Returns NOT_FOUND that lists the ops with names similar to `name`, or the op that PyTorch calls
+// `name`.
+absl::Status UnknownOp(absl::string_view name);
+
+}  // namespace tensord

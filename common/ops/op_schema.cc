@@ -1,0 +1,161 @@
+#include "tensord/common/ops/op_schema.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/ops/op_registry.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+namespace {
+
+std::string DescribeInputs(absl::Span<const TensorSpec> inputs) {
+  constexpr size_t kMaxShown = 4;
+  if (inputs.size() == 1) return absl::StrCat("input is ", inputs[0].ToString());
+  std::string text = "inputs are ";
+  const size_t shown = std::min(inputs.size(), kMaxShown);
+  for (size_t i = 0; i < shown; ++i) {
+    const bool last = i + 1 == inputs.size();
+    absl::StrAppend(&text, i == 0 ? "" : last ? " and " : ", ", inputs[i].ToString());
+  }
+  if (shown < inputs.size()) absl::StrAppend(&text, " and ", inputs.size() - shown, " more");
+  return text;
+}
+
+// "axes: ints = [], keepdims: bool = false".
+std::string DescribeAttrs(const OpSchema& schema) {
+  if (schema.attrs.empty()) return "no attributes";
+  std::string text;
+  for (const AttrDef& def : schema.attrs) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", def.name, ": ", AttrTypeWord(def.type));
+    if (def.default_value.has_value()) {
+      absl::StrAppend(&text, " = ", ForMessage(*def.default_value));
+    } else {
+      absl::StrAppend(&text, " (required)");
+    }
+  }
+  return text;
+}
+
+absl::Status AttrError(const OpSchema& schema, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(schema.name, ": ", what, "; it takes ", DescribeAttrs(schema)));
+}
+
+bool HoldsType(const AttrValue& value, const AttrDef& def) {
+  switch (def.type) {
+    case AttrType::kBool:
+      return std::holds_alternative<bool>(value);
+    case AttrType::kInt:
+      return std::holds_alternative<int64_t>(value);
+    case AttrType::kFloat:
+      return std::holds_alternative<double>(value);
+    case AttrType::kScalar:
+      return std::holds_alternative<bool>(value) || std::holds_alternative<int64_t>(value) ||
+             std::holds_alternative<double>(value);
+    case AttrType::kString:
+      return std::holds_alternative<std::string>(value);
+    case AttrType::kInts:
+      return std::holds_alternative<std::vector<int64_t>>(value);
+    case AttrType::kDType: {
+      const DType* dtype = std::get_if<DType>(&value);
+      return dtype != nullptr && (IsValid(*dtype) || value == def.default_value);
+    }
+    case AttrType::kBytes:
+      return std::holds_alternative<Bytes>(value);
+  }
+  return false;
+}
+
+// Fills `bound` with the attributes given, checked, and the defaults of those that aren't.
+absl::Status BindAttributes(const OpSchema& schema, const Attributes& given, Attributes& bound) {
+  for (const auto& [name, value] : given) {
+    const auto def = std::find_if(schema.attrs.begin(), schema.attrs.end(),
+                                  [&name = name](const AttrDef& d) { return d.name == name; });
+    if (def == schema.attrs.end()) {
+      return AttrError(schema, absl::StrCat("there is no attribute ", QuotedForMessage(name)));
+    }
+    if (def->type == AttrType::kFloat && std::holds_alternative<int64_t>(value)) {
+      bound.Set(name, static_cast<double>(std::get<int64_t>(value)));
+    } else if (HoldsType(value, *def)) {
+      bound.Set(name, value);
+    } else {
+      return AttrError(
+          schema, absl::StrCat("attribute ", name, " must be of type ", AttrTypeWord(def->type),
+                               " and is ", AttrTypeName(value), " ", ForMessage(value)));
+    }
+  }
+  for (const AttrDef& def : schema.attrs) {
+    if (bound.Find(def.name) != nullptr) continue;
+    if (!def.default_value.has_value()) {
+      return AttrError(schema, absl::StrCat("attribute ", def.name, " is missing"));
+    }
+    bound.Set(def.name, *def.default_value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInputs(const OpSchema& schema, absl::Span<const TensorSpec> inputs) {
+  const int count = static_cast<int>(inputs.size());
+  if (count < schema.min_inputs || count > schema.max_inputs) {
+    const std::string wanted = schema.min_inputs == schema.max_inputs
+                                   ? absl::StrCat(schema.min_inputs)
+                                   : absl::StrCat(schema.min_inputs, " to ", schema.max_inputs);
+    return absl::InvalidArgumentError(absl::StrCat(schema.name, ": takes ", wanted,
+                                                   schema.max_inputs == 1 ? " input" : " inputs",
+                                                   " and got ", count, ": ", schema.signature));
+  }
+  for (int i = 0; i < count; ++i) {
+    const absl::Status status = inputs[i].Validate();
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(schema.name, ": input ", i, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribeInput(const NamedInput& input) {
+  return absl::StrCat("tensor ", input.handle, " (", input.spec->ToString(), ") is on ",
+                      input.device.ToString());
+}
+
+}  // namespace
+
+absl::Status InferenceContext::Error(absl::string_view what) const {
+  return absl::InvalidArgumentError(absl::StrCat(plan_->schema->name, ": ", what,
+                                                 inputs_.empty() ? "" : "; ",
+                                                 inputs_.empty() ? "" : DescribeInputs(inputs_)));
+}
+
+absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
+                              const Attributes& attrs) {
+  const OpSchema* schema = FindOp(op);
+  if (schema == nullptr) return UnknownOp(op);
+  OpPlan plan;
+  plan.schema = schema;
+  TENSORD_RETURN_IF_ERROR(CheckInputs(*schema, inputs));
+  TENSORD_RETURN_IF_ERROR(BindAttributes(*schema, attrs, plan.attrs));
+  for (const TensorSpec& input : inputs) plan.input_dtypes.push_back(input.dtype);
+  InferenceContext ctx(inputs, &plan);
+  TENSORD_RETURN_IF_ERROR(schema->infer(ctx));
+  const absl::Status valid = plan.output.Validate();
+  if (!valid.ok()) return ctx.Error(absl::StrCat("the result is too large: ", valid.message()));
+  return plan;
+}
+
+absl::Status CheckSameDevice(absl::string_view op, absl::Span<const NamedInput> inputs) {
+  if (inputs.empty()) return absl::OkStatus();
+  const NamedInput& first = inputs[0];
+  for (const NamedInput& other : inputs.subspan(1)) {
+    if (other.device == first.device) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": inputs are on different devices: ", DescribeInput(first), " and ",
+        DescribeInput(other), "; copy one first, for example tensor ", other.handle, " to ",
+        first.device.ToString(), " (Tensor::To in the client library, the call CopyToDevice)"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tensord

@@ -1,0 +1,254 @@
+// Ops that rearrange elements: reshape, permute, slice, concat, broadcast_to.
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/ops/op_inference.h"
+#include "tensord/common/ops/op_registry.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+namespace {
+
+constexpr int kMaxConcatInputs = 1024;
+
+std::vector<int64_t> ToInts(const Shape& shape) {
+  return {shape.dims().begin(), shape.dims().end()};
+}
+
+std::vector<int64_t> Iota(int count) {
+  std::vector<int64_t> values(count);
+  std::iota(values.begin(), values.end(), 0);
+  return values;
+}
+
+// Puts in place of the -1 what makes the element counts equal. `known` is the product of the
+// others.
+absl::Status ResolveFreeDimension(const InferenceContext& ctx, int64_t known, int free_axis,
+                                  Shape& shape) {
+  const int64_t elements = ctx.input(0).num_elements();
+  if (known == 0) {
+    return ctx.Error(absl::StrCat("the -1 in shape ", IntsForMessage(ctx.attrs().Ints("shape")),
+                                  " could be anything beside a 0: say the size"));
+  }
+  if (elements % known != 0) {
+    return ctx.Error(absl::StrCat("shape ", IntsForMessage(ctx.attrs().Ints("shape")),
+                                  " doesn't divide ", elements,
+                                  " elements: the other dimensions come to ", known));
+  }
+  shape.set_dim(free_axis, elements / known);
+  return absl::OkStatus();
+}
+
+absl::Status InferReshape(InferenceContext& ctx) {
+  Shape shape(absl::MakeConstSpan(ctx.attrs().Ints("shape")));
+  int free_axis = -1;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape.dim(axis) != -1) continue;
+    if (free_axis >= 0) {
+      return ctx.Error(absl::StrCat("shape ", shape.ToString(), " has more than one -1"));
+    }
+    free_axis = axis;
+  }
+  if (free_axis >= 0) shape.set_dim(free_axis, 1);
+  const absl::Status valid = shape.Validate();
+  if (!valid.ok()) return ctx.Error(valid.message());
+  if (free_axis >= 0) {
+    TENSORD_RETURN_IF_ERROR(ResolveFreeDimension(ctx, shape.num_elements(), free_axis, shape));
+  } else if (shape.num_elements() != ctx.input(0).num_elements()) {
+    return ctx.Error(absl::StrCat("shape ", shape.ToString(), " has ", shape.num_elements(),
+                                  " elements and the input has ", ctx.input(0).num_elements()));
+  }
+  ctx.SetAttr("shape", ToInts(shape));
+  ctx.SetAlias();
+  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+// Elements keep their order when the axes that aren't of size 1 do.
+bool PermutationMovesElements(const Shape& in, absl::Span<const int64_t> axes) {
+  if (in.num_elements() == 0) return false;
+  int64_t last = -1;
+  for (int64_t axis : axes) {
+    if (in.dim(static_cast<int>(axis)) == 1) continue;
+    if (axis < last) return true;
+    last = axis;
+  }
+  return false;
+}
+
+absl::Status InferPermute(InferenceContext& ctx) {
+  const Shape& in = ctx.input(0).shape;
+  const std::vector<int64_t>& given = ctx.attrs().Ints("axes");
+  if (given.size() != static_cast<size_t>(in.rank())) {
+    return ctx.Error(absl::StrCat("axes ", IntsForMessage(given), " must name each of the ",
+                                  in.rank(), " dimensions once"));
+  }
+  TENSORD_ASSIGN_OR_RETURN(std::vector<int64_t> axes, ResolveAxes(ctx, given, in.rank()));
+  Shape out;
+  for (int64_t axis : axes) out.AppendDim(in.dim(static_cast<int>(axis)));
+  if (!PermutationMovesElements(in, axes)) ctx.SetAlias();
+  ctx.SetAttr("axes", std::move(axes));
+  ctx.SetOutput(ctx.input(0).dtype, std::move(out));
+  return absl::OkStatus();
+}
+
+// The attributes of slice as they were given, with empty axes and steps spelt out.
+struct SliceArgs {
+  std::vector<int64_t> starts, stops, axes, steps;
+};
+
+absl::StatusOr<SliceArgs> ReadSliceArgs(const InferenceContext& ctx) {
+  const Attributes& attrs = ctx.attrs();
+  const int rank = ctx.input(0).shape.rank();
+  const size_t count = attrs.Ints("starts").size();
+  for (const char* name : {"stops", "axes", "steps"}) {
+    const std::vector<int64_t>& list = attrs.Ints(name);
+    if (list.size() == count || (list.empty() && absl::string_view(name) != "stops")) continue;
+    return ctx.Error(absl::StrCat(name, " has ", list.size(), " entries and starts has ", count,
+                                  ": they go together"));
+  }
+  if (count > static_cast<size_t>(rank)) {
+    return ctx.Error(absl::StrCat("starts has ", count, " entries for ", rank, " dimensions"));
+  }
+  SliceArgs args{attrs.Ints("starts"), attrs.Ints("stops"), attrs.Ints("axes"),
+                 attrs.Ints("steps")};
+  if (args.axes.empty()) args.axes = Iota(static_cast<int>(count));
+  if (args.steps.empty()) args.steps.assign(count, 1);
+  TENSORD_ASSIGN_OR_RETURN(args.axes, ResolveAxes(ctx, args.axes, rank));
+  return args;
+}
+
+// Python's: negative counts from the end, then clamped to the dimension.
+int64_t ClampIndex(int64_t index, int64_t dim) {
+  return std::clamp<int64_t>(index < 0 ? index + dim : index, 0, dim);
+}
+
+absl::Status InferSlice(InferenceContext& ctx) {
+  const Shape& in = ctx.input(0).shape;
+  TENSORD_ASSIGN_OR_RETURN(const SliceArgs args, ReadSliceArgs(ctx));
+  std::vector<int64_t> starts(in.rank(), 0), stops = ToInts(in), steps(in.rank(), 1);
+  Shape out = in;
+  for (size_t i = 0; i < args.axes.size(); ++i) {
+    const int axis = static_cast<int>(args.axes[i]);
+    if (args.steps[i] < 1) {
+      return ctx.Error(
+          absl::StrCat("step ", args.steps[i], " of axis ", axis, " must be 1 or more"));
+    }
+    starts[axis] = ClampIndex(args.starts[i], in.dim(axis));
+    stops[axis] = std::max(ClampIndex(args.stops[i], in.dim(axis)), starts[axis]);
+    steps[axis] = args.steps[i];
+    const int64_t extent = stops[axis] - starts[axis];
+    out.set_dim(axis, extent == 0 ? 0 : (extent - 1) / steps[axis] + 1);
+  }
+  if (out == in) ctx.SetAlias();  // every element in its place
+  ctx.SetAttr("starts", std::move(starts));
+  ctx.SetAttr("stops", std::move(stops));
+  ctx.SetAttr("steps", std::move(steps));
+  ctx.SetAttr("axes", Iota(in.rank()));
+  ctx.SetOutput(ctx.input(0).dtype, std::move(out));
+  return absl::OkStatus();
+}
+
+absl::Status CheckConcatInput(const InferenceContext& ctx, int i, int64_t axis) {
+  const Shape& first = ctx.input(0).shape;
+  const Shape& other = ctx.input(i).shape;
+  if (other.rank() != first.rank()) {
+    return ctx.Error(absl::StrCat("inputs 0 and ", i, " have ", first.rank(), " and ", other.rank(),
+                                  " dimensions: ", first.ToString(), " and ", other.ToString(),
+                                  "; reshape one of them"));
+  }
+  for (int d = 0; d < first.rank(); ++d) {
+    if (d == axis || first.dim(d) == other.dim(d)) continue;
+    return ctx.Error(absl::StrCat("inputs 0 and ", i, " differ at dimension ", d, ": ",
+                                  first.ToString(), " and ", other.ToString(),
+                                  " may differ at axis ", axis, " alone"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InferConcat(InferenceContext& ctx) {
+  Shape out = ctx.input(0).shape;
+  if (out.rank() == 0)
+    return ctx.Error("scalars have no axis to join at: reshape them to [1] first");
+  TENSORD_ASSIGN_OR_RETURN(const int64_t axis,
+                           ResolveAxis(ctx, ctx.attrs().Int("axis"), out.rank()));
+  int64_t joined = 0;  // at most kMaxConcatInputs * kMaxElements, which is 2^58
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    TENSORD_RETURN_IF_ERROR(CheckConcatInput(ctx, i, axis));
+    joined += ctx.input(i).shape.dim(static_cast<int>(axis));
+  }
+  out.set_dim(static_cast<int>(axis), joined);
+  TENSORD_ASSIGN_OR_RETURN(const DType dtype, PromoteInputs(ctx));
+  if (ctx.num_inputs() == 1) ctx.SetAlias();
+  ctx.SetAttr("axis", axis);
+  ctx.SetOutput(dtype, std::move(out));
+  return absl::OkStatus();
+}
+
+absl::Status InferBroadcastTo(InferenceContext& ctx) {
+  const Shape& in = ctx.input(0).shape;
+  TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
+  const absl::StatusOr<Shape> met = BroadcastShapes(in, shape);
+  if (!met.ok()) return ctx.Error(met.status().message());
+  if (*met != shape) {
+    return ctx.Error(absl::StrCat(in.ToString(), " doesn't broadcast to ", shape.ToString(),
+                                  ": a dimension of the input would have to shrink"));
+  }
+  if (shape.num_elements() == in.num_elements()) ctx.SetAlias();
+  ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AppendShapeOps(std::vector<OpSchema>& ops) {
+  using Ints = std::vector<int64_t>;
+  ops.push_back({"reshape",
+                 "(…) -> shape",
+                 "The same elements in another shape; shares the input's memory.",
+                 1,
+                 1,
+                 {RequiredAttr("shape", AttrType::kInts, "the new shape; one entry may be -1")},
+                 InferReshape,
+                 OpCost::kCopy});
+  ops.push_back({"permute",
+                 "(d0,d1,…) -> (d[axes[0]],d[axes[1]],…)",
+                 "The dimensions in another order.",
+                 1,
+                 1,
+                 {RequiredAttr("axes", AttrType::kInts, "every axis once, negative from the end")},
+                 InferPermute,
+                 OpCost::kCopy});
+  ops.push_back(
+      {"slice",
+       "(…) -> (…)",
+       "x[start:stop:step] along each of the axes, with Python's rules.",
+       1,
+       1,
+       {RequiredAttr("starts", AttrType::kInts, "first index, negative from the end"),
+        RequiredAttr("stops", AttrType::kInts, "index after the last"),
+        OptionalAttr("axes", AttrType::kInts, Ints{}, "which axes; empty: the first ones"),
+        OptionalAttr("steps", AttrType::kInts, Ints{}, "1 or more; empty: all 1")},
+       InferSlice,
+       OpCost::kCopy});
+  ops.push_back(
+      {"concat",
+       "(…,n1,…), (…,n2,…), … -> (…,n1+n2+…,…)",
+       "Tensors one after the other along an axis.",
+       1,
+       kMaxConcatInputs,
+       {OptionalAttr("axis", AttrType::kInt, int64_t{0}, "the axis, negative from the end")},
+       InferConcat,
+       OpCost::kCopy});
+  ops.push_back({"broadcast_to",
+                 "(…) -> shape",
+                 "Repeated along new axes and axes of size 1.",
+                 1,
+                 1,
+                 {RequiredAttr("shape", AttrType::kInts, "the new shape")},
+                 InferBroadcastTo,
+                 OpCost::kCopy});
+}
+
+}  // namespace tensord

@@ -1,0 +1,153 @@
+#include "tensord/common/util/shared_mapping.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+
+namespace tensord {
+namespace {
+
+// The server answers from a thread that does nothing else.
+constexpr time_t kAnswerSeconds = 2;
+
+// More than this no server asks anybody to map.
+constexpr int64_t kMaxSlotBytes = 64 << 20;
+constexpr uint32_t kMaxSlots = 64;
+
+// A descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+bool IsHex(absl::string_view text, size_t size) {
+  return text.size() == size && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
+}
+
+// A datagram socket with a name of the kernel's choosing, which takes messages from the server's
+// alone; -1 where there is no such server on this host.
+int ConnectTo(const std::string& socket_name) {
+  sockaddr_un server = {};
+  server.sun_family = AF_UNIX;
+  std::copy(socket_name.begin(), socket_name.end(), server.sun_path + 1);
+  const auto size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + socket_name.size());
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const sa_family_t family = AF_UNIX;
+  const timeval timeout = {.tv_sec = kAnswerSeconds, .tv_usec = 0};
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&family), sizeof(family)) != 0 ||
+      connect(fd, reinterpret_cast<const sockaddr*>(&server), size) != 0 ||
+      setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) != 0 ||
+      setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)) != 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+// The descriptor that a message brings, or -1. Those that it mustn't bring are closed.
+int TakeDescriptor(msghdr* message) {
+  int taken = -1;
+  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
+       header = CMSG_NXTHDR(message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      if (taken >= 0) close(taken);
+      taken = fd;
+    }
+  }
+  return taken;
+}
+
+// The descriptor that the server sends back for the secret, or -1.
+int FetchDescriptor(const SharedMapping::Offer& offer) {
+  // Nothing is said to other sockets of this host, whoever asks for it.
+  absl::string_view name = offer.socket_name;
+  if (!absl::ConsumePrefix(&name, kSharedSocketPrefix) || !IsHex(name, kSharedSecretBytes) ||
+      !IsHex(offer.secret, kSharedSecretBytes)) {
+    return -1;
+  }
+  const Descriptor socket(ConnectTo(offer.socket_name));
+  if (socket.get() < 0) return -1;
+  if (send(socket.get(), offer.secret.data(), offer.secret.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(offer.secret.size())) {
+    return -1;
+  }
+  char byte = 0;
+  iovec data = {.iov_base = &byte, .iov_len = 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  if (recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC) < 0) return -1;
+  return TakeDescriptor(&message);
+}
+
+// A file that somebody can still shrink would end this program when it is touched past its end, and
+// so would huge pages that the host doesn't have.
+bool HoldsStill(int fd, int64_t size_bytes) {
+  struct stat info = {};
+  struct statfs system = {};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &info) == 0 &&
+         info.st_size == size_bytes && fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
+}  // namespace
+
+bool SharedMemorySwitchedOff() {
+  const char* value = std::getenv("TENSORD_SHARED_MEMORY");
+  if (value == nullptr) return false;
+  const std::string word = absl::AsciiStrToLower(value);
+  return word == "0" || word == "off" || word == "false" || word == "no";
+}
+
+absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& offer, Access access,
+                                                                  int64_t most_bytes) {
+  const bool sensible = offer.slots > 0 && offer.slots <= kMaxSlots && offer.slot_bytes > 0 &&
+                        offer.slot_bytes <= kMaxSlotBytes &&
+                        offer.slots * offer.slot_bytes <= most_bytes;
+  if (!sensible) return absl::InternalError("the server describes a ring that makes no sense");
+  const int64_t size_bytes = offer.slots * offer.slot_bytes;
+  const Descriptor file(FetchDescriptor(offer));
+  if (file.get() < 0 || !HoldsStill(file.get(), size_bytes)) {
+    return absl::FailedPreconditionError("the server's memory can't be reached from here");
+  }
+  const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  if (data == MAP_FAILED) return absl::FailedPreconditionError("shared memory can't be mapped");
+  return std::unique_ptr<SharedMapping>(
+      new SharedMapping(static_cast<uint8_t*>(data), offer.slot_bytes, offer.slots));
+}
+
+SharedMapping::~SharedMapping() { munmap(data_, slots_ * slot_bytes_); }
+
+}  // namespace tensord

@@ -1,0 +1,180 @@
+#include "tensord/common/util/token_file.h"
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "tensord/common/util/hex.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord {
+namespace {
+
+constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxTokens = 1 << 16;
+constexpr char kHashPrefix[] = "sha256:";
+constexpr char kExpiresPrefix[] = "expires=";
+constexpr char kWeightPrefix[] = "weight=";
+// So that tools that look for secrets in what is published know one.
+constexpr char kTokenPrefix[] = "tensord_";
+
+bool IsName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxNameBytes) return false;
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(c) && !absl::StrContains("._@+-", absl::string_view(&c, 1))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status NotAWeight() {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a weight is a whole number from 1 to ", kMaxWeight));
+}
+
+absl::StatusOr<TokenHash> ParseHash(absl::string_view text) {
+  TokenHash hash;
+  const bool has_prefix = absl::ConsumePrefix(&text, kHashPrefix);
+  bool good = has_prefix && text.size() == 2 * hash.size();
+  for (const char c : text) good = good && absl::ascii_isxdigit(c);
+  if (!good) {
+    return absl::InvalidArgumentError("the second word must be sha256: and 64 hex digits");
+  }
+  const std::string bytes = HexToBytes(text);
+  std::copy(bytes.begin(), bytes.end(), hash.begin());
+  return hash;
+}
+
+}  // namespace
+
+std::string NewToken() {
+  unsigned char bytes[32];
+  if (RAND_bytes(bytes, sizeof(bytes)) != 1) std::abort();  // the system has no random source
+  return absl::StrCat(kTokenPrefix, absl::BytesToHexString(absl::string_view(
+                                        reinterpret_cast<const char*>(bytes), sizeof(bytes))));
+}
+
+TokenHash HashToken(absl::string_view token) {
+  TokenHash hash;
+  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), hash.data());
+  return hash;
+}
+
+absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
+                                      absl::Time expires, int weight) {
+  if (!IsName(name)) {
+    return absl::InvalidArgumentError(absl::StrCat("a name has 1 to ", kMaxNameBytes,
+                                                   " characters: letters, digits and \"._@+-\""));
+  }
+  if (weight < 1 || weight > kMaxWeight) return NotAWeight();
+  const absl::string_view bytes(reinterpret_cast<const char*>(hash.data()), hash.size());
+  std::string line = absl::StrCat(name, " ", kHashPrefix, absl::BytesToHexString(bytes));
+  if (expires != absl::InfiniteFuture()) {
+    absl::StrAppend(&line, " ", kExpiresPrefix,
+                    absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", expires, absl::UTCTimeZone()));
+  }
+  if (weight != 1) absl::StrAppend(&line, " ", kWeightPrefix, weight);
+  return line;
+}
+
+absl::StatusOr<absl::Time> ParseTokenEnd(absl::string_view text) {
+  int64_t seconds = 0;
+  if (!text.empty() && absl::ascii_isdigit(text[0]) && absl::SimpleAtoi(text, &seconds)) {
+    return absl::FromUnixSeconds(seconds);
+  }
+  absl::Time time;
+  // Without a zone it would be anybody's guess which is meant; ParseTime takes "infinite-future".
+  const bool finite = !text.empty() && absl::ascii_isdigit(text[0]);
+  if (finite && absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return time;
+  return absl::InvalidArgumentError(
+      "an end is a time such as 2027-01-31T00:00:00Z, or seconds since 1970");
+}
+
+absl::StatusOr<int> ParseWeight(absl::string_view text) {
+  int weight = 0;
+  const bool digits = !text.empty() && absl::ascii_isdigit(text[0]);  // SimpleAtoi takes more
+  if (digits && absl::SimpleAtoi(text, &weight) && weight >= 1 && weight <= kMaxWeight) {
+    return weight;
+  }
+  return NotAWeight();
+}
+
+absl::StatusOr<TokenFile> TokenFile::Parse(absl::string_view text) {
+  TokenFile file;
+  Weights weights;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const absl::Status added = file.AddLine(line, &weights);
+    if (!added.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", added.message()));
+    }
+  }
+  for (auto& [hash, token] : file.tokens_) {
+    const auto weight = weights.find(token.name);
+    if (weight != weights.end()) token.weight = weight->second;
+  }
+  return file;
+}
+
+absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+  if (words.empty()) return absl::OkStatus();
+  if (!IsName(words[0])) {
+    return absl::InvalidArgumentError(
+        "the first word must be a name: letters, digits and \"._@+-\", at most 64");
+  }
+  if (words.size() < 2) return absl::InvalidArgumentError("a name without a hash");
+  TENSORD_ASSIGN_OR_RETURN(const TokenHash hash, ParseHash(words[1]));
+  Token token{.name = std::string(words[0])};
+  std::optional<absl::Time> expires;
+  std::optional<int> weight;
+  for (size_t i = 2; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    if (!expires.has_value() && absl::ConsumePrefix(&word, kExpiresPrefix)) {
+      TENSORD_ASSIGN_OR_RETURN(expires, ParseTokenEnd(word));
+    } else if (!weight.has_value() && absl::ConsumePrefix(&word, kWeightPrefix)) {
+      TENSORD_ASSIGN_OR_RETURN(weight, ParseWeight(word));
+    } else {
+      return absl::InvalidArgumentError(
+          "after the hash there may be expires=TIME and weight=N, each once, and nothing else");
+    }
+  }
+  token.expires = expires.value_or(token.expires);
+  if (weight.has_value() && weights->emplace(token.name, *weight).first->second != *weight) {
+    return absl::InvalidArgumentError("a line before gives the same name another weight");
+  }
+  if (!tokens_.emplace(hash, std::move(token)).second) {
+    return absl::InvalidArgumentError("the token is there already, on a line before");
+  }
+  if (tokens_.size() > kMaxTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxTokens, " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+bool TokenFile::SameHash::operator()(const TokenHash& a, const TokenHash& b) const {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+const TokenFile::Token* TokenFile::Find(const TokenHash& hash) const {
+  const auto it = tokens_.find(hash);
+  return it == tokens_.end() ? nullptr : &it->second;
+}
+
+}  // namespace tensord

@@ -1,0 +1,88 @@
+// The base of the handlers of Write, Read, Fetch and SharedMemory.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensord/server/rpc/bulk/bulk_service.h"
+#include "tensord/server/rpc/server_call.h"
+
+namespace tensord::server {
+
+// A call that waits now and then: for a tensor, or for a worker that waits for a device. Used on
+// the thread of the call's queue.
+class BulkCall : public ServerCall {
+ public:
+  BulkCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
+      : ServerCall(std::move(grpc_call)), bulk_(bulk) {}
+
+ protected:
+  // Ends the call with an error and gives up its transfer. If the call has finished, does nothing.
+  virtual void Fail(const absl::Status& status) = 0;
+  // Ends the call, because the client has cancelled it while it waited.
+  virtual void OnWaitCancelled() { Fail(ClientGone()); }
+
+  // Runs `start` with a callback for what the call waits for. The callback ends the wait: `then`
+  // runs with its arguments, unless the call has finished by then. The callback may run on any
+  // thread, also within `start`, and at most once. It may also outlive the call.
+  template <typename Start, typename Then>
+  void Wait(Start start, Then then) {
+    if (done()) return Fail(ClientGone());  // no OnDone will end this wait
+    waiting_ = true;
+    start([this, weak = weak_from_this(), then = std::move(then)](const auto&... result) {
+      Post(weak.lock(), [this, then, result...] {
+        waiting_ = false;
+        if (!finished()) then(result...);
+      });
+    });
+  }
+
+  // Has a worker run `work`, which may wait for the device and returns a status. Then runs `then`,
+  // or ends the call with the error.
+  template <typename Work, typename Then>
+  void RunByWorker(Work work, Then then) {
+    working_ = true;
+    bulk_->service->workers->Post([this, call = shared_from_this(), work = std::move(work),
+                                   then = std::move(then)]() mutable {
+      const absl::Status status = work();
+      Post(std::move(call), [this, then, status] {
+        working_ = false;
+        if (finished()) return;
+        const absl::Status& outcome = failure_.ok() ? status : failure_;
+        if (!outcome.ok()) return Fail(outcome);
+        then();
+      });
+    });
+  }
+
+  // Returns whether the call waits or a worker works for it.
+  bool busy() const { return waiting_ || working_; }
+
+  // Ends the call with an error as soon as no worker works for it.
+  void FailWhenIdle(const absl::Status& status) {
+    if (finished()) return;
+    if (working_) {
+      failure_ = status;
+    } else {
+      Fail(status);
+    }
+  }
+
+  // A call that doesn't wait reads or writes, or a worker works for it: it then meets the end of
+  // the stream by itself.
+  void OnDone() override {
+    if (cancelled() && waiting_ && !finished()) OnWaitCancelled();
+  }
+
+  BulkContext* const bulk_;
+
+ private:
+  void OnRevoked(const absl::Status& status) final { FailWhenIdle(status); }
+
+  bool waiting_ = false;
+  bool working_ = false;
+  absl::Status failure_;  // what FailWhenIdle() has put off
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,50 @@
+#include "tensord/server/rpc/bulk/bulk_service.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace tensord::server {
+namespace {
+
+// One thread keeps up with a connection of several GB/s, and more of them than are needed wake one
+// another: a second from eight cores on, and so on up to this many.
+constexpr int kMaxQueues = 4;
+constexpr int kCoresPerQueue = 4;
+
+int NumQueues() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / kCoresPerQueue, 1, kMaxQueues);
+}
+
+}  // namespace
+
+BulkService::BulkService(ServiceContext* context) : context_{.service = context} {}
+
+void BulkService::AddQueues(grpc::ServerBuilder* builder, CallQueue* accept_queue) {
+  for (int i = 0; i < NumQueues(); ++i) {
+    queues_.push_back(std::make_unique<CallQueue>(builder, accept_queue));
+  }
+}
+
+void BulkService::Start(CallDispatcher* dispatcher) {
+  for (const auto& queue : queues_) {
+    dispatcher->AwaitCalls(queue.get(), QueueKind::kBulk);
+    queue->Start();
+  }
+}
+
+void BulkService::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
+  for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
+}
+
+bool BulkService::AnyCalls() const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const auto& queue) { return queue->AnyCalls(); });
+}
+
+void BulkService::Stop(std::chrono::steady_clock::time_point deadline) {
+  context_.slices.Close(deadline);
+  queues_.clear();
+}
+
+}  // namespace tensord::server

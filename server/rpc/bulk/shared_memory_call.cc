@@ -1,0 +1,270 @@
+// SharedMemory: transfers through a ring of slots that client and server both have mapped.
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/stream_copy.h"
+#include "tensord/server/rpc/bulk/shared_rings.h"
+#include "tensord/server/rpc/bulk/slot_turns.h"
+#include "tensord/server/rpc/bulk/upload_call.h"
+#include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/wait_for_tensor.h"
+
+namespace tensord::server {
+namespace {
+
+using Request = v1::SharedMemoryRequest;
+using Response = v1::SharedMemoryResponse;
+
+class SharedCall final : public UploadCall {
+ public:
+  using UploadCall::UploadCall;
+
+ private:
+  enum class State { kNew, kIdle, kUploading, kDownloading };
+
+  void OnWritten(bool ok) override {
+    writing_ = false;
+    if (ok) return SendNext();
+    // What the call is busy with finds out by itself.
+    if (!busy()) End(ClientGone());
+  }
+
+  // The client would otherwise keep its ring for as long as it likes.
+  void OnDrain() override {
+    if (!finished()) context().TryCancel();
+  }
+
+  void OnMessage() override {
+    Request request;
+    absl::Status status = DecodeMessage(message(), &request);
+    message()->Clear();
+    if (status.ok()) status = Take(request);
+    if (!status.ok()) End(status);
+  }
+
+  // The client has done with the ring, or has gone.
+  void OnLastMessage() override {
+    const bool idle = state_ == State::kIdle;
+    End(idle ? absl::OkStatus() : ClientGone());
+  }
+
+  // Goes on after a wait or a worker's work with `step`.
+  template <typename Step>
+  void Resume(const Step& step) {
+    const absl::Status status = step();
+    return status.ok() ? ProcessNext() : End(status);
+  }
+
+  absl::Status Take(const Request& request) {
+    switch (request.request_case()) {
+      case Request::kOpen:
+        if (state_ == State::kNew) return Open(request.open().session());
+        break;
+      case Request::kWrite:
+        if (state_ == State::kIdle) return BeginSharedUpload(request.write());
+        break;
+      case Request::kRead:
+        if (state_ == State::kIdle) return BeginDownload(request.read());
+        break;
+      case Request::kSlot:
+        if (state_ == State::kUploading) return Filled(request.slot());
+        if (state_ == State::kDownloading) return Emptied(request.slot());
+        break;
+      default:
+        break;
+    }
+    return absl::InvalidArgumentError(
+        "a message of SharedMemory that isn't due: first open, then write or read and its slots");
+  }
+
+  absl::Status Open(const std::string& session) {
+    TENSORD_ASSIGN_OR_RETURN(SessionUse use, UseSession(bulk_->service->sessions, session));
+    if (!Join(&bulk_->service->streams)) {
+      return absl::UnavailableError("the server is shutting down");
+    }
+    TENSORD_ASSIGN_OR_RETURN(ring_, bulk_->rings.Open(use.ref(), &context()));
+    state_ = State::kIdle;
+    Response response;
+    ring_->Describe(response.mutable_ring());
+    Send(response);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSession(const std::string& session) const {
+    if (session == ring_->session()->id()) return absl::OkStatus();
+    return absl::InvalidArgumentError("a transfer must name the session that the ring is of");
+  }
+
+  absl::Status BeginSharedUpload(const v1::WriteSpec& spec) {
+    TENSORD_RETURN_IF_ERROR(CheckSession(spec.session()));
+    state_ = State::kUploading;
+    next_slot_ = 0;
+    upload_.emplace(bulk_->service);
+    BeginUpload(&*upload_, spec, [this, handle = spec.handle()](const absl::Status& begun) {
+      Resume([&]() -> absl::Status {
+        TENSORD_RETURN_IF_ERROR(begun);
+        // Slots are filled from the tensor's first byte on.
+        if (upload_->written_bytes() > 0) return Engine::UploadMovedOn(handle);
+        return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
+      });
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status BeginDownload(const v1::ReadRequest& request) {
+    TENSORD_RETURN_IF_ERROR(CheckSession(request.session()));
+    TENSORD_ASSIGN_OR_RETURN(use_, bulk_->service->sessions->Use(principal(), request.session()));
+    state_ = State::kDownloading;
+    slots_out_ = SlotTurns(kSharedSlots);
+    offset_ = request.offset();
+    Wait(
+        [&](auto on_readable) {
+          WaitUntilReadable(bulk_->service->engine, use_.ref(), request.after_command(),
+                            request.handle(), on_readable);
+        },
+        [this, limit = request.limit_bytes()](const absl::StatusOr<TensorRef>& tensor) {
+          Resume([&]() -> absl::Status {
+            TENSORD_ASSIGN_OR_RETURN(tensor_, tensor);
+            TENSORD_ASSIGN_OR_RETURN(end_, ReadEnd(*tensor_, offset_, limit));
+            return Fill();
+          });
+        });
+    return absl::OkStatus();
+  }
+
+  // Uploading: the client has filled a slot.
+  absl::Status Filled(const v1::SharedSlot& slot) {
+    const int64_t bytes =
+        std::min(kSharedSlotBytes, upload_->size_bytes() - upload_->written_bytes());
+    TENSORD_RETURN_IF_ERROR(CheckSlot(slot, next_slot_, bytes));
+    if (!upload_->host_accessible()) {
+      // The server returns the slot after the device has read it. Meanwhile the client fills
+      // others.
+      RunByWorker(
+          [this, bytes] {
+            HostMemory& memory = ring_->region()->memory();
+            return upload_->WriteFrom(memory, next_slot_ * ring_->slot_bytes(), bytes);
+          },
+          [this] { Resume([this] { return Landed(); }); });
+      return absl::OkStatus();
+    }
+    StreamCopy(upload_->destination(), ring_->slot(next_slot_), bytes);
+    upload_->Advance(bytes);
+    return Landed();
+  }
+
+  absl::Status Landed() {
+    if (upload_->written_bytes() == upload_->size_bytes()) return EndUpload();
+    SendSlot(next_slot_, 0);
+    next_slot_ = (next_slot_ + 1) % kSharedSlots;
+    return absl::OkStatus();
+  }
+
+  absl::Status EndUpload() {
+    TENSORD_ASSIGN_OR_RETURN(const TensorRef tensor, upload_->Finish());
+    upload_.reset();
+    state_ = State::kIdle;
+    Response response;
+    ToProto(*tensor, response.mutable_written());
+    Send(response);
+    return absl::OkStatus();
+  }
+
+  // Downloading: fills what slots are free.
+  absl::Status Fill() {
+    while (!busy() && offset_ < end_ && slots_out_.any_free()) {
+      const int64_t bytes = std::min(kSharedSlotBytes, end_ - offset_);
+      uint8_t* data = ring_->slot(slots_out_.next());
+      if (!tensor_->device().host_accessible()) {
+        RunByWorker(
+            [this, data, bytes] {
+              return tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes);
+            },
+            [this, bytes] { Resume([&] { return SlotFilled(bytes), Fill(); }); });
+        return absl::OkStatus();
+      }
+      TENSORD_RETURN_IF_ERROR(tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes));
+      SlotFilled(bytes);
+    }
+    if (offset_ == end_ && slots_out_.out() == 0) EndDownload();
+    return absl::OkStatus();
+  }
+
+  void SlotFilled(int64_t bytes) {
+    SendSlot(slots_out_.next(), bytes);
+    slots_out_.Filled();
+    offset_ += bytes;
+  }
+
+  // The client has emptied a slot: the oldest that it has.
+  absl::Status Emptied(const v1::SharedSlot& slot) {
+    TENSORD_RETURN_IF_ERROR(slots_out_.GiveBack(slot));
+    return Fill();
+  }
+
+  void EndDownload() {
+    tensor_.reset();
+    use_ = SessionUse();
+    state_ = State::kIdle;
+  }
+
+  void SendSlot(uint32_t slot, int64_t bytes) {
+    Response response;
+    response.mutable_slot()->set_slot(slot);
+    response.mutable_slot()->set_bytes(bytes);
+    Send(response);
+  }
+
+  // At most one message for each slot waits, and one besides.
+  void Send(const Response& response) {
+    outgoing_.push_back(EncodeMessage(response));
+    SendNext();
+  }
+
+  void SendNext() {
+    if (finished() || writing_ || outgoing_.empty()) return;
+    writing_ = true;
+    StartWrite(outgoing_.front());
+    outgoing_.pop_front();
+  }
+
+  void Fail(const absl::Status& status) override { End(status); }
+
+  // Ends the call: with OK if the client has said all.
+  void End(const absl::Status& status) {
+    if (finished()) return;
+    if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
+    if (upload_.has_value()) upload_->Fail(status);
+    EndDownload();
+    if (ring_ != nullptr) bulk_->rings.Close(std::move(ring_));
+    Finish(status);
+  }
+
+  std::unique_ptr<SharedRings::Ring> ring_;
+  State state_ = State::kNew;
+
+  // Of the transfer under way.
+  std::optional<TensorUpload> upload_;
+  SessionUse use_;
+  TensorRef tensor_;
+  int64_t offset_ = 0;  // of the next byte to go down
+  int64_t end_ = 0;
+  uint32_t next_slot_ = 0;  // going up
+  SlotTurns slots_out_;     // going down
+
+  std::deque<grpc::ByteBuffer> outgoing_;
+  bool writing_ = false;
+};
+
+}  // namespace
+
+CallFactory MakeSharedMemoryFactory(BulkContext* context) {
+  return MakeCallFactory<SharedCall>(context);
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,73 @@
+// The base of the handlers of Write and SharedMemory: they process messages, and fill tensors.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensord/server/rpc/bulk/bulk_call.h"
+#include "tensord/server/rpc/bulk/tensor_upload.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::server {
+
+// Processes one message while gRPC brings in the next: no more than two are held.
+class UploadCall : public BulkCall {
+ public:
+  UploadCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
+      : BulkCall(bulk, std::move(grpc_call)) {}
+
+ protected:
+  // Processes message().
+  virtual void OnMessage() = 0;
+  // The client has half-closed the call, or has gone.
+  virtual void OnLastMessage() = 0;
+
+  // If the call isn't busy with a message, processes the next one that has come in. A derived class
+  // calls it when it no longer is.
+  void ProcessNext() {
+    if (finished() || busy() || !has_incoming_) return;
+    has_incoming_ = false;
+    if (all_read_) return OnLastMessage();
+    message_.Swap(&incoming_);
+    incoming_.Clear();
+    StartRead(&incoming_);
+    OnMessage();
+  }
+
+  // The message that is being processed.
+  grpc::ByteBuffer* message() { return &message_; }
+
+  // Waits until the session's stream has brought what `spec` waits for, and begins the upload. Then
+  // runs `then` with the outcome.
+  template <typename Then>
+  void BeginUpload(TensorUpload* upload, const v1::WriteSpec& spec, Then then) {
+    Wait(
+        [&](auto on_received) {
+          const absl::Status waiting = upload->Await(principal(), spec, on_received);
+          if (!waiting.ok()) return on_received(waiting);
+          SessionUsed();
+        },
+        [this, upload, spec, then](absl::Status status) {
+          if (status.ok()) status = upload->Begin(spec, [this] { context().TryCancel(); });
+          then(status);
+        });
+  }
+
+ private:
+  void OnAdmitted() final { StartRead(&incoming_); }
+  void OnRead(bool ok) final {
+    has_incoming_ = true;
+    all_read_ = !ok;
+    ProcessNext();
+  }
+
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer message_;
+  bool has_incoming_ = false;
+  bool all_read_ = false;
+};
+
+}  // namespace tensord::server

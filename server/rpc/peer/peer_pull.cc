@@ -1,0 +1,327 @@
+#include "tensord/server/rpc/peer/peer_pull.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/util/hex.h"
+#include "tensord/server/rpc/bulk/shared_rings.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/session/session_table.h"
+#include "tensord/server/session/tickets.h"
+
+namespace tensord::server {
+namespace {
+
+// gRPC's own words for connections that break, and a source's that has no time for us now.
+bool MayPass(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
+                         status.error_message());
+  DecodeDetails(status.error_details(), &converted);
+  return converted;
+}
+
+}  // namespace
+
+PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
+                   v1::PullTensorRequest request, bool promised_here, UsageHold counted)
+    : context_(context),
+      peers_(peers),
+      session_(std::move(session)),
+      request_(std::move(request)),
+      promised_here_(promised_here),
+      counted_(std::move(counted)),
+      fetch_id_(HexToBytes(RandomId())),
+      upload_(context),
+      parts_(peers, request_.source_address()) {}
+
+void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {
+  tensor_ = tensor;
+  ended_ = std::move(ended);
+  peers_->queue()->CallBegan();
+  const auto stop = [weak = weak_from_this()] {
+    if (const std::shared_ptr<PeerPull> self = weak.lock()) self->Stop();
+  };
+  absl::Status claimed = upload_.Claim(session_, request_.tensor(), stop);
+  if (claimed.ok()) claimed = session_->FailAtEnd(tensor);
+  if (!claimed.ok()) return End({.status = claimed});
+  retries_.Restart();
+  // Also where something else finishes it: its session's end, its device's loss.
+  tensor->WhenDone(stop);
+  MutexLock lock(&mu_);
+  due_set_ = true;
+  due_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::now(),
+                 due_.Begin(shared_from_this()));
+}
+
+void PeerPull::Stop() {
+  MutexLock lock(&mu_);
+  stopped_ = true;
+  if (attempt_ != nullptr) attempt_->context.TryCancel();
+  parts_.Cancel();
+  if (due_set_) due_alarm_.Cancel();
+}
+
+bool PeerPull::stopped() const {
+  MutexLock lock(&mu_);
+  return stopped_;
+}
+
+void* PeerPull::Begin(Event* event) {
+  ++outstanding_;
+  return event->Begin(shared_from_this());
+}
+
+void PeerPull::OnDue(bool /*ok*/) {
+  {
+    MutexLock lock(&mu_);
+    due_set_ = false;
+  }
+  if (stopped()) return End(WhyStopped());
+  Dial();
+}
+
+v1::FetchRequest PeerPull::FirstRequest() const {
+  const Principal& principal = *session_->principal();
+  v1::FetchRequest request;
+  request.set_ticket(request_.ticket());
+  request.set_destination_epoch(context_->sessions->epoch());
+  request.set_principal_kind(std::string(KindName(principal.kind())));
+  request.set_principal_name(principal.name());
+  request.set_fetch_id(fetch_id_);
+  request.set_offset(upload_.written_bytes());
+  const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
+  const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kLeastSharedBytes;
+  if (large && !ring_broke_ && !parts_.started() &&
+      peers_->MayShareWith(request_.source_address())) {
+    request.set_boot_id(context_->boot_id);
+  }
+  return request;
+}
+
+void PeerPull::Dial() {
+  grpc::CompletionQueue* const queue = peers_->queue()->get();
+  grpc::GenericStub stub(peers_->Connect(request_.source_address()));
+  auto attempt = std::make_unique<Attempt>();
+  peers_->Authorize(&attempt->context);
+  attempt->call = stub.PrepareCall(&attempt->context, kFetchMethod, queue);
+  {
+    MutexLock lock(&mu_);
+    attempt_ = std::move(attempt);
+    if (stopped_) attempt_->context.TryCancel();
+  }
+  attempt_->call->StartCall(Begin(&started_));
+  const auto left = retries_.GiveUpAt(peers_->timeout()) - Clock::now();
+  attempt_->deadline.Set(queue,
+                         std::chrono::system_clock::now() +
+                             std::chrono::duration_cast<std::chrono::system_clock::duration>(left),
+                         Begin(&deadline_));
+}
+
+void PeerPull::OnStarted(bool ok) {
+  --outstanding_;
+  if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  const v1::FetchRequest request = FirstRequest();
+  attempt_->wants_ring = !request.boot_id().empty();
+  if (attempt_->wants_ring) {
+    attempt_->call->Write(EncodeMessage(request), Begin(&asked_));
+  } else {
+    attempt_->call->WriteLast(EncodeMessage(request), grpc::WriteOptions(), Begin(&asked_));
+  }
+}
+
+void PeerPull::OnAsked(bool ok) {
+  --outstanding_;
+  if (ok) {
+    StartRead();
+  } else {
+    attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  }
+}
+
+void PeerPull::OnSent(bool ok) {
+  --outstanding_;
+  attempt_->sending = false;
+  if (ok) SendNext();  // otherwise reading says so, too
+  if (attempt_->finished) AttemptEnded();
+}
+
+void PeerPull::StartRead() { attempt_->call->Read(&incoming_, Begin(&read_)); }
+
+void PeerPull::OnRead(bool ok) {
+  --outstanding_;
+  if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
+  has_incoming_ = true;
+  ProcessNext();
+}
+
+void PeerPull::OnWoken(bool /*ok*/) {
+  --outstanding_;
+  busy_ = false;
+  if (std::exchange(mapping_, false)) {
+    RingMapped();
+  } else if (landed_.ok()) {
+    Landed();
+  } else {
+    Fail(landed_);
+  }
+  if (attempt_->finished) return AttemptEnded();
+  ProcessNext();
+}
+
+void PeerPull::OnDeadline(bool ok) {
+  --outstanding_;
+  if (ok && !attempt_->answered) attempt_->context.TryCancel();
+  if (attempt_->finished) AttemptEnded();
+}
+
+void PeerPull::OnFinished(bool /*ok*/) {
+  --outstanding_;
+  attempt_->finished = true;
+  attempt_->deadline.Cancel();
+  AttemptEnded();
+}
+
+void PeerPull::Fail(const absl::Status& status) {
+  if (failure_.ok()) failure_ = status;
+  attempt_->context.TryCancel();
+}
+
+PeerPull::Result PeerPull::ClassifyAttempt() const {
+  const grpc::Status& status = attempt_->status;
+  if (!failure_.ok()) return {.status = failure_};
+  const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
+  // The end of the call may be lost with its connection when all has come.
+  if (status.ok() || complete) return {};
+  if (stopped()) return WhyStopped();
+  const absl::Status error = FromGrpc(status);
+  if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) {
+    return {.status = error};
+  }
+  const bool silent = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
+  const std::string distrust = attempt_->answered ? "" : peers_->Distrust(status);
+  const std::string whose = absl::StrCat(request_.source_address(), ": ",
+                                         silent              ? "it doesn't answer"
+                                         : !distrust.empty() ? distrust
+                                                             : status.error_message());
+  // What is wrong with a certificate doesn't pass.
+  const bool distrusted = absl::StrContains(whose, "SSL_ERROR_SSL") ||
+                          absl::StrContains(whose, "is not in peer certificate");
+  if (distrusted) {
+    return {.status = WithErrorInfo(
+                absl::PermissionDeniedError(absl::StrCat(
+                    whose, " (--peer-tls-ca must name its authority, and its certificate the ",
+                    "name it goes by)")),
+                "PEER_NOT_TRUSTED"),
+            .leaves_promise = true};
+  }
+  if (MayPass(status.error_code())) {
+    return {.status = WithErrorInfo(absl::UnavailableError(whose), "PEER_UNREACHABLE"),
+            .leaves_promise = true,
+            .may_pass = true};
+  }
+  if (absl::IsUnimplemented(error)) {
+    return {.status = absl::UnimplementedError(whose), .leaves_promise = true};
+  }
+  const bool refused =
+      absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error) || absl::IsNotFound(error);
+  if (refused) {
+    const std::string reason = ErrorReason(error);
+    return {.status = WithErrorInfo(absl::PermissionDeniedError(whose),
+                                    reason.empty() ? "PEER_REFUSED" : reason),
+            .leaves_promise = true};
+  }
+  return {.status = WithPrefix(error, absl::StrCat(request_.source_address(), ": "))};
+}
+
+PeerPull::Result PeerPull::WhyStopped() const {
+  const TensorRef tensor = tensor_.lock();
+  if (tensor == nullptr) return {.status = absl::CancelledError(kTensorUnwanted)};
+  if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
+  return {.status =
+              WithErrorInfo(absl::UnavailableError("the fetch was broken off"), "FETCH_BROKEN_OFF"),
+          .leaves_promise = true};
+}
+
+void PeerPull::AttemptEnded() {
+  if (outstanding_ > 0) return;
+  if (attempt_->handed_over && failure_.ok()) {
+    {
+      MutexLock lock(&mu_);
+      attempt_.reset();
+    }
+    return TakeParts();
+  }
+  Result result = ClassifyAttempt();
+  const bool answered = attempt_->answered;
+  ring_broke_ = ring_broke_ || attempt_->ring.mapped();
+  {
+    MutexLock lock(&mu_);
+    attempt_.reset();
+  }
+  if (!result.may_pass) return End(std::move(result));
+  if (retries_.MayRetry(answered, bytes_, peers_->timeout())) return DialLater();
+  result.status = WithPrefix(result.status, absl::StrCat("no answer from another server for ",
+                                                         peers_->timeout().count(), " s: "));
+  End(std::move(result));
+}
+
+void PeerPull::DialLater() {
+  std::chrono::milliseconds pause = retries_.NextPause();
+  MutexLock lock(&mu_);
+  if (stopped_) pause = std::chrono::milliseconds(0);
+  due_set_ = true;
+  due_alarm_.Set(peers_->queue()->get(), std::chrono::system_clock::now() + pause,
+                 due_.Begin(shared_from_this()));
+}
+
+void PeerPull::End(Result result) {
+  parts_.Abandon();
+  awaits_parts_ = false;
+  absl::Status& status = result.status;
+  Outcome outcome{
+      .path = 2 * shared_bytes_ > bytes_ ? v1::COPY_PATH_SHARED_MEMORY : v1::COPY_PATH_NETWORK,
+      .bytes = bytes_,
+      .transfer = last_byte_ - first_byte_,
+      .resumptions = retries_.resumptions(),
+      .connections = std::clamp(parts_.begun(), 1, peers_->connections())};
+  if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // of no bytes
+  if (status.ok()) {
+    absl::StatusOr<TensorRef> finished = upload_.Finish();
+    status = finished.status();
+    if (finished.ok()) outcome.tensor = *std::move(finished);
+  } else if (result.leaves_promise && !promised_here_) {
+    upload_.BreakOff();
+  } else {
+    upload_.Fail(status);
+  }
+  if (!status.ok() && promised_here_) {
+    if (const TensorRef tensor = tensor_.lock()) {
+      session_->Remove(tensor);
+      tensor->Finish(status);
+    }
+  }
+  outcome.status = std::move(status);
+  counted_ = UsageHold();
+  std::exchange(ended_, nullptr)(std::move(outcome));
+  peers_->queue()->CallEnded();
+}
+
+}  // namespace tensord::server

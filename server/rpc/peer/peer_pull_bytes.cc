@@ -1,0 +1,147 @@
+// A fetch's other half: what the source sends, and what it is answered.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/util/handover.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/stream_copy.h"
+#include "tensord/server/rpc/peer/peer_pull.h"
+#include "tensord/server/rpc/proto_convert.h"
+
+namespace tensord::server {
+
+void PeerPull::ProcessNext() {
+  if (busy_ || !has_incoming_) return;
+  has_incoming_ = false;
+  message_.Swap(&incoming_);
+  incoming_.Clear();
+  StartRead();  // comes in while this one is landed
+  if (!failure_.ok() || attempt_->handed_over) return;
+  const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&message_);
+  if (chunk.ok()) {
+    Take(*chunk);
+  } else {
+    Fail(chunk.status());
+  }
+}
+
+void PeerPull::Take(const FetchChunk& chunk) {
+  if (!std::exchange(attempt_->answered, true)) attempt_->deadline.Cancel();
+  if (chunk.has_spec) {
+    const absl::Status same = CheckSpec(chunk.spec);
+    if (!same.ok()) return Fail(same);
+  }
+  if (chunk.has_ring) return TakeRing(chunk.ring);
+  if (chunk.has_slot || chunk.data_bytes > 0) Land(chunk);
+}
+
+absl::Status PeerPull::CheckSpec(const v1::TensorSpec& spec) const {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec theirs, FromProto(spec));
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec ours, FromProto(request_.tensor().spec()));
+  if (theirs == ours) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the ticket is for a ", theirs.ToString(),
+                                                 ", but tensor ", request_.tensor().handle(),
+                                                 " is to be a ", ours.ToString()));
+}
+
+void PeerPull::TakeRing(const v1::SharedRing& ring) {
+  if (!std::exchange(attempt_->wants_ring, false)) {
+    return Fail(absl::InternalError("the source offers memory that it wasn't asked for"));
+  }
+  mapping_ = true;
+  RunByWorker([this, ring] { attempt_->ring.Map(ring); });
+}
+
+void PeerPull::RingMapped() {
+  const bool mapped = attempt_->ring.mapped();
+  if (!mapped) peers_->CantShareWith(request_.source_address());
+  v1::FetchRequest answer;
+  answer.set_ring_mapped(mapped);
+  Answer(answer);
+}
+
+void PeerPull::Land(const FetchChunk& chunk) {
+  if (chunk.has_slot) {
+    const absl::Status due = attempt_->ring.CheckSlot(chunk.slot);
+    if (!due.ok()) return Fail(due);
+  }
+  if (!has_memory_) {
+    const absl::Status taken = upload_.TakeMemory();
+    if (!taken.ok()) return Fail(taken);
+    has_memory_ = true;
+    first_byte_ = Clock::now();
+  }
+  if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorUnwanted));
+  const int64_t all_bytes = chunk.has_slot ? chunk.slot.bytes() : chunk.data_bytes;
+  // Parts bring the rest.
+  const int64_t bytes =
+      parts_.empty() ? all_bytes : std::min(all_bytes, AttemptEnd() - chunk.offset);
+  const absl::Status fits = upload_.Check(chunk.offset, bytes);
+  if (!fits.ok()) return Fail(fits);
+  bytes_ += bytes;
+  chunk_ = chunk;
+  const uint8_t* const slot = chunk.has_slot ? attempt_->ring.slot() : nullptr;
+  if (upload_.host_accessible()) {
+    if (slot != nullptr) {
+      StreamCopy(upload_.destination(), slot, bytes);
+    } else {
+      CopyOut(&message_, chunk.data_position, bytes, upload_.destination());
+    }
+    upload_.Advance(bytes);
+    return Landed();
+  }
+  RunByWorker([this, slot, bytes] {
+    const auto copy_out = [this](int64_t at, int64_t size, void* to) {
+      CopyOut(&message_, chunk_.data_position + at, size, to);
+    };
+    landed_ = slot != nullptr ? upload_.Write(slot, bytes) : upload_.WriteBy(bytes, copy_out);
+  });
+}
+
+void PeerPull::Landed() {
+  last_byte_ = Clock::now();
+  message_.Clear();
+  if (!chunk_.has_slot) return LandedMessage();
+  shared_bytes_ += chunk_.slot.bytes();
+  attempt_->ring.Emptied();
+  v1::FetchRequest emptied;
+  emptied.mutable_slot()->set_slot(chunk_.slot.slot());
+  Answer(emptied);
+}
+
+void PeerPull::LandedMessage() {
+  if (attempt_->bytes == 0) attempt_->first_byte = last_byte_;
+  attempt_->bytes += chunk_.data_bytes;
+  if (!parts_.empty() && upload_.written_bytes() == AttemptEnd()) {
+    attempt_->handed_over = true;
+    attempt_->context.TryCancel();
+  } else {
+    MaybeSpread();
+  }
+}
+
+void PeerPull::RunByWorker(std::function<void()> work) {
+  busy_ = true;
+  void* const tag = Begin(&woken_);
+  grpc::CompletionQueue* const queue = peers_->queue()->get();
+  context_->workers->Post([this, work = std::move(work), tag, queue] {
+    work();
+    HandOver(tag);
+    wake_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);
+  });
+}
+
+void PeerPull::Answer(const v1::FetchRequest& answer) {
+  attempt_->outgoing.push_back(EncodeMessage(answer));
+  SendNext();
+}
+
+void PeerPull::SendNext() {
+  if (attempt_->finished || attempt_->sending || attempt_->outgoing.empty()) return;
+  attempt_->sending = true;
+  attempt_->call->Write(attempt_->outgoing.front(), Begin(&sent_));
+  attempt_->outgoing.pop_front();
+  attempt_->ring.MessageSent();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,61 @@
+// A fetch over several connections, in parts that are fetched side by side and taken in order.
+#include <utility>
+
+#include "tensord/server/rpc/peer/peer_pull.h"
+
+namespace tensord::server {
+
+int64_t PeerPull::AttemptEnd() const {
+  return parts_.empty() ? upload_.size_bytes() : parts_.front()->begin();
+}
+
+void PeerPull::MaybeSpread() {
+  if (parts_.started() || !upload_.host_accessible()) return;
+  const int64_t left_bytes = upload_.size_bytes() - upload_.written_bytes();
+  if (!parts_.MaySpeedUp(last_byte_ - attempt_->first_byte, attempt_->bytes, left_bytes)) return;
+  // The attempt goes on until it meets the first part.
+  parts_.Start(upload_.buffer(), upload_.written_bytes(), upload_.size_bytes());
+  BeginParts();
+}
+
+void PeerPull::BeginParts() {
+  parts_.BeginMore(FirstRequest(), [self = shared_from_this()] { self->OnPartNews(); });
+}
+
+void PeerPull::OnPartNews() {
+  if (attempt_ == nullptr && awaits_parts_) TakeParts();
+}
+
+void PeerPull::TakeParts() {
+  awaits_parts_ = true;
+  if (stopped()) return End(WhyStopped());
+  if (!upload_.wanted()) return End({.status = absl::CancelledError(kTensorUnwanted)});
+  while (!parts_.empty()) {
+    const std::shared_ptr<RangeFetch> part = parts_.front();
+    const int64_t bytes = part->begin() + part->landed() - upload_.written_bytes();
+    if (bytes > 0) {
+      const absl::Status fits = upload_.Check(upload_.written_bytes(), bytes);
+      if (!fits.ok()) return End({.status = fits});
+      bytes_ += bytes;
+      upload_.Advance(bytes);
+      last_byte_ = Clock::now();
+    }
+    if (!part->complete() && !part->ended()) return;  // there will be news of it
+    parts_.PopFront();
+    if (!part->complete()) {
+      parts_.StopBeginning();
+      break;
+    }
+    BeginParts();
+  }
+  awaits_parts_ = false;
+  if (upload_.written_bytes() < upload_.size_bytes()) {
+    retries_.Restart();
+    return Dial();  // what no part brings
+  }
+  // The ticket is used up by who asks for the end.
+  parts_.FetchEnd(FirstRequest());
+  End({});
+}
+
+}  // namespace tensord::server

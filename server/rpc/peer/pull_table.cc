@@ -1,0 +1,137 @@
+#include "tensord/server/rpc/peer/pull_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+
+namespace tensord::server {
+namespace {
+
+absl::Status TooMany(int64_t limit) {
+  return ToStatus({.reason = "PRINCIPAL_PULLS_EXCEEDED",
+                   .subject = "principal",
+                   .limit = "max-pulls-per-principal",
+                   .value = limit,
+                   .message = "as many of the caller's tensors as may are being fetched from other "
+                              "servers; wait for some"});
+}
+
+}  // namespace
+
+absl::StatusOr<TensorRef> PullTable::FindTensor(Session& session, const v1::WriteSpec& wanted,
+                                                bool* made) {
+  absl::StatusOr<TensorRef> found = session.Find(wanted.handle());
+  *made = absl::IsNotFound(found.status());
+  if (!*made) return found;
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(wanted.spec()));
+  return context_->engine->Promise(session, wanted.handle(), spec, wanted.device());
+}
+
+void PullTable::Pull(const SessionRef& session, const v1::PullTensorRequest& request,
+                     Waiter waiter) {
+  Outcome known;
+  RecordRef record;
+  TensorRef tensor;
+  bool made = false;
+  {
+    MutexLock lock(&mu_);
+    absl::StatusOr<TensorRef> found = FindTensor(*session, request.tensor(), &made);
+    known.status = found.status();
+    if (found.ok()) {
+      tensor = *std::move(found);
+      RecordRef& known_record = records_[tensor.get()];
+      const bool same = known_record != nullptr && known_record->tensor.lock() == tensor;
+      if (same && !known_record->done) {
+        known_record->waiters.push_back(std::move(waiter));
+        return;
+      }
+      if (same) {
+        known = known_record->outcome;
+        known.tensor = tensor;
+        known.status = tensor->status();
+      } else {
+        record = known_record = std::make_shared<Record>();
+        record->tensor = tensor;
+        record->waiters.push_back(std::move(waiter));
+        SweepLocked();
+      }
+    }
+  }
+  if (record == nullptr) return waiter(known);
+  Start(session, request, tensor, made, record);
+}
+
+void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& request,
+                      const TensorRef& tensor, bool made, const RecordRef& record) {
+  // What has failed already says so.
+  if (tensor->done() && !tensor->status().ok()) {
+    return Ended(tensor.get(), record, {.status = tensor->status()});
+  }
+  const PrincipalRef& principal = session->principal();
+  UsageRef usage(principal, &principal->pulls());
+  const int64_t limit = context_->limits.max_pulls_per_principal;
+  if (!usage->Take(1, limit)) {
+    const absl::Status refused = TooMany(limit);
+    if (made) session->Remove(tensor);
+    tensor->FailPromise(refused);
+    return Ended(tensor.get(), record, {.status = refused});
+  }
+  const auto pull = std::make_shared<PeerPull>(context_, peers_, session, request, made,
+                                               UsageHold(std::move(usage), 1));
+  bool stopping = false;
+  {
+    MutexLock lock(&mu_);
+    record->pull = pull;
+    stopping = stopping_;
+  }
+  if (stopping) pull->Stop();
+  pull->Start(tensor, [this, raw = tensor.get(), record](Outcome outcome) {
+    Ended(raw, record, std::move(outcome));
+  });
+}
+
+void PullTable::Ended(const Tensor* tensor, const RecordRef& record, Outcome outcome) {
+  std::vector<Waiter> waiters;
+  {
+    MutexLock lock(&mu_);
+    waiters.swap(record->waiters);
+    record->done = true;
+    record->outcome = outcome;
+    record->outcome.tensor = nullptr;
+    const auto found = records_.find(tensor);
+    // Another may be tried; or the tensor itself says what has become of it.
+    if (!outcome.status.ok() && found != records_.end() && found->second == record) {
+      records_.erase(found);
+    }
+  }
+  for (const Waiter& waiter : waiters) waiter(outcome);
+}
+
+void PullTable::SweepLocked() {
+  if (records_.size() < sweep_at_) return;
+  for (auto it = records_.begin(); it != records_.end();) {
+    const auto at = it++;
+    if (at->second->done && at->second->tensor.expired()) records_.erase(at);
+  }
+  sweep_at_ = std::max<size_t>(64, 2 * records_.size());
+}
+
+void PullTable::Stop(std::chrono::steady_clock::time_point deadline) {
+  std::vector<std::shared_ptr<PeerPull>> pulls;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    for (const auto& [tensor, record] : records_) {
+      if (auto pull = record->pull.lock()) pulls.push_back(std::move(pull));
+    }
+  }
+  for (const auto& pull : pulls) pull->Stop();
+  pulls.clear();
+  peers_->queue()->AwaitNoCalls(deadline);
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,282 @@
+#include "tensord/server/rpc/stream/session_commands.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::server {
+namespace {
+
+// Commands after which reading waits until the devices have caught up with them.
+constexpr int64_t kCommandsInFlight = 16384;
+// Answers that may be to come, or to be sent, before reading waits; and errors among them.
+constexpr size_t kMaxUnanswered = 4096;
+// Answers that the client may leave unacknowledged.
+constexpr size_t kMaxUnacknowledged = 1 << 16;
+// What answers may take in memory, those that are to come included, and what one takes besides its
+// texts.
+constexpr int64_t kMaxAnswerBytes = 128 << 20;
+constexpr int64_t kAnswerBytes = 256;
+// Errors, and bytes of fetched elements, that one response carries at most.
+constexpr int kErrorsPerResponse = 256;
+constexpr int64_t kFetchedBytesPerResponse = 1 << 20;
+
+int64_t TextBytes(const v1::HandleError& error) {
+  return static_cast<int64_t>(error.message().size() + error.status_details().size());
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SessionCommands>> SessionCommands::Of(ServiceContext* context,
+                                                                     const SessionRef& session) {
+  TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<StreamState> state, session->Stream([&] {
+    return std::make_shared<SessionCommands>(context, session);
+  }));
+  return std::static_pointer_cast<SessionCommands>(std::move(state));
+}
+
+SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
+    : context_(context), session_(std::move(session)), packed_(context->engine, session_) {}
+
+absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
+                                     const v1::Attach& attach, uint64_t answers_received) {
+  std::shared_ptr<CommandWire> former;
+  {
+    MutexLock lock(&mu_);
+    former = wire_.lock();
+    if (former != nullptr && !attach.resumable()) {
+      return absl::FailedPreconditionError(
+          "another stream is attached to this session; a session has one at a time");
+    }
+    if (resumable_ && attach.attempt() != 0 && attach.attempt() < attempt_) {
+      return absl::AbortedError("a later stream of the session has taken this one's place");
+    }
+    attempt_ = attach.attempt();
+    wire_ = wire;
+    owner_ = wire.get();
+    if (!resumable_ || !attach.resumable()) StartAnewLocked();
+    resumable_ = attach.resumable();
+    sent_ = 0;
+    unsent_errors_ = std::count_if(answers_.begin(), answers_.end(), [](const Answer& answer) {
+      return std::holds_alternative<v1::HandleError>(answer);
+    });
+    if (resumable_) ForgetLocked(answers_received);
+    // The client hears at once where the session stands, also when it comes back to it.
+    acked_ = ~uint64_t{0};
+    unacked_bytes_ = 0;
+    ack_commands_ = attach.ack_commands();
+    ack_bytes_ = attach.ack_bytes();
+  }
+  session_->SetStreamAttached(true);
+  if (former != nullptr) former->Supersede();
+  return absl::OkStatus();
+}
+
+void SessionCommands::Detach(const CommandWire* wire) {
+  {
+    MutexLock lock(&mu_);
+    if (owner_ != wire) return;
+    owner_ = nullptr;
+    wire_.reset();
+    if (!resumable_) StartAnewLocked();  // what it has left unsaid is nobody's
+  }
+  session_->SetStreamAttached(false);
+}
+
+absl::Status SessionCommands::Take(const CommandWire* wire, const v1::SessionStreamRequest& request,
+                                   int64_t message_bytes) {
+  MutexLock taking(&take_mu_);
+  {
+    MutexLock lock(&mu_);
+    if (owner_ != wire) {
+      return absl::AbortedError("another stream of the session has taken this one's place");
+    }
+    if (resumable_) ForgetLocked(request.answers_received());
+    if (answers_.size() > kMaxUnacknowledged) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(answers_.size(), " answers haven't been acknowledged by answers_received; ",
+                       kMaxUnacknowledged, " is the limit"));
+    }
+  }
+  const absl::Status status = TakeCommands(request);
+  session_->NotifyReceived(taken_);
+  CatchUp();
+  MutexLock lock(&mu_);
+  received_ = taken_;
+  unacked_bytes_ += message_bytes;
+  return status;
+}
+
+absl::StatusOr<bool> SessionCommands::CheckDue(const v1::SessionStreamRequest& request) {
+  if (request.commands().empty()) return false;
+  {
+    MutexLock lock(&mu_);
+    if (!resumable_) return true;
+  }
+  if (request.first_command() == taken_ + 1) return true;
+  if (request.first_command() != 0 && request.first_command() <= taken_) return false;
+  return absl::InvalidArgumentError(absl::StrCat("a message says first_command ",
+                                                 request.first_command(), ", but command ",
+                                                 taken_ + 1, " is due"));
+}
+
+absl::Status SessionCommands::TakeCommands(const v1::SessionStreamRequest& request) {
+  TENSORD_ASSIGN_OR_RETURN(const bool due, CheckDue(request));
+  if (!due) return absl::OkStatus();
+  for (const v1::Command& command : request.commands()) {
+    TENSORD_RETURN_IF_ERROR(TakeCommand(command));
+    TENSORD_RETURN_IF_ERROR(CheckAnswers());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionCommands::CheckAnswers() const {
+  MutexLock lock(&mu_);
+  if (AnswerBytesLocked() < kMaxAnswerBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the answers to what was sent take more than ", kMaxAnswerBytes,
+                   " bytes; send less in a message, and read what comes"));
+}
+
+int64_t SessionCommands::AnswerBytesLocked() const {
+  return error_bytes_ + kAnswerBytes * (awaited_ + static_cast<int64_t>(answers_.size()));
+}
+
+void SessionCommands::CatchUp() {
+  if (since_marker_ < kCommandsInFlight) return;
+  since_marker_ = 0;
+  {
+    MutexLock lock(&mu_);
+    catching_up_ = true;
+  }
+  auto left = std::make_shared<std::atomic<size_t>>(context_->engine->slots().size());
+  for (DeviceSlot* slot : context_->engine->slots()) {
+    slot->executor->Post(session_->lane(*slot), [self = shared_from_this(), left] {
+      if (left->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+      {
+        MutexLock lock(&self->mu_);
+        self->catching_up_ = false;
+      }
+      self->Notify();
+    });
+  }
+}
+
+uint64_t SessionCommands::Expect() {
+  MutexLock lock(&mu_);
+  ++awaited_;
+  return stream_number_;
+}
+
+void SessionCommands::Deliver(uint64_t expected_by, Answer answer) {
+  {
+    MutexLock lock(&mu_);
+    if (expected_by != stream_number_) return;
+    --awaited_;
+    answers_.push_back(std::move(answer));
+  }
+  Notify();
+}
+
+void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::Status& error) {
+  v1::HandleError out;
+  out.set_handle(handle);
+  out.set_command(number);
+  out.set_code(static_cast<int>(error.code()));
+  out.set_message(WireMessage(error));
+  out.set_status_details(WireDetails(error));
+  MutexLock lock(&mu_);
+  if (owner_ == nullptr && !resumable_) return;  // nobody will ask
+  ++unsent_errors_;
+  error_bytes_ += TextBytes(out);
+  answers_.push_back(std::move(out));
+}
+
+void SessionCommands::ForgetLocked(uint64_t answers_received) {
+  while (forgotten_ < answers_received && !answers_.empty()) {
+    const auto* error = std::get_if<v1::HandleError>(&answers_.front());
+    if (error != nullptr) error_bytes_ -= TextBytes(*error);
+    if (sent_ > 0) {
+      --sent_;
+    } else if (error != nullptr) {
+      --unsent_errors_;
+    }
+    answers_.pop_front();
+    ++forgotten_;
+  }
+}
+
+void SessionCommands::StartAnewLocked() {
+  ++stream_number_;
+  awaited_ = 0;
+  forgotten_ += answers_.size();
+  answers_.clear();
+  sent_ = unsent_errors_ = 0;
+  error_bytes_ = 0;
+}
+
+void SessionCommands::Notify() {
+  std::shared_ptr<CommandWire> wire;
+  {
+    MutexLock lock(&mu_);
+    wire = wire_.lock();
+  }
+  if (wire != nullptr) wire->Resume();
+}
+
+bool SessionCommands::MayTake() const {
+  MutexLock lock(&mu_);
+  const size_t unanswered = static_cast<size_t>(awaited_) + UnsentLocked() - unsent_errors_;
+  return !catching_up_ && unanswered < kMaxUnanswered && unsent_errors_ < kMaxUnanswered;
+}
+
+bool SessionCommands::AllAnswered() const {
+  MutexLock lock(&mu_);
+  return awaited_ == 0 && UnsentLocked() == 0;
+}
+
+bool SessionCommands::MustAckLocked() const {
+  return acked_ > received_ || received_ - acked_ >= ack_commands_ ||
+         (ack_bytes_ != 0 && unacked_bytes_ >= ack_bytes_);
+}
+
+bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
+                                   v1::SessionStreamResponse* response,
+                                   std::vector<ReadyElements>* fetched) {
+  MutexLock lock(&mu_);
+  if (owner_ != wire) return false;
+  const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
+  response->set_commands_received(received_);
+  if (resumable_) response->set_answers(forgotten_ + sent_);
+  if (!ack && UnsentLocked() == 0) return false;
+  acked_ = received_;
+  unacked_bytes_ = 0;
+  int64_t bytes = 0;
+  while (UnsentLocked() > 0 && bytes < kFetchedBytesPerResponse &&
+         response->errors_size() < kErrorsPerResponse) {
+    Answer& answer = answers_[sent_];
+    if (auto* error = std::get_if<v1::HandleError>(&answer)) {
+      *response->add_errors() = *error;
+      --unsent_errors_;
+    } else if (auto* fetch = std::get_if<ReadyElements>(&answer)) {
+      if (fetch->status.ok()) bytes += fetch->tensor->spec().size_bytes();
+      fetched->push_back(*fetch);
+    } else {
+      *response->add_barriers() = std::get<v1::BarrierDone>(answer);
+    }
+    ++sent_;
+  }
+  if (resumable_) {
+    response->set_answers(forgotten_ + sent_);
+  } else {
+    ForgetLocked(forgotten_ + sent_);
+  }
+  return true;
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,222 @@
+// What each command of a session's stream has the server do.
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/run_collective.h"
+#include "tensord/server/rpc/stream/session_commands.h"
+
+namespace tensord::server {
+namespace {
+
+// The largest tensor that Fetch brings.
+constexpr int64_t kMaxFetchBytes = 1 << 20;
+// Of what FailPromise says.
+constexpr size_t kMaxMessageBytes = 4096;
+
+absl::Status CheckFetchable(const Tensor& tensor) {
+  if (tensor.spec().size_bytes() <= kMaxFetchBytes) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ",
+                   tensor.spec().size_bytes(), " bytes, more than Fetch brings (", kMaxFetchBytes,
+                   "); use Read"));
+}
+
+}  // namespace
+
+absl::Status SessionCommands::TakeCommand(const v1::Command& command) {
+  if (command.has_batch()) return TakeBatch(command.batch());
+  if (command.has_define()) {
+    ++taken_;
+    return TakeDefinition(command.define());
+  }
+  if (command.has_program()) {
+    ++taken_;
+    return TakeProgram(command.program());
+  }
+  ++since_marker_;
+  ++taken_;
+  if (command.has_run()) {
+    TakeRun(command.run(), taken_);
+  } else {
+    TakeSingle(command, taken_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionCommands::TakeDefinition(const v1::Definition& definition) {
+  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(definition.attrs()));
+  return packed_.Define(definition.number(), definition.name(), std::move(attrs),
+                        definition.device(), definition.num_inputs());
+}
+
+absl::Status SessionCommands::TakeProgram(const v1::Program& program) {
+  if (static_cast<size_t>(program.inputs_size()) > PackedOps::kMaxProgramWords) {
+    return absl::ResourceExhaustedError(absl::StrCat("program ", program.number(), " has ",
+                                                     program.inputs_size(), " inputs, more than ",
+                                                     PackedOps::kMaxProgramWords));
+  }
+  std::vector<TensorSpec> inputs;
+  for (const v1::TensorSpec& input : program.inputs()) {
+    TENSORD_ASSIGN_OR_RETURN(TensorSpec spec, FromProto(input));
+    inputs.push_back(std::move(spec));
+  }
+  return packed_.AddProgram(program.number(), program.device(), std::move(inputs), program.ops(),
+                            {program.outputs().begin(), program.outputs().end()});
+}
+
+void SessionCommands::TakeRun(const v1::ProgramRun& run, uint64_t number) {
+  const absl::StatusOr<TensorRefs> outputs =
+      packed_.RunProgram(run.number(), run.inputs(), run.outputs());
+  if (outputs.ok()) {
+    for (const TensorRef& output : *outputs) Watch(output, number);
+  } else {
+    for (Handle output : run.outputs()) {
+      Refuse(output, number, outputs.status());
+      if (!CheckAnswers().ok()) return;  // the stream ends
+    }
+  }
+}
+
+absl::Status SessionCommands::TakeBatch(const v1::Batch& batch) {
+  int64_t posted = 0;
+  const absl::Status status = packed_.Take(
+      absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
+      [this, &posted](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
+        ++posted;
+        if (!tensor.ok()) {
+          Refuse(output, number, tensor.status());
+          return CheckAnswers();
+        }
+        Watch(*tensor, number);
+        return absl::OkStatus();
+      });
+  since_marker_ += posted;
+  return status;
+}
+
+void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
+  Engine& engine = *context_->engine;
+  switch (command.command_case()) {
+    case v1::Command::kOp: {
+      absl::Status taken = TakeOp(command.op(), number);
+      if (!taken.ok()) Refuse(command.op().output(), number, taken);
+      return;
+    }
+    case v1::Command::kCopy: {
+      const v1::Copy& copy = command.copy();
+      absl::StatusOr<TensorRef> tensor =
+          engine.Copy(session_, copy.input(), copy.output(), copy.device(), /*share=*/true);
+      tensor.ok() ? Watch(*tensor, number) : Refuse(copy.output(), number, tensor.status());
+      return;
+    }
+    case v1::Command::kPromise: {
+      absl::StatusOr<TensorRef> tensor = TakePromise(command.promise());
+      tensor.ok() ? Watch(*tensor, number)
+                  : Refuse(command.promise().handle(), number, tensor.status());
+      return;
+    }
+    case v1::Command::kFail:
+      TakeFailPromise(command.fail(), number);
+      return;
+    case v1::Command::kCollective: {
+      const v1::Collective& collective = command.collective();
+      absl::StatusOr<TensorRef> tensor = RunCollective(*context_, session_, collective);
+      tensor.ok() ? Watch(*tensor, number) : Refuse(collective.output(), number, tensor.status());
+      return;
+    }
+    case v1::Command::kFinishMember:
+      // Where there is no such member it has left already.
+      if (context_->collectives != nullptr) {
+        context_->collectives->LeaveWhenDone(session_, command.finish_member()).IgnoreError();
+      }
+      return;
+    case v1::Command::kDrop:
+      session_->Drop(command.drop().handles());
+      for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);
+      return;
+    case v1::Command::kGetElements:
+      TakeGetElements(command.get_elements());
+      return;
+    case v1::Command::kBarrier:
+      TakeBarrier(command.barrier());
+      return;
+    default:
+      Refuse(0, number, absl::InvalidArgumentError("a command without content"));
+      return;
+  }
+}
+
+absl::StatusOr<TensorRef> SessionCommands::TakePromise(const v1::Promise& promise) {
+  TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(promise.spec()));
+  return context_->engine->Promise(*session_, promise.handle(), spec, promise.device());
+}
+
+void SessionCommands::TakeFailPromise(const v1::FailPromise& fail, uint64_t number) {
+  if (fail.code() < static_cast<int>(absl::StatusCode::kCancelled) ||
+      fail.code() > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
+    return Refuse(0, number,
+                  absl::InvalidArgumentError(absl::StrCat(fail.code(), " is no code of an error")));
+  }
+  const absl::StatusOr<TensorRef> tensor = session_->Find(fail.handle());
+  if (!tensor.ok()) return;
+  const absl::Status error(static_cast<absl::StatusCode>(fail.code()),
+                           fail.message().substr(0, kMaxMessageBytes));
+  (*tensor)->FailPromise(error);
+}
+
+absl::Status SessionCommands::TakeOp(const v1::Op& op, uint64_t number) {
+  TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
+  TENSORD_ASSIGN_OR_RETURN(const TensorRef tensor,
+                           context_->engine->Run(session_, {op.name(), op.inputs(), op.output(),
+                                                            std::move(attrs), op.device()}));
+  Watch(tensor, number);
+  return absl::OkStatus();
+}
+
+void SessionCommands::TakeGetElements(const v1::GetElements& command) {
+  const uint64_t number = Expect();
+  absl::StatusOr<TensorRef> found = session_->Find(command.handle());
+  absl::Status status = found.status();
+  if (status.ok() && (*found)->slot() != nullptr) status = CheckFetchable(**found);
+  if (!status.ok()) {
+    Deliver(number, ReadyElements{command.request_id(), nullptr, status});
+    return;
+  }
+  context_->engine->WhenReadable(
+      *found, [self = shared_from_this(), number, request_id = command.request_id(),
+               tensor = *found](const absl::Status& readable) {
+        self->Deliver(number, ReadyElements{request_id, tensor, readable});
+      });
+}
+
+void SessionCommands::TakeBarrier(const v1::Barrier& barrier) {
+  const uint64_t number = Expect();
+  context_->engine->WhenIdle(session_,
+                             [self = shared_from_this(), number, id = barrier.barrier_id()] {
+                               v1::BarrierDone done;
+                               done.set_barrier_id(id);
+                               self->Deliver(number, done);
+                             });
+}
+
+void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
+  // Taken or 0: then there is nothing that the error could stick to, and only the client is told.
+  session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
+  AppendError(handle, number, error);
+}
+
+void SessionCommands::Watch(const TensorRef& tensor, uint64_t number) {
+  // A weak reference: the tensor holds this call back.
+  tensor->WhenDone([weak = weak_from_this(), raw = tensor.get(), number] {
+    if (raw->status().ok()) return;
+    const std::shared_ptr<SessionCommands> self = weak.lock();
+    if (self == nullptr) return;
+    self->AppendError(raw->handle(), number, raw->status());
+    self->Notify();
+  });
+}
+
+}  // namespace tensord::server

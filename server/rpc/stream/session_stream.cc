@@ -1,0 +1,230 @@
+#include "tensord/server/rpc/stream/session_stream.h"
+
+#include <utility>
+
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/status_convert.h"
+
+namespace tensord::server {
+namespace {
+
+// Messages that are larger, which our own client never sends, may have so many parts; and their
+// memory doesn't serve for the next one.
+constexpr int64_t kLargeBytes = 512 << 10;
+constexpr int64_t kMaxParts = 1 << 18;
+
+}  // namespace
+
+void SessionStream::OnAdmitted() {
+  if (!Join(&context_->streams)) return OnDrain();
+  MutexLock lock(&mu_);
+  StartReadLocked();
+}
+
+void SessionStream::StartReadLocked() {
+  reading_ = true;
+  StartRead(&incoming_);
+}
+
+void SessionStream::OnDrain() {
+  {
+    MutexLock lock(&mu_);
+    draining_ = true;
+  }
+  MaybeWrite();
+}
+
+void SessionStream::OnHangUp() {
+  {
+    MutexLock lock(&mu_);
+    hanging_up_ = true;
+  }
+  MaybeWrite();
+}
+
+void SessionStream::Supersede() {
+  MutexLock lock(&mu_);
+  EndLocked(absl::AbortedError("another stream of the session has taken this one's place"));
+}
+
+void SessionStream::OnRevoked(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  EndLocked(status);
+}
+
+void SessionStream::OnRead(bool ok) {
+  std::shared_ptr<SessionCommands> commands;
+  bool taken = false;
+  {
+    MutexLock lock(&mu_);
+    reading_ = false;
+    half_closed_ = half_closed_ || !ok;
+    if (ended_) return;  // nothing is taken in any more
+    commands = commands_;
+    taken = ok && !draining_;
+    want_read_ = ok && draining_ && commands != nullptr;
+  }
+  if (!taken) {
+    MaybeWrite();
+    return;
+  }
+  const auto message_bytes = static_cast<int64_t>(incoming_.Length());
+  absl::Status status;
+  if (message_bytes > kLargeBytes) {
+    status = CheckParts(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);
+  }
+  if (status.ok()) status = DecodeMessage(&incoming_, &request_);
+  if (status.ok() && commands == nullptr) {
+    status = Attach(request_);
+    MutexLock lock(&mu_);
+    commands = commands_;
+  } else if (status.ok() && request_.has_attach()) {
+    status = absl::InvalidArgumentError("only the first message of a stream may carry attach");
+  }
+  if (status.ok()) status = commands->Take(this, request_, message_bytes);
+  // Commands that have been parsed are kept for the next message, but not by the million.
+  if (message_bytes > kLargeBytes) v1::SessionStreamRequest().Swap(&request_);
+  {
+    MutexLock lock(&mu_);
+    if (!status.ok()) return EndLocked(status);
+    want_read_ = true;
+  }
+  MaybeWrite();
+}
+
+absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
+  if (!request.has_attach()) {
+    return absl::InvalidArgumentError("the first message of a stream must carry attach");
+  }
+  TENSORD_ASSIGN_OR_RETURN(session_, UseSession(context_->sessions, request.attach().session()));
+  TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
+                           SessionCommands::Of(context_, session_.ref()));
+  TENSORD_RETURN_IF_ERROR(
+      commands->Attach(std::static_pointer_cast<SessionStream>(shared_from_this()),
+                       request.attach(), request.answers_received()));
+  TolerateCancellation();
+  MutexLock lock(&mu_);
+  commands_ = std::move(commands);
+  return absl::OkStatus();
+}
+
+absl::Status SessionStream::EndStatus() const {
+  if (draining_) return absl::UnavailableError("the server is shutting down");
+  if (commands_ != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError("the stream ended before a message that carries attach");
+}
+
+void SessionStream::MaybeWrite() {
+  std::vector<ReadyElements> fetches;
+  {
+    MutexLock lock(&mu_);
+    if (want_read_ && !ended_ && (draining_ || commands_->MayTake())) {
+      want_read_ = false;
+      StartReadLocked();
+    }
+    if (writing_ || ended_) return;
+    const bool ending = half_closed_ || draining_;
+    response_.Clear();
+    const bool news =
+        commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &fetches);
+    const bool tell_draining = draining_ && !told_draining_ && commands_ != nullptr;
+    if (!news && !tell_draining) {
+      if (commands_ != nullptr && draining_ && !half_closed_ && !hanging_up_) return;
+      if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
+        // No later than the client hears of the end, so that it may attach anew at once.
+        if (commands_ != nullptr) commands_->Detach(this);
+        EndLocked(EndStatus());
+      }
+      return;
+    }
+    response_.set_draining(draining_);
+    told_draining_ = draining_;
+    writing_ = true;
+  }
+  WriteFetches(std::move(fetches));
+}
+
+void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
+  const auto fill_and_send = [self = std::static_pointer_cast<SessionStream>(shared_from_this())](
+                                 std::vector<ReadyElements>& ready) {
+    for (ReadyElements& fetch : ready) {
+      v1::Elements* out = self->response_.add_elements();
+      out->set_request_id(fetch.request_id);
+      if (fetch.status.ok()) {
+        ToProto(fetch.tensor->spec(), out->mutable_spec());
+        out->mutable_data()->resize(fetch.tensor->spec().size_bytes());
+        if (!out->data().empty()) {
+          fetch.status =
+              fetch.tensor->device().Read(*fetch.tensor->buffer(), 0, out->mutable_data()->data(),
+                                          static_cast<int64_t>(out->data().size()));
+        }
+      }
+      if (!fetch.status.ok()) {
+        out->clear_data();
+        out->set_code(static_cast<int>(fetch.status.code()));
+        out->set_message(WireMessage(fetch.status));
+        out->set_status_details(WireDetails(fetch.status));
+      }
+    }
+    MutexLock lock(&self->mu_);
+    if (!self->ended_) {
+      self->StartWrite(EncodeMessage(self->response_));
+      return;
+    }
+    self->writing_ = false;
+    self->MaybeFinishLocked();
+  };
+  bool may_block = false;
+  for (const ReadyElements& fetch : fetches) {
+    may_block |= fetch.status.ok() && !fetch.tensor->device().host_accessible();
+  }
+  if (!may_block) {
+    fill_and_send(fetches);
+    return;
+  }
+  context_->workers->Post(
+      [fill_and_send, fetches = std::move(fetches)]() mutable { fill_and_send(fetches); });
+}
+
+void SessionStream::OnWritten(bool ok) {
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    if (!ok) EndLocked(ClientGone());
+    MaybeFinishLocked();
+  }
+  MaybeWrite();
+}
+
+void SessionStream::OnDone() {
+  MutexLock lock(&mu_);
+  over_ = true;
+  EndLocked(ClientGone());
+}
+
+void SessionStream::EndLocked(const absl::Status& status) {
+  if (ended_) return;
+  ended_ = true;
+  outcome_ = status;
+  MaybeFinishLocked();
+}
+
+void SessionStream::MaybeFinishLocked() {
+  if (ended_ && !writing_) Finish(outcome_);
+}
+
+void SessionStream::AfterEvent() {
+  std::shared_ptr<SessionCommands> commands;
+  {
+    MutexLock lock(&mu_);
+    if (!over_ || reading_ || writing_ || detached_) return;
+    detached_ = true;
+    commands = commands_;
+  }
+  if (commands != nullptr) commands->Detach(this);
+  session_ = SessionUse();  // the lease runs from here
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,189 @@
+// Tensors described, read, listed and let go.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/proto_convert.h"
+#include "tensord/server/rpc/unary/unary_methods.h"
+#include "tensord/server/rpc/wait_for_tensor.h"
+
+namespace tensord::server {
+namespace {
+
+constexpr int kDefaultPageSize = 1000;
+constexpr int kMaxPageSize = 10000;
+// Room that a message needs beside the elements.
+constexpr int64_t kMessageOverheadBytes = 1024;
+// What is larger, or has to be waited for, is read by a worker.
+constexpr int64_t kReadAtOnceBytes = 64 << 10;
+
+absl::Status CheckFitsMessage(const Tensor& tensor, int64_t max_message_bytes) {
+  const int64_t bytes = tensor.spec().size_bytes();
+  if (bytes <= max_message_bytes - kMessageOverheadBytes) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      "tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ", bytes,
+      " bytes, more than a message may hold (", max_message_bytes, "); use Read, which streams"));
+}
+
+absl::Status FillResponse(const Tensor& tensor, v1::ReadTensorResponse* response) {
+  ToProto(tensor.spec(), response->mutable_spec());
+  std::string* data = response->mutable_data();
+  data->resize(tensor.spec().size_bytes());
+  if (data->empty()) return absl::OkStatus();
+  return tensor.device().Read(*tensor.buffer(), 0, data->data(), data->size());
+}
+
+using ReadCall = UnaryCall<v1::ReadTensorRequest, v1::ReadTensorResponse>;
+
+// Reads the tensor once its bytes can be, and finishes the call.
+void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
+              const absl::StatusOr<TensorRef>& tensor) {
+  const auto call = std::static_pointer_cast<ReadCall>(weak.lock());
+  if (call == nullptr || call->over()) return;
+  absl::Status readable = tensor.status();
+  if (readable.ok()) readable = CheckFitsMessage(**tensor, context.limits.max_message_bytes);
+  if (!readable.ok()) return call->Finish(readable);
+  const auto read = [call, tensor = *tensor] {
+    call->Finish(FillResponse(*tensor, call->response()));
+  };
+  const bool at_once =
+      (*tensor)->device().host_accessible() && (*tensor)->spec().size_bytes() <= kReadAtOnceBytes;
+  if (at_once) {
+    read();
+  } else {
+    context.workers->Post(read);
+  }
+}
+
+// Where a listing goes on: after this handle of this session.
+struct PageStart {
+  uint64_t session_number = 0;
+  Handle handle = 0;
+};
+
+absl::StatusOr<PageStart> ParsePageToken(const std::string& token) {
+  PageStart start;
+  if (token.empty()) return start;
+  const std::vector<std::string> parts = absl::StrSplit(token, ':');
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &start.session_number) ||
+      !absl::SimpleAtoi(parts[1], &start.handle)) {
+    return absl::InvalidArgumentError(
+        "page_token is not one that ListTensors gave; leave it empty for the first page");
+  }
+  return start;
+}
+
+absl::StatusOr<std::vector<SessionRef>> SessionsToList(SessionTable& sessions,
+                                                       const PrincipalRef& principal,
+                                                       const std::string& name) {
+  if (name == "-") return sessions.Of(principal);
+  TENSORD_ASSIGN_OR_RETURN(SessionUse use, sessions.Use(principal, name));
+  return std::vector<SessionRef>{use.ref()};
+}
+
+absl::Status List(SessionTable& sessions, const PrincipalRef& principal,
+                  const v1::ListTensorsRequest& request, v1::ListTensorsResponse* response) {
+  if (request.page_size() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_size is ", request.page_size(), "; 0 asks for the default"));
+  }
+  const int wanted = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
+  const int page_size = std::min(wanted, kMaxPageSize);
+  TENSORD_ASSIGN_OR_RETURN(const PageStart start, ParsePageToken(request.page_token()));
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<SessionRef> all,
+                           SessionsToList(sessions, principal, request.session()));
+  for (const SessionRef& session : all) {
+    if (session->number() < start.session_number) continue;
+    const Handle after = session->number() == start.session_number ? start.handle : 0;
+    const int room = page_size - response->tensors_size();
+    const std::vector<TensorRef> tensors = session->List(after, room + 1);
+    for (const TensorRef& tensor : tensors) {
+      if (response->tensors_size() == page_size) {
+        const v1::Tensor& last = *response->tensors().rbegin();
+        response->set_next_page_token(absl::StrCat(last.session_number(), ":", last.handle()));
+        return absl::OkStatus();
+      }
+      v1::Tensor* out = response->add_tensors();
+      ToProto(*tensor, out);
+      out->set_session_number(session->number());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void UnaryMethods::GetTensor(const UnaryRef<v1::GetTensorRequest, v1::Tensor>& call) {
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  const SessionRef session = use->ref();
+  call->Use(*std::move(use));
+  WaitUntilReadable(context_->engine, session, call->request().after_command(),
+                    call->request().handle(),
+                    [weak = call->weak_from_this(),
+                     response = call->response()](const absl::StatusOr<TensorRef>& tensor) {
+                      const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+                      if (waiting == nullptr) return;
+                      if (tensor.ok()) ToProto(**tensor, response);
+                      waiting->Finish(tensor.status());
+                    });
+}
+
+void UnaryMethods::ReadTensor(const UnaryRef<v1::ReadTensorRequest, v1::ReadTensorResponse>& call) {
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  const SessionRef session = use->ref();
+  call->Use(*std::move(use));
+  WaitUntilReadable(context_->engine, session, call->request().after_command(),
+                    call->request().handle(),
+                    [this, weak = call->weak_from_this()](const absl::StatusOr<TensorRef>& tensor) {
+                      ReadInto(*context_, weak, tensor);
+                    });
+}
+
+void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& call) {
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  const SessionRef session = use->ref();
+  call->Use(*std::move(use));
+  const absl::Status waiting = session->WhenReceived(
+      call->request().after_command(),
+      [weak = call->weak_from_this(), session, handle = call->request().handle(),
+       response = call->response()](const absl::Status& received) {
+        const std::shared_ptr<UnaryCallBase> asking = weak.lock();
+        if (asking == nullptr) return;
+        const absl::StatusOr<TensorRef> found =
+            received.ok() ? session->Find(handle) : absl::StatusOr<TensorRef>(received);
+        if (!found.ok()) return asking->Finish(found.status());
+        (*found)->StopUpload([weak, tensor = *found, response] {
+          const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
+          if (waiting == nullptr) return;
+          response->set_done(tensor->done());
+          response->set_received_bytes(tensor->done() ? tensor->spec().size_bytes()
+                                                      : tensor->parked_bytes());
+          waiting->Finish(tensor->done() ? tensor->status() : absl::OkStatus());
+        });
+      });
+  if (!waiting.ok()) call->Finish(waiting);
+}
+
+void UnaryMethods::ListTensors(
+    const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call) {
+  context_->workers->Post([this, call] {
+    call->Finish(List(*context_->sessions, call->principal(), call->request(), call->response()));
+  });
+}
+
+void UnaryMethods::DeleteTensors(
+    const UnaryRef<v1::DeleteTensorsRequest, v1::DeleteTensorsResponse>& call) {
+  absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
+  if (!use.ok()) return call->Finish(use.status());
+  call->Finish((*use)->Delete(call->request().handles()));
+}
+
+}  // namespace tensord::server

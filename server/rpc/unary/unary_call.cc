@@ -1,0 +1,108 @@
+#include "tensord/server/rpc/unary/unary_call.h"
+
+#include "tensord/server/rpc/chunk_codec.h"
+
+namespace tensord::server {
+namespace {
+
+// The queue's thread decodes and handles requests up to this size. A worker does it for larger
+// ones.
+constexpr size_t kMaxInlineRequestBytes = 64 << 10;
+// The most refused calls whose requests the server waits for at once, because they may be public.
+constexpr size_t kMaxPublicCalls = 256;
+
+}  // namespace
+
+// The refused calls whose requests the server waits for, because a request may be public. The
+// oldest comes first. Thread-safe.
+class PublicCalls {
+ public:
+  static PublicCalls& OfProcess() {
+    static auto* const calls = new PublicCalls;
+    return *calls;
+  }
+
+  // Adds a call. If there are more than kMaxPublicCalls, removes the oldest and ends it with the
+  // gate's error.
+  void Add(UnaryCallBase* call) {
+    std::shared_ptr<UnaryCallBase> oldest;
+    {
+      MutexLock lock(&mu_);
+      call->public_position_ = calls_.insert(calls_.end(), call->weak_from_this());
+      if (calls_.size() > kMaxPublicCalls) oldest = calls_.front().lock();
+    }
+    if (oldest == nullptr) return;
+    Remove(oldest.get());
+    oldest->Finish(oldest->refused_);
+  }
+
+  // Removes a call. If the call isn't in the list, does nothing.
+  void Remove(UnaryCallBase* call) {
+    MutexLock lock(&mu_);
+    if (!call->public_position_.has_value()) return;
+    calls_.erase(*std::exchange(call->public_position_, std::nullopt));
+  }
+
+ private:
+  Mutex mu_;
+  std::list<std::weak_ptr<UnaryCallBase>> calls_ ABSL_GUARDED_BY(mu_);
+};
+
+UnaryCallBase::~UnaryCallBase() {
+  if (!refused_.ok()) PublicCalls::OfProcess().Remove(this);
+}
+
+void UnaryCallBase::OnAdmitted() { StartRead(&request_bytes_); }
+
+void UnaryCallBase::OnRefused(const absl::Status& status) {
+  if (!MayBePublic()) return Finish(status);
+  refused_ = status;
+  PublicCalls::OfProcess().Add(this);
+  StartRead(&request_bytes_);
+}
+
+void UnaryCallBase::OnRead(bool ok) {
+  if (!ok) {
+    Finish(absl::InvalidArgumentError("the call has no request, or one that is too large"));
+  } else if (request_bytes_.Length() <= kMaxInlineRequestBytes) {
+    Decode();
+  } else {
+    workers_->Post(
+        [self = std::static_pointer_cast<UnaryCallBase>(shared_from_this())] { self->Decode(); });
+  }
+}
+
+void UnaryCallBase::Decode() {
+  if (over()) return;
+  const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
+  request_bytes_.Clear();
+  if (!decoded.ok()) return Finish(decoded);
+  if (!refused_.ok()) {
+    PublicCalls::OfProcess().Remove(this);
+    if (!IsPublic()) return Finish(refused_);
+    ServeAsPublic();
+  }
+  Handle();
+}
+
+void UnaryCallBase::OnDone() {
+  ServerCall::OnDone();
+  SessionUse session;
+  MutexLock lock(&mu_);
+  session = std::move(session_);
+}
+
+void UnaryCallBase::Finish(const absl::Status& status) {
+  if (status.ok()) {
+    FinishWith(EncodeMessage(response_message()));
+  } else {
+    ServerCall::Finish(status);
+  }
+}
+
+void UnaryCallBase::Use(SessionUse session) {
+  MutexLock lock(&mu_);
+  session_ = std::move(session);
+}
+
+}  // namespace tensord::server
