@@ -12,9 +12,9 @@ namespace tensord::server {
 namespace {
 
 constexpr int kUsageError = 2;
-constexpr int64_t kMostMessageBytes = 1 << 30;
-constexpr int64_t kMostObjects = int64_t{1} << 40;
-constexpr int64_t kMostBytes = int64_t{1} << 50;
+constexpr int64_t kMaxMessageBytes = 1 << 30;
+constexpr int64_t kMaxObjects = int64_t{1} << 40;
+constexpr int64_t kMaxBytes = int64_t{1} << 50;
 
 constexpr char kDescription[] =
     "Serves this machine's GPUs, or its processors, as tensor devices over gRPC.";
@@ -208,10 +208,10 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
 // Those that are off unless they are given.
 void AddQuotas(CLI::App& app, Limits* limits) {
   const auto bytes = [&app](const char* flag, int64_t* limit, const char* what) {
-    Bytes(app.add_option(flag, *limit, what), 0, kMostBytes)->group("Limits");
+    Bytes(app.add_option(flag, *limit, what), 0, kMaxBytes)->group("Limits");
   };
   const auto count = [&app](const char* flag, int64_t* limit, const char* what) {
-    Number(app.add_option(flag, *limit, what), 0, kMostObjects, "COUNT")->group("Limits");
+    Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")->group("Limits");
   };
   bytes("--max-bytes-per-session", &limits->max_bytes_per_session,
         "Memory that one session may hold on each device, such as 8GiB; 0 here and below: no "
@@ -233,11 +233,11 @@ void AddLimits(CLI::App& app, Limits* limits) {
   };
   Bytes(app.add_option("--max-message-bytes", limits->max_message_bytes,
                        "Largest payload of one message; larger tensors are streamed"),
-        int64_t{1} << 12, kMostMessageBytes)
+        int64_t{1} << 12, kMaxMessageBytes)
       ->default_str("16MiB")
       ->group("Limits");
-  count("--max-sessions", &limits->max_sessions, 1, kMostObjects, "Sessions at once");
-  count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMostObjects,
+  count("--max-sessions", &limits->max_sessions, 1, kMaxObjects, "Sessions at once");
+  count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMaxObjects,
         "Tensors that one session may hold");
   AddQuotas(app, limits);
   count("--max-published-per-principal", &limits->max_published_per_principal, 0, int64_t{1} << 20,

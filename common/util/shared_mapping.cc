@@ -131,10 +131,10 @@ bool SharedMemorySwitchedOff() {
 }
 
 absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& offer, Access access,
-                                                                  int64_t most_bytes) {
+                                                                  int64_t max_bytes) {
   const bool sensible = offer.slots > 0 && offer.slots <= kMaxSlots && offer.slot_bytes > 0 &&
                         offer.slot_bytes <= kMaxSlotBytes &&
-                        offer.slots * offer.slot_bytes <= most_bytes;
+                        offer.slots * offer.slot_bytes <= max_bytes;
   if (!sensible) return absl::InternalError("the server describes a ring that makes no sense");
   const int64_t size_bytes = offer.slots * offer.slot_bytes;
   const Descriptor file(FetchDescriptor(offer));

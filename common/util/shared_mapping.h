@@ -34,9 +34,9 @@ class SharedMapping {
 
   // Gets the memory file from the server's socket and maps it. Waits up to two seconds for the
   // server. If the memory can't be reached from here, or is not what was offered, returns
-  // FAILED_PRECONDITION. If the offer is invalid, or exceeds `most_bytes`, returns INTERNAL.
+  // FAILED_PRECONDITION. If the offer is invalid, or exceeds `max_bytes`, returns INTERNAL.
   static absl::StatusOr<std::unique_ptr<SharedMapping>> Map(const Offer& offer, Access access,
-                                                            int64_t most_bytes);
+                                                            int64_t max_bytes);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;
   SharedMapping& operator=(const SharedMapping&) = delete;

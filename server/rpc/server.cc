@@ -31,7 +31,7 @@ constexpr int kMessageOverheadBytes = 64 << 10;
 // runs; clients may probe us once a second.
 constexpr int kKeepaliveIntervalMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 20000;
-constexpr int kLeastPingIntervalMs = 900;  // a little early
+constexpr int kMinPingIntervalMs = 900;  // a little early
 // The time limit for the TLS and HTTP/2 handshakes of a connection. It is long, because a client on
 // a busy machine may be slow. Connection admission (listeners.h) doesn't depend on it.
 constexpr int kHandshakeTimeoutMs = 20000;
@@ -213,7 +213,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             kLeastPingIntervalMs);
+                             kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentCalls);
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(options.limits.max_message_bytes + kMessageOverheadBytes));

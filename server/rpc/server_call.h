@@ -62,7 +62,7 @@ class GrpcCall {
 // The base of all handlers. It takes a call through its life; a derived class does the method's own
 // work:
 //
-//   arrival      CallDispatcher makes the handler, and Start() asks the gate who calls.
+//   arrival      CallDispatcher makes the handler, and Start() has the gate authenticate it.
 //   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
 //   OnRead, OnWritten   What StartRead() or StartWrite() began has ended.
 //   OnRevoked    The caller's credentials have ended. Comes at most once.

@@ -40,7 +40,7 @@ struct ReceivedPart {
 //         +------------------------------------------+
 //                        Finish
 //
-// | state     | what it means                    | who holds the memory                      |
+// | state     | what it means                    | owner of the memory                       |
 // |-----------|----------------------------------|-------------------------------------------|
 // | ANNOUNCED | no call has written anything     | nothing has been allocated                |
 // | ACTIVE    | one call, the writer, claimed it | the writer, after it has allocated; this  |

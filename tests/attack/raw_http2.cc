@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kSendTimeoutMs = 3000;
 constexpr size_t kFrameHeaderBytes = 9;
-constexpr size_t kMostFrameBytes = 16384;  // what a peer takes that hasn't said otherwise
+constexpr size_t kMaxFrameBytes = 16384;  // what a peer takes that hasn't said otherwise
 
 void AppendBigEndian(uint64_t value, int bytes, std::string* out) {
   for (int i = bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
@@ -120,8 +120,8 @@ bool RawHttp2::BeginCall(uint32_t stream, const std::string& method,
   AppendHeader("te", "trailers", &block);
   AppendHeader("content-type", "application/grpc", &block);
   for (const auto& [name, value] : more) AppendHeader(name, value, &block);
-  for (size_t at = 0; at < block.size(); at += kMostFrameBytes) {
-    const std::string part = block.substr(at, kMostFrameBytes);
+  for (size_t at = 0; at < block.size(); at += kMaxFrameBytes) {
+    const std::string part = block.substr(at, kMaxFrameBytes);
     const uint8_t flags = at + part.size() == block.size() ? kEndHeaders : 0;
     if (!SendFrame(at == 0 ? kHeaders : kContinuation, flags, stream, part)) return false;
   }

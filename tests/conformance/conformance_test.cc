@@ -18,7 +18,7 @@
 namespace tensord::conformance {
 namespace {
 
-constexpr int kMostFailuresShown = 20;  // of one test
+constexpr int kMaxFailuresShown = 20;  // of one test
 
 // What has been run so far, told at the end.
 struct Tally {
@@ -119,12 +119,12 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
     const std::optional<std::string> wrong = RunRow(way_in, row, now, device);
     if (!wrong.has_value()) continue;
     ++TheTally().failed;
-    if (++failed <= kMostFailuresShown)
+    if (++failed <= kMaxFailuresShown)
       ADD_FAILURE() << row.Name() << " on " << device << ": " << *wrong;
   }
   TheTally().devices.insert(device);
   EXPECT_GT(at, 0u) << "no row for " << op;
-  EXPECT_LE(failed, kMostFailuresShown) << "and " << failed - kMostFailuresShown << " rows more";
+  EXPECT_LE(failed, kMaxFailuresShown) << "and " << failed - kMaxFailuresShown << " rows more";
 }
 
 // By op first, so that the reference runs once for all devices.

@@ -65,7 +65,7 @@ class Counting {
   }
 
  private:
-  static constexpr uint64_t kMostUnanswered = 200;
+  static constexpr uint64_t kMaxUnanswered = 200;
 
   static void Ones(v1::SessionStreamRequest* message, uint64_t handle) {
     v1::Op& ones = *message->add_commands()->mutable_op();
@@ -89,7 +89,7 @@ class Counting {
       fetch.set_request_id(n);
       if (!stream_->Send(message)) break;
       MutexLock lock(&mu_);
-      while (!ending_ && n - sums_.size() > kMostUnanswered) changed_.Wait(&mu_);
+      while (!ending_ && n - sums_.size() > kMaxUnanswered) changed_.Wait(&mu_);
       if (ending_) break;
     }
     stream_->HalfClose();

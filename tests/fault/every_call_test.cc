@@ -79,14 +79,14 @@ TEST_F(EveryCallTest, SlowNetworks) {
 // some.
 TEST_F(EveryCallTest, CutAtEveryByte) {
   const int64_t stride = Long() ? 1 : 53;
-  const int64_t most_bytes = Long() ? 500 : 7 * stride;
+  const int64_t max_bytes = Long() ? 500 : 7 * stride;
   const int64_t batch_bytes = 4 * kAtOnce * stride;
   int sprung = 0;
   for (const CallCase& call : CallCases()) {
     for (const Direction direction : {Direction::kToServer, Direction::kToClient}) {
-      for (int64_t begin = 0; begin < most_bytes; begin += batch_bytes) {
+      for (int64_t begin = 0; begin < max_bytes; begin += batch_bytes) {
         std::vector<Job> jobs;
-        for (int64_t bytes = begin; bytes < std::min(begin + batch_bytes, most_bytes);
+        for (int64_t bytes = begin; bytes < std::min(begin + batch_bytes, max_bytes);
              bytes += stride) {
           jobs.push_back({call,
                           Break({.direction = direction, .bytes = bytes}, /*cut=*/true,

@@ -46,12 +46,12 @@ class ReconnectTest : public testing::Test {
   // Cuts all connections again and again, at random times, until it is destroyed.
   class Cutter {
    public:
-    Cutter(DelayProxy* proxy, int most_microseconds)
-        : thread_([this, proxy, most_microseconds] {
-            std::minstd_rand random(most_microseconds);
+    Cutter(DelayProxy* proxy, int max_microseconds)
+        : thread_([this, proxy, max_microseconds] {
+            std::minstd_rand random(max_microseconds);
             proxy::CutLimiter limiter(proxy);
             while (!done_) {
-              std::this_thread::sleep_for(std::chrono::microseconds(random() % most_microseconds));
+              std::this_thread::sleep_for(std::chrono::microseconds(random() % max_microseconds));
               limiter.CutAll();
             }
           }) {}

@@ -10,7 +10,7 @@ namespace {
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHeaderBytes = 9;
 // A server's settings come before it has heard from the client; so much more is no HTTP/2.
-constexpr size_t kMostEarlyBytes = 64 * 1024;
+constexpr size_t kMaxEarlyBytes = 64 * 1024;
 constexpr uint8_t kData = 0;
 constexpr uint8_t kHeaders = 1;
 
@@ -33,7 +33,7 @@ bool FrameScanner::Scan(absl::string_view bytes) {
   if (mode_ == Mode::kUnknown) {
     if (from_ == From::kServer) {
       head_.append(bytes.data(), bytes.size());
-      if (head_.size() > kMostEarlyBytes) SetIsHttp2(false);
+      if (head_.size() > kMaxEarlyBytes) SetIsHttp2(false);
       return is_raw();
     }
     if (ScanPreface(&bytes)) return true;

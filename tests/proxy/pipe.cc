@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kReadBytes = 64 * 1024;
 // A throttled line is cut into pieces of a hundredth of a second, so that it flows.
 constexpr int64_t kPiecesPerSecond = 100;
-constexpr int64_t kLeastPieceBytes = 512;
+constexpr int64_t kMinPieceBytes = 512;
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -31,7 +31,7 @@ ssize_t Retry(Call call) {
 
 size_t Pipe::ReadSize() const {
   if (treatment_->bytes_per_second == 0) return kReadBytes;
-  return std::clamp(treatment_->bytes_per_second / kPiecesPerSecond, kLeastPieceBytes, kReadBytes);
+  return std::clamp(treatment_->bytes_per_second / kPiecesPerSecond, kMinPieceBytes, kReadBytes);
 }
 
 void Pipe::Append(absl::string_view bytes, Clock::time_point now) {

@@ -6,7 +6,7 @@ namespace tensord::simulation {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause(10);
-constexpr std::chrono::milliseconds kLongestPause(1000);
+constexpr std::chrono::milliseconds kMaxPause(1000);
 
 }  // namespace
 
@@ -112,7 +112,7 @@ void ClientEnd::OnEnd(const absl::Status& status, bool broken) {
   const absl::Status verdict = Verdict(status);
   if (std::exchange(connected_, false)) lost_at_ = Clock::Now();
   if (!absl::IsUnavailable(verdict) || draining_) return End(verdict);
-  const auto pause = std::min(kFirstPause * (1 << std::min(attempts_++, 10)), kLongestPause);
+  const auto pause = std::min(kFirstPause * (1 << std::min(attempts_++, 10)), kMaxPause);
   retry_at_ = Clock::Now() + pause;
   MaybeGiveUp();
 }

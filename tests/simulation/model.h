@@ -37,7 +37,7 @@ struct Value {
 using ValueRef = std::shared_ptr<Value>;
 
 // The largest magnitude of an element.
-inline constexpr int64_t kMostElement = int64_t{1} << 22;
+inline constexpr int64_t kMaxElement = int64_t{1} << 22;
 
 // The elements as a tensor's bytes, and whether bytes are these elements.
 std::string Encode(const TensorSpec& spec, const std::vector<int64_t>& elements);

@@ -54,7 +54,7 @@ Plan MakePlan(Dice* dice) {
   plan.host.device_bytes = 16 << 20;
   plan.host.fusion = !dice->OneIn(4);
   plan.principals = 1 + static_cast<int>(dice->Below(2));
-  plan.most_clients = 1 + static_cast<int>(dice->Below(4));
+  plan.max_clients = 1 + static_cast<int>(dice->Below(4));
   plan.actions = 5 + dice->Below(60);
   plan.max_pending_commands = dice->OneIn(2) ? 1 + dice->Below(32) : 4096;
   plan.max_pending_bytes = dice->OneIn(4) ? 64 + dice->Below(1024) : 1 << 20;

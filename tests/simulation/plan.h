@@ -12,8 +12,8 @@ struct Plan {
   HostOptions host;
   Troubles troubles;
   int principals = 1;
-  int most_clients = 1;  // over the whole life of the world
-  int64_t actions = 0;   // of each client
+  int max_clients = 1;  // over the whole life of the world
+  int64_t actions = 0;  // of each client
   int64_t max_pending_commands = 0;
   int64_t max_pending_bytes = 0;
   int64_t lease_seconds = 0;

@@ -15,7 +15,7 @@ using internal::QueuedInput;
 
 bool IsSmall(const Elements& elements) {
   return std::all_of(elements.begin(), elements.end(),
-                     [](int64_t element) { return std::abs(element) <= kMostElement; });
+                     [](int64_t element) { return std::abs(element) <= kMaxElement; });
 }
 
 int64_t ApplyUnary(absl::string_view op, int64_t x) {
@@ -157,7 +157,7 @@ void Script::Compute() {
   } else if (kind == 6) {
     int64_t most = 0;  // of any order of adding them
     for (int64_t element : x->elements) most += std::abs(element);
-    if (most <= kMostElement) op = "sum";
+    if (most <= kMaxElement) op = "sum";
   } else if (kind == 7) {
     op = "cast";
     attrs.Set("dtype", RandomSpec().dtype);

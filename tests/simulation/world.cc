@@ -13,8 +13,8 @@ using server::SessionRef;
 using std::chrono::milliseconds;
 
 // More than any world needs; whoever takes more is going in circles.
-constexpr int kMostSteps = 4000;
-constexpr int kMostSettling = 20000;
+constexpr int kMaxSteps = 4000;
+constexpr int kMaxSettlingSteps = 20000;
 
 }  // namespace
 
@@ -33,11 +33,11 @@ World::~World() {
 
 void World::Run() {
   OpenClient();
-  for (; counts_.steps < kMostSteps && !journal_->failed(); ++counts_.steps) {
+  for (; counts_.steps < kMaxSteps && !journal_->failed(); ++counts_.steps) {
     const bool working = std::any_of(actors_.begin(), actors_.end(), [](const auto& actor) {
       return actor->actions_left > 0 && !actor->client->over();
     });
-    if (!working && static_cast<int>(actors_.size()) >= plan_.most_clients) break;
+    if (!working && static_cast<int>(actors_.size()) >= plan_.max_clients) break;
     Step();
     CheckLimits();
     CheckEnds();
@@ -66,7 +66,7 @@ void World::Step() {
 }
 
 void World::ActOnce() {
-  const bool more = static_cast<int>(actors_.size()) < plan_.most_clients;
+  const bool more = static_cast<int>(actors_.size()) < plan_.max_clients;
   if (more && (dice_.OneIn(20) || RandomClient() == nullptr)) return OpenClient();
   Actor& actor = *dice_.Pick(actors_);
   if (actor.client->over() || actor.actions_left == 0) return;
@@ -299,7 +299,7 @@ bool World::Progress() {
 }
 
 void World::Settle() {
-  for (int i = 0; i < kMostSettling && !journal_->failed(); ++i) {
+  for (int i = 0; i < kMaxSettlingSteps && !journal_->failed(); ++i) {
     if (Progress()) continue;
     Clock::Time next = Clock::Time::max();
     for (const auto& actor : actors_) {

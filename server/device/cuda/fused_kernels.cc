@@ -80,7 +80,7 @@ class FusedElementwise final : public PreparedKernel {
 FusedKernels::~FusedKernels() {
   MutexLock lock(&mu_);
   for (const Entry& entry : entries_) {
-    if (entry.code->library != nullptr) Unload(entry.code->library);
+    if (entry.code->cuda_library != nullptr) Unload(entry.code->cuda_library);
   }
 }
 
@@ -88,7 +88,8 @@ FusedCode FusedKernels::Make(const std::string& source, const char* name) const 
   FusedCode made{absl::StatusOr<cudaKernel_t>(nullptr)};
   cudaKernel_t kernel = nullptr;
   const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
-  const absl::Status status = code.ok() ? Load(*code, name, &made.library, &kernel) : code.status();
+  const absl::Status status =
+      code.ok() ? Load(*code, name, &made.cuda_library, &kernel) : code.status();
   // UNIMPLEMENTED makes the caller run the ops one by one.
   if (status.ok()) {
     made.kernel = kernel;
@@ -103,9 +104,9 @@ bool FusedKernels::Evict() {
     --entry;
     if (entry->code.use_count() > 1) continue;
     // Waits for launches of the kernel that have not run yet.
-    if (entry->code->library != nullptr) {
+    if (entry->code->cuda_library != nullptr) {
       if (cudaStreamSynchronize(stream_) != cudaSuccess) cudaGetLastError();
-      Unload(entry->code->library);
+      Unload(entry->code->cuda_library);
     }
     by_source_.erase(entry->source);
     entries_.erase(entry);
@@ -134,7 +135,7 @@ absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const
   const auto found = by_source_.find(source);
   const bool is_new = found == by_source_.end();
   if (!is_new || (entries_.size() >= kMaxKernels && !Evict())) {
-    if (made.library != nullptr) Unload(made.library);
+    if (made.cuda_library != nullptr) Unload(made.cuda_library);
     if (!is_new) return use(found->second);
     return absl::UnimplementedError("cuda: too many different fused kernels are in use");
   }

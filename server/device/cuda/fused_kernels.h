@@ -17,7 +17,7 @@ namespace tensord::server::cuda {
 // A kernel and the library that contains it, loaded on the GPU.
 struct FusedCode {
   absl::StatusOr<cudaKernel_t> kernel;
-  cudaLibrary_t library = nullptr;
+  cudaLibrary_t cuda_library = nullptr;
 };
 // FusedKernels doesn't evict a kernel while another object holds a reference to it.
 using FusedCodeRef = std::shared_ptr<const FusedCode>;

@@ -27,7 +27,7 @@ inline constexpr uint32_t kSharedSlots = 3;
 inline constexpr int64_t kFetchSlotBytes = 512 << 10;
 inline constexpr uint32_t kFetchSlots = 4;
 // Less isn't worth one.
-inline constexpr int64_t kLeastSharedBytes = 4 << 20;
+inline constexpr int64_t kMinSharedBytes = 4 << 20;
 
 // Thread-safe.
 class SharedRings {

@@ -141,7 +141,7 @@ class FetchCall final : public SendCall {
       const std::string& here = bulk_->service->boot_id;
       const bool shares = !here.empty() && request_.boot_id() == here &&
                           request_.limit_bytes() == 0 &&
-                          size - request_.offset() >= kLeastSharedBytes;
+                          size - request_.offset() >= kMinSharedBytes;
       if (shares) return OpenRing();
       way_ = Way::kMessages;
     }

@@ -108,7 +108,7 @@ v1::FetchRequest PeerPull::FirstRequest() const {
   request.set_fetch_id(fetch_id_);
   request.set_offset(upload_.written_bytes());
   const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
-  const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kLeastSharedBytes;
+  const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kMinSharedBytes;
   if (large && !ring_broke_ && !parts_.started() &&
       peers_->MayShareWith(request_.source_address())) {
     request.set_boot_id(context_->boot_id);

@@ -53,7 +53,7 @@ void PeerPull::TakeParts() {
     retries_.Restart();
     return Dial();  // what no part brings
   }
-  // The ticket is used up by who asks for the end.
+  // The call that requests the last byte uses the ticket up.
   parts_.FetchEnd(FirstRequest());
   End({});
 }

@@ -24,13 +24,13 @@ namespace {
 // A change of a file is taken in within this.
 constexpr auto kLookInterval = std::chrono::seconds(1);
 // Channels that are kept for the next fetch.
-constexpr size_t kMostChannels = 256;
+constexpr size_t kMaxChannels = 256;
 constexpr int kFirstReconnectPauseMs = 50;
-constexpr int kLongestReconnectPauseMs = 1000;
+constexpr int kMaxReconnectPauseMs = 1000;
 // Servers whose memory can't be reached are asked for it again after this.
 constexpr std::chrono::minutes kApart{1};
 // Servers take offence at questions that come more often.
-constexpr std::chrono::seconds kLeastKeepaliveInterval{5};
+constexpr std::chrono::seconds kMinKeepaliveInterval{5};
 
 struct HostAndPort {
   absl::string_view host;
@@ -287,12 +287,12 @@ std::shared_ptr<grpc::Channel> Peers::Connect(const std::string& address, int nu
   const std::pair<std::string, int> key(address, number);
   const auto found = channels_.find(key);
   if (found != channels_.end()) return found->second;
-  if (channels_.size() >= kMostChannels) channels_.clear();  // those in use live on by themselves
+  if (channels_.size() >= kMaxChannels) channels_.clear();  // those in use live on by themselves
   return channels_[key] = MakeChannelLocked(address);
 }
 
 std::shared_ptr<grpc::Channel> Peers::MakeChannelLocked(const std::string& address) {
-  const std::chrono::milliseconds keepalive = std::max(options_.timeout, kLeastKeepaliveInterval);
+  const std::chrono::milliseconds keepalive = std::max(options_.timeout, kMinKeepaliveInterval);
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(-1);
@@ -302,7 +302,7 @@ std::shared_ptr<grpc::Channel> Peers::MakeChannelLocked(const std::string& addre
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectPauseMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(keepalive.count()));
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectPauseMs);
   // Nobody else is called than who was listed.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
@@ -328,7 +328,7 @@ bool Peers::MayShareWith(const std::string& address) {
 
 void Peers::CantShareWith(const std::string& address) {
   MutexLock lock(&mu_);
-  if (apart_.size() >= kMostChannels) apart_.clear();
+  if (apart_.size() >= kMaxChannels) apart_.clear();
   apart_[address] = std::chrono::steady_clock::now() + kApart;
 }
 

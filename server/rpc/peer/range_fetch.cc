@@ -7,7 +7,7 @@ namespace tensord::server {
 namespace {
 
 // What is too slow for this goes on without parts.
-constexpr std::chrono::seconds kMostTime{60};
+constexpr std::chrono::seconds kMaxTime{60};
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void RangeFetch::Start(const std::string& address, int connection, v1::FetchRequ
   request_.set_limit_bytes(end_ - begin_);
   peers_->queue()->CallBegan();
   peers_->Authorize(&context_);
-  context_.set_deadline(std::chrono::system_clock::now() + kMostTime);
+  context_.set_deadline(std::chrono::system_clock::now() + kMaxTime);
   grpc::GenericStub stub(peers_->Connect(address, connection));
   call_ = stub.PrepareCall(&context_, kFetchMethod, peers_->queue()->get());
   call_->StartCall(started_.Begin(shared_from_this()));

@@ -11,7 +11,7 @@
 namespace tensord::server {
 namespace {
 
-constexpr size_t kMostEpochBytes = 64;
+constexpr size_t kMaxEpochBytes = 64;
 
 absl::Status GiveTicket(SessionTable& sessions, const SessionRef& session, Handle handle,
                         const std::string& destination_epoch, v1::Ticket* ticket) {
@@ -32,7 +32,7 @@ void UnaryMethods::CreateTicket(const UnaryRef<v1::CreateTicketRequest, v1::Tick
   absl::StatusOr<SessionUse> use = UseSession(*call, call->request().session());
   if (!use.ok()) return call->Finish(use.status());
   const v1::CreateTicketRequest& request = call->request();
-  if (request.destination_epoch().empty() || request.destination_epoch().size() > kMostEpochBytes) {
+  if (request.destination_epoch().empty() || request.destination_epoch().size() > kMaxEpochBytes) {
     return call->Finish(absl::InvalidArgumentError(
         "destination_epoch must be the ServerInfo.epoch of the server that is to fetch"));
   }
