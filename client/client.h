@@ -18,8 +18,8 @@
 
 namespace tensord {
 
-// How connections are encrypted. Files are PEM. If a field isn't set, the environment variable
-// named with it counts.
+// How connections are encrypted. Files are PEM. If a field isn't set, the client uses the
+// environment variable that its comment names.
 struct TlsOptions {
   // TENSORD_TLS=1. Also true if ca_file or cert_file is set.
   bool use = false;
@@ -61,12 +61,12 @@ struct ConnectOptions {
   // Large transfers to and from a server on the same host go through memory that it shares with
   // this program, if both allow it. TENSORD_SHARED_MEMORY=0 in the environment switches this off.
   bool shared_memory = true;
-  // Connections to Unix sockets aren't encrypted, whatever this says.
+  // Ignored for Unix sockets: connections to them aren't encrypted.
   TlsOptions tls;
   // The client's token, for servers that authenticate clients by token: the token itself, or a file
-  // that Connect reads. If neither is set, TENSORD_TOKEN_FILE names the file. A token is sent only
-  // to this machine or over TLS; otherwise Connect returns FAILED_PRECONDITION. No error and no
-  // trace contains it.
+  // that Connect reads. If neither is set, TENSORD_TOKEN_FILE names the file. The client sends a
+  // token only to this machine or over TLS; otherwise Connect returns FAILED_PRECONDITION. Errors
+  // and the trace never contain the token.
   std::string token;
   std::string token_file;
 };
@@ -81,10 +81,10 @@ struct ServerInfo {
   int64_t max_message_bytes = 0;
   std::string host_name;
   absl::Duration uptime;
-  // The kinds of devices that the server could serve and its machine doesn't have, such as "cuda",
-  // and why: "no NVIDIA driver found".
+  // The kinds of devices that the server supports but can't offer, such as "cuda", and why: "no
+  // NVIDIA driver found".
   std::map<std::string, std::string> unavailable_devices;
-  std::string peer_address;  // where other servers reach it; empty: nowhere
+  std::string peer_address;  // the address for other servers; empty if it has none
   // This client's identity at the server: the name of its token or certificate. Empty if the server
   // authenticates no clients.
   std::string caller;
@@ -96,16 +96,17 @@ struct TensorInfo {
   TensorSpec spec;     // dtype kUnspecified if the op that makes the tensor has failed
   std::string device;  // empty if the op has failed
   int64_t size_bytes = 0;
-  uint64_t session_number = 0;  // set by ListAllTensors: which session it belongs to
+  uint64_t session_number = 0;  // the tensor's session; set by ListAllTensors
 };
 
-// What a server found when it contacted another server, as if to fetch a tensor from there.
+// The result of a server's check whether it can fetch tensors from another server.
 struct PeerCheck {
-  // OK: the other server was reached and would let this one fetch. PERMISSION_DENIED: this server's
-  // operator hasn't listed the other (tensord --peers), or the other doesn't accept this one as a
-  // server. UNAVAILABLE, UNAUTHENTICATED and so on: why it wasn't reached.
+  // OK: this server reached the other server and may fetch from it. PERMISSION_DENIED: this
+  // server's operator hasn't listed the other server (tensord --peers), or the other server doesn't
+  // accept this one as a peer. UNAVAILABLE, UNAUTHENTICATED and so on: why this server didn't reach
+  // it.
   absl::Status status;
-  ServerInfo server;          // of the other; `version` is empty if it wasn't reached
+  ServerInfo server;          // of the other server; `version` is empty if it wasn't reached
   absl::Duration round_trip;  // of a small call
 };
 
@@ -119,28 +120,28 @@ struct WaitStats {
 struct ClientStats {
   int64_t commands_sent = 0;
   int64_t messages_sent = 0;     // on the command stream; each carries one command or more
-  int64_t reconnects = 0;        // times the connection was lost and made again
-  int64_t bytes_uploaded = 0;    // of transfers of their own, not on the command stream
-  int64_t bytes_downloaded = 0;  // of transfers larger than 1 MiB
-  int64_t bytes_shared = 0;      // of both: what went through memory shared with the server
+  int64_t reconnects = 0;        // how often the connection was lost and made again
+  int64_t bytes_uploaded = 0;    // by uploads outside the command stream
+  int64_t bytes_downloaded = 0;  // by reads of more than 1 MiB
+  int64_t bytes_shared = 0;      // of both, the bytes that went through shared memory
   // Copies to this server that went through this program because the servers couldn't transfer them
   // directly (Tensor::copy_report says why). With TENSORD_TRACE=1 in the environment, each is
   // reported on standard error.
   int64_t copies_relayed = 0;
-  // Of those: copies that didn't try the direct route, because an earlier copy had failed on it.
-  // The route is tried again after 30 s, later after up to 240 s, and after a connection of this
-  // program to one of the two servers was made again.
+  // The part of copies_relayed that didn't try the direct route, because an earlier copy had failed
+  // on it. A copy tries the route again after 30 s, after later failures up to 240 s, and after
+  // this program has reconnected to one of the two servers.
   int64_t copies_untried = 0;
-  // Calls that waited for the server, and the sum of their waits, over the kinds below. Making and
-  // computing tensors doesn't wait and isn't counted. With TENSORD_TRACE=1 in the environment, each
-  // wait is reported on standard error: for what, how long, how many bytes.
+  // The sums over the kinds below: calls that waited for the server, and how long. Making and
+  // computing tensors doesn't wait. With TENSORD_TRACE=1 in the environment, each wait is reported
+  // on standard error with its subject, its duration and the number of bytes.
   int64_t waits = 0;
   absl::Duration waited;
   WaitStats reads;         // for a tensor's elements
   WaitStats uploads;       // for the server to receive more than kMaxInlineBytes
   WaitStats tensor_waits;  // Tensor::Wait, Client::Publish, and reads of more than 64 MiB
-  WaitStats synchronizes;  // Synchronize, and calls that first wait for everything sent
-  WaitStats questions;     // ListDevices and other calls that ask about the server
+  WaitStats synchronizes;  // Synchronize, and calls that first wait until all commands have run
+  WaitStats questions;     // ListDevices and other calls that return information
   WaitStats full_pipes;    // for max_pending_commands or max_pending_bytes
 };
 
@@ -155,9 +156,9 @@ struct ClientStats {
 //
 // Fork. A connection belongs to the process that made it. In a child that was forked after its
 // parent began its first Connect, calls that would use the connection return FAILED_PRECONDITION,
-// and so does Connect. Close and destructors have no effect in the child, so the parent can go on.
-// The child may exec a program that connects. All of this holds for Device, Tensor, Program, Group
-// and Cluster, too (client/README.md, section Fork).
+// and so does Connect. Close and destructors have no effect in the child, so the parent keeps its
+// connection. The child may exec a program that connects. The same holds for Device, Tensor,
+// Program, Group and Cluster (client/README.md, section Fork).
 class Client {
  public:
   // No connection: every call fails with FAILED_PRECONDITION.
@@ -211,34 +212,34 @@ class Client {
   absl::StatusOr<std::vector<TensorInfo>> ListTensors() const;
   // Returns the tensors of all sessions with this client's identity (ServerInfo::caller).
   absl::StatusOr<std::vector<TensorInfo>> ListAllTensors() const;
-  // Has the server check whether it can fetch from the server with this ServerInfo::peer_address.
-  // The result is in PeerCheck::status. The error is that this server couldn't be asked;
-  // UNIMPLEMENTED if it is too old.
+  // Makes the server check whether it can fetch from the server whose ServerInfo::peer_address is
+  // `address`. PeerCheck::status has the result. If the call to this server fails, returns its
+  // error: UNIMPLEMENTED if the server is too old.
   absl::StatusOr<PeerCheck> CheckPeer(absl::string_view address) const;
   // Waits until everything sent so far has run. Returns the first error found by the server that no
   // read, Wait or Synchronize has returned yet, if any.
   absl::Status Synchronize() const;
 
-  // Shares a tensor with other clients, which Open it without a copy. `principals`: their
-  // identities at the server, such as "alice" by a token or "cn:bob" by a certificate; sessions
-  // with this client's identity may open it, too. Waits for the tensor, and returns its error if it
-  // has one. The name lasts until Unpublish or the end of this session; opened tensors live on.
-  // ALREADY_EXISTS if another published tensor of this identity has the name, INVALID_ARGUMENT if
-  // `tensor` isn't one of this connection.
+  // Shares a tensor with other clients, which Open it without a copy. `principals` are their
+  // identities at the server, such as "alice" by a token or "cn:bob" by a certificate. Sessions
+  // with this client's own identity may also open it. Waits for the tensor, and returns its error
+  // if it has one. The name lasts until Unpublish or the end of this session; tensors that were
+  // opened stay valid. If another published tensor of this identity has the name, returns
+  // ALREADY_EXISTS. If `tensor` belongs to another connection, returns INVALID_ARGUMENT.
   absl::Status Publish(const Tensor& tensor, absl::string_view name,
                        const std::vector<std::string>& principals = {}) const;
   // Ends the sharing. NOT_FOUND if no published tensor of this identity has the name.
   absl::Status Unpublish(absl::string_view name) const;
-  // Opens a tensor that `owner` (empty: this identity) has shared with this one. NOT_FOUND if there
-  // is none.
+  // Opens a tensor that the identity `owner` has shared with this identity. Empty: this identity
+  // itself. If there is no such tensor, returns NOT_FOUND.
   absl::StatusOr<Tensor> Open(absl::string_view name, absl::string_view owner = "") const;
 
-  // The following don't ask the server.
+  // The following don't contact the server.
 
   // OK while the client is connected or reconnects. UNAVAILABLE or DATA_LOSS with the reason when
   // the session has ended, FAILED_PRECONDITION after Close.
   absl::Status status() const;
-  // Whether the client is connected, as far as it has noticed.
+  // Whether the client is connected. A broken connection counts until the client detects it.
   bool connected() const;
   ClientStats stats() const;
 

@@ -27,7 +27,7 @@ struct Cluster::State {
   struct Server {
     std::string name;
     std::string address;
-    absl::Status unreached;  // of Connect
+    absl::Status unreached;  // the error of connecting
     Client client;
   };
   std::vector<Server> servers;
@@ -41,7 +41,8 @@ absl::Status NoServers() {
   return absl::FailedPreconditionError("the cluster has no servers: use Cluster::Connect");
 }
 
-// "gpu-a" of "gpu-a:50051", "[::1]" of "[::1]:50051", all of a Unix socket.
+// Returns "gpu-a" for "gpu-a:50051", "[::1]" for "[::1]:50051", and the whole address of a Unix
+// socket.
 std::string HostOf(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return std::string(address);
   return std::string(address.substr(0, address.rfind(':')));
@@ -69,8 +70,8 @@ absl::Status CheckAddresses(const std::vector<std::string>& addresses) {
   return absl::OkStatus();
 }
 
-// All addresses that the host of "host:port" has, each with the port; the address itself where it
-// has just one.
+// Returns the addresses to which the host of "host:port" resolves, each with the port. If there is
+// only one, returns `address` itself.
 absl::StatusOr<std::vector<std::string>> Resolve(const std::string& address) {
   TENSORD_RETURN_IF_ERROR(internal::CheckAddress(address));
   if (absl::StartsWith(address, "unix:")) return std::vector<std::string>{address};
@@ -93,7 +94,7 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& address) {
                     NI_NUMERICHOST) != 0) {
       continue;
     }
-    // A server with addresses of both families is one server.
+    // A server with addresses of both families counts once: uses only IPv4 if there is any.
     if (info->ai_family == AF_INET && !std::exchange(has_ipv4, true)) addresses.clear();
     if (info->ai_family != AF_INET && has_ipv4) continue;
     addresses.push_back(info->ai_family == AF_INET6 ? absl::StrCat("[", name, "]:", port)
@@ -115,7 +116,7 @@ std::string FromEnvironment() {
 }
 
 template <typename Do>
-void ForAllAtOnce(size_t count, Do work) {
+void ForEachInParallel(size_t count, Do work) {
   for (size_t begin = 0; begin < count; begin += kMaxThreads) {
     std::vector<std::thread> threads;
     for (size_t i = begin; i < std::min(count, begin + kMaxThreads); ++i) {
@@ -146,7 +147,7 @@ absl::StatusOr<Cluster> Cluster::Connect(const std::vector<std::string>& address
   const std::vector<std::string> names = NamesOf(addresses);
   auto state = std::make_shared<State>();
   state->servers.resize(addresses.size());
-  ForAllAtOnce(addresses.size(), [&](size_t i) {
+  ForEachInParallel(addresses.size(), [&](size_t i) {
     State::Server& server = state->servers[i];
     server.name = names[i];
     server.address = addresses[i];
@@ -180,7 +181,7 @@ absl::StatusOr<Cluster> Cluster::Connect(absl::string_view addresses,
     const std::string named = FromEnvironment();
     if (!named.empty()) return Connect(named, options);
     return absl::InvalidArgumentError(
-        "cluster: no addresses, and neither TENSORD_SERVERS nor TENSORD_SERVER holds any");
+        "cluster: no addresses, and neither TENSORD_SERVERS nor TENSORD_SERVER is set");
   }
   std::vector<std::string> list;
   for (absl::string_view address : absl::StrSplit(addresses, ',', absl::SkipWhitespace())) {
@@ -188,11 +189,11 @@ absl::StatusOr<Cluster> Cluster::Connect(absl::string_view addresses,
   }
   if (list.size() != 1) return Connect(list, options);
   TENSORD_ASSIGN_OR_RETURN(const std::vector<std::string> resolved, Resolve(list[0]));
-  ClusterOptions of_each = options;
+  ClusterOptions server_options = options;
   if (resolved[0] != list[0] && options.connect.tls.server_name.empty()) {
-    of_each.connect.tls.server_name = HostOf(list[0]);
+    server_options.connect.tls.server_name = HostOf(list[0]);
   }
-  return Connect(resolved, of_each);
+  return Connect(resolved, server_options);
 }
 
 std::vector<ClusterServer> Cluster::servers() const {
@@ -237,7 +238,7 @@ std::vector<Device> Cluster::devices() const {
 
 absl::StatusOr<Device> Cluster::device(absl::string_view name) const {
   if (state_ == nullptr) return NoServers();
-  // A server's name may have slashes of its own, a device's has none.
+  // A server's name may contain slashes. A device's name never does.
   const size_t slash = name.rfind('/');
   if (slash != absl::string_view::npos) {
     TENSORD_ASSIGN_OR_RETURN(const Client client, server(name.substr(0, slash)));
@@ -296,7 +297,7 @@ absl::Status Cluster::Synchronize() const {
 
 void Cluster::Close() {
   if (state_ == nullptr || internal::InForkedChild()) return;
-  ForAllAtOnce(state_->servers.size(), [this](size_t i) {
+  ForEachInParallel(state_->servers.size(), [this](size_t i) {
     Client client = state_->servers[i].client;
     client.Close();
   });

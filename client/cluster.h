@@ -53,22 +53,25 @@ class Cluster {
   Cluster() = default;
 
   // Connects to the server at each address. A server's name is its host, or host and port
-  // ("127.0.0.1:50051") if several addresses have the host, or the whole address of a Unix socket.
-  // Blocks. The error has the code of the first server that can't be reached, and names each of
-  // them with the reason. INVALID_ARGUMENT if an address is malformed or comes twice.
+  // ("127.0.0.1:50051") if several addresses have the same host, or the whole address of a Unix
+  // socket. Blocks. If servers can't be reached, the error names each of them with the reason, and
+  // has the code of the first. If an address is malformed or occurs twice, returns
+  // INVALID_ARGUMENT.
   static absl::StatusOr<Cluster> Connect(const std::vector<std::string>& addresses,
                                          const ClusterOptions& options = {});
-  // As above, for addresses separated by commas; or for one "host:port" whose host resolves to
-  // several addresses (a headless service, say), each of which is a server named after its address.
-  // With TLS, the servers' certificates must then be valid for the host, unless
-  // TlsOptions::server_name is set. If `addresses` is empty, uses TENSORD_SERVERS from the
+  // The same for addresses separated by commas. A single "host:port" may name a host that resolves
+  // to several addresses (a headless service, for example). Each address is then a server with that
+  // address as its name. With TLS, the servers' certificates must then be valid for the host,
+  // unless TlsOptions::server_name is set. If `addresses` is empty, uses TENSORD_SERVERS from the
   // environment, or else TENSORD_SERVER.
   static absl::StatusOr<Cluster> Connect(absl::string_view addresses,
                                          const ClusterOptions& options = {});
 
-  // In the order of the addresses, as they are now. Doesn't ask them.
+  // Returns the servers in the order of the addresses, with their current states. Doesn't contact
+  // them.
   std::vector<ClusterServer> servers() const;
-  // By name or address; NOT_FOUND naming those that are there.
+  // Returns the client of the server with this name or address. If there is none, returns NOT_FOUND
+  // with the names that exist. If the server was never reached, returns its error.
   absl::StatusOr<Client> server(absl::string_view name) const;
 
   // The devices of all servers that were reached, in the order of the servers.
@@ -92,7 +95,7 @@ class Cluster {
   // Client::Synchronize does, with the server's name before it.
   absl::Status Synchronize() const;
 
-  // Ends all sessions, as Client::Close.
+  // Ends all sessions, in parallel (Client::Close).
   void Close();
 
  private:

@@ -37,20 +37,22 @@ inline std::string CopyPathWord(CopyPath path) {
 struct CopyReport {
   CopyPath path = CopyPath::kSameDevice;
   int64_t bytes = 0;
-  // The time from the first byte to the last. For kPeer: from Tensor::To until the first
-  // Tensor::copy_report has seen that the copy is done.
+  // The time from the first byte to the last. For kPeer: from Tensor::To until the first call of
+  // Tensor::copy_report found that the copy was done.
   absl::Duration transfer_time = absl::ZeroDuration();
-  // The time from Tensor::To until this program knew that the copy is done: the wait for the tensor
-  // to be computed, the search for a route, and the transfer. Zero for kSameDevice.
+  // The time from Tensor::To until this program knew that the copy was done. It consists of the
+  // wait for the tensor to be computed, the search for a route, and the transfer. Zero for
+  // kSameDevice.
   absl::Duration total_time = absl::ZeroDuration();
   // The number of connections that the servers used. They use several if one is slow.
   int connections = 1;
   // How often the connection between the servers broke and the copy was resumed.
   int resumptions = 0;
-  // For kClient: why the servers couldn't transfer the copy, after the name of the server that
-  // reports it. Otherwise empty.
+  // For kClient: the name of the server that reported the problem, and why the servers couldn't
+  // transfer the copy. Otherwise empty.
   std::string detour_reason = {};
-  // For kClient: the reason is that of an earlier copy, and the direct route wasn't tried.
+  // For kClient: this copy didn't try the direct route, because an earlier copy had failed on it.
+  // detour_reason is that copy's.
   bool detour_known = false;
 
   // The part of total_time that isn't transfer_time.

@@ -1,8 +1,8 @@
 // Functions that make tensors: by an op that the server runs, or from the caller's memory.
 //
 // Errors are in the result's status (tensor.h): FAILED_PRECONDITION if `device` isn't valid,
-// INVALID_ARGUMENT if arguments don't fit together. All are thread-safe. None waits for the server,
-// but for FromBytes, FromSpan and FromVector with more than kMaxInlineBytes.
+// INVALID_ARGUMENT if arguments don't fit together. All functions are thread-safe. They don't wait
+// for the server, except FromBytes, FromSpan and FromVector with more than kMaxInlineBytes.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ Tensor Zeros(const Device& device, const Shape& shape, const CreateOptions& opti
 Tensor Ones(const Device& device, const Shape& shape, const CreateOptions& options = {});
 
 struct FullOptions {
-  std::optional<DType> dtype = {};  // none: float32, int64 or bool, as the value's C++ type
+  std::optional<DType> dtype = {};  // none: float32, int64 or bool, by the value's C++ type
 };
 // Returns a tensor all of whose elements are `value`.
 Tensor Full(const Device& device, const Shape& shape, Scalar value,
@@ -33,8 +33,8 @@ Tensor Full(const Device& device, const Shape& shape, Scalar value,
 Tensor FromScalar(const Device& device, Scalar value, const FullOptions& options = {});
 
 struct ArangeOptions {
-  std::optional<DType> dtype =
-      {};  // none: int64 where all three numbers are integers, else float32
+  // None: int64 if all three numbers are integers, otherwise float32.
+  std::optional<DType> dtype = {};
 };
 // Returns [n]: start, start + step, … up to but not including stop.
 Tensor Arange(const Device& device, Scalar start, Scalar stop, Scalar step = 1,
@@ -49,7 +49,7 @@ struct EyeOptions {
 // Returns [rows, cols] with ones on the diagonal and zeros elsewhere.
 Tensor Eye(const Device& device, int64_t rows, const EyeOptions& options = {});
 
-// Random numbers depend on the seed and the position only: they are the same on every device and
+// Random numbers depend only on the seed and the position: they are the same on every device and
 // server.
 struct UniformOptions {
   double low = 0;   // included
@@ -66,13 +66,13 @@ struct NormalOptions {
 Tensor Normal(const Device& device, const Shape& shape, int64_t seed,
               const NormalOptions& options = {});
 
-// Up to so many bytes are sent with the commands. More are sent on a connection of their own, and
-// the call blocks until the server has received them.
+// The most bytes that are sent with the commands. A larger tensor is sent on a connection of its
+// own, and the call blocks until the server has received it.
 inline constexpr int64_t kMaxInlineBytes = 64 * 1024;
 
 // Returns a tensor with the elements in `data`, row-major, exactly spec.size_bytes() of them.
-// `data` isn't used after the call. TransferOptions::progress is called for more than
-// kMaxInlineBytes only.
+// `data` isn't used after the call. TransferOptions::progress is called only for more than
+// kMaxInlineBytes.
 Tensor FromBytes(const Device& device, const TensorSpec& spec, absl::Span<const uint8_t> data,
                  const TransferOptions& options = {});
 
@@ -81,7 +81,7 @@ template <Element T>
 Tensor FromSpan(const Device& device, const Shape& shape, absl::Span<const T> values,
                 const TransferOptions& options = {});
 
-// FromVector(device, {2, 2}, std::vector<float>{1, 2, 3, 4}), or
+// The same: FromVector(device, {2, 2}, std::vector<float>{1, 2, 3, 4}), or
 // FromVector<float>(device, {2, 2}, {1, 2, 3, 4}).
 template <Element T>
 Tensor FromVector(const Device& device, const Shape& shape, const std::vector<T>& values,

@@ -17,16 +17,16 @@ class Session;
 // Bytes on one logical device.
 struct MemoryInfo {
   int64_t total_bytes = 0;  // of the physical device
-  int64_t limit_bytes = 0;  // what tensors may hold at once
-  int64_t used_bytes = 0;   // held by tensors at the time of asking
+  int64_t limit_bytes = 0;  // the limit for all tensors together
+  int64_t used_bytes = 0;   // held by tensors when the server answered
   int64_t peak_bytes = 0;   // the maximum of used_bytes since the server started
 };
 
 // Whether a device can be used.
 enum class DeviceState {
-  kUnknown,    // the server is too old to say
+  kUnknown,    // the server is too old to report it
   kServing,    // it accepts work
-  kLost,       // it has failed, and every tensor on it is lost
+  kLost,       // it has failed, and its tensors are lost
   kResetting,  // the server is resetting it after a failure
 };
 
@@ -49,7 +49,7 @@ inline std::string DeviceStateWord(DeviceState state) {
 struct DeviceInfo {
   DeviceName name;                 // cuda:1
   std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
-  std::string uuid;                // logical devices on one physical device share it
+  std::string uuid;                // the same for logical devices on one physical device
   std::string compute_capability;  // "9.0"; empty for a CPU
   int threads = 0;                 // a CPU device's threads; 0 for a GPU
   MemoryInfo memory;

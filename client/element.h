@@ -1,4 +1,4 @@
-// Which C++ type holds an element of which dtype on the host.
+// The C++ types that hold elements on the host.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace tensord {
 
-static_assert(std::endian::native == std::endian::little, "elements travel little-endian");
+static_assert(std::endian::native == std::endian::little, "elements are sent as little-endian");
 
 // bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float or double.
 template <typename T>

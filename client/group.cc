@@ -25,7 +25,7 @@ namespace tensord {
 
 namespace internal {
 
-// The members that were made, which leave with it.
+// The group's members. The destructor makes each member leave at its server.
 struct GroupState {
   struct Member {
     Device device;
@@ -41,7 +41,7 @@ struct GroupState {
 
   std::vector<Device> devices;
   std::vector<Member> members;
-  Mutex mu;  // so that all members have the operations in the same order
+  Mutex mu;  // held while an operation is sent: all members get operations in the same order
 };
 
 }  // namespace internal
@@ -51,15 +51,15 @@ namespace {
 using internal::GroupState;
 using internal::Session;
 
-// How much longer than the servers' own timeout a call may take.
+// How much longer a call may take than the timeout that the server applies itself.
 constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 constexpr int kGroupIdBytes = 16;
-// Of making a group, where connections break under it.
+// The limits of attempts to make a group, if connections break meanwhile.
 constexpr int kMaxAttempts = 20;
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 absl::Status NoGroup() {
-  return absl::FailedPreconditionError("an empty Group: it was never created");
+  return absl::FailedPreconditionError("an empty Group: use Group::Create");
 }
 
 absl::Status CheckDevices(absl::Span<const Device> devices) {
@@ -76,15 +76,16 @@ absl::Status CheckDevices(absl::Span<const Device> devices) {
     for (size_t j = 0; j < i; ++j) {
       if (devices[j] == devices[i]) {
         return absl::InvalidArgumentError(
-            absl::StrCat("group: ", devices[i].name(), " is in it twice"));
+            absl::StrCat("group: ", devices[i].name(), " occurs twice"));
       }
     }
   }
   return absl::OkStatus();
 }
 
-// Servers know the timeout, and answer when it is over, if they can.
-absl::Status WhyNot(const grpc::Status& status, const Session& session, absl::Duration timeout) {
+// Returns the error of a call. A working server answers when the timeout is over. If this client's
+// own deadline passed instead, the error says that the server doesn't answer.
+absl::Status CallError(const grpc::Status& status, const Session& session, absl::Duration timeout) {
   const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
                       status.error_details().empty() &&
                       status.error_message() == "Deadline Exceeded";
@@ -94,44 +95,46 @@ absl::Status WhyNot(const grpc::Status& status, const Session& session, absl::Du
                                                   "; does it still run?"));
 }
 
-// Asks each member's server the same at the same time, as their answers wait for one another, and
-// waits for all. `requests` and `responses` by rank; the first error, naming the device.
+// Calls each member's server, all in parallel because a server answers only after all members have
+// called, and waits for all calls. `requests` and `responses` are by rank. Returns the first error,
+// with the device's name.
 template <typename Prepare, typename Request, typename Response>
-absl::Status AskAll(absl::Span<const Device> devices, absl::Duration timeout, Prepare prepare,
-                    const std::vector<Request>& requests, std::vector<Response>* responses) {
-  struct Asked {
-    explicit Asked(internal::CallRegistry* calls) : call(calls) {}
+absl::Status CallAllServers(absl::Span<const Device> devices, absl::Duration timeout,
+                            Prepare prepare, const std::vector<Request>& requests,
+                            std::vector<Response>* responses) {
+  struct PendingCall {
+    explicit PendingCall(internal::CallRegistry* calls) : call(calls) {}
     internal::CallRegistry::Call call;
     std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> reader;
     grpc::Status status;
   };
   grpc::CompletionQueue queue;
-  std::vector<std::unique_ptr<Asked>> asked;
+  std::vector<std::unique_ptr<PendingCall>> calls;
   responses->resize(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     Session::Connection& connection = devices[i].session()->connection();
-    asked.push_back(std::make_unique<Asked>(&connection.calls));
-    asked[i]->call.context()->set_deadline(
+    calls.push_back(std::make_unique<PendingCall>(&connection.calls));
+    calls[i]->call.context()->set_deadline(
         absl::ToChronoTime(absl::Now() + timeout + kAnswerSlack));
-    asked[i]->reader =
-        (connection.stub.get()->*prepare)(asked[i]->call.context(), requests[i], &queue);
-    asked[i]->reader->StartCall();
-    asked[i]->reader->Finish(&(*responses)[i], &asked[i]->status, asked[i].get());
+    calls[i]->reader =
+        (connection.stub.get()->*prepare)(calls[i]->call.context(), requests[i], &queue);
+    calls[i]->reader->StartCall();
+    calls[i]->reader->Finish(&(*responses)[i], &calls[i]->status, calls[i].get());
   }
   absl::Status first;
   for (size_t left = requests.size(); left > 0; --left) {
     void* tag = nullptr;
     bool ok = false;
     queue.Next(&tag, &ok);
-    // Once one has failed, the others wait in vain.
-    if (static_cast<Asked*>(tag)->status.ok() || !first.ok()) continue;
-    for (size_t i = 0; i < asked.size(); ++i) {
-      if (asked[i].get() == tag) {
-        first = WithPrefix(WhyNot(asked[i]->status, *devices[i].session(), timeout),
+    // After the first failure, the other calls can't succeed: cancels them.
+    if (static_cast<PendingCall*>(tag)->status.ok() || !first.ok()) continue;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].get() == tag) {
+        first = WithPrefix(CallError(calls[i]->status, *devices[i].session(), timeout),
                            absl::StrCat("group: ", devices[i].name(), ": "));
       }
     }
-    for (const std::unique_ptr<Asked>& other : asked) other->call.context()->TryCancel();
+    for (const std::unique_ptr<PendingCall>& other : calls) other->call.context()->TryCancel();
   }
   return first;
 }
@@ -158,11 +161,11 @@ absl::Status Join(const std::vector<Device>& devices, absl::Duration timeout, Gr
     request.set_timeout_milliseconds(absl::ToInt64Milliseconds(timeout));
     request.set_group_id(id);
     for (const Device& device : devices) request.add_member_names(device.name());
-    // Leaves what it may have come to, whatever the answer was.
+    // Recorded before the call: the member must leave even if the answer is lost.
     state->members.push_back({devices[rank], request.member()});
   }
-  return AskAll(devices, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup, requests,
-                joined);
+  return CallAllServers(devices, timeout, &v1::TensorService::Stub::PrepareAsyncJoinGroup, requests,
+                        joined);
 }
 
 absl::Status Connect(const std::vector<Device>& devices, absl::Duration timeout,
@@ -175,24 +178,25 @@ absl::Status Connect(const std::vector<Device>& devices, absl::Duration timeout,
     for (const v1::JoinGroupResponse& other : joined) request.add_addresses(other.address());
   }
   std::vector<v1::ConnectGroupResponse> responses;
-  return AskAll(devices, timeout, &v1::TensorService::Stub::PrepareAsyncConnectGroup, requests,
-                &responses);
+  return CallAllServers(devices, timeout, &v1::TensorService::Stub::PrepareAsyncConnectGroup,
+                        requests, &responses);
 }
 
-absl::Status Make(const std::vector<Device>& devices, absl::Duration timeout, GroupState* state) {
+absl::Status MakeGroup(const std::vector<Device>& devices, absl::Duration timeout,
+                       GroupState* state) {
   std::vector<v1::JoinGroupResponse> joined;
   TENSORD_RETURN_IF_ERROR(Join(devices, timeout, state, &joined));
   for (size_t i = 1; i < joined.size(); ++i) {
     if (joined[i].backend() != joined[0].backend()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("group: ", devices[0].name(), " works by ", joined[0].backend(), " and ",
-                       devices[i].name(), " by ", joined[i].backend()));
+          absl::StrCat("group: ", devices[0].name(), " uses ", joined[0].backend(), " and ",
+                       devices[i].name(), " uses ", joined[i].backend()));
     }
   }
   return Connect(devices, timeout, *state, joined);
 }
 
-bool AllStand(absl::Span<const Device> devices) {
+bool AllSessionsOpen(absl::Span<const Device> devices) {
   return std::all_of(devices.begin(), devices.end(),
                      [](const Device& device) { return device.session()->status().ok(); });
 }
@@ -235,7 +239,7 @@ absl::Status CheckDType(const Operation& operation, const TensorSpec& spec) {
   if (!CanBeReduced(spec.dtype)) {
     return absl::InvalidArgumentError(
         absl::StrCat(operation.name, ": ", spec.ToString(),
-                     " isn't of float16, bfloat16, float32, float64, int32 or int64; cast it"));
+                     " must be of float16, bfloat16, float32, float64, int32 or int64; cast it"));
   }
   if (operation.reduction == Reduction::kMean && !IsFloating(spec.dtype)) {
     return absl::InvalidArgumentError(absl::StrCat(operation.name, ": no mean of ", spec.ToString(),
@@ -253,8 +257,9 @@ absl::Status CheckInputs(const Operation& operation, absl::Span<const Device> de
   for (size_t i = 0; i < inputs.size(); ++i) {
     TENSORD_RETURN_IF_ERROR(inputs[i].status());
     if (inputs[i].handle() == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(operation.name, ": ", inputs[i].Describe(),
-                                                        " stands for a value of a program"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(operation.name, ": ", inputs[i].Describe(),
+                       " is a value of a program that is being recorded"));
     }
     if (inputs[i].device() != devices[i]) {
       return absl::InvalidArgumentError(absl::StrCat(operation.name, ": tensor ", i, " is ",
@@ -285,7 +290,7 @@ absl::StatusOr<TensorSpec> OutputOf(const Operation& operation, const TensorSpec
     dims[0] *= size;
   } else if (dims[0] % size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(operation.name, ": the first axis of ",
-                                                   input.ToString(), " doesn't divide by ", size,
+                                                   input.ToString(), " isn't divisible by ", size,
                                                    " members"));
   } else {
     dims[0] /= size;
@@ -293,8 +298,9 @@ absl::StatusOr<TensorSpec> OutputOf(const Operation& operation, const TensorSpec
   return TensorSpec{input.dtype, Shape(dims)};
 }
 
-// `inputs` by rank; of a broadcast the root's alone, of a barrier none. Where a session has ended
-// already nothing is sent: the others would wait in vain.
+// Sends the operation to every member. `inputs` are by rank; a broadcast has only the root's, and a
+// barrier has none. If a session has ended, sends nothing, because the other members would wait
+// until the timeout.
 absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState* state,
                                          absl::Span<const Tensor> inputs, const TensorSpec& input,
                                          const TensorSpec& output) {
@@ -349,13 +355,13 @@ absl::StatusOr<Group> Group::Create(std::vector<Device> devices, const GroupOpti
   absl::Status status;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     auto state = std::make_shared<GroupState>();
-    status = Make(devices, options.timeout, state.get());
+    status = MakeGroup(devices, options.timeout, state.get());
     if (status.ok()) {
       state->devices = std::move(devices);
       return Group(std::move(state));
     }
-    // A connection that broke under a question may stand again: then with new members.
-    if (!absl::IsUnavailable(status) || !AllStand(devices)) break;
+    // If a connection broke during a call, tries again with new members.
+    if (!absl::IsUnavailable(status) || !AllSessionsOpen(devices)) break;
     absl::SleepFor(kPause);
   }
   return status;
@@ -396,8 +402,8 @@ std::vector<Tensor> Group::Broadcast(const Tensor& input) const {
           "broadcast: ", input.Describe(), " isn't on the device of a member; copy it there"));
     }
     if (input.handle() == 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("broadcast: ", input.Describe(), " stands for a value of a program"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "broadcast: ", input.Describe(), " is a value of a program that is being recorded"));
     }
     TENSORD_RETURN_IF_ERROR(CheckDType(operation, input.spec()));
     return Send(operation, state_.get(), {input}, input.spec(), input.spec());

@@ -21,12 +21,13 @@ struct GroupState;
 enum class Reduction {
   kSum,
   kMean,  // floating dtypes
-  kMax,   // NaN wins
+  kMax,   // NaN if any is NaN
 };
 
 struct GroupOptions {
-  // The time limit of Create, and of an operation's wait for its last member. If a server doesn't
-  // answer at all, each of the two calls that Create makes to it takes up to five seconds longer.
+  // The time limit of each of the two calls that Create makes to every server, and of an
+  // operation's wait for its last member. If a server doesn't answer at all, a call ends five
+  // seconds later. If a connection breaks, Create starts again, up to 20 times.
   absl::Duration timeout = absl::Seconds(30);
 };
 
@@ -34,11 +35,11 @@ struct GroupOptions {
 // device is a member, and ranks follow the order of the devices. All are CPUs (Gloo) or all are
 // GPUs (NCCL). The servers exchange the bytes directly; they must allow it (tensord --collectives).
 //
-// Operations don't wait, like ops, and run in the order in which they were called. If the inputs
-// don't fit (their number, devices, dtypes, shapes), every output has the error and nothing is
-// sent. If an operation fails later (a server is lost, a member is late), the outputs of every
-// member get the error, ABORTED or DEADLINE_EXCEEDED. The group can't be used then; another can be
-// created.
+// Like ops, operations don't wait, and they run in the order of the calls. If the inputs don't fit
+// (their number, devices, dtypes, shapes), every output has the error and nothing is sent. If an
+// operation fails later (a server is lost, a member is late), the outputs of every member get the
+// error, ABORTED or DEADLINE_EXCEEDED. The group can't be used after that; the caller may create
+// another.
 //
 // dtypes: float16, bfloat16, float32, float64, int32, int64. A value: copies share the group. When
 // the last one is destroyed, the servers free the group after its operations have run. Thread-safe.
@@ -48,7 +49,7 @@ class Group {
   Group() = default;
 
   // Creates a group and blocks until its members are connected with one another. Errors:
-  //   INVALID_ARGUMENT     no devices, devices of different kinds, or a device comes twice.
+  //   INVALID_ARGUMENT     no devices, devices of different kinds, or a device occurs twice.
   //   FAILED_PRECONDITION  a device isn't valid(), or the named server has no --collectives.
   //   DEADLINE_EXCEEDED    members can't reach each other in GroupOptions::timeout.
   static absl::StatusOr<Group> Create(std::vector<Device> devices,
@@ -63,13 +64,14 @@ class Group {
   // Each output is the reduction of all inputs. kMean needs a floating dtype. (…) -> (…).
   std::vector<Tensor> AllReduce(absl::Span<const Tensor> inputs,
                                 Reduction reduction = Reduction::kSum) const;
-  // Each output is all inputs, by rank, along the first axis. (d, …) -> (size·d, …).
+  // Each output is the concatenation of all inputs, by rank, along the first axis.
+  // (d, …) -> (size·d, …).
   std::vector<Tensor> AllGather(absl::Span<const Tensor> inputs) const;
-  // Each output is the member's part, by rank, of the reduction's first axis.
+  // Reduces the inputs and splits the result along its first axis. Output i is part i.
   // (size·d, …) -> (d, …).
   std::vector<Tensor> ReduceScatter(absl::Span<const Tensor> inputs,
                                     Reduction reduction = Reduction::kSum) const;
-  // Each output is `input`, which must be on the device of a member. (…) -> (…).
+  // Each output is a copy of `input`, which must be on the device of a member. (…) -> (…).
   std::vector<Tensor> Broadcast(const Tensor& input) const;
   // Blocks until every member has run all operations that were called before.
   absl::Status Barrier() const;

@@ -27,7 +27,7 @@ std::vector<NamedParameter> Collect(Module* module) {
   return parameters;
 }
 
-// For reading alone: visiting changes nothing by itself.
+// Only for callers that don't change the parameters.
 std::vector<NamedParameter> Collect(const Module* module) {
   return Collect(const_cast<Module*>(module));
 }
@@ -159,7 +159,7 @@ void Linear::VisitParameters(const std::string& prefix, const Visitor& visit) {
 }
 
 void Linear::Initialize(const Device& device) {
-  // Kaiming-uniform with a = √5, as torch.nn.Linear has it, comes to this bound.
+  // The bound of torch.nn.Linear, which uses Kaiming-uniform with a = √5.
   const double bound = in_features_ > 0 ? 1 / std::sqrt(static_cast<double>(in_features_)) : 0;
   const int64_t seed = seed_.has_value() ? *seed_ : NewSeed();
   const auto draw = [&](const TensorSpec& spec, int64_t own_seed) {

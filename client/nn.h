@@ -23,7 +23,7 @@ using StateDict = std::map<std::string, Tensor>;
 
 // A parameter of a module, with or without a value.
 struct Parameter {
-  TensorSpec spec;  // of every value that it may have
+  TensorSpec spec;  // every value must have this spec
   Tensor value;     // an empty Tensor if it has no value yet
 
   bool has_value() const { return value.state() != nullptr; }
@@ -47,7 +47,7 @@ class Module {
   using Visitor = std::function<void(const std::string& name, Parameter* parameter)>;
   virtual void VisitParameters(const std::string& /*prefix*/, const Visitor& /*visit*/) {}
 
-  // Gives every parameter that has no value its initial one, on `device`. To calls it.
+  // Sets every parameter that has no value to its initial value, on `device`. To calls it.
   virtual void Initialize(const Device& /*device*/) {}
 
   // Returns the parameters with their names, in PyTorch's order. Those without a value are empty
@@ -58,15 +58,15 @@ class Module {
   // Returns the number of elements of all parameters.
   int64_t NumParameters() const;
 
-  // Copies every parameter to `device`, and initializes there those that have no value. Doesn't
-  // wait for the copies. If a parameter can't be copied, returns the first such error, and nothing
-  // has changed.
+  // Copies every parameter to `device`, and initializes parameters without a value there. Doesn't
+  // wait for the copies. If a parameter can't be copied, returns the first such error and changes
+  // nothing.
   absl::Status To(const Device& device);
 
   // Sets the parameters by name. If a parameter is missing, a name is unknown or a shape differs,
-  // returns INVALID_ARGUMENT with all these names; if a tensor has failed, its error. Nothing has
-  // changed then. Values are cast to the parameter's dtype, and copied to its device if it has a
-  // value.
+  // returns INVALID_ARGUMENT with all these names. If a tensor has failed, returns its error. After
+  // an error nothing has changed. Values are cast to the parameter's dtype. If the parameter
+  // already has a value, the new one is copied to its device.
   absl::Status LoadStateDict(const StateDict& state);
 };
 

@@ -43,7 +43,7 @@ Tensor Binary(absl::string_view op, const Operand& a, const Operand& b) {
     return Binary(op, number, tensor);
   }
   return Tensor::Failed(absl::InvalidArgumentError(
-      absl::StrCat(op, ": both sides are numbers; at least one must be a tensor")));
+      absl::StrCat(op, ": both operands are numbers; at least one must be a tensor")));
 }
 
 Attributes ReduceAttrs(const std::vector<int64_t>& axes, bool keepdims) {
@@ -88,7 +88,7 @@ std::vector<int64_t> ToVector(absl::Span<const int64_t> values) {
 Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs) {
   if (inputs.empty()) {
     return Tensor::Failed(absl::InvalidArgumentError(
-        absl::StrCat(op, ": no inputs; an op without any needs a device")));
+        absl::StrCat(op, ": no inputs; an op without inputs needs a device")));
   }
   absl::InlinedVector<const Tensor*, 3> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);

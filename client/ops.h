@@ -1,10 +1,10 @@
 // Every op as a function, with PyTorch's and NumPy's names and meanings.
 //
-// All return at once: the result's dtype, shape and device are known, and the server computes its
-// values later. Errors are in the result's status (tensor.h). Inputs must be on one device: no
-// function copies them. Operands broadcast as in NumPy. Their dtypes are promoted within a kind
-// (PromoteTypes in common/dtype.h); bool with integer, and integer with floating, is an error: the
-// caller casts one. All functions are thread-safe.
+// No function waits: it returns a tensor with known dtype, shape and device, and the server
+// computes the values later. Errors are in the result's status (tensor.h). Inputs must be on one
+// device: no function copies them. Operands broadcast as in NumPy. Their dtypes are promoted within
+// a kind (PromoteTypes in common/dtype.h). Bool with integer, or integer with floating, is an
+// error: the caller must cast one. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ namespace tensord {
 // An operand of a binary op: a tensor or a number. For parameters only, because it refers to the
 // tensor that it was made from.
 //
-// A number gets the tensor's dtype (`float16 * 2.5` is float16). If it is of a higher kind than
-// the tensor, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real number
-// gives float32, a bool tensor with an integer gives int64.
+// A number is converted to the tensor's dtype (`float16 * 2.5` is float16). If the number is of a
+// higher kind, the tensor is cast first, as in PyTorch: an integer or bool tensor with a real
+// number gives float32, a bool tensor with an integer gives int64.
 class Operand {
  public:
   Operand(const Tensor& tensor) : tensor_(&tensor) {}  // NOLINT(google-explicit-constructor)
@@ -46,16 +46,16 @@ class Operand {
   Scalar scalar_ = false;
 };
 
-// Runs an op of the server's registry by its name; the RPC ListOps lists them. The functions below
-// are shorthands. If `inputs` is empty, the result is INVALID_ARGUMENT.
+// Runs an op of the server's registry by its name; the RPC ListOps lists the names. The functions
+// below are shorthands. If `inputs` is empty, the result has the error INVALID_ARGUMENT.
 Tensor RunOp(absl::string_view op, absl::Span<const Tensor> inputs, const Attributes& attrs = {});
 // Runs an op without inputs.
 Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs = {});
 
-// The elementwise functions of one tensor, one for each row of TENSORD_UNARY_OPS
-// (common/ops/elementwise_list.h), where each is described:
+// The elementwise functions of one tensor, one for each row of TENSORD_UNARY_OPS. The rows in
+// common/ops/elementwise_list.h describe them.
 //   Tensor Neg(const Tensor& x);
-// and so Abs, Exp, Log, Log1p, Sqrt, Rsqrt, Relu, Sigmoid, Silu and Tanh.
+// The others are Abs, Exp, Log, Log1p, Sqrt, Rsqrt, Relu, Sigmoid, Silu and Tanh.
 #define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(const Tensor& x);
 TENSORD_UNARY_OPS(TENSORD_DECLARE)
 #undef TENSORD_DECLARE
@@ -63,7 +63,8 @@ TENSORD_UNARY_OPS(TENSORD_DECLARE)
 // The elementwise functions of two operands, one for each row of TENSORD_BINARY_OPS. At least one
 // operand must be a tensor.
 //   Tensor Add(Operand a, Operand b);
-// and so Sub, Mul, Div, Pow, Maximum and Minimum; Eq, Ne, Lt, Le, Gt and Ge, which give bool.
+// The others are Sub, Mul, Div, Pow, Maximum and Minimum; and Eq, Ne, Lt, Le, Gt and Ge, which
+// return bool.
 #define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(Operand a, Operand b);
 TENSORD_BINARY_OPS(TENSORD_DECLARE)
 #undef TENSORD_DECLARE
@@ -85,23 +86,23 @@ inline Tensor& operator/=(Tensor& a, Operand b) { return a = a / b; }
 
 enum class GeluApproximation { kNone, kTanh };
 Tensor Gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::kNone);
-// Converts to another dtype. To an integer: truncates toward zero and clamps to its range, NaN to
-// 0. To bool: true unless zero.
+// Converts to another dtype. A conversion to an integer truncates toward zero and clamps to the
+// range; NaN gives 0. A conversion to bool gives true unless the value is zero.
 Tensor Cast(const Tensor& x, DType dtype);
-// condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are numbers,
-// the result is float32, int64 or bool.
+// condition ? x : y, elementwise with broadcasting; `condition` is bool. If x and y are both
+// numbers, the result is float32, int64 or bool.
 Tensor Where(const Tensor& condition, Operand x, Operand y);
 
 struct MatmulOptions {
   bool transpose_a = false;  // read a with its last two axes exchanged
   bool transpose_b = false;
-  bool allow_tf32 = false;  // let a GPU round float32 inputs to 10 bits of mantissa
+  bool allow_tf32 = false;  // a GPU may round float32 inputs to 10 bits of mantissa
 };
-// (…,M,K)·(…,K,N) -> (…,M,N). One-dimensional operands and batches as in torch.matmul.
+// (…,M,K)·(…,K,N) -> (…,M,N). One-dimensional operands and batches are treated as in torch.matmul.
 Tensor Matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 
-// What Linear applies to its result: kNone, or a function of TENSORD_ACTIVATIONS (kRelu, kSigmoid,
-// kSilu, kTanh, kGelu, kGeluTanh).
+// The function that Linear applies to its result: kNone, or a function of TENSORD_ACTIVATIONS
+// (kRelu, kSigmoid, kSilu, kTanh, kGelu, kGeluTanh).
 #define TENSORD_ENUMERATOR(name, Function, typing, cost, doc) k##Function,
 enum class Activation { kNone, TENSORD_ACTIVATIONS(TENSORD_ENUMERATOR) };
 #undef TENSORD_ENUMERATOR
@@ -115,8 +116,8 @@ Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 Tensor Linear(const Tensor& x, const Tensor& weight, const LinearOptions& options = {});
 
 struct ReduceOptions {
-  std::vector<int64_t> axes = {};  // negative counts from the end; empty: all
-  bool keepdims = false;           // leave reduced axes in place with size 1
+  std::vector<int64_t> axes = {};  // negative axes count from the end; empty: all axes
+  bool keepdims = false;           // keep reduced axes with size 1
 };
 Tensor Sum(const Tensor& x, const ReduceOptions& options = {});
 Tensor Mean(const Tensor& x, const ReduceOptions& options = {});
@@ -132,11 +133,11 @@ struct NormOptions {
 // The vector norm over `axes`; over all axes by default, which is the Frobenius norm of a matrix.
 Tensor Norm(const Tensor& x, const NormOptions& options = {});
 
-// Along one axis, of a floating dtype; the shape stays.
+// Computed along one axis. x must be floating; the result has its shape.
 Tensor Softmax(const Tensor& x, int64_t axis = -1);
 Tensor LogSoftmax(const Tensor& x, int64_t axis = -1);
 
-// The same elements in another shape. One dimension may be -1: it follows from the others.
+// The same elements in another shape. One dimension may be -1: it is computed from the others.
 Tensor Reshape(const Tensor& x, const Shape& shape);
 // Axis i of the result is axis axes[i] of x.
 Tensor Permute(const Tensor& x, absl::Span<const int64_t> axes);
@@ -153,7 +154,7 @@ struct SliceOptions {
 // outside the axis are clamped.
 Tensor Slice(const Tensor& x, absl::Span<const int64_t> starts, absl::Span<const int64_t> stops,
              const SliceOptions& options = {});
-// Joins tensors along an axis; their other dimensions must be equal.
+// Joins tensors along an axis. Their other dimensions must be equal.
 Tensor Concat(absl::Span<const Tensor> tensors, int64_t axis = 0);
 // Repeats x along axes of size 1 and new leading axes until it has this shape.
 Tensor BroadcastTo(const Tensor& x, const Shape& shape);

@@ -14,7 +14,7 @@ std::vector<Tensor> AllFailed(size_t count, const absl::Status& status) {
   return std::vector<Tensor>(count, Tensor::Failed(status));
 }
 
-// As torch.tensor_split cuts it. `axis` must be one of x's.
+// Splits like torch.tensor_split. x must have `axis`, counted from 0.
 std::vector<Tensor> Split(const Tensor& x, int64_t axis, int64_t count) {
   const int64_t size = x.shape().dim(static_cast<int>(axis));
   std::vector<Tensor> parts;

@@ -18,16 +18,18 @@
 
 namespace tensord {
 
-// Returns a copy of x on each device, in their order; on x's own device x itself. Copies are made
-// from copies, in a binary tree, so that the source's network isn't the bottleneck.
+// Returns a copy of x on each device, in their order. On x's own device, the copy is x itself. Each
+// copy is the source of at most two further copies (a binary tree), so that the network of x's
+// server isn't the bottleneck.
 std::vector<Tensor> Replicate(const Tensor& x, absl::Span<const Device> devices);
 
-// Returns the parts of x along an axis, one on each device. If the number of devices doesn't divide
-// the axis, the first parts are longer by one, as in torch.tensor_split. A negative axis counts
-// from the end; an axis that x doesn't have is INVALID_ARGUMENT.
+// Splits x along an axis and returns one part on each device. If the size of the axis isn't
+// divisible by the number of devices, the first parts are longer by one, as in torch.tensor_split.
+// A negative axis counts from the end. If x doesn't have the axis, the parts have the error
+// INVALID_ARGUMENT.
 std::vector<Tensor> Shard(const Tensor& x, int64_t axis, absl::Span<const Device> devices);
 
-// Returns the concatenation of the parts along an axis, on `device`.
+// Returns the parts, concatenated along an axis, on `device`.
 Tensor Gather(absl::Span<const Tensor> parts, int64_t axis, const Device& device);
 
 namespace nn {
@@ -41,7 +43,7 @@ class ColumnParallelLinear {
                        Activation activation = Activation::kNone);
 
   // x (…,in), the same on each device (Replicate) -> (…,out/size) by device. Gather along the last
-  // axis gives the whole; RowParallelLinear takes the parts as they are.
+  // axis returns the whole result. RowParallelLinear accepts the parts directly.
   std::vector<Tensor> Forward(absl::Span<const Tensor> x) const;
 
   const std::vector<Tensor>& weights() const { return weights_; }
@@ -55,7 +57,7 @@ class ColumnParallelLinear {
 };
 
 // y = x·Wᵀ + b with W sharded along the input features. Each device multiplies its part of x, and
-// the group adds up the products. The bias is added after that.
+// the group adds the products. Then each device adds the bias.
 class RowParallelLinear {
  public:
   // weight (out,in), bias (out) or an empty Tensor for none, on any device.
@@ -75,19 +77,19 @@ class RowParallelLinear {
   std::vector<Tensor> biases_;
 };
 
-// A model in stages, each on a device of its own. While a stage computes a micro-batch, the stage
-// before it computes the next one. Results are copied from device to device. All ops and copies are
-// sent at once: no round trip to this program lies between two stages.
+// A model in stages, each on a device of its own. While a stage computes a micro-batch, the
+// previous stage computes the next one. Results are copied from device to device. The client sends
+// all ops and copies without waiting: there is no round trip to this program between two stages.
 class Pipeline {
  public:
-  // Moves each stage to its device (Module::To), in order, and returns the first error of that.
-  // INVALID_ARGUMENT unless there are as many stages as devices, and at least one.
+  // Moves each stage to its device (Module::To), in order. If one can't be moved, returns its
+  // error. If there are no stages, or not as many stages as devices, returns INVALID_ARGUMENT.
   static absl::StatusOr<Pipeline> Create(std::vector<std::shared_ptr<Module>> stages,
                                          const std::vector<Device>& devices);
 
-  // Splits x along its first axis into so many micro-batches (as Shard does; no more than rows),
-  // and returns their results concatenated on the last stage's device. Stages must compute each row
-  // independently of the others.
+  // Splits x along its first axis into micro-batches, as Shard does, but into no more than x has
+  // rows. Returns their results, concatenated, on the last stage's device. Stages must compute each
+  // row independently of the other rows.
   Tensor Forward(const Tensor& x, int num_micro_batches) const;
   // Runs micro-batches, which may be on any device, and returns their results in the same order.
   std::vector<Tensor> Forward(absl::Span<const Tensor> micro_batches) const;

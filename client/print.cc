@@ -24,8 +24,8 @@ class Layout {
          const PrintOptions& options)
       : shape_(shape), shown_(shown), elements_(elements), options_(options) {}
 
-  // The part from `axis` on whose first element is the `first`th shown; `indent` columns stand
-  // before it.
+  // Returns the text of the axes from `axis` on. It begins with shown element number `first`, in
+  // column `indent`.
   std::string Text(int axis, int64_t first, int indent) const {
     if (axis == shape_.rank()) return Padded(first);
     if (axis + 1 == shape_.rank()) return Row(axis, first, indent);
@@ -41,7 +41,7 @@ class Layout {
   }
 
  private:
-  // Elements are left out before the `i`th shown of the axis.
+  // Returns whether elements are left out before shown index `i` of the axis.
   bool IsGap(int axis, int64_t i) const {
     return shown_.dim(axis) < shape_.dim(axis) && i == EdgeItems(options_);
   }
@@ -84,11 +84,11 @@ std::vector<std::string> Suffixes(const TensorSpec& spec, absl::string_view devi
   if (empty && spec.shape.rank() != 1) {
     suffixes.push_back(absl::StrCat("size=(", absl::StrJoin(spec.shape.dims(), ", "), ")"));
   }
-  // Values tell float32, int64 and bool from one another; without values only the default goes
-  // without saying.
-  const bool told = spec.dtype == DType::kFloat32 ||
-                    (!empty && (spec.dtype == DType::kInt64 || spec.dtype == DType::kBool));
-  if (!told) suffixes.push_back(absl::StrCat("dtype=", DTypeName(spec.dtype)));
+  // The printed values identify float32, int64 and bool. Without values, only the default dtype
+  // isn't named.
+  const bool implied = spec.dtype == DType::kFloat32 ||
+                       (!empty && (spec.dtype == DType::kInt64 || spec.dtype == DType::kBool));
+  if (!implied) suffixes.push_back(absl::StrCat("dtype=", DTypeName(spec.dtype)));
   return suffixes;
 }
 
@@ -114,7 +114,7 @@ std::string FormatShown(const TensorSpec& spec, absl::Span<const uint8_t> shown,
     const ElementTexts elements = FormatElements(spec.dtype, shown, std::max(options.precision, 0));
     text += Layout(spec.shape, shape, elements, options).Text(0, 0, indent);
   }
-  // As PyTorch counts it: the last line and two more.
+  // PyTorch counts the length of the last line plus two.
   size_t column = text.size() - (text.rfind('\n') + 1) + 2;
   for (const std::string& suffix : Suffixes(spec, device)) {
     if (column + suffix.size() + 2 > static_cast<size_t>(options.line_width)) {
@@ -130,9 +130,9 @@ std::string FormatShown(const TensorSpec& spec, absl::Span<const uint8_t> shown,
 
 namespace {
 
-// Copies what is shown of `axis` and the axes within it: runs of the innermost axis.
-void Gather(const TensorSpec& spec, const Shape& shown, const Dims& strides, int axis,
-            const uint8_t* from, std::vector<uint8_t>* out) {
+// Appends the shown elements of `axis` and the axes within it to `out`.
+void AppendShown(const TensorSpec& spec, const Shape& shown, const Dims& strides, int axis,
+                 const uint8_t* from, std::vector<uint8_t>* out) {
   const int64_t element = SizeOf(spec.dtype);
   if (axis == spec.shape.rank()) {
     out->insert(out->end(), from, from + element);
@@ -141,7 +141,7 @@ void Gather(const TensorSpec& spec, const Shape& shown, const Dims& strides, int
   const int64_t skipped = spec.shape.dim(axis) - shown.dim(axis);
   for (int64_t i = 0; i < shown.dim(axis); ++i) {
     const int64_t at = i < shown.dim(axis) / 2 || skipped == 0 ? i : i + skipped;
-    Gather(spec, shown, strides, axis + 1, from + at * strides[axis] * element, out);
+    AppendShown(spec, shown, strides, axis + 1, from + at * strides[axis] * element, out);
   }
 }
 
@@ -153,12 +153,12 @@ absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<cons
   TENSORD_RETURN_IF_ERROR(spec.Validate());
   if (static_cast<int64_t>(data.size()) != spec.size_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(spec.ToString(), " has ", spec.size_bytes(),
-                                                   " bytes, the data given ", data.size()));
+                                                   " bytes; the given data has ", data.size()));
   }
   const Shape shown = internal::ShownShape(spec.shape, options);
   if (shown == spec.shape) return internal::FormatShown(spec, data, device, options);
   std::vector<uint8_t> gathered;
-  internal::Gather(spec, shown, RowMajorStrides(spec.shape), 0, data.data(), &gathered);
+  internal::AppendShown(spec, shown, RowMajorStrides(spec.shape), 0, data.data(), &gathered);
   return internal::FormatShown(spec, gathered, device, options);
 }
 

@@ -1,4 +1,4 @@
-// How tensors are printed: like PyTorch's.
+// Prints tensors as PyTorch does.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tensord {
 
-// Names and default values are those of torch.set_printoptions.
+// The names and default values of torch.set_printoptions.
 struct PrintOptions {
   int precision = 4;         // digits after the point
   int64_t threshold = 1000;  // tensors of more elements are summarised
@@ -22,8 +22,8 @@ struct PrintOptions {
 // Returns the values of a tensor as PyTorch prints them:
 //   tensor([[1., 2.],
 //           [3., 4.]], device='cpu:0')
-// The device is always named. The dtype is named unless it is float32, int64 or bool, the shape if
-// there are no values. `data` must hold exactly spec.size_bytes(), row-major: otherwise
+// The text names the device, the dtype unless it is float32, int64 or bool, and the shape if there
+// are no values. `data` must hold exactly spec.size_bytes() bytes, row-major; otherwise returns
 // INVALID_ARGUMENT. A pure function.
 absl::StatusOr<std::string> FormatTensor(const TensorSpec& spec, absl::Span<const uint8_t> data,
                                          absl::string_view device,

@@ -23,7 +23,7 @@ struct ProgramState {
   ProgramState& operator=(const ProgramState&) = delete;
 
   Device device;
-  uint32_t number = 0;  // on the stream; 0: not there
+  uint32_t number = 0;  // on the stream; 0: not sent
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<Tensor> captured;
@@ -44,7 +44,7 @@ absl::Status CheckCaptured(absl::Span<const Tensor> captured, const Device& devi
     if (tensor.device() == device) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("program: it runs on ", device.name(), " and uses ", tensor.Describe(),
-                     "; copy that to ", device.name(), " before Program::Record"));
+                     "; copy that tensor to ", device.name(), " before Program::Record"));
   }
   return absl::OkStatus();
 }
@@ -63,8 +63,8 @@ absl::Status CheckInputs(const internal::ProgramState& program, absl::Span<const
                        program.inputs[i].ToString(), " on ", program.device.name()));
     }
     if (inputs[i].state()->recorder != nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "program: input ", i, " stands for a value of a program that is being recorded"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("program: input ", i, " is a value of a program that is being recorded"));
     }
   }
   return absl::OkStatus();
@@ -79,14 +79,14 @@ absl::StatusOr<Program> Program::Record(const Device& device, std::vector<Tensor
     return absl::FailedPreconditionError("program: no device: get one from a connected client");
   }
   const auto recorder = std::make_shared<internal::Recorder>(device);
-  std::vector<Tensor> standing;
+  std::vector<Tensor> placeholders;
   for (const TensorSpec& input : inputs) {
     TENSORD_RETURN_IF_ERROR(input.Validate());
-    standing.push_back(recorder->AddInput(input));
+    placeholders.push_back(recorder->AddInput(input));
   }
-  const std::vector<Tensor> outputs = body(standing);
+  const std::vector<Tensor> outputs = body(placeholders);
   recorder->Close();
-  if (outputs.empty()) return absl::InvalidArgumentError("program: it gives nothing");
+  if (outputs.empty()) return absl::InvalidArgumentError("program: the body returned no tensors");
   TENSORD_ASSIGN_OR_RETURN(internal::Recorder::Recorded recorded, recorder->Finish(outputs));
   TENSORD_RETURN_IF_ERROR(CheckCaptured(recorded.captured, device));
 

@@ -19,8 +19,8 @@ namespace internal {
 struct ProgramState;
 }
 
-// A recorded sequence of ops that the server keeps. A run is one small message, however many ops
-// the program has. A value, cheap to copy: copies share the program, and when the last one is
+// A recorded sequence of ops that the server keeps. A run sends one small message, regardless of
+// the number of ops. A value, cheap to copy: copies share the program, and when the last one is
 // destroyed, the server frees it. Thread-safe.
 //
 //   auto step = Program::Record(device, {x.spec()}, [&](absl::Span<const Tensor> in) {
@@ -29,17 +29,18 @@ struct ProgramState;
 //   Tensor y = step->Run({x})[0];
 class Program {
  public:
-  // The code that is recorded. Its inputs, and what it computes from them, are placeholders: they
-  // have a spec and a device but no values, so reading one or copying it to another device fails
-  // with FAILED_PRECONDITION. Other tensors that it uses (weights) become constants of the program
-  // and must be on `device`.
+  // The code to record. Its inputs, and the tensors that it computes from them, are placeholders:
+  // they have a spec and a device but no values. Reading a placeholder, or copying it to another
+  // device, fails with FAILED_PRECONDITION. Other tensors that the code uses (weights) become
+  // constants of the program and must be on `device`.
   using Body = std::function<std::vector<Tensor>(absl::Span<const Tensor> inputs)>;
 
   // No program: Run fails with FAILED_PRECONDITION.
   Program() = default;
 
-  // Calls `body` once and has the server keep the ops that it computes with its inputs. Everything
-  // else that it does (printing, counting) happens only now. Doesn't wait for the server. Errors:
+  // Calls `body` once, and makes the server keep the ops that it computes from its inputs.
+  // Everything else that `body` does (printing, counting) happens only during this call, not in
+  // Run. Doesn't wait for the server. Errors:
   //   INVALID_ARGUMENT     a spec isn't valid, `body` returns nothing, or it uses a tensor of
   //                        another device.
   //   FAILED_PRECONDITION  `device` isn't valid(), or `body` returns a value of another program.

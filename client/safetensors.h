@@ -24,14 +24,14 @@ namespace internal {
 struct MappedSafetensors;
 }
 
-// A memory-mapped file, of which only what is used is read. A value: copies share the mapping.
-// Thread-safe. If another process truncates the file, reading it ends this process (SIGBUS), as
-// with any mapped file.
+// A memory-mapped file: only the parts that are used are read. A value: copies share the mapping.
+// Thread-safe. If another process truncates the file, reading it ends this process with SIGBUS, as
+// for any mapped file.
 class SafetensorsFile {
  public:
-  // Maps the file and checks the whole header, so that no entry reaches outside the file. If the
-  // header is wrong, returns INVALID_ARGUMENT with the file and the fault; if the file can't be
-  // opened, NOT_FOUND or PERMISSION_DENIED.
+  // Maps the file and checks the whole header: no entry reaches outside the file. If the header is
+  // invalid, returns INVALID_ARGUMENT with the file and the reason. If the file can't be opened,
+  // returns the system's error, such as NOT_FOUND or PERMISSION_DENIED.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   // The tensors' names in the order of the header.
@@ -40,15 +40,15 @@ class SafetensorsFile {
   // The header's "__metadata__".
   const std::map<std::string, std::string>& metadata() const;
 
-  // The next three return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if its dtype is
-  // one of the format's that tensord doesn't have.
+  // The next three return NOT_FOUND if there is no such tensor, and UNIMPLEMENTED if tensord
+  // doesn't support its dtype.
   absl::StatusOr<TensorSpec> spec(absl::string_view name) const;
   // The elements, row-major. Valid as long as this object or a copy. Not necessarily aligned.
   absl::StatusOr<absl::Span<const uint8_t>> bytes(absl::string_view name) const;
-  // Sends one tensor to a device, as FromBytes.
+  // Sends one tensor to a device, as FromBytes does.
   absl::StatusOr<Tensor> Load(const Device& device, absl::string_view name,
                               const TransferOptions& options = {}) const;
-  // Sends all tensors. `progress` counts the bytes of all.
+  // Sends all tensors. `progress` counts the bytes of all tensors together.
   absl::StatusOr<std::map<std::string, Tensor>> LoadAll(const Device& device,
                                                         const TransferOptions& options = {}) const;
 
@@ -59,8 +59,8 @@ class SafetensorsFile {
   std::shared_ptr<const internal::MappedSafetensors> file_;
 };
 
-// Reads the tensors from their servers and writes them to `path`. The file is replaced in one step
-// after everything is written: after an error it is unchanged. Blocks.
+// Reads the tensors from their servers and writes them to `path`. Replaces the file atomically when
+// everything is written: after an error the file is unchanged. Blocks.
 absl::Status SaveSafetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 

@@ -18,7 +18,7 @@
 namespace tensord {
 namespace internal {
 
-// A whole file, mapped for reading, and what its header says.
+// A whole file, mapped for reading, and its parsed header.
 struct MappedSafetensors {
   MappedSafetensors() = default;
   ~MappedSafetensors() {
@@ -30,7 +30,7 @@ struct MappedSafetensors {
   std::string path;
   const uint8_t* base = nullptr;
   uint64_t size_bytes = 0;
-  const uint8_t* data = nullptr;  // behind the header
+  const uint8_t* data = nullptr;  // the bytes after the header
   SafetensorsHeader header;
   std::vector<std::string> names;
   absl::flat_hash_map<std::string, const SafetensorsEntry*> by_name;
@@ -57,11 +57,11 @@ class FileDescriptor {
 };
 
 absl::Status Map(MappedSafetensors* file) {
-  // Not blocking: opening a pipe would wait for a writer.
+  // Opens without blocking: otherwise, opening a pipe would wait for a writer.
   const FileDescriptor fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (fd.get() < 0 || fstat(fd.get(), &info) != 0) return absl::ErrnoToStatus(errno, file->path);
-  if (!S_ISREG(info.st_mode)) return Bad(file->path, "it is no regular file");
+  if (!S_ISREG(info.st_mode)) return Bad(file->path, "it isn't a regular file");
   if (info.st_size < 8) {
     return Bad(file->path, absl::StrCat("it has ", info.st_size, " bytes, and needs at least 8"));
   }
@@ -82,8 +82,8 @@ absl::Status Parse(MappedSafetensors* file) {
                                         " bytes; the limit is ", kMaxSafetensorsHeaderBytes));
   }
   if (header_bytes > rest_bytes) {
-    return Bad(file->path, absl::StrCat("its header would have ", header_bytes, " bytes of the ",
-                                        rest_bytes, " that are there"));
+    return Bad(file->path, absl::StrCat("its header would have ", header_bytes, " bytes, but only ",
+                                        rest_bytes, " bytes follow"));
   }
   const uint8_t* json = file->base + sizeof(header_bytes);
   file->data = json + header_bytes;

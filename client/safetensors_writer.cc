@@ -19,7 +19,8 @@ namespace {
 
 using Tensors = std::map<std::string, Tensor>;
 
-// A new file next to `path` that takes its place by Commit, and is gone without it.
+// A new file next to `path`. Commit renames it to `path`. Without Commit, the destructor deletes
+// it.
 class ReplacementFile {
  public:
   explicit ReplacementFile(const std::string& path)
@@ -59,7 +60,7 @@ class ReplacementFile {
   bool committed_ = false;
 };
 
-// The widest elements first, so that every tensor is aligned to its own.
+// Orders the tensors by decreasing element size, so that each is aligned to its elements.
 std::vector<Tensors::const_pointer> InFileOrder(const Tensors& tensors) {
   std::vector<Tensors::const_pointer> order;
   for (const auto& entry : tensors) order.push_back(&entry);

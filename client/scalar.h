@@ -8,9 +8,9 @@
 
 namespace tensord {
 
-// A bool, an integer or a real number, with its kind. Scalars are weak, as in PyTorch: in an op
-// with a tensor they get the tensor's dtype, unless they are of a higher kind (bool < integer <
-// floating); see ops.h.
+// A bool, an integer or a real number, with its kind. In an op with a tensor, a Scalar is converted
+// to the tensor's dtype, unless the Scalar is of a higher kind (bool < integer < floating), as in
+// PyTorch; see ops.h.
 class Scalar {
  public:
   // An unsigned integer that int64 can't hold becomes a double.

@@ -22,16 +22,17 @@
 namespace tensord {
 namespace {
 
-// Before more than this is set aside on the host, the server is asked whether there is anything to
-// read: a tensor too large for its device must not cost this program its memory.
-constexpr int64_t kAskFirstBytes = 64 * 1024 * 1024;
+// Before a read allocates more than this, it waits for the tensor: if the tensor was too large for
+// its device and failed, this program must not run out of memory for it.
+constexpr int64_t kMaxReadWithoutWaitBytes = 64 * 1024 * 1024;
 
 const TensorSpec& NoSpec() {
   static const TensorSpec kNone;
   return kNone;
 }
 
-// An uninitialised array; RESOURCE_EXHAUSTED where the host hasn't that much memory.
+// Returns an uninitialised array. If the host doesn't have enough memory, returns
+// RESOURCE_EXHAUSTED.
 template <typename T>
 absl::StatusOr<std::unique_ptr<T[]>> Allocate(int64_t num_elements) {
   std::unique_ptr<T[]> array(new (std::nothrow) T[num_elements]);
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<T[]>> Allocate(int64_t num_elements) {
   return array;
 }
 
+// Returns a vector of zeros. If the host doesn't have enough memory, returns RESOURCE_EXHAUSTED.
 template <typename T>
 absl::StatusOr<std::vector<T>> MakeVector(int64_t num_elements) {
   try {
@@ -52,18 +54,26 @@ absl::StatusOr<std::vector<T>> MakeVector(int64_t num_elements) {
   }
 }
 
+// Packs the elements into bits.
+absl::StatusOr<std::vector<bool>> PackBits(absl::Span<const bool> elements) {
+  TENSORD_ASSIGN_OR_RETURN(std::vector<bool> bits,
+                           MakeVector<bool>(static_cast<int64_t>(elements.size())));
+  std::copy(elements.begin(), elements.end(), bits.begin());
+  return bits;
+}
+
 absl::Status RequireValue(const Tensor& tensor, absl::string_view what) {
   if (tensor.state()->recorder == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       what, ": ", tensor.Describe(),
-      " stands for a value of a program that is being recorded; return it from there, and "
-      "take what Run gives"));
+      " is a value of a program that is being recorded; return it from the body and read the "
+      "output of Program::Run"));
 }
 
-absl::Status AskFirst(const Tensor& tensor, int64_t size_bytes) {
+absl::Status WaitIfLarge(const Tensor& tensor, int64_t size_bytes) {
   if (internal::InForkedChild()) return internal::ForkedError();
   TENSORD_RETURN_IF_ERROR(tensor.status());
-  return size_bytes > kAskFirstBytes ? tensor.Wait() : absl::OkStatus();
+  return size_bytes > kMaxReadWithoutWaitBytes ? tensor.Wait() : absl::OkStatus();
 }
 
 }  // namespace
@@ -74,7 +84,8 @@ Tensor Tensor::Failed(absl::Status error) {
 }
 
 absl::Status Tensor::status() const {
-  if (state_ == nullptr) return absl::FailedPreconditionError("an empty Tensor: it was never set");
+  if (state_ == nullptr)
+    return absl::FailedPreconditionError("an empty Tensor: no value was assigned to it");
   return state_->status;
 }
 
@@ -133,14 +144,14 @@ absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
   TENSORD_RETURN_IF_ERROR(RequireValue(*this, "read"));
   const TensorSpec& spec = state_->spec;
   if (dtype != spec.dtype) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("read: ", Describe(), " holds ", DTypeName(spec.dtype), " and not ",
-                     DTypeName(dtype), "; read it as that, or convert with ReadAs or To"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "read: ", Describe(), " holds ", DTypeName(spec.dtype), " and not ", DTypeName(dtype),
+        "; read it with its own dtype, or convert it with ReadAs or To"));
   }
   if (num_elements != spec.num_elements()) {
     return absl::InvalidArgumentError(absl::StrCat("read: ", Describe(), " has ",
-                                                   spec.num_elements(), " elements, the memory ",
-                                                   "given has room for ", num_elements));
+                                                   spec.num_elements(), " elements; the given ",
+                                                   "memory has room for ", num_elements));
   }
   const absl::Span<uint8_t> bytes(static_cast<uint8_t*>(out), spec.size_bytes());
   return state_->session->Download(state_->handle, spec, bytes, options);
@@ -148,11 +159,11 @@ absl::Status Tensor::ReadBytesInto(DType dtype, void* out, int64_t num_elements,
 
 template <Element T>
 absl::StatusOr<std::vector<T>> Tensor::Read(const TransferOptions& options) const {
-  TENSORD_RETURN_IF_ERROR(AskFirst(*this, size_bytes()));
+  TENSORD_RETURN_IF_ERROR(WaitIfLarge(*this, size_bytes()));
   if constexpr (std::is_same_v<T, bool>) {  // vector<bool> packs bits
     TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<bool[]> values, Allocate<bool>(num_elements()));
     TENSORD_RETURN_IF_ERROR(ReadBytesInto(DType::kBool, values.get(), num_elements(), options));
-    return std::vector<bool>(values.get(), values.get() + num_elements());
+    return PackBits(absl::MakeConstSpan(values.get(), num_elements()));
   } else {
     TENSORD_ASSIGN_OR_RETURN(std::vector<T> values, MakeVector<T>(num_elements()));
     TENSORD_RETURN_IF_ERROR(ReadInto(absl::MakeSpan(values), options));
@@ -165,9 +176,15 @@ absl::StatusOr<std::vector<T>> Tensor::ReadAs(const TransferOptions& options) co
   TENSORD_RETURN_IF_ERROR(status());
   if (dtype() == kDTypeOf<T>) return Read<T>(options);
   TENSORD_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadBytes(options));
-  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<T[]> values, Allocate<T>(num_elements()));
-  internal::ConvertElements(dtype(), bytes.data(), num_elements(), values.get());
-  return std::vector<T>(values.get(), values.get() + num_elements());
+  if constexpr (std::is_same_v<T, bool>) {
+    TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<bool[]> values, Allocate<bool>(num_elements()));
+    internal::ConvertElements(dtype(), bytes.data(), num_elements(), values.get());
+    return PackBits(absl::MakeConstSpan(values.get(), num_elements()));
+  } else {
+    TENSORD_ASSIGN_OR_RETURN(std::vector<T> values, MakeVector<T>(num_elements()));
+    internal::ConvertElements(dtype(), bytes.data(), num_elements(), values.data());
+    return values;
+  }
 }
 
 template <Element T>
@@ -182,7 +199,7 @@ absl::StatusOr<T> Tensor::Item() const {
 }
 
 absl::StatusOr<std::vector<uint8_t>> Tensor::ReadBytes(const TransferOptions& options) const {
-  TENSORD_RETURN_IF_ERROR(AskFirst(*this, size_bytes()));
+  TENSORD_RETURN_IF_ERROR(WaitIfLarge(*this, size_bytes()));
   TENSORD_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, MakeVector<uint8_t>(size_bytes()));
   TENSORD_RETURN_IF_ERROR(ReadBytesInto(dtype(), bytes.data(), num_elements(), options));
   return bytes;
@@ -200,8 +217,8 @@ std::string Tensor::Describe() const {
 
 namespace {
 
-// The part of a tensor that is printed, cut out on the server.
-Tensor CutOut(const Tensor& tensor, const Shape& shown) {
+// Returns the part of a tensor that is printed. The server slices it.
+Tensor SliceShown(const Tensor& tensor, const Shape& shown) {
   Tensor part = tensor;
   for (int axis = 0; axis < shown.rank(); ++axis) {
     const int64_t edge = shown.dim(axis) / 2;
@@ -216,8 +233,11 @@ Tensor CutOut(const Tensor& tensor, const Shape& shown) {
 }  // namespace
 
 std::string Tensor::ToString(const PrintOptions& options) const {
+  if (absl::Status value = status(); value.ok() && !(value = RequireValue(*this, "print")).ok()) {
+    return absl::StrCat("tensor(<error: ", internal::ErrorText(value), ">)");
+  }
   const absl::StatusOr<std::vector<uint8_t>> bytes =
-      CutOut(*this, internal::ShownShape(shape(), options)).ReadBytes();
+      SliceShown(*this, internal::ShownShape(shape(), options)).ReadBytes();
   if (!bytes.ok())
     return absl::StrCat("tensor(<error: ", internal::ErrorText(bytes.status()), ">)");
   return internal::FormatShown(spec(), *bytes, device().name(), options);

@@ -1,4 +1,4 @@
-// A tensor on a server's device, held by handle.
+// A handle on a tensor that is on a server's device.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,22 @@ struct TensorState;
 }
 
 struct TransferOptions {
-  // Called on the calling thread after every chunk, with the bytes done and the bytes in all. A
-  // read of at most 1 MiB calls it once, an upload of at most kMaxInlineBytes (creation.h) never.
+  // Called on the calling thread after every chunk, with the bytes transferred so far and the
+  // total. A read of at most 1 MiB calls it once, an upload of at most kMaxInlineBytes (creation.h)
+  // never.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};
 };
 
 // A value: copies share the tensor, and when the last one is destroyed, the server frees it.
-// Tensors are immutable. Thread-safe. Making one (ops.h, creation.h) doesn't wait for the server:
-// dtype, shape and device are known at once, the server computes the values later. Reading waits.
+// Tensors are immutable. Thread-safe. Making a tensor (ops.h, creation.h) doesn't wait for the
+// server: its dtype, shape and device are known at once, and the server computes the values later.
+// Reading waits.
 //
 // Errors. If the client finds an error (shapes, dtypes, devices, a lost session), the result's
 // status() is that error, nothing is sent, and every tensor computed from it has the same status.
-// If the server finds an error (no memory, say), it sticks to the tensor there. Reads of the
-// tensor, or of one computed from it, return it, and so does Client::Synchronize. No function
-// throws or ends the process.
+// If the server finds an error (no memory, for example), the error sticks to the tensor there.
+// Reads of the tensor, or of a tensor computed from it, return the error, and so does
+// Client::Synchronize. No function throws or ends the process.
 class Tensor {
  public:
   // No tensor: status() is FAILED_PRECONDITION.
@@ -45,7 +47,8 @@ class Tensor {
   // A failed tensor; `error` must not be OK.
   static Tensor Failed(absl::Status error);
 
-  // The error that the client has found; errors at the server aren't included. Doesn't wait.
+  // Returns the error that the client has found. Errors at the server aren't included. Doesn't
+  // wait.
   absl::Status status() const;
   bool ok() const { return status().ok(); }
 
@@ -86,25 +89,25 @@ class Tensor {
   // Reads elements of any dtype, and converts each in this program, as Cast does.
   template <Element T>
   absl::StatusOr<std::vector<T>> ReadAs(const TransferOptions& options = {}) const;
-  // Returns the element of a tensor that has one, converted as by ReadAs. INVALID_ARGUMENT if it
-  // hasn't exactly one.
+  // Returns the only element of a tensor, converted as by ReadAs. If the tensor doesn't have
+  // exactly one element, returns INVALID_ARGUMENT.
   template <Element T>
   absl::StatusOr<T> Item() const;
   // Returns the elements in row-major order as bytes.
   absl::StatusOr<std::vector<uint8_t>> ReadBytes(const TransferOptions& options = {}) const;
 
-  // Blocks until the work that makes this tensor has finished on its device, a GPU included. A read
-  // then doesn't wait for the device. If the work has failed, returns its error.
+  // Blocks until the device, also a GPU, has finished the work that makes this tensor. A later read
+  // doesn't wait for the device. If the work has failed, returns its error.
   absl::Status Wait() const;
 
-  // For a copy made by To: waits for it, and returns its path and speed, or its error. For any
-  // other tensor: returns the default CopyReport.
+  // If this tensor is a copy made by To, waits for the copy, and returns its path and speed, or its
+  // error. Otherwise returns a default CopyReport.
   absl::StatusOr<CopyReport> copy_report() const;
 
   // "Tensor(handle=7, float32[2, 3], cuda:0, 24 bytes)". Doesn't wait.
   std::string Describe() const;
-  // Returns the values as PyTorch prints them (print.h). Reads them from the server, for a large
-  // tensor only the part that is shown. If there is an error, returns "tensor(<error: …>)".
+  // Returns the values as PyTorch prints them (print.h). Reads the shown part of the tensor from
+  // the server. If there is an error, returns "tensor(<error: …>)".
   std::string ToString(const PrintOptions& options = {}) const;
 
   // True if both are copies of the same Tensor. To compare values, use Eq (ops.h).
@@ -115,7 +118,7 @@ class Tensor {
   const std::shared_ptr<const internal::TensorState>& state() const { return state_; }
 
  private:
-  // `num_elements` of type `dtype` at `out`; checked against the tensor's spec.
+  // Reads into `out`, which has room for `num_elements` of `dtype`. Checks both against the spec.
   absl::Status ReadBytesInto(DType dtype, void* out, int64_t num_elements,
                              const TransferOptions& options) const;
 

@@ -2,10 +2,10 @@
 //
 //   auto client = tensord::Client::Connect("gpu-box:50051");
 //   if (!client.ok()) …
-//   tensord::Device device = client->TryDevice();  // cuda:0, or cpu:0 where there is no GPU
+//   tensord::Device device = client->TryDevice();  // cuda:0, or cpu:0 if there is no GPU
 //   tensord::Tensor x = tensord::Normal(device, {64, 64}, /*seed=*/1);
 //   tensord::Tensor y = tensord::Matmul(x, x) + 1.0;  // returns at once
-//   std::cout << y << "\n";                           // waits, and shows the values or the error
+//   std::cout << y << "\n";                           // waits, and prints the values or the error
 #pragma once
 
 #include "tensord/client/client.h"       // IWYU pragma: export

@@ -6,9 +6,9 @@
 namespace tensord {
 namespace {
 
-[[noreturn]] void DieOfAttribute(absl::string_view name, const AttrValue* value) {
+[[noreturn]] void AbortOnWrongType(absl::string_view name, const AttrValue* value) {
   const absl::string_view found = value == nullptr ? "missing" : AttrTypeName(*value);
-  std::fprintf(stderr, "Attributes: \"%.*s\" is not of the type asked for: %.*s\n",
+  std::fprintf(stderr, "Attributes: \"%.*s\" doesn't have the requested type: %.*s\n",
                static_cast<int>(name.size()), name.data(), static_cast<int>(found.size()),
                found.data());
   std::abort();
@@ -44,7 +44,7 @@ template <typename T>
 const T& Attributes::Get(absl::string_view name) const {
   const AttrValue* value = Find(name);
   const T* typed = value == nullptr ? nullptr : std::get_if<T>(value);
-  if (typed == nullptr) DieOfAttribute(name, value);
+  if (typed == nullptr) AbortOnWrongType(name, value);
   return *typed;
 }
 

@@ -21,11 +21,11 @@ struct Bytes {
 using AttrValue =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, DType, Bytes>;
 
-// The name of the alternative a value holds: "bool", "int", "float", "string", "ints", "dtype",
-// "bytes".
+// Returns the name of the alternative that a value holds: "bool", "int", "float", "string", "ints",
+// "dtype" or "bytes".
 absl::string_view AttrTypeName(const AttrValue& value);
 
-// A small map. Lookup is a scan: ops have at most half a dozen attributes.
+// A small map. A lookup scans all entries: ops have at most half a dozen attributes.
 class Attributes {
  public:
   Attributes() = default;
@@ -33,10 +33,12 @@ class Attributes {
     for (const auto& [name, value] : list) Set(name, value);
   }
 
+  // Returns nullptr if there is no such attribute.
   const AttrValue* Find(absl::string_view name) const;
   void Set(absl::string_view name, AttrValue value);
 
-  // For attributes whose presence and type the schema has established: CHECK-fails otherwise.
+  // Return the attribute's value. If it is missing or has another type, end the process. Call them
+  // only for attributes that the op's schema has checked.
   bool Bool(absl::string_view name) const { return Get<bool>(name); }
   int64_t Int(absl::string_view name) const { return Get<int64_t>(name); }
   double Float(absl::string_view name) const { return Get<double>(name); }

@@ -1,4 +1,4 @@
-// How a device is named: "cpu:0", "cuda:1".
+// The name of a device: "cpu:0", "cuda:1".
 #pragma once
 
 #include <string>
@@ -57,8 +57,8 @@ struct DeviceName {
   }
 };
 
-// "cuda" and "cuda:0" both give cuda:0. Takes any valid kind. INVALID_ARGUMENT with the accepted
-// form otherwise.
+// Parses "cuda:0", or "cuda", which means cuda:0. Accepts any valid kind. If `text` is malformed,
+// returns INVALID_ARGUMENT with the accepted forms.
 absl::StatusOr<DeviceName> ParseDeviceName(absl::string_view text);
 
 }  // namespace tensord

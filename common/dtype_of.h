@@ -1,4 +1,4 @@
-// The dtype of a C++ type.
+// Maps C++ types to dtypes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tensord {
 
-// kUnspecified if no dtype has elements of type T.
+// The dtype whose elements have type T; kUnspecified if there is none.
 template <typename T>
 inline constexpr DType kDTypeOf = DType::kUnspecified;
 template <>

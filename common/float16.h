@@ -1,10 +1,10 @@
-// The two 16-bit floating types, as storage: arithmetic on them happens in float.
+// The two 16-bit floating types. They only store values: arithmetic on them is done in float.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-// Marks what both the host's compiler and nvcc's device side compile.
+// Marks functions that run on the host and, if nvcc compiles them, also on the device.
 #if defined(__CUDACC__)
 #define TENSORD_HD __host__ __device__
 #else
@@ -13,9 +13,9 @@
 
 namespace tensord {
 
-// Conversions to float are exact. Conversions from float round to nearest, ties to even; what is
-// past the largest finite value becomes infinity, and a NaN stays a (quiet) NaN with its sign. They
-// never produce or consume a float subnormal where flushing those to zero would change the result.
+// Conversions to float are exact. Conversions from float round to nearest, ties to even: a value
+// past the largest finite one becomes infinity, and a NaN becomes a quiet NaN with the same sign.
+// The results don't change if the processor flushes float subnormals to zero.
 namespace float16_internal {
 
 constexpr TENSORD_HD float HalfBitsToFloat(uint16_t bits) {
@@ -64,8 +64,8 @@ constexpr TENSORD_HD uint16_t FloatToBFloat16Bits(float value) {
 
 }  // namespace float16_internal
 
-// IEEE 754 binary16. Trivially copyable; indeterminate until set, like a float. Converts to float
-// by itself and from any arithmetic type by static_cast, through float.
+// IEEE 754 binary16. Trivially copyable. Like a float, it is uninitialized until it is set.
+// Converts to float implicitly. A static_cast from any arithmetic type converts through float.
 struct Half {
   uint16_t bits;
 
@@ -82,7 +82,7 @@ struct Half {
   }
 };
 
-// The upper half of a binary32. Otherwise like Half.
+// The upper half of a binary32. Everything else is as for Half.
 struct BFloat16 {
   uint16_t bits;
 

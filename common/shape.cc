@@ -26,7 +26,7 @@ absl::Status Shape::Validate() const {
   if (over) {
     double figure = 1;
     for (int64_t d : dims_) figure *= d == 0 ? 1.0 : static_cast<double>(d);
-    return absl::InvalidArgumentError(absl::StrCat("shape ", ToString(), " comes to about ", figure,
+    return absl::InvalidArgumentError(absl::StrCat("shape ", ToString(), " has about ", figure,
                                                    " elements (zeros left out), and the limit is ",
                                                    kMaxElements, " (2^48)"));
   }

@@ -19,9 +19,9 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
 using Dims = absl::InlinedVector<int64_t, 6>;
 
-// A list of dimensions; rank 0 is a scalar, any dimension may be 0. A value type: cheap to copy up
-// to rank 6. A Shape may be invalid (a negative dimension, for example): call Validate() for shapes
-// of a peer. num_elements() is meaningful only for a valid one.
+// A list of dimensions. Rank 0 is a scalar, and a dimension may be 0. A value type, cheap to copy
+// up to rank 6. A Shape may be invalid (a negative dimension, for example): call Validate() for a
+// shape that a peer sent. num_elements() is meaningful only if the shape is valid.
 class Shape {
  public:
   Shape() = default;
@@ -41,8 +41,8 @@ class Shape {
     return n;
   }
 
-  // INVALID_ARGUMENT naming the limit where a dimension is negative, the rank is over kMaxRank, or
-  // the product of the non-zero dimensions is over kMaxElements.
+  // Returns INVALID_ARGUMENT if a dimension is negative, the rank exceeds kMaxRank, or the product
+  // of the non-zero dimensions exceeds kMaxElements. The message names the limit.
   absl::Status Validate() const;
 
   // "[2, 3]"; "[]" for a scalar.
@@ -62,14 +62,16 @@ class Shape {
 // Row-major strides in elements: [4, 3] -> {3, 1}.
 Dims RowMajorStrides(const Shape& shape);
 
-// NumPy broadcasting: trailing dimensions match, or one of them is 1. INVALID_ARGUMENT otherwise.
+// Returns the shape to which both broadcast, by NumPy's rules: trailing dimensions are equal, or
+// one of them is 1. Otherwise returns INVALID_ARGUMENT.
 absl::StatusOr<Shape> BroadcastShapes(const Shape& a, const Shape& b);
 
-// Strides in elements with which `from` is read as if it had shape `to`; 0 on broadcast axes.
-// `from` must broadcast to `to`.
+// Returns the strides, in elements, that read `from` as if it had the shape `to`. They are 0 on
+// broadcast axes. `from` must broadcast to `to`.
 Dims BroadcastStrides(const Shape& from, const Shape& to);
 
-// -rank <= axis < rank -> 0 <= axis < rank; INVALID_ARGUMENT naming the range otherwise.
+// Returns the axis counted from 0. A negative `axis` counts from the end. If `axis` isn't from
+// -rank to rank - 1, returns INVALID_ARGUMENT with the range.
 absl::StatusOr<int> NormalizeAxis(int64_t axis, int rank);
 
 }  // namespace tensord

@@ -12,7 +12,7 @@ namespace {
 constexpr absl::string_view kTypePrefix = "type.googleapis.com/google.rpc.";
 constexpr absl::string_view kDomain = "tensord";
 
-// Field numbers, as googleapis has them.
+// Field numbers of the messages in googleapis.
 constexpr uint32_t kStatusCode = 1, kStatusMessage = 2, kStatusDetails = 3;
 constexpr uint32_t kAnyTypeUrl = 1, kAnyValue = 2;
 constexpr uint32_t kReason = 1, kDomainField = 2, kMetadata = 3;
@@ -58,7 +58,8 @@ struct Field {
   absl::string_view bytes;  // empty for numbers
 };
 
-// The next field; nothing at the end, and where the bytes are no message.
+// Removes the next field from `in` and returns it. Returns nullopt at the end or if `in` is
+// malformed.
 std::optional<Field> TakeField(absl::string_view* in) {
   const std::optional<uint64_t> tag = TakeVarint(in);
   if (!tag.has_value()) return std::nullopt;

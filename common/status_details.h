@@ -27,28 +27,31 @@ absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
 // Returns `status` with a RetryInfo: the time after which a retry may succeed.
 absl::Status WithRetryInfo(absl::Status status, int64_t seconds);
 
-// A limit that is exceeded. ToStatus() returns RESOURCE_EXHAUSTED with all three details.
+// A limit that is exceeded. ToStatus() returns RESOURCE_EXHAUSTED with an ErrorInfo, a QuotaFailure
+// and, unless retry_seconds is 0, a RetryInfo.
 struct LimitReached {
   absl::string_view reason;   // "SESSION_BYTES_EXCEEDED"
   absl::string_view subject;  // the owner of the limit: "session", "principal", "server"
   absl::string_view limit;    // the flag that sets it: "max-bytes-per-session"
   int64_t value;              // its value
-  std::string message;        // for people; the flag and its value are added to it
-  int64_t retry_seconds = 1;  // when a retry may succeed; 0: never
+  std::string message;        // for the user; ToStatus() appends the flag and its value
+  int64_t retry_seconds = 1;  // a retry may succeed after this time; 0: never
 };
 absl::Status ToStatus(const LimitReached& reached);
 
-// Return the reason of the status' ErrorInfo, and a value of its metadata; empty if there is none.
+// Return the reason of the status's ErrorInfo, and one value of its metadata. Empty if there is
+// none.
 std::string ErrorReason(const absl::Status& status);
 std::string ErrorMetadataValue(const absl::Status& status, absl::string_view key);
 
 // Returns a status with the same code and payloads, and `prefix` before the message.
 absl::Status WithPrefix(const absl::Status& status, absl::string_view prefix);
 
-// Returns the status as an encoded google.rpc.Status; empty if it has none of these payloads.
+// Returns the status, with `message` in place of its own message, as an encoded google.rpc.Status.
+// Returns "" if the status has no google.rpc payload.
 std::string EncodeDetails(const absl::Status& status, absl::string_view message);
-// Adds the payloads of an encoded google.rpc.Status to `status`. If `details` is malformed, changes
-// nothing.
+// Adds the payloads of an encoded google.rpc.Status to `status`. Stops at the first malformed
+// field: payloads before it are added.
 void DecodeDetails(absl::string_view details, absl::Status* status);
 
 }  // namespace tensord

@@ -15,7 +15,7 @@ struct TensorSpec {
   int64_t num_elements() const { return shape.num_elements(); }
   int64_t size_bytes() const { return shape.num_elements() * SizeOf(dtype); }
 
-  // As Shape::Validate(), and checks that the dtype is valid.
+  // Returns INVALID_ARGUMENT if the dtype or the shape is invalid (Shape::Validate).
   absl::Status Validate() const;
 
   // "float32[2, 3]".

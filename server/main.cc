@@ -1,15 +1,18 @@
-// tensord: the daemon. Devices, server, signals.
+// tensord, the daemon: makes the devices, starts the server, handles signals.
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <malloc.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/debugging/failure_signal_handler.h"
@@ -28,21 +31,22 @@
 namespace tensord::server {
 namespace {
 
-// Chunks of a transfer are allocated and freed all the time: have malloc keep them instead of
-// mapping each anew, which costs a third of the bandwidth.
+// Transfers allocate and free chunks at a high rate. Makes malloc keep freed chunks: to map each
+// chunk again costs a third of the bandwidth.
 void TuneMalloc() {
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
   mallopt(M_TOP_PAD, 4 << 20);
-  // One thread allocates a chunk and another frees it: each of several arenas would keep its own.
+  // One thread allocates a chunk and another thread frees it. If there were several arenas, each
+  // would keep its own chunks.
   mallopt(M_ARENA_MAX, 1);
 }
 
-// gRPC locks some dozen mutexes for each message, and abseil, as Debian builds it, looks for cycles
-// among them each time.
+// Switches off abseil's deadlock detection, which Debian's build of abseil has. gRPC locks about a
+// dozen mutexes for each message, and the detection would search for cycles among them each time.
 void TuneLocks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
-// Whole or not at all: whoever waits for the file never reads half of it.
+// Writes the file atomically: a process that waits for the file never reads a part of it.
 absl::Status WritePortFile(const std::string& path, const std::vector<std::string>& addresses) {
   const std::string temporary = path + ".tmp";
   {
@@ -59,39 +63,19 @@ absl::Status WritePortFile(const std::string& path, const std::vector<std::strin
 // The thread that waits for signals.
 pthread_t signal_thread;
 
-void PassOn(int number) { pthread_kill(signal_thread, number); }
+void ForwardSignal(int number) { pthread_kill(signal_thread, number); }
 
-// Has these wait for sigwait() on this thread. Threads made from here on inherit that they block
-// them; those that libraries have made before main() pass them on.
-void KeepForThisThread(const sigset_t& signals) {
+// Makes this thread receive `signals` by sigwait(). This thread and the threads that are created
+// later block them. Threads that libraries created before main() forward them to this thread.
+void DirectToThisThread(const sigset_t& signals) {
   signal_thread = pthread_self();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  struct sigaction pass_on = {};
-  pass_on.sa_handler = PassOn;
-  pass_on.sa_flags = SA_RESTART;
+  struct sigaction forward = {};
+  forward.sa_handler = ForwardSignal;
+  forward.sa_flags = SA_RESTART;
   for (int number : {SIGTERM, SIGINT, SIGHUP}) {
-    if (sigismember(&signals, number) == 1) sigaction(number, &pass_on, nullptr);
+    if (sigismember(&signals, number) == 1) sigaction(number, &forward, nullptr);
   }
-}
-
-absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
-  ServerOptions options = flags.server;
-  std::vector<Backend> backends = BuiltInBackends();
-  AddNccl(backends);
-  options.unavailable_kinds = UnavailableKinds(backends);
-  for (const Backend& backend : backends) {
-    options.communicator_makers[backend.kind] = backend.make_communicator;
-  }
-  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceRequest> requests, ParseDevices(flags.devices));
-  TENSORD_ASSIGN_OR_RETURN(auto devices,
-                           MakeDevices(backends, requests, flags.cpu_threads,
-                                       flags.fault_socket.empty() ? nullptr : faults));
-  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
-                           Server::Start(options, std::move(devices)));
-  if (!flags.port_file.empty()) {
-    TENSORD_RETURN_IF_ERROR(WritePortFile(flags.port_file, server->addresses()));
-  }
-  return server;
 }
 
 void Announce(Server& server, const GateOptions& gate) {
@@ -116,6 +100,40 @@ void Announce(Server& server, const GateOptions& gate) {
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
 }
 
+absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
+  ServerOptions options = flags.server;
+  std::vector<Backend> backends = BuiltInBackends();
+  AddNccl(backends);
+  options.unavailable_kinds = UnavailableKinds(backends);
+  for (const Backend& backend : backends) {
+    options.communicator_makers[backend.kind] = backend.make_communicator;
+  }
+  TENSORD_ASSIGN_OR_RETURN(const std::vector<DeviceRequest> requests, ParseDevices(flags.devices));
+  TENSORD_ASSIGN_OR_RETURN(auto devices,
+                           MakeDevices(backends, requests, flags.cpu_threads,
+                                       flags.fault_socket.empty() ? nullptr : faults));
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
+                           Server::Start(options, std::move(devices)));
+  Announce(*server, options.gate);
+  // The file is written last: a program that waits for it then finds a complete log.
+  if (!flags.port_file.empty()) {
+    TENSORD_RETURN_IF_ERROR(WritePortFile(flags.port_file, server->addresses()));
+  }
+  return server;
+}
+
+// How long the process may take to end once the grace period is over.
+constexpr std::chrono::seconds kExitTime{1};
+
+// Ends the process at `deadline`, if it still runs: an op on a device can't be stopped.
+void ExitAt(std::chrono::steady_clock::time_point deadline) {
+  std::thread([deadline] {
+    std::this_thread::sleep_until(deadline);
+    std::cerr << "tensord: stopped with work still running: the grace period is over" << std::endl;
+    _exit(0);
+  }).detach();
+}
+
 int Main(const DaemonFlags& flags) {
   TuneMalloc();
   TuneLocks();
@@ -125,11 +143,12 @@ int Main(const DaemonFlags& flags) {
   sigaddset(&signals, SIGINT);
   const bool has_files = flags.server.gate.authenticates() || flags.server.gate.tls.enabled();
   if (has_files) sigaddset(&signals, SIGHUP);
-  KeepForThisThread(signals);
+  DirectToThisThread(signals);
   signal(SIGPIPE, SIG_IGN);
-  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
-  google::protobuf::SetLogHandler(nullptr);           // which strangers could fill the log with
-  // Never undone: the last grpc_shutdown may wait ten seconds for a poller that nothing wakes.
+  // gRPC returns errors as statuses. Clients could fill the log with the messages of protobuf.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  google::protobuf::SetLogHandler(nullptr);
+  // No grpc_shutdown() follows: the last one may wait ten seconds for a poller that nothing wakes.
   grpc_init();
 
   FaultPlans faults;  // outlives the devices
@@ -146,11 +165,12 @@ int Main(const DaemonFlags& flags) {
     std::cerr << "tensord: " << server.status().message() << "\n";
     return 1;
   }
-  Announce(**server, flags.server.gate);
   int signal_number = 0;
   while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) (*server)->Reload();
   std::cerr << "tensord: draining\n";
-  (*server)->Shutdown(std::chrono::milliseconds(static_cast<int64_t>(flags.grace_seconds * 1000)));
+  const std::chrono::milliseconds grace(static_cast<int64_t>(flags.grace_seconds * 1000));
+  ExitAt(std::chrono::steady_clock::now() + grace + kExitTime);
+  (*server)->Shutdown(grace);
   server->reset();
   std::cerr << "tensord: stopped\n";
   return 0;
@@ -160,8 +180,8 @@ int Main(const DaemonFlags& flags) {
 }  // namespace tensord::server
 
 int main(int argc, char** argv) {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those have reports of theirs
-  // A crash leaves its stack in the log.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A crash prints its stack to the log. Sanitizers print their own reports.
   absl::InitializeSymbolizer(argv[0]);
   absl::InstallFailureSignalHandler(absl::FailureSignalHandlerOptions());
 #endif

@@ -1,7 +1,7 @@
-# Turns the JUnit report of ctest into lines "passed|failed|skipped <tab> case <tab> reason", one a case.
-# An entry that left a GoogleTest report of its own (results/ENTRY.xml) counts as that report's cases;
-# where the program failed although each of its cases passed (a sanitizer's report at its end, a crash)
-# one more line says so. Any other entry is one case.
+# Converts ctest's JUnit report to lines "passed|failed|skipped <tab> case <tab> reason", one per case.
+# If an entry has written a GoogleTest report (results/ENTRY.xml), prints the cases of this report. If all of
+# these cases passed but the program failed (a sanitizer's report at its end, a crash), prints one more line.
+# Any other entry is one case.
 # Variable: results, the folder of the reports.
 
 function attribute(line, name) {
@@ -15,7 +15,7 @@ function plain(text) {
   return text
 }
 
-# Prints the cases of a GoogleTest report. Returns how many failed, or -1 where there is no report.
+# Prints the cases of a GoogleTest report. Returns the number of failed cases, or -1 if there is no report.
 function print_report(path,    line, name, state, reason, failures, found) {
   failures = 0
   while ((getline line < path) > 0) {

@@ -1,4 +1,4 @@
-// Expectations on errors.
+// Expectations on errors, for tests.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-// Expects that a Status or StatusOr has this code, and that its message has all of these words.
+// Expects that a Status or StatusOr has this code, and that its message contains all of `words`.
 template <typename Result>
 void ExpectError(const Result& result, absl::StatusCode code,
                  const std::vector<std::string>& words = {}) {

@@ -1,5 +1,5 @@
-# Shows the end of what each failed entry of ctest's JUnit report has said, of the first few.
-# Variables: most_entries, most_lines (of each).
+# Prints the last lines of output of the failed entries in ctest's JUnit report.
+# Variables: max_entries, the number of entries to print; max_lines, the number of lines of each.
 
 function plain(text) {
   gsub(/&quot;/, "\"", text); gsub(/&apos;/, "'", text)
@@ -8,7 +8,7 @@ function plain(text) {
 }
 
 /^\t<testcase / {
-  failed = / status="fail"/ && ++entries <= most_entries
+  failed = / status="fail"/ && ++entries <= max_entries
   match($0, / name="[^"]*"/)
   name = plain(substr($0, RSTART + 7, RLENGTH - 8))
 }
@@ -17,6 +17,6 @@ output && /<\/system-out>/ { last = 1; sub(/<\/system-out>.*/, "") }
 output { lines[n++] = $0 }
 last {
   print "the end of " name ":"
-  for (i = n > most_lines ? n - most_lines : 0; i < n; i++) print "  | " plain(lines[i])
+  for (i = n > max_lines ? n - max_lines : 0; i < n; i++) print "  | " plain(lines[i])
   output = last = failed = 0
 }

@@ -1,4 +1,4 @@
-// The main() of every test program: what crashes says where.
+// The main() of all GoogleTest programs. After a crash, prints a stack trace.
 #include <gtest/gtest.h>
 
 #include "absl/debugging/failure_signal_handler.h"
@@ -6,7 +6,7 @@
 
 int main(int argc, char** argv) {
   absl::InitializeSymbolizer(argv[0]);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // those have reports of theirs
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers print reports
   absl::InstallFailureSignalHandler(absl::FailureSignalHandlerOptions());
 #endif
   testing::InitGoogleTest(&argc, argv);

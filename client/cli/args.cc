@@ -30,7 +30,7 @@ class Parser {
       : args_(args), commands_(commands), general_flags_(general_flags) {}
 
   absl::StatusOr<Invocation> Parse() {
-    // Who asks for help needn't have got the rest right.
+    // If help is requested, errors in the other arguments are ignored.
     const bool wants_help = std::any_of(args_.begin(), args_.end(), [](const std::string& arg) {
       return arg == "--help" || arg == "-h";
     });
@@ -65,7 +65,7 @@ class Parser {
       }
       return UsageError(absl::StrCat("\"", arg, "\": ", result_.command->name, " takes ",
                                      operand.empty() ? "" : absl::StrCat("one ", operand, " and "),
-                                     "flags alone"));
+                                     "flags only"));
     }
     if (arg == "help" && !help_word_) {
       help_word_ = true;
@@ -107,7 +107,7 @@ class Parser {
       for (const CommandSpec& command : commands_) {
         for (const FlagSpec& flag : command.flags) {
           if (flag.name != name) continue;
-          return UsageError(absl::StrCat("\"", arg, "\" belongs after the command"));
+          return UsageError(absl::StrCat("\"", arg, "\" must come after the command"));
         }
       }
     }
@@ -169,23 +169,23 @@ std::string Flags::Get(absl::string_view name, absl::string_view otherwise) cons
   return it == values_.end() ? std::string(otherwise) : it->second;
 }
 
-absl::StatusOr<double> Flags::GetNumber(absl::string_view name, double otherwise, double least,
-                                        double most) const {
+absl::StatusOr<double> Flags::GetNumber(absl::string_view name, double otherwise, double min,
+                                        double max) const {
   if (!Has(name)) return otherwise;
   const std::string text = Get(name, "");
   double value = 0;
-  if (absl::SimpleAtod(text, &value) && value >= least && value <= most) return value;
-  return UsageError(absl::StrCat("--", name, " takes a number from ", least, " to ", most,
-                                 ", not \"", text, "\""));
+  if (absl::SimpleAtod(text, &value) && value >= min && value <= max) return value;
+  return UsageError(
+      absl::StrCat("--", name, " takes a number from ", min, " to ", max, ", not \"", text, "\""));
 }
 
-absl::StatusOr<int64_t> Flags::GetInt(absl::string_view name, int64_t otherwise, int64_t least,
-                                      int64_t most) const {
+absl::StatusOr<int64_t> Flags::GetInt(absl::string_view name, int64_t otherwise, int64_t min,
+                                      int64_t max) const {
   if (!Has(name)) return otherwise;
   const std::string text = Get(name, "");
   int64_t value = 0;
-  if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return value;
-  return UsageError(absl::StrCat("--", name, " takes a whole number from ", least, " to ", most,
+  if (absl::SimpleAtoi(text, &value) && value >= min && value <= max) return value;
+  return UsageError(absl::StrCat("--", name, " takes a whole number from ", min, " to ", max,
                                  ", not \"", text, "\""));
 }
 

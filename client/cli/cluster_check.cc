@@ -53,7 +53,7 @@ PairState StateOf(const ClusterCheck& check, const CheckedPair& pair) {
   if (status.ok()) return PairState::kFine;
   if (absl::IsUnauthenticated(status)) return PairState::kNotKnown;
   if (absl::IsPermissionDenied(status)) {
-    // Only who listed the other has reached it.
+    // A server contacts only servers that it lists. So if `to` reached `from`, then `from` refused.
     const bool reached = !pair.check.server.version.empty() ||
                          absl::StrContains(status.message(), "--peer-principals");
     return reached ? PairState::kNotAPeer : PairState::kNotListed;
@@ -68,14 +68,14 @@ const absl::Status& FailureOf(const CheckedPair& pair) {
 
 namespace {
 
-// Pairs that go wrong for one reason and are mended in one place.
-struct Group {
+// Pairs with the same problem, which is solved at one server.
+struct PairGroup {
   PairState state;
-  size_t where;              // the server to mend
+  size_t where;              // the server to change
   std::vector<size_t> from;  // of the pairs, each once
   std::vector<size_t> to;
   absl::Status status;               // of the first pair
-  std::vector<std::string> callers;  // who they are, to the server to mend
+  std::vector<std::string> callers;  // the identities of `to` at the server to change
 };
 
 template <typename Value>
@@ -83,23 +83,23 @@ void AddOnce(std::vector<Value>& list, const Value& value) {
   if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
 }
 
-std::vector<Group> GroupPairs(const ClusterCheck& check) {
-  std::map<std::pair<size_t, PairState>, Group> groups;
+std::vector<PairGroup> GroupPairs(const ClusterCheck& check) {
+  std::map<std::pair<size_t, PairState>, PairGroup> groups;
   for (const CheckedPair& pair : check.pairs) {
     const PairState state = StateOf(check, pair);
     if (state == PairState::kFine || state == PairState::kNoAddress) continue;
     const bool at_source = state == PairState::kNotAPeer || state == PairState::kElsewhere ||
                            state == PairState::kUnreachable;
     const size_t where = at_source ? pair.from : pair.to;
-    Group& group =
-        groups.try_emplace({where, state}, Group{state, where, {}, {}, {}, {}}).first->second;
+    PairGroup& group =
+        groups.try_emplace({where, state}, PairGroup{state, where, {}, {}, {}, {}}).first->second;
     AddOnce(group.from, pair.from);
     AddOnce(group.to, pair.to);
     const std::string& caller = pair.check.server.caller;
     if (!caller.empty()) AddOnce(group.callers, Printable(caller));
     if (group.status.ok()) group.status = FailureOf(pair);
   }
-  std::vector<Group> list;
+  std::vector<PairGroup> list;
   for (auto& [key, group] : groups) list.push_back(std::move(group));
   return list;
 }
@@ -112,13 +112,13 @@ std::string Addresses(const ClusterCheck& check, const std::vector<size_t>& list
   });
 }
 
-// Whether it is a certificate that is wanted, and a token of no use.
-bool WantsCertificate(const Group& group) {
+// Returns whether the server requires a certificate, so that a token doesn't help.
+bool WantsCertificate(const PairGroup& group) {
   return absl::StrContains(group.status.message(), "--tls-client-auth=require");
 }
 
-// Of tensord, at the server to mend.
-std::string FlagFor(const Group& group) {
+// Returns the flag of tensord to change, or "".
+std::string FlagFor(const PairGroup& group) {
   switch (group.state) {
     case PairState::kNoPeers:
     case PairState::kNotListed:
@@ -137,26 +137,25 @@ std::string FlagFor(const Group& group) {
   }
 }
 
-std::string ByName(const std::string& name) {
-  return name.empty() ? "by no name" : absl::StrCat("as \"", Printable(name), "\"");
+std::string AsName(const std::string& name) {
+  return name.empty() ? "without a name" : absl::StrCat("as \"", Printable(name), "\"");
 }
 
-// Who the servers are that aren't taken for such, where that is known.
-std::string NotAPeer(const std::string& name, const std::string& others,
-                     const std::vector<std::string>& callers) {
+// Returns the sentence for a server that doesn't accept other servers as peers. `callers` are their
+// identities at that server; empty if unknown.
+std::string NotAPeerSentence(const std::string& name, const std::string& others,
+                             const std::vector<std::string>& callers) {
   if (callers.empty()) {
-    return absl::StrCat(name, " doesn't take ", others,
-                        " for a server: add the name of its token, or of its certificate (such as "
-                        "dns:NAME), to the --peer-principals of ",
+    return absl::StrCat(name, " doesn't accept fetches from ", others,
+                        ": add the name of its token, or of its certificate (such as dns:NAME), "
+                        "to the --peer-principals of ",
                         name, ".");
   }
-  return absl::StrCat(name, " doesn't take ", others, " for a server: add ",
-                      absl::StrJoin(callers, ","), ", as it knows ",
-                      callers.size() == 1 ? "it" : "them", ", to the --peer-principals of ", name,
-                      ".");
+  return absl::StrCat(name, " doesn't accept fetches from ", others, ": add ",
+                      absl::StrJoin(callers, ","), " to the --peer-principals of ", name, ".");
 }
 
-std::string SentenceFor(const ClusterCheck& check, const Group& group) {
+std::string SentenceFor(const ClusterCheck& check, const PairGroup& group) {
   const CheckedServer& server = check.servers[group.where];
   const std::string name = NameOf(server);
   const std::string at = Printable(server.info.peer_address);
@@ -166,18 +165,18 @@ std::string SentenceFor(const ClusterCheck& check, const Group& group) {
   switch (group.state) {
     case PairState::kTooOld:
       return absl::StrCat(name, " is too old (tensord ", Printable(server.info.version),
-                          "): it doesn't know of other servers. Update tensord there.");
+                          "): it doesn't support other servers. Update tensord there.");
     case PairState::kNoPeers:
-      return absl::StrCat(
-          name, " fetches from nobody: start it with --peers=", Addresses(check, group.from), ".");
+      return absl::StrCat(name, " fetches from no server: start it with --peers=",
+                          Addresses(check, group.from), ".");
     case PairState::kNotListed:
       return absl::StrCat(name, " may not fetch from ", from, ": add ",
                           Addresses(check, group.from), " to its --peers.");
     case PairState::kNotAPeer:
-      return NotAPeer(name, to, group.callers);
+      return NotAPeerSentence(name, to, group.callers);
     case PairState::kNotKnown:
       return absl::StrCat(
-          name, " isn't let in by ", from, " (", reason, "): give ", name,
+          name, " fails authentication at ", from, " (", reason, "): give ", name,
           WantsCertificate(group)
               ? absl::StrCat(" a certificate by --peer-tls-cert and --peer-tls-key that an "
                              "authority in the --tls-client-ca of ",
@@ -185,93 +184,94 @@ std::string SentenceFor(const ClusterCheck& check, const Group& group) {
               : " a token by --peer-token-file, or a certificate by --peer-tls-cert and "
                 "--peer-tls-key.");
     case PairState::kElsewhere:
-      return absl::StrCat(to, " finds another server at ", at, ", which ", name,
-                          " says is where it is: start ", name,
-                          " with --advertise=HOST:PORT, by which the others reach it.");
+      return absl::StrCat(to, " finds another server at ", at, ", the address that ", name,
+                          " advertises: start ", name,
+                          " with --advertise=HOST:PORT, an address that the other servers reach.");
     case PairState::kUnreachable:
-      return absl::StrCat(to, " can't reach ", name, " at ", at, " (", reason, "): is that where ",
-                          name, " is found (its --advertise), is the way open ",
-                          "(firewall, network policy), and does the authority in --peer-tls-ca of ",
-                          to, " vouch for it?");
+      return absl::StrCat(to, " can't reach ", name, " at ", at, " (", reason,
+                          "): check that this is the right address (--advertise of ", name,
+                          "), that the network allows the connection (firewall, network policy), "
+                          "and that the authority in --peer-tls-ca of ",
+                          to, " has signed the certificate of ", name, ".");
     case PairState::kTwoNames:
-      return absl::StrCat(name, " knows us ", ByName(server.info.caller), ", and ", from, " ",
-                          ByName(check.servers[group.from[0]].info.caller),
-                          ": no tensor may go from one to the other. Give our token the same name "
-                          "in the --token-file of both.");
+      return absl::StrCat(name, " knows this client ", AsName(server.info.caller), ", and ", from,
+                          " ", AsName(check.servers[group.from[0]].info.caller),
+                          ": so they don't copy its tensors directly. Give this client's token the "
+                          "same name in the --token-file of both.");
     case PairState::kNotCopied:
-      return absl::StrCat("A tensor from ", from, " doesn't get to ", name, ": ", reason, ".");
+      return absl::StrCat(name, " can't fetch a tensor from ", from, ": ", reason, ".");
     default:
-      return absl::StrCat(name, " can't say whether it reaches ", from, ": ", reason, ".");
+      return absl::StrCat(name, " can't check whether it reaches ", from, ": ", reason, ".");
   }
 }
 
-Problem Missing(const CheckedServer& server) {
+Problem MissingProblem(const CheckedServer& server) {
   Problem problem = {.server = server.name, .missing = true};
   const std::string name = NameOf(server);
   const std::string reason = ReasonOf(server.status);
   if (absl::IsUnauthenticated(server.status) || absl::IsPermissionDenied(server.status)) {
     problem.flag = "--token-file";
     problem.sentence =
-        absl::StrCat(name, " doesn't let us in (", reason,
-                     "): show a token that is in its --token-file by "
+        absl::StrCat(name, " rejects this client's credentials (", reason,
+                     "): give a token that is in the server's --token-file by "
                      "tensorctl --token-file, or a certificate by --tls-cert and --tls-key.");
   } else if (absl::StrContains(reason, "certificate verify failed")) {
     problem.flag = "--tls-cert";
     problem.sentence =
-        absl::StrCat(name, " shows a certificate that isn't trusted here (", reason,
-                     "): has the authority that tensorctl --tls-ca names signed its --tls-cert?");
+        absl::StrCat(name, " presents a certificate that tensorctl doesn't trust (", reason,
+                     "): check that an authority in the --tls-ca of tensorctl has signed the "
+                     "--tls-cert of the server.");
   } else if (absl::IsUnavailable(server.status)) {
     problem.flag = "--listen";
     problem.sentence =
         absl::StrCat(name, " can't be reached (", reason,
-                     "): does tensord run there, does its --listen take "
-                     "what comes from this machine, and are both ends for TLS, or neither?");
+                     "): check that tensord runs there, that its --listen accepts connections "
+                     "from this machine, and that either both ends use TLS or neither.");
   } else {
     problem.sentence = absl::StrCat(name, " can't be used: ", reason, ".");
   }
   return problem;
 }
 
-// Servers with the same epoch are one.
-Problem Twice(const CheckedServer& server, const CheckedServer& first) {
+Problem SameServerProblem(const CheckedServer& server, const CheckedServer& first) {
   return {.server = server.name,
           .sentence = absl::StrCat(NameOf(server), " and ", NameOf(first),
-                                   " are the same server: name it once.")};
+                                   " are the same server: give it only once.")};
 }
 
-Problem NoAddress(const CheckedServer& server) {
+Problem NoAddressProblem(const CheckedServer& server) {
   return {.server = server.name,
           .flag = "--advertise",
           .sentence = absl::StrCat(NameOf(server),
-                                   " doesn't say where other servers find it: start it with "
+                                   " has no address for other servers: start it with "
                                    "--advertise=HOST:PORT, or with a TCP address in --listen.")};
 }
 
-Problem NotAsExpected(const ClusterCheck& check) {
+Problem WrongCountProblem(const ClusterCheck& check) {
   const size_t found = check.servers.size();
   const bool fewer = found < check.expected;
   return {.flag = "",
           .sentence = absl::StrCat(
-              Printable(check.asked_for), found == 1 ? " is " : " are ", found,
-              found == 1 ? " server" : " servers", ", and ", check.expected, " are expected: ",
-              fewer ? "is each of them running and ready (a name stands for those that are), or is "
-                      "one left out?"
-                    : "is one there that doesn't belong to them?"),
+              Printable(check.asked_for), " names ", found, found == 1 ? " server" : " servers",
+              ", and ", check.expected, " are expected: ",
+              fewer ? "check that each server runs and is ready (a name resolves only to servers "
+                      "that are ready), and that the list is complete."
+                    : "check whether one of them belongs to another cluster."),
           .missing = fewer};
 }
 
 }  // namespace
 
 std::vector<Problem> FindProblems(const ClusterCheck& check) {
-  const std::vector<Group> groups = GroupPairs(check);
+  const std::vector<PairGroup> groups = GroupPairs(check);
   std::vector<Problem> problems;
   if (check.expected > 0 && check.expected != check.servers.size()) {
-    problems.push_back(NotAsExpected(check));
+    problems.push_back(WrongCountProblem(check));
   }
   for (size_t i = 0; i < check.servers.size(); ++i) {
     const CheckedServer& server = check.servers[i];
     if (!server.status.ok()) {
-      problems.push_back(Missing(server));
+      problems.push_back(MissingProblem(server));
       continue;
     }
     const auto same = [&](const CheckedServer& other) {
@@ -279,15 +279,15 @@ std::vector<Problem> FindProblems(const ClusterCheck& check) {
              other.info.epoch == server.info.epoch;
     };
     const auto first = std::find_if(check.servers.begin(), check.servers.begin() + i, same);
-    if (first != check.servers.begin() + i) problems.push_back(Twice(server, *first));
-    const auto is_too_old = [i](const Group& group) {
+    if (first != check.servers.begin() + i) problems.push_back(SameServerProblem(server, *first));
+    const auto is_too_old = [i](const PairGroup& group) {
       return group.where == i && group.state == PairState::kTooOld;
     };
     const bool too_old = std::any_of(groups.begin(), groups.end(), is_too_old);
     if (check.servers.size() > 1 && server.info.peer_address.empty() && !too_old) {
-      problems.push_back(NoAddress(server));
+      problems.push_back(NoAddressProblem(server));
     }
-    for (const Group& group : groups) {
+    for (const PairGroup& group : groups) {
       if (group.where != i) continue;
       problems.push_back(
           {.server = server.name, .flag = FlagFor(group), .sentence = SentenceFor(check, group)});

@@ -14,12 +14,12 @@
 
 namespace tensord::cli {
 
-// A server, as it answered tensorctl.
+// A server and its answer to tensorctl.
 struct CheckedServer {
   std::string name;     // "gpu-a"
   std::string address;  // "gpu-a:50051"
-  absl::Status status;  // why it couldn't be used
-  ServerInfo info;      // if it could
+  absl::Status status;  // why it can't be used
+  ServerInfo info;      // set if status is OK
   size_t devices = 0;
 };
 
@@ -28,25 +28,25 @@ struct CheckedServer {
 struct CheckedPair {
   size_t from = 0;
   size_t to = 0;
-  absl::Status asked;                  // whether `to` could be asked to check `from`
-  PeerCheck check;                     // its answer, if it could
-  absl::Status copied;                 // if the check was fine: why a tensor wasn't copied directly
+  absl::Status asked;                  // the status of the call that makes `to` check `from`
+  PeerCheck check;                     // the result, if `asked` is OK
+  absl::Status copied;                 // if `check` is OK: why a tensor wasn't copied directly
   std::optional<CopyReport> measured;  // of a large tensor, if --measure is given
 };
 
-// A trial group of two servers, with one device each. Indices as above.
+// A test group of two servers, with one device each. Both are indices into ClusterCheck::servers.
 struct CheckedMeeting {
   size_t one = 0;
   size_t other = 0;
   absl::Status status;
 };
 
-// Trial groups over the servers, with one device each.
+// The test groups over the servers, with one device each.
 struct CheckedGroup {
   // The servers that take part in groups. If there are fewer than two, no group is made.
   std::vector<size_t> members;
-  absl::Status together;                 // of a group of all of them, and a barrier
-  std::vector<CheckedMeeting> meetings;  // of pairs, if that failed
+  absl::Status together;                 // of the group of all members, and its barrier
+  std::vector<CheckedMeeting> meetings;  // of pairs, if `together` failed
   // By server: why it takes no part; OK if it does.
   std::vector<absl::Status> refusals;
 };
@@ -61,8 +61,8 @@ struct ClusterCheck {
 
 bool HasFeature(const ServerInfo& info, absl::string_view feature);
 
-// Whether a server can fetch a tensor directly from another, or why not, in the order in which the
-// text reports them.
+// Whether server `to` can fetch a tensor directly from server `from`, or why not. The text reports
+// problems in this order.
 enum class PairState {
   kFine,
   kTooOld,       // `to` has no CheckPeer call
@@ -71,10 +71,10 @@ enum class PairState {
   kNotAPeer,     // `from` doesn't accept `to` as a server
   kNotKnown,     // `from` can't authenticate `to`
   kElsewhere,    // another server answers at the address of `from`
-  kUnreachable,  // no server answers there
+  kUnreachable,  // no server answers at the address of `from`
   kNoAddress,    // `from` has no address for other servers
-  kNoAnswer,     // `to` itself didn't answer
-  kTwoNames,     // the client has different identities at the two
+  kNoAnswer,     // `to` itself didn't answer tensorctl
+  kTwoNames,     // the client has different identities at the two servers
   kNotCopied,    // the check was fine, but a tensor wasn't copied directly
   kOther,
 };
@@ -85,24 +85,24 @@ const absl::Status& FailureOf(const CheckedPair& pair);
 // A problem, and where to solve it.
 struct Problem {
   std::string server;    // the server to change; empty if it is no particular one
-  std::string flag;      // the flag of tensord to change, such as "--peers"; empty if it isn't one
-  std::string sentence;  // the text for the user; names both
-  bool missing = false;  // the server couldn't be used at all
+  std::string flag;      // the flag of tensord to change, such as "--peers"; empty if there is none
+  std::string sentence;  // the text for the user; names the server and the flag
+  bool missing = false;  // the server can't be used at all
 };
 
-// Returns the problems in the order of the servers, one for each cause. If no server takes part in
-// groups, that is no problem.
+// Returns the problems in the order of the servers, one for each cause. It isn't a problem if no
+// server takes part in groups.
 std::vector<Problem> FindProblems(const ClusterCheck& check);
 // Returns the problems of groups alone.
 std::vector<Problem> FindGroupProblems(const ClusterCheck& check);
 
-// Returns the pairs of members to try if a group of all can't be made: all pairs, or, if there are
-// many members, each with some of those after it.
+// Returns the pairs of members to test if a group of all can't be made. If there are too many
+// pairs, returns a part of them that contains every member.
 std::vector<CheckedMeeting> MeetingsOf(absl::Span<const size_t> members);
 
 // "gpu-a, gpu-b".
 std::string NamesOf(const ClusterCheck& check, absl::Span<const size_t> servers);
-// Returns why a connection failed, as part of a sentence.
+// Returns why a connection failed, without a full stop at the end.
 std::string ReasonOf(const absl::Status& status);
 
 // Returns 0 if there is no problem, 2 if a server is missing, otherwise 1.

@@ -1,4 +1,4 @@
-// What is wrong with groups over several servers.
+// The problems of groups over several servers.
 #include <algorithm>
 #include <utility>
 
@@ -9,21 +9,21 @@
 namespace tensord::cli {
 namespace {
 
-// Groups of two that are tried, at most.
+// The limit of pairs that are tested.
 constexpr size_t kMaxMeetings = 256;
 
 constexpr char kFlag[] = "--collectives";
 
-// What a server says of itself in such an error, without what stands before it.
-std::string WhyNoPart(const absl::Status& refusal) {
+// Returns the server's own reason for the refusal, without the text before it.
+std::string RefusalReason(const absl::Status& refusal) {
   const std::string reason = ReasonOf(refusal);
   constexpr absl::string_view kBefore = "takes no part in groups: ";
   const size_t at = reason.find(kBefore.data(), 0, kBefore.size());
   return at == std::string::npos ? reason : reason.substr(at + kBefore.size());
 }
 
-// Where others take part, that is.
-Problem TakesNoPart(const ClusterCheck& check, size_t server) {
+// Returns the problem of a server that takes no part in groups while other servers do.
+Problem NoPartProblem(const ClusterCheck& check, size_t server) {
   const std::string name = Printable(check.servers[server].name);
   const absl::Status& why = check.group.refusals[server];
   return {
@@ -32,12 +32,13 @@ Problem TakesNoPart(const ClusterCheck& check, size_t server) {
       .sentence = absl::StrCat(name, " takes no part in groups (all_reduce and the like), as ",
                                NamesOf(check, check.group.members),
                                check.group.members.size() == 1 ? " does" : " do", " (",
-                               WhyNoPart(why), "): start it with ", kFlag,
+                               RefusalReason(why), "): start it with ", kFlag,
                                "=ADDRESS, an address or interface of the network between them.")};
 }
 
-// The members that don't meet, by the one that fails most: what is wrong with it is told once.
-std::vector<Problem> Apart(const ClusterCheck& check) {
+// Returns the problems of members that can't form pairs. Attributes the failures to as few members
+// as possible: each time to the one with the most failures left.
+std::vector<Problem> PairProblems(const ClusterCheck& check) {
   std::vector<CheckedMeeting> failed;
   for (const CheckedMeeting& meeting : check.group.meetings) {
     if (!meeting.status.ok()) failed.push_back(meeting);
@@ -67,9 +68,9 @@ std::vector<Problem> Apart(const ClusterCheck& check) {
          .flag = kFlag,
          .sentence = absl::StrCat(
              name, " can't make a group with ", NamesOf(check, others), " (", ReasonOf(why),
-             "): is its ", kFlag,
-             " an address or interface of the network that they are on, and "
-             "is the way between them open (firewall, network policy) for any TCP port?")});
+             "): check that its ", kFlag,
+             " is an address or interface of the network between them, and that the network allows "
+             "TCP connections between them on all ports (firewall, network policy).")});
   }
   return problems;
 }
@@ -92,16 +93,16 @@ std::vector<Problem> FindGroupProblems(const ClusterCheck& check) {
   std::vector<Problem> problems;
   if (group.members.empty()) return problems;
   for (size_t i = 0; i < group.refusals.size(); ++i) {
-    // Who doesn't know what a group is, is too old for other things as well.
+    // A server that doesn't implement groups is too old. FindProblems reports that already.
     const absl::Status& refusal = group.refusals[i];
     if (!refusal.ok() && !absl::IsUnimplemented(refusal)) {
-      problems.push_back(TakesNoPart(check, i));
+      problems.push_back(NoPartProblem(check, i));
     }
   }
   if (group.together.ok()) return problems;
-  std::vector<Problem> apart = Apart(check);
-  for (Problem& problem : apart) problems.push_back(std::move(problem));
-  if (apart.empty()) {
+  std::vector<Problem> pair_problems = PairProblems(check);
+  for (Problem& problem : pair_problems) problems.push_back(std::move(problem));
+  if (pair_problems.empty()) {
     problems.push_back(
         {.flag = kFlag,
          .sentence = absl::StrCat("No group can be made of ", NamesOf(check, group.members), ": ",

@@ -10,7 +10,7 @@
 namespace tensord::cli {
 namespace {
 
-// More would be read by nobody.
+// The limit of pairs in a list. A longer list isn't printed.
 constexpr size_t kMaxListedPairs = 90;
 
 using Json = nlohmann::ordered_json;
@@ -51,7 +51,7 @@ Table ServerTable(const ClusterCheck& check, const Terminal& terminal) {
   Table table({{"server"},
                {"version"},
                {"devices", Align::kRight},
-               {"found by others at", Align::kLeft, 20},
+               {"peer address", Align::kLeft, 20},
                {"fetches"},
                {"collectives"}},
               Frame::kNone);
@@ -70,7 +70,7 @@ Table ServerTable(const ClusterCheck& check, const Terminal& terminal) {
   return table;
 }
 
-// ", 2.4 GiB/s by network", of what was measured.
+// Returns ", 2.4 GiB/s by network", or "" if the pair wasn't measured.
 std::string RateOf(const CheckedPair& pair) {
   if (!pair.measured.has_value()) return "";
   const auto rate = static_cast<int64_t>(pair.measured->bytes_per_second());
@@ -93,7 +93,7 @@ Json MeasuredJson(const CopyReport& report) {
           {"bytes_per_second", report.bytes_per_second()}};
 }
 
-// From whom to whom: a row and a column a server.
+// Returns the pairs as a matrix: a row per source server, a column per destination server.
 Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
   std::vector<Column> columns = {{"from \\ to"}};
   std::vector<std::vector<std::string>> rows;
@@ -111,7 +111,7 @@ Table PairTable(const ClusterCheck& check, const Terminal& terminal) {
   return table;
 }
 
-// The same, a line a pair.
+// Returns the pairs as a list: a row per pair.
 Table PairList(const ClusterCheck& check, const Terminal& terminal) {
   Table table({{"from"}, {"to"}, {""}}, Frame::kNone);
   for (const CheckedPair& pair : check.pairs) {
@@ -126,27 +126,27 @@ std::string Summary(const ClusterCheck& check) {
       check.pairs.begin(), check.pairs.end(),
       [&](const CheckedPair& pair) { return StateOf(check, pair) == PairState::kFine; });
   const size_t servers = check.servers.size();
-  const size_t there =
+  const size_t usable =
       std::count_if(check.servers.begin(), check.servers.end(),
                     [](const CheckedServer& server) { return server.status.ok(); });
-  return absl::StrCat(there, " of ", servers, servers == 1 ? " server is" : " servers are",
-                      " there; ", fine, " of ", servers * (servers - 1),
-                      " ways between them are open.\n");
+  return absl::StrCat(usable, " of ", servers, servers == 1 ? " server" : " servers",
+                      " can be used; ", fine, " of ", servers * (servers - 1),
+                      " routes between them work.\n");
 }
 
-// Who makes no groups needs no server that takes part in them.
+// Returns a sentence about groups. It isn't a problem if no server takes part in groups.
 std::string GroupNote(const ClusterCheck& check) {
   const size_t members = check.group.members.size();
-  const bool any_there =
+  const bool any_usable =
       std::any_of(check.servers.begin(), check.servers.end(),
                   [](const CheckedServer& server) { return server.status.ok(); });
-  if (!any_there) return "";
+  if (!any_usable) return "";
   if (members == 0) {
-    return "No server takes part in groups (all_reduce and the like), for want of --collectives.";
+    return "No server takes part in groups (all_reduce and the like): none has --collectives.";
   }
   if (members < 2 || !check.group.together.ok()) return "";
   return absl::StrCat("A group of ", members,
-                      " devices, one a server, stood and passed a barrier.");
+                      " devices, one on each server, was created and passed a barrier.");
 }
 
 Json GroupJson(const ClusterCheck& check) {
@@ -171,7 +171,7 @@ std::string CheckText(const ClusterCheck& check, absl::Span<const Problem> probl
     if (fits || check.pairs.size() <= kMaxListedPairs) {
       absl::StrAppend(&text, "\n", (fits ? pairs : PairList(check, terminal)).Render(terminal));
     } else {
-      absl::StrAppend(&text, "\nThe table of who reaches whom is too wide; --json has it.\n");
+      absl::StrAppend(&text, "\nThe table of routes is too wide for this terminal; use --json.\n");
     }
   }
   absl::StrAppend(&text, "\n", Summary(check));
@@ -219,7 +219,7 @@ std::string CheckJson(const ClusterCheck& check, absl::Span<const Problem> probl
                      {"pairs", pairs},
                      {"group", GroupJson(check)},
                      {"problems", wrong}};
-  // What isn't UTF-8 would make the library throw.
+  // Replaces invalid UTF-8, for which the library would throw.
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 

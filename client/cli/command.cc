@@ -10,7 +10,7 @@
 namespace tensord::cli {
 namespace {
 
-constexpr size_t kMaxQuestions = 64;  // at once, each in a thread of its own
+constexpr size_t kMaxQuestions = 64;  // in parallel, each on a thread of its own
 
 }  // namespace
 
@@ -30,23 +30,23 @@ absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view 
   if (absl::StrContains(client.status().message(), "not in peer certificate")) {
     return absl::UnavailableError(
         absl::StrCat(client.status().message(),
-                     "\nThe server's certificate is for other names than the address. ",
-                     "Say which with --tls-server-name, or connect to one of them."));
+                     "\nThe server's certificate isn't valid for this address. Give a name of the ",
+                     "certificate with --tls-server-name, or connect to such a name."));
   }
-  // A certificate that isn't trusted, or TLS to a server that speaks none.
+  // The certificate isn't trusted, or the server doesn't use TLS.
   if (absl::StrContains(client.status().message(), "andshake")) {
     return absl::UnavailableError(absl::StrCat(
-        client.status().message(), "\nDoes the server speak TLS, and does an authority that we ",
-        "trust vouch for its name? See --tls-ca, --tls-server-name in \"tensorctl help\". Or does "
-        "it want a client's certificate? See --tls-cert and --tls-key."));
+        client.status().message(), "\nDoes the server use TLS, and has a trusted authority signed ",
+        "its certificate? See --tls-ca and --tls-server-name in \"tensorctl help\". Or does it "
+        "require a client certificate? See --tls-cert and --tls-key."));
   }
-  // The message says what to check.
-  if (absl::StrContains(client.status().message(), "or is it no tensord?")) return client;
+  // This message already says what to check.
+  if (absl::StrContains(client.status().message(), "or is it not a tensord server?")) return client;
   const bool unresolved = absl::StrContains(client.status().message(), "can't be resolved");
   return absl::UnavailableError(absl::StrCat(
       client.status().message(),
       unresolved ? "" : "\nIs a server running there? To start one on this machine: tensord",
-      "\nTo use another: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
+      "\nTo use another server: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
 }
 
 absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name) {
@@ -109,7 +109,7 @@ absl::StatusOr<Device> ChosenDevice(const CommandContext& context, const Client&
   Device device = client.TryDevice();
   if (device.valid()) return device;
   return absl::NotFoundError(absl::StrCat("the server at ", client.address(),
-                                          " has neither cuda:0 nor cpu:0; name a device of its "
+                                          " has neither cuda:0 nor cpu:0; name one of its devices "
                                           "with --device (tensorctl devices lists them)"));
 }
 

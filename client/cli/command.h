@@ -20,32 +20,32 @@ namespace tensord::cli {
 // Lives as long as the command runs.
 struct CommandContext {
   Flags flags;
-  ServerChoice servers;    // by --server, --servers or the environment
-  ConnectOptions connect;  // TLS and credentials, by flags
+  ServerChoice servers;    // from --server, --servers or the environment
+  ConnectOptions connect;  // TLS and credentials, from flags
   std::ostream& out;
   std::ostream& err;
   Terminal out_terminal;
   Terminal err_terminal;
 };
 
-// Connects to the one server. The error says what the user can do. A usage error if several servers
-// are named.
+// Connects to the one server. The error says what the user can do. If several servers are named,
+// returns a usage error.
 absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name);
 
-// Connects to context.servers.several. Servers that can't be reached are no error: the cluster's
-// servers() has them as lost.
+// Connects to context.servers.several. It isn't an error if servers can't be reached: the cluster's
+// servers() lists them as lost.
 absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name);
 
-// Runs work(0) to work(count - 1), each in a thread of its own, at most `max_threads` at a time.
+// Runs work(0) to work(count - 1), each on a thread of its own, at most `max_threads` at a time.
 // Blocks until all have returned.
 void AtOnce(size_t count, size_t max_threads, const std::function<void(size_t index)>& work);
 
-// Runs `ask` for each server that isn't lost, at the same time. If it returns an error, the
-// server's status becomes that error.
+// Runs `ask` for each server that isn't lost, in parallel. If it returns an error, sets the
+// server's status to that error, and its state to kLost.
 void AskAll(std::vector<ClusterServer>& servers,
             const std::function<absl::Status(size_t index, const ClusterServer&)>& ask);
 
-// Asks all servers about themselves and their devices, at the same time.
+// Returns the information about all servers and their devices. Asks the servers in parallel.
 std::vector<ServerListing> ListServers(const Cluster& cluster);
 bool AnyLost(absl::Span<const ServerListing> servers);
 

@@ -22,7 +22,7 @@ HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options
   if (!credentials.ok()) {
     return {Health::kRefused, std::string(credentials.status().message())};
   }
-  // Otherwise a channel would inherit the pause that an earlier one makes after a failure.
+  // Without this, the channel would share the reconnect backoff of an earlier channel.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   credentials->AddTo(&arguments);
@@ -45,11 +45,11 @@ HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options
       return {Health::kUnknownService, ""};
     case grpc::StatusCode::UNAUTHENTICATED:
       return {Health::kRefused, absl::StrCat(Printable(status.error_message()),
-                                             "; give tensorctl one with --token-file FILE")};
+                                             "; give tensorctl a token with --token-file FILE")};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {Health::kUnreachable, absl::StrCat("no answer within ", FormatElapsed(timeout))};
     case grpc::StatusCode::UNIMPLEMENTED:
-      return {Health::kUnreachable, "what answers there has no health service"};
+      return {Health::kUnreachable, "the server at this address has no health service"};
     default:
       return {Health::kUnreachable, ConnectionFailure(internal::DescribeConnectFailure(
                                         status.error_message(), credentials->uses_tls()))};

@@ -1,4 +1,4 @@
-// Asks the standard gRPC health service, without a session.
+// Calls the standard gRPC health service, without a session.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ enum class Health {
   kServing,
   kNotServing,
   kUnknownService,  // the server answers, but doesn't know the name
-  kRefused,         // the server refuses the call, or the token may not be sent to it
+  kRefused,         // the server rejects the call, or the token must not be sent to it
   kUnreachable,
 };
 
@@ -21,7 +21,7 @@ struct HealthAnswer {
   std::string reason;  // if refused or unreachable
 };
 
-// Asks about `service`, a device's name, or about the server as a whole if it is empty. Makes a
+// Asks for the health of `service`, a device's name, or of the whole server if it is empty. Makes a
 // connection of its own. Blocks for at most `timeout`.
 HealthAnswer AskHealth(const std::string& address, const ConnectOptions& options,
                        const std::string& service, absl::Duration timeout);

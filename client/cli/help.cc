@@ -20,7 +20,7 @@ std::string Heading(const Terminal& terminal, absl::string_view text) {
   return absl::StrCat("\n", terminal.Paint(Style::kBold, text), "\n");
 }
 
-// Terms in a column of their own, explanations wrapped in the other.
+// Returns two columns: the terms, and their explanations, which are wrapped.
 std::string Definitions(const Terminal& terminal,
                         const std::vector<std::pair<std::string, std::string>>& entries) {
   int widest = 0;
@@ -71,9 +71,9 @@ std::string OverviewHelp(absl::Span<const CommandSpec> commands,
   names.emplace_back("help COMMAND", "explains a command, with examples");
   return absl::StrCat(
       Text(terminal,
-           "tensorctl looks at tensord servers and tries them out. A tensord server lends the GPUs "
-           "and processors of its machine to other programs: they make tensors there, compute with "
-           "them there, and read back what they want to see."),
+           "tensorctl inspects and tests tensord servers. A tensord server lets programs on other "
+           "machines use its GPUs and CPUs: a program makes tensors there, computes with them "
+           "there, and reads results back."),
       Heading(terminal, "Usage"), "  tensorctl [--server ADDRESS] COMMAND [FLAGS]\n",
       Heading(terminal, "Commands"), Definitions(terminal, names),
       Heading(terminal, "Flags of every command"), FlagDefinitions(terminal, general_flags),
@@ -81,13 +81,15 @@ std::string OverviewHelp(absl::Span<const CommandSpec> commands,
       Examples(terminal,
                {{"tensord --devices=cpu,cpu &", "Start a server with two devices on this machine."},
                 {"tensorctl devices", "See its devices."},
-                {"tensorctl tour", "See what can be done with them, with the code that does it."},
-                {"tensorctl --server gpu-box:50051 devices", "See those of another machine."},
-                {"tensorctl --servers a:50051,b:50051 devices", "See those of several."}}),
+                {"tensorctl tour", "See what programs can do with them, with the code."},
+                {"tensorctl --server gpu-box:50051 devices", "See the devices of another machine."},
+                {"tensorctl --servers a:50051,b:50051 devices",
+                 "See the devices of several machines."}}),
       Heading(terminal, "Exit status"),
       Text(terminal,
            "0 success, 1 failure, 2 a mistake in the command line. "
-           "health and cluster check have their own: see tensorctl help health, help cluster."));
+           "health and cluster check have other exit statuses: see tensorctl help health and "
+           "tensorctl help cluster."));
 }
 
 std::string CommandHelp(const CommandSpec& command, absl::Span<const FlagSpec> general_flags,

@@ -1,4 +1,4 @@
-// What --help prints. Pure functions.
+// Makes the texts of --help. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace tensord::cli {
 
-// What tensorctl is, its commands, its general flags, and first steps.
+// Returns the help of tensorctl: its purpose, its commands, its general flags, and first steps.
 std::string OverviewHelp(absl::Span<const CommandSpec> commands,
                          absl::Span<const FlagSpec> general_flags, const Terminal& terminal);
 
-// One command: what it does, its flags, examples.
+// Returns the help of one command: its purpose, its flags, and examples.
 std::string CommandHelp(const CommandSpec& command, absl::Span<const FlagSpec> general_flags,
                         const Terminal& terminal);
 

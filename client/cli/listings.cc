@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "tensord/client/cli/table.h"
 #include "tensord/client/cli/text.h"
 
@@ -14,10 +15,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Enough to tell devices apart. They begin with "GPU-" or "CPU-".
+// Returns the first eight characters after "GPU-" or "CPU-", which are enough to distinguish
+// devices.
 std::string ShortUuid(absl::string_view uuid) {
-  const size_t start = uuid.substr(1, 3) == "PU-" ? 4 : 0;
-  return Printable(uuid.substr(start, 8));
+  if (!absl::ConsumePrefix(&uuid, "GPU-")) absl::ConsumePrefix(&uuid, "CPU-");
+  return Printable(uuid.substr(0, 8));
 }
 
 double UsedFraction(const MemoryInfo& memory) {
@@ -38,9 +40,9 @@ std::string UsedOfLimit(const MemoryInfo& memory) {
   return absl::StrCat(FormatBytes(memory.used_bytes), " / ", FormatBytes(memory.limit_bytes));
 }
 
-// A row: a device under its name, or a server that has none to show.
+// A row of a table: a device, or a lost server.
 struct DeviceRow {
-  std::string server;                  // empty where there is but one
+  std::string server;                  // empty for a single server
   const DeviceInfo* device = nullptr;  // nullptr: a lost server
 
   std::string Name(absl::string_view between) const {
@@ -109,7 +111,7 @@ std::string RenderDevices(absl::Span<const DeviceRow> rows, const Terminal& term
                                                : NarrowDeviceTable(rows, terminal).Render(terminal);
 }
 
-// What is out of the ordinary about a device; empty where nothing is.
+// Returns lines about a device that is lost, is resetting or was reset; otherwise "".
 std::string StateLines(const std::string& name, const DeviceInfo& device,
                        const Terminal& terminal) {
   std::string text;
@@ -117,8 +119,8 @@ std::string StateLines(const std::string& name, const DeviceInfo& device,
     text = absl::StrCat(name, " is ", DeviceStateWord(device.state), ": ",
                         Printable(device.state_reason));
   } else if (device.restarts > 0) {
-    text = absl::StrCat(name, " has come back from ", device.restarts,
-                        device.restarts == 1 ? " fault" : " faults");
+    text = absl::StrCat(name, " was reset after ", device.restarts,
+                        device.restarts == 1 ? " failure" : " failures");
   }
   std::string lines;
   if (text.empty()) return lines;
@@ -129,7 +131,7 @@ std::string StateLines(const std::string& name, const DeviceInfo& device,
   return lines;
 }
 
-// What isn't UTF-8 would make the library throw.
+// Replaces invalid UTF-8, for which the library would throw.
 std::string Dump(const Json& json) {
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
@@ -140,7 +142,7 @@ Json SpecJson(const TensorSpec& spec) {
   return {{"dtype", std::string(DTypeName(spec.dtype))}, {"shape", shape}};
 }
 
-// A device's or server's name is what its table shows.
+// The name is the same as in the table.
 Json DeviceJson(const DeviceInfo& device, const ServerListing& server) {
   const std::string name = device.name.ToString();
   return {{"server", server.address},
@@ -243,8 +245,7 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
     ++total.tensors;
     total.bytes += tensor.size_bytes;
   }
-  Table sums({{"device"}, {"tensors", Align::kRight}, {"size together", Align::kRight}},
-             Frame::kNone);
+  Table sums({{"device"}, {"tensors", Align::kRight}, {"total size", Align::kRight}}, Frame::kNone);
   for (const auto& [device, total] : totals) {
     sums.AddRow({device, FormatCount(total.tensors), FormatBytes(total.bytes)});
   }

@@ -18,9 +18,9 @@ std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& te
 
 // A server's answer.
 struct ServerListing {
-  std::string name;     // "gpu-a", before its devices' names; empty if it is the only server
+  std::string name;     // "gpu-a", the prefix of its devices' names; empty for a single server
   std::string address;  // "gpu-a:50051"
-  absl::Status status;  // why it is lost; the rest is then empty
+  absl::Status status;  // why it is lost; then the other fields are empty
   ServerInfo info;
   std::vector<DeviceInfo> devices;
 };
@@ -31,14 +31,15 @@ std::string ClusterDeviceTable(absl::Span<const ServerListing> servers, const Te
 // Returns "gpu-b is lost: REASON" for each lost server; empty if there is none.
 std::string LostServers(absl::Span<const ServerListing> servers, const Terminal& terminal);
 
-// A row per tensor, and the totals of each device.
+// Returns a table with a row per tensor, and the totals of each device.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
-// JSON, two spaces of indentation, a newline at the end, with the same keys for one server and for
-// several: "servers", a list, and beside it a list of all their devices, or tensors, each with the
-// address of its "server". Names of devices are those that the tables show. Sizes are in bytes.
+// Return JSON with two spaces of indentation and a newline at the end. The keys are the same for
+// one server and for several: the list "servers", and a list of all their devices or tensors, each
+// with the address of its "server". Devices have the same names as in the tables. Sizes are in
+// bytes.
 std::string DevicesJson(absl::Span<const ServerListing> servers);
-// `tensors`: by server, in the order of `servers`.
+// `tensors` has one list per server, in the order of `servers`.
 std::string TensorsJson(absl::Span<const ServerListing> servers,
                         absl::Span<const std::vector<TensorInfo>> tensors);
 

@@ -1,4 +1,4 @@
-// tensorctl: looks at tensord servers and tries them out.
+// tensorctl: inspects and tests tensord servers.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -27,24 +27,27 @@ std::vector<CommandSpec> AllCommands() {
 }
 
 std::vector<FlagSpec> GeneralFlags() {
-  return {{"server", "ADDRESS",
-           absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ",
-                        kDefaultServer, "; given as a flag it goes before $TENSORD_SERVERS")},
-          {"servers", "ADDRESSES",
-           "several, by commas, or a name that stands for several (HOST:PORT); $TENSORD_SERVERS by "
-           "default. For devices, tensors, info, health and cluster check, for which "
-           "$TENSORD_SERVERS goes before $TENSORD_SERVER; the others take the one in "
-           "$TENSORD_SERVER"},
-          {"token-file", "FILE", "who we are: a token; $TENSORD_TOKEN_FILE by default"},
-          {"tls", "", "encrypt, and trust the system's authorities; or TENSORD_TLS=1"},
-          {"tls-ca", "FILE", "encrypt, and trust these authorities; $TENSORD_TLS_CA by default"},
-          {"tls-cert", "FILE", "who we are: a certificate; $TENSORD_TLS_CERT by default"},
-          {"tls-key", "FILE", "the certificate's key; $TENSORD_TLS_KEY by default"},
-          {"tls-server-name", "NAME",
-           "the name in the server's certificate where it isn't the address's; "
-           "$TENSORD_TLS_SERVER_NAME by default"},
-          {"help", "", "explain; after a command, that command"},
-          {"version", "", "print the version of this program"}};
+  return {
+      {"server", "ADDRESS",
+       absl::StrCat("host:port or unix:/path; $TENSORD_SERVER by default, or else ", kDefaultServer,
+                    "; this flag takes precedence over $TENSORD_SERVERS")},
+      {"servers", "ADDRESSES",
+       "several addresses, separated by commas, or one HOST:PORT that resolves to several; "
+       "$TENSORD_SERVERS by default. Only for devices, tensors, info, health and cluster check: "
+       "for them $TENSORD_SERVERS takes precedence over $TENSORD_SERVER. Other commands use "
+       "$TENSORD_SERVER"},
+      {"token-file", "FILE",
+       "file with the token that identifies this client; $TENSORD_TOKEN_FILE by default"},
+      {"tls", "", "encrypt, and trust the system's authorities; or TENSORD_TLS=1"},
+      {"tls-ca", "FILE", "encrypt, and trust these authorities; $TENSORD_TLS_CA by default"},
+      {"tls-cert", "FILE",
+       "file with the certificate that identifies this client; $TENSORD_TLS_CERT by default"},
+      {"tls-key", "FILE", "the certificate's key; $TENSORD_TLS_KEY by default"},
+      {"tls-server-name", "NAME",
+       "the name in the server's certificate, if it differs from the address; "
+       "$TENSORD_TLS_SERVER_NAME by default"},
+      {"help", "", "print this text; after a command, the command's help"},
+      {"version", "", "print the version of this program"}};
 }
 
 std::string FromEnvironment(const char* name) {
@@ -52,7 +55,7 @@ std::string FromEnvironment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-ConnectOptions HowToConnect(const Flags& flags) {
+ConnectOptions ConnectOptionsFromFlags(const Flags& flags) {
   ConnectOptions options;
   options.token_file = flags.Get("token-file", "");
   options.tls = {.use = flags.Has("tls"),
@@ -66,12 +69,12 @@ ConnectOptions HowToConnect(const Flags& flags) {
 int PrintError(const absl::Status& status, const Terminal& terminal) {
   std::cout.flush();
   std::cerr << terminal.Paint(Style::kRed, "tensorctl:") << " ";
-  // Parts of it may come from a server or a file.
+  // Parts of the message may come from a server or a file.
   for (absl::string_view line : absl::StrSplit(status.message(), '\n')) {
     std::cerr << Printable(line) << "\n";
   }
   if (!IsUsageError(status)) return 1;
-  std::cerr << "\"tensorctl help\" and \"tensorctl help COMMAND\" explain.\n";
+  std::cerr << "See \"tensorctl help\" and \"tensorctl help COMMAND\".\n";
   return 2;
 }
 
@@ -80,7 +83,7 @@ int RunCommand(const CommandSpec& command, Flags flags, const Terminal& out_term
   const absl::StatusOr<ServerChoice> servers =
       ChooseServers(flags, FromEnvironment("TENSORD_SERVERS"), FromEnvironment("TENSORD_SERVER"));
   if (!servers.ok()) return PrintError(servers.status(), err_terminal);
-  const ConnectOptions connect = HowToConnect(flags);
+  const ConnectOptions connect = ConnectOptionsFromFlags(flags);
   CommandContext context = {.flags = std::move(flags),
                             .servers = *servers,
                             .connect = connect,
@@ -123,6 +126,6 @@ int Main(const std::vector<std::string>& args) {
 }  // namespace tensord::cli
 
 int main(int argc, char** argv) {
-  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // what matters comes as a status
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // errors come as statuses
   return tensord::cli::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -39,7 +39,7 @@ void Progress::Update(int64_t done_bytes, int64_t total_bytes) {
   const absl::Time now = absl::Now();
   if (now < next_draw_) return;
   next_draw_ = now + kRedraw;
-  // The last column stays free: some terminals wrap when it is written.
+  // Leaves the last column free, because some terminals wrap when it is written.
   out_ << "\r" << ProgressLine(label_, done_bytes, total_bytes, now - start_, terminal_.width - 1)
        << "\x1b[K" << std::flush;
   drawn_ = true;

@@ -13,8 +13,8 @@
 
 namespace tensord::cli {
 
-// "Uploading  ███████▌░░░░░░░░  45 %  512 MiB of 1.10 GiB  2.31 GiB/s  0.3 s left", in at most
-// `width` columns. If there isn't room for all, the bar is left out first. A pure function.
+// Returns "Uploading  ███████▌░░░░░░░░  45 %  512 MiB of 1.10 GiB  2.31 GiB/s  0.3 s left", in at
+// most `width` columns. If there isn't enough room, leaves out the bar first. A pure function.
 std::string ProgressLine(absl::string_view label, int64_t done_bytes, int64_t total_bytes,
                          absl::Duration elapsed, int width);
 
@@ -22,7 +22,7 @@ std::string ProgressLine(absl::string_view label, int64_t done_bytes, int64_t to
 // it at the end. Not thread-safe.
 class Progress {
  public:
-  // `out` and `terminal` (normally standard error) must outlive this.
+  // `out` and `terminal` (normally standard error's) must outlive this object.
   Progress(std::string label, std::ostream& out, const Terminal& terminal);
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
@@ -32,7 +32,7 @@ class Progress {
   // Erases the bar.
   void Clear();
 
-  // Options for a transfer that call Update; valid as long as this object.
+  // Returns options for a transfer, which call Update. They are valid as long as this object.
   TransferOptions options();
 
  private:

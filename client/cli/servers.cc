@@ -14,7 +14,7 @@ absl::StatusOr<ServerChoice> ChooseServers(const Flags& flags, absl::string_view
   if (flags.Has("server")) return ServerChoice{.one = flags.Get("server", "")};
   if (flags.Has("servers")) {
     const std::string several = flags.Get("servers", "");
-    if (several.empty()) return UsageError("--servers needs addresses, by commas");
+    if (several.empty()) return UsageError("--servers needs addresses, separated by commas");
     return ServerChoice{.several = several};
   }
   ServerChoice choice = {.one = std::string(server_set), .several = std::string(servers_set)};
@@ -27,8 +27,8 @@ absl::StatusOr<std::string> OneServer(const ServerChoice& choice) {
   if (!absl::StrContains(choice.several, ",")) {
     return std::string(absl::StripAsciiWhitespace(choice.several));
   }
-  return UsageError(absl::StrCat("this takes one server, and several are named: ", choice.several,
-                                 "; say which with --server"));
+  return UsageError(absl::StrCat("this command takes one server, but several are given: ",
+                                 choice.several, "; choose one with --server"));
 }
 
 }  // namespace tensord::cli

@@ -16,13 +16,14 @@ struct ServerChoice {
   std::string several;  // addresses for Cluster::Connect; empty if only one is named
 };
 
-// Chooses by --server or --servers. Without these flags, `several` is $TENSORD_SERVERS
-// (`servers_set`) and `one` is $TENSORD_SERVER (`server_set`); both are empty if they aren't set.
-// If all are empty, `one` is kDefaultServer. A usage error if both flags are given.
+// Chooses the servers by --server or --servers. Without these flags, `several` is `servers_set`
+// ($TENSORD_SERVERS) and `one` is `server_set` ($TENSORD_SERVER). If these are empty, too, `one` is
+// kDefaultServer. If both flags are given, returns a usage error.
 absl::StatusOr<ServerChoice> ChooseServers(const Flags& flags, absl::string_view servers_set,
                                            absl::string_view server_set);
 
-// Returns the address for a command that takes one server. A usage error if several are named.
+// Returns the address for a command that takes one server. If several are named, returns a usage
+// error.
 absl::StatusOr<std::string> OneServer(const ServerChoice& choice);
 
 }  // namespace tensord::cli

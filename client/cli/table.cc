@@ -64,8 +64,8 @@ std::vector<int> Table::FittedWidths(int width) const {
   while (excess > 0) {
     int widest = -1;
     for (int i = 0; i < static_cast<int>(widths.size()); ++i) {
-      const int least = columns_[i].min_width;
-      if (least == 0 || widths[i] <= least) continue;
+      const int min_width = columns_[i].min_width;
+      if (min_width == 0 || widths[i] <= min_width) continue;
       if (widest < 0 || widths[i] > widths[widest]) widest = i;
     }
     if (widest < 0) break;

@@ -1,4 +1,4 @@
-// Tables of text, with a frame or without.
+// Formats tables of text, with or without a frame.
 #pragma once
 
 #include <string>
@@ -18,26 +18,26 @@ struct Column {
 };
 
 enum class Frame {
-  kBox,   // lines around, between columns and under the header
-  kNone,  // columns two spaces apart; the header dim
+  kBox,   // lines around the table, between columns and below the header
+  kNone,  // two spaces between columns; the header is dim
 };
 
-// Cells hold UTF-8, possibly coloured (Terminal::Paint); headers and cells of a framed table may be
-// of several lines. There is a header row if any column has a header.
+// Cells are UTF-8, possibly coloured (Terminal::Paint). Headers and cells of a framed table may
+// have several lines. There is a header row if any column has a header.
 class Table {
  public:
   explicit Table(std::vector<Column> columns, Frame frame = Frame::kBox)
       : columns_(std::move(columns)), frame_(frame) {}
 
-  // One cell a column; missing ones are empty.
+  // Adds a row with one cell per column. Missing cells are empty.
   void AddRow(std::vector<std::string> cells);
-  // Adds a line between the rows before and after. No effect without a frame.
+  // Adds a line between the last row and the next one. Without a frame, has no effect.
   void AddRule();
 
-  // The table's width if nothing is cut.
+  // Returns the table's width if nothing is cut.
   int NaturalWidth() const;
-  // Returns the lines, each with its newline, after `indent` spaces. Cuts columns so that the lines
-  // fit `terminal.width`, as far as the columns allow it.
+  // Returns the lines, each with a newline, indented by `indent` spaces. Cuts columns so that the
+  // lines fit `terminal.width`, as far as Column::min_width allows it.
   std::string Render(const Terminal& terminal, int indent = 0) const;
 
  private:

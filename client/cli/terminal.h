@@ -9,7 +9,7 @@ namespace tensord::cli {
 
 enum class Style { kBold, kDim, kRed, kGreen, kYellow, kCyan };
 
-// A value type. The default is a pipe: 80 columns, plain.
+// A value type. The default is for a pipe: 80 columns, no colours.
 struct Terminal {
   int width = 80;
   bool is_terminal = false;
@@ -19,8 +19,8 @@ struct Terminal {
   std::string Paint(Style style, absl::string_view text) const;
 };
 
-// Looks at a file descriptor. The width is the terminal's, or $COLUMNS, or 80, and never below 40;
-// colours go to terminals alone, and not where $NO_COLOR is set or $TERM is "dumb".
+// Returns the properties of a file descriptor. The width is the terminal's, or else $COLUMNS, or
+// else 80; at least 40. Only terminals have colours, unless $NO_COLOR is set or $TERM is "dumb".
 Terminal DetectTerminal(int fd);
 
 }  // namespace tensord::cli

@@ -12,14 +12,15 @@
 namespace tensord::cli {
 namespace {
 
-// Bytes of the escape sequence that `text` begins with; 0 where it begins with none.
+// Returns the size in bytes of the escape sequence at the beginning of `text`; 0 if there is none.
 size_t EscapeLength(absl::string_view text) {
   if (text.size() < 2 || text[0] != '\x1b' || text[1] != '[') return 0;
   const size_t end = text.find('m');
   return end == absl::string_view::npos ? 0 : end + 1;
 }
 
-// Bytes of the code point that `text` begins with; 0 where it is no UTF-8.
+// Returns the size in bytes of the code point at the beginning of `text`; 0 if it isn't valid
+// UTF-8.
 size_t CodePointLength(absl::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   size_t length = 0;
@@ -42,11 +43,11 @@ size_t CodePointLength(absl::string_view text) {
 bool IsControl(absl::string_view code_point) {
   const auto first = static_cast<unsigned char>(code_point[0]);
   if (code_point.size() == 1) return first < 0x20 || first == 0x7f;
-  // U+0080 to U+009F; among them is an escape of a single character.
+  // U+0080 to U+009F, which include a single-character escape.
   return first == 0xc2 && static_cast<unsigned char>(code_point[1]) < 0xa0;
 }
 
-// Calls visit(piece, columns) for each code point, stray byte and escape sequence.
+// Calls visit(piece, columns) for each code point, invalid byte and escape sequence.
 template <typename Visit>
 void ForEachPiece(absl::string_view text, Visit visit) {
   while (!text.empty()) {
@@ -100,7 +101,7 @@ std::string Truncate(absl::string_view text, int width) {
   std::string result;
   int used = 0;
   ForEachPiece(text, [&](absl::string_view piece, int columns) {
-    if (columns == 0) {  // colours are set back even where the text is cut
+    if (columns == 0) {  // keeps the sequence that resets colours
       absl::StrAppend(&result, piece);
       return;
     }
@@ -153,7 +154,7 @@ std::string FormatBytes(int64_t bytes) {
   if (bytes < 1024) return absl::StrCat(bytes, " B");
   double value = static_cast<double>(bytes) / 1024;
   int unit = 0;
-  // What three digits would round to 1,024 belongs to the next unit.
+  // A value that would be rounded to 1,024 gets the next unit.
   while (value >= 1023.5 && unit < 5) {
     value /= 1024;
     ++unit;

@@ -1,4 +1,4 @@
-// What the examples have in common.
+// Code that the examples share.
 #pragma once
 
 #include <cmath>
@@ -14,22 +14,24 @@
 
 namespace tensord::examples {
 
-// The largest difference of two float32 tensors of one shape, wherever they are; an error where it
-// is more than `tolerance`.
+// Prints the largest difference of two float32 tensors of one shape, on any devices. Returns an
+// error if it exceeds `tolerance`.
 inline absl::Status CheckClose(const Tensor& got, const Tensor& wanted, double tolerance) {
   const Tensor difference = Max(Abs(got.To(wanted.device()) - wanted));
   TENSORD_ASSIGN_OR_RETURN(const double most, difference.Item<double>());
   if (!(most <= tolerance)) {
-    return absl::InternalError(absl::StrCat("differs from one device by ", most));
+    return absl::InternalError(
+        absl::StrCat("the result differs from that of one device by ", most));
   }
-  std::cout << "as on one device, to within " << most << "\n";
+  std::cout << "the same as on one device, to within " << most << "\n";
   return absl::OkStatus();
 }
 
-// What an example does with the servers, as Cluster::Connect takes them, and a folder of data.
+// An example. `servers` are addresses for Cluster::Connect. `data` is a folder.
 using Example = absl::Status (*)(const std::string& servers, const std::string& data);
 
-// An example's main. `usage` stands behind the program's name, `meaning` below it.
+// The main function of an example. --help prints `usage` after the program's name, and `meaning`
+// below.
 inline int Main(int argc, char** argv, const std::string& usage, const std::string& meaning,
                 Example example) {
   const std::vector<std::string> args(argv + 1, argv + argc);
@@ -38,7 +40,7 @@ inline int Main(int argc, char** argv, const std::string& usage, const std::stri
     (wants_help ? std::cout : std::cerr)
         << "usage: " << argv[0] << " " << usage << "\n\n"
         << meaning << "\n"
-        << "SERVERS: addresses by commas, or a name that stands for several (HOST:PORT);\n"
+        << "SERVERS: addresses separated by commas, or one HOST:PORT that resolves to several;\n"
            "$TENSORD_SERVERS or $TENSORD_SERVER by default, or else 127.0.0.1:50051.\n";
     return wants_help ? 0 : 2;
   }

@@ -1,4 +1,4 @@
-// The digits network on every server, each with its part of the digits.
+// Runs the digits network on every server, each with a part of the digits.
 //   example_data_parallel [SERVERS [FOLDER]]
 #include <iostream>
 #include <memory>
@@ -24,7 +24,7 @@ absl::Status Run(const std::string& servers, const std::string& data) {
                            SafetensorsFile::Open(data + "/digits_mlp.safetensors"));
   TENSORD_ASSIGN_OR_RETURN(const auto digits, SafetensorsFile::Open(data + "/digits.safetensors"));
 
-  // The weights come once from here, and go on from server to server.
+  // Uploads the weights once. The servers copy them to each other.
   TENSORD_ASSIGN_OR_RETURN(const nn::StateDict state, weights.LoadAll(devices[0]));
   std::vector<nn::StateDict> states(devices.size());
   for (const auto& [name, tensor] : state) {
@@ -48,8 +48,8 @@ absl::Status Run(const std::string& servers, const std::string& data) {
 
   const Tensor guess = Argmax(logits, {.axes = {1}});
   TENSORD_ASSIGN_OR_RETURN(const int64_t right, Sum(Eq(guess, wanted)).Item<int64_t>());
-  std::cout << right << " of " << wanted.shape().dim(0) << " digits right, over " << devices.size()
-            << " devices\n";
+  std::cout << right << " of " << wanted.shape().dim(0) << " digits are right, computed on "
+            << devices.size() << " devices\n";
   return CheckClose(logits, models[0]->Forward(x), 1e-4);
 }
 
@@ -59,7 +59,8 @@ absl::Status Run(const std::string& servers, const std::string& data) {
 int main(int argc, char** argv) {
   return tensord::examples::Main(
       argc, argv, "[SERVERS [FOLDER]]",
-      "The digits network on every server, each with its part of the digits.\n"
-      "FOLDER: where digits.safetensors and digits_mlp.safetensors lie; tests/data.",
+      "Runs the digits network on every server, each with a part of the digits.\n"
+      "FOLDER: the folder with digits.safetensors and digits_mlp.safetensors; tests/data by "
+      "default.",
       tensord::examples::Run);
 }

@@ -1,4 +1,4 @@
-// A network in stages, one on each server, through which micro-batches go one behind the other.
+// Runs a network in stages, one on each server. Micro-batches pass through them one after another.
 //   example_pipeline [SERVERS]
 #include <iostream>
 #include <memory>
@@ -45,6 +45,6 @@ absl::Status Run(const std::string& servers, const std::string& /*data*/) {
 int main(int argc, char** argv) {
   return tensord::examples::Main(
       argc, argv, "[SERVERS]",
-      "A network in stages, one on each server, through which micro-batches go.",
+      "Runs a network in stages, one on each server. Micro-batches pass through them.",
       tensord::examples::Run);
 }

@@ -1,4 +1,5 @@
-// Two linear layers, cut over all servers: the first by its outputs, the second by its inputs.
+// Runs two linear layers that are sharded over all servers: the first by its outputs, the second by
+// its inputs.
 //   example_tensor_parallel [SERVERS]
 #include <iostream>
 #include <string>
@@ -32,7 +33,7 @@ absl::Status Run(const std::string& servers, const std::string& /*data*/) {
   const Tensor wanted = Linear(Linear(x, w1, b1, {.activation = Activation::kGelu}), w2, b2);
   TENSORD_RETURN_IF_ERROR(CheckClose(y.back(), wanted, 1e-3));
   TENSORD_ASSIGN_OR_RETURN(const CopyReport report, Replicate(x, devices).back().copy_report());
-  std::cout << "copies went by " << CopyPathWord(report.path) << "\n";
+  std::cout << "copies used the path " << CopyPathWord(report.path) << "\n";
   return absl::OkStatus();
 }
 
@@ -40,7 +41,8 @@ absl::Status Run(const std::string& servers, const std::string& /*data*/) {
 }  // namespace tensord::examples
 
 int main(int argc, char** argv) {
-  return tensord::examples::Main(argc, argv, "[SERVERS]",
-                                 "Two linear layers, cut over all servers, with one all_reduce.",
-                                 tensord::examples::Run);
+  return tensord::examples::Main(
+      argc, argv, "[SERVERS]",
+      "Runs two linear layers, sharded over all servers, with one all_reduce.",
+      tensord::examples::Run);
 }

@@ -13,11 +13,11 @@ Background& Background::Get() {
 }
 
 Background::Background() {
-  std::thread([this] { Serve(); }).detach();
-  std::thread([this] { Work(); }).detach();
+  std::thread([this] { RunEvents(); }).detach();
+  std::thread([this] { RunWork(); }).detach();
 }
 
-void Background::Serve() {
+void Background::RunEvents() {
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
@@ -32,7 +32,7 @@ void Background::Post(std::function<void()> work) {
   posted_.Signal();
 }
 
-void Background::Work() {
+void Background::RunWork() {
   for (;;) {
     std::function<void()> work;
     {

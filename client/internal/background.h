@@ -1,4 +1,4 @@
-// The process's background threads, for work that no thread of the program waits for.
+// The process's two background threads. They do work for which no thread of the program waits.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -13,13 +13,13 @@
 namespace tensord::internal {
 
 // One object per process, made at the first use and never destroyed. It belongs to no session, so
-// its threads may release the last reference to one. Thread-safe.
+// its threads may release the last reference to a session. Thread-safe.
 class Background {
  public:
   static Background& Get();
 
-  // A queue for gRPC calls and alarms. Each tag must be an Event*; when the operation has ended,
-  // the first thread calls its OnEvent, which must not block.
+  // The queue for gRPC calls and alarms. Each tag must be an Event*. When the operation has ended,
+  // the event thread calls Event::OnEvent, which must not block.
   grpc::CompletionQueue* queue() { return &queue_; }
   class Event {
    public:
@@ -29,13 +29,13 @@ class Background {
     ~Event() = default;
   };
 
-  // Runs `work`, which may block, on the second thread, in the order of the calls.
+  // Runs `work`, which may block, on the work thread, in the order of the calls.
   void Post(std::function<void()> work);
 
  private:
   Background();
-  void Serve();
-  void Work();
+  void RunEvents();
+  void RunWork();
 
   grpc::CompletionQueue queue_;
   Mutex mu_;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
-// One call, driven step by step from one thread: each Begin… is followed by one Wait.
+// One call on the calling thread. Each Begin… starts an operation, and one Wait must follow it.
 class BulkCall {
  public:
   BulkCall(grpc::GenericStub* stub, grpc::ClientContext* context, const std::string& method,
@@ -29,7 +29,7 @@ class BulkCall {
     call_->StartCall(this);
   }
 
-  // False where the call is over.
+  // Blocks until the operation has ended. Returns false if it failed because the call is over.
   bool Wait() {
     void* tag = nullptr;
     bool ok = false;
@@ -50,22 +50,23 @@ class BulkCall {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
 };
 
-// The caller's memory as slices that gRPC sends without a copy. Counts the slices that gRPC still
-// has.
+// Makes slices of the caller's memory, which gRPC sends without a copy. Counts the slices that gRPC
+// hasn't released.
 class ZeroCopySlices {
  public:
   explicit ZeroCopySlices(absl::Span<const uint8_t> data) : data_(data) {}
 
-  grpc::Slice Lend(int64_t offset, int64_t size) {
-    lent_.fetch_add(1, std::memory_order_relaxed);
-    HandOver(&lent_);
-    return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &Return, &lent_);
+  grpc::Slice MakeSlice(int64_t offset, int64_t size) {
+    unreleased_.fetch_add(1, std::memory_order_relaxed);
+    HandOver(&unreleased_);
+    return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &OnReleased,
+                       &unreleased_);
   }
 
-  // Polls until gRPC has released all slices. All calls must have ended: a connection keeps what it
-  // was about to send as long as it has calls.
-  void AwaitReturn(grpc::CompletionQueue* queue) const {
-    while (lent_.load(std::memory_order_acquire) > 0) {
+  // Polls until gRPC has released all slices. All calls must have ended: while a connection has
+  // calls, it keeps the slices that it hasn't sent.
+  void AwaitRelease(grpc::CompletionQueue* queue) const {
+    while (unreleased_.load(std::memory_order_acquire) > 0) {
       void* tag = nullptr;
       bool ok = false;
       queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kPollInterval);
@@ -73,16 +74,16 @@ class ZeroCopySlices {
   }
 
  private:
-  static void Return(void* lent) {
-    TakeOver(lent);
-    static_cast<std::atomic<int>*>(lent)->fetch_sub(1, std::memory_order_release);
+  static void OnReleased(void* unreleased) {
+    TakeOver(unreleased);
+    static_cast<std::atomic<int>*>(unreleased)->fetch_sub(1, std::memory_order_release);
   }
 
   const absl::Span<const uint8_t> data_;
-  std::atomic<int> lent_{0};
+  std::atomic<int> unreleased_{0};
 };
 
-// False where the call is over before everything has been sent.
+// Returns false if the call ended before everything was sent.
 bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, ZeroCopySlices* memory, int64_t offset,
                 int64_t total_bytes, const Progress& progress) {
   v1::WriteRequest first;
@@ -92,7 +93,7 @@ bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, ZeroCopySlices* memor
   if (!call->Wait()) return false;
   for (int64_t sent_bytes = offset; sent_bytes < total_bytes;) {
     const int64_t size = std::min(kChunkBytes, total_bytes - sent_bytes);
-    call->BeginWrite(EncodeChunk(sent_bytes, memory->Lend(sent_bytes, size)));
+    call->BeginWrite(EncodeChunk(sent_bytes, memory->MakeSlice(sent_bytes, size)));
     if (!call->Wait()) return false;
     sent_bytes += size;
     if (progress) progress(sent_bytes, total_bytes);
@@ -100,10 +101,10 @@ bool SendChunks(BulkCall* call, const v1::WriteSpec& spec, ZeroCopySlices* memor
   return true;
 }
 
-// By default glibc maps and unmaps the memory of each chunk that gRPC receives. After a block of
-// such a size has been mapped and freed once, it keeps the memory (mallopt(3), M_MMAP_THRESHOLD,
-// unless the program has set that).
-void HaveMallocKeepChunks() {
+// By default, glibc maps and unmaps the memory of each chunk that gRPC receives. After a program
+// has freed one mapped block of this size, glibc keeps the memory of chunks instead (mallopt(3),
+// M_MMAP_THRESHOLD), unless the program has set the threshold.
+void MakeMallocKeepChunks() {
   static const bool once = [] {
     void* volatile block = std::malloc(16 << 20);
     std::free(block);
@@ -137,14 +138,14 @@ grpc::Status Upload(grpc::GenericStub* stub, CallRegistry* calls, bool wait_for_
     }
     status = call.Finish();
   }
-  memory.AwaitReturn(&queue);
+  memory.AwaitRelease(&queue);
   return status;
 }
 
 grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
                       const v1::ReadRequest& request, absl::Span<uint8_t> out, int64_t* filled,
                       const Progress& progress) {
-  HaveMallocKeepChunks();
+  MakeMallocKeepChunks();
   grpc::CompletionQueue queue;
   BulkCall call(stub, registered->context(), "/tensord.v1.TensorService/Read", &queue);
   if (!call.Wait()) return call.Finish();
@@ -162,7 +163,7 @@ grpc::Status Download(grpc::GenericStub* stub, CallRegistry::Call* registered,
   while (call.Wait()) {
     if (!std::exchange(begun, true)) registered->SetUnderWay(true);
     message.Swap(&next);
-    call.BeginRead(&next);  // comes in while this one is copied
+    call.BeginRead(&next);  // gRPC receives it while this thread copies `message`
     if (!decoded.ok()) continue;
     decoded = DecodeChunk(&message, out, filled, &spec);
     if (!decoded.ok()) registered->context()->TryCancel();

@@ -32,13 +32,13 @@ bool ReadSpec(CodedInputStream* in, v1::TensorSpec* spec) {
 
 absl::Status ReadData(CodedInputStream* in, absl::Span<uint8_t> out, int64_t* filled) {
   uint32_t length = 0;
-  // More than an int is no message of protobuf's, and ReadRaw would take it for a negative number.
+  // Protobuf allows no larger messages, and ReadRaw would interpret the length as negative.
   if (!in->ReadVarint32(&length) || length > INT32_MAX) {
     return absl::InternalError("malformed chunk");
   }
   if (length > out.size() - *filled) {
     return absl::InternalError(
-        absl::StrCat("the server sent more than the ", out.size(), " bytes asked for"));
+        absl::StrCat("the server sent more than the ", out.size(), " requested bytes"));
   }
   if (!in->ReadRaw(out.data() + *filled, static_cast<int>(length))) {
     return absl::InternalError("truncated chunk");
@@ -94,7 +94,7 @@ absl::Status DecodeChunk(grpc::ByteBuffer* buffer, absl::Span<uint8_t> out, int6
   if (!in.ConsumedEntireMessage()) return absl::InternalError("malformed message");
   if (*filled != expected && static_cast<int64_t>(offset) != expected) {
     return absl::InternalError(
-        absl::StrCat("the server sent byte ", offset, " where ", expected, " was due"));
+        absl::StrCat("the server sent byte ", offset, " instead of byte ", expected));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
-// The messages of Write and Read, encoded by hand, so that their data is copied once between the
-// caller's memory and gRPC's buffers, and not into protobuf strings. Thread-safe: pure functions.
+// Encodes and decodes the messages of Write and Read by hand. So data is copied at most once,
+// between the caller's memory and gRPC's buffers, and never into protobuf strings. Thread-safe:
+// pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,17 @@
 
 namespace tensord::internal {
 
-// Returns a WriteRequest with `offset` and `data`, which it references.
+// Returns an encoded WriteRequest with `offset` and `data`. It references the memory of `data`.
 grpc::ByteBuffer EncodeChunk(int64_t offset, const grpc::Slice& data);
 
-// Returns any message in one slice.
+// Returns the encoded message in one slice.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
-// Returns false if the bytes are no such message.
+// Decodes `buffer` into `message`. Returns false if the bytes are malformed.
 bool DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
 
-// Decodes a ReadResponse: appends its data to the `*filled` bytes that `out` has, and sets `spec`
-// if the message has one. INTERNAL if the message is malformed, has more data than fits, or doesn't
-// start at `*filled`.
+// Decodes a ReadResponse. Appends its data to the first `*filled` bytes of `out`, adds its size to
+// `*filled`, and sets `spec` if the message has one. If the message is malformed, has more data
+// than fits, or doesn't start at `*filled`, returns INTERNAL.
 absl::Status DecodeChunk(grpc::ByteBuffer* buffer, absl::Span<uint8_t> out, int64_t* filled,
                          v1::TensorSpec* spec);
 

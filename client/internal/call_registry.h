@@ -1,4 +1,4 @@
-// The calls under way on a connection, so that all of them can be cancelled.
+// Keeps track of the calls under way on a connection, to cancel all of them.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -18,7 +18,7 @@ class CallRegistry {
 
   const Credentials& credentials() const { return credentials_; }
 
-  // The context of a call, with credentials, registered as long as this object lives.
+  // The context of a call, with credentials. It is registered as long as this object lives.
   class Call {
    public:
     explicit Call(CallRegistry* registry) : registry_(registry) {
@@ -30,8 +30,8 @@ class CallRegistry {
     Call& operator=(const Call&) = delete;
     grpc::ClientContext* context() { return &context_; }
 
-    // Marks the call as one that doesn't wait for commands of the session's stream: CancelWaiting
-    // doesn't cancel it.
+    // Marks whether the call's transfer has begun, so that it no longer waits for commands of the
+    // session's stream. CancelWaiting doesn't cancel such a call.
     void SetUnderWay(bool under_way) { registry_->SetUnderWay(&context_, under_way); }
 
    private:
@@ -45,7 +45,8 @@ class CallRegistry {
     cancelled_ = true;
     for (const auto& [context, under_way] : contexts_) context->TryCancel();
   }
-  // The same, except calls that are marked as under way: a server that shuts down finishes them.
+  // Cancels every call that isn't marked as under way, and every later call. A server that shuts
+  // down finishes the calls that are under way.
   void CancelWaiting() {
     MutexLock lock(&mu_);
     cancelled_ = true;

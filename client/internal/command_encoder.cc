@@ -23,7 +23,7 @@ constexpr char kFirstCommandTag = VarintTag(v1::SessionStreamRequest::kFirstComm
 constexpr char kAnswersReceivedTag =
     VarintTag(v1::SessionStreamRequest::kAnswersReceivedFieldNumber);
 
-// Lengths that are filled in later take four bytes, however small they turn out.
+// A length that is filled in later always takes four bytes.
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kHeaderBytes = 3 * (1 + kLengthBytes);
 

@@ -10,7 +10,7 @@
 namespace tensord::internal {
 
 std::string CommandQueue::Attach(const std::string& session) {
-  // Often enough that no thread waits for room while there is some.
+  // The server acknowledges so often that no push waits while the server has room.
   constexpr int64_t kShare = 8;
   constexpr int64_t kMaxThreshold = 1 << 24;
   v1::SessionStreamRequest request;
@@ -27,7 +27,7 @@ std::string CommandQueue::Attach(const std::string& session) {
   untaken_.store(static_cast<int64_t>(pushed_ - acknowledged_), std::memory_order_relaxed);
   answers_acknowledged_ = answers_;
   unacknowledged_bytes_ = 0;
-  owes_receipt_.store(false, std::memory_order_relaxed);  // this message says it
+  owes_receipt_.store(false, std::memory_order_relaxed);  // this message acknowledges all answers
   request.set_answers_received(answers_);
   return request.SerializeAsString();
 }
@@ -46,7 +46,7 @@ bool CommandQueue::FullLocked() const {
 
 absl::Status CommandQueue::WaitForRoom() {
   if (!status_.ok() || !FullLocked()) return status_;
-  WaitTimer timer(counters_, WaitKind::kFullPipe, {"room among the commands under way"});
+  WaitTimer timer(counters_, WaitKind::kFullPipe, {"room in the command queue"});
   while (status_.ok() && FullLocked()) {
     mu_.Unlock();
     if (on_full_) on_full_();
@@ -130,7 +130,7 @@ absl::StatusOr<uint32_t> CommandQueue::PushProgram(v1::Program program) {
   TENSORD_RETURN_IF_ERROR(WaitForRoom());
   if (live_programs_ == kMaxPrograms) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("this connection has ", kMaxPrograms, " programs, its limit; let go of some"));
+        absl::StrCat("this connection has ", kMaxPrograms, " programs, its limit; destroy some"));
   }
   ++live_programs_;
   program.set_number(++programs_);
@@ -191,7 +191,7 @@ CommandQueue::Message CommandQueue::Take() {
 }
 
 bool CommandQueue::OwesReceiptLocked() const {
-  // An answer that the server keeps may keep memory of a device.
+  // The server keeps unacknowledged answers, and an answer may hold device memory.
   constexpr uint64_t kMaxUnacknowledgedAnswers = 64;
   constexpr int64_t kMaxUnacknowledgedBytes = 256 * 1024;
   return answers_ - answers_acknowledged_ >= kMaxUnacknowledgedAnswers ||
@@ -211,7 +211,7 @@ void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t byte
     cut_bytes_ -= static_cast<int64_t>(cut.message->size());
     if (sent_ > 0) {
       --sent_;
-    } else {  // over an earlier connection
+    } else {  // it was sent on an earlier connection
       untaken_.fetch_sub(static_cast<int64_t>(cut.last - cut.first + 1), std::memory_order_relaxed);
     }
     cuts_.pop_front();

@@ -1,4 +1,4 @@
-// The commands that are to be sent, or may have to be sent again.
+// Queues commands until the server has acknowledged them.
 #pragma once
 
 #include <atomic>
@@ -34,19 +34,19 @@ struct QueuedOp {
   const NumberedSpec* numbered_spec = nullptr;
 };
 
-// Packs commands into messages: commands that are pushed while a message is sent go into the next.
-// The queue keeps messages until the server has acknowledged them, so that they can be sent again
-// if the connection breaks. It is bounded: a command counts until it is acknowledged, and a push
-// beyond a limit waits (backpressure).
+// Packs commands into messages: commands that are pushed while a message is sent go into the next
+// message. The queue keeps messages until the server has acknowledged them, so that they can be
+// sent again if the connection breaks. It is bounded: a command counts until it is acknowledged,
+// and a push beyond a limit waits (backpressure).
 //
-//     Push ──▶ encoder ──▶ cut message ── Take ──▶ sent ── Acknowledge ──▶ forgotten
+//     Push ──▶ encoder ──▶ cut message ── Take ──▶ sent ── Acknowledge ──▶ deleted
 //                                ▲                  │
 //                                └──── Attach ──────┘  a new connection sends them again
 //
 // Thread-safe.
 class CommandQueue {
  public:
-  // A message is cut when it has so many bytes.
+  // When a message reaches this size, the queue begins the next message.
   static constexpr int64_t kMaxMessageBytes = 256 * 1024;
 
   CommandQueue(int64_t max_pending_commands, int64_t max_pending_bytes, Counters* counters)
@@ -54,57 +54,61 @@ class CommandQueue {
         max_pending_bytes_(max_pending_bytes),
         counters_(counters) {}
 
-  // Returns the message that attaches a connection to the session, which must be its first. From
-  // then on Take returns again every message that isn't acknowledged.
+  // Returns the message that attaches a connection to the session. It must be the connection's
+  // first message. Afterwards Take returns every message again that isn't acknowledged.
   std::string Attach(const std::string& session);
 
-  // Each of these appends a command. It waits while the queue is full, and returns the reason if
-  // the queue is closed.
+  // Each of these appends a command. If the queue is full, it waits. If the queue is closed, it
+  // returns the reason.
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
   // Sets `*number` to the command's number.
   absl::Status Push(const v1::Command& command, uint64_t* number);
-  // Appends an op with inputs. The error may also be that of its inference; nothing is appended
-  // then.
+  // Appends an op with inputs. If the op's inference fails, returns its error and appends nothing.
   absl::StatusOr<QueuedOp> PushOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
                                   const Attributes& attrs);
-  // Returns the number of an op's definition, which is sent if it is new. RESOURCE_EXHAUSTED if the
-  // stream has too many.
+  // Returns the number of an op's definition. Appends the definition if it is new. If the stream
+  // has too many, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<uint32_t> Define(absl::string_view op, size_t num_inputs, const Attributes& attrs);
-  // Appends a program with a new number and returns that. RESOURCE_EXHAUSTED if there are too many.
+  // Appends a program with a new number, and returns the number. If there are too many programs,
+  // returns RESOURCE_EXHAUSTED.
   absl::StatusOr<uint32_t> PushProgram(v1::Program program);
   void PushDropProgram(uint32_t number);
-  // Appends the drop of a handle. Never waits, because it runs in destructors: there are no more
-  // drops than commands that made tensors. No effect once closed.
+  // Appends the drop of a handle. Never waits, because destructors call it. It needs no limit:
+  // there are no more drops than commands that made tensors. If the queue is closed, has no effect.
   void PushDrop(uint64_t handle);
 
   uint64_t NextHandle() { return next_handle_.fetch_add(1, std::memory_order_relaxed); }
 
   using Message = std::shared_ptr<const std::string>;
-  // Returns the message to send next; null if there is none, or the queue is closed.
+  // Returns the message to send next. Returns null if there is none, or if the queue is closed.
   Message Take();
-  // The number of commands that wait to be taken. Takes no lock, so it may be out of date.
+  // Returns the number of commands that Take hasn't returned. Takes no lock, so the number may be
+  // out of date.
   int64_t untaken() const { return untaken_.load(std::memory_order_relaxed); }
-  // Whether many answers have come that no message has acknowledged. Takes no lock.
+  // Returns whether so many answers have come since the last message that the next Take returns a
+  // message for their acknowledgement alone. Takes no lock.
   bool owes_receipt() const { return owes_receipt_.load(std::memory_order_relaxed); }
 
-  // Notes that the server has the first `received` commands of the session, and that its answers up
-  // to number `answers` have come, in a message of `bytes`. The next message acknowledges those; if
-  // many have come, Take returns a message for that alone.
+  // Records that the server has the first `received` commands of the session, and that its answers
+  // up to number `answers` have come, in a message of `bytes`. The next message acknowledges these
+  // answers.
   void Acknowledge(uint64_t received, uint64_t answers = 0, int64_t bytes = 0);
 
-  // Drops all messages, and fails every later push. `reason` must not be OK; only the first counts.
+  // Drops all messages, and fails every later push with `reason`, which must not be OK. Only the
+  // first call has an effect.
   void Close(absl::Status reason);
-  // OK, or the reason of Close.
+  // Returns OK, or the reason given to Close.
   absl::Status status() const;
-  // The number of commands so far, which is the number of the last one.
+  // Returns the number of the last command. Commands are numbered from 1 on.
   uint64_t pushed() const;
 
-  // Sets the function that is called, without a lock, when a push begins to wait: it must have
-  // messages sent and acknowledgements received. Call it before the first push.
+  // Sets the function that a push calls, without a lock, before it waits. The function must make
+  // sure that messages are sent and acknowledgements are received. Call set_on_full before the
+  // first push.
   void set_on_full(std::function<void()> on_full) { on_full_ = std::move(on_full); }
 
  private:
-  // Commands `first` to `last`, encoded.
+  // A complete message with the commands `first` to `last`.
   struct Cut {
     uint64_t first;
     uint64_t last;
@@ -133,18 +137,18 @@ class CommandQueue {
   CondVar space_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);
   OpTable ops_ ABSL_GUARDED_BY(mu_);
-  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that isn't cut yet
-  std::deque<Cut> cuts_ ABSL_GUARDED_BY(mu_);    // those before it that aren't acknowledged
-  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;         // of them, on this connection
+  CommandEncoder encoder_ ABSL_GUARDED_BY(mu_);  // the message that isn't complete yet
+  std::deque<Cut> cuts_ ABSL_GUARDED_BY(mu_);    // the messages before it that aren't acknowledged
+  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;         // how many of cuts_ were sent on this connection
   uint64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;   // connections so far
   int64_t cut_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t cut_commands_ ABSL_GUARDED_BY(mu_) = 0;  // so far
-  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;      // the last one's number
+  uint64_t cut_commands_ ABSL_GUARDED_BY(mu_) = 0;  // the last command in a complete message
+  uint32_t programs_ ABSL_GUARDED_BY(mu_) = 0;      // the last program's number
   uint32_t live_programs_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t pushed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;               // that have come
-  uint64_t answers_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;  // in the last message
+  uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;               // received from the server
+  uint64_t answers_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;  // by the last message
   int64_t unacknowledged_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::atomic<bool> owes_receipt_{false};
 };

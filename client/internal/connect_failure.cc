@@ -15,7 +15,7 @@ bool ContainsAny(absl::string_view message, const absl::string_view (&parts)[kSi
                      [&](absl::string_view part) { return absl::StrContains(message, part); });
 }
 
-// The system's words, which stand last: "Domain name not found".
+// Returns the system's message, which is the last part: "Domain name not found".
 absl::string_view Cause(absl::string_view message) {
   const size_t colon = message.rfind(": ");
   return colon == absl::string_view::npos ? message : message.substr(colon + 2);
@@ -30,7 +30,7 @@ ConnectFailure ClassifyConnectFailure(absl::string_view message) {
                                                   "Broken pipe", "Failed parsing HTTP/2"};
   if (ContainsAny(message, kFinal)) return ConnectFailure::kFinal;
   if (absl::StrContains(message, "DNS resolution failed")) return ConnectFailure::kUnresolved;
-  // gRPC says so until the other end has sent its HTTP/2 settings.
+  // gRPC reports "failed to connect" until the other end has sent its HTTP/2 settings.
   if (!absl::StrContains(message, "failed to connect")) return ConnectFailure::kBroken;
   return ContainsAny(message, kClosed) ? ConnectFailure::kClosed : ConnectFailure::kUnreachable;
 }
@@ -41,10 +41,11 @@ std::string DescribeConnectFailure(absl::string_view message, bool uses_tls) {
       return absl::StrCat("the host's name can't be resolved (", Cause(message), ")");
     case ConnectFailure::kClosed:
       return absl::StrCat(
-          "connects, but the other end closes the connection or doesn't speak HTTP/2: ",
-          uses_tls ? "does it want a client certificate (TENSORD_TLS_CERT, or tensorctl --tls-cert)"
-                   : "does it speak TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)",
-          ", or is it no tensord?");
+          "connects, but the other end closes the connection or doesn't use HTTP/2: ",
+          uses_tls ? "does it require a client certificate (TENSORD_TLS_CERT, or tensorctl "
+                     "--tls-cert)"
+                   : "does it require TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)",
+          ", or is it not a tensord server?");
     default:
       return std::string(message);
   }

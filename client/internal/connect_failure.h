@@ -1,4 +1,4 @@
-// Classifies why a call of the handshake failed, by gRPC's message.
+// Classifies a failed call of the handshake by gRPC's message.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace tensord::internal {
 
 enum class ConnectFailure {
-  // The connection stood. It broke, or the server answered with an error.
+  // The connection was made. Then it broke, or the server answered with an error.
   kBroken,
   // No connection could be made. The server may come up, or the network may recover.
   kUnreachable,
@@ -17,13 +17,13 @@ enum class ConnectFailure {
   kFinal,
   // The name of the host can't be resolved.
   kUnresolved,
-  // TCP connects. The other end closes the connection, or doesn't speak HTTP/2.
+  // TCP connects, but the other end closes the connection, or doesn't use HTTP/2.
   kClosed,
 };
 
 ConnectFailure ClassifyConnectFailure(absl::string_view message);
 
-// If the failure is kUnresolved or kClosed, returns a sentence with what to check. Otherwise
+// If the failure is kUnresolved or kClosed, returns a sentence that says what to check. Otherwise
 // returns `message`. `uses_tls`: whether the client tried TLS.
 std::string DescribeConnectFailure(absl::string_view message, bool uses_tls);
 

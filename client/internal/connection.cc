@@ -32,9 +32,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
               Milliseconds(std::max(options.keepalive_interval, kMinKeepaliveInterval)));
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.keepalive_timeout));
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // What may be asked again we know better, and messages aren't to be kept for it.
+  // The session retries calls itself: gRPC needn't keep their messages.
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Those who wait for a cut to mend want to hear of it soon.
+  // Reconnects soon after the network works again.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectPauseMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectPauseMs);

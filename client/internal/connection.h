@@ -24,23 +24,23 @@
 
 namespace tensord::internal {
 
-// OK for "host:port", "[v6]:port" and "unix:/path".
+// Returns OK for "host:port", "[v6]:port" and "unix:/path", otherwise INVALID_ARGUMENT.
 absl::Status CheckAddress(absl::string_view address);
 
 struct Session::Connection {
   Connection(const std::string& address, const ConnectOptions& options,
              const Credentials& credentials);
 
-  // Replaces the channel of `stub`, whose next call then makes a new attempt to connect. No call of
+  // Replaces `stub` and its channel: the next call makes a new attempt to connect. No call of
   // `stub` may be under way.
   void RenewQuestionChannel();
 
   const std::function<std::shared_ptr<grpc::Channel>()> make_channel;
-  // Bulk data has a connection of its own, so that commands don't queue behind it, and so have
-  // questions: on the server, a connection wakes up every thread that has served a call on it.
+  // Bulk data has a connection of its own, so that commands don't queue behind it. Unary calls also
+  // have one: on the server, a connection wakes up every thread that has served a call on it.
   const std::shared_ptr<grpc::Channel> command_channel;
   const std::shared_ptr<grpc::Channel> bulk_channel;
-  // For questions. Only RenewQuestionChannel replaces it.
+  // For unary calls. Only RenewQuestionChannel replaces it.
   std::unique_ptr<v1::TensorService::Stub> stub;
   grpc::GenericStub command_stub;
   grpc::GenericStub bulk_stub;
@@ -50,8 +50,8 @@ struct Session::Connection {
   ReplyTable replies;
   CallRegistry calls;
   SharedMemory shared_memory;
-  PeerRouteBackoff peer_route_backoff;  // of copies from other servers to this one
-  // Last: its threads use the others.
+  PeerRouteBackoff peer_route_backoff;  // for copies from other servers to this one
+  // The last member, because its thread uses the others.
   std::unique_ptr<Stream> stream;
 };
 

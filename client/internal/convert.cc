@@ -13,7 +13,7 @@ template <typename T>
 constexpr bool kIsFloating =
     std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-// The type in which a value is looked at.
+// Returns the value in a type that has comparison and conversion.
 template <typename T>
 auto Widen(T value) {
   if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {

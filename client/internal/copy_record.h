@@ -18,7 +18,7 @@ class CopyRecord {
  public:
   explicit CopyRecord(bool within_server) : within_server_(within_server) {}
 
-  // Sets the outcome. Only the first counts.
+  // Sets the outcome. Only the first call has an effect.
   void Finish(absl::StatusOr<CopyReport> outcome) {
     MutexLock lock(&mu_);
     if (done_) return;
@@ -37,8 +37,8 @@ class CopyRecord {
     return outcome_;
   }
 
-  // True for a copy between devices of one server: no thread reports its end, so copy_report waits
-  // for the tensor and then calls Finish.
+  // True for a copy between devices of one server. No thread reports its end: Tensor::copy_report
+  // waits for the tensor and calls Finish.
   bool within_server() const { return within_server_; }
   absl::Time started() const { return started_; }
 

@@ -1,4 +1,4 @@
-// Counts of what a connection has done, and the trace.
+// The statistics of a connection, and the trace.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct Counters {
   std::atomic<int64_t> reconnects{0};
   std::atomic<int64_t> bytes_uploaded{0};
   std::atomic<int64_t> bytes_downloaded{0};
-  std::atomic<int64_t> bytes_shared{0};  // of both, by shared memory
+  std::atomic<int64_t> bytes_shared{0};  // of both, through shared memory
   std::atomic<int64_t> copies_relayed{0};
   std::atomic<int64_t> copies_untried{0};
 
@@ -44,7 +44,8 @@ struct WaitSubject {
   const TensorSpec* spec = nullptr;  // of that tensor, if it is known; must outlive the wait
 };
 
-// Counts one wait for the server, from its construction to its destruction, and then traces it.
+// Counts the time from its construction to its destruction as one wait for the server, and traces
+// it.
 class WaitTimer {
  public:
   WaitTimer(Counters* counters, WaitKind kind, const WaitSubject& subject)

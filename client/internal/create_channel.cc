@@ -1,4 +1,5 @@
-// Defines nothing else: a program that defines CreateChannel itself then doesn't link this file.
+// Must define nothing else, so that a program that defines CreateChannel itself doesn't link this
+// file.
 #include "tensord/client/internal/create_channel.h"
 
 #include <grpcpp/create_channel.h>

@@ -10,8 +10,8 @@
 
 namespace tensord::internal {
 
-// Returns a channel to `address`, which connects at its first call. Thread-safe. A test may link
-// its own definition instead of create_channel.cc, for servers in its process.
+// Returns a channel to `address`. The channel connects at its first call. Thread-safe. A test with
+// servers in its own process may link another definition instead of create_channel.cc.
 std::shared_ptr<grpc::Channel> CreateChannel(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
     const grpc::ChannelArguments& arguments);

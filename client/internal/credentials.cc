@@ -37,11 +37,11 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-// A file in PEM with one of these words in it.
+// Reads a PEM file. If it doesn't contain `word`, returns INVALID_ARGUMENT.
 absl::StatusOr<std::string> ReadPem(const std::string& path, absl::string_view word) {
   TENSORD_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
   if (absl::StrContains(text, word)) return text;
-  return absl::InvalidArgumentError(absl::StrCat(path, " holds no ", word, " in PEM"));
+  return absl::InvalidArgumentError(absl::StrCat(path, " contains no ", word, " in PEM"));
 }
 
 TlsOptions WithEnvironment(TlsOptions tls) {
@@ -54,14 +54,16 @@ TlsOptions WithEnvironment(TlsOptions tls) {
   return tls;
 }
 
-// What comes of it is sent as it is: nothing that could end the header.
+// Returns an error unless the token has only visible ASCII characters. It is sent in a header,
+// which other characters could end.
 absl::Status CheckToken(absl::string_view token) {
   const bool good = !token.empty() && token.size() <= kMaxTokenBytes &&
                     std::all_of(token.begin(), token.end(),
                                 [](unsigned char c) { return absl::ascii_isgraph(c); });
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("what was given is no token: one word of at most ",
-                                                 kMaxTokenBytes, " characters is"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the given token isn't valid: a token is one word of at most ", kMaxTokenBytes,
+                   " characters"));
 }
 
 absl::StatusOr<std::string> FindToken(const ConnectOptions& options) {
@@ -78,11 +80,12 @@ absl::StatusOr<Credentials> Credentials::Load(const std::string& address,
                                               const ConnectOptions& options) {
   Credentials credentials;
   const TlsOptions tls = WithEnvironment(options.tls);
-  // The server speaks no TLS on Unix sockets.
+  // The server doesn't use TLS on Unix sockets.
   credentials.use_tls_ = tls.use && !absl::StartsWith(address, "unix:");
   if (credentials.use_tls_) {
     if (tls.cert_file.empty() != tls.key_file.empty()) {
-      return absl::InvalidArgumentError("a certificate and its key go together: give both files");
+      return absl::InvalidArgumentError(
+          "a certificate needs its key, and a key its certificate: give both files");
     }
     if (!tls.ca_file.empty()) {
       TENSORD_ASSIGN_OR_RETURN(credentials.tls_.pem_root_certs,
@@ -100,9 +103,9 @@ absl::StatusOr<Credentials> Credentials::Load(const std::string& address,
   if (token.empty()) return credentials;
   TENSORD_RETURN_IF_ERROR(CheckToken(token));
   if (!credentials.use_tls_ && !IsLocalAddress(address)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a token isn't sent unencrypted over the network, where whoever listens could use it, and ",
-        address, " isn't this machine: use TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("a token must not be sent unencrypted over the network, and ", address,
+                     " isn't this machine: use TLS (TENSORD_TLS_CA, or tensorctl --tls-ca)"));
   }
   credentials.authorization_ = absl::StrCat("Bearer ", token);
   return credentials;

@@ -1,4 +1,4 @@
-// The client's credentials, and what it requires of the server's.
+// The client's credentials, and how it verifies the server's.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,15 @@ class Credentials {
  public:
   Credentials() = default;
 
-  // Takes what `options` set, and for the rest the environment (client.h); reads the files. Errors
-  // name the file, or say that the token would be sent unencrypted; they never contain the token.
+  // Uses the fields that are set in `options`, and environment variables for the others (client.h).
+  // Reads the files. Errors name the file, or say that the token would be sent unencrypted. They
+  // never contain the token.
   static absl::StatusOr<Credentials> Load(const std::string& address,
                                           const ConnectOptions& options);
 
   bool uses_tls() const { return use_tls_; }
 
-  // The credentials and arguments of a channel to `address`.
+  // Return the credentials of a channel, and add the arguments of a channel.
   std::shared_ptr<grpc::ChannelCredentials> channel() const;
   void AddTo(grpc::ChannelArguments* arguments) const;
 
@@ -36,7 +37,7 @@ class Credentials {
  private:
   bool use_tls_ = false;
   grpc::SslCredentialsOptions tls_;
-  std::string server_name_;    // in place of the address's
+  std::string server_name_;    // replaces the address's host; empty: not set
   std::string authorization_;  // "Bearer …"; empty: none
 };
 

@@ -1,4 +1,4 @@
-// Elements as text.
+// Formats elements as text.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ namespace tensord::internal {
 
 struct ElementTexts {
   std::vector<std::string> texts;
-  size_t width = 1;  // of the longest; print pads the others on the left
+  size_t width = 1;  // of the longest text; print.cc pads the others on the left
 };
 
-// PyTorch's rules: all elements of a floating tensor are written in one way, chosen by their
-// largest and smallest absolute values: as whole numbers with a point, with `precision` digits
-// after it, or in scientific notation where they span more than 1000 to 1, reach past 1e8 or below
-// 1e-4.
+// Formats elements by PyTorch's rules. All elements of a floating tensor have the same notation. If
+// the ratio of the largest to the smallest non-zero absolute value exceeds 1000, or the largest
+// exceeds 1e8, it is scientific. The same if the smallest is below 1e-4 and not all are whole
+// numbers. Otherwise whole numbers are written with a point, and other numbers with `precision`
+// digits after the point.
 ElementTexts FormatElements(DType dtype, absl::Span<const uint8_t> data, int precision);
 
 }  // namespace tensord::internal

@@ -18,8 +18,8 @@ namespace {
 template <typename T>
 using PerInput = absl::InlinedVector<T, 3>;
 
-// A program runs on one device, and what it makes can't be copied while it is recorded: advice is
-// about the tensor that is taken in from outside.
+// A program runs on one device, and its placeholders can't be copied while it is recorded. So the
+// error says how to copy the tensor that isn't a placeholder.
 absl::Status CheckRecordedDevice(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   const auto recorded = std::find_if(inputs.begin(), inputs.end(), [](const Tensor* input) {
     return input->state()->recorder != nullptr;
@@ -33,12 +33,12 @@ absl::Status CheckRecordedDevice(absl::string_view op, absl::Span<const Tensor* 
                      input->Describe(), " is on ", input->device().name(),
                      input->state()->recorder == nullptr
                          ? absl::StrCat("; copy that to ", device, " before Program::Record")
-                         : std::string("; it stands for a value of another program")));
+                         : std::string("; it is a value of another program")));
   }
   return absl::OkStatus();
 }
 
-// Of a cluster's servers the device's name says which.
+// For a cluster, returns "": the name of the device contains the server's name.
 std::string AtServer(const TensorState& state) {
   return state.session->label().empty() ? absl::StrCat(" at ", state.session->address()) : "";
 }
@@ -57,7 +57,7 @@ absl::Status DifferentSessions(absl::string_view op, const Tensor& a, const Tens
                    " and ", b.Describe(), AtServer(second), "; copy one first: b.To(a.device())"));
 }
 
-// What is wrong with inputs that aren't all well and of one session and device.
+// Returns the error of inputs for which SameSessionAndDevice is false.
 absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) TENSORD_RETURN_IF_ERROR(input->status());
   const TensorState& first = *inputs[0]->state();
@@ -71,7 +71,7 @@ absl::Status CheckInputs(absl::string_view op, absl::Span<const Tensor* const> i
   return CheckSameDevice(op, named);
 }
 
-bool AllTogether(absl::Span<const Tensor* const> inputs) {
+bool SameSessionAndDevice(absl::Span<const Tensor* const> inputs) {
   const TensorState* first = inputs[0]->state().get();
   if (first == nullptr) return false;
   for (const Tensor* input : inputs) {
@@ -87,7 +87,7 @@ bool AllTogether(absl::Span<const Tensor* const> inputs) {
 absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                   const Attributes& attrs) {
   if (InForkedChild()) return ForkedError();
-  if (!AllTogether(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
+  if (!SameSessionAndDevice(inputs)) TENSORD_RETURN_IF_ERROR(CheckInputs(op, inputs));
   for (const Tensor* input : inputs) {
     if (input->state()->recorder != nullptr) {
       return input->state()->recorder->Record(op, inputs, attrs);

@@ -1,4 +1,4 @@
-// Entry points: each infers an op and queues it.
+// Entry points of ops: infer an op and queue it.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -10,9 +10,9 @@
 
 namespace tensord::internal {
 
-// Checks the inputs' statuses and devices, runs the op's inference, and sends the op, or records it
-// if an input stands for a value of a program. The result is a failed tensor if anything of that
-// fails. There must be at least one input.
+// Checks the inputs' statuses and devices, and runs the op's inference. Then sends the op, or
+// records it if an input is a placeholder of a program. If a step fails, returns a failed tensor.
+// There must be at least one input.
 Tensor Enqueue(absl::string_view op, absl::Span<const Tensor* const> inputs,
                const Attributes& attrs);
 

@@ -12,14 +12,14 @@ namespace tensord::internal {
 
 // A forked child inherits the memory of its parent, but only the thread that forked. Locks that
 // other threads held stay locked in the child. The child shares the parent's sockets and gRPC's
-// epoll sets: whatever the child writes or registers reaches the parent. So the library uses none
-// of them in the child: every entry point that would use a connection calls InForkedChild() first,
-// before it takes a lock.
+// epoll sets: everything that the child writes or registers there reaches the parent. So the
+// library uses none of them in the child: every entry point that would use a connection calls
+// InForkedChild() before it takes a lock.
 
 // Set by the fork handler. Use InForkedChild() to read it.
 extern std::atomic<bool> in_forked_child;
 
-// Returns true if this process was forked after an ancestor called NoteConnect(). Costs one load.
+// Returns whether this process was forked after an ancestor called NoteConnect(). Costs one load.
 inline bool InForkedChild() {
   return ABSL_PREDICT_FALSE(in_forked_child.load(std::memory_order_relaxed));
 }

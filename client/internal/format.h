@@ -1,4 +1,4 @@
-// The pieces of printing: which elements are shown, and the text made of them.
+// The steps of printing: choose the shown elements, and format them.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace tensord::internal {
 
-// The shape of what is shown: `shape`, or, where it has more than options.threshold elements, with
-// every long axis cut down to its first and last options.edge_items.
+// Returns the shape of the shown elements. If `shape` has more than options.threshold elements,
+// every long axis is reduced to its first and last options.edge_items. Otherwise returns `shape`.
 Shape ShownShape(const Shape& shape, const PrintOptions& options);
 
-// The code and the message, without the payloads, which are for programs.
+// Returns the code and the message, without the payloads, which are for programs.
 inline std::string ErrorText(const absl::Status& error) {
   return error.ToString(absl::StatusToStringMode::kWithNoExtraData);
 }
 
-// The text for a tensor of `spec`, given the elements of ShownShape(spec.shape).
+// Returns the text for a tensor of `spec`. `shown` has the elements of ShownShape(spec.shape).
 std::string FormatShown(const TensorSpec& spec, absl::Span<const uint8_t> shown,
                         absl::string_view device, const PrintOptions& options);
 

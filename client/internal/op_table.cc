@@ -14,7 +14,7 @@
 namespace tensord::internal {
 namespace {
 
-// Attributes longer than this (a constant's elements) are not kept.
+// The limit of a key. An op with longer attributes (a constant's elements) gets no entry.
 constexpr size_t kMaxKeyBytes = 512;
 
 std::string KeyOf(const TensorSpec& spec) {
@@ -63,7 +63,7 @@ absl::StatusOr<OpTable::Definition> OpTable::Define(absl::string_view op, size_t
   if (found != for_programs_.end()) return Definition{found->second, false};
   if (definitions_ == kMaxDefinitions) {
     return absl::ResourceExhaustedError(
-        "this connection has used too many different ops to record more; connect anew");
+        "this connection has used too many different ops to record more; make a new connection");
   }
   for_programs_.emplace(std::move(key), ++definitions_);
   return Definition{definitions_, true};

@@ -25,24 +25,25 @@ class OpTable {
   struct Op {
     TensorSpec output;
     const NumberedSpec* numbered_output = nullptr;  // null if the table is full
-    uint32_t definition = 0;                        // on the stream; 0: none
-    bool is_new = false;                            // the definition has to be sent first
+    uint32_t definition = 0;                        // its number on the stream; 0: none
+    bool is_new = false;                            // the definition must be sent first
   };
 
   struct Definition {
     uint32_t number;
-    bool is_new;  // has to be sent first
+    bool is_new;  // the definition must be sent first
   };
-  // Defines an op for programs, for inputs of any specs. RESOURCE_EXHAUSTED if there are too many.
+  // Returns the definition of an op for programs, which accepts inputs of any specs. If there are
+  // too many definitions, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<Definition> Define(absl::string_view op, size_t num_inputs,
                                     const Attributes& attrs);
 
   // Returns the numbered spec, valid as long as the table. Null if the table is full.
   const NumberedSpec* Number(const TensorSpec& spec);
 
-  // Returns the op's output, and its definition if it has one: from the first use on for an op
-  // without attributes, from the second on for others. The error is that of inference. Inputs may
-  // be null; `specs` has all of them.
+  // Returns the op's output, and its definition if it has one. An op without attributes gets a
+  // definition at its first use, other ops at their second use. If inference fails, returns its
+  // error. An input is null if its spec isn't in the table; `specs` has the specs of all inputs.
   absl::StatusOr<Op> Find(absl::string_view op, absl::Span<const NumberedSpec* const> inputs,
                           absl::Span<const TensorSpec* const> specs, const Attributes& attrs);
 
@@ -55,7 +56,7 @@ class OpTable {
 
   struct Known {
     const NumberedSpec* output = nullptr;
-    uint32_t definition = 0;  // 0: seen once
+    uint32_t definition = 0;  // 0: the op was used only once
   };
   // A small direct-mapped cache for ops without attributes.
   struct Recent {

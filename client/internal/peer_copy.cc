@@ -27,9 +27,9 @@
 namespace tensord::internal {
 namespace {
 
-// Between attempts of a call whose connection broke.
+// The pause between attempts of a call whose connection broke.
 constexpr auto kPause = std::chrono::milliseconds(50);
-// Tickets for one copy.
+// The limit of tickets for one copy.
 constexpr int kMaxTickets = 3;
 
 CopyPath PathFromProto(v1::CopyPath path) {
@@ -47,8 +47,8 @@ CopyPath PathFromProto(v1::CopyPath path) {
   }
 }
 
-// Whether the next copy between the two servers would fail for the same reason. A ticket is refused
-// each time if the client has different identities at the two.
+// Returns whether the next copy between the two servers would fail for the same reason. For
+// example, a ticket is always refused if the client has different identities at the two servers.
 bool IsRouteFailure(const absl::Status& error) {
   const std::string reason = ErrorReason(error);
   return absl::IsUnimplemented(error) || reason == "NOT_A_PEER" || reason == "TICKET_REFUSED" ||
@@ -58,30 +58,30 @@ bool IsRouteFailure(const absl::Status& error) {
 // One copy. The background thread drives it, one call at a time.
 class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
  public:
-  // Keeps `copy` until it is done, because tensors computed from it need it even if the program has
-  // dropped it.
+  // Holds `copy` until the transfer is done, even if the program has dropped it: tensors computed
+  // from it need its elements.
   PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
       : source_(std::move(source)),
         copy_(std::move(copy)),
         source_session_(source_.state()->session),
         destination_(copy_->session),
         record_(copy_->copy) {
-    question_.set_session(source_session().id());
-    question_.set_handle(source_.handle());
-    question_.set_after_command(source_session().FlushCommands());
-    question_.set_destination_epoch(destination_->info().epoch);
+    ticket_request_.set_session(source_session().id());
+    ticket_request_.set_handle(source_.handle());
+    ticket_request_.set_after_command(source_session().FlushCommands());
+    ticket_request_.set_destination_epoch(destination_->info().epoch);
   }
 
-  // `write`: of the promise to be fulfilled.
+  // Starts the copy. `write` is the spec that fulfils the promise.
   void Start(v1::WriteSpec write) {
     write_ = std::move(write);
     reconnects_ = source_session().connection().counters.reconnects +
                   destination_->connection().counters.reconnects;
     const std::string failure = routes().ReasonToSkip(source_epoch(), reconnects_);
-    if (failure.empty()) return AskTicket();
+    if (failure.empty()) return RequestTicket();
     ++destination_->connection().counters.copies_untried;
-    untried_ = true;
-    Detour(failure);
+    skipped_route_ = true;
+    StartRelay(failure);
   }
 
  private:
@@ -89,7 +89,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   const std::string& source_epoch() const { return source_session().info().epoch; }
   PeerRouteBackoff& routes() const { return destination_->connection().peer_route_backoff; }
 
-  // Returns the tag for an operation that starts now; `next` runs when it has ended.
+  // Returns the tag for an operation that the caller starts. When it has ended, `next` runs.
   void* Begin(void (PeerCopy::*next)()) {
     next_ = next;
     self_ = shared_from_this();
@@ -98,55 +98,56 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
   void OnEvent() override {
     std::shared_ptr<PeerCopy> self = std::move(self_);
-    // Before the call's context, whose memory they use.
+    // The readers use memory of the call's context, so they are destroyed before it.
     ticket_call_.reset();
     pull_call_.reset();
     tensor_call_.reset();
     call_.reset();
     (this->*next_)();
-    // Releasing the last reference to a session blocks.
+    // Releasing the last reference to a session blocks, so the work thread does it.
     if (self_ == nullptr) Background::Get().Post([self = std::move(self)] {});
   }
 
-  // The context of a call to one of the two.
+  // Returns the context of a new call to one of the two servers.
   grpc::ClientContext* NewCall(Session& session) {
     call_.emplace(&session.connection().calls);
     // Gives gRPC the time to replace a broken connection.
-    call_->context()->set_wait_for_ready(asked_before_);
+    call_->context()->set_wait_for_ready(is_retry_);
     return call_->context();
   }
   // If the call failed with its connection, makes it again after a pause and returns true.
-  bool RetryIfBroken(Session& session, void (PeerCopy::*ask)()) {
-    // Errors from a server itself have details.
+  bool RetryIfBroken(Session& session, void (PeerCopy::*request)()) {
+    // An error that a server reports has details.
     const bool broken = (status_.error_code() == grpc::StatusCode::UNAVAILABLE ||
                          status_.error_code() == grpc::StatusCode::UNKNOWN) &&
                         status_.error_details().empty();
     if (!broken || !session.status().ok()) return false;
-    asked_before_ = true;
-    pause_.Set(Background::Get().queue(), std::chrono::system_clock::now() + kPause, Begin(ask));
+    is_retry_ = true;
+    pause_.Set(Background::Get().queue(), std::chrono::system_clock::now() + kPause,
+               Begin(request));
     return true;
   }
 
-  void AskTicket() {
-    ++tickets_asked_;
+  void RequestTicket() {
+    ++tickets_requested_;
     ticket_call_ = source_session().connection().stub->PrepareAsyncCreateTicket(
-        NewCall(source_session()), question_, Background::Get().queue());
+        NewCall(source_session()), ticket_request_, Background::Get().queue());
     ticket_call_->StartCall();
-    ticket_call_->Finish(&ticket_, &status_, Begin(&PeerCopy::TicketCame));
+    ticket_call_->Finish(&ticket_, &status_, Begin(&PeerCopy::OnTicket));
   }
 
-  void TicketCame() {
-    if (RetryIfBroken(source_session(), &PeerCopy::AskTicket)) return;
+  void OnTicket() {
+    if (RetryIfBroken(source_session(), &PeerCopy::RequestTicket)) return;
     if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-      return FindDetour();
+      return FallBackToRelay();
     }
-    if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
-    asked_before_ = false;
-    AskPull();
+    if (!status_.ok()) return FailCopy(source_session().Outcome(status_));
+    is_retry_ = false;
+    RequestPull();
   }
 
-  void AskPull() {
-    pull_asked_ = true;
+  void RequestPull() {
+    pull_requested_ = true;
     v1::PullTensorRequest request;
     *request.mutable_tensor() = write_;
     request.set_source_address(source_session().info().peer_address);
@@ -154,11 +155,11 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     pull_call_ = destination_->connection().stub->PrepareAsyncPullTensor(
         NewCall(*destination_), request, Background::Get().queue());
     pull_call_->StartCall();
-    pull_call_->Finish(&pulled_, &status_, Begin(&PeerCopy::PullCame));
+    pull_call_->Finish(&pulled_, &status_, Begin(&PeerCopy::OnPulled));
   }
 
-  void PullCame() {
-    if (RetryIfBroken(*destination_, &PeerCopy::AskPull)) return;
+  void OnPulled() {
+    if (RetryIfBroken(*destination_, &PeerCopy::RequestPull)) return;
     if (status_.ok()) {
       routes().RecordSuccess(source_epoch());
       CopyReport report;
@@ -171,14 +172,14 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     }
     const absl::Status error = destination_->Outcome(status_);
     // The ticket may have expired while the destination couldn't be reached.
-    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_asked_ < kMaxTickets) {
-      return AskTicket();
+    if (ErrorReason(error) == "TICKET_REFUSED" && tickets_requested_ < kMaxTickets) {
+      return RequestTicket();
     }
     switch (status_.error_code()) {
       case grpc::StatusCode::PERMISSION_DENIED:
       case grpc::StatusCode::UNIMPLEMENTED:
       case grpc::StatusCode::UNAVAILABLE:
-        if (destination_->status().ok()) return FindDetour();
+        if (destination_->status().ok()) return FallBackToRelay();
         break;
       default:
         break;
@@ -186,47 +187,49 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     Finish(error);  // the tensor has the same error
   }
 
-  // A server has reported that the two can't transfer the copy directly.
-  void FindDetour() {
+  // Handles a server's report that the two servers can't transfer the copy directly.
+  void FallBackToRelay() {
     const absl::Status error =
         StatusFromCode(status_.error_code(), status_.error_message(), status_.error_details());
-    const Session& speaker = pull_asked_ ? *destination_ : source_session();
-    std::string why = absl::StrCat(speaker.label().empty() ? speaker.address() : speaker.label(),
+    const Session& reporter = pull_requested_ ? *destination_ : source_session();
+    std::string why = absl::StrCat(reporter.label().empty() ? reporter.address() : reporter.label(),
                                    ": ", error.message());
     if (ErrorReason(error) == "TICKET_REFUSED") {
-      absl::StrAppend(&why,
-                      "; or the two servers know this program by different names, which tensorctl "
-                      "cluster check would tell");
+      absl::StrAppend(
+          &why,
+          "; or this program has different identities at the two servers (run tensorctl "
+          "cluster check to find out)");
     }
     if (IsRouteFailure(error)) routes().RecordFailure(source_epoch(), reconnects_, why);
-    Detour(why);
+    StartRelay(why);
   }
 
-  // Waits for the tensor, and then transfers it through this program.
-  void Detour(const std::string& why) {
+  // Starts the relay: waits for the tensor, and then transfers it through this program.
+  void StartRelay(const std::string& why) {
     detour_reason_ = why;
     ++destination_->connection().counters.copies_relayed;
     Trace(absl::StrCat("a copy of ", source_.Describe(), " to ", destination_->address(),
-                       " goes through this program", untried_ ? " untried: " : ": ",
+                       " goes through this program",
+                       skipped_route_ ? "; the direct route wasn't tried: " : ": ",
                        detour_reason_));
-    asked_before_ = false;
-    AskTensor();
+    is_retry_ = false;
+    RequestTensor();
   }
 
-  void AskTensor() {
+  void RequestTensor() {
     v1::GetTensorRequest request;
-    request.set_session(question_.session());
-    request.set_handle(question_.handle());
-    request.set_after_command(question_.after_command());
+    request.set_session(ticket_request_.session());
+    request.set_handle(ticket_request_.handle());
+    request.set_after_command(ticket_request_.after_command());
     tensor_call_ = source_session().connection().stub->PrepareAsyncGetTensor(
         NewCall(source_session()), request, Background::Get().queue());
     tensor_call_->StartCall();
-    tensor_call_->Finish(&tensor_, &status_, Begin(&PeerCopy::TensorCame));
+    tensor_call_->Finish(&tensor_, &status_, Begin(&PeerCopy::OnTensorReady));
   }
 
-  void TensorCame() {
-    if (RetryIfBroken(source_session(), &PeerCopy::AskTensor)) return;
-    if (!status_.ok()) return GiveUp(source_session().Outcome(status_));
+  void OnTensorReady() {
+    if (RetryIfBroken(source_session(), &PeerCopy::RequestTensor)) return;
+    if (!status_.ok()) return FailCopy(source_session().Outcome(status_));
     Background::Get().Post([self = shared_from_this()] { self->Relay(); });
   }
 
@@ -235,18 +238,18 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     report.path = CopyPath::kClient;
     report.bytes = source_.size_bytes();
     report.detour_reason = detour_reason_;
-    report.detour_known = untried_;
+    report.detour_known = skipped_route_;
     const absl::Time start = absl::Now();
     const absl::StatusOr<std::vector<uint8_t>> data = source_.ReadBytes();
-    if (!data.ok()) return GiveUp(data.status());
+    if (!data.ok()) return FailCopy(data.status());
     const absl::Status filled = destination_->FillPromise(write_, *data);
-    if (!filled.ok()) return GiveUp(filled);
+    if (!filled.ok()) return FailCopy(filled);
     report.transfer_time = absl::Now() - start;
     Finish(std::move(report));
   }
 
-  // No call will bring the tensor: fails the promise.
-  void GiveUp(const absl::Status& error) {
+  // Ends the copy with an error, and fails the promise, because no call will bring the elements.
+  void FailCopy(const absl::Status& error) {
     const absl::Status failure =
         WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
     destination_->FailPromise(write_.handle(), failure);
@@ -265,7 +268,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   const std::shared_ptr<Session> source_session_;
   const std::shared_ptr<Session> destination_;
   const std::shared_ptr<CopyRecord> record_;
-  v1::CreateTicketRequest question_;
+  v1::CreateTicketRequest ticket_request_;
   v1::WriteSpec write_;
 
   std::shared_ptr<PeerCopy> self_;  // set while an operation is outstanding
@@ -273,12 +276,12 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   std::optional<CallRegistry::Call> call_;
   grpc::Alarm pause_;
   grpc::Status status_;
-  bool asked_before_ = false;
-  int tickets_asked_ = 0;
-  bool pull_asked_ = false;
-  int64_t reconnects_ = 0;  // of both connections, when the copy began
+  bool is_retry_ = false;
+  int tickets_requested_ = 0;
+  bool pull_requested_ = false;
+  int64_t reconnects_ = 0;  // reconnects of both connections before the copy began
   std::string detour_reason_;
-  bool untried_ = false;
+  bool skipped_route_ = false;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::Ticket>> ticket_call_;
   v1::Ticket ticket_;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::PullTensorResponse>> pull_call_;

@@ -8,16 +8,16 @@
 
 namespace tensord::internal {
 
-// Returns a copy of `source` on a device of another session. `source` must be ok and not a value of
-// a program. Doesn't wait: promises the tensor at the destination, and makes the calls to the
-// servers on the background thread. If the servers can't transfer the bytes directly, they go
-// through this program.
+// Returns a copy of `source` on a device of another session. `source` must be ok and not a
+// placeholder of a program. Doesn't wait: promises the tensor at the destination, and makes the
+// calls to the servers on the background thread. If the servers can't transfer the bytes directly,
+// this program reads them from the source and uploads them to the destination.
 //
 //     CreateTicket (source) ──▶ PullTensor (destination) ──▶ done
 //            │                         │ the route fails
 //            └────────────▶ GetTensor (source) ──▶ read, then upload (relay) ──▶ done
 //
-// An error of these calls sticks to the copy.
+// If one of these calls fails, its error sticks to the copy.
 Tensor CopyToPeer(const Tensor& source, const Device& device);
 
 }  // namespace tensord::internal

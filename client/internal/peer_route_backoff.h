@@ -1,4 +1,5 @@
-// Which servers a destination could not fetch from, so that not every copy finds it out anew.
+// Remembers from which servers a destination couldn't fetch, so that later copies skip these
+// routes.
 #pragma once
 
 #include <chrono>
@@ -13,9 +14,8 @@
 namespace tensord::internal {
 
 // The routes from source servers to one destination. After a failure, copies skip the route for
-// kMinPause, and after each further failure for twice as long as before, up to kMaxPause. If a
-// connection of this program to either server was made anew, the route may work again: the next
-// copy tries it at once.
+// kMinPause. Each further failure doubles the pause, up to kMaxPause. If this program has
+// reconnected to either server, the route may work again: the next copy tries it at once.
 //
 //               RecordFailure                       pause is over: one copy tries
 //     usable ─────────────────▶ skipped for a pause ─────────────────────────────▶ probed
@@ -33,12 +33,12 @@ class PeerRouteBackoff {
   explicit PeerRouteBackoff(std::function<Clock::time_point()> now = Clock::now)
       : now_(std::move(now)) {}
 
-  // In the following, `source` is a server's epoch, and `reconnects` counts how often the two
-  // connections had been made anew when the copy began.
+  // In the following, `source` is the epoch of the source server. `reconnects` is the number of
+  // reconnects of both connections before the copy began.
 
-  // Returns the error for which the copy should skip the route. If it is empty, the copy should try
-  // the route and record the outcome: when a pause is over, one copy tries, and the others skip the
-  // route until it has recorded its outcome, or another pause is over.
+  // Returns the error of an earlier copy if the copy should skip the route. Returns "" if the copy
+  // should try the route and record the outcome. When a pause is over, one copy tries the route.
+  // Until it has recorded its outcome, or another pause is over, other copies skip the route.
   std::string ReasonToSkip(const std::string& source, int64_t reconnects);
   void RecordFailure(const std::string& source, int64_t reconnects, const std::string& why);
   void RecordSuccess(const std::string& source);

@@ -20,7 +20,8 @@ void PollerElection::LeaveWait() {
   bool wake = false;
   {
     MutexLock lock(&mu_);
-    // If the background thread polls, it sleeps there and can't take over what is put off.
+    // Pauses only if no thread polls. If the background thread polls, it blocks in the queue and
+    // couldn't send commands after the pause.
     if (--waiting_ == 0 && !polled_) {
       PauseLocked();
       wake = background_sleeps_;
@@ -59,7 +60,7 @@ bool PollerElection::AwaitElection() {
 void PollerElection::Yield() {
   MutexLock lock(&mu_);
   polled_ = false;
-  // The thread that waited has its answer and is about to go on.
+  // All waiting threads have their answers, and may soon wait again.
   if (waiting_ > 0 && !replies_->AnyAwaited()) PauseLocked();
 }
 

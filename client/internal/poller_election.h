@@ -1,4 +1,4 @@
-// Which thread polls a stream's events.
+// Chooses the thread that polls a stream's events.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@
 
 namespace tensord::internal {
 
-// Elects the one thread that polls (leader and followers). A thread that waits for an answer polls
-// itself, if none does: waking it from another thread would double the wait. Otherwise the stream's
-// background thread polls. After an answer the background thread pauses for kPause, because a
-// program that has waited once often does so again.
+// Elects the one thread that polls (leader and followers). If no thread polls, a thread that waits
+// for an answer polls itself: waking it from another thread would double the wait. If no thread
+// waits, the stream's background thread polls. After an answer the background thread pauses for
+// kPause, because a program that has waited once often waits again soon.
 //
 //                   a thread waits                       the last waiting thread leaves
 //     paused ─────────────────────────▶ waiter polls ───────────────────────────────────▶ paused
@@ -23,37 +23,37 @@ namespace tensord::internal {
 //       │ kPause is over, or Resume                  it has delivered the awaited answer    │
 //       └─────────────────────────────▶ background polls ───────────────────────────────────┘
 //
-// While paused no thread polls: nothing is received, and nothing is sent but by the thread that
-// gives commands. Thread-safe.
+// During a pause no thread polls: nothing is received, and only threads that push commands send.
+// Thread-safe.
 class PollerElection {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kPause = std::chrono::milliseconds(1);
 
-  // `replies` and `pacing` must outlive this object. A pause ends the collecting of `pacing`, whose
-  // end no thread would see.
+  // `replies` and `pacing` must outlive this object. A pause calls pacing->End(), because no thread
+  // would notice the end of its interval.
   PollerElection(const ReplyTable* replies, SendPacing* pacing)
       : replies_(replies), pacing_(pacing) {}
 
-  // For a waiting thread. Counts it as one, and calls `poll` (which handles one event), without a
-  // lock held, until the answer `reply` has come, another thread polls, or the stream has ended.
-  // Call LeaveWait when the thread has its answer.
+  // For a thread that waits for the answer `reply`. Counts it as waiting. Then calls `poll`, which
+  // handles one event, without a lock held, until the answer has come, another thread polls, or the
+  // stream has ended. The thread must call LeaveWait when it has its answer.
   void PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll);
   void LeaveWait();
   bool AnyWaiting();
 
   // For the background thread. Blocks until it is elected; false if the stream has ended.
   bool AwaitElection();
-  // It has handled an event: another thread may poll.
+  // For the background thread, after it has handled an event: another thread may poll.
   void Yield();
 
-  // Whether the background thread pauses. A glance.
+  // Returns whether the background thread pauses. Takes no lock, so it may be out of date.
   bool paused() const { return paused_.load(std::memory_order_relaxed); }
-  // Ends a pause; WakeBackground has the background thread notice.
+  // Ends a pause. Call WakeBackground afterwards, so that the background thread notices it.
   void Resume();
   void WakeBackground() { changed_.Signal(); }
 
-  // No event will come any more.
+  // The stream has ended: no event will come.
   void End();
 
  private:

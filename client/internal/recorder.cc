@@ -11,7 +11,7 @@
 
 namespace tensord::internal {
 
-Tensor Recorder::Standing(uint32_t value, const TensorSpec& spec) {
+Tensor Recorder::MakePlaceholder(uint32_t value, const TensorSpec& spec) {
   return Tensor(std::make_shared<TensorState>(shared_from_this(), value, device_.session(), spec,
                                               device_.id()));
 }
@@ -22,7 +22,7 @@ Tensor Recorder::AddInput(const TensorSpec& spec) {
     MutexLock lock(&mu_);
     value = num_inputs_++;
   }
-  return Standing(value, spec);
+  return MakePlaceholder(value, spec);
 }
 
 absl::StatusOr<uint32_t> Recorder::ValueOf(const Tensor& tensor) {
@@ -31,7 +31,12 @@ absl::StatusOr<uint32_t> Recorder::ValueOf(const Tensor& tensor) {
   if (state.recorder.get() == this) return state.value;
   if (state.recorder != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
-        tensor.Describe(), " stands for a value of another program; use it in that one"));
+        tensor.Describe(), " is a value of another program; use it only in that program"));
+  }
+  if (state.session != device_.session()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.Describe(), " belongs to another connection, at ",
+                     state.session->address(), "; copy it to ", device_.name(), " first"));
   }
   const auto [number, is_new] =
       captured_numbers_.try_emplace(state.handle, kCaptured + captured_.size());
@@ -51,18 +56,20 @@ absl::StatusOr<Tensor> Recorder::Record(absl::string_view op,
   {
     MutexLock lock(&mu_);
     if (closed_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(op, ": the program that its inputs stand for has been recorded; run it"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          op, ": an input is a value of a program whose recording has ended; call Program::Run"));
     }
-    ops_.push_back(definition);
-    ops_.push_back(static_cast<uint32_t>(inputs.size()));
+    absl::InlinedVector<uint32_t, 3> operands;
     for (const Tensor* input : inputs) {
       TENSORD_ASSIGN_OR_RETURN(const uint32_t operand, ValueOf(*input));
-      ops_.push_back(operand);
+      operands.push_back(operand);
     }
+    ops_.push_back(definition);
+    ops_.push_back(static_cast<uint32_t>(operands.size()));
+    ops_.insert(ops_.end(), operands.begin(), operands.end());
     value = num_inputs_ + num_ops_++;
   }
-  return Standing(value, plan.output);
+  return MakePlaceholder(value, plan.output);
 }
 
 void Recorder::Close() {

@@ -16,22 +16,23 @@
 
 namespace tensord::internal {
 
-// The tensors that stand for a program's values share its recorder. Thread-safe.
+// The placeholders of a program share its recorder: tensors without values that stand for its
+// inputs and results. Thread-safe.
 class Recorder : public std::enable_shared_from_this<Recorder> {
  public:
   explicit Recorder(Device device) : device_(std::move(device)) {}
 
   const Device& device() const { return device_; }
 
-  // Returns a tensor that stands for the next input.
+  // Returns a placeholder for the next input.
   Tensor AddInput(const TensorSpec& spec);
 
-  // Records an op, of which at least one input must stand for a value of this recorder, and returns
-  // a tensor that stands for its result. FAILED_PRECONDITION after Close.
+  // Records an op, and returns a placeholder for its result. At least one input must be a
+  // placeholder of this recorder. After Close, returns FAILED_PRECONDITION.
   absl::StatusOr<Tensor> Record(absl::string_view op, absl::Span<const Tensor* const> inputs,
                                 const Attributes& attrs);
 
-  // Ends the recording: tensors that stand for values can't be used any more.
+  // Ends the recording: ops on its placeholders fail from then on.
   void Close();
 
   // The program as v1::Program encodes it.
@@ -41,7 +42,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     std::vector<Tensor> captured;   // other tensors that it reads: inputs after the declared ones
     int64_t num_ops = 0;
   };
-  // Returns what was recorded. The error is that of an output.
+  // Returns the recorded program. If an output has failed or belongs to another program, returns
+  // its error.
   absl::StatusOr<Recorded> Finish(absl::Span<const Tensor> outputs);
 
  private:
@@ -51,7 +53,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   absl::StatusOr<uint32_t> ValueOf(const Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint32_t Renumber(uint32_t value) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Tensor Standing(uint32_t value, const TensorSpec& spec);
+  Tensor MakePlaceholder(uint32_t value, const TensorSpec& spec);
 
   const Device device_;
   Mutex mu_;

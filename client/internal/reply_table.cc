@@ -57,8 +57,9 @@ void ReplyTable::Deliver(v1::SessionStreamResponse* response) {
   for (const v1::HandleError& error : response->errors()) {
     if (errors_.size() >= kMaxErrors) break;
     absl::Status status = StatusFromCode(error.code(), error.message(), error.status_details());
-    const bool told = std::find(reported_.begin(), reported_.end(), status) != reported_.end();
-    if (!status.ok() && !told) errors_.push_back(std::move(status));
+    const bool was_reported =
+        std::find(reported_.begin(), reported_.end(), status) != reported_.end();
+    if (!status.ok() && !was_reported) errors_.push_back(std::move(status));
   }
   for (v1::Elements& fetched : *response->mutable_elements()) {
     FinishLocked(fetched.request_id(), &fetched);

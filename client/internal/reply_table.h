@@ -15,39 +15,40 @@
 
 namespace tensord::internal {
 
-// Thread-safe. Answers may arrive in any order. An error is reported once: by the read that returns
-// it, or by Synchronize.
+// Thread-safe. Answers may arrive in any order. Each error is reported once: by the read that
+// returns it, or by Synchronize.
 class ReplyTable {
  public:
-  // Errors kept for Synchronize. More are dropped.
+  // The limit of errors kept for Synchronize. Further errors are dropped.
   static constexpr int kMaxErrors = 1024;
-  // Reported errors that are remembered, so that they aren't reported again if the server sends
-  // them late or for other handles.
+  // The limit of remembered errors that were reported. They aren't reported again if the server
+  // sends them late or for other handles.
   static constexpr int kMaxReported = 256;
 
-  // Returns a new number for a command that is about to be sent and has an answer.
+  // Returns a new number for a command that has an answer. Call it before the command is pushed.
   uint64_t Expect();
-  // The command isn't sent after all.
+  // Forgets a number whose command wasn't pushed.
   void Forget(uint64_t id);
-  // Blocks until the answer has come, and returns it: the elements, or the tensor's error; for a
-  // Barrier an empty message. If the stream has ended, returns the reason of Fail. Call it once per
-  // number.
+  // Blocks until the answer has come, and returns it: the elements or the tensor's error, or an
+  // empty message for a Barrier. If the stream has ended, returns the reason given to Fail. Call it
+  // once per number.
   absl::StatusOr<v1::Elements> Await(uint64_t id);
 
-  // Whether Await would return at once.
+  // Returns whether Await would return at once.
   bool Arrived(uint64_t id) const;
-  // Whether any answer is expected that hasn't come.
+  // Returns whether any expected answer hasn't come.
   bool AnyAwaited() const;
 
-  // Delivers a message from the server. May move parts out of it.
+  // Delivers a message from the server. Moves parts out of it.
   void Deliver(v1::SessionStreamResponse* response);
-  // The stream has ended: ends all waits, present and future. Only the first reason counts.
+  // The stream has ended: every Await, also a later one, returns `reason`. Only the first call has
+  // an effect.
   void Fail(absl::Status reason);
 
-  // Returns the first error that hasn't been reported; OK if there is none. It counts as reported
-  // then, together with equal ones.
+  // Returns the first error that hasn't been reported, or OK. Marks it and equal errors as
+  // reported.
   absl::Status TakeError();
-  // Another function has returned this error.
+  // Marks an error as reported, because another function has returned it.
   void MarkReported(const absl::Status& error);
 
  private:
@@ -65,7 +66,7 @@ class ReplyTable {
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Slot>> slots_ ABSL_GUARDED_BY(mu_);
   std::deque<absl::Status> errors_ ABSL_GUARDED_BY(mu_);    // not reported yet
-  std::deque<absl::Status> reported_ ABSL_GUARDED_BY(mu_);  // the latest of them
+  std::deque<absl::Status> reported_ ABSL_GUARDED_BY(mu_);  // the latest kMaxReported
 };
 
 }  // namespace tensord::internal

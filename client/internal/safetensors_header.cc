@@ -52,17 +52,17 @@ const FormatDType* FindDType(absl::string_view name) {
   return it == std::end(kDTypes) ? nullptr : it;
 }
 
-// A name for a message: short and printable, whatever the file has.
+// Returns a name for a message: quoted, escaped and truncated.
 std::string Quoted(absl::string_view name) {
   constexpr size_t kMaxShown = 200;
   return absl::StrCat("\"", absl::Utf8SafeCHexEscape(name.substr(0, kMaxShown)),
                       name.size() > kMaxShown ? "…\"" : "\"");
 }
 
-// Takes the parser's events and refuses whatever isn't the one form that a header has:
+// Handles the parser's events, and accepts only headers of this form:
 //   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {"k":
 //   "v"}}
-// Keeps no more state than where in it we are, so nesting costs nothing.
+// It rejects deeper nesting, so it needs no stack.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsHeader header;
@@ -101,7 +101,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& key) override {
     if (place_ == Place::kTop) {
-      if (!names_.insert(key).second) return Set(absl::StrCat(Quoted(key), " stands there twice"));
+      if (!names_.insert(key).second) return Set(absl::StrCat(Quoted(key), " occurs twice"));
       in_metadata_ = key == kMetadataKey;
       expecting_value_ = true;
       if (!in_metadata_) header.entries.emplace_back().name = key;
@@ -187,7 +187,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool Fail(absl::string_view found) {
     return Set(absl::StrCat(
-        "the header has ", found, " where none belongs",
+        "the header has ", found, " in a wrong place",
         header.entries.empty() ? "" : ", in or after " + Quoted(header.entries.back().name)));
   }
   bool FailTensor(absl::string_view what) {
@@ -209,7 +209,7 @@ absl::Status TensorError(const SafetensorsEntry& entry, absl::string_view what) 
   return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(entry.name), " ", what));
 }
 
-// Resolves the dtype and checks that the offsets are those of such a tensor.
+// Resolves the dtype, and checks that the offsets fit the dtype, the shape and the file.
 absl::Status CheckEntry(SafetensorsEntry* entry, uint64_t data_bytes) {
   const FormatDType* dtype = FindDType(entry->dtype_name);
   if (dtype == nullptr) {
@@ -261,7 +261,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
   if (!absl::StartsWith(json, "{")) {
     return absl::InvalidArgumentError("the header doesn't begin with \"{\"");
   }
-  // The parser would take one for the end of its input.
+  // The parser would treat a zero byte as the end of its input.
   if (absl::StrContains(json, absl::string_view("\0", 1))) {
     return absl::InvalidArgumentError("the header has a zero byte");
   }

@@ -19,7 +19,7 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;             // as the file has it: "F32"
-  DType dtype = DType::kUnspecified;  // kUnspecified for one that tensord doesn't have
+  DType dtype = DType::kUnspecified;  // kUnspecified if tensord doesn't support it
   Shape shape;
   uint64_t begin = 0;  // bytes from the end of the header
   uint64_t end = 0;
@@ -30,9 +30,9 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Parses the header of a file in which `data_bytes` follow it. INVALID_ARGUMENT unless it is
-// well-formed, has no name twice, and its tensors have dtypes of the format, valid shapes and the
-// sizes that follow from them, and cover the data without holes or overlaps.
+// Parses the header of a file that has `data_bytes` after the header. Returns INVALID_ARGUMENT if
+// it is malformed, has a name twice, a tensor has an unknown dtype, an invalid shape or a wrong
+// size, or the tensors don't cover the data without holes or overlaps.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t data_bytes);
 

@@ -11,9 +11,9 @@ inline DType DefaultDType(Scalar scalar) {
   return scalar.is_bool() ? DType::kBool : scalar.is_int() ? DType::kInt64 : DType::kFloat32;
 }
 
-// Returns the dtype in which a tensor and a number are combined. PyTorch's rule: the tensor's
-// dtype, unless the number is of a higher kind (bool < integer < floating); then
-// DefaultDType(scalar).
+// Returns the dtype in which an op combines a tensor and a number, by PyTorch's rule. If the number
+// is of a higher kind (bool < integer < floating), it is DefaultDType(scalar), otherwise the
+// tensor's dtype.
 inline DType PromotedDType(DType tensor, Scalar scalar) {
   const int tensor_kind = IsFloating(tensor) ? 2 : IsInteger(tensor) ? 1 : 0;
   const int scalar_kind = scalar.is_float() ? 2 : scalar.is_int() ? 1 : 0;

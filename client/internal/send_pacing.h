@@ -1,4 +1,4 @@
-// When a message of commands goes out while the program goes on giving commands.
+// Decides when to send a message while the program keeps pushing commands.
 #pragma once
 
 #include <atomic>
@@ -7,23 +7,23 @@
 
 namespace tensord::internal {
 
-// Collects commands for kInterval after a message that no thread waited for, because each message
-// wakes a thread at both ends. The polling thread begins the interval and sends what was collected
-// when it is over.
+// After a message that no thread waited for, collects commands for kInterval, because each message
+// wakes a thread at both ends. The polling thread begins the interval, and sends the collected
+// commands when it is over.
 //
 //            Begin                   interval over, or a thread waits for an answer (End)
 //     off ──────────▶ collecting ───────────────────────────────────────────────────────▶ off
 //
-// Thread-safe, but Begin and deadline() are for the polling thread.
+// Thread-safe, except that only the polling thread may call Begin and deadline().
 class SendPacing {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kInterval = std::chrono::microseconds(100);
-  // So many commands go out before the interval is over.
+  // If so many commands were collected, they are sent before the interval is over.
   static constexpr int64_t kMaxHeldCommands = 4096;
 
   bool collecting() const { return collecting_.load(std::memory_order_relaxed); }
-  // Whether `untaken` commands wait for more.
+  // Returns whether `untaken` commands must wait for the end of the interval.
   bool Holds(int64_t untaken) const { return collecting() && untaken < kMaxHeldCommands; }
 
   void Begin() {

@@ -1,12 +1,12 @@
-// Which thread may send on a stream, and what may still be sent.
+// Decides which thread may send on a stream, and whether sending is still allowed.
 #pragma once
 
 #include <atomic>
 
 namespace tensord::internal {
 
-// The right to send on the stream's call, which one thread at a time has. Threads take it without a
-// lock; it belongs to the stream, not to one call, so that it also guards the call's replacement.
+// The right to send on the stream's call. One thread at a time holds it. Threads acquire it without
+// a lock. It belongs to the stream, not to one call, so it also guards the replacement of the call.
 //
 //             TryAcquire, TryAcquireForHalfClose
 //     free ────────────────────────────────────────▶ held (a write is under way)
@@ -14,20 +14,20 @@ namespace tensord::internal {
 //        │ TryAcquireToFinish, once reads are closed  │ Reopen: the next call may attach
 //        └──────────▶ held until the call is replaced ┘
 //
-// Created held: nothing may be sent before the first call is attached. Because the call may be
-// replaced while a thread waits for the right, a thread that has acquired it looks at the other
-// states anew. Thread-safe.
+// A new object is held: nothing may be sent before the first call is attached. While a thread tries
+// to acquire the right, another thread may replace the call. So after acquiring the right, a thread
+// must check the other states again. Thread-safe.
 class SendState {
  public:
   bool held() const { return held_.load(std::memory_order_seq_cst); }
   // Acquires the right for a message of commands. Returns false if it is held, or sends are closed.
-  // Afterwards sends_closed() must be asked again.
+  // Afterwards the caller must check sends_closed() again.
   bool TryAcquire() {
     return !sends_closed_.load(std::memory_order_acquire) && !held_.exchange(true);
   }
   void Release() { held_.store(false); }
 
-  // Acquires the right to half-close the call. Returns true once in the stream's life, and only
+  // Acquires the right to half-close the call. Returns true only once for the stream, and only
   // while the server still sends.
   bool TryAcquireForHalfClose() {
     if (half_closed_.load() || reads_closed_.load() || held_.exchange(true)) return false;
@@ -36,12 +36,12 @@ class SendState {
     return false;
   }
 
-  // If the server sends no more, acquires the right to finish the call, once no write is under way.
-  // It is released when the next call is attached.
+  // If the server sends no more and no write is under way, acquires the right to finish the call.
+  // The right is released when the next call is attached.
   bool TryAcquireToFinish() {
     while (reads_closed_.load() && !held_.exchange(true)) {
       if (reads_closed_.load()) return true;
-      Release();  // reads_closed_ was of the call before this one
+      Release();  // reads_closed_ belonged to the previous call
     }
     return false;
   }
@@ -63,7 +63,8 @@ class SendState {
   }
   bool draining() const { return draining_.load(); }
 
-  // Another call follows. For the thread that acquired the right to finish, which it keeps.
+  // Another call follows. Only for the thread that has acquired the right to finish. It keeps the
+  // right.
   void Reopen() {
     sends_closed_.store(false);
     reads_closed_.store(false);

@@ -10,6 +10,7 @@
 #include "tensord/client/internal/session_retry.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/utf8.h"
 
 namespace tensord::internal {
 namespace {
@@ -172,8 +173,8 @@ void Session::FailPromise(uint64_t handle, const absl::Status& error) {
   v1::FailPromise* fail = command.mutable_fail();
   fail->set_handle(handle);
   fail->set_code(error.raw_code());
-  fail->set_message(std::string(error.message().substr(0, kMaxErrorBytes)));
-  // If the session has ended, the server frees the tensor with it.
+  fail->set_message(ToUtf8(error.message(), kMaxErrorBytes));
+  // If the session has ended, no error is needed: the server frees all its tensors.
   if (Push(command).ok()) connection_->stream->ResumeBackgroundPolling();
 }
 
@@ -190,7 +191,7 @@ void Session::LeaveGroup(uint32_t member) {
   if (InForkedChild()) return;
   v1::Command command;
   command.set_finish_member(member);
-  Push(command).IgnoreError();  // the member goes with its session
+  Push(command).IgnoreError();  // if the session has ended, the server has freed the member
 }
 
 uint64_t Session::FlushCommands() {
@@ -201,7 +202,7 @@ uint64_t Session::FlushCommands() {
 
 absl::Status Session::Outcome(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
-  // Where the stream has ended it says better why the call was cancelled or refused.
+  // If the stream has ended, its reason explains the failure better than the call's status.
   const bool lost = status.error_code() == grpc::StatusCode::CANCELLED ||
                     status.error_code() == grpc::StatusCode::UNAVAILABLE;
   const absl::Status ended = connection_->queue.status();

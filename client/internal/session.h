@@ -1,4 +1,4 @@
-// What a Client, its Devices and its Tensors share: the connection and the session on it.
+// The connection and the session that a Client, its Devices and its Tensors share.
 #pragma once
 
 #include <atomic>
@@ -28,12 +28,12 @@ class WriteSpec;
 
 namespace tensord::internal {
 
-// A session of the server, its command stream and its calls. Thread-safe. The last reference must
-// not be released on a thread of the session itself (its stream's): the destructor joins that. The
-// process's background threads (background.h) may release it.
+// A session at a server, its command stream and its calls. Thread-safe. The stream's thread must
+// not release the last reference, because the destructor joins that thread. The process's
+// background threads (background.h) may release it.
 //
-// In a forked child (fork_guard.h), functions that would use the connection return ForkedError();
-// those that return no status have no effect there.
+// In a forked child (fork_guard.h), functions that would use the connection return ForkedError().
+// Functions that return no status have no effect there.
 class Session {
  public:
   // Connects and opens a session, as Client::Connect. Blocks. `label`: the server's name in a
@@ -62,70 +62,78 @@ class Session {
   // "cuda:0", in a cluster "gpu-a/cuda:0".
   std::string NameOf(DeviceName device) const;
 
-  // A handle that no tensor of the session has had.
+  // Returns a handle that no tensor of the session has had.
   uint64_t NextHandle();
 
-  // Commands. They are queued for the stream and don't wait for the server, unless more are under
-  // way than ConnectOptions allow. The error is that the session has ended; nothing is sent then.
+  // Commands. The functions queue a command for the stream and don't wait for the server, unless
+  // the queue is full (ConnectOptions::max_pending_commands). If the session has ended, they send
+  // nothing and return the reason.
 
-  // An op with inputs into a new handle. The error may also be that of the op's inference.
+  // Runs an op with inputs. Its result has a new handle. If inference fails, returns its error.
   absl::StatusOr<QueuedOp> SendOp(absl::string_view op, absl::Span<const QueuedInput> inputs,
                                   const Attributes& attrs);
-  // An op without inputs into `output`.
+  // Runs an op without inputs. Its result has the handle `output`.
   absl::Status SendCreation(absl::string_view op, DeviceName device, uint64_t output,
                             const Attributes& attrs);
   // Defines an op for use in programs, and returns its number on the stream. RESOURCE_EXHAUSTED if
   // the stream has too many.
   absl::StatusOr<uint32_t> DefineOp(absl::string_view op, size_t num_inputs,
                                     const Attributes& attrs);
-  // Has the server keep a program (v1::Program), and returns its number. RESOURCE_EXHAUSTED if the
-  // stream has too many.
+  // Sends a program (v1::Program), which the server keeps, and returns its number.
+  // RESOURCE_EXHAUSTED if the stream has too many.
   absl::StatusOr<uint32_t> SendProgram(DeviceName device, absl::Span<const TensorSpec> inputs,
                                        absl::Span<const uint32_t> ops,
                                        absl::Span<const uint32_t> outputs);
-  // Runs a program, whose results become the new handles in `outputs`.
+  // Runs a program. Sets `outputs` to the new handles of its results.
   absl::Status SendRun(uint32_t program, absl::Span<const uint64_t> inputs, size_t num_outputs,
                        std::vector<uint64_t>* outputs);
-  // Has the server free a program, which must not be run afterwards.
+  // Makes the server free a program. It must not be run afterwards.
   void DropProgram(uint32_t number);
   // Copies `input` to another device of the server, as `output`.
   absl::Status SendCopy(uint64_t input, uint64_t output, DeviceName device);
-  // Has the server free a handle. Never waits.
+  // Makes the server free a handle. Never waits.
   void Drop(uint64_t handle);
-  // Makes `handle`, whose elements a Write or PullTensor with the returned spec brings.
+  // Promises a tensor with this handle. A Write or PullTensor with the returned spec brings its
+  // elements later.
   absl::StatusOr<v1::WriteSpec> Promise(uint64_t handle, const TensorSpec& spec, DeviceName device);
-  // Gives a promised handle this error, because no call will bring its elements.
+  // Sets the error of a promised handle, because no call will bring its elements.
   void FailPromise(uint64_t handle, const absl::Status& error);
-  // Members of groups (group.h): a number for a new one, its part of an operation, and its end once
-  // all operations before have run.
+  // Members of groups (group.h).
+
+  // Returns a number for a new member.
   uint32_t NextMember() { return ++last_member_; }
+  // Sends a member's part of an operation.
   absl::Status SendCollective(const v1::Collective& collective);
+  // Makes the server free the member after all earlier operations have run.
   void LeaveGroup(uint32_t member);
-  // Has the commands so far sent although no thread may wait for an answer: sends what is held back
-  // and wakes the stream's own thread, which then polls. Returns the number of the last command,
-  // for the field after_command of a call that must not overtake it. 0 in a forked child.
+
+  // Makes sure that all queued commands are sent, even if no thread waits for an answer: sends
+  // those that are held back, and wakes the stream's thread, which polls. Returns the number of the
+  // last command, for the field after_command of a call that must not overtake it. Returns 0 in a
+  // forked child.
   uint64_t FlushCommands();
 
   // The following block until the server has answered.
 
-  // Makes `handle` from `data`, spec.size_bytes() of it. After an error the handle is dropped.
+  // Makes a tensor with this handle from `data`, which has spec.size_bytes(). After an error the
+  // handle is dropped.
   absl::Status Upload(uint64_t handle, const TensorSpec& spec, DeviceName device,
                       absl::Span<const uint8_t> data, const TransferOptions& options);
-  // Fills `out`, spec.size_bytes() of it, with the elements of `handle`. After an error the
+  // Fills `out`, which has spec.size_bytes(), with the elements of `handle`. After an error the
   // contents of `out` are undefined.
   absl::Status Download(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out,
                         const TransferOptions& options);
-  // Brings the elements of a promised handle. After an error it is still promised.
+  // Uploads the elements of a promised handle. After an error the handle is still promised.
   absl::Status FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data);
   // Blocks until the work that makes `handle` has finished or failed, and returns its error.
   absl::Status Await(uint64_t handle);
-  // Blocks until everything sent so far has run. The error is that the session has ended; errors of
-  // what has run aren't returned.
+  // Blocks until everything sent so far has run. If the session has ended, returns the reason.
+  // Doesn't return errors of the commands.
   absl::Status Barrier();
-  // Barrier, and then the first error that no function has returned yet.
+  // Calls Barrier, and returns the first error that no function has returned yet.
   absl::Status Synchronize();
 
-  // As Client's.
+  // As Client's functions of these names.
   absl::Status Publish(uint64_t handle, absl::string_view name,
                        const std::vector<std::string>& principals);
   absl::Status Unpublish(absl::string_view name);
@@ -136,19 +144,21 @@ class Session {
   absl::StatusOr<std::vector<DeviceInfo>> ListDevices();
   absl::StatusOr<std::vector<TensorInfo>> ListTensors(bool all_sessions);
 
-  // OK until the session has ended, then the reason.
+  // Returns OK until the session has ended, then the reason.
   absl::Status status() const;
-  // Whether the stream is connected. If not, it reconnects, or status() says why it doesn't.
+  // Returns whether the stream is connected. If not, it is reconnecting, or status() has the reason
+  // why it doesn't.
   bool connected() const;
   ClientStats stats() const;
-  // Ends the session at the server, in bounded time. No effect the second time.
+  // Ends the session at the server. Blocks for about two seconds at most. A second call has no
+  // effect.
   void Close();
 
   // For calls that other classes make. They must have ended before the session is destroyed.
   struct Connection;
   Connection& connection() { return *connection_; }
-  // Converts the status of such a call. If it is CANCELLED or UNAVAILABLE because the session has
-  // ended, returns why that has ended.
+  // Converts the status of such a call. If the call is CANCELLED or UNAVAILABLE and the session has
+  // ended, returns the reason of that.
   absl::Status Outcome(const grpc::Status& status) const;
 
  private:
@@ -156,23 +166,24 @@ class Session {
   // The calls of Open: checks the protocol version, lists the devices, opens the session.
   absl::Status Handshake(const ConnectOptions& options);
   absl::Status Push(const v1::Command& command);
-  // Runs `call`, which makes a call in the context that it is given, and runs it again each time
-  // the connection broke: the server may see the call twice. Returns the last outcome.
+  // Runs `call`, which makes a gRPC call in the given context. Each time the connection broke, runs
+  // it again: the server may see the call twice. Returns the last outcome.
   template <typename Call>
   absl::Status CallWithRetry(Call call);
   // Makes a unary call of the service with CallWithRetry, each attempt within `timeout`.
   template <typename Method, typename Request, typename Response>
   absl::Status Ask(Method method, const Request& request, Response* response,
                    absl::Duration timeout);
-  // If the call failed with its connection, blocks until the stream is connected again. Returns
-  // whether it is, so that the call may be made again.
+  // If `status` says that the connection broke, blocks until the stream is connected again, and
+  // returns true: the caller may repeat the call. Otherwise, or if the stream has ended, returns
+  // false.
   bool AwaitReconnect(const grpc::Status& status);
-  // Continues an upload that failed with `status`, if its connection broke: asks the server what it
-  // has received, and sends the rest. Returns the last status.
+  // If an upload failed with `status` because its connection broke, asks the server how much it has
+  // received, and sends the rest. Returns the last status.
   grpc::Status ResumeUpload(const v1::WriteSpec& write, absl::Span<const uint8_t> data,
                             const TransferOptions& options, grpc::Status status);
-  // Makes the call that ends the session, in bounded time. `alive`: the stream hasn't ended;
-  // `connected`: it is connected.
+  // Makes the call that ends the session, within kCloseTimeout. `alive`: the stream hasn't ended.
+  // `connected`: the stream is connected.
   void EndAtServer(bool alive, bool connected);
   absl::Status Fetch(uint64_t handle, const TensorSpec& spec, absl::Span<uint8_t> out);
 

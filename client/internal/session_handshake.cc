@@ -14,11 +14,11 @@
 namespace tensord::internal {
 namespace {
 
-// What this library speaks.
+// The protocol versions that this library supports.
 constexpr int kMinProtocolVersion = 1;
 constexpr int kMaxProtocolVersion = 1;
 
-// Between attempts to connect the pause doubles, from the first of these to the second.
+// The pause between attempts to connect doubles from the first of these to the second.
 constexpr absl::Duration kMinConnectPause = absl::Milliseconds(50);
 constexpr absl::Duration kMaxConnectPause = absl::Seconds(1);
 // Connect gives up after so many of these failures in a row.
@@ -26,21 +26,21 @@ constexpr int kMaxBrokenAttempts = 10;
 constexpr int kMaxUnresolvedAttempts = 2;
 constexpr int kMaxClosedAttempts = 5;
 
-// Counts failures of one kind in a row, to tell when another attempt is of no use.
+// Counts consecutive failures of one kind, to decide when to stop trying.
 class ConnectFailureCounter {
  public:
-  bool IsHopeless(ConnectFailure failure) {
-    in_a_row_ = failure == last_ ? in_a_row_ + 1 : 1;
+  bool ShouldGiveUp(ConnectFailure failure) {
+    consecutive_ = failure == last_ ? consecutive_ + 1 : 1;
     last_ = failure;
     switch (failure) {
       case ConnectFailure::kFinal:
         return true;
       case ConnectFailure::kUnresolved:
-        return in_a_row_ >= kMaxUnresolvedAttempts;
+        return consecutive_ >= kMaxUnresolvedAttempts;
       case ConnectFailure::kClosed:
-        return in_a_row_ >= kMaxClosedAttempts;
+        return consecutive_ >= kMaxClosedAttempts;
       case ConnectFailure::kBroken:
-        return in_a_row_ >= kMaxBrokenAttempts;
+        return consecutive_ >= kMaxBrokenAttempts;
       case ConnectFailure::kUnreachable:
         break;
     }
@@ -49,7 +49,7 @@ class ConnectFailureCounter {
 
  private:
   ConnectFailure last_ = ConnectFailure::kUnreachable;
-  int in_a_row_ = 0;
+  int consecutive_ = 0;
 };
 
 absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
@@ -68,7 +68,8 @@ absl::Status CheckVersion(const ServerInfo& info, absl::string_view address) {
 absl::Status Session::Handshake(const ConnectOptions& options) {
   const absl::Time deadline = absl::Now() + options.connect_timeout;
   const bool uses_tls = connection_->calls.credentials().uses_tls();
-  // Runs one call of the handshake; what fails for want of a server is UNAVAILABLE.
+  // Makes one call of the handshake, with retries. If no server can be reached, returns
+  // UNAVAILABLE.
   const auto call = [&](auto method, const auto& request, auto* response) -> absl::Status {
     ConnectFailureCounter failures;
     std::string last_failure;
@@ -87,7 +88,7 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
       const ConnectFailure failure = ClassifyConnectFailure(status.error_message());
       if (!IsBroken(status)) return StatusFromGrpc(status, address_);
       last_failure = DescribeConnectFailure(status.error_message(), uses_tls);
-      if (failures.IsHopeless(failure)) {
+      if (failures.ShouldGiveUp(failure)) {
         return StatusFromGrpc({status.error_code(), last_failure, status.error_details()},
                               address_);
       }
@@ -95,7 +96,7 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
       if (failure == ConnectFailure::kBroken) continue;
       absl::SleepFor(pause);
       pause = std::min(2 * pause, kMaxConnectPause);
-      // The old channel would fail calls by its last failure until it tries again.
+      // The old channel would fail calls with its last failure until its own backoff is over.
       connection_->RenewQuestionChannel();
     }
   };

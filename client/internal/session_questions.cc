@@ -1,4 +1,4 @@
-// What a session asks its server and waits for.
+// The session's unary calls, which wait for the server's answer.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +12,7 @@
 namespace tensord::internal {
 namespace {
 
-// For calls that the server answers without waiting for work.
+// The time limit of calls that the server answers without waiting for ops.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
 constexpr int kListPageSize = 10000;
 
@@ -73,7 +73,7 @@ absl::Status Session::Unpublish(absl::string_view name) {
     call->context()->set_deadline(absl::ToChronoTime(absl::Now() + kAnswerTimeout));
     return connection_->stub->UnpublishTensor(call->context(), request, &response);
   });
-  // The attempt whose answer was lost may have taken the name back.
+  // An earlier attempt, whose answer was lost, may have removed the name.
   return attempts > 1 && absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
@@ -103,7 +103,7 @@ absl::Status Session::Barrier() {
   }
   WaitTimer timer(&connection_->counters, WaitKind::kSynchronize, {"everything sent so far"});
   TENSORD_RETURN_IF_ERROR(connection_->stream->Await(id).status());
-  settled_commands_ = sent + 1;  // the barrier was a command too
+  settled_commands_ = sent + 1;  // the barrier is a command, too
   return absl::OkStatus();
 }
 

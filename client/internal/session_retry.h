@@ -1,4 +1,4 @@
-// Calls that are made again if the connection broke under them.
+// Repeats calls whose connection broke.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -17,7 +17,8 @@ namespace tensord::internal {
 inline constexpr int kMaxAttempts = 100;
 inline constexpr absl::Duration kMaxRetryPause = absl::Milliseconds(100);
 
-// Whether a call failed with its connection. gRPC reports some broken connections as UNKNOWN.
+// Returns whether a call failed because its connection broke. gRPC reports some broken connections
+// as UNKNOWN.
 inline bool IsBroken(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
          status.error_code() == grpc::StatusCode::UNKNOWN;

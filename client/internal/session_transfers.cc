@@ -1,4 +1,4 @@
-// Tensors' elements on their way to the server and back.
+// The session's uploads and downloads.
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace tensord::internal {
 namespace {
 
-// Elements that come back on the command stream; more goes by a Read of its own.
+// The largest read that uses the command stream. A larger one is a Read call of its own.
 constexpr int64_t kMaxFetchBytes = 1024 * 1024;
 
 }  // namespace
@@ -25,8 +25,8 @@ grpc::Status Session::ResumeUpload(const v1::WriteSpec& write, absl::Span<const 
   question.set_session(write.session());
   question.set_handle(write.handle());
   question.set_after_command(write.after_command());
-  // A call that was sent over the broken connection may arrive late, and bring more, or be the one
-  // that is under way: then ours ends with ABORTED.
+  // A Write over the broken connection may still be active at the server. Then a new Write ends
+  // with ABORTED.
   const auto broke_off = [&] {
     return status.error_code() == grpc::StatusCode::ABORTED || AwaitReconnect(status);
   };
@@ -71,7 +71,8 @@ absl::Status Session::Upload(uint64_t handle, const TensorSpec& spec, DeviceName
 
 absl::Status Session::FillPromise(const v1::WriteSpec& write, absl::Span<const uint8_t> data) {
   if (InForkedChild()) return ForkedError();
-  // As if an upload had broken off: something of it may be there.
+  // Starts like an upload that broke off, because the server may have received some of the
+  // elements.
   const grpc::Status status = ResumeUpload(
       write, data, TransferOptions(), grpc::Status(grpc::StatusCode::UNAVAILABLE, "not begun"));
   if (status.ok()) connection_->counters.bytes_uploaded += static_cast<int64_t>(data.size());

@@ -8,10 +8,11 @@
 namespace tensord::internal {
 namespace {
 
-// Smaller transfers gain nothing over the connection, and aren't worth opening a ring for.
+// The smallest transfers that use a ring, and that open one. Smaller ones are as fast over the
+// connection.
 constexpr size_t kMinBytes = 512 * 1024;
 constexpr size_t kMinBytesToOpen = 4 * 1024 * 1024;
-// What the server grants a session; more threads than that take the connection.
+// The server's limit of rings for a session. Further threads use the connection.
 constexpr int kMaxRings = 2;
 
 }  // namespace
@@ -64,11 +65,11 @@ std::unique_ptr<SharedRing> SharedMemory::Take(const std::string& session, size_
   if (ring.ok()) return *std::move(ring);
   GiveBack(nullptr);
   MutexLock lock(&mu_);
-  // Too many rings now may be fewer later, and a connection that broke is made anew; everything
-  // else stays as it is.
-  const bool passing =
+  // A later attempt may succeed if there were too many rings or the connection broke. After any
+  // other error it can't succeed.
+  const bool temporary =
       absl::IsResourceExhausted(ring.status()) || absl::IsUnavailable(ring.status());
-  if (!passing) enabled_ = false;
+  if (!temporary) enabled_ = false;
   return nullptr;
 }
 

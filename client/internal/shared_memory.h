@@ -1,4 +1,4 @@
-// Large transfers through memory shared with a server on the same host.
+// Makes large transfers through memory that a server on the same host shares.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,25 @@
 
 namespace tensord::internal {
 
-// A session's rings (shared_ring.h). Opens a ring when a transfer needs one, and keeps it for the
-// next. One thread at a time uses a ring; if none is free, the caller uses the connection instead.
-// Thread-safe.
+// A session's rings (shared_ring.h). Opens a ring when a transfer needs one, and keeps it for later
+// transfers. One thread at a time uses a ring. If no ring is free, the caller uses the connection
+// instead. Thread-safe.
 class SharedMemory {
  public:
   SharedMemory(std::shared_ptr<grpc::Channel> channel, CallRegistry* calls);
 
-  // Allows rings if `boot_id`, the server's, is that of this host, and TENSORD_SHARED_MEMORY=0
-  // isn't set. Before this call no ring is opened.
+  // Allows rings if the server's `boot_id` equals this host's, unless TENSORD_SHARED_MEMORY=0 is
+  // set. Before this call no ring is opened.
   void Enable(const std::string& boot_id);
 
-  // As in bulk.h. nullopt if the transfer didn't start and must use the connection. Blocks.
+  // As in bulk.h, through shared memory. Return nullopt if the transfer didn't start: the caller
+  // must use the connection. Block.
   std::optional<grpc::Status> Upload(const v1::WriteSpec& spec, absl::Span<const uint8_t> data,
                                      const Progress& progress);
   std::optional<grpc::Status> Download(const v1::ReadRequest& request, absl::Span<uint8_t> out,
                                        const Progress& progress);
 
-  // Closes idle rings now, and others when their transfers end.
+  // Closes idle rings now, and other rings when their transfers end.
   void Close();
 
  private:

@@ -43,12 +43,12 @@ SharedRing::~SharedRing() {
 grpc::Status SharedRing::End() {
   v1::SharedMemoryResponse unread;
   if (broken_) call_.context()->TryCancel();
-  while (stream_->Read(&unread)) {  // the status comes behind what is on its way
+  while (stream_->Read(&unread)) {  // the status comes after all messages
   }
   const grpc::Status status = stream_->Finish();
   stream_.reset();
   if (!status.ok() && !broken_) return status;
-  return grpc::Status(grpc::StatusCode::INTERNAL, "the server ended a transfer before its end");
+  return grpc::Status(grpc::StatusCode::INTERNAL, "the server ended a transfer too early");
 }
 
 bool SharedRing::SendSlot(uint32_t slot, int64_t bytes) {

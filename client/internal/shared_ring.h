@@ -1,4 +1,4 @@
-// A ring of memory shared with a server on the same host, and the call that keeps it.
+// A ring of memory that a server on the same host shares, and the call that keeps it open.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace tensord::internal {
 
-// Used by one thread at a time; CallRegistry may cancel it from any.
+// One thread at a time may use a ring. Any thread may cancel its call through the CallRegistry.
 class SharedRing {
  public:
-  // Has the server open a ring, and maps it. After an error the caller uses the connection instead.
+  // Makes the server open a ring, and maps it. After an error the caller must use the connection.
   static absl::StatusOr<std::unique_ptr<SharedRing>> Open(v1::TensorService::Stub* stub,
                                                           const std::string& session,
                                                           CallRegistry* calls);
@@ -34,16 +34,18 @@ class SharedRing {
  private:
   explicit SharedRing(CallRegistry* calls) : call_(calls) {}
   bool SendSlot(uint32_t slot, int64_t bytes);
-  // Receives the server's next message, which must be for `slot`, with at most `max_bytes`. Returns
-  // false if there is none, or it is another one: then End returns the status.
+  // Receives the server's next message, which must be for `slot`, and sets `bytes` to its number of
+  // bytes. If there is no such message, or it has more than `max_bytes`, returns false. The caller
+  // then calls End.
   bool ReceiveSlot(uint32_t slot, int64_t max_bytes, int64_t* bytes);
+  // Ends the call after an error, and returns its status. Never OK.
   grpc::Status End();
 
   CallRegistry::Call call_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::SharedMemoryRequest, v1::SharedMemoryResponse>>
       stream_;
   std::unique_ptr<SharedMapping> ring_;
-  bool broken_ = false;  // the server has sent a message that it must not send
+  bool broken_ = false;  // the server has sent an unexpected message
 };
 
 }  // namespace tensord::internal

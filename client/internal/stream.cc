@@ -30,8 +30,8 @@ void Stream::Stop() {
 }
 
 void Stream::Send() {
-  // If another thread pushes after Take has found nothing, and before the right to send is given
-  // back, that thread doesn't send: so this one looks once more.
+  // If another thread pushes a command after Take returned null and before this thread released the
+  // right to send, that thread doesn't send the command. So this thread checks again.
   do {
     if (!send_state_.TryAcquire()) return;
     CommandQueue::Message message = send_state_.sends_closed() ? nullptr : queue_->Take();
@@ -60,7 +60,7 @@ void Stream::HalfClose() {
 }
 
 void Stream::FinishIfReadsClosed() {
-  // If a write is under way, its end comes back here.
+  // If a write is under way, its end calls this function again.
   if (send_state_.TryAcquireToFinish()) connection_.call().Finish();
 }
 
@@ -131,6 +131,7 @@ void Stream::OnAttachWritten(bool ok) {
   connection_.call().SetAttachWritten();
   if (ok && !send_state_.reads_closed()) return ContinueIfAttached();
   send_state_.CloseSends();
+  attaching_ = false;
   ReleaseSend();
 }
 
@@ -152,16 +153,18 @@ void Stream::OnMessageRead(bool ok) {
     return;
   }
   send_state_.CloseReads();
-  // Between the message that attaches and its answer no write is under way, but the right to send
-  // is held.
-  const StreamCall& call = connection_.call();
-  if (call.attach_written() && call.answer_pending()) send_state_.Release();
+  // Between the end of the write that attaches and its answer, the right to send is held although
+  // no write is under way: releases it.
+  if (connection_.call().attach_written() && std::exchange(attaching_, false)) {
+    send_state_.Release();
+  }
   FinishIfReadsClosed();
 }
 
 void Stream::OnCallFinished() {
   const absl::Status ended = connection_.RetryOrFail(/*may_retry=*/!send_state_.draining());
   if (!ended.ok()) return End(ended);
+  attaching_ = true;
   send_state_.Reopen();
 }
 
@@ -184,6 +187,7 @@ void Stream::DeliverResponse() {
 void Stream::ContinueIfAttached() {
   if (!connection_.call().attached()) return;
   connection_.SetConnected();
+  attaching_ = false;
   ReleaseSend();
   Send();
 }

@@ -1,4 +1,4 @@
-// The session's command stream: sends what is queued, and receives the answers.
+// The session's command stream: sends queued commands, and receives the answers.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,15 @@ namespace tensord::internal {
 // former call ended: waiting threads only wait longer. When the stream ends for good, it closes
 // queue and replies with the reason and calls `on_end`.
 //
-//      threads that give commands                      threads that wait for answers
+//      threads that push commands                      threads that wait for answers
 //                 │ Flush                                          │ Await
 //                 ▼                                                ▼
-//   CommandQueue ──▶ SendPacing ──▶ SendState       ReplyTable ◀── PollerElection ──▶ polling
-//   thread
+//   CommandQueue ──▶ SendPacing ──▶ SendState       ReplyTable ◀── PollerElection ──▶ poller
 //                                      │                 ▲                                  │
 //                                      ▼                 │ Deliver                          ▼
 //                                 StreamCall ────────────┴──────────────────────────── StreamEvents
 //                                      ▲
-//                                      └── StreamConnection makes it, and makes it anew
+//                                      └── StreamConnection makes it, and replaces it
 //
 // This class handles each event and connects the parts; their states are in their headers.
 // Thread-safe.
@@ -45,21 +44,21 @@ class Stream {
     std::string address;
     std::string session;
     Credentials credentials;
-    // For how long a waiting thread looks for its answer before it sleeps.
+    // For how long a waiting thread polls before it sleeps.
     absl::Duration spin;
     // For how long the stream tries to reconnect.
     absl::Duration reconnect_timeout;
   };
 
-  // Starts to connect. `stub`, `queue`, `replies` and `counters` must outlive this object.
-  // `on_end` runs on a thread of the stream or in Await.
+  // Starts to connect. `stub`, `queue`, `replies` and `counters` must outlive this object. The
+  // polling thread calls `on_end`: the stream's thread, or a thread in Await.
   Stream(grpc::GenericStub* stub, Options options, CommandQueue* queue, ReplyTable* replies,
          Counters* counters, std::function<void()> on_end);
   ~Stream() { Stop(); }
 
-  // Call it after each push to the queue. Sends the command if no message is under way. A program
-  // that has just waited for an answer is likely to wait again at once: then the command is sent
-  // with its next question, or a moment later. Doesn't block.
+  // Call it after each push to the queue. If no message is under way, sends the command. During a
+  // pause of the polling thread (poller_election.h), the command is sent later: with the next
+  // command that waits for an answer, or when the pause ends. Doesn't block.
   void Flush() {
     if (election_.paused()) {
       if (queue_->untaken() >= kUntakenBeforeResume) ResumeBackgroundPolling();
@@ -70,7 +69,7 @@ class Stream {
   }
 
   // Resumes polling by the stream's own thread, and sends commands that were held back. Call it
-  // before waiting for something other than an answer on this stream.
+  // before a thread waits for something other than an answer on this stream.
   void ResumeBackgroundPolling();
 
   // Blocks until the answer to a Fetch or Barrier that has been pushed has come, and returns it as
@@ -81,16 +80,16 @@ class Stream {
   bool AwaitConnected() { return connection_.AwaitConnected(); }
   bool connected() const { return connection_.connected(); }
 
-  // Ends the stream at once and joins its thread. During and after that only threads that are
-  // already in Await may use it; they return.
+  // Ends the stream at once and joins its thread. Threads that are in Await return. No other thread
+  // may use the stream during and after this call.
   void Stop();
 
  private:
-  // The number of commands that may wait behind a write while no thread polls.
+  // If so many commands wait while no thread polls, Flush resumes polling.
   static constexpr int64_t kUntakenBeforeResume = 16;
 
   void RunInBackground();
-  // Handles one event, which it waits for. Only for the elected thread, without a lock.
+  // Wait for one event and handle it. Only for the elected thread, without a lock.
   void PollForWaiter();
   void PollInBackground();
   void Handle(StreamEvents::Occurrence occurrence);
@@ -100,17 +99,17 @@ class Stream {
   void OnMessageRead(bool ok);
   void OnCallFinished();
   void DeliverResponse();
-  // If the call is attached, reports it and sends what is queued.
+  // If the call is attached, records it and sends queued commands.
   void ContinueIfAttached();
 
-  // Sends the next message, if there is one and no other is under way.
+  // Sends the next message, if there is one and no write is under way.
   void Send();
-  // The polling thread's: sends a message and begins to collect the next.
+  // Sends a message and begins to collect the next one. For the polling thread.
   void SendAndCollect();
-  // The right to send is given back: does what was put off until now.
+  // Releases the right to send. Then half-closes or finishes the call, if that is due.
   void ReleaseSend();
-  // Tells a draining server that no more commands come. Otherwise what is on its way when the
-  // server closes the connection could cost the answers that are on theirs.
+  // Tells a draining server that no more commands come. Otherwise, if commands were still arriving
+  // when the server closes the connection, answers could be lost.
   void HalfClose();
   void FinishIfReadsClosed();
   void End(absl::Status reason);
@@ -123,6 +122,8 @@ class Stream {
   StreamEvents events_;
   StreamConnection connection_;
   SendState send_state_;
+  // The right to send is held for the message that attaches. Only the polling thread uses it.
+  bool attaching_ = true;
   SendPacing pacing_;
   PollerElection election_;
   std::thread thread_;

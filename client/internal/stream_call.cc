@@ -8,7 +8,7 @@ namespace {
 
 using Message = std::shared_ptr<const std::string>;
 
-// A buffer that shares the message's bytes.
+// Returns a buffer that shares the message's bytes and ownership.
 grpc::ByteBuffer ToBuffer(Message message) {
   auto* owned = new Message(std::move(message));
   const auto destroy = [](void* held) {

@@ -21,10 +21,9 @@ namespace tensord::internal {
 //            Attach        kAttachWritten, and the first answer if `reconnects`
 //   started ───────▶ attaching ────────────────────────────────────────────────▶ attached
 //
-// The answer to the message says which commands the server already has: only after it may others be
-// sent again.
+// The answer says which commands the server already has. Commands may be sent again only after it.
 //
-// At most one read and one write are under way at a time. Thread-safe only as far as said below.
+// At most one read and one write are under way at a time. Only Cancel is thread-safe.
 class StreamCall {
  public:
   // `reconnects`: an earlier call of the session was attached.
@@ -36,7 +35,7 @@ class StreamCall {
   }
 
   void Start() { wire_->StartCall(ToTag(StreamEvent::kCallStarted)); }
-  // Thread-safe. The call ends early; its events still come.
+  // Thread-safe. Ends the call early. Its events still come.
   void Cancel() { context_.TryCancel(); }
 
   // For the thread that has the right to send (send_state.h). Each is one write.
@@ -46,19 +45,21 @@ class StreamCall {
 
   // For the polling thread.
   void Read() { wire_->Read(&response_, ToTag(StreamEvent::kMessageRead)); }
-  // What the last read has brought, and its size on the wire. False if it isn't a valid message.
+  // Decodes the message of the last read, and sets `bytes` to its size on the wire. Returns false
+  // if it is malformed.
   bool TakeResponse(v1::SessionStreamResponse* response, int64_t* bytes);
-  // After the last read and write.
+  // Call it after the last read and write have ended.
   void Finish() { wire_->Finish(&status_, ToTag(StreamEvent::kCallFinished)); }
-  // After kCallFinished.
+  // Valid after kCallFinished.
   const grpc::Status& status() const { return status_; }
 
   bool attach_written() const { return attach_written_; }
+  // Returns whether messages of commands may be sent: the message that attaches has been written,
+  // and its answer has come if one was awaited.
   bool attached() const { return attach_written_ && !answer_pending_; }
-  // The first answer is still to come, and must before anything else is sent.
-  bool answer_pending() const { return answer_pending_; }
   void SetAttachWritten() { attach_written_ = true; }
-  // Returns true if this was the answer to the message that attaches.
+  // Records that an answer has come. Returns true if it was the answer to the message that
+  // attaches.
   bool SetAnswered() { return std::exchange(answer_pending_, false); }
 
  private:

@@ -12,6 +12,8 @@ namespace {
 // The pause before the next attempt doubles from the first of these to the second.
 constexpr auto kMinPause = std::chrono::milliseconds(10);
 constexpr auto kMaxPause = std::chrono::milliseconds(1000);
+// Stands for an infinite timeout, which the clocks can't represent.
+constexpr absl::Duration kMaxTimeout = absl::Hours(24 * 365 * 50);
 
 }  // namespace
 
@@ -25,7 +27,7 @@ absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& 
           absl::StrCat("tensord server at ", address,
                        " no longer has the session, and its tensors are gone: the connection was "
                        "lost for longer than the session's lease; connect anew"));
-    // What a broken connection may look like, depending on where it broke.
+    // gRPC reports a broken connection with one of these codes.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::UNKNOWN:
@@ -52,7 +54,9 @@ void StreamConnection::StartCall() {
   call_ = std::make_unique<StreamCall>(stub_, options_.credentials, events_->queue(),
                                        /*reconnects=*/has_connected_);
   call_->Start();
-  if (stopping_) call_->Cancel();
+  // Cancel() may have come too late for the pause before this attempt.
+  const bool too_late = attempts_ > 0 && TimeLeftLocked() <= Clock::duration::zero();
+  if (stopping_ || too_late) call_->Cancel();
 }
 
 void StreamConnection::SetConnected() {
@@ -70,7 +74,7 @@ void StreamConnection::SetConnected() {
 }
 
 absl::Status StreamConnection::RetryOrFail(bool may_retry) {
-  // HandleReconnectTimeout cancels an attempt under way: the error before that says more.
+  // If HandleReconnectTimeout cancelled this attempt, the previous error says more.
   if (call_->status().error_code() != grpc::StatusCode::CANCELLED || last_error_.ok()) {
     last_error_ = ClassifyCloseStatus(call_->status(), options_.address);
   }
@@ -87,7 +91,7 @@ void StreamConnection::SetRetryLocked() {
   const auto pause =
       std::min<std::chrono::nanoseconds>(kMinPause * (1 << std::min(attempts_, 10)), kMaxPause);
   ++attempts_;
-  // Clients that have lost the same server don't reconnect all at once.
+  // The jitter keeps clients that lost the same server from reconnecting at the same time.
   const auto jittered = pause / 2 + pause / 2048 * static_cast<int>(jitter_() % 1024);
   retry_ = std::make_unique<grpc::Alarm>();
   retry_->Set(events_->queue(), std::chrono::system_clock::now() + jittered,
@@ -95,7 +99,8 @@ void StreamConnection::SetRetryLocked() {
 }
 
 StreamConnection::Clock::duration StreamConnection::TimeLeftLocked() const {
-  return lost_at_ + absl::ToChronoNanoseconds(options_.reconnect_timeout) - Clock::now();
+  const absl::Duration timeout = std::min(options_.reconnect_timeout, kMaxTimeout);
+  return lost_at_ + absl::ToChronoNanoseconds(timeout) - Clock::now();
 }
 
 void StreamConnection::SetTimeoutLocked() {
@@ -122,7 +127,7 @@ void StreamConnection::HandleReconnectTimeout() {
   MutexLock lock(&mu_);
   timeout_set_ = false;
   if (connected_ || ended_ || stopping_) return;
-  // SetConnected may have cancelled it, for a connection that has been lost since.
+  // SetConnected may have cancelled the timeout, and the connection may have been lost again.
   if (TimeLeftLocked() > Clock::duration::zero()) return SetTimeoutLocked();
   CancelAttemptLocked();
 }

@@ -1,4 +1,4 @@
-// A stream's current call, and the calls that replace it when the connection breaks.
+// Holds a stream's current call, and replaces it when the connection breaks.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -19,12 +19,12 @@
 
 namespace tensord::internal {
 
-// Returns what a call's end means for the stream: UNAVAILABLE if another call may succeed,
-// otherwise the error that ends the stream. Never OK.
+// Converts the final status of a call. Returns UNAVAILABLE if another call may succeed, otherwise
+// the error that ends the stream. Never returns OK.
 absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& address);
 
-// Keeps the stream connected: starts a call, and after it breaks the next one, with growing pauses
-// between the attempts, until `reconnect_timeout` after the connection was lost.
+// Keeps the stream connected. When a call breaks, starts another one, with growing pauses between
+// the attempts, until `reconnect_timeout` after the connection was lost.
 //
 //                        SetConnected
 //      connecting ───────────────────────▶ connected
@@ -37,13 +37,13 @@ absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& 
 //              ▼
 //            ended (End)
 //
-// The functions for the polling thread (poller_election.h) aren't thread-safe, the others are.
+// The functions for the polling thread (poller_election.h) aren't thread-safe. The others are.
 class StreamConnection {
  public:
   struct Options {
     std::string address;  // for errors
     Credentials credentials;
-    absl::Duration reconnect_timeout;  // zero: no attempt after the first
+    absl::Duration reconnect_timeout;  // zero or negative: no attempt after the first
   };
 
   // `stub`, `events` and `counters` must outlive this object.
@@ -54,16 +54,16 @@ class StreamConnection {
 
   // Replaces the call and starts it.
   void StartCall();
-  // The call is attached. Counts a reconnect if it is not the first one that is.
+  // The call is attached. Unless it is the first one, counts a reconnect.
   void SetConnected();
-  // The call has finished. If `may_retry` and its status allow another, begins the pause before
-  // that and returns OK; otherwise returns the error that ends the stream.
+  // The call has finished. If `may_retry` and the call's status allow another call, begins the
+  // pause before it and returns OK. Otherwise returns the error that ends the stream.
   absl::Status RetryOrFail(bool may_retry);
-  // The error of a stream that didn't reconnect in time: the last failure, how long was tried, and
-  // what the caller can do.
+  // Returns the error of a stream that didn't reconnect in time: the last failure, the duration of
+  // the attempts, and what the caller can do.
   absl::Status NotReconnected() const;
-  // kReconnectTimedOut has come. Unless the stream is connected again, cancels the attempt or the
-  // pause that is under way, whose event ends the stream.
+  // Handles kReconnectTimedOut. Unless the stream is connected, cancels the current attempt or
+  // pause. Its event then ends the stream.
   void HandleReconnectTimeout();
   // No call follows. Threads in AwaitConnected return.
   void End();
@@ -73,12 +73,12 @@ class StreamConnection {
 
   // Blocks until the stream is connected. Returns false if it has ended.
   bool AwaitConnected();
-  // Whether the stream is connected, or makes its first attempt. A connection that broke counts
-  // until gRPC has reported it.
+  // Returns whether the stream is connected, or makes its first attempt. A broken connection counts
+  // as connected until gRPC has reported it.
   bool connected() const;
-  // Cancels the call or the pause before the next; no call follows.
+  // Cancels the current call or pause. No call follows.
   void Stop();
-  // After the last event of the stream has been handled: cancels the timeout.
+  // Cancels the reconnect timeout. Call it after the stream has handled its last event.
   void CancelTimeout();
 
  private:
@@ -102,14 +102,14 @@ class StreamConnection {
   mutable Mutex mu_;
   CondVar changed_;
   bool connected_ ABSL_GUARDED_BY(mu_) = false;
-  bool has_connected_ ABSL_GUARDED_BY(mu_) = false;  // at some time
+  bool has_connected_ ABSL_GUARDED_BY(mu_) = false;  // has been connected at least once
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   Clock::time_point lost_at_ ABSL_GUARDED_BY(mu_);  // when the stream was last connected
-  // An alarm must not be destroyed before its event has come: gRPC touches it when it goes off.
+  // An alarm must not be destroyed before its event has come: gRPC uses it when it expires.
   std::unique_ptr<grpc::Alarm> retry_ ABSL_GUARDED_BY(mu_);  // set during a pause
   grpc::Alarm timeout_ ABSL_GUARDED_BY(mu_);
-  bool timeout_set_ ABSL_GUARDED_BY(mu_) = false;  // its event is still to come
+  bool timeout_set_ ABSL_GUARDED_BY(mu_) = false;  // the event of timeout_ hasn't come
 };
 
 }  // namespace tensord::internal

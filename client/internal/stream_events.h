@@ -9,13 +9,13 @@
 
 namespace tensord::internal {
 
-// What may happen to a stream. gRPC carries these values as tags.
+// The events of a stream. Their values are the tags of gRPC's completion queue.
 enum class StreamEvent : intptr_t {
-  kCallStarted = 1,    // the call has begun, or has failed to: the first read tells which
+  kCallStarted = 1,    // the call has started or failed; the first read shows which
   kAttachWritten,      // the message that attaches the call to the session
   kMessageWritten,     // a message of commands
   kMessageRead,        // a message of answers; not ok: the server sends no more
-  kHalfClosed,         // the server knows that no more commands come on this call
+  kHalfClosed,         // the half-close has been sent
   kCallFinished,       // the call's status is known
   kRetryDue,           // the pause before the next call is over; not ok: it was cancelled
   kReconnectTimedOut,  // the time for reconnecting is over
@@ -33,7 +33,7 @@ class StreamEvents {
     bool ok;
   };
 
-  // `spin`: for how long NextSpinning looks for an event before it lets the thread sleep.
+  // `spin`: for how long NextSpinning polls for an event before the thread sleeps.
   explicit StreamEvents(std::chrono::nanoseconds spin) : spin_(spin) {}
 
   grpc::CompletionQueue* queue() { return &queue_; }

@@ -17,7 +17,7 @@ namespace tensord::internal {
 class CopyRecord;
 class Recorder;
 
-// Immutable once it is shared, but for numbered_spec. A failed tensor has only a status. Its
+// Immutable after it is shared, except numbered_spec. A failed tensor has only a status. The
 // destructor drops the handle at the server.
 struct TensorState {
   explicit TensorState(absl::Status error) : status(std::move(error)) {}
@@ -28,7 +28,7 @@ struct TensorState {
         spec(std::move(spec)),
         device(device),
         numbered_spec(numbered_spec) {}
-  // Stands for a value of a program that is being recorded: it has no handle.
+  // A placeholder of a program that is being recorded. It has no handle.
   TensorState(std::shared_ptr<Recorder> recorder, uint32_t value, std::shared_ptr<Session> session,
               TensorSpec spec, DeviceName device)
       : session(std::move(session)),
@@ -38,8 +38,8 @@ struct TensorState {
         value(value) {}
   ~TensorState() {
     if (handle != 0) session->Drop(handle);
-    // If threads of the parent waited for `copy`, its destructor would wait for them to leave. A
-    // forked child doesn't have these threads.
+    // If threads of the parent waited for `copy`, the destructor of its condition variable would
+    // wait for these threads. A forked child doesn't have them.
     if (copy != nullptr && InForkedChild()) KeepForever(std::move(copy));
   }
   TensorState(const TensorState&) = delete;
@@ -54,7 +54,7 @@ struct TensorState {
   const uint32_t value = 0;
   // For a copy made by Tensor::To: its outcome. Set before the state is shared.
   std::shared_ptr<CopyRecord> copy;
-  // The session's number for the spec, once it has been looked up.
+  // The spec in the session's OpTable, after the first lookup.
   mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
 };
 

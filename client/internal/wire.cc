@@ -20,8 +20,8 @@ absl::StatusOr<TensorSpec> SpecFromProto(const v1::TensorSpec& proto) {
   spec.shape = Shape(absl::MakeConstSpan(proto.shape().data(), proto.shape_size()));
   const absl::Status valid = spec.Validate();
   if (!valid.ok()) {
-    return absl::InternalError(absl::StrCat("the server described a tensor that can't be: ",
-                                            valid.message(), ", dtype ", proto.dtype()));
+    return absl::InternalError(absl::StrCat(
+        "the server sent an invalid tensor spec: ", valid.message(), ", dtype ", proto.dtype()));
   }
   return spec;
 }
@@ -80,7 +80,7 @@ absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto) {
 absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto) {
   TensorInfo info;
   info.handle = proto.handle();
-  // A handle whose op was refused has none.
+  // A handle whose op failed inference has no spec.
   if (proto.spec().dtype() != v1::DTYPE_UNSPECIFIED) {
     TENSORD_ASSIGN_OR_RETURN(info.spec, SpecFromProto(proto.spec()));
   }
@@ -121,12 +121,12 @@ absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view addres
   }
   const absl::Status error =
       StatusFromCode(status.error_code(), status.error_message(), status.error_details());
-  // What the server says of it is for those who make the calls themselves.
+  // Replaces the server's message, which is for callers of the RPCs.
   if (ErrorReason(error) != "SERVER_RESTARTED") return error;
   absl::Status restarted = absl::DataLossError(
       absl::StrCat("tensord server at ", address, " has been started anew (epoch ",
                    ErrorMetadataValue(error, "epoch"),
-                   "), and the session is lost with its tensors; connect again"));
+                   "), and the session and its tensors are lost; connect again"));
   DecodeDetails(status.error_details(), &restarted);
   return restarted;
 }

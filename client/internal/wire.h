@@ -1,4 +1,4 @@
-// Conversion between the protocol's messages and the library's types. Pure functions.
+// Converts between the protocol's messages and the library's types. Pure functions.
 #pragma once
 
 #include "absl/status/status.h"
@@ -16,7 +16,7 @@ class Status;
 namespace tensord::internal {
 
 void SpecToProto(const TensorSpec& spec, v1::TensorSpec* proto);
-// INTERNAL if the spec, which the server sent, isn't valid.
+// Converts a spec that the server sent. If it isn't valid, returns INTERNAL.
 absl::StatusOr<TensorSpec> SpecFromProto(const v1::TensorSpec& proto);
 
 void AttrToProto(const AttrValue& value, v1::AttrValue* proto);
@@ -25,12 +25,13 @@ absl::StatusOr<DeviceInfo> DeviceFromProto(const v1::Device& proto);
 absl::StatusOr<TensorInfo> TensorFromProto(const v1::Tensor& proto);
 ServerInfo ServerInfoFromProto(const v1::ServerInfo& proto);
 
-// Converts the status of a call. If the server couldn't be reached, returns UNAVAILABLE with
-// `address`. What the server itself reported is kept unchanged.
+// Converts the status of a call. If the call is UNAVAILABLE or CANCELLED, returns UNAVAILABLE with
+// `address`. If the server was restarted, returns DATA_LOSS. Other errors are kept unchanged.
 absl::Status StatusFromGrpc(const grpc::Status& status, absl::string_view address);
 
-// Converts an error inside a message: a google.rpc.Code, its text, and details (a google.rpc.Status
-// or nothing), which become payloads. If `code` is no google.rpc.Code, returns UNKNOWN.
+// Converts an error inside a message: a google.rpc.Code, its text, and its details. The details are
+// an encoded google.rpc.Status or empty, and become payloads. If `code` isn't a google.rpc.Code,
+// returns UNKNOWN.
 absl::Status StatusFromCode(int code, absl::string_view message, absl::string_view details = "");
 
 }  // namespace tensord::internal

@@ -1,13 +1,14 @@
-// The commands of tensorctl that show tensord at work.
+// The commands of tensorctl that demonstrate tensord.
 #pragma once
 
 #include "tensord/client/cli/args.h"
 
 namespace tensord::tour {
 
-// Takes a newcomer through devices, tensors, copies and a network, step by step.
+// Shows devices, tensors, copies and a network to a new user, step by step.
 cli::CommandSpec TourCommand();
-// Runs a multilayer perceptron from a safetensors file over the rows of another, and scores it.
+// Runs a multilayer perceptron from a safetensors file on the rows of another file, and prints its
+// accuracy.
 cli::CommandSpec RunModelCommand();
 
 }  // namespace tensord::tour

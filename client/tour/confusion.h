@@ -1,4 +1,4 @@
-// Counts how often each class was predicted as which.
+// Counts the predictions of each class.
 #pragma once
 
 #include <cstdint>

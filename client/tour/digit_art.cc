@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kGap = 2;
 
-// The picture at twice its size: bilinear, pixel centres kept in place.
+// Returns a pixel of the picture at twice its size, interpolated bilinearly.
 float Smoothed(const GreyImage& image, int row, int column) {
   const float y = std::clamp((row - 0.5f) / 2, 0.0f, image.side - 1.0f);
   const float x = std::clamp((column - 0.5f) / 2, 0.0f, image.side - 1.0f);
@@ -28,8 +28,8 @@ float Smoothed(const GreyImage& image, int row, int column) {
 // The 24 greys of the 256-colour palette begin at 232.
 int Grey(float value) { return 232 + std::clamp(static_cast<int>(std::lround(value * 23)), 0, 23); }
 
-// Two pixels, one above the other. The character alone, without its colours, is the picture in
-// black and white: what was copied out of a terminal stays legible.
+// Returns two pixels, one above the other. The character shows the pixels in black and white, so
+// text that is copied from a terminal without colours is still legible.
 std::string ColorCell(float upper, float lower) {
   constexpr float kMiddle = 0.45f;
   const int up = Grey(upper);

@@ -1,4 +1,4 @@
-// Small grey pictures in characters.
+// Draws small grey pictures with characters.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct GreyImage {
   float at(int row, int column) const { return pixels[row * side + column]; }
 };
 
-// The columns of a drawn image: 2·side. It has `side` lines. With colours and without.
+// Returns the columns of a drawn image: 2·side. It has `side` lines.
 inline int ArtWidth(const GreyImage& image) { return 2 * image.side; }
 
 // Returns the lines of a picture. With colours: half blocks in 24 greys, four per pixel,
@@ -25,11 +25,11 @@ inline int ArtWidth(const GreyImage& image) { return 2 * image.side; }
 std::vector<std::string> DrawImage(const GreyImage& image, const cli::Terminal& terminal);
 
 // Returns pictures side by side, with a caption centred under each, in as many rows as the
-// terminal's width requires. All must have one size.
+// terminal's width requires. All pictures must have the same size.
 std::string DrawGallery(absl::Span<const GreyImage> images, absl::Span<const std::string> captions,
                         const cli::Terminal& terminal, int indent);
 
-// How many pictures of that size DrawGallery puts in a row; at least 1.
+// Returns how many pictures of this size DrawGallery puts in a row; at least 1.
 int GalleryColumns(int side, const cli::Terminal& terminal, int indent);
 
 }  // namespace tensord::tour

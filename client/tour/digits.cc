@@ -14,7 +14,7 @@
 namespace tensord::tour {
 namespace {
 
-// What this network gets right of the rows that it wasn't trained on.
+// The number of rows that this network classifies right, of the rows that it wasn't trained on.
 constexpr int64_t kRight = 556;
 constexpr int64_t kRows = 597;
 constexpr int kSide = 8;
@@ -28,8 +28,7 @@ GreyImage ImageOfRow(const Dataset& data, int64_t row) {
   return image;
 }
 
-// As many pictures as stand side by side, the first of each digit that was read rightly, or
-// wrongly.
+// Returns a row of pictures: for each digit, the first image that the network read right, or wrong.
 std::string Gallery(const Dataset& data, const std::vector<int64_t>& predictions, bool right,
                     const cli::Terminal& terminal) {
   std::map<int64_t, int64_t> rows;  // by digit
@@ -64,10 +63,10 @@ absl::Status ReadDigits(Tour& tour) {
       data.spec() == TensorSpec{DType::kUInt8, Shape({kRows, kSide * kSide})},
       absl::StrCat("the test digits should be uint8[597, 64] and are ", data.spec().ToString())));
   narrator.Say(absl::StrCat(
-      "A network trained elsewhere, ", DescribeLayers(model.layers()), ", goes to ", tour.a.name(),
-      " with ", kRows,
-      " digits of 8×8 pixels that it has never seen. Three LinearForward ops and an argmax run on "
-      "the server; 597 numbers come back."));
+      "A trained network, ", DescribeLayers(model.layers()), ", goes to ", tour.a.name(), " with ",
+      kRows,
+      " digits of 8×8 pixels that it wasn't trained on. Three linear ops and an argmax run on the "
+      "server; 597 numbers come back."));
   narrator.Code(
       "auto w = *SafetensorsFile::Open(\"digits_mlp.safetensors\")->LoadAll(a);\n"
       "Tensor x = Cast(pixels, DType::kFloat32) / 16.0;            // (597, 64)\n"
@@ -84,7 +83,7 @@ absl::Status ReadDigits(Tour& tour) {
   TENSORD_ASSIGN_OR_RETURN(const Confusion confusion,
                            Compare(data.labels(), predictions, model.out_features()));
   narrator.Show(absl::StrFormat(
-      "%d of %d right (%.1f %%), in %s there and back", confusion.correct(), confusion.total(),
+      "%d of %d right (%.1f %%), in %s with the transfers", confusion.correct(), confusion.total(),
       100.0 * confusion.correct() / confusion.total(), cli::FormatElapsed(duration)));
   const cli::Terminal terminal = narrator.result_terminal();
   narrator.Show(confusion.Render(terminal, 0));

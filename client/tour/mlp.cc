@@ -19,11 +19,11 @@ absl::StatusOr<TensorSpec> FindTensor(const SafetensorsFile& file, const std::st
                                       const std::string& name, absl::string_view flag) {
   if (file.contains(name)) return file.spec(name);
   return absl::NotFoundError(absl::StrCat(path, ": there is no tensor \"", name, "\"; it holds ",
-                                          absl::StrJoin(file.names(), ", "),
-                                          ". Say which one to use with --", flag));
+                                          absl::StrJoin(file.names(), ", "), ". Choose one with --",
+                                          flag));
 }
 
-// Elements of one row of `spec`, whatever the number of its dimensions.
+// Returns the number of elements of one row, or an error if it isn't `wanted`.
 absl::StatusOr<int64_t> RowElements(const std::string& path, const std::string& name,
                                     const TensorSpec& spec, int64_t wanted) {
   if (spec.shape.rank() < 2 || IsBool(spec.dtype)) {

@@ -1,4 +1,4 @@
-// A multilayer perceptron on a device, and a dataset for it.
+// A multilayer perceptron on a device, and its dataset.
 #pragma once
 
 #include <cstdint>
@@ -43,11 +43,11 @@ struct DatasetOptions {
   std::string rows = ":";         // as ParseRows
 };
 
-// Rows of a file with their labels. Keeps the file mapped.
+// Rows of a file, with their labels. The file stays mapped.
 class Dataset {
  public:
   // Maps the file, and checks that its inputs have the model's width and its labels are classes of
-  // the model. Errors name the file, the tensor and what doesn't fit.
+  // the model. Errors name the file, the tensor and the problem.
   static absl::StatusOr<Dataset> Open(const std::string& path, const Mlp& model,
                                       const DatasetOptions& options = {});
 
@@ -57,7 +57,7 @@ class Dataset {
   const TensorSpec& spec() const { return spec_; }
   absl::Span<const uint8_t> bytes() const { return bytes_; }
 
-  // The rows on a device in their own dtype, (rows, in).
+  // Uploads the rows in their own dtype, (rows, in).
   Tensor Upload(const Device& device, const TransferOptions& options = {}) const;
 
  private:
@@ -70,8 +70,8 @@ class Dataset {
   std::vector<int64_t> labels_;
 };
 
-// Counts the predictions for each label. The error is that lengths differ, or that a prediction
-// isn't below `classes`. Labels must be.
+// Counts the predictions for each label. Labels must be below `classes`. If the lengths differ, or
+// a prediction isn't below `classes`, returns INTERNAL.
 absl::StatusOr<Confusion> Compare(absl::Span<const int64_t> labels,
                                   absl::Span<const int64_t> predictions, int64_t classes);
 

@@ -15,7 +15,7 @@
 namespace tensord::tour {
 namespace {
 
-// The number in "12.weight"; none where the name is of another form.
+// Returns the number in "12.weight", or nullopt if the name isn't of this form.
 std::optional<int> LayerNumber(absl::string_view name, absl::string_view suffix) {
   int number = 0;
   if (!absl::ConsumeSuffix(&name, suffix) || name.empty() || name.size() > 6) return std::nullopt;
@@ -72,7 +72,7 @@ absl::StatusOr<int64_t> ParseBound(absl::string_view text, absl::string_view who
   int64_t bound = 0;
   if (!absl::SimpleAtoi(text, &bound)) {
     return cli::UsageError(
-        absl::StrCat("\"", whole, "\" is no range of rows; write FIRST:END, FIRST: or :END"));
+        absl::StrCat("\"", whole, "\" isn't a range of rows; write FIRST:END, FIRST: or :END"));
   }
   if (bound < 0) bound += rows;
   return std::clamp<int64_t>(bound, 0, rows);
@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<MlpLayer>> FindMlpLayers(
     } else {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", cli::Printable(name),
-          "\" is no tensor of a multilayer perceptron; those are named ",
+          "\" isn't a tensor of a multilayer perceptron; they are named ",
           "\"0.weight\", \"0.bias\", \"2.weight\", … as PyTorch's nn.Sequential names them"));
     }
   }
@@ -131,7 +131,7 @@ absl::StatusOr<RowRange> ParseRows(absl::string_view text, int64_t rows) {
     TENSORD_ASSIGN_OR_RETURN(range.last, ParseBound(text.substr(colon + 1), text, rows, rows));
   }
   if (range.first < range.last) return range;
-  return cli::UsageError(absl::StrCat("\"", text, "\" leaves no row of the ", rows, " there are"));
+  return cli::UsageError(absl::StrCat("\"", text, "\" selects none of the ", rows, " rows"));
 }
 
 std::optional<double> ScaleFromMetadata(const std::map<std::string, std::string>& metadata) {
@@ -170,7 +170,7 @@ absl::StatusOr<std::vector<int64_t>> DecodeLabels(const TensorSpec& spec,
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] >= 0 && labels[i] < classes) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "label ", labels[i], " of row ", i, " is none of the model's classes, 0 to ", classes - 1));
+        "label ", labels[i], " of row ", i, " isn't a class of the model, 0 to ", classes - 1));
   }
   return labels;
 }

@@ -1,5 +1,5 @@
-// Finds a network and its data in safetensors files, and checks that they fit. Pure functions;
-// mlp.h computes.
+// Finds a network and its data in safetensors files, and checks that they fit together. Pure
+// functions. mlp.h runs the network.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct MlpLayer {
   int64_t out_features = 0;
 };
 
-// The layers of a network saved from PyTorch's nn.Sequential, first to last: "0.weight", "0.bias",
-// "2.weight" …, whatever numbers the layers have. INVALID_ARGUMENT naming the tensor that doesn't
-// fit: not a layer's name, a bias without a weight, a shape or a dtype that a linear layer can't
-// have, a layer that takes another number of features than the one before gives.
+// Returns the layers of a network saved from PyTorch's nn.Sequential, in the order of their
+// numbers: "0.weight", "0.bias", "2.weight" …. Returns INVALID_ARGUMENT with the name of a tensor
+// if its name isn't of this form, a bias has no weight, its shape or dtype isn't that of a linear
+// layer, or its layer doesn't take as many features as the previous layer returns.
 absl::StatusOr<std::vector<MlpLayer>> FindMlpLayers(
     const std::map<std::string, TensorSpec>& tensors);
 
@@ -40,16 +40,16 @@ struct RowRange {
   int64_t size() const { return last - first; }
 };
 
-// "1200:", ":100", "5:10", ":" or "7" (one row), with Python's rules: a negative number counts from
-// the end, and rows outside the range are cut off. A usage error if `text` is malformed or no row
-// is left.
+// Parses "1200:", ":100", "5:10", ":" or "7" (one row), with Python's rules: a negative number
+// counts from the end, and numbers outside the range are clamped. If `text` is malformed or no row
+// is left, returns a usage error.
 absl::StatusOr<RowRange> ParseRows(absl::string_view text, int64_t rows);
 
-// The factor that a model's metadata asks for: "pixel/16" under "input" is 1/16.
+// Returns the factor that a model's metadata gives for inputs: 1/16 if "input" is "pixel/16".
 std::optional<double> ScaleFromMetadata(const std::map<std::string, std::string>& metadata);
 
-// Returns labels of an integer dtype as numbers. INVALID_ARGUMENT for other dtypes, and, with the
-// row, for a label below 0 or not below `classes`.
+// Returns labels of an integer dtype as numbers. If the dtype isn't an integer, or a label isn't
+// from 0 to `classes` - 1, returns INVALID_ARGUMENT with the row.
 absl::StatusOr<std::vector<int64_t>> DecodeLabels(const TensorSpec& spec,
                                                   absl::Span<const uint8_t> bytes, int64_t classes);
 

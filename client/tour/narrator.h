@@ -1,4 +1,4 @@
-// Output of the tour: headings, sentences, code, results.
+// Writes the output of the tour: headings, sentences, code, results.
 #pragma once
 
 #include <iosfwd>
@@ -18,22 +18,22 @@ class Narrator {
   Narrator(std::ostream& out, const cli::Terminal& terminal);
 
   void Title(absl::string_view title);
-  // Begins the next step; counts from 1.
+  // Begins the next step, and writes its number, counted from 1.
   void Heading(absl::string_view title);
-  // A paragraph, wrapped.
+  // Writes a paragraph, wrapped.
   void Say(absl::string_view text);
-  // Lines of C++, as they are.
+  // Writes lines of C++, unchanged.
   void Code(absl::string_view lines);
-  // A result: lines as they are, or a paragraph that is wrapped, or a table.
+  // Write a result: unchanged lines, a wrapped paragraph, or a table.
   void Show(absl::string_view lines);
   void ShowWrapped(absl::string_view text, cli::Style style);
   void Show(const cli::Table& table);
   // Writes the last line, at the left margin, green if `good`, otherwise red.
   void Conclude(absl::string_view text, bool good);
 
-  // The columns of a result's lines.
+  // Returns the number of columns for results.
   int result_width() const { return terminal_.width - kResultIndent; }
-  // The terminal for drawing results, with result_width() columns.
+  // Returns a terminal with result_width() columns, for formatting results.
   cli::Terminal result_terminal() const;
   const cli::Terminal& terminal() const { return terminal_; }
   int step() const { return step_; }

@@ -1,4 +1,4 @@
-// Reading once against reading often.
+// The tour's step that compares one read with many reads.
 #include <cmath>
 #include <vector>
 
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<float>> NormsReadOneByOne(const std::vector<Tensor>& 
   return norms;
 }
 
-// The first of the norms, computed here in double precision.
+// Compares the first norm with one that this program computes in double precision.
 absl::Status CheckFirstNorm(const std::vector<Tensor>& m, float norm) {
   TENSORD_ASSIGN_OR_RETURN(const std::vector<float> a, m[0].Read<float>());
   TENSORD_ASSIGN_OR_RETURN(const std::vector<float> b, m[1].Read<float>());
@@ -66,8 +66,8 @@ absl::Status ReadOnce(Tour& tour) {
   narrator.Heading("Read once, not a thousand times");
   narrator.Say(
       "1,000 products of 100×100 matrices, and the Frobenius norm of each. Ops are sent without "
-      "waiting for one another; only a read waits for the server. Norms that stay on the device "
-      "come back together in one read.");
+      "waiting; only a read waits for the server. If the norms stay on the device, one read "
+      "returns all of them.");
   narrator.Code(
       "std::vector<Tensor> norms;                                 // one read:\n"
       "for (int i = 0; i < 1000; ++i)\n"
@@ -78,7 +78,7 @@ absl::Status ReadOnce(Tour& tour) {
       "  auto norm = Norm(Matmul(m[i], m[i + 1])).Item<float>();");
   std::vector<Tensor> m;
   for (int i = 0; i <= kProducts; ++i) m.push_back(Normal(tour.a, {kSmallSide, kSmallSide}, i));
-  // What runs for the first time is slower.
+  // Warms up: the first run is slower.
   TENSORD_RETURN_IF_ERROR(m.back().Wait());
   TENSORD_RETURN_IF_ERROR(NormsReadOnce(m, 20).status());
 
@@ -98,17 +98,17 @@ absl::Status ReadOnce(Tour& tour) {
 
   cli::Table table({{""},
                     {"time", cli::Align::kRight},
-                    {"a product", cli::Align::kRight},
+                    {"per product", cli::Align::kRight},
                     {"waits for the server", cli::Align::kRight}},
                    cli::Frame::kNone);
-  table.AddRow({"kept there, read once", cli::FormatElapsed(once_time),
+  table.AddRow({"kept on the device, read once", cli::FormatElapsed(once_time),
                 cli::FormatElapsed(once_time / kProducts), cli::FormatCount(waits_once)});
   table.AddRow({"read one at a time", cli::FormatElapsed(each_time),
                 cli::FormatElapsed(each_time / kProducts), cli::FormatCount(waits_each)});
   narrator.Show(table);
   narrator.Say(absl::StrCat("One at a time takes ", Ratio(each_time, once_time),
-                            " as long; over a real network, where an answer is further away, "
-                            "many times more."));
+                            " as long. Over a real network, with its longer round trips, the "
+                            "factor is much larger."));
   TENSORD_RETURN_IF_ERROR(CheckEqualNorms(once, each));
   TENSORD_RETURN_IF_ERROR(CheckFirstNorm(m, once[0]));
   return Expect(waits_once < waits_each, "one read should wait less often than a thousand");

@@ -1,4 +1,4 @@
-// Two devices at work at once against one after the other.
+// The tour's step that compares two devices in parallel with one after the other.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -17,14 +17,14 @@ constexpr int64_t kWorkSide = 1024;
 constexpr absl::Duration kWorkTime = absl::Milliseconds(400);
 constexpr int kMaxProducts = 500;
 
-// A chain of products: each needs the one before.
+// A chain of products: each needs the previous one.
 Tensor Chain(const Tensor& m, int products) {
   Tensor result = m;
   for (int i = 0; i < products; ++i) result = Matmul(result, m);
   return result;
 }
 
-// So drawn that products of them neither grow nor vanish.
+// Returns a random matrix whose powers neither grow nor vanish.
 Tensor SteadyMatrix(const Device& device) {
   const double bound = std::sqrt(3.0 / kWorkSide);
   return Uniform(device, {kWorkSide, kWorkSide}, /*seed=*/1, {.low = -bound, .high = bound});
@@ -66,7 +66,7 @@ absl::Status WorkAtOnce(Tour& tour) {
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration once_b, TimeProduct(tour.b, kWorkSide));
   int products_a = Repetitions(once_a, kWorkTime, kMaxProducts);
   int products_b = Repetitions(once_b, kWorkTime, kMaxProducts);
-  // Equal devices are told apart by noise alone.
+  // Equal devices get the same work: their times differ only by noise.
   if (ShareHardware(tour)) products_a = products_b = std::min(products_a, products_b);
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration first,
                            BestTime([&] { return Finish(Chain(p, products_a)); }));

@@ -1,4 +1,4 @@
-// The amount of work that suits a device's speed. Pure functions.
+// Computes the amount of work for a device's speed. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace tensord::tour {
 // the side is 512.
 int64_t MatmulSide(double flops_per_second, absl::Duration wanted, int64_t limit_bytes);
 
-// Returns how many repetitions of something that takes `once` take `wanted`, from 1 to `most`.
-int Repetitions(absl::Duration once, absl::Duration wanted, int most);
+// Returns how many repetitions of work that takes `once` take `wanted`; from 1 to `max`.
+int Repetitions(absl::Duration once, absl::Duration wanted, int max);
 
 // Floating-point operations in the product of two square matrices.
 inline double MatmulFlops(int64_t side) {

@@ -1,4 +1,4 @@
-// tensorctl run-model: a network from a file over the rows of another.
+// tensorctl run-model: runs a network from a file on the rows of another file.
 #include <algorithm>
 #include <ostream>
 #include <string>
@@ -19,9 +19,10 @@
 namespace tensord::tour {
 namespace {
 
-// The confusion table is square: more classes than this make no sense in a terminal, nor in memory.
+// The limit of classes. The confusion table is square: larger ones fit neither a terminal nor
+// memory.
 constexpr int64_t kMaxClasses = 1024;
-// How long the throughput is measured, at most.
+// The time limit for measuring the throughput.
 constexpr absl::Duration kMeasureFor = absl::Milliseconds(500);
 constexpr int kMaxRepetitions = 1000;
 
@@ -32,14 +33,14 @@ struct Scale {
 
 absl::StatusOr<Scale> ChosenScale(const cli::CommandContext& context, const Mlp& model) {
   TENSORD_ASSIGN_OR_RETURN(const double given, context.flags.GetNumber("scale", 1, -1e30, 1e30));
-  if (context.flags.Has("scale")) return Scale{given, "as --scale says"};
+  if (context.flags.Has("scale")) return Scale{given, "from --scale"};
   if (const auto factor = ScaleFromMetadata(model.metadata())) {
-    return Scale{*factor, "as the model's file says"};
+    return Scale{*factor, "from the model's file"};
   }
-  return Scale{1, "as neither --scale nor the model's file says otherwise"};
+  return Scale{1, "the default"};
 }
 
-// Rows a second once all is warm. Every pass is read back in part, so that none is left out.
+// Repeats the forward pass, and waits for each. Returns the number of passes and their total time.
 absl::StatusOr<std::pair<int, absl::Duration>> Measure(const Mlp& model, const Tensor& input) {
   int passes = 0;
   const absl::Time start = absl::Now();
@@ -112,7 +113,8 @@ absl::StatusOr<int> Run(cli::CommandContext& context) {
        absl::StrFormat("%d of %d right, %.2f %%", confusion.correct(), confusion.total(),
                        100.0 * confusion.correct() / confusion.total()));
   Line(out, terminal, "first pass",
-       absl::StrCat(cli::FormatElapsed(whole), ", with sending the rows and reading the classes"));
+       absl::StrCat(cli::FormatElapsed(whole),
+                    ", including the upload of the rows and the read of the classes"));
   const auto& [passes, duration] = measured;
   Line(out, terminal, "throughput",
        absl::StrCat(cli::FormatThreeDigits(rows.size() * passes / absl::ToDoubleSeconds(duration)),
@@ -125,27 +127,26 @@ absl::StatusOr<int> Run(cli::CommandContext& context) {
 cli::CommandSpec RunModelCommand() {
   return {
       .name = "run-model",
-      .summary = "run a network from a safetensors file and score it",
+      .summary = "runs a network from a safetensors file and prints its accuracy",
       .description =
           "Sends a multilayer perceptron and the rows to classify to a device, computes there, and "
-          "prints the accuracy, which classes were taken for which, and the throughput. The "
-          "model's "
-          "tensors are named as PyTorch's nn.Sequential names them (0.weight, 0.bias, 2.weight, "
-          "…), "
-          "with ReLU between the layers; the data holds rows of numbers and a label for each.",
-      .flags =
-          {{"model", "FILE", "safetensors file with the network"},
-           {"data", "FILE", "safetensors file with inputs and labels"},
-           {"device", "NAME", "where to compute; by default the first GPU, or else cpu:0"},
-           {"rows", "FIRST:END", "only these rows, with Python's rules; all by default"},
-           {"scale", "FACTOR",
-            "multiply the inputs by this; by default what the model's metadata says (\"input\": "
-            "\"pixel/16\"), or else 1"},
-           {"images", "NAME", "the tensor of inputs in the data; images by default"},
-           {"labels", "NAME", "the tensor of labels in the data; labels by default"}},
-      .examples = {{"tensorctl run-model --model tests/data/digits_mlp.safetensors "
-                    "--data tests/data/digits.safetensors --rows 1200:",
-                    "Handwritten digits that the network hasn't seen in training: 556 of 597."}},
+          "prints the accuracy, the confusion table and the throughput. The model's tensors are "
+          "named as in PyTorch's nn.Sequential (0.weight, 0.bias, 2.weight, …), with ReLU between "
+          "the layers. The data has rows of numbers and a label for each row.",
+      .flags = {{"model", "FILE", "safetensors file with the network"},
+                {"data", "FILE", "safetensors file with inputs and labels"},
+                {"device", "NAME",
+                 "the device to compute on; by default the first GPU, or else cpu:0"},
+                {"rows", "FIRST:END", "only these rows, with Python's rules; all by default"},
+                {"scale", "FACTOR",
+                 "multiply the inputs by this; by default the factor in the model's metadata "
+                 "(\"input\": \"pixel/16\"), or else 1"},
+                {"images", "NAME", "the tensor of inputs in the data; images by default"},
+                {"labels", "NAME", "the tensor of labels in the data; labels by default"}},
+      .examples =
+          {{"tensorctl run-model --model tests/data/digits_mlp.safetensors "
+            "--data tests/data/digits.safetensors --rows 1200:",
+            "Handwritten digits that the network wasn't trained on: 556 of 597 are right."}},
       .run = Run,
   };
 }

@@ -13,7 +13,7 @@ absl::Status Expect(bool condition, absl::string_view message) {
 }
 
 absl::Status Finish(const Tensor& tensor) {
-  // One element, read back: nothing else proves it.
+  // Reads one element back, which needs the whole value.
   const std::vector<int64_t> zeros(tensor.rank(), 0);
   const std::vector<int64_t> ones(tensor.rank(), 1);
   return Slice(tensor, zeros, ones).Item<float>().status();

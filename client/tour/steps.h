@@ -1,5 +1,5 @@
 // The steps of the tour. Each explains its subject, runs its code, and returns an error if the
-// result isn't the announced one.
+// result isn't the expected one.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace tensord::tour {
 
-// The state that the steps share. The second step makes x and y; the two after it use them.
+// The state that the steps share. The second step makes x and y, and the next two steps use them.
 struct Tour {
   Client client;
   std::vector<DeviceInfo> infos;  // of all devices
@@ -30,7 +30,7 @@ struct Tour {
   Tensor y;
 };
 
-// FAILED_PRECONDITION with the message unless `condition`.
+// Unless `condition` is true, returns FAILED_PRECONDITION with the message.
 absl::Status Expect(bool condition, absl::string_view message);
 
 // Blocks until the tensor's value has been computed on its device.

@@ -1,4 +1,4 @@
-// The first steps: devices, tensors on them, and what it takes to bring those together.
+// The tour's first steps: devices, tensors on them, and copies between devices.
 #include <algorithm>
 #include <string>
 
@@ -13,13 +13,13 @@ namespace tensord::tour {
 namespace {
 
 constexpr int64_t kMaxBigBytes = 64 << 20;
-// Other sessions may allocate at the very moment.
+// Retries, because other sessions may allocate memory at the same time.
 constexpr int kMemoryAttempts = 5;
 
 void ExplainOneDevice(const Tour& tour) {
   tour.narrator.Say(
-      "This server has one device, and the tour is about two. Any machine can lend out two, on the "
-      "same hardware: stop the server, start it like this, and come back.");
+      "This server has one device, and the tour needs two. Any machine can offer two devices on "
+      "the same hardware: stop the server, start it as follows, and run the tour again.");
   const bool gpu = tour.a.kind() == DeviceKind::kCuda;
   tour.narrator.Code(
       absl::StrCat("tensord --devices=", gpu ? "cuda:0,cuda:0" : "cpu,cpu", "\ntensorctl tour"));
@@ -31,8 +31,8 @@ absl::Status MeetDevices(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("The devices of a server");
   narrator.Say(
-      "A server lends out its devices, GPUs and processors alike, under names such as cuda:0 and "
-      "cpu:0. A program connects and picks the ones it wants.");
+      "A server offers its devices, GPUs and CPUs, under names such as cuda:0 and cpu:0. A program "
+      "connects and chooses devices.");
   const bool two = tour.b.valid();
   narrator.Code(absl::StrCat(
       "Client client = *Client::Connect(\"", tour.client.address(),
@@ -41,12 +41,12 @@ absl::Status MeetDevices(Tour& tour) {
   narrator.Show(cli::DeviceTable(tour.infos, narrator.result_terminal()));
   if (!two) {
     ExplainOneDevice(tour);
-    return absl::FailedPreconditionError("it takes a server with two devices");
+    return absl::FailedPreconditionError("the tour needs a server with two devices");
   }
   if (tour.infos[0].uuid == tour.infos[1].uuid) {
     narrator.Say(absl::StrCat(tour.a.name(), " and ", tour.b.name(),
-                              " stand on the same hardware. To a program they are two devices, "
-                              "each with its own memory and its own work."));
+                              " use the same hardware. A program sees two devices, each with its "
+                              "own memory and its own work."));
   }
   return absl::OkStatus();
 }
@@ -67,15 +67,15 @@ absl::Status CreateTensors(Tour& tour) {
   TENSORD_RETURN_IF_ERROR(tour.y.Wait());
   narrator.Show(absl::StrCat(tour.x.Describe(), "\n", tour.y.Describe()));
   return Expect(tour.x.device() == tour.a && tour.y.device() == tour.b,
-                "the tensors lie on other devices than they were made on");
+                "the tensors aren't on the devices where they were made");
 }
 
 absl::Status MixDevices(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("X + Y is refused");
   narrator.Say(
-      "Nothing is copied between devices unless the program says so. The client sees the mistake "
-      "at the call, before anything is sent, and says how to mend it.");
+      "The library never copies between devices unless the program calls To. The client finds the "
+      "mistake at the call, before it sends anything, and says how to correct it.");
   narrator.Code("Tensor z = x + y;\nstd::cout << z.status().message() << \"\\n\";");
   const absl::Status status = (tour.x + tour.y).status();
   narrator.ShowWrapped(
@@ -92,23 +92,23 @@ absl::Status CopyAndAdd(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("Copy, then add");
   narrator.Say(absl::StrCat("A copy of Y on ", tour.a.name(),
-                            " is a tensor of its own, and can be added to X. Printing reads the "
-                            "numbers back: only that waits."));
+                            " is a separate tensor, and can be added to X. Printing reads the "
+                            "numbers back: only the read waits."));
   narrator.Code("Tensor z = x + y.To(a);\nstd::cout << z << \"\\n\";");
   const Tensor z = tour.x + tour.y.To(tour.a);
   TENSORD_ASSIGN_OR_RETURN(const std::vector<float> values, z.Read<float>());
   narrator.Show(z.ToString());
   TENSORD_RETURN_IF_ERROR(Expect(values == std::vector<float>({11, 12, 13, 14, 15, 16}),
                                  "the sum should be 11, 12, … 16"));
-  return Expect(z.device() == tour.a, "the sum should lie where X lies");
+  return Expect(z.device() == tour.a, "the sum should be on the device of X");
 }
 
 absl::Status CopyInPlace(Tour& tour) {
   Narrator& narrator = tour.narrator;
   narrator.Heading("A copy to where a tensor already is costs nothing");
   narrator.Say(
-      "Tensors never change, so two names for one tensor do no harm: the same handle comes back, "
-      "and no memory is taken.");
+      "Tensors never change, so two variables can share one tensor: To returns the same handle and "
+      "uses no memory.");
   int64_t side = 4096;
   while (side > 64 &&
          4 * side * side > std::min(kMaxBigBytes, tour.infos[0].memory.limit_bytes / 4)) {

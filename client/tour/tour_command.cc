@@ -1,4 +1,4 @@
-// tensorctl tour: what a newcomer should have seen.
+// tensorctl tour: an introduction for new users.
 #include <filesystem>
 #include <ostream>
 #include <string>
@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the files with the digits are: here, in the tree that this program was built in, or where
-// it was installed.
+// Finds the folder with the digits: the current folder's tests/data, that of the tree where this
+// program was built, or the installed one.
 absl::StatusOr<std::string> FindDataDir(const cli::Flags& flags) {
   std::error_code ignored;
   const fs::path bin = fs::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> FindDataDir(const cli::Flags& flags) {
       flags.Has("data") ? absl::StrCat(" in ", flags.Get("data", "")) : std::string(" here");
   return absl::NotFoundError(
       absl::StrCat("there are no digits.safetensors and digits_mlp.safetensors", where,
-                   "; say where they are with --data DIR (tests/data in the source tree)"));
+                   "; give their folder with --data DIR (tests/data in the source tree)"));
 }
 
 absl::Status TakeSteps(Tour& tour) {
@@ -63,10 +63,9 @@ absl::StatusOr<int> Run(cli::CommandContext& context) {
   narrator.Title("A tour of tensord");
   narrator.Say(
       absl::StrCat("tensord lets a program use the devices of another machine as if they were its "
-                   "own. This tour "
-                   "computes on the server at ",
+                   "own. This tour computes on the server at ",
                    client.address(), " (", cli::ServerLine(client.info()),
-                   "); each step shows the C++ that does it and what comes of it."));
+                   "). Each step shows its C++ code and the result."));
   Tour tour = {.client = client,
                .infos = std::move(infos),
                .a = devices[0],
@@ -79,17 +78,18 @@ absl::StatusOr<int> Run(cli::CommandContext& context) {
                .y = {}};
   const absl::Status status = TakeSteps(tour);
   if (!status.ok()) {
-    narrator.Conclude(absl::StrCat("✗ Step ", narrator.step(),
-                                   " did not come out as told: ", cli::Printable(status.message())),
-                      /*good=*/false);
+    narrator.Conclude(
+        absl::StrCat("✗ Step ", narrator.step(),
+                     " did not give the expected result: ", cli::Printable(status.message())),
+        /*good=*/false);
     return 1;
   }
-  narrator.Conclude(absl::StrCat("✓ All ", narrator.step(), " steps came out as told, in ",
+  narrator.Conclude(absl::StrCat("✓ All ", narrator.step(), " steps gave the expected results, in ",
                                  cli::FormatElapsed(absl::Now() - start), "."),
                     /*good=*/true);
   narrator.Say(
-      "To go on: README.md builds a first program against the client library; "
-      "\"tensorctl help\" lists what else this tool does.");
+      "Next: README.md shows how to build a first program with the client library; "
+      "\"tensorctl help\" lists the other commands of this tool.");
   return 0;
 }
 
@@ -98,19 +98,20 @@ absl::StatusOr<int> Run(cli::CommandContext& context) {
 cli::CommandSpec TourCommand() {
   return {
       .name = "tour",
-      .summary = "what tensord does, step by step, on two devices of a server",
+      .summary = "shows what tensord does, step by step, on two devices of a server",
       .description =
-          "Tells a newcomer the story in nine steps, each with the C++ that does it and what comes "
-          "of it: devices and tensors, copies, what moving and waiting cost, two devices at once, "
-          "and a network that reads handwritten digits. It uses the first two devices of the "
-          "server and takes some seconds. Exit status: 0 if every step came out as told.",
-      .flags = {{"data", "DIR",
-                 "folder with digits.safetensors and digits_mlp.safetensors; by default tests/data "
-                 "here or in the tree of this program, or where it was installed"}},
+          "Introduces tensord in nine steps, each with its C++ code and the result: devices and "
+          "tensors, copies, the costs of transfers and waits, two devices in parallel, and a "
+          "network that reads handwritten digits. It uses the first two devices of the server and "
+          "takes some seconds. Exit status: 0 if every step gave the expected result, otherwise 1.",
+      .flags =
+          {{"data", "DIR",
+            "folder with digits.safetensors and digits_mlp.safetensors; by default tests/data "
+            "in the current folder or in this program's source tree, or the installed folder"}},
       .examples = {{"tensord --devices=cpu,cpu &  tensorctl tour",
                     "On this machine, with or without a GPU."},
                    {"tensorctl --server gpu-box:50051 tour | less",
-                    "Elsewhere, to read at leisure."}},
+                    "On another machine, page by page."}},
       .run = Run,
   };
 }

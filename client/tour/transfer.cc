@@ -1,4 +1,4 @@
-// Computing against moving.
+// The tour's step that compares computing with transferring.
 #include <utility>
 #include <vector>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kTrialSide = 512;
 constexpr absl::Duration kMatmulTime = absl::Milliseconds(400);
 
-// Small whole numbers: their products and sums are exact in float32.
+// Returns small whole numbers, whose products and sums are exact in float32.
 std::vector<float> WholeNumbers(int64_t side, int64_t step) {
   std::vector<float> values(side * side);
   for (int64_t i = 0; i < side * side; ++i) {
@@ -78,7 +78,7 @@ absl::StatusOr<TransferTimes> TimeTransfers(Tour& tour, int64_t side) {
 
 absl::Status MultiplyAndTransfer(Tour& tour) {
   Narrator& narrator = tour.narrator;
-  narrator.Heading("What computing costs, and what moving costs");
+  narrator.Heading("The costs of computing and of transferring");
   TENSORD_ASSIGN_OR_RETURN(const absl::Duration trial, TimeProduct(tour.a, kTrialSide));
   const double speed = MatmulFlops(kTrialSide) / absl::ToDoubleSeconds(trial);
   const int64_t side = MatmulSide(speed, kMatmulTime, tour.infos[0].memory.limit_bytes);
@@ -103,17 +103,17 @@ absl::Status MultiplyAndTransfer(Tour& tour) {
   table.AddRow({"read the product", cli::FormatBytes(bytes), cli::FormatElapsed(times.down),
                 cli::FormatBandwidth(bytes, times.down)});
   narrator.Show(table);
-  const absl::Duration moving = times.up + times.down;
-  if (moving > times.multiply) {
-    narrator.Say(absl::StrCat("Moving took ", Ratio(moving, times.multiply),
-                              " as long as multiplying: send once, and leave results where they "
-                              "are used next."));
+  const absl::Duration transferring = times.up + times.down;
+  if (transferring > times.multiply) {
+    narrator.Say(absl::StrCat("Transferring took ", Ratio(transferring, times.multiply),
+                              " as long as multiplying: send data once, and leave results on the "
+                              "device that uses them next."));
   } else {
     narrator.Say(absl::StrCat(
-        "At this size the product took ", Ratio(times.multiply, moving),
-        " as long as moving everything, but work grows with the cube of the side and data with its "
-        "square: smaller products soon cost less than their transfer. Leave results where they "
-        "are used next."));
+        "At this size the product took ", Ratio(times.multiply, transferring),
+        " as long as all transfers. But work grows with the cube of the side, and data with its "
+        "square: a smaller product costs less than its transfer. Leave results on the device that "
+        "uses them next."));
   }
   return absl::OkStatus();
 }

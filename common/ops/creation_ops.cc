@@ -47,7 +47,7 @@ bool FitsInteger(DType dtype, int64_t value) {
   return value >= range.min && value <= range.max;
 }
 
-// Truncated toward zero; false for NaN.
+// Truncates toward zero. Returns nullopt if the result doesn't fit the dtype, or for NaN.
 std::optional<int64_t> ToInteger(DType dtype, double value) {
   const double truncated = std::trunc(value);
   if (!(truncated >= -0x1p63 && truncated < 0x1p63)) return std::nullopt;
@@ -61,7 +61,7 @@ double AsDouble(const AttrValue& scalar) {
   return std::get<double>(scalar);
 }
 
-std::string Words(DType dtype) {
+std::string DescribeRange(DType dtype) {
   if (!IsInteger(dtype)) {
     return absl::StrCat(DTypeName(dtype), ", which ends at ", MaxFinite(dtype));
   }
@@ -69,14 +69,15 @@ std::string Words(DType dtype) {
   return absl::StrCat(DTypeName(dtype), ", which goes from ", range.min, " to ", range.max);
 }
 
-// zeros ones.
+// For zeros and ones, and the last step for uniform, normal and constant.
 absl::Status InferFilled(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ShapeAttr(ctx));
   ctx.SetOutput(ctx.attrs().Type("dtype"), std::move(shape));
   return absl::OkStatus();
 }
 
-// The value as the dtype's kind holds it: bool, int64 or double; none where it doesn't fit.
+// Converts the value to bool, int64 or double, by the dtype's kind. Returns nullopt if it doesn't
+// fit the dtype.
 std::optional<AttrValue> ConvertScalar(const AttrValue& value, DType dtype) {
   if (IsBool(dtype)) return AttrValue(AsDouble(value) != 0);
   if (IsInteger(dtype)) {
@@ -104,8 +105,8 @@ absl::Status InferFull(InferenceContext& ctx) {
   }
   std::optional<AttrValue> converted = ConvertScalar(value, dtype);
   if (!converted.has_value()) {
-    return ctx.Error(absl::StrCat("value ", ForMessage(value), " doesn't fit ", Words(dtype),
-                                  "; name a wider dtype"));
+    return ctx.Error(absl::StrCat("value ", ForMessage(value), " doesn't fit ",
+                                  DescribeRange(dtype), "; name a wider dtype"));
   }
   ctx.SetAttr("value", *std::move(converted));
   ctx.SetAttr("dtype", dtype);
@@ -114,13 +115,13 @@ absl::Status InferFull(InferenceContext& ctx) {
 }
 
 absl::Status LengthError(const InferenceContext& ctx, double length) {
-  return ctx.Error(absl::StrCat("comes to about ", length, " elements, and the limit is ",
-                                kMaxElements, " (2^48)"));
+  return ctx.Error(
+      absl::StrCat("has about ", length, " elements, and the limit is ", kMaxElements, " (2^48)"));
 }
 
 absl::Status LastValueError(const InferenceContext& ctx, const AttrValue& value, DType dtype) {
-  return ctx.Error(absl::StrCat("reaches ", ForMessage(value), ", which doesn't fit ", Words(dtype),
-                                "; name a wider dtype"));
+  return ctx.Error(absl::StrCat("reaches ", ForMessage(value), ", which doesn't fit ",
+                                DescribeRange(dtype), "; name a wider dtype"));
 }
 
 absl::StatusOr<int64_t> IntegerLength(const InferenceContext& ctx, DType dtype, int64_t start,
@@ -161,8 +162,8 @@ absl::StatusOr<int64_t> RealLength(const InferenceContext& ctx, DType dtype, dou
   return static_cast<int64_t>(length);
 }
 
-// In normal form start, stop and step are ints where all three were and the dtype is an integer
-// one, and floats otherwise.
+// In normal form, start, stop and step are ints if all three were given as ints and the dtype is an
+// integer dtype. Otherwise they are floats.
 absl::Status InferArange(InferenceContext& ctx) {
   constexpr const char* kNames[] = {"start", "stop", "step"};
   AttrValue values[3];
@@ -209,7 +210,7 @@ absl::Status RequireFinite(const InferenceContext& ctx, const char* attr, DType 
   const double value = ctx.attrs().Float(attr);
   if (std::abs(value) <= MaxFinite(dtype)) return absl::OkStatus();
   return ctx.Error(
-      absl::StrCat(attr, " is ", value, " and must be a finite value of ", Words(dtype)));
+      absl::StrCat(attr, " is ", value, " and must be a finite value of ", DescribeRange(dtype)));
 }
 
 absl::Status InferUniform(InferenceContext& ctx) {
@@ -225,7 +226,7 @@ absl::Status InferUniform(InferenceContext& ctx) {
   if (!(extent > 0) || extent > MaxFinite(dtype)) {
     return ctx.Error(absl::StrCat("low ", low, " must be below high ", high,
                                   ", and their difference a positive finite value of ",
-                                  Words(dtype)));
+                                  DescribeRange(dtype)));
   }
   return InferFilled(ctx);
 }
@@ -285,14 +286,15 @@ void AppendRandomOps(std::vector<OpSchema>& ops) {
 }  // namespace
 
 void AppendCreationOps(std::vector<OpSchema>& ops) {
+  ops.push_back(Creation("zeros", "A tensor of zeros.", {ShapeDef(), DTypeDef()}, InferFilled,
+                         OpCost::kCopy));
   ops.push_back(
-      Creation("zeros", "All zero.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
-  ops.push_back(Creation("ones", "All one.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
+      Creation("ones", "A tensor of ones.", {ShapeDef(), DTypeDef()}, InferFilled, OpCost::kCopy));
   ops.push_back(Creation(
-      "full", "All the same value; a fraction is cut off for an integer dtype.",
+      "full", "A tensor of one value; an integer dtype truncates a fraction toward zero.",
       {ShapeDef(), RequiredAttr("value", AttrType::kScalar, "the value, within the dtype's range"),
        OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
-                    "unspecified: float32, int64 or bool by the value's type")},
+                    "unspecified: float32, int64 or bool, by the value's type")},
       InferFull, OpCost::kCopy));
   ops.push_back(Creation(
       "arange", "start, start + step, start + 2*step, … below stop.",
@@ -300,19 +302,20 @@ void AppendCreationOps(std::vector<OpSchema>& ops) {
        RequiredAttr("stop", AttrType::kScalar, "the end, excluded, int or float"),
        OptionalAttr("step", AttrType::kScalar, int64_t{1}, "difference of neighbours, not 0"),
        OptionalAttr("dtype", AttrType::kDType, DType::kUnspecified,
-                    "unspecified: int64 where all three are ints, otherwise float32")},
+                    "unspecified: int64 if all three are ints, otherwise float32")},
       InferArange));
-  ops.push_back(
-      Creation("eye", "One on the diagonal, zero elsewhere.",
-               {RequiredAttr("rows", AttrType::kInt, "number of rows"),
-                OptionalAttr("cols", AttrType::kInt, int64_t{-1}, "number of columns; -1: as rows"),
-                DTypeDef()},
-               InferEye));
   ops.push_back(Creation(
-      "constant", "Elements given as bytes, row-major and little-endian.",
-      {ShapeDef(), RequiredAttr("dtype", AttrType::kDType, "dtype of the elements"),
-       RequiredAttr("data", AttrType::kBytes, "exactly as many bytes as the elements take")},
-      InferConstant));
+      "eye", "One on the diagonal, zero elsewhere.",
+      {RequiredAttr("rows", AttrType::kInt, "number of rows"),
+       OptionalAttr("cols", AttrType::kInt, int64_t{-1}, "number of columns; -1: the same as rows"),
+       DTypeDef()},
+      InferEye));
+  ops.push_back(
+      Creation("constant", "Elements given as bytes, row-major and little-endian.",
+               {ShapeDef(), RequiredAttr("dtype", AttrType::kDType, "dtype of the elements"),
+                RequiredAttr("data", AttrType::kBytes,
+                             "the elements' bytes, exactly as many as shape and dtype need")},
+               InferConstant));
   AppendRandomOps(ops);
 }
 

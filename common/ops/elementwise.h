@@ -27,7 +27,7 @@ struct ElementwiseFunction {
   static constexpr ElementwiseFunction Of(BinaryFunction function) {
     return {Kind::kBinary, static_cast<uint8_t>(function)};
   }
-  // Call them only if `kind` is the one that they name.
+  // Call unary() only if `kind` is kUnary, and binary() only if `kind` is kBinary.
   constexpr UnaryFunction unary() const { return static_cast<UnaryFunction>(number); }
   constexpr BinaryFunction binary() const { return static_cast<BinaryFunction>(number); }
 
@@ -53,8 +53,8 @@ ElementwiseCost CostOf(BinaryFunction function);
 absl::Span<const UnaryFunction> Activations();
 // Returns whether linear may apply the function to its result.
 bool IsActivation(UnaryFunction function);
-// Returns the function that a value of linear's attribute "activation" names; nullopt for "none"
-// and for what is no activation.
+// Returns the function that a value of linear's attribute "activation" names. Returns nullopt for
+// "none" and for a name that isn't an activation.
 std::optional<UnaryFunction> FindActivation(absl::string_view name);
 
 }  // namespace tensord

@@ -1,10 +1,10 @@
-// The list of elementwise ops. A row makes an op known to the registry of ops (op_schema.h) and so
-// to ListOps, to the loops of the CPU backend, the kernels of the CUDA backend, the source of fused
-// CUDA kernels, the fusion of chains, the activations of linear, and the functions of client/ops.h.
-// common/README.md shows how an op is added.
+// The list of elementwise ops. A row defines an op for all of these: the registry of ops
+// (op_schema.h) and so ListOps, the loops of the CPU backend, the kernels of the CUDA backend, the
+// source of fused CUDA kernels, the fusion of chains, the activations of linear, and the functions
+// of client/ops.h. common/README.md shows how to add an op.
 //
-// The rows are macros because nvcc and the files that are compiled once per instruction set read
-// them, too. They are expanded with a macro X of these parameters:
+// The rows are macros because nvcc, and files that are compiled once per instruction set, also read
+// them. They are expanded with a macro X of these parameters:
 //
 //   X(name, Function, typing, cost, doc)
 //     name      the op's name, as in RunOp
@@ -26,30 +26,31 @@
   X(sqrt, Sqrt, Float, Arithmetic, "The square root.")                \
   X(rsqrt, Rsqrt, Float, Arithmetic, "1 / sqrt(x).")
 
-// Ops of one operand that are values of linear's attribute "activation", too.
+// Ops of one operand that are also values of linear's attribute "activation".
 #define TENSORD_ACTIVATION_OPS(X)                                \
   X(relu, Relu, Number, Arithmetic, "max(x, 0); NaN stays NaN.") \
   X(sigmoid, Sigmoid, Float, Libm, "1 / (1 + exp(-x)).")         \
   X(silu, Silu, FloatOnly, Libm, "x times sigmoid(x).")          \
   X(tanh, Tanh, Float, Libm, "The hyperbolic tangent.")
 
-// The functions of the op gelu, which its attribute "approximate" chooses from. Each is a value of
+// The functions of the op gelu. Its attribute "approximate" chooses one. Each is also a value of
 // linear's attribute "activation".
 #define TENSORD_GELU_FUNCTIONS(X)                                                  \
   X(gelu, Gelu, FloatOnly, Libm, "x times the normal distribution function of x.") \
   X(gelu_tanh, GeluTanh, FloatOnly, Libm, "gelu with the approximation by tanh.")
 
-// Ops of two operands, which broadcast. The result has the dtype in which the operands meet.
-#define TENSORD_ARITHMETIC_OPS(X)                                           \
-  X(add, Add, Any, Arithmetic, "a + b; for bool, or. Integers wrap.")       \
-  X(sub, Sub, Number, Arithmetic, "a - b. Integers wrap.")                  \
-  X(mul, Mul, Any, Arithmetic, "a * b; for bool, and. Integers wrap.")      \
-  X(div, Div, Float, Arithmetic, "a / b; of integers and bool in float32.") \
-  X(pow, Pow, Number, Libm, "a to the b. Integers wrap.")                   \
-  X(maximum, Maximum, Any, Arithmetic, "The larger of a and b; NaN wins.")  \
-  X(minimum, Minimum, Any, Arithmetic, "The smaller of a and b; NaN wins.")
+// Ops of two operands, which broadcast. The result has the dtype to which the operands are
+// promoted.
+#define TENSORD_ARITHMETIC_OPS(X)                                                      \
+  X(add, Add, Any, Arithmetic, "a + b; logical OR for bool. Integers wrap.")           \
+  X(sub, Sub, Number, Arithmetic, "a - b. Integers wrap.")                             \
+  X(mul, Mul, Any, Arithmetic, "a * b; logical AND for bool. Integers wrap.")          \
+  X(div, Div, Float, Arithmetic, "a / b; integers and bool are converted to float32.") \
+  X(pow, Pow, Number, Libm, "a to the power of b. Integers wrap.")                     \
+  X(maximum, Maximum, Any, Arithmetic, "The larger of a and b; NaN if either is NaN.") \
+  X(minimum, Minimum, Any, Arithmetic, "The smaller of a and b; NaN if either is NaN.")
 
-// The same with a result of dtype bool.
+// Ops of two operands, which broadcast. The result has dtype bool.
 #define TENSORD_COMPARISON_OPS(X)                \
   X(eq, Eq, Any, Arithmetic, "a == b, as bool.") \
   X(ne, Ne, Any, Arithmetic, "a != b, as bool.") \
@@ -58,7 +59,7 @@
   X(gt, Gt, Any, Arithmetic, "a > b, as bool.")  \
   X(ge, Ge, Any, Arithmetic, "a >= b, as bool.")
 
-// ---------------------------------------------------------------- what the rows above come to
+// ---------------------------------------------------------------- lists made from the rows above
 
 #define TENSORD_UNARY_OPS(X) TENSORD_MATH_OPS(X) TENSORD_ACTIVATION_OPS(X)
 #define TENSORD_BINARY_OPS(X) TENSORD_ARITHMETIC_OPS(X) TENSORD_COMPARISON_OPS(X)
@@ -68,18 +69,18 @@
 
 namespace tensord {
 
-// Which dtypes a function computes in. float16 and bfloat16 are computed in float32 and rounded.
+// The dtypes that a function accepts. float16 and bfloat16 are computed in float32 and rounded.
 enum class ElementwiseTyping : uint8_t {
   kAny,        // every dtype
-  kNumber,     // every dtype but bool, which is refused
-  kFloat,      // the floating dtypes; integers and bool are read as float32, as in PyTorch
-  kFloatOnly,  // the floating dtypes; others are refused
+  kNumber,     // every dtype except bool; bool is an error
+  kFloat,      // the floating dtypes; integers and bool are converted to float32, as in PyTorch
+  kFloatOnly,  // the floating dtypes; any other dtype is an error
 };
 
 // How long a function takes for an element on a CPU.
 enum class ElementwiseCost : uint8_t {
   kArithmetic,  // a nanosecond or less
-  kLibm,        // about ten: it calls a function of libm
+  kLibm,        // about ten nanoseconds: it calls a function of libm
 };
 
 #define TENSORD_ENUMERATOR(name, Function, typing, cost, doc) k##Function,

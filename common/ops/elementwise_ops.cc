@@ -18,7 +18,7 @@ absl::Status InferNumericUnary(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// As in PyTorch, integers and bool are read as float32.
+// Integers and bool are converted to float32, as in PyTorch.
 absl::Status InferFloatUnary(InferenceContext& ctx) {
   const DType dtype = IsFloating(ctx.input(0).dtype) ? ctx.input(0).dtype : DType::kFloat32;
   ctx.ReadInputAs(0, dtype);
@@ -65,7 +65,7 @@ absl::Status InferFloatingOnlyBinary(InferenceContext& ctx) {
   return InferBinary(ctx);
 }
 
-// As in PyTorch, integers and bool are read as float32: a quotient isn't an integer.
+// Integers and bool are converted to float32, as in PyTorch: a quotient isn't an integer.
 absl::Status InferFloatBinary(InferenceContext& ctx) {
   TENSORD_ASSIGN_OR_RETURN(Shape shape, BroadcastInputs(ctx));
   TENSORD_ASSIGN_OR_RETURN(DType dtype, PromoteInputs(ctx));
@@ -157,8 +157,8 @@ void AppendUnaryOps(std::vector<OpSchema>& ops) {
                    "\"none\": exact, by the error function; \"tanh\": its approximation")};
   ops.push_back(std::move(gelu));
   OpSchema cast = Unary("cast",
-                        "Another dtype. To integers truncates toward zero and stops at the ends of "
-                        "the range, NaN gives 0; to bool is x != 0.",
+                        "Converts to another dtype. Conversion to an integer truncates toward zero "
+                        "and clamps to the range; NaN gives 0. Conversion to bool is x != 0.",
                         InferCast, {ElementwiseFunction::Kind::kCast});
   cast.attrs = {RequiredAttr("dtype", AttrType::kDType, "the dtype of the result")};
   ops.push_back(std::move(cast));

@@ -8,14 +8,14 @@
 namespace tensord {
 namespace {
 
-// An operand of matmul as a stack of matrices.
+// An operand of matmul as a batch of matrices.
 struct MatrixOperand {
   Shape batch;
   int64_t rows;
   int64_t columns;
 };
 
-// A vector is a row on the left and a column on the right.
+// A vector on the left becomes a row, a vector on the right a column.
 MatrixOperand AsMatrices(const Shape& shape, bool transposed, bool is_left) {
   const int rank = shape.rank();
   if (rank == 1) {
@@ -94,7 +94,6 @@ absl::Status CheckLinearShapes(const InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// The values of the attribute "activation".
 std::vector<absl::string_view> ActivationNames() {
   std::vector<absl::string_view> names = {"none"};
   for (const UnaryFunction function : Activations()) names.push_back(FunctionName(function));
@@ -115,28 +114,30 @@ absl::Status InferLinear(InferenceContext& ctx) {
 }
 
 AttrDef AllowTf32() {
-  return OptionalAttr("allow_tf32", AttrType::kBool, false,
-                      "let a GPU round float32 inputs to TF32 (10 bits of mantissa) for speed");
+  return OptionalAttr(
+      "allow_tf32", AttrType::kBool, false,
+      "allows a GPU to round float32 inputs to TF32 (10 bits of mantissa), which is faster");
 }
 
 }  // namespace
 
 void AppendMatmulOps(std::vector<OpSchema>& ops) {
-  ops.push_back({"matmul",
-                 "(…,M,K)·(…,K,N) -> (…,M,N)",
-                 "The matrix product: a vector is a row on the left and a column on the right, "
-                 "leading dimensions broadcast.",
-                 2,
-                 2,
-                 {OptionalAttr("transpose_a", AttrType::kBool, false,
-                               "read a with its last two dimensions exchanged"),
-                  OptionalAttr("transpose_b", AttrType::kBool, false,
-                               "read b with its last two dimensions exchanged"),
-                  AllowTf32()},
-                 InferMatmul});
+  ops.push_back(
+      {"matmul",
+       "(…,M,K)·(…,K,N) -> (…,M,N)",
+       "The matrix product. A vector on the left is a row, on the right a column. Leading "
+       "dimensions broadcast.",
+       2,
+       2,
+       {OptionalAttr("transpose_a", AttrType::kBool, false,
+                     "read a with its last two dimensions exchanged"),
+        OptionalAttr("transpose_b", AttrType::kBool, false,
+                     "read b with its last two dimensions exchanged"),
+        AllowTf32()},
+       InferMatmul});
   ops.push_back({"linear",
                  "(…,in)·(out,in)ᵀ + (out) -> (…,out)",
-                 "activation(x·Wᵀ + b); the bias may be left out.",
+                 "activation(x·Wᵀ + b); the bias is optional.",
                  2,
                  3,
                  {OptionalAttr("activation", AttrType::kString, "none",

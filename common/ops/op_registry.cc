@@ -31,7 +31,7 @@ struct Registry {
     for (const OpSchema& schema : schemas) {
       by_name_order.push_back(&schema);
       if (!by_name.emplace(schema.name, &schema).second) {
-        std::fprintf(stderr, "op registry: \"%s\" is there twice\n", schema.name.c_str());
+        std::fprintf(stderr, "op registry: \"%s\" is registered twice\n", schema.name.c_str());
         std::abort();
       }
     }
@@ -39,12 +39,13 @@ struct Registry {
 };
 
 const Registry& GetRegistry() {
-  static const Registry& registry = *new Registry;  // never destroyed: used until the process ends
+  static const Registry& registry = *new Registry;  // never destroyed: threads may use it at exit
   return registry;
 }
 
-// Words of PyTorch and NumPy whose spelling doesn't lead to ours.
-constexpr std::pair<absl::string_view, absl::string_view> kOtherWords[] = {
+// Names of PyTorch and NumPy, and our ops for them. Listed if the spelling is too different for
+// EditDistance to find the op.
+constexpr std::pair<absl::string_view, absl::string_view> kAliases[] = {
     {"cat", "concat"},       {"stack", "concat"},      {"view", "reshape"},
     {"flatten", "reshape"},  {"transpose", "permute"}, {"t", "permute"},
     {"mm", "matmul"},        {"bmm", "matmul"},        {"dot", "matmul"},
@@ -72,7 +73,7 @@ absl::Status UnknownOp(absl::string_view name) {
   constexpr size_t kMaxNamed = 3;
   const std::string lower = absl::AsciiStrToLower(name.substr(0, kMaxComparedLength));
   std::vector<std::string> near;
-  for (const auto& [word, op] : kOtherWords) {
+  for (const auto& [word, op] : kAliases) {
     if (lower == word) near.emplace_back(op);
   }
   std::vector<std::pair<int, std::string>> by_distance;

@@ -1,4 +1,4 @@
-// How the op files fill the registry. Internal to common/; others use op_schema.h.
+// The functions that fill the registry of ops. Internal to common/: other folders use op_schema.h.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tensord {
 
-// Each appends the ops of one file; op_registry.cc calls them all, once.
+// Each appends the ops of one file. op_registry.cc calls each of them once.
 void AppendCreationOps(std::vector<OpSchema>& ops);
 void AppendElementwiseOps(std::vector<OpSchema>& ops);
 void AppendMatmulOps(std::vector<OpSchema>& ops);

@@ -68,7 +68,8 @@ bool HoldsType(const AttrValue& value, const AttrDef& def) {
   return false;
 }
 
-// Fills `bound` with the attributes given, checked, and the defaults of those that aren't.
+// Checks the given attributes and copies them to `bound`. Adds the defaults of the other
+// attributes.
 absl::Status BindAttributes(const OpSchema& schema, const Attributes& given, Attributes& bound) {
   for (const auto& [name, value] : given) {
     const auto def = std::find_if(schema.attrs.begin(), schema.attrs.end(),

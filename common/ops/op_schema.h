@@ -26,34 +26,34 @@ absl::string_view AttrTypeWord(AttrType type);
 
 struct AttrDef {
   std::string name;
-  AttrType type;  // kScalar takes a bool, an int or a float and keeps which it was
+  AttrType type;  // kScalar accepts a bool, an int or a float, and keeps its type
   std::optional<AttrValue> default_value;  // none: the attribute is required
   std::string doc;
 };
 
 class InferenceContext;
 
-// How long a CPU's thread takes for an element that the op reads or writes. Ops that are done in a
-// few microseconds run on the thread that received them.
+// How long a CPU thread takes per element that the op reads or writes. An op that takes only a few
+// microseconds runs on the thread that received it.
 enum class OpCost : uint8_t {
-  kCopy,     // a nanosecond or less: it takes about as long as copying the element
+  kCopy,     // a nanosecond or less, about as long as copying the element
   kCompute,  // several nanoseconds
 };
 
 struct OpSchema {
-  std::string name;       // "matmul": snake case, PyTorch's or NumPy's word where there is one
+  std::string name;       // "matmul": snake case, PyTorch's or NumPy's name if they have the op
   std::string signature;  // "(M,K)·(K,N) -> (M,N)": shapes, for messages and documentation
   std::string doc;        // one sentence
   int min_inputs = 0;
-  int max_inputs = 0;  // 0 inputs: a creation op, which needs a device to be named
+  int max_inputs = 0;  // 0: a creation op, for which the caller names a device
   std::vector<AttrDef> attrs;
-  // Fills the context's output and casts, and brings its attributes into normal form.
+  // Sets the context's output and input dtypes, and brings its attributes into normal form.
   absl::Status (*infer)(InferenceContext&) = nullptr;
-  // Of ops that aren't elementwise: an elementwise op's cost is that of its function.
+  // For ops that aren't elementwise. An elementwise op has the cost of its function (CostOf).
   OpCost cost = OpCost::kCompute;
-  // Set if the op is elementwise. The backends run such ops by their functions, alone or several as
-  // one kernel. Attributes may choose another function: call FunctionOf() for the function of an op
-  // that is to run.
+  // Set if the op is elementwise. The backends run such ops by their functions, each alone or
+  // several fused into one kernel. Attributes may choose another function: FunctionOf() returns the
+  // one to run.
   std::optional<ElementwiseFunction> elementwise = std::nullopt;
 };
 
@@ -66,20 +66,20 @@ struct OpSchema {
 //   permute      "axes": non-negative
 //   slice        "starts", "stops", "steps": one entry per axis of the input, steps >= 1,
 //                0 <= start <= stop <= dim
-//   full         "dtype": resolved; "value": bool, int or float, as the dtype is, in its range
+//   full         "dtype": resolved; "value": bool, int or float by the dtype's kind, in its range
 //   arange       "dtype": resolved; "start", "stop", "step": all ints (an integer dtype) or all
 //                floats
 //   eye          "cols": >= 0
 // PlanOp() with these attributes returns the same plan.
-// `input_dtypes[i]` is the dtype in which the kernel reads input i: where it differs from the
-// input's own, the engine casts first. Kernels see inputs only in these dtypes.
+// `input_dtypes[i]` is the dtype in which the kernel reads input i. If it differs from the input's
+// own dtype, the engine casts the input first.
 struct OpPlan {
   const OpSchema* schema = nullptr;
   Attributes attrs;
   absl::InlinedVector<DType, 3> input_dtypes;
   TensorSpec output;
-  // The result has the very bytes of input 0 (reshape, a cast to the same dtype): the engine shares
-  // the memory and runs no kernel.
+  // The result has the same bytes as input 0 (reshape, a cast to the same dtype): it shares the
+  // input's memory, and no kernel runs.
   bool alias = false;
 };
 
@@ -109,7 +109,7 @@ class InferenceContext {
 // Returns nullptr if there is no such op.
 const OpSchema* FindOp(absl::string_view name);
 
-// Every op, sorted by name. The registry is built once and never changes.
+// Returns all ops, sorted by name. The registry is built once and never changes.
 absl::Span<const OpSchema* const> AllOps();
 
 // Checks the number of inputs and the attributes (unknown, missing, ill-typed), fills defaults,
@@ -118,7 +118,7 @@ absl::Span<const OpSchema* const> AllOps();
 absl::StatusOr<OpPlan> PlanOp(absl::string_view op, absl::Span<const TensorSpec> inputs,
                               const Attributes& attrs);
 
-// An input as an error message names it.
+// An input, for error messages.
 struct NamedInput {
   uint64_t handle;
   const TensorSpec* spec;

@@ -11,12 +11,12 @@
 namespace tensord {
 namespace {
 
-// Brings "axes" into normal form and gives the shape that is left.
+// Brings "axes" into normal form, and returns the shape of the result.
 absl::StatusOr<Shape> ReduceShape(InferenceContext& ctx) {
   const Shape& in = ctx.input(0).shape;
   TENSORD_ASSIGN_OR_RETURN(std::vector<int64_t> axes,
                            ResolveAxes(ctx, ctx.attrs().Ints("axes"), in.rank()));
-  if (in.rank() == 0) axes.clear();  // a scalar's axis 0, as in PyTorch: nothing to reduce
+  if (in.rank() == 0) axes.clear();  // a scalar accepts axis 0 and -1, as in PyTorch
   if (axes.empty()) {
     axes.resize(in.rank());
     std::iota(axes.begin(), axes.end(), 0);
@@ -35,7 +35,7 @@ absl::StatusOr<Shape> ReduceShape(InferenceContext& ctx) {
   return out;
 }
 
-// Refuses a reduction over nothing where there is no value to give.
+// Returns an error if an element of the result would be a reduction of no elements.
 absl::Status RequireExtent(const InferenceContext& ctx, const Shape& out, absl::string_view what) {
   if (ctx.input(0).num_elements() > 0 || out.num_elements() == 0) return absl::OkStatus();
   return ctx.Error(absl::StrCat("there is no ", what, " of no elements (axes ",
@@ -62,7 +62,7 @@ absl::Status InferNorm(InferenceContext& ctx) {
   const double ord = ctx.attrs().Float("ord");
   if (std::isnan(ord)) return ctx.Error("ord is NaN: name a number, inf or -inf");
   TENSORD_ASSIGN_OR_RETURN(Shape shape, ReduceShape(ctx));
-  if (ord < 0 || std::isinf(ord)) {  // an extremum, which nothing has
+  if (ord < 0 || std::isinf(ord)) {  // an extremum: it needs at least one element
     TENSORD_RETURN_IF_ERROR(RequireExtent(ctx, shape, absl::StrCat("norm of order ", ord)));
   }
   ctx.SetOutput(ctx.input(0).dtype, std::move(shape));
@@ -100,7 +100,7 @@ OpSchema Reduction(const char* name, const char* doc, absl::Status (*infer)(Infe
           1,
           1,
           {OptionalAttr("axes", AttrType::kInts, std::vector<int64_t>{},
-                        "the axes to reduce, negative ones from the end; empty: all"),
+                        "the axes to reduce; negative axes count from the end; empty: all axes"),
            OptionalAttr("keepdims", AttrType::kBool, false, "keep reduced axes with size 1")},
           infer,
           cost};
@@ -120,25 +120,28 @@ OpSchema Softmax(const char* name, const char* doc) {
 }  // namespace
 
 void AppendReductionOps(std::vector<OpSchema>& ops) {
-  ops.push_back(Reduction("sum", "The sum; of integers and bool in int64, wrapping.", InferSum,
+  ops.push_back(Reduction("sum", "The sum; int64 for integers and bool, and wraps.", InferSum,
                           OpCost::kCopy));
-  ops.push_back(Reduction("mean", "The mean; NaN over nothing.", InferMean, OpCost::kCopy));
-  ops.push_back(Reduction("max", "The largest element; NaN wins.", InferExtremum, OpCost::kCopy));
-  ops.push_back(Reduction("min", "The smallest element; NaN wins.", InferExtremum, OpCost::kCopy));
-  ops.push_back(Reduction("argmax",
-                          "Index of the first largest element in the flattened axes; NaN wins.",
-                          InferArgExtremum, OpCost::kCompute));
-  ops.push_back(Reduction("argmin",
-                          "Index of the first smallest element in the flattened axes; NaN wins.",
-                          InferArgExtremum, OpCost::kCompute));
-  OpSchema norm = Reduction("norm", "The vector norm, as torch.linalg.vector_norm.", InferNorm,
+  ops.push_back(Reduction("mean", "The mean; NaN for no elements.", InferMean, OpCost::kCopy));
+  ops.push_back(
+      Reduction("max", "The largest element; NaN if any is NaN.", InferExtremum, OpCost::kCopy));
+  ops.push_back(
+      Reduction("min", "The smallest element; NaN if any is NaN.", InferExtremum, OpCost::kCopy));
+  ops.push_back(Reduction(
+      "argmax", "Index of the first largest element in the flattened axes; NaN counts as largest.",
+      InferArgExtremum, OpCost::kCompute));
+  ops.push_back(Reduction(
+      "argmin",
+      "Index of the first smallest element in the flattened axes; NaN counts as smallest.",
+      InferArgExtremum, OpCost::kCompute));
+  OpSchema norm = Reduction("norm", "The vector norm, like torch.linalg.vector_norm.", InferNorm,
                             OpCost::kCompute);
   norm.attrs.push_back(OptionalAttr(
       "ord", AttrType::kFloat, 2.0,
-      "inf: largest magnitude; -inf: smallest; 0: how many aren't 0; else (sum |x|^ord)^(1/ord)"));
+      "inf: largest |x|; -inf: smallest |x|; 0: number of non-zeros; else (sum |x|^ord)^(1/ord)"));
   ops.push_back(std::move(norm));
-  ops.push_back(Softmax("softmax", "exp(x) over its sum along the axis."));
-  ops.push_back(Softmax("log_softmax", "The logarithm of softmax, without its underflow."));
+  ops.push_back(Softmax("softmax", "exp(x) divided by its sum along the axis."));
+  ops.push_back(Softmax("log_softmax", "The logarithm of softmax, computed without underflow."));
 }
 
 }  // namespace tensord

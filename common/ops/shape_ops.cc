@@ -22,19 +22,19 @@ std::vector<int64_t> Iota(int count) {
   return values;
 }
 
-// Puts in place of the -1 what makes the element counts equal. `known` is the product of the
-// others.
+// Replaces the -1 by the size that makes the element counts equal. `known` is the product of the
+// other dimensions.
 absl::Status ResolveFreeDimension(const InferenceContext& ctx, int64_t known, int free_axis,
                                   Shape& shape) {
   const int64_t elements = ctx.input(0).num_elements();
   if (known == 0) {
     return ctx.Error(absl::StrCat("the -1 in shape ", IntsForMessage(ctx.attrs().Ints("shape")),
-                                  " could be anything beside a 0: say the size"));
+                                  " is ambiguous, because another dimension is 0: give the size"));
   }
   if (elements % known != 0) {
     return ctx.Error(absl::StrCat("shape ", IntsForMessage(ctx.attrs().Ints("shape")),
                                   " doesn't divide ", elements,
-                                  " elements: the other dimensions come to ", known));
+                                  " elements: the product of the other dimensions is ", known));
   }
   shape.set_dim(free_axis, elements / known);
   return absl::OkStatus();
@@ -65,7 +65,7 @@ absl::Status InferReshape(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// Elements keep their order when the axes that aren't of size 1 do.
+// If the axes of a size other than 1 keep their order, the elements keep theirs.
 bool PermutationMovesElements(const Shape& in, absl::Span<const int64_t> axes) {
   if (in.num_elements() == 0) return false;
   int64_t last = -1;
@@ -93,7 +93,7 @@ absl::Status InferPermute(InferenceContext& ctx) {
   return absl::OkStatus();
 }
 
-// The attributes of slice as they were given, with empty axes and steps spelt out.
+// The given attributes of slice, with the defaults of empty axes and steps filled in.
 struct SliceArgs {
   std::vector<int64_t> starts, stops, axes, steps;
 };
@@ -106,7 +106,7 @@ absl::StatusOr<SliceArgs> ReadSliceArgs(const InferenceContext& ctx) {
     const std::vector<int64_t>& list = attrs.Ints(name);
     if (list.size() == count || (list.empty() && absl::string_view(name) != "stops")) continue;
     return ctx.Error(absl::StrCat(name, " has ", list.size(), " entries and starts has ", count,
-                                  ": they go together"));
+                                  ": both need the same number"));
   }
   if (count > static_cast<size_t>(rank)) {
     return ctx.Error(absl::StrCat("starts has ", count, " entries for ", rank, " dimensions"));
@@ -119,7 +119,7 @@ absl::StatusOr<SliceArgs> ReadSliceArgs(const InferenceContext& ctx) {
   return args;
 }
 
-// Python's: negative counts from the end, then clamped to the dimension.
+// Python's rules: a negative index counts from the end, and the result is clamped to the dimension.
 int64_t ClampIndex(int64_t index, int64_t dim) {
   return std::clamp<int64_t>(index < 0 ? index + dim : index, 0, dim);
 }
@@ -141,7 +141,7 @@ absl::Status InferSlice(InferenceContext& ctx) {
     const int64_t extent = stops[axis] - starts[axis];
     out.set_dim(axis, extent == 0 ? 0 : (extent - 1) / steps[axis] + 1);
   }
-  if (out == in) ctx.SetAlias();  // every element in its place
+  if (out == in) ctx.SetAlias();  // no element moves
   ctx.SetAttr("starts", std::move(starts));
   ctx.SetAttr("stops", std::move(stops));
   ctx.SetAttr("steps", std::move(steps));
@@ -162,7 +162,7 @@ absl::Status CheckConcatInput(const InferenceContext& ctx, int i, int64_t axis) 
     if (d == axis || first.dim(d) == other.dim(d)) continue;
     return ctx.Error(absl::StrCat("inputs 0 and ", i, " differ at dimension ", d, ": ",
                                   first.ToString(), " and ", other.ToString(),
-                                  " may differ at axis ", axis, " alone"));
+                                  " may differ only at axis ", axis));
   }
   return absl::OkStatus();
 }
@@ -212,38 +212,40 @@ void AppendShapeOps(std::vector<OpSchema>& ops) {
                  {RequiredAttr("shape", AttrType::kInts, "the new shape; one entry may be -1")},
                  InferReshape,
                  OpCost::kCopy});
-  ops.push_back({"permute",
-                 "(d0,d1,…) -> (d[axes[0]],d[axes[1]],…)",
-                 "The dimensions in another order.",
-                 1,
-                 1,
-                 {RequiredAttr("axes", AttrType::kInts, "every axis once, negative from the end")},
-                 InferPermute,
-                 OpCost::kCopy});
+  ops.push_back(
+      {"permute",
+       "(d0,d1,…) -> (d[axes[0]],d[axes[1]],…)",
+       "The input with its dimensions in another order.",
+       1,
+       1,
+       {RequiredAttr("axes", AttrType::kInts, "every axis once; negative axes count from the end")},
+       InferPermute,
+       OpCost::kCopy});
   ops.push_back(
       {"slice",
        "(…) -> (…)",
        "x[start:stop:step] along each of the axes, with Python's rules.",
        1,
        1,
-       {RequiredAttr("starts", AttrType::kInts, "first index, negative from the end"),
-        RequiredAttr("stops", AttrType::kInts, "index after the last"),
-        OptionalAttr("axes", AttrType::kInts, Ints{}, "which axes; empty: the first ones"),
+       {RequiredAttr("starts", AttrType::kInts, "first indices; negative ones count from the end"),
+        RequiredAttr("stops", AttrType::kInts, "indices after the last"),
+        OptionalAttr("axes", AttrType::kInts, Ints{},
+                     "the axes of starts and stops; empty: the first axes"),
         OptionalAttr("steps", AttrType::kInts, Ints{}, "1 or more; empty: all 1")},
        InferSlice,
        OpCost::kCopy});
-  ops.push_back(
-      {"concat",
-       "(…,n1,…), (…,n2,…), … -> (…,n1+n2+…,…)",
-       "Tensors one after the other along an axis.",
-       1,
-       kMaxConcatInputs,
-       {OptionalAttr("axis", AttrType::kInt, int64_t{0}, "the axis, negative from the end")},
-       InferConcat,
-       OpCost::kCopy});
+  ops.push_back({"concat",
+                 "(…,n1,…), (…,n2,…), … -> (…,n1+n2+…,…)",
+                 "The inputs joined along an axis.",
+                 1,
+                 kMaxConcatInputs,
+                 {OptionalAttr("axis", AttrType::kInt, int64_t{0},
+                               "the axis; a negative one counts from the end")},
+                 InferConcat,
+                 OpCost::kCopy});
   ops.push_back({"broadcast_to",
                  "(…) -> shape",
-                 "Repeated along new axes and axes of size 1.",
+                 "The input repeated along new leading axes and axes of size 1.",
                  1,
                  1,
                  {RequiredAttr("shape", AttrType::kInts, "the new shape")},

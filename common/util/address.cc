@@ -12,7 +12,7 @@ bool IsLocalAddress(absl::string_view address) {
   if (absl::StartsWith(address, "unix:")) return true;
   const absl::string_view host = address.substr(0, address.rfind(':'));
   if (host == "localhost" || host == "[::1]") return true;
-  // 127.0.0.0/8 as four numbers, so that 127.example.com isn't taken for it.
+  // Matches 127.0.0.0/8 by four numbers, because 127.example.com isn't local.
   const std::vector<absl::string_view> parts = absl::StrSplit(host, '.');
   if (parts.size() != 4 || parts[0] != "127") return false;
   for (absl::string_view part : parts) {

@@ -1,17 +1,25 @@
-// Tells ThreadSanitizer about the order that a library makes between our threads.
+// Tells ThreadSanitizer how an uninstrumented library orders our threads.
 #pragma once
 
-#ifdef __SANITIZE_THREAD__
+#ifdef __SANITIZE_THREAD__  // GCC
+#define TENSORD_TSAN
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)  // Clang
+#define TENSORD_TSAN
+#endif
+#endif
+
+#ifdef TENSORD_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
 namespace tensord {
 
-// A thread calls HandOver() before it gives an object to a library, and the thread that gets the
-// object back calls TakeOver(): around an operation of gRPC, and around an OpenMP region. The
-// library orders the two, but ThreadSanitizer can't see that, because the system's libraries are
-// not instrumented. Both do nothing in other builds.
-#ifdef __SANITIZE_THREAD__
+// A thread calls HandOver() before it passes an object to a library, and the thread that gets the
+// object back calls TakeOver(). Used around operations of gRPC and around OpenMP regions. The
+// library orders the two threads, but ThreadSanitizer can't see it, because the system's libraries
+// aren't instrumented. In builds without ThreadSanitizer both do nothing.
+#ifdef TENSORD_TSAN
 inline void HandOver(void* what) { __tsan_release(what); }
 inline void TakeOver(void* what) { __tsan_acquire(what); }
 #else

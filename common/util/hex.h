@@ -1,5 +1,5 @@
-// Converts hexadecimal digits to bytes. abseil 20240722 deprecates its function that returns the
-// bytes, and abseil 20220623 lacks the replacement.
+// Converts hexadecimal digits to bytes. Abseil has no function for it that fits all supported
+// versions: 20240722 deprecates the old one, and 20220623 lacks the new one.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tensord {
 
-// Returns the value of a hexadecimal digit of either case.
+// Returns the value of a hexadecimal digit, in upper or lower case.
 constexpr int HexDigitValue(char digit) {
   return digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
 }
 
-// Returns the bytes that `hex` stands for, two digits each. `hex` must consist of an even number of
-// hexadecimal digits.
+// Returns one byte for every two digits. `hex` must consist of an even number of hexadecimal
+// digits.
 inline std::string HexToBytes(absl::string_view hex) {
   std::string bytes;
   bytes.reserve(hex.size() / 2);

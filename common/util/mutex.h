@@ -1,6 +1,6 @@
-// A mutex and a condition variable with thread-safety annotations. They are std::mutex underneath,
-// and not absl::Mutex, because ThreadSanitizer sees through the former and not through the
-// uninstrumented library that the latter lives in.
+// A mutex and a condition variable with thread-safety annotations. They wrap std::mutex and not
+// absl::Mutex, because ThreadSanitizer intercepts std::mutex, but can't see into Abseil's library,
+// which isn't instrumented.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* mu_;
 };
 
-// Wait with the mutex held, in a loop over the condition.
+// Call Wait and WaitFor with the mutex held, in a loop that checks the condition.
 class CondVar {
  public:
   void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
@@ -40,7 +40,7 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // Returns false if `timeout` passed first.
+  // Returns false if `timeout` passed before a signal.
   bool WaitFor(Mutex* mu, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     const bool notified = cv_.wait_for(lock, timeout) == std::cv_status::no_timeout;

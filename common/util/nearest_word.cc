@@ -26,9 +26,9 @@ std::string Nearest(absl::string_view word, absl::Span<const std::string> candid
   std::string best;
   int best_distance = 1 << 20;
   for (const std::string& candidate : candidates) {
-    // A beginning of at least three letters counts as one slip.
-    const bool begins = word.size() >= 3 && absl::StartsWith(candidate, word);
-    const int distance = begins ? 1 : EditDistance(word, candidate);
+    // A prefix of at least three letters counts as one edit.
+    const bool is_prefix = word.size() >= 3 && absl::StartsWith(candidate, word);
+    const int distance = is_prefix ? 1 : EditDistance(word, candidate);
     const int allowed = std::max<int>(1, static_cast<int>(candidate.size()) / 3);
     if (distance <= allowed && distance < best_distance) {
       best = candidate;

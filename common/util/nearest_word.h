@@ -1,4 +1,4 @@
-// Finds what a misspelled word was meant to be.
+// Finds the known word that a misspelled word is closest to.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tensord {
 
-// Levenshtein's distance, in bytes.
+// Returns the Levenshtein distance, in bytes.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// Returns the candidate that `word` is a likely misspelling or a beginning of. Returns "" if there
-// is none.
+// Returns the candidate that `word` probably means: `word` is a misspelling or a prefix of it.
+// Returns "" if there is none.
 std::string Nearest(absl::string_view word, absl::Span<const std::string> candidates);
 
 }  // namespace tensord

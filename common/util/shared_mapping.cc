@@ -20,10 +20,10 @@
 namespace tensord {
 namespace {
 
-// The server answers from a thread that does nothing else.
+// The time limit for the server's answer, which a dedicated thread of the server sends.
 constexpr time_t kAnswerSeconds = 2;
 
-// More than this no server asks anybody to map.
+// The limits of an offer. No server offers a larger ring.
 constexpr int64_t kMaxSlotBytes = 64 << 20;
 constexpr uint32_t kMaxSlots = 64;
 
@@ -46,8 +46,8 @@ bool IsHex(absl::string_view text, size_t size) {
   return text.size() == size && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
 }
 
-// A datagram socket with a name of the kernel's choosing, which takes messages from the server's
-// alone; -1 where there is no such server on this host.
+// Returns a datagram socket that receives messages only from the server's socket. The kernel
+// chooses its name. Returns -1 if this host has no such server.
 int ConnectTo(const std::string& socket_name) {
   sockaddr_un server = {};
   server.sun_family = AF_UNIX;
@@ -68,7 +68,7 @@ int ConnectTo(const std::string& socket_name) {
   return fd;
 }
 
-// The descriptor that a message brings, or -1. Those that it mustn't bring are closed.
+// Returns the last descriptor in the message, or -1 if it has none. Closes any others.
 int TakeDescriptor(msghdr* message) {
   int taken = -1;
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
@@ -85,9 +85,9 @@ int TakeDescriptor(msghdr* message) {
   return taken;
 }
 
-// The descriptor that the server sends back for the secret, or -1.
+// Sends the secret to the server, and returns the descriptor that it sends back, or -1.
 int FetchDescriptor(const SharedMapping::Offer& offer) {
-  // Nothing is said to other sockets of this host, whoever asks for it.
+  // Sends the secret only to sockets of tensord servers, whatever the offer says.
   absl::string_view name = offer.socket_name;
   if (!absl::ConsumePrefix(&name, kSharedSocketPrefix) || !IsHex(name, kSharedSecretBytes) ||
       !IsHex(offer.secret, kSharedSecretBytes)) {
@@ -111,9 +111,9 @@ int FetchDescriptor(const SharedMapping::Offer& offer) {
   return TakeDescriptor(&message);
 }
 
-// A file that somebody can still shrink would end this program when it is touched past its end, and
-// so would huge pages that the host doesn't have.
-bool HoldsStill(int fd, int64_t size_bytes) {
+// Returns whether an access to the mapped file can't raise SIGBUS. It could if another process
+// shrank the file, or if the file had huge pages and the host ran out of them.
+bool IsSafeToMap(int fd, int64_t size_bytes) {
   struct stat info = {};
   struct statfs system = {};
   const int seals = fcntl(fd, F_GET_SEALS);
@@ -132,14 +132,14 @@ bool SharedMemorySwitchedOff() {
 
 absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& offer, Access access,
                                                                   int64_t max_bytes) {
-  const bool sensible = offer.slots > 0 && offer.slots <= kMaxSlots && offer.slot_bytes > 0 &&
-                        offer.slot_bytes <= kMaxSlotBytes &&
-                        offer.slots * offer.slot_bytes <= max_bytes;
-  if (!sensible) return absl::InternalError("the server describes a ring that makes no sense");
+  const bool valid = offer.slots > 0 && offer.slots <= kMaxSlots && offer.slot_bytes > 0 &&
+                     offer.slot_bytes <= kMaxSlotBytes &&
+                     offer.slots * offer.slot_bytes <= max_bytes;
+  if (!valid) return absl::InternalError("the server offers a ring with invalid sizes");
   const int64_t size_bytes = offer.slots * offer.slot_bytes;
   const Descriptor file(FetchDescriptor(offer));
-  if (file.get() < 0 || !HoldsStill(file.get(), size_bytes)) {
-    return absl::FailedPreconditionError("the server's memory can't be reached from here");
+  if (file.get() < 0 || !IsSafeToMap(file.get(), size_bytes)) {
+    return absl::FailedPreconditionError("this process can't get the server's shared memory");
   }
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED | MAP_POPULATE, file.get(), 0);

@@ -1,4 +1,4 @@
-// Memory that a server shares with another process on its host, as that process maps it.
+// Maps memory that a server shares with this process, which runs on the server's host.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,12 @@ inline constexpr absl::string_view kSharedSocketPrefix = "tensord-";
 // The length of a secret, which consists of hex digits.
 inline constexpr size_t kSharedSecretBytes = 32;
 
-// Returns whether TENSORD_SHARED_MEMORY=0 is set. This process then shares no memory.
+// Returns whether the environment switches shared memory off: TENSORD_SHARED_MEMORY is "0", "off",
+// "false" or "no".
 bool SharedMemorySwitchedOff();
 
-// A mapped ring of slots. The other process may change its content at any time, so never rely on
-// it. But the other process can't shrink or unmap it.
+// A mapped ring of slots. The other process may change the content at any time, so a read value
+// must not be trusted. The other process can't shrink or unmap the memory.
 class SharedMapping {
  public:
   // A server's description of a ring that it offers.
@@ -32,16 +33,17 @@ class SharedMapping {
   };
   enum class Access { kRead, kReadWrite };
 
-  // Gets the memory file from the server's socket and maps it. Waits up to two seconds for the
-  // server. If the memory can't be reached from here, or is not what was offered, returns
-  // FAILED_PRECONDITION. If the offer is invalid, or exceeds `max_bytes`, returns INTERNAL.
+  // Gets the memory file from the server's socket and maps it. Blocks, and waits up to two seconds
+  // for the server's answer. If this process can't get the file, or the file doesn't match the
+  // offer, returns FAILED_PRECONDITION. If the offer is invalid or exceeds `max_bytes`, returns
+  // INTERNAL.
   static absl::StatusOr<std::unique_ptr<SharedMapping>> Map(const Offer& offer, Access access,
                                                             int64_t max_bytes);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;
   SharedMapping& operator=(const SharedMapping&) = delete;
 
-  // Writable if it was mapped with kReadWrite.
+  // Returns the first byte of a slot. Writable if the ring was mapped with kReadWrite.
   uint8_t* slot(uint32_t index) const { return data_ + index * slot_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   uint32_t slots() const { return slots_; }

@@ -1,4 +1,4 @@
-// The two macros that every file with a Status in it uses.
+// Macros that return from the calling function if a Status isn't OK.
 #pragma once
 
 #include <utility>
@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+// TENSORD_RETURN_IF_ERROR(DoX());
 #define TENSORD_RETURN_IF_ERROR(expr)       \
   do {                                      \
     absl::Status tensord_status_ = (expr);  \

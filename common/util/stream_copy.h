@@ -1,12 +1,13 @@
-// Copies to memory that is not read soon.
+// Copies to memory that no thread reads soon.
 #pragma once
 
 #include <cstdint>
 
 namespace tensord {
 
-// As memcpy, but bypasses the caches if the processor can: it doesn't read the destination first,
-// and evicts nothing. For pieces of a large block that are too small for memcpy to do so itself.
+// Copies like memcpy, but bypasses the caches if the processor supports it: the processor doesn't
+// read the destination first and evicts no cache lines. For pieces of a large block that are too
+// small for memcpy to bypass the caches itself.
 void StreamCopy(void* to, const void* from, int64_t bytes);
 
 }  // namespace tensord

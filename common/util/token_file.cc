@@ -28,7 +28,7 @@ constexpr size_t kMaxTokens = 1 << 16;
 constexpr char kHashPrefix[] = "sha256:";
 constexpr char kExpiresPrefix[] = "expires=";
 constexpr char kWeightPrefix[] = "weight=";
-// So that tools that look for secrets in what is published know one.
+// Lets secret scanners recognize a token.
 constexpr char kTokenPrefix[] = "tensord_";
 
 bool IsName(absl::string_view name) {
@@ -41,7 +41,7 @@ bool IsName(absl::string_view name) {
   return true;
 }
 
-absl::Status NotAWeight() {
+absl::Status InvalidWeightError() {
   return absl::InvalidArgumentError(
       absl::StrCat("a weight is a whole number from 1 to ", kMaxWeight));
 }
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& h
     return absl::InvalidArgumentError(absl::StrCat("a name has 1 to ", kMaxNameBytes,
                                                    " characters: letters, digits and \"._@+-\""));
   }
-  if (weight < 1 || weight > kMaxWeight) return NotAWeight();
+  if (weight < 1 || weight > kMaxWeight) return InvalidWeightError();
   const absl::string_view bytes(reinterpret_cast<const char*>(hash.data()), hash.size());
   std::string line = absl::StrCat(name, " ", kHashPrefix, absl::BytesToHexString(bytes));
   if (expires != absl::InfiniteFuture()) {
@@ -97,20 +97,21 @@ absl::StatusOr<absl::Time> ParseTokenEnd(absl::string_view text) {
     return absl::FromUnixSeconds(seconds);
   }
   absl::Time time;
-  // Without a zone it would be anybody's guess which is meant; ParseTime takes "infinite-future".
+  // RFC3339_full requires a time zone. ParseTime also accepts "infinite-future", so check for a
+  // digit.
   const bool finite = !text.empty() && absl::ascii_isdigit(text[0]);
   if (finite && absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return time;
   return absl::InvalidArgumentError(
-      "an end is a time such as 2027-01-31T00:00:00Z, or seconds since 1970");
+      "an expiry is a time such as 2027-01-31T00:00:00Z, or seconds since 1970");
 }
 
 absl::StatusOr<int> ParseWeight(absl::string_view text) {
   int weight = 0;
-  const bool digits = !text.empty() && absl::ascii_isdigit(text[0]);  // SimpleAtoi takes more
+  const bool digits = !text.empty() && absl::ascii_isdigit(text[0]);  // SimpleAtoi accepts more
   if (digits && absl::SimpleAtoi(text, &weight) && weight >= 1 && weight <= kMaxWeight) {
     return weight;
   }
-  return NotAWeight();
+  return InvalidWeightError();
 }
 
 absl::StatusOr<TokenFile> TokenFile::Parse(absl::string_view text) {
@@ -139,7 +140,7 @@ absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
     return absl::InvalidArgumentError(
         "the first word must be a name: letters, digits and \"._@+-\", at most 64");
   }
-  if (words.size() < 2) return absl::InvalidArgumentError("a name without a hash");
+  if (words.size() < 2) return absl::InvalidArgumentError("the line has a name but no hash");
   TENSORD_ASSIGN_OR_RETURN(const TokenHash hash, ParseHash(words[1]));
   Token token{.name = std::string(words[0])};
   std::optional<absl::Time> expires;
@@ -157,13 +158,14 @@ absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
   }
   token.expires = expires.value_or(token.expires);
   if (weight.has_value() && weights->emplace(token.name, *weight).first->second != *weight) {
-    return absl::InvalidArgumentError("a line before gives the same name another weight");
+    return absl::InvalidArgumentError("an earlier line gives the same name another weight");
   }
   if (!tokens_.emplace(hash, std::move(token)).second) {
-    return absl::InvalidArgumentError("the token is there already, on a line before");
+    return absl::InvalidArgumentError("an earlier line has the same token");
   }
   if (tokens_.size() > kMaxTokens) {
-    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxTokens, " tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the file has more than ", kMaxTokens, " tokens"));
   }
   return absl::OkStatus();
 }

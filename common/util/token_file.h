@@ -13,8 +13,8 @@
 // replaced without an interruption. The weight belongs to the name: one line sets it for all lines
 // of the name, and two lines must not differ.
 //
-// A token is 32 random bytes, which can't be guessed. So a fast hash is enough; slow hashes are for
-// passwords.
+// A token has 32 random bytes, so it can't be guessed and a fast hash is enough. Slow hashes are
+// for passwords.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ using TokenHash = std::array<uint8_t, 32>;
 // Returns a new token from the system's random source.
 std::string NewToken();
 
-// The limit of a token's length. Longer ones are refused without hashing.
+// The limit of a token's length. Longer tokens are rejected without hashing.
 inline constexpr size_t kMaxTokenBytes = 256;
 
 TokenHash HashToken(absl::string_view token);
@@ -47,10 +47,11 @@ inline constexpr int kMaxWeight = 1000;
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
                                       absl::Time expires, int weight = 1);
 
-// Parses an expiry time as in the file: RFC 3339 or seconds since 1970.
+// Parses an expiry time as in the file: RFC 3339 with a time zone, or seconds since 1970. If `text`
+// is malformed, returns INVALID_ARGUMENT.
 absl::StatusOr<absl::Time> ParseTokenEnd(absl::string_view text);
 
-// Parses a weight as in the file.
+// Parses a weight as in the file. If it isn't from 1 to kMaxWeight, returns INVALID_ARGUMENT.
 absl::StatusOr<int> ParseWeight(absl::string_view text);
 
 // A parsed token file. Immutable.
@@ -62,17 +63,18 @@ class TokenFile {
     int weight = 1;
   };
 
-  // An error names the line by its number, and repeats nothing of its content.
+  // If a line is malformed, returns INVALID_ARGUMENT with the line's number. The message contains
+  // no text of the file.
   static absl::StatusOr<TokenFile> Parse(absl::string_view text);
 
-  // Returns null if there is no such token. The time that the lookup takes tells nothing useful: a
-  // caller can't choose the parts of a hash, and hashes are compared in constant time.
+  // Returns nullptr if there is no such token. The duration of the lookup doesn't help an attacker:
+  // hashes are compared in constant time, and the attacker can't choose parts of a hash.
   const Token* Find(const TokenHash& hash) const;
 
   size_t size() const { return tokens_.size(); }
 
  private:
-  // In constant time.
+  // Compares in constant time.
   struct SameHash {
     bool operator()(const TokenHash& a, const TokenHash& b) const;
   };

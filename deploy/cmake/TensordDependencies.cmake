@@ -1,4 +1,4 @@
-# Every dependency by name, from the system's packages (deploy/setup installs them).
+# Finds all dependencies. They come from the system's packages, which deploy/setup installs.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)
@@ -11,7 +11,7 @@ pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED)
 find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
 
-# oneDNN's own CMake package insists on OpenCL's development files, which we have no use for.
+# oneDNN's own CMake package requires OpenCL's development files, which tensord doesn't use.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl SHARED IMPORTED)
@@ -30,13 +30,13 @@ if(TENSORD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# One architecture is enough for a build by hand; the cuda preset names all that are supported.
-set(TENSORD_CUDA_ARCHITECTURES 80 CACHE STRING "CUDA architectures, in the words of CMAKE_CUDA_ARCHITECTURES")
+# The default is one architecture, for short builds. The cuda preset names all supported architectures.
+set(TENSORD_CUDA_ARCHITECTURES 80 CACHE STRING "CUDA architectures, in the format of CMAKE_CUDA_ARCHITECTURES")
 set(TENSORD_HAVE_CUDA OFF)
 if(NOT TENSORD_CUDA MATCHES "OFF|EMULATED")
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
   if(CMAKE_CUDA_COMPILER AND NOT CMAKE_CUDA_ARCHITECTURES)
-    # A toolkit that doesn't know an architecture yet (or any more) leaves it out.
+    # Leaves out the architectures that this toolkit doesn't support.
     execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-code OUTPUT_VARIABLE known)
     set(CMAKE_CUDA_ARCHITECTURES "")
     foreach(architecture IN LISTS TENSORD_CUDA_ARCHITECTURES)
@@ -55,7 +55,7 @@ if(NOT TENSORD_CUDA MATCHES "OFF|EMULATED")
       message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} doesn't know C++20: 12.0 or newer is needed, "
         "or TENSORD_CUDA=OFF")
     endif()
-    # nvcc has known C++20 since 12.0, some CMake releases don't know that it does.
+    # nvcc supports C++20 since 12.0, but some CMake releases lack its option.
     if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -69,8 +69,8 @@ if(NOT TENSORD_CUDA MATCHES "OFF|EMULATED")
   endif()
 endif()
 
-# The CUDA backend on the CPU, for tests (tests/cuda_emulation). It needs NVIDIA's headers, but neither nvcc
-# nor a GPU.
+# The emulation of CUDA on the CPU, for tests (tests/cuda_emulation). It needs NVIDIA's headers, but neither
+# nvcc nor a GPU.
 set(TENSORD_HAVE_CUDA_EMULATION ${TENSORD_TESTS})
 set(TENSORD_NO_CUDA_EMULATION_REASON "the tests are not built (TENSORD_TESTS)")
 find_path(TENSORD_CUDA_INCLUDE_DIR cublasLt.h
@@ -92,7 +92,7 @@ if(TENSORD_HAVE_CUDA_EMULATION)
 endif()
 if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   set(TENSORD_HAVE_CUDA_EMULATION OFF)
-  set(TENSORD_NO_CUDA_EMULATION_REASON "the processor isn't x86-64")
+  set(TENSORD_NO_CUDA_EMULATION_REASON "the CPU isn't x86-64")
 endif()
 if(TENSORD_HAVE_CUDA_EMULATION)
   set(TENSORD_NO_CUDA_EMULATION_REASON "")

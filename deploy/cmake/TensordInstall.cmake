@@ -1,5 +1,5 @@
-# What "cmake --install" lays down: the two programs, and a CMake package with which a program outside
-# the tree builds by find_package(tensord) and target_link_libraries(app PRIVATE tensord::client).
+# Installs the two programs and a CMake package. A program outside the tree uses this package with
+# find_package(tensord) and target_link_libraries(app PRIVATE tensord::client).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -18,8 +18,8 @@ install(TARGETS tensord_client tensord_common tensord_proto tensord_options
   EXPORT tensordTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tensordTargets NAMESPACE tensord:: DESTINATION ${package_dir})
 
-# The client's public headers are the *.h of its folder, of common/ those that they include, and the
-# one that says what is in an error.
+# The public headers: those directly in client/, those of common/ that they include, and status_details.h,
+# which reads the details of an error.
 file(GLOB client_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/client/*.h)
 install(FILES ${client_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensord/client)
 foreach(name attributes device_name dtype dtype_of float16 ops/elementwise_list shape status_details tensor_spec)
@@ -35,8 +35,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tensordConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/tensordConfig.cmake ${PROJECT_BINARY_DIR}/tensordConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# What the tour and a first program need, and what another language generates its stubs from
-# (proto/CMakeLists.txt).
+# The data of the tour and of a first program. proto/CMakeLists.txt installs the .proto files.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tensord/data
   FILES_MATCHING PATTERN "*.safetensors")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

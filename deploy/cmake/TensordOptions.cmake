@@ -1,4 +1,4 @@
-# Language level, warnings, sanitizers and output folders, the same for every target.
+# The language level, warnings, sanitizers and output folders of all targets.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -15,7 +15,7 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
-# Headers are named alike in the tree and once installed: "tensord/common/dtype.h".
+# The include path of a header is the same in the tree and in an installation: "tensord/common/dtype.h".
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include/tensord SYMBOLIC)
 
@@ -23,7 +23,7 @@ add_library(tensord_options INTERFACE)
 target_include_directories(tensord_options INTERFACE
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:include>)
 target_compile_features(tensord_options INTERFACE cxx_std_20)
-# How strictly we compile is no concern of those who use the installed package.
+# Programs that use the installed package don't inherit the warning options.
 set(warnings -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 if(TENSORD_WERROR)
   list(APPEND warnings -Werror)
@@ -44,6 +44,6 @@ if(TENSORD_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "TENSORD_FUZZ needs clang: use the fuzz preset, or set CMAKE_CXX_COMPILER=clang++")
   endif()
-  # Coverage for everything; the targets in tests/fuzz add libFuzzer's main.
+  # Instruments all code for libFuzzer. The targets in tests/fuzz add libFuzzer's main().
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>")
 endif()

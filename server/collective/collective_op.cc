@@ -4,11 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/utf8.h"
 
 namespace tensord::server {
 namespace {
 
-// How much of an error others are told.
+// The limit of an error that a member sends to the other members.
 constexpr size_t kMaxReasonBytes = 1024;
 
 absl::string_view KindName(CollectiveKind kind) {
@@ -39,7 +40,7 @@ absl::string_view ReductionName(CollectiveReduction reduction) {
   return "sum";
 }
 
-bool IsCarried(DType dtype) {
+bool IsSupported(DType dtype) {
   return IsFloating(dtype) || dtype == DType::kInt32 || dtype == DType::kInt64;
 }
 
@@ -47,8 +48,8 @@ absl::Status Refuse(const CollectiveOp& op, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(op.ToString(), ": ", why));
 }
 
-// Of the sizes, the first multiplied or divided by the number of members.
-TensorSpec WithFirst(const TensorSpec& spec, int64_t first) {
+// Returns `spec` with another first dimension.
+TensorSpec WithFirstDimension(const TensorSpec& spec, int64_t first) {
   const absl::Span<const int64_t> dims = spec.shape.dims();
   std::vector<int64_t> sizes(dims.begin(), dims.end());
   sizes[0] = first;
@@ -69,11 +70,11 @@ std::string CollectiveOp::ToString() const {
 absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size) {
   if (op.kind == CollectiveKind::kBarrier) return TensorSpec{DType::kUInt8, Shape({0})};
   TENSORD_RETURN_IF_ERROR(op.spec.Validate());
-  if (!IsCarried(op.spec.dtype)) {
-    return Refuse(op, "float16, bfloat16, float32, float64, int32 and int64 are carried");
+  if (!IsSupported(op.spec.dtype)) {
+    return Refuse(op, "the dtype must be float16, bfloat16, float32, float64, int32 or int64");
   }
   if (op.reduces() && op.reduction == CollectiveReduction::kMean && !IsFloating(op.spec.dtype)) {
-    return Refuse(op, "the mean is of floating dtypes; take the sum and divide, or cast before");
+    return Refuse(op, "a mean needs a floating dtype; use the sum and divide, or cast before");
   }
   if (op.kind == CollectiveKind::kBroadcast && (op.root < 0 || op.root >= size)) {
     return Refuse(op, absl::StrCat("the group has ranks 0 to ", size - 1));
@@ -84,20 +85,21 @@ absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size) {
   if (op.spec.shape.rank() == 0) return Refuse(op, "a scalar has no first dimension");
   const int64_t first = op.spec.shape.dim(0);
   if (op.kind == CollectiveKind::kReduceScatter) {
-    if (first % size == 0) return WithFirst(op.spec, first / size);
-    return Refuse(op, absl::StrCat("the first dimension can't be shared out among ", size));
+    if (first % size == 0) return WithFirstDimension(op.spec, first / size);
+    return Refuse(op,
+                  absl::StrCat("the first dimension isn't divisible by the ", size, " members"));
   }
   if (first > (int64_t{1} << 48)) return Refuse(op, "the result is too large");
-  const TensorSpec gathered = WithFirst(op.spec, first * size);
+  const TensorSpec gathered = WithFirstDimension(op.spec, first * size);
   TENSORD_RETURN_IF_ERROR(gathered.Validate());
   return gathered;
 }
 
 std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::Status& mine) {
   const char code = static_cast<char>(mine.code());
-  const absl::string_view reason = absl::string_view(mine.message()).substr(0, kMaxReasonBytes);
-  const std::string text = mine.ok() ? absl::StrCat(op.ToString(), " as number ", sequence)
-                                     : absl::StrCat(op.ToString(), ": ", reason);
+  const std::string text =
+      mine.ok() ? absl::StrCat(op.ToString(), " as number ", sequence)
+                : absl::StrCat(op.ToString(), ": ", ToUtf8(mine.message(), kMaxReasonBytes));
   return absl::StrCat(absl::string_view(&code, 1), text);
 }
 
@@ -120,7 +122,7 @@ absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNam
   for (size_t rank = 1; rank < intents.size(); ++rank) {
     if (intents[rank] == intents[0]) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("the members of a group run the same operations in the same order, but ",
+        absl::StrCat("the members of a group must run the same operations in the same order, but ",
                      names.Who(0), " runs ", intents[0].substr(1), ", and ",
                      names.Who(static_cast<int>(rank)), " ", intents[rank].substr(1)));
   }

@@ -1,4 +1,4 @@
-// Collective operations, and the messages by which the members agree on one.
+// Collective operations, and the messages by which the members agree on the next one.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct CollectiveOp {
   CollectiveKind kind = CollectiveKind::kBarrier;
   CollectiveReduction reduction = CollectiveReduction::kSum;
   int root = 0;
-  TensorSpec spec;  // of each input; not of a barrier
+  TensorSpec spec;  // of each input; unused in a barrier
 
   bool reduces() const {
     return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllReduce;
@@ -35,22 +35,22 @@ struct CollectiveOp {
   std::string ToString() const;
 };
 
-// Returns the spec of the result of `op` in a group of `size` members. If the op is invalid,
-// returns INVALID_ARGUMENT: the dtype can't be reduced, a mean of integers, a first dimension that
-// is not divisible by `size`, or a root that does not exist.
+// Returns the spec of the result of `op` in a group of `size` members. Returns INVALID_ARGUMENT for
+// an unsupported dtype, a mean of integers, a scalar or a first dimension that can't be gathered or
+// divided by `size`, and a root that does not exist.
 absl::StatusOr<TensorSpec> PlanCollective(const CollectiveOp& op, int size);
 
-// Returns the message that a member sends before elements are transferred: which op it is about to
-// run, or in `mine` why it can't.
+// Returns the message that a member sends before elements are transferred. It names the op and its
+// sequence number. If the member can't run the op, it contains the error `mine` instead.
 std::string EncodeIntent(uint64_t sequence, const CollectiveOp& op, const absl::Status& mine);
 
-// Returns the message of a member that has no more ops. It leaves when it has the messages of all
-// other members.
+// Returns the message of a member that has no more ops. The member leaves once it has the messages
+// of all other members.
 std::string EncodeLeaving();
 
-// Returns the outcome of the agreement, which is the same at each member. If all members run the
-// same op, returns OK. If two differ, returns INVALID_ARGUMENT that names them. If a member can't
-// take part, returns the error of the first such member.
+// Returns the outcome of the agreement. `intents` are the messages of all members, by rank. If all
+// members run the same op, returns OK. If two ops differ, returns INVALID_ARGUMENT that names both
+// members. If a member can't take part, returns the error of the first such member.
 absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNames& names = {});
 
 }  // namespace tensord::server

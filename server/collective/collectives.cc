@@ -17,24 +17,25 @@
 namespace tensord::server {
 namespace {
 
-// Of the descriptors that the process may have, one in so many may be a connection of a group.
+// Groups may use 1 / kDescriptorShare of the process's limit of descriptors. Of a higher limit than
+// kMaxCounted, only kMaxCounted count.
 constexpr int64_t kDescriptorShare = 4;
-constexpr int64_t kMaxConnections = 1 << 16;
+constexpr int64_t kMaxCounted = 1 << 16;
 
-int64_t MaxConnections() {
+int64_t MaxDescriptors() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return Collectives::kMaxGroupSize;
-  const auto descriptors = std::min<uint64_t>(limit.rlim_cur, kMaxConnections);
+  const auto descriptors = std::min<uint64_t>(limit.rlim_cur, kMaxCounted);
   return static_cast<int64_t>(descriptors) / kDescriptorShare;
 }
 
-// What a member has open: its connections, its listener, and its wake-up call.
-int64_t ConnectionsOf(const CollectiveMember& member) { return member.size() + 1; }
+// Returns the number of a member's descriptors: its connections, its listener and its eventfd.
+int64_t DescriptorsOf(const CollectiveMember& member) { return member.size() + 1; }
 
-// A session's.
+// The members of one session.
 class MemberTable final : public SessionMembers {
  public:
-  // `make` is called once there is room for it.
+  // Calls `make` if the number is free and the table has fewer than `limit` members.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Add(
       uint32_t number, int64_t limit,
       absl::FunctionRef<absl::StatusOr<std::shared_ptr<CollectiveMember>>()> make) {
@@ -44,13 +45,15 @@ class MemberTable final : public SessionMembers {
       return absl::AlreadyExistsError(
           absl::StrCat("the session has a member ", number, " already; choose another number"));
     }
-    if (static_cast<int64_t>(members_.size()) >= limit) {
+    RemoveEndedLocked();
+    // Members that leave hold their threads and connections until their last operations have run.
+    if (static_cast<int64_t>(std::max(members_.size(), leaving_.size())) >= limit) {
       return ToStatus({.reason = "SESSION_GROUP_MEMBERS_EXCEEDED",
                        .subject = "session",
                        .limit = "max-group-members-per-session",
                        .value = limit,
-                       .message = "the session has as many members of groups as it may; "
-                                  "LeaveGroup those that aren't needed"});
+                       .message = "the session has its maximum of group members; "
+                                  "call LeaveGroup for those that aren't needed"});
     }
     TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<CollectiveMember> member, make());
     members_.emplace(number, member);
@@ -73,13 +76,11 @@ class MemberTable final : public SessionMembers {
     return member;
   }
 
-  // A member that has been taken out, and leaves when it is done: it still ends with the session.
-  void Remember(const std::shared_ptr<CollectiveMember>& leaving) {
+  // Makes End() end a member that was taken out, but still runs its last operations.
+  void AddLeaving(const std::shared_ptr<CollectiveMember>& leaving) {
     MutexLock lock(&mu_);
     if (ended_) return leaving->Leave(Ended());
-    leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
-                                  [](const auto& member) { return member.expired(); }),
-                   leaving_.end());
+    RemoveEndedLocked();
     leaving_.push_back(leaving);
   }
 
@@ -99,12 +100,18 @@ class MemberTable final : public SessionMembers {
   }
 
  private:
+  void RemoveEndedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
+                                  [](const auto& member) { return member.expired(); }),
+                   leaving_.end());
+  }
+
   static absl::Status Ended() {
     return absl::FailedPreconditionError("the session has ended; open another");
   }
   static absl::Status NoSuchMember(uint32_t number) {
     return absl::NotFoundError(
-        absl::StrCat("the session has no member ", number, " of a group; JoinGroup makes one"));
+        absl::StrCat("the session has no member ", number, " of a group; call JoinGroup first"));
   }
 
   Mutex mu_;
@@ -127,7 +134,7 @@ Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits
       network_(std::move(network)),
       makers_(std::move(makers)),
       max_members_per_session_(limits.max_group_members_per_session),
-      max_connections_(MaxConnections()) {}
+      max_descriptors_(MaxDescriptors()) {}
 
 Collectives::~Collectives() {
   std::list<Running> running;
@@ -146,12 +153,12 @@ absl::Status Collectives::Check(const Join& join) const {
   const auto wrong = [](const auto&... words) {
     return absl::InvalidArgumentError(absl::StrCat("JoinGroup: ", words...));
   };
-  if (join.member == 0) return wrong("0 is no member's number; choose another");
+  if (join.member == 0) return wrong("member is 0; choose another number");
   if (join.size == 0 || join.size > kMaxGroupSize) {
     return wrong("a group has 1 to ", kMaxGroupSize, " members, not ", join.size);
   }
   if (join.rank >= join.size) {
-    return wrong("rank ", join.rank, " isn't one of 0 to ", join.size - 1);
+    return wrong("rank ", join.rank, " isn't within 0 to ", join.size - 1);
   }
   if (join.timeout_milliseconds < 0 || join.timeout_milliseconds > kMaxTimeout.count()) {
     return wrong("a timeout of ", join.timeout_milliseconds, " ms isn't within 0 to ",
@@ -203,20 +210,20 @@ absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member)
   {
     MutexLock lock(&mu_);
     ended = TakeEndedLocked();
-    if (connections_ + ConnectionsOf(*member) > max_connections_) {
-      status = absl::ResourceExhaustedError(absl::StrCat(
-          "the groups on this server have ", connections_, " descriptors of ", max_connections_,
-          ", a quarter of what the system grants the process: no room for a member of a group of ",
-          member->size()));
+    if (descriptors_ + DescriptorsOf(*member) > max_descriptors_) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat("this server can't connect a member of a group of ", member->size(),
+                       ": groups use ", descriptors_, " descriptors, and may use ",
+                       max_descriptors_, ", a quarter of the process's limit"));
     } else {
       running_.push_back({member});
       Running* running = &running_.back();
       try {
         running->thread = std::thread([this, running] { Serve(running); });
-        connections_ += ConnectionsOf(*member);
+        descriptors_ += DescriptorsOf(*member);
       } catch (const std::system_error&) {
         running_.pop_back();
-        status = absl::ResourceExhaustedError("the system grants no thread for another member");
+        status = absl::ResourceExhaustedError("the system can't start a thread for another member");
       }
     }
   }
@@ -227,9 +234,9 @@ absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member)
 void Collectives::Serve(Running* running) {
   pthread_setname_np(pthread_self(), "group-member");
   running->member->Serve();
-  std::shared_ptr<CollectiveMember> member;  // outlives the lock
+  std::shared_ptr<CollectiveMember> member;  // destroyed after the lock is released
   MutexLock lock(&mu_);
-  connections_ -= ConnectionsOf(*running->member);
+  descriptors_ -= DescriptorsOf(*running->member);
   member = std::move(running->member);
   running->ended = true;
 }
@@ -267,7 +274,7 @@ absl::Status Collectives::LeaveWhenDone(const SessionRef& session, uint32_t memb
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<CollectiveMember> left, table->TakeOut(member));
   left->LeaveWhenDone();
-  table->Remember(left);
+  table->AddLeaving(left);
   return absl::OkStatus();
 }
 

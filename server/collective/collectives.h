@@ -25,7 +25,7 @@ class Collectives {
   static constexpr std::chrono::milliseconds kMaxTimeout{3600000};
   static constexpr size_t kMaxNameBytes = 512;
 
-  // A member of a group, as a client asks for it.
+  // A request for a member of a group (v1::JoinGroupRequest).
   struct Join {
     uint32_t member = 0;
     std::string device;
@@ -54,9 +54,10 @@ class Collectives {
   // As CollectiveMember::Run.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, uint32_t member,
                                 const CollectiveRequest& request) const;
-  // Ends a member. If there is no such member, returns NOT_FOUND.
+  // Ends a member at once. If there is no such member, returns NOT_FOUND.
   absl::Status Leave(const SessionRef& session, uint32_t member);
-  // Ends a member after it has run all its operations.
+  // Ends a member after it has run all its operations. If there is no such member, returns
+  // NOT_FOUND.
   absl::Status LeaveWhenDone(const SessionRef& session, uint32_t member);
 
  private:
@@ -76,11 +77,11 @@ class Collectives {
   const CollectiveNetwork network_;
   const CommunicatorMakers makers_;
   const int64_t max_members_per_session_;
-  const int64_t max_connections_;
+  const int64_t max_descriptors_;
 
   Mutex mu_;
   std::list<Running> running_ ABSL_GUARDED_BY(mu_);
-  int64_t connections_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t descriptors_ ABSL_GUARDED_BY(mu_) = 0;  // of all members
 };
 
 }  // namespace tensord::server

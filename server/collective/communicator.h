@@ -27,10 +27,10 @@ struct GroupPlace {
   MemberNames names;
 };
 
-// One member's connections with its group. Only one thread calls it, and the calls block; but any
-// thread may call Wake() and Cancel(). If Connect(), Watch(), Exchange() or Run() returns an error,
-// the group has failed at every member, except as Connect() says: ABORTED if a member is lost,
-// DEADLINE_EXCEEDED if a member did not come within the timeout. Nothing throws. The destructor
+// One member's connections with its group. Any thread may call Wake() and Cancel(). All other
+// functions are for one thread, and block. If Connect(), Watch(), Exchange() or Run() returns an
+// error, the group has failed at every member; Connect() has exceptions. ABORTED: a member is lost.
+// DEADLINE_EXCEEDED: a member was late by more than the timeout. Nothing throws. The destructor
 // closes the connections.
 class Communicator {
  public:
@@ -45,8 +45,8 @@ class Communicator {
   // Makes the current call and all later calls return `status`.
   virtual void Cancel(absl::Status status) = 0;
 
-  // Connects with all other members. `addresses` are by rank and include its own. INVALID_ARGUMENT
-  // and PERMISSION_DENIED change nothing: Connect() may then be called again.
+  // Connects with all other members. `addresses` are by rank and include this member's. After
+  // INVALID_ARGUMENT and PERMISSION_DENIED, nothing has changed: Connect() may be called again.
   virtual absl::Status Connect(absl::Span<const std::string> addresses) = 0;
 
   // Blocks until Wake() is called or a member is lost.
@@ -57,23 +57,24 @@ class Communicator {
   virtual absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word) = 0;
 
   // Runs the op that all members have agreed on. Don't call it for a barrier: Exchange() is enough.
-  // `input` must be complete; it is null if this member has none. `output` has the size that
-  // PlanCollective() says; it is null for the root of a broadcast, whose result is its input.
+  // `input` must be complete. It is null if this member has none. `output` has the size that
+  // PlanCollective() returns. It is null for the root of a broadcast: the root's result is its
+  // input.
   virtual absl::Status Run(const CollectiveOp& op, const Buffer* input, Buffer* output) = 0;
 
-  // Sends `why` to the other members and closes the connections.
+  // Sends `why` to the other members and closes the connections. As PeerMesh::Leave().
   virtual void Leave(const absl::Status& why) = 0;
 };
 
 // Returns why CPU devices can't be members of groups; empty if they can.
 std::string CollectivesUnavailableReason();
 
-// By kind of device. A kind may be absent.
+// The makers of communicators, by kind of device. A kind may be absent.
 using CommunicatorMakers = absl::flat_hash_map<DeviceKind, CommunicatorMaker>;
 
 // Makes the communicator of a member on `device`: by the maker of its kind, or by Gloo if the kind
-// has none and the host can access the device's memory. Otherwise the device can't be a member of
-// groups: returns UNIMPLEMENTED, and the message names what is missing.
+// has none and the host can access the device's memory. If the device can't be a member of groups,
+// or the server was built without Gloo, returns UNIMPLEMENTED that names what is missing.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
                                                                Device& device,
                                                                const GroupPlace& place,

@@ -20,10 +20,10 @@
 namespace tensord::server {
 namespace {
 
-// What a reduce_scatter moves at a time.
+// The bytes that reduce_scatter transfers at a time.
 constexpr int64_t kSegmentBytes = 1 << 20;
 
-// Calls something of Gloo's. Nothing that it throws gets past here.
+// Calls a function of Gloo. Converts what it throws to a status.
 absl::Status Guard(const std::function<void()>& call) {
   try {
     call();
@@ -58,7 +58,7 @@ class GlooCommunicator final : public MeshCommunicator {
 };
 
 absl::Status GlooCommunicator::Run(const CollectiveOp& op, const Buffer* input, Buffer* output) {
-  // Gloo's algorithms don't know nothing.
+  // Gloo's algorithms need at least one element.
   if (op.spec.size_bytes() == 0) return absl::OkStatus();
   return Guard([&] {
     switch (op.kind) {
@@ -76,7 +76,7 @@ absl::Status GlooCommunicator::Run(const CollectiveOp& op, const Buffer* input, 
   });
 }
 
-// As many bytes as an element has: Gloo cuts between elements.
+// `Element` has the size of the dtype: Gloo divides the data between elements.
 template <typename Element>
 void AllReduceElements(gloo::AllreduceOptions* options, const Buffer& input, Buffer& output) {
   const size_t elements = input.size_bytes() / sizeof(Element);
@@ -121,9 +121,10 @@ void GlooCommunicator::Broadcast(int root, const Buffer& data) {
   gloo::broadcast(options);
 }
 
-// Gloo's own takes bound buffers and elements that it knows, and its parts needn't be the first
-// dimension's. A ring: what comes from above is added to, and passed on; the sum of the part of a
-// rank begins at the one below it and ends with itself.
+// Gloo's own reduce_scatter needs bound buffers and dtypes that it knows, and may divide the data
+// within a row of the first dimension. So this is a ring: a member receives partial sums from the
+// next rank, adds its own elements, and sends the sums to the previous rank. The sum of a rank's
+// part begins at the previous rank and ends at that rank.
 void GlooCommunicator::ReduceScatter(const CollectiveOp& op, const Buffer& input, Buffer& output) {
   const int size = mesh().size();
   const int rank = mesh().rank();
@@ -144,7 +145,7 @@ void GlooCommunicator::ReduceScatter(const CollectiveOp& op, const Buffer& input
   for (int64_t begin = 0; begin < part_bytes; begin += segment_bytes) {
     const int64_t bytes = std::min(segment_bytes, part_bytes - begin);
     for (int step = 1; step < size; ++step) {
-      // Of the part that is `step` below it comes what the ranks above have added up.
+      // Sends the partial sum of part `rank + step`, and receives that of part `rank + step + 1`.
       const int64_t sent = (rank + step) % size * part_bytes + begin;
       const int64_t kept = (rank + step + 1) % size * part_bytes + begin;
       char* sum = scratch.data() + step % 2 * segment_bytes;

@@ -1,4 +1,4 @@
-// Groups of devices whose memory the host can access, by Gloo.
+// A communicator between devices whose memory the host can access. It uses Gloo.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tensord::server {
 
-// The communicator reads and writes the tensors in place, without staging. If it can't listen,
-// returns UNAVAILABLE.
+// The communicator reads and writes the tensors' memory directly, without staging. If the member
+// can't listen, returns UNAVAILABLE.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const CollectiveNetwork& network,
                                                                    const GroupPlace& place);
 

@@ -11,13 +11,14 @@
 namespace tensord::server {
 namespace {
 
-// Memory that is sent from and received into.
+// Memory from which the mesh sends, and into which it receives.
 class MeshBuffer final : public gloo::transport::UnboundBuffer {
  public:
   MeshBuffer(PeerMesh* mesh, void* data, size_t bytes)
       : gloo::transport::UnboundBuffer(data, bytes), mesh_(mesh) {}
 
-  // Timeouts are the mesh's. Neither tells by whom: an algorithm that asks doesn't come here.
+  // The mesh's own timeout applies. The rank of the peer is not reported: no algorithm that is used
+  // asks for it.
   bool waitRecv(int* rank, std::chrono::milliseconds) override { return Wait(rank, &received_); }
   bool waitSend(int* rank, std::chrono::milliseconds) override { return Wait(rank, &sent_); }
   void abortWaitRecv() override {}
@@ -38,7 +39,8 @@ class MeshBuffer final : public gloo::transport::UnboundBuffer {
 
  private:
   bool Wait(int* rank, int* count) {
-    if (rank != nullptr) GLOO_THROW_INVALID_OPERATION_EXCEPTION("peers aren't told");
+    if (rank != nullptr)
+      GLOO_THROW_INVALID_OPERATION_EXCEPTION("the rank of the peer isn't reported");
     absl::Status status = mesh_->Await(count);
     if (!status.ok()) throw GlooError(std::move(status));
     --*count;
@@ -57,13 +59,13 @@ class MeshBuffer final : public gloo::transport::UnboundBuffer {
   int received_ = 0;
 };
 
-// Algorithms look whether there is one, and use buffers.
+// Gloo's algorithms check that a pair exists, but transfer by buffers only.
 class MeshPair final : public gloo::transport::Pair {
  public:
   const gloo::transport::Address& address() const override { Refuse(); }
   void connect(const std::vector<char>&) override { Refuse(); }
   void close() override {}
-  bool isConnected() { return true; }  // which newer versions of Gloo ask
+  bool isConnected() { return true; }  // for newer versions of Gloo
   void setSync(bool, bool) override { Refuse(); }
   std::unique_ptr<gloo::transport::Buffer> createSendBuffer(int, void*, size_t) override {
     Refuse();
@@ -76,7 +78,7 @@ class MeshPair final : public gloo::transport::Pair {
 
  private:
   [[noreturn]] static void Refuse() {
-    GLOO_THROW_INVALID_OPERATION_EXCEPTION("a group's pairs are used by way of buffers");
+    GLOO_THROW_INVALID_OPERATION_EXCEPTION("a pair transfers by buffers only");
   }
 };
 

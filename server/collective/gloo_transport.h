@@ -1,8 +1,8 @@
 // Gloo's collective operations over a PeerMesh.
 //
-// Gloo's own TCP transport is not used. It accepts the first connection to each of its ports as the
-// peer's, trusts what comes over it, and throws errors on a thread where no code can catch them,
-// which ends the process.
+// Gloo's own TCP transport is not used. It takes the first connection to each of its ports for the
+// peer's, and trusts the lengths that it receives. It throws errors on a thread where no code can
+// catch them, so an error ends the process.
 #pragma once
 
 #include <gloo/context.h>
@@ -18,7 +18,7 @@ namespace tensord::server {
 // outlive the context.
 std::shared_ptr<gloo::Context> MakeGlooContext(PeerMesh* mesh);
 
-// The mesh's error, thrown through Gloo.
+// An error of the mesh, as an exception that passes through Gloo.
 class GlooError final : public std::exception {
  public:
   explicit GlooError(absl::Status status) : status_(std::move(status)) {}

@@ -26,17 +26,17 @@ using Clock = PeerMesh::Clock;
 constexpr char kMagic[8] = {'t', 'n', 's', 'r', 'd', 'c', 'g', '1'};
 constexpr size_t kNonceBytes = 16;
 constexpr size_t kProofBytes = 32;
-// How long a caller may take to show who it is, and how many may be at it at once.
-constexpr auto kCallerTimeout = std::chrono::seconds(2);
-constexpr size_t kMaxCallers = 64;
-// Between members on one machine: what is on its way stays in the caches, which saves a fifth of
-// the processors' time. Over a network the system finds out how much it takes.
+// How long the handshake of an accepted connection may take, and how many may be in progress.
+constexpr auto kHandshakeTimeout = std::chrono::seconds(2);
+constexpr size_t kMaxPending = 64;
+// The send buffer between members on one machine. The bytes in it stay in the caches, which saves a
+// fifth of the CPU time. Over a network the system chooses the size.
 constexpr int kLocalSendBufferBytes = 256 << 10;
-// Others may come all at once.
+// All other members may connect at once.
 constexpr int kBacklog = 1024;
 constexpr size_t kMaxNoteBytes = 1024;
 
-// The first that is sent, by who has connected.
+// The first message. The member that connects sends it.
 struct Greeting {
   char magic[8];
   uint32_t from;
@@ -48,13 +48,13 @@ struct Greeting {
   }
 };
 
-// The answer.
+// The second message. The member that accepts sends it.
 struct Answer {
   char nonce[kNonceBytes];
   char proof[kProofBytes];
 };
 
-// GroupListener::address(), but for the note behind it.
+// GroupListener::address() without the note, which follows it.
 struct AddressBlob {
   char magic[8];
   uint32_t rank;
@@ -81,7 +81,7 @@ void FillNonce(char (&nonce)[kNonceBytes]) {
   RAND_bytes(reinterpret_cast<unsigned char*>(nonce), sizeof(nonce));
 }
 
-// Whether both ends are on this machine.
+// Returns whether both ends are on this machine.
 bool IsLocal(int fd) {
   sockaddr_storage own, other;
   auto* own_address = reinterpret_cast<sockaddr*>(&own);
@@ -103,7 +103,7 @@ void TuneConnection(int fd) {
   if (IsLocal(fd)) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-// Closes it unless it has been taken out.
+// Closes the descriptor unless Release() was called.
 class OwnedFd {
  public:
   explicit OwnedFd(int fd) : fd_(fd) {}
@@ -122,14 +122,14 @@ class OwnedFd {
   int fd_;
 };
 
-// Waits until `fd` has any of `events`; DEADLINE_EXCEEDED where it hasn't.
+// Blocks until `fd` has any of `events`. At the deadline, returns DEADLINE_EXCEEDED.
 absl::Status AwaitEvent(PeerMesh* mesh, int fd, int events, Clock::time_point deadline) {
   std::vector<pollfd> fds = {{fd, static_cast<short>(events), 0}};
   do {
     TENSORD_RETURN_IF_ERROR(mesh->Poll(&fds, deadline));
     if (fds[0].revents != 0) return absl::OkStatus();
   } while (Clock::now() < deadline);
-  return absl::DeadlineExceededError("nothing came in time");
+  return absl::DeadlineExceededError("no answer in time");
 }
 
 absl::Status SendAll(PeerMesh* mesh, int fd, absl::string_view bytes, Clock::time_point deadline) {
@@ -157,7 +157,7 @@ absl::Status ReceiveAll(PeerMesh* mesh, int fd, void* data, size_t bytes,
     } else if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
       TENSORD_RETURN_IF_ERROR(AwaitEvent(mesh, fd, POLLIN, deadline));
     } else {
-      return absl::AbortedError(count == 0 ? "it hung up" : strerror(errno));
+      return absl::AbortedError(count == 0 ? "it closed the connection" : strerror(errno));
     }
   }
   return absl::OkStatus();
@@ -165,14 +165,14 @@ absl::Status ReceiveAll(PeerMesh* mesh, int fd, void* data, size_t bytes,
 
 }  // namespace
 
-// Somebody who has connected.
-struct GroupListener::Caller {
+// An accepted connection whose peer hasn't proved yet that it is a member.
+struct GroupListener::PendingConnection {
   OwnedFd fd;
   Clock::time_point deadline;
   Greeting greeting = {};
   char proof[kProofBytes] = {};
   size_t received = 0;
-  std::string expected;  // the proof, once the greeting has been answered
+  std::string expected;  // the right proof; empty until the greeting was answered
 };
 
 absl::StatusOr<std::unique_ptr<GroupListener>> GroupListener::Listen(
@@ -215,20 +215,20 @@ std::string GroupListener::Proof(char side, absl::string_view greeting,
 }
 
 absl::Status GroupListener::ReadAddress(absl::string_view blob, int rank, Endpoint* endpoint,
-                                        std::string* note, const std::string& who) const {
+                                        std::string* note, const std::string& member) const {
   AddressBlob head;
-  const auto refuse = [&who](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat("the address of ", who, " ", why));
+  const auto refuse = [&member](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("the address of ", member, " ", why));
   };
   if (blob.size() < sizeof(head) || blob.size() > sizeof(head) + kMaxNoteBytes) {
-    return refuse("is none that JoinGroup gave");
+    return refuse("was not returned by JoinGroup");
   }
   std::memcpy(&head, blob.data(), sizeof(head));
   *note = std::string(blob.substr(sizeof(head)));
   const std::string tag =
       Hmac(group_id_, absl::StrCat("address", blob.substr(0, offsetof(AddressBlob, tag)), *note));
   if (!SameSecret(tag, {head.tag, sizeof(head.tag)})) {
-    return refuse("is not one of this group: its group_id is another");
+    return refuse("belongs to another group: its group_id differs");
   }
   if (head.rank != static_cast<uint32_t>(rank) || head.size != static_cast<uint32_t>(size_)) {
     return refuse(absl::StrCat("is that of rank ", head.rank, " of ", head.size));
@@ -238,9 +238,8 @@ absl::Status GroupListener::ReadAddress(absl::string_view blob, int rank, Endpoi
   std::copy(std::begin(head.address), std::end(head.address), endpoint->address.begin());
   if (network_.Contains(*endpoint)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(
-      who, " is at ", endpoint->ToString(), ", which isn't on the network ", network_.ToString(),
-      " that this server's operator gives to collective operations "
-      "(tensord --collectives)"));
+      member, " is at ", endpoint->ToString(), ", which isn't on the network ", network_.ToString(),
+      " that this server allows for collective operations (tensord --collectives)"));
 }
 
 absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, PeerMesh* mesh,
@@ -256,13 +255,13 @@ absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, Pee
     TENSORD_RETURN_IF_ERROR(ReadAddress(addresses[peer], peer, &endpoints[peer], &(*notes)[peer],
                                         mesh->names().Who(peer)));
   }
-  // Each waits only for those below it, and rank 0 for nobody: so all come to the end.
+  // There is no deadlock: a member first waits for lower ranks only, and rank 0 for none.
   for (int peer = 0; peer < rank_; ++peer) {
-    const absl::Status dialled = Dial(peer, endpoints[peer], mesh, deadline);
-    if (dialled.ok()) continue;
-    return absl::Status(dialled.code(), absl::StrCat(mesh->names().Who(peer), " of the group at ",
-                                                     endpoints[peer].ToString(),
-                                                     " can't be reached: ", dialled.message()));
+    const absl::Status connected = Dial(peer, endpoints[peer], mesh, deadline);
+    if (connected.ok()) continue;
+    return absl::Status(connected.code(), absl::StrCat(mesh->names().Who(peer), " of the group at ",
+                                                       endpoints[peer].ToString(),
+                                                       " can't be reached: ", connected.message()));
   }
   TENSORD_RETURN_IF_ERROR(AcceptAll(mesh, deadline));
   close(fd_);
@@ -295,7 +294,7 @@ absl::Status GroupListener::Dial(int peer, const Endpoint& endpoint, PeerMesh* m
   TENSORD_RETURN_IF_ERROR(ReceiveAll(mesh, fd.get(), &answer, sizeof(answer), deadline));
   const absl::string_view nonce(answer.nonce, sizeof(answer.nonce));
   if (!SameSecret(Proof('a', greeting.bytes(), nonce), {answer.proof, sizeof(answer.proof)})) {
-    return absl::AbortedError("whoever answers there isn't of the group");
+    return absl::AbortedError("the process at that address isn't a member of the group");
   }
   TENSORD_RETURN_IF_ERROR(SendAll(mesh, fd.get(), Proof('d', greeting.bytes(), nonce), deadline));
   mesh->Adopt(peer, fd.Release());
@@ -303,7 +302,7 @@ absl::Status GroupListener::Dial(int peer, const Endpoint& endpoint, PeerMesh* m
 }
 
 absl::Status GroupListener::AcceptAll(PeerMesh* mesh, Clock::time_point deadline) {
-  std::vector<Caller> callers;
+  std::vector<PendingConnection> pending;
   for (;;) {
     std::vector<int> missing;
     for (int peer = rank_ + 1; peer < size_; ++peer) {
@@ -313,57 +312,65 @@ absl::Status GroupListener::AcceptAll(PeerMesh* mesh, Clock::time_point deadline
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat(mesh->names().Who(rank_), " waited ", mesh->timeout().count(), " ms for ",
-                       mesh->names().Who(missing), " to connect; make another group to go on"));
+                       mesh->names().Who(missing), " to connect; make another group to continue"));
     }
-    const int more = callers.size() < kMaxCallers ? POLLIN : 0;
-    std::vector<pollfd> fds = {{fd_, static_cast<short>(more), 0}};
+    const int events = pending.size() < kMaxPending ? POLLIN : 0;
+    std::vector<pollfd> fds = {{fd_, static_cast<short>(events), 0}};
     Clock::time_point wake = deadline;
-    for (const Caller& caller : callers) {
-      fds.push_back({caller.fd.get(), POLLIN, 0});
-      wake = std::min(wake, caller.deadline);
+    for (const PendingConnection& connection : pending) {
+      fds.push_back({connection.fd.get(), POLLIN, 0});
+      wake = std::min(wake, connection.deadline);
     }
     TENSORD_RETURN_IF_ERROR(mesh->Poll(&fds, wake));
-    std::vector<Caller> kept;
-    for (size_t i = 0; i < callers.size(); ++i) {
-      const bool goes_on =
-          fds[i + 1].revents == 0 ? Clock::now() < callers[i].deadline : Serve(&callers[i], mesh);
-      if (goes_on) kept.push_back(std::move(callers[i]));
+    std::vector<PendingConnection> kept;
+    for (size_t i = 0; i < pending.size(); ++i) {
+      const bool keep = fds[i + 1].revents == 0 ? Clock::now() < pending[i].deadline
+                                                : ContinueHandshake(&pending[i], mesh);
+      if (keep) kept.push_back(std::move(pending[i]));
     }
-    callers = std::move(kept);
-    if (fds[0].revents != 0) TakeCallers(&callers);
+    pending = std::move(kept);
+    if (fds[0].revents != 0) TENSORD_RETURN_IF_ERROR(Accept(&pending));
   }
 }
 
-void GroupListener::TakeCallers(std::vector<Caller>* callers) const {
-  while (callers->size() < kMaxCallers) {
+absl::Status GroupListener::Accept(std::vector<PendingConnection>* pending) const {
+  while (pending->size() < kMaxPending) {
     sockaddr_storage storage;
     socklen_t length = sizeof(storage);
     auto* address = reinterpret_cast<sockaddr*>(&storage);
     OwnedFd fd(accept4(fd_, address, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd.get() < 0) return;
+    const bool out_of_resources =
+        errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (fd.get() < 0 && out_of_resources) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a member of a group can't accept connections: ", strerror(errno)));
+    }
+    if (fd.get() < 0) return absl::OkStatus();
     const absl::StatusOr<Endpoint> from = Endpoint::From(address);
     if (!from.ok() || !network_.Contains(*from)) continue;
     TuneConnection(fd.get());
-    callers->push_back({std::move(fd), Clock::now() + kCallerTimeout});
+    pending->push_back({std::move(fd), Clock::now() + kHandshakeTimeout});
   }
+  return absl::OkStatus();
 }
 
-bool GroupListener::Serve(Caller* caller, PeerMesh* mesh) const {
-  const bool greeted = !caller->expected.empty();
-  char* into = greeted ? caller->proof : reinterpret_cast<char*>(&caller->greeting);
-  const size_t wanted = greeted ? sizeof(caller->proof) : sizeof(caller->greeting);
-  const ssize_t count =
-      recv(caller->fd.get(), into + caller->received, wanted - caller->received, MSG_DONTWAIT);
+bool GroupListener::ContinueHandshake(PendingConnection* connection, PeerMesh* mesh) const {
+  const bool greeted = !connection->expected.empty();
+  char* into = greeted ? connection->proof : reinterpret_cast<char*>(&connection->greeting);
+  const size_t wanted = greeted ? sizeof(connection->proof) : sizeof(connection->greeting);
+  const ssize_t count = recv(connection->fd.get(), into + connection->received,
+                             wanted - connection->received, MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (count <= 0) return false;
-  caller->received += count;
-  if (caller->received < wanted) return true;
-  caller->received = 0;
-  const Greeting& greeting = caller->greeting;
+  connection->received += count;
+  if (connection->received < wanted) return true;
+  connection->received = 0;
+  const Greeting& greeting = connection->greeting;
   if (greeted) {
-    if (!SameSecret(caller->expected, {caller->proof, sizeof(caller->proof)})) return false;
+    if (!SameSecret(connection->expected, {connection->proof, sizeof(connection->proof)}))
+      return false;
     if (mesh->HasPeer(greeting.from)) return false;
-    mesh->Adopt(greeting.from, caller->fd.Release());
+    mesh->Adopt(greeting.from, connection->fd.Release());
     return false;
   }
   if (std::memcmp(greeting.magic, kMagic, sizeof(kMagic)) != 0 ||
@@ -377,9 +384,9 @@ bool GroupListener::Serve(Caller* caller, PeerMesh* mesh) const {
   const absl::string_view nonce(answer.nonce, sizeof(answer.nonce));
   const std::string proof = Proof('a', greeting.bytes(), nonce);
   std::copy(proof.begin(), proof.end(), answer.proof);
-  caller->expected = Proof('d', greeting.bytes(), nonce);
-  // Fits any connection's buffer.
-  return send(caller->fd.get(), &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+  connection->expected = Proof('d', greeting.bytes(), nonce);
+  // The answer fits into the empty buffer of any connection.
+  return send(connection->fd.get(), &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof(answer));
 }
 

@@ -3,8 +3,9 @@
 // Each member listens at its own address until all others have connected, for the group's timeout
 // at most. Of two members the one of higher rank connects to the other. Each proves that it knows
 // the group's id by an HMAC-SHA256 over random numbers of both; the id itself is not sent. A member
-// closes a connection if the proof is wrong, if the peer sends nothing for two seconds, or if its
-// address is not on the network. Before that it reads 64 bytes at most: a greeting and a proof.
+// closes an accepted connection if the proof is wrong or takes longer than two seconds, or if the
+// peer's address is not on the network. Until then it reads at most 64 bytes: a greeting and a
+// proof.
 #pragma once
 
 #include <memory>
@@ -24,19 +25,19 @@ inline constexpr size_t kGroupIdBytes = 16;
 // The listening side of one member. Used by one thread.
 class GroupListener {
  public:
-  // Starts to listen. If that fails, returns UNAVAILABLE. The other members get `note` with the
-  // address.
+  // Starts to listen. If that fails, returns UNAVAILABLE. address() contains `note`, for the other
+  // members.
   static absl::StatusOr<std::unique_ptr<GroupListener>> Listen(const CollectiveNetwork& network,
                                                                int rank, int size,
                                                                absl::string_view group_id,
                                                                absl::string_view note);
   ~GroupListener();
 
-  // What the other members need to connect. Opaque, and useless without the group's id.
+  // What the other members pass to Connect(). It is opaque, and useless without the group's id.
   const std::string& address() const { return address_; }
   const Endpoint& endpoint() const { return endpoint_; }
 
-  // Connects `mesh` with all other members. `addresses` are by rank; puts their notes into `notes`.
+  // Connects `mesh` with all other members. `addresses` are by rank. Sets `notes` to their notes.
   // Errors: INVALID_ARGUMENT if an address is not of this group; PERMISSION_DENIED if one is not on
   // the network; ABORTED if a member can't be reached; DEADLINE_EXCEEDED if not all have connected
   // in time.
@@ -44,19 +45,22 @@ class GroupListener {
                        std::vector<std::string>* notes);
 
  private:
-  struct Caller;
+  struct PendingConnection;
 
   GroupListener(const CollectiveNetwork& network, int rank, int size, absl::string_view group_id)
       : network_(network), rank_(rank), size_(size), group_id_(group_id) {}
 
   absl::Status ReadAddress(absl::string_view blob, int rank, Endpoint* endpoint, std::string* note,
-                           const std::string& who) const;
+                           const std::string& member) const;
   absl::Status Dial(int peer, const Endpoint& endpoint, PeerMesh* mesh,
                     PeerMesh::Clock::time_point deadline) const;
   absl::Status AcceptAll(PeerMesh* mesh, PeerMesh::Clock::time_point deadline);
-  void TakeCallers(std::vector<Caller>* callers) const;
-  // Returns false if the connection must be closed.
-  bool Serve(Caller* caller, PeerMesh* mesh) const;
+  // Accepts connections from the network, as long as there is room for them in `pending`.
+  absl::Status Accept(std::vector<PendingConnection>* pending) const;
+  // Receives and answers what has arrived. Returns false if the handshake has ended: the mesh has
+  // the connection, or it must be closed.
+  bool ContinueHandshake(PendingConnection* connection, PeerMesh* mesh) const;
+  // Returns the proof of one side: 'd' connects, 'a' accepts.
   std::string Proof(char side, absl::string_view greeting, absl::string_view nonce) const;
 
   const CollectiveNetwork network_;

@@ -9,12 +9,13 @@
 namespace tensord::server {
 namespace {
 
-// Refused operations that wait for their turn to be told: a session's ops in flight have a limit of
-// their own.
+// The limit of queued operations. It matters for refused ones: all others count as ops in flight of
+// their session, which have a limit already.
 constexpr size_t kMaxQueued = 1 << 18;
 
 absl::Status NotConnected() {
-  return absl::FailedPreconditionError("the member isn't connected with its group: ConnectGroup");
+  return absl::FailedPreconditionError(
+      "the member isn't connected with its group; call ConnectGroup first");
 }
 
 absl::Status HasLeft() { return absl::CancelledError("the member has left its group"); }
@@ -51,15 +52,15 @@ absl::StatusOr<TensorRef> CollectiveMember::FindInput(const Session& session,
   if (!request.op.HasInput(place_.rank)) {
     if (request.input == 0) return TensorRef();
     return absl::InvalidArgumentError(absl::StrCat(
-        place_.names.Who(place_.rank), " brings no tensor to a ", request.op.ToString()));
+        place_.names.Who(place_.rank), " must have no input in a ", request.op.ToString()));
   }
   TENSORD_ASSIGN_OR_RETURN(TensorRef input, session.Find(request.input));
   if (input->slot() == nullptr) return input->status();
   if (input->slot() == slot_ && input->spec() == request.op.spec) return input;
   return absl::InvalidArgumentError(absl::StrCat(
       "tensor ", request.input, " is ", input->spec().ToString(), " on ",
-      input->device().name().ToString(), "; the operation was said to be of ",
-      request.op.spec.ToString(), ", and the member is on ", slot_->device->name().ToString()));
+      input->device().name().ToString(), "; the request is for ", request.op.spec.ToString(),
+      ", and the member is on ", slot_->device->name().ToString()));
 }
 
 absl::StatusOr<CollectiveMember::WorkRef> CollectiveMember::Promise(
@@ -85,15 +86,16 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
                                                 const CollectiveRequest& request) {
   absl::StatusOr<TensorRef> result = TensorRef();
   WorkRef work;
-  TensorRef input;  // once it is queued, the member's thread lets go of the work's own
+  TensorRef input;  // a copy: once the work is queued, the member's thread may reset work->input
   {
-    // The lock is held all along: what is promised is queued in the same order.
+    // Promises and queues under one lock, so that both have the same order.
     MutexLock lock(&mu_);
     TENSORD_RETURN_IF_ERROR(ended_);
     if (leaving_) return HasLeft();
     if (!asked_to_connect_) return NotConnected();
     if (queue_.size() >= kMaxQueued) {
-      return absl::ResourceExhaustedError("too many operations of the group wait; wait for some");
+      return absl::ResourceExhaustedError(
+          "too many operations of the group are queued; wait for some of them");
     }
     absl::StatusOr<WorkRef> promised = Promise(session, request);
     if (promised.ok()) {
@@ -169,7 +171,7 @@ void CollectiveMember::Serve() {
     status = ConnectNow();
     if (!status.ok()) break;
     status = CheckLeaving();
-    // Nobody hangs up on others that are still at the last operation.
+    // Other members may still run the last operation: waits for their messages before it leaves.
     if (!status.ok() && IsConnected()) communicator_->Exchange(EncodeLeaving()).IgnoreError();
     if (!status.ok()) break;
     const WorkRef work = TakeReady();
@@ -188,15 +190,21 @@ absl::Status CollectiveMember::ConnectNow() {
   }
   const absl::Status status = communicator_->Connect(addresses);
   std::vector<std::function<void(absl::Status)>> done;
+  std::deque<WorkRef> failed;
+  bool leaving = false;
+  // After these errors, the client may call ConnectGroup again with other addresses.
   const bool again = absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status);
   if (status.ok() || again) {
     MutexLock lock(&mu_);
     connected_ = status.ok();
     asked_to_connect_ = connected_;
     done.swap(connecting_);
+    if (again) failed.swap(queue_);
+    leaving = leaving_;
   }
   for (const auto& callback : done) callback(status);
-  return again ? absl::OkStatus() : status;
+  for (const WorkRef& work : failed) Finish(*work, status);
+  return again && !leaving ? absl::OkStatus() : status;
 }
 
 absl::Status CollectiveMember::Exchange(Work& work, BufferRef* output, absl::Status* verdict) {
@@ -228,7 +236,7 @@ absl::Status CollectiveMember::RunNow(Work& work) {
     const Buffer* input = work.input == nullptr ? nullptr : work.input->buffer().get();
     TENSORD_RETURN_IF_ERROR(communicator_->Run(work.op, input, output.get()));
   }
-  // Its root's result is what it has brought.
+  // The result of a broadcast's root is its input.
   if (output == nullptr) output = work.input->buffer();
   const absl::Status* loss = output->device().loss();
   if (loss != nullptr) {

@@ -20,12 +20,12 @@
 
 namespace tensord::server {
 
-// What a client asks of a member.
+// A client's request for one operation of a member.
 struct CollectiveRequest {
   CollectiveOp op;
   Handle input = 0;  // 0: none
   Handle output = 0;
-  absl::Status refused;  // an error if the request is invalid: the member sends it to the others
+  absl::Status refused;  // if the request is invalid: the error, which the other members get, too
 };
 
 // Thread-safe.
@@ -41,9 +41,10 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // Runs the operations until the member leaves or its group fails. Call it on the member's thread.
   void Serve();
 
-  // Connects with all other members, then calls `done` on the member's thread. If that fails, the
-  // group has failed. But for wrong addresses `done` gets INVALID_ARGUMENT or PERMISSION_DENIED,
-  // and Connect() may be called again. If the member is connected already, changes nothing.
+  // Connects with all other members, then calls `done` on the member's thread. If the addresses are
+  // wrong, `done` gets INVALID_ARGUMENT or PERMISSION_DENIED, and Connect() may be called again.
+  // After any other error the group has failed. If the member is connected already, or has ended,
+  // calls `done` at once.
   void Connect(std::vector<std::string> addresses, std::function<void(absl::Status)> done);
 
   // Queues an operation and returns the promised result. If the request is invalid, returns the
@@ -63,7 +64,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
     uint64_t sequence = 0;
     TensorRef input;
     TensorRef output;
-    bool ready = false;  // the input is complete, or has failed
+    bool ready = false;  // the input is complete or has failed
     absl::Status status;
   };
   using WorkRef = std::shared_ptr<Work>;
@@ -78,7 +79,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   // Returns the first operation if its input is complete, and null otherwise.
   WorkRef TakeReady();
   absl::Status ConnectNow();
-  // An error means that the group has failed.
+  // If the group has failed, returns the error. An operation that fails alone is no error here.
   absl::Status RunNow(Work& work);
   absl::Status Exchange(Work& work, BufferRef* output, absl::Status* verdict);
   void Finish(Work& work, absl::StatusOr<BufferRef> result);

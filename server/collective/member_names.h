@@ -10,7 +10,7 @@
 
 namespace tensord::server {
 
-// The names by rank, for error messages. If there are none, messages name ranks by number only.
+// The names by rank, for error messages. A rank without a name is written as its number only.
 class MemberNames {
  public:
   MemberNames() = default;
@@ -18,8 +18,7 @@ class MemberNames {
 
   // "rank 2 (gpu-b/cuda:0)", or "rank 2".
   std::string Who(int rank) const { return absl::StrCat("rank ", Numbered(rank)); }
-  // "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)"; of many the first alone, and how many more there
-  // are.
+  // "rank 1 (gpu-a/cuda:1), 2 (gpu-b/cuda:0)". Names at most 8 ranks, and counts the rest.
   std::string Who(absl::Span<const int> ranks) const {
     constexpr size_t kMaxNamed = 8;
     std::string text = "rank ";

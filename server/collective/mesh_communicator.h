@@ -1,5 +1,5 @@
-// The base of communicators: the members' own connections, over which they find each other, agree
-// on operations, and learn that another member has ended.
+// The base class of communicators. It connects the members directly. Over these connections they
+// agree on operations, and learn that another member has ended.
 #pragma once
 
 #include <memory>
@@ -37,14 +37,14 @@ class MeshCommunicator : public Communicator {
         listener_(std::move(listener)),
         address_(listener_->address()) {}
 
-  // Called when all members are connected. `notes`: what each member has sent with its address.
+  // Called when all members are connected. `notes`: the note in each member's address, by rank.
   virtual absl::Status Begin(const std::vector<std::string>& notes) = 0;
 
   PeerMesh& mesh() { return mesh_; }
 
  private:
   PeerMesh mesh_;
-  std::unique_ptr<GroupListener> listener_;  // until all are connected
+  std::unique_ptr<GroupListener> listener_;  // null once all members are connected
   const std::string address_;
 };
 

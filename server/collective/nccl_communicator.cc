@@ -139,8 +139,8 @@ absl::Status NcclCommunicator::BeginOnDevice(const std::vector<std::string>& not
   if (notes[0].size() != sizeof(id)) {
     return Fail(
         absl::AbortedError(absl::StrCat(mesh().names().Who(0),
-                                        " of the group has given no unique id of NCCL's: all "
-                                        "members of a group are on GPUs, or all on CPU devices")));
+                                        " of the group has sent no unique id of NCCL: all members "
+                                        "of a group must be on GPUs, or all on CPU devices")));
   }
   std::memcpy(&id, notes[0].data(), sizeof(id));
   absl::StatusOr<cuda::Stream> stream = cuda::MakeStream();
@@ -170,7 +170,7 @@ absl::Status NcclCommunicator::RunOnDevice(const CollectiveOp& op, const Buffer*
   if (output != nullptr) {
     TENSORD_RETURN_IF_ERROR(OrderAfterCudaAllocation(*output, stream_.get()));
   }
-  // Of a broadcast each member has one of them, and NCCL sends from and receives into the same.
+  // In a broadcast each member has only one of the two buffers, and NCCL gets it as both.
   const void* from = input != nullptr ? input->data() : output->data();
   void* to = output != nullptr ? output->data() : input->data();
   const int64_t output_elements =
@@ -247,7 +247,7 @@ absl::Status NcclCommunicator::Await(absl::string_view call, StreamNotice* notic
   if (!lost.ok()) return lost;
   return Fail(absl::DeadlineExceededError(
       absl::StrCat(mesh().names().Who(mesh().rank()), " waited ", mesh().timeout().count(),
-                   " ms for ", call, "; make another group to go on")));
+                   " ms for ", call, "; make another group to continue")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Groups of CUDA devices, by NCCL.
+// A communicator between CUDA devices. It uses NCCL.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tensord::server {
 
-// The members agree over their own connections, as all members do. NCCL transfers the elements. It
+// The members agree over the connections of MeshCommunicator. NCCL transfers the elements. It
 // chooses the path: NVLink, InfiniBand, or the interface of `network`, unless NCCL_SOCKET_IFNAME
 // names another one. NCCL's own listeners authenticate a peer only by a random number of the unique
 // id. If NCCL can't be loaded, returns UNIMPLEMENTED. `device` must outlive the communicator.
@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Collect
                                                                    Device& device,
                                                                    const GroupPlace& place);
 
-// Has the GPUs of the CUDA backend be members of groups by NCCL. Does nothing if this program was
+// Makes NCCL the library for groups of the CUDA backend's devices. Does nothing if this program was
 // built without NCCL or `backends` has no CUDA backend.
 void AddNccl(std::vector<Backend>& backends);
 

@@ -7,7 +7,7 @@
 namespace tensord::server {
 namespace {
 
-// The library of the major version that this was compiled for.
+// The library of the major version that this program was compiled for.
 constexpr char kLibrary[] = "libnccl.so.2";
 
 absl::StatusOr<const NcclLibrary*> Load() {
@@ -34,7 +34,7 @@ absl::StatusOr<const NcclLibrary*> Load() {
   find(&library.Broadcast, "ncclBroadcast");
   if (missing == nullptr) return &library;
   return absl::UnimplementedError(absl::StrCat("no collective operations between GPUs: ", kLibrary,
-                                               " is too old, it has no ", missing));
+                                               " is too old: it has no ", missing));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// NCCL, loaded when it is first needed: a server starts without it.
+// NCCL, loaded when it is first needed: a server can start without it.
 #pragma once
 
 #include <nccl.h>
@@ -27,8 +27,8 @@ struct NcclLibrary {
   absl::Status ToStatus(ncclResult_t result, ncclComm_t comm, absl::string_view call) const;
 };
 
-// Loads NCCL at the first call. Later calls return the same. If it can't be loaded, returns
-// UNIMPLEMENTED that says why.
+// Thread-safe. Loads NCCL at the first call. Later calls return the same result. If it can't be
+// loaded, returns UNIMPLEMENTED with the reason.
 absl::StatusOr<const NcclLibrary*> LoadNccl();
 
 }  // namespace tensord::server

@@ -13,9 +13,9 @@
 namespace tensord::server {
 
 // Calls the function of NCCL for `op`, which enqueues the operation on `stream`. `input` and
-// `output` are addresses on the GPU, the same one where a member has no buffer of its own for it.
-// `output_elements` is the size of `output`. Returns an error of the call; NCCL may report errors
-// of the operation later. Does nothing for a barrier.
+// `output` are addresses on the GPU. If the member has only one of the buffers, both are its
+// address. `output_elements` is the size of `output`. Returns an error of the call. NCCL may report
+// errors of the operation later. Does nothing for a barrier.
 absl::Status EnqueueOperation(const NcclLibrary& nccl, const CollectiveOp& op, const void* input,
                               void* output, int64_t output_elements, ncclComm_t comm,
                               cudaStream_t stream);

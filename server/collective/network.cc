@@ -17,7 +17,7 @@ namespace {
 
 int AddressBits(int family) { return family == AF_INET ? 32 : 128; }
 
-// The ones at the beginning of a netmask.
+// Returns the number of leading ones of a netmask.
 int PrefixBits(const Endpoint& mask) {
   int bits = 0;
   while (bits < AddressBits(mask.family) && (mask.address[bits / 8] >> (7 - bits % 8) & 1) != 0) {
@@ -26,7 +26,7 @@ int PrefixBits(const Endpoint& mask) {
   return bits;
 }
 
-// The address as text, without the port.
+// Returns the address as text, without the port.
 std::string HostText(const Endpoint& endpoint) {
   char text[INET6_ADDRSTRLEN] = {};
   inet_ntop(endpoint.family, endpoint.address.data(), text, sizeof(text));
@@ -36,8 +36,8 @@ std::string HostText(const Endpoint& endpoint) {
 absl::Status NoSuchNetwork(absl::string_view wanted, absl::string_view why) {
   return absl::InvalidArgumentError(
       absl::StrCat("--collectives=", wanted, ": ", why,
-                   "; give an address or interface of this machine, such as 10.0.0.5 or eth0, and "
-                   "/BITS after it where the trusted network is another than the interface's"));
+                   "; give an address or interface of this machine, such as 10.0.0.5 or eth0. If "
+                   "the trusted network differs from the interface's, append /BITS"));
 }
 
 }  // namespace
@@ -86,13 +86,13 @@ absl::StatusOr<CollectiveNetwork> CollectiveNetwork::Find(absl::string_view want
   if (const size_t slash = wanted.find('/'); slash != absl::string_view::npos) {
     name = wanted.substr(0, slash);
     if (!absl::SimpleAtoi(wanted.substr(slash + 1), &bits) || bits < 0) {
-      return NoSuchNetwork(wanted, "what follows the / is no number of bits");
+      return NoSuchNetwork(wanted, "the part after / must be a number of bits");
     }
   }
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return absl::InternalError("the interfaces can't be listed");
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(list, &freeifaddrs);
-  // Of an interface with both, the IPv4 address.
+  // If an interface has both, its IPv4 address is taken.
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
       if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
@@ -114,7 +114,7 @@ absl::StatusOr<CollectiveNetwork> CollectiveNetwork::Find(absl::string_view want
       if (bits >= 0) network.prefix_bits_ = bits;
       network.interface_ = entry->ifa_name;
       if (network.prefix_bits_ > AddressBits(family)) {
-        return NoSuchNetwork(wanted, "an address has fewer bits");
+        return NoSuchNetwork(wanted, "an address doesn't have so many bits");
       }
       return network;
     }

@@ -17,9 +17,10 @@ namespace tensord::server {
 // An IPv4 or IPv6 address and a port.
 struct Endpoint {
   int family = AF_INET;                  // or AF_INET6
-  std::array<uint8_t, 16> address = {};  // in network order; of IPv4 the first four
+  std::array<uint8_t, 16> address = {};  // in network order; IPv4 uses the first four bytes
   uint16_t port = 0;
 
+  // If the address is neither IPv4 nor IPv6, returns INVALID_ARGUMENT.
   static absl::StatusOr<Endpoint> From(const sockaddr* address);
   // Fills `storage` and returns the size of the address.
   socklen_t ToSockaddr(sockaddr_storage* storage) const;
@@ -29,16 +30,16 @@ struct Endpoint {
 
 class CollectiveNetwork {
  public:
-  // `wanted` is an address or an interface: "10.0.0.5", "eth0". A suffix "/16" widens the network
-  // that is trusted. If this machine has no such address or interface, or the address is a
-  // wildcard, returns INVALID_ARGUMENT.
+  // `wanted` is an address or an interface: "10.0.0.5", "eth0". A suffix such as "/16" sets the
+  // prefix of the trusted network, which is the interface's otherwise. If this machine has no such
+  // address or interface, or the address is a wildcard, returns INVALID_ARGUMENT.
   static absl::StatusOr<CollectiveNetwork> Find(absl::string_view wanted);
 
   // The address that members listen at; its port is 0.
   const Endpoint& address() const { return address_; }
   // The interface of that address: "eth0".
   const std::string& interface() const { return interface_; }
-  // Whether members may connect to this endpoint, and accept its connections.
+  // Whether members may connect to this endpoint, and accept connections from it.
   bool Contains(const Endpoint& endpoint) const;
   // "10.0.0.5/16".
   std::string ToString() const;

@@ -12,18 +12,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/utf8.h"
 
 namespace tensord::server {
 namespace {
 
-// A member that has heard everybody may say its next word while another still waits for a third: it
-// can't be further ahead, as that takes the other's next word.
+// The limit of words of one peer that wait for Exchange(). If this member still waits for a third
+// member, a peer may have finished the exchange and sent its next word. The peer can't send a
+// further word before it has this member's next one.
 constexpr size_t kMaxWords = 2;
-// What a farewell says, at most.
-constexpr size_t kMaxFarewellBytes = 1024;
+// The limit of the error in a leave frame.
+constexpr size_t kMaxLeaveBytes = 1024;
 
-// Buffers of a connection that are emptied before it is closed.
-constexpr int kMaxUnread = 4096;
+// The limit of reads that drain a connection before it is closed.
+constexpr int kMaxDrainReads = 4096;
 
 bool MayTryLater(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -47,7 +49,7 @@ void PeerMesh::Adopt(int peer, int fd) { peers_[peer].fd = fd; }
 
 void PeerMesh::Wake() {
   const uint64_t one = 1;
-  // Fails only where the count is full, and then it is readable.
+  // The write fails only if the counter is full. Then the eventfd is readable already.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
 }
 
@@ -83,7 +85,7 @@ absl::Status PeerMesh::Watch() {
   expecting_ = false;
   while (!woken_) {
     for (int rank = 0; rank < size(); ++rank) {
-      if (peers_[rank].gone) return Break(Gone(rank));
+      if (peers_[rank].gone) return Break(GoneError(rank));
     }
     TENSORD_RETURN_IF_ERROR(Progress(Clock::now() + std::chrono::hours(1)));
   }
@@ -95,7 +97,7 @@ absl::Status PeerMesh::WatchFor(std::chrono::milliseconds pause) {
   TENSORD_RETURN_IF_ERROR(broken_);
   TENSORD_RETURN_IF_ERROR(Progress(Clock::now() + pause));
   for (int rank = 0; rank < size(); ++rank) {
-    if (peers_[rank].gone) return Break(Gone(rank));
+    if (peers_[rank].gone) return Break(GoneError(rank));
   }
   return absl::OkStatus();
 }
@@ -103,17 +105,17 @@ absl::Status PeerMesh::WatchFor(std::chrono::milliseconds pause) {
 absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view word) {
   TENSORD_RETURN_IF_ERROR(broken_);
   const Clock::time_point deadline = Clock::now() + timeout_;
-  int told = 0;
+  int num_sent = 0;
   expecting_ = true;
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[rank];
     if (rank == rank_) continue;
-    if (peer.gone && peer.words.empty()) return Break(Gone(rank));
+    if (peer.gone && peer.words.empty()) return Break(GoneError(rank));
     if (peer.gone) {
-      ++told;  // it has said its part and needs no more of ours
+      ++num_sent;  // the peer's word has arrived, and the peer needs none from this member
       continue;
     }
-    Outgoing out{{kWord, 0, 0, word.size()}, nullptr, 0, &told, std::string(word)};
+    Outgoing out{{kWord, 0, 0, word.size()}, nullptr, 0, &num_sent, std::string(word)};
     peer.sends.push_back(std::move(out));
     TENSORD_RETURN_IF_ERROR(Flush(rank));
   }
@@ -122,12 +124,12 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
     missing.clear();
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == rank_ || !peers_[rank].words.empty()) continue;
-      if (peers_[rank].gone) return Break(Gone(rank));
+      if (peers_[rank].gone) return Break(GoneError(rank));
       missing.push_back(rank);
     }
-    if (missing.empty() && told >= size() - 1) break;
+    if (missing.empty() && num_sent >= size() - 1) break;
     if (Clock::now() >= deadline) {
-      return Break(Late(missing.empty() ? "the network" : names_.Who(missing)));
+      return Break(TimeoutError(missing.empty() ? "the network" : names_.Who(missing)));
     }
     TENSORD_RETURN_IF_ERROR(Progress(deadline));
   }
@@ -147,7 +149,7 @@ void PeerMesh::Send(int rank, uint64_t slot, const void* data, size_t bytes, int
   if (!broken_.ok()) return;
   peers_[rank].sends.push_back({{kData, 0, slot, bytes}, data, 0, done, {}});
   if (peers_[rank].gone) {
-    Break(Gone(rank)).IgnoreError();
+    Break(GoneError(rank)).IgnoreError();
   } else {
     Flush(rank).IgnoreError();
   }
@@ -158,21 +160,21 @@ void PeerMesh::Receive(int rank, uint64_t slot, void* data, size_t bytes, int* d
   Peer& peer = peers_[rank];
   peer.receives.push_back({slot, data, bytes, done});
   peer.parked = false;
-  if (peer.gone) Break(Gone(rank)).IgnoreError();
+  if (peer.gone) Break(GoneError(rank)).IgnoreError();
 }
 
 absl::Status PeerMesh::Await(const int* done) {
-  moved_ = Clock::now();
+  last_transfer_ = Clock::now();
   while (broken_.ok() && *done <= 0) {
-    if (Clock::now() >= moved_ + timeout_) {
+    if (Clock::now() >= last_transfer_ + timeout_) {
       std::vector<int> awaited;
       for (int rank = 0; rank < size(); ++rank) {
         const Peer& peer = peers_[rank];
         if (!peer.receives.empty() || !peer.sends.empty()) awaited.push_back(rank);
       }
-      return Break(Late(absl::StrCat(names_.Who(awaited), " to go on")));
+      return Break(TimeoutError(absl::StrCat(names_.Who(awaited), " to continue")));
     }
-    Progress(moved_ + timeout_).IgnoreError();
+    Progress(last_transfer_ + timeout_).IgnoreError();
   }
   return broken_;
 }
@@ -194,7 +196,7 @@ absl::Status PeerMesh::Progress(Clock::time_point deadline) {
   for (size_t i = 0; i < fds_.size(); ++i) {
     const int rank = fd_ranks_[i];
     if ((fds_[i].revents & POLLOUT) != 0) TENSORD_RETURN_IF_ERROR(Flush(rank));
-    if ((fds_[i].revents & ~POLLOUT) != 0) TENSORD_RETURN_IF_ERROR(TakeIn(rank));
+    if ((fds_[i].revents & ~POLLOUT) != 0) TENSORD_RETURN_IF_ERROR(ReceiveFrames(rank));
   }
   return absl::OkStatus();
 }
@@ -218,10 +220,11 @@ absl::Status PeerMesh::Flush(int rank) {
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (MayTryLater(errno)) return absl::OkStatus();
-      // What it has said before it went is still to be read.
-      return TakeIn(rank);
+      // The peer may have sent a leave frame before it closed the connection.
+      if (!peer.parked) return ReceiveFrames(rank);
+      return Lose(rank, absl::StrCat("was lost: ", strerror(errno)));
     }
-    moved_ = Clock::now();
+    last_transfer_ = Clock::now();
     out.sent += sent;
     if (out.sent < total) continue;
     if (out.done != nullptr) ++*out.done;
@@ -230,17 +233,17 @@ absl::Status PeerMesh::Flush(int rank) {
   return absl::OkStatus();
 }
 
-absl::Status PeerMesh::TakeIn(int rank) {
+absl::Status PeerMesh::ReceiveFrames(int rank) {
   Peer& peer = peers_[rank];
   while (peer.fd >= 0 && !peer.parked) {
-    TENSORD_ASSIGN_OR_RETURN(const bool whole, TakeFrame(&peer, rank));
+    TENSORD_ASSIGN_OR_RETURN(const bool whole, ReceiveFrame(&peer, rank));
     if (!whole) break;
     TENSORD_RETURN_IF_ERROR(EndFrame(&peer, rank));
   }
   return broken_;
 }
 
-absl::StatusOr<bool> PeerMesh::TakeFrame(Peer* peer, int rank) {
+absl::StatusOr<bool> PeerMesh::ReceiveFrame(Peer* peer, int rank) {
   while (peer->head_bytes < sizeof(Frame)) {
     TENSORD_ASSIGN_OR_RETURN(
         const size_t count,
@@ -268,28 +271,28 @@ absl::StatusOr<bool> PeerMesh::BeginFrame(Peer* peer, int rank) {
   const Frame& frame = peer->frame;
   switch (frame.kind) {
     case kWord:
-    case kGoodbye:
-      if (frame.bytes > kMaxWordBytes) return Nonsense(rank, "too long a word");
+    case kLeave:
+      if (frame.bytes > kMaxWordBytes) return Reject(rank, "a message that is too long");
       if (frame.kind == kWord && peer->words.size() >= kMaxWords) {
-        return Nonsense(rank, "too many words at once");
+        return Reject(rank, "too many messages");
       }
       peer->content.resize(frame.bytes);
       return true;
     case kData: {
       if (peer->receives.empty()) {
-        if (!expecting_) return Nonsense(rank, "elements that nobody asked for");
+        if (!expecting_) return Reject(rank, "elements outside of an operation");
         peer->parked = true;
         return false;
       }
       const Incoming& wanted = peer->receives.front();
       if (frame.slot != wanted.slot || frame.bytes != wanted.bytes) {
-        return Nonsense(rank, absl::StrCat(frame.bytes, " bytes of elements where ", wanted.bytes,
-                                           " were due"));
+        return Reject(rank,
+                      absl::StrCat(frame.bytes, " bytes of elements instead of ", wanted.bytes));
       }
       return true;
     }
     default:
-      return Nonsense(rank, "something else");
+      return Reject(rank, "an unknown frame");
   }
 }
 
@@ -310,7 +313,7 @@ absl::Status PeerMesh::EndFrame(Peer* peer, int rank) {
   const auto code = static_cast<absl::StatusCode>(peer->frame.code);
   if (peer->frame.code == 0) return Lose(rank, "has left it");
   if (code != absl::StatusCode::kAborted && code != absl::StatusCode::kDeadlineExceeded) {
-    return Nonsense(rank, "an unknown farewell");
+    return Reject(rank, "an unknown error code");
   }
   return Break(absl::Status(code, peer->content));
 }
@@ -319,7 +322,7 @@ absl::StatusOr<size_t> PeerMesh::ReadSome(Peer* peer, int rank, void* data, size
   for (;;) {
     const ssize_t count = recv(peer->fd, data, bytes, MSG_DONTWAIT);
     if (count > 0) {
-      moved_ = Clock::now();
+      last_transfer_ = Clock::now();
       return static_cast<size_t>(count);
     }
     if (count < 0 && errno == EINTR) continue;
@@ -330,33 +333,34 @@ absl::StatusOr<size_t> PeerMesh::ReadSome(Peer* peer, int rank, void* data, size
   }
 }
 
-absl::Status PeerMesh::Lose(int rank, absl::string_view how) {
+absl::Status PeerMesh::Lose(int rank, absl::string_view reason) {
   Peer& peer = peers_[rank];
   if (peer.gone) return broken_;
   close(peer.fd);
   peer.fd = -1;
   peer.gone = true;
-  peer.farewell = std::string(how);
+  peer.gone_reason = std::string(reason);
   if (!peer.sends.empty() || !peer.receives.empty() || peer.head_bytes != 0) {
-    return Break(Gone(rank));
+    return Break(GoneError(rank));
   }
   return absl::OkStatus();
 }
 
-absl::Status PeerMesh::Gone(int rank) const {
-  return absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group ", peers_[rank].farewell,
-                                         "; make another group to go on"));
+absl::Status PeerMesh::GoneError(int rank) const {
+  return absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group ",
+                                         peers_[rank].gone_reason,
+                                         "; make another group to continue"));
 }
 
-absl::Status PeerMesh::Late(const std::string& what) const {
+absl::Status PeerMesh::TimeoutError(const std::string& what) const {
   return absl::DeadlineExceededError(absl::StrCat(names_.Who(rank_), " waited ", timeout_.count(),
                                                   " ms for ", what,
-                                                  "; make another group to go on"));
+                                                  "; make another group to continue"));
 }
 
-absl::Status PeerMesh::Nonsense(int rank, absl::string_view what) {
+absl::Status PeerMesh::Reject(int rank, absl::string_view what) {
   return Break(absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group sent ", what,
-                                               "; make another group to go on")));
+                                               "; make another group to continue")));
 }
 
 absl::Status PeerMesh::Break(absl::Status status) {
@@ -369,25 +373,27 @@ absl::Status PeerMesh::Break(absl::Status status) {
 void PeerMesh::Leave(const absl::Status& why) {
   if (broken_.ok()) broken_ = absl::AbortedError("this member has left its group");
   const bool failed = absl::IsAborted(why) || absl::IsDeadlineExceeded(why);
-  const std::string message = failed ? std::string(why.message().substr(0, kMaxFarewellBytes)) : "";
+  const std::string message = failed ? ToUtf8(why.message(), kMaxLeaveBytes) : "";
   const uint32_t code = failed ? static_cast<uint32_t>(why.code()) : 0;
   for (Peer& peer : peers_) {
     peer.receives.clear();
     if (peer.fd < 0) continue;
-    // Not into the middle of another frame; and nobody waits for those who don't listen.
+    // Sends the leave frame only if nothing else is queued. Doesn't wait for room in the socket.
     if (peer.sends.empty()) {
-      Frame frame{kGoodbye, code, 0, message.size()};
+      Frame frame{kLeave, code, 0, message.size()};
       iovec parts[2] = {{&frame, sizeof(frame)},
                         {const_cast<char*>(message.data()), message.size()}};
-      msghdr goodbye = {};
-      goodbye.msg_iov = parts;
-      goodbye.msg_iovlen = 2;
-      [[maybe_unused]] const ssize_t sent = sendmsg(peer.fd, &goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+      msghdr leave = {};
+      leave.msg_iov = parts;
+      leave.msg_iovlen = 2;
+      [[maybe_unused]] const ssize_t sent = sendmsg(peer.fd, &leave, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     peer.sends.clear();
-    // Closing over something unread would reset the connection, and the goodbye might be lost.
+    // Drains the connection: closing it with unread bytes would reset it, and the leave frame might
+    // be lost.
     char unread[4096];
-    for (int i = 0; i < kMaxUnread && recv(peer.fd, unread, sizeof(unread), MSG_DONTWAIT) > 0;) ++i;
+    for (int i = 0; i < kMaxDrainReads && recv(peer.fd, unread, sizeof(unread), MSG_DONTWAIT) > 0;)
+      ++i;
     close(peer.fd);
     peer.fd = -1;
   }

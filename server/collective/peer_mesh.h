@@ -1,8 +1,8 @@
 // A member's connections with all other members of its group.
 //
 // All work happens on the calling thread: there is no background thread, no callback, and nothing
-// throws. The mesh checks what a peer sends: bytes go only into memory of a pending Receive(), and
-// exactly as many as it asked for.
+// throws. The mesh checks what a peer sends: elements go only into the memory of a pending
+// Receive(), and only if their size is the one that Receive() expects.
 #pragma once
 
 #include <poll.h>
@@ -21,13 +21,14 @@
 
 namespace tensord::server {
 
-// One thread at a time uses it; but any thread may call Wake() and Cancel(). After the first error
-// all calls return that error: ABORTED if a member is lost; DEADLINE_EXCEEDED if a member was late,
-// here or at another member, which sends the error to all others before it closes its connections.
+// Any thread may call Wake() and Cancel(). All other functions are for one thread at a time. After
+// the first error all calls return that error. ABORTED: a member is lost, or has sent something
+// invalid. DEADLINE_EXCEEDED: this member or another one waited too long. The member that finds an
+// error sends it to all other members before it closes its connections.
 class PeerMesh {
  public:
   using Clock = std::chrono::steady_clock;
-  // The limit of a word of Exchange().
+  // The limit of one member's message in Exchange().
   static constexpr size_t kMaxWordBytes = 4096;
 
   PeerMesh(int rank, int size, std::chrono::milliseconds timeout, MemberNames names = {});
@@ -44,14 +45,14 @@ class PeerMesh {
   void Adopt(int peer, int fd);
   bool HasPeer(int peer) const { return peers_[peer].fd >= 0; }
 
-  // From any thread. Makes Watch() return.
+  // Thread-safe. Makes Watch() return.
   void Wake();
-  // From any thread. The current call and all later ones return `status`. To the other members it
-  // looks as if this member has left.
+  // Thread-safe. The current call and all later ones return `status`. The other members see that
+  // this member has left.
   void Cancel(absl::Status status);
 
   // Blocks until an event at `fds`, a call of Wake(), or `deadline`. If Cancel() was called,
-  // returns its status.
+  // returns its status. Otherwise returns OK, also at the deadline.
   absl::Status Poll(std::vector<pollfd>* fds, Clock::time_point deadline);
 
   // Blocks until Wake() is called. If a member is lost, returns an error.
@@ -63,15 +64,17 @@ class PeerMesh {
   // timeout at most.
   absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view word);
 
-  // Queue the transfer of `bytes`, in order for each peer. Bytes move while Await(), Send() or
-  // Receive() runs. `*done` is incremented when the memory may be reused, or is filled. Memory and
-  // counter must stay valid until then, or until an error.
+  // Queue the transfer of `bytes`, in order for each peer. Bytes are transferred during Send() and
+  // the blocking calls. `*done` is incremented when the memory may be reused, or is filled. Memory
+  // and counter must stay valid until then, or until an error. `slot` must be equal at both ends.
   void Send(int peer, uint64_t slot, const void* data, size_t bytes, int* done);
   void Receive(int peer, uint64_t slot, void* data, size_t bytes, int* done);
-  // Blocks until `*done` is above 0. If no bytes move for the timeout, returns DEADLINE_EXCEEDED.
+  // Blocks until `*done` is above 0. If no bytes are transferred for the timeout, returns
+  // DEADLINE_EXCEEDED.
   absl::Status Await(const int* done);
 
-  // Sends `why` to all members that are still connected, and closes the connections.
+  // Sends `why` to all members that are still connected, and closes the connections. If `why` is
+  // neither ABORTED nor DEADLINE_EXCEEDED, the other members learn only that this member has left.
   void Leave(const absl::Status& why);
 
  private:
@@ -81,7 +84,7 @@ class PeerMesh {
     uint64_t slot;
     uint64_t bytes;
   };
-  enum Kind : uint32_t { kWord = 0x7a01, kData, kGoodbye };
+  enum Kind : uint32_t { kWord = 0x7a01, kData, kLeave };
 
   struct Outgoing {
     Frame frame;
@@ -104,38 +107,42 @@ class PeerMesh {
     Frame frame;
     size_t head_bytes = 0;
     size_t content_bytes = 0;
-    std::string content;            // of a word or goodbye
-    bool parked = false;            // no Receive() has asked for this frame yet
+    std::string content;            // of a word or a leave frame
+    bool parked = false;            // a data frame has arrived before its Receive()
     std::deque<std::string> words;  // not yet returned by Exchange(), the oldest first
     bool gone = false;
-    std::string farewell;  // why the peer closed the connection
+    std::string gone_reason;  // how the connection ended: "has left it"
   };
 
-  // Blocks until bytes can be moved, and moves them.
+  // Blocks until bytes can be sent or received, and does so. Returns OK at the deadline.
   absl::Status Progress(Clock::time_point deadline);
+  // Send and receive what is possible without blocking.
   absl::Status Flush(int rank);
-  absl::Status TakeIn(int rank);
+  absl::Status ReceiveFrames(int rank);
   // Returns whether the whole frame has arrived.
-  absl::StatusOr<bool> TakeFrame(Peer* peer, int rank);
+  absl::StatusOr<bool> ReceiveFrame(Peer* peer, int rank);
+  // Checks the head of a frame. Returns false if its Receive() has not been called yet.
   absl::StatusOr<bool> BeginFrame(Peer* peer, int rank);
   absl::Status EndFrame(Peer* peer, int rank);
   // Reads up to `bytes`. Returns how many; 0 if none are available now.
   absl::StatusOr<size_t> ReadSome(Peer* peer, int rank, void* data, size_t bytes);
   // Handles a closed connection. Returns an error if this member still needs that peer.
-  absl::Status Lose(int rank, absl::string_view how);
-  absl::Status Gone(int rank) const;
+  absl::Status Lose(int rank, absl::string_view reason);
+  absl::Status GoneError(int rank) const;
+  absl::Status TimeoutError(const std::string& what) const;
+  // Records the first error, and leaves with it. Returns the first error.
   absl::Status Break(absl::Status status);
-  absl::Status Late(const std::string& what) const;
-  absl::Status Nonsense(int rank, absl::string_view what);
+  // Break() with the error that a peer has sent something invalid.
+  absl::Status Reject(int rank, absl::string_view what);
 
   const int rank_;
   const std::chrono::milliseconds timeout_;
   const MemberNames names_;
   const int wake_fd_;
   std::vector<Peer> peers_;
-  std::vector<pollfd> fds_;  // Progress's
+  std::vector<pollfd> fds_;  // of Progress()
   std::vector<int> fd_ranks_;
-  Clock::time_point moved_;  // when bytes last did
+  Clock::time_point last_transfer_;
   bool expecting_ = false;  // an operation runs: peers may send elements before Receive() is called
   bool woken_ = false;
   absl::Status broken_;

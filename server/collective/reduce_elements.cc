@@ -17,7 +17,8 @@ cpu::BinaryLoop LoopOf(BinaryFunction function, DType dtype) {
   return BestLoops().binary[static_cast<int>(function)][Index(dtype)];
 }
 
-// out[i] = f(a[i], b[i b_step]) in float32, block by block. `b` is of float32 where its step is 0.
+// out[i] = f(a[i], b[i * b_step]), computed in float32, block by block. If b_step is 0, `b` is one
+// float32 value; otherwise `b` has `dtype`.
 void InFloat(BinaryFunction function, DType dtype, void* out, const void* a, const void* b,
              int b_step, int64_t elements) {
   const auto widen = BestLoops().cast[Index(dtype)][Index(DType::kFloat32)];

@@ -15,7 +15,7 @@ namespace tensord::server {
 void ReduceElements(CollectiveReduction reduction, DType dtype, void* out, const void* a,
                     const void* b, int64_t elements);
 
-// data[i] /= divisor. Floating dtypes.
+// Divides each element by `divisor`. `dtype` must be floating.
 void DivideElements(DType dtype, void* data, int64_t elements, int divisor);
 
 }  // namespace tensord::server

@@ -34,7 +34,7 @@ class StreamNotice {
     MutexLock lock(&mu_);
     return happened_;
   }
-  // Blocks until the stream reaches the point, for at most `pause`.
+  // Blocks until the stream reaches the point, at most for `pause`.
   void WaitFor(std::chrono::milliseconds pause) {
     MutexLock lock(&mu_);
     if (!happened_) changed_.WaitFor(&mu_, pause);

@@ -1,4 +1,4 @@
-// Backends: what this server can make devices of.
+// Backends: the kinds of devices that this server can make.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct CollectiveNetwork;
 struct GroupPlace;
 
 // Makes the communicator of a member of a group (collective/communicator.h). `device` must outlive
-// it.
+// the communicator.
 using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
     const CollectiveNetwork& network, Device& device, const GroupPlace& place);
 
@@ -28,36 +28,37 @@ using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
 struct DeviceOptions {
   DeviceName name;
   int physical_index = 0;
-  int64_t limit_bytes = 0;  // > 0: how much its buffers may hold
-  int threads = 1;          // of the host that compute for it, if its backend uses any
+  int64_t limit_bytes = 0;  // > 0: the limit of the memory of all its buffers
+  int threads = 1;          // host threads that compute for the device, if its backend uses any
 };
 
-// A kind of device and the functions that make devices of it. All functions are thread-safe. Those
-// without a comment on null must be set.
+// A kind of device and the functions that make devices of it. All functions are thread-safe. A
+// function must be set, unless its comment says what null means.
 struct Backend {
   DeviceKind kind;
 
-  // Returns how many physical devices there are. If there is none, sets `reason` to the cause, such
-  // as "no NVIDIA driver found".
+  // Returns the number of physical devices. If it is 0, sets `reason` to the cause, such as "no
+  // NVIDIA driver found".
   std::function<int(std::string* reason)> count;
-  // Returns how a message names a physical device: "GPU 1".
+  // Returns the name of a physical device for messages: "GPU 1".
   std::function<std::string(int physical_index)> physical_name;
   // Returns the bytes of memory of a physical device.
   std::function<absl::StatusOr<int64_t>(int physical_index)> total_memory;
-  // Returns how many of `total_bytes` the default limits leave free. Null: none.
+  // Returns how many of `total_bytes` bytes the default limits leave free. Null: 0.
   std::function<int64_t(int64_t total_bytes)> reserved_memory;
   std::function<absl::StatusOr<std::unique_ptr<Device>>(const DeviceOptions& options)> make;
-  // Makes a physical device usable again after a fault, when no device is left on it. Null: devices
-  // of this kind don't come back.
+  // Makes a physical device usable again after a fault. All its logical devices must have been
+  // abandoned. Null: devices of this kind can't be restarted.
   std::function<absl::Status(int physical_index)> reset;
-  // Returns how many threads of the host the devices of this kind share. Null: they use none.
+  // Returns how many host threads the devices of this kind share. Null: they use none.
   std::function<int()> host_threads;
-  // Null: its devices are members of groups by Gloo if the host can access their memory, and
-  // otherwise can't be members.
+  // Null: devices whose memory the host can access join groups by Gloo, and others can't join
+  // groups.
   CommunicatorMaker make_communicator = nullptr;
 };
 
-// A backend that this program was built without. `reason` says so.
+// Returns a backend without devices, for a kind that this program was built without. `reason` is
+// the text of its errors.
 Backend UnavailableBackend(DeviceKind kind, std::string reason);
 
 // A kind of which this host has no device, and why.
@@ -65,9 +66,10 @@ struct UnavailableKind {
   DeviceKind kind;
   std::string reason;
 };
+// Returns the kinds of `backends` that have no physical device.
 std::vector<UnavailableKind> UnavailableKinds(absl::Span<const Backend> backends);
 
-// The backends of this program. The first is the CPU's.
+// Returns the backends of this program. The first is the CPU's.
 std::vector<Backend> BuiltInBackends();
 
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// Memory of a device. It counts against the device's limit while a reference exists.
+// Memory of a device. A buffer counts against the device's limit while a reference to it exists.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class Buffer {
 
   Device& device() const { return *device_; }
   void* data() const { return data_; }                // null if size_bytes() is 0
-  int64_t size_bytes() const { return size_bytes_; }  // as requested; what the limit counts
-  // The account that the buffer is charged to while it exists. Null if there is none, or the buffer
+  int64_t size_bytes() const { return size_bytes_; }  // as requested; the limit counts this
+  // The account that the buffer is charged to while it exists. Null if the buffer has no account or
   // is empty.
   MemoryAccount* account() const { return account_; }
 

@@ -12,7 +12,7 @@
 namespace tensord::server {
 namespace {
 
-// The factor a unit stands for; 0 where there is no such unit.
+// Returns the bytes of a unit. Returns 0 if there is no such unit.
 double UnitBytes(absl::string_view unit) {
   constexpr struct {
     absl::string_view name;
@@ -30,7 +30,7 @@ absl::Status NoSize(absl::string_view text) {
   constexpr size_t kMaxShown = 64;
   return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShown)),
                                                  text.size() > kMaxShown ? "…" : "",
-                                                 "\" is no size: say ", kByteSizeForm));
+                                                 "\" is not a size: use ", kByteSizeForm));
 }
 
 }  // namespace

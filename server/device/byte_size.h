@@ -8,12 +8,13 @@
 
 namespace tensord::server {
 
-// What ParseByteSize takes, for help texts.
+// The form that ParseByteSize() accepts, for help texts.
 inline constexpr char kByteSizeForm[] =
     "bytes, or a number with KiB, MiB, GiB, TiB, KB, MB, GB or TB, such as 1.5GiB";
 
-// "2GiB", "512 MiB", "1e9", "1048576", "0", in bytes, rounded down. INVALID_ARGUMENT, with the text
-// and the form, for anything else, less than nothing and more than int64 holds.
+// Returns the bytes of a size such as "2GiB", "512 MiB", "1e9", "1048576" or "0", rounded down. If
+// `text` isn't a size, is negative or exceeds int64, returns INVALID_ARGUMENT with the text and the
+// accepted form.
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text);
 
 }  // namespace tensord::server

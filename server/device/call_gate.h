@@ -12,7 +12,7 @@ namespace tensord::server {
 // Thread-safe. A call costs two atomic additions.
 class CallGate {
  public:
-  // A call that is under way while this object exists.
+  // An active call. Closing the gate waits until this object is destroyed.
   class Entry {
    public:
     explicit Entry(CallGate* gate) : gate_(gate), entered_(gate->Enter()) {}
@@ -20,7 +20,7 @@ class CallGate {
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
-    // Returns false if the gate was closed: the call must not proceed.
+    // Returns false if the gate was closed. The call must then not proceed.
     bool entered() const { return entered_; }
 
    private:
@@ -28,28 +28,28 @@ class CallGate {
     const bool entered_;
   };
 
-  // Admits no further calls. Blocks until the admitted ones have returned. Don't call it from an
-  // admitted call.
+  // Admits no further calls. Blocks until the admitted calls have returned. Must not be called from
+  // an admitted call.
   void Close() {
     closed_.store(true);
     MutexLock lock(&mu_);
-    // Leave() signals without the lock, so a signal may be missed: check again after 10 ms.
-    while (inside_.load() != 0) left_.WaitFor(&mu_, std::chrono::milliseconds(10));
+    // Leave() signals without the lock, so Close() may miss a signal. It checks again after 10 ms.
+    while (active_calls_.load() != 0) call_ended_.WaitFor(&mu_, std::chrono::milliseconds(10));
   }
 
  private:
   bool Enter() {
-    inside_.fetch_add(1);
+    active_calls_.fetch_add(1);
     return !closed_.load();
   }
   void Leave() {
-    if (inside_.fetch_sub(1) == 1 && closed_.load()) left_.SignalAll();
+    if (active_calls_.fetch_sub(1) == 1 && closed_.load()) call_ended_.SignalAll();
   }
 
-  std::atomic<int64_t> inside_{0};
+  std::atomic<int64_t> active_calls_{0};
   std::atomic<bool> closed_{false};
   Mutex mu_;
-  CondVar left_;
+  CondVar call_ended_;
 };
 
 }  // namespace tensord::server

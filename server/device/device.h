@@ -1,14 +1,14 @@
 // The contract of a backend: one logical device, its memory, its kernels, its transfers.
 //
-// Threads. Kernels are launched from one thread at a time, in the order in which they take effect:
-// the executor's, or the one that holds the executor's Turn (executor.h). "Executor thread" below
-// means either. A backend may run kernels after Launch() has returned (CUDA: on a stream), but all
-// of them have finished when Fence() calls back. Allocations and host transfers may come from any
-// thread at any time.
+// Threads. One thread at a time launches kernels: the executor's thread, or the thread that holds
+// the executor's Turn (executor.h). "Executor thread" below means either. Kernels take effect in
+// the order of their launches. A backend may run kernels after Launch() has returned (CUDA: on a
+// stream). All of them have finished when Fence() calls back. Any thread may allocate memory and
+// transfer data to and from the host at any time.
 //
 // Faults. A device is lost if nothing on it can be used any more (a CUDA context after an illegal
-// address). The call that first meets the fault returns DATA_LOSS, and from then on Check() does. A
-// lost device never recovers: another one takes its place (restartable_device.h).
+// address). The first call that meets the fault returns DATA_LOSS. From then on, Check() returns
+// DATA_LOSS. A lost device never recovers: a new device replaces it (restartable_device.h).
 #pragma once
 
 #include <atomic>
@@ -35,18 +35,18 @@ namespace tensord::server {
 
 enum class DeviceState { kServing = 1, kLost, kResetting };  // as v1::DeviceState
 
-// Whether a device can be used.
+// The state of a device.
 struct DeviceHealth {
   DeviceState state = DeviceState::kServing;
-  std::string reason;    // why it can't be used; empty while it serves
-  int64_t restarts = 0;  // how often it was restarted
+  std::string reason;    // why the device can't be used; empty while it serves
+  int64_t restarts = 0;  // the number of restarts so far
 
   bool serving() const { return state == DeviceState::kServing; }
 };
 
 struct DeviceInfo {
   DeviceName name;                 // logical: "cuda:1"
-  int physical_index = 0;          // the index of its GPU; 0 for the host
+  int physical_index = 0;          // the index of the device's GPU; 0 for the host
   std::string model;               // "AMD EPYC 9654", "NVIDIA H100 80GB HBM3"
   std::string uuid;                // stable over restarts; logical devices of one GPU share it
   std::string compute_capability;  // "9.0"; empty for a CPU
@@ -56,16 +56,17 @@ struct DeviceInfo {
 struct MemoryStats {
   int64_t total_bytes = 0;  // of the physical device
   int64_t limit_bytes = 0;  // of this logical device
-  // The sum of the size_bytes() of all buffers, and of what the backend keeps for speed and frees
-  // when an allocation needs the room.
+  // The size_bytes() of all buffers, and the copies of weights that the backend keeps for speed. It
+  // frees the copies when an allocation needs the room. Freed memory that a backend keeps for reuse
+  // isn't counted.
   int64_t used_bytes = 0;
-  int64_t peak_bytes = 0;  // the most that used_bytes has been
+  int64_t peak_bytes = 0;  // the highest value of used_bytes so far
 };
 
 // A dense row-major operand of a kernel.
 struct Operand {
   const TensorSpec* spec;
-  void* data;  // an address of the device; null if the tensor is empty
+  void* data;  // an address in the device's memory; null if the tensor is empty
 
   template <typename T>
   const T* As() const {
@@ -77,8 +78,8 @@ struct Operand {
   }
 };
 
-// One op, ready to run: inputs have the dtypes of OpPlan::input_dtypes, `attrs` is in normal form
-// (op_schema.h), and the output is allocated, overlapping no input.
+// One op, ready to run. The inputs have the dtypes of OpPlan::input_dtypes. `attrs` is in normal
+// form (op_schema.h). The output is allocated and doesn't overlap any input.
 struct KernelCall {
   const OpSchema* schema;
   const Attributes* attrs;
@@ -86,8 +87,8 @@ struct KernelCall {
   Operand output;
 };
 
-// A kernel that is prepared for given dtypes, shapes and attributes, and runs any number of times.
-// One thread uses it at a time. Its device must outlive it.
+// A kernel that is prepared for given dtypes, shapes and attributes. It runs any number of times.
+// One thread uses it at a time. The device must outlive the kernel.
 class PreparedKernel {
  public:
   virtual ~PreparedKernel() = default;
@@ -115,7 +116,8 @@ class PreparedKernel {
   uint32_t in_place_inputs_ = 0;  // bit i: input i
 };
 
-// What a kernel is prepared for. The views must be valid during the call only.
+// The op, dtypes and shapes that a kernel is prepared for. The views must be valid only during the
+// call of Prepare().
 struct KernelSpec {
   const OpSchema* schema;
   const Attributes* attrs;  // in normal form
@@ -137,18 +139,19 @@ struct FusedSpec {
   const TensorSpec* output;      // the result of the last step
 };
 
-// Recorded kernels and the addresses that they use, which run any number of times as one. Its
-// device must outlive it. It may be destroyed while kernels that it enqueued still run.
+// Recorded kernels with the addresses that they use. One launch runs all of them, any number of
+// times. The device must outlive the graph. The graph may be destroyed while kernels that it
+// enqueued still run.
 class KernelGraph {
  public:
   virtual ~KernelGraph() = default;
 
-  // Executor thread. Runs or enqueues the kernels as Device::Launch() does. `inputs` are those
-  // buffers that the kernels read and that may have been uploaded since the last launch. The
+  // Executor thread. Runs or enqueues the kernels as Device::Launch() does. `inputs` must contain
+  // each buffer that the kernels read and that may have been uploaded since the last launch. The
   // kernels run after these uploads.
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs) = 0;
 
-  // Whether the device, and so the memory, was lost. The graph then never runs again.
+  // Whether the device was lost, and the graph's memory with it. The graph then never runs again.
   virtual bool lost() const { return false; }
 
  protected:
@@ -171,56 +174,60 @@ class Device {
   virtual bool host_accessible() const = 0;
 
   // Thread-safe. Allocates `size_bytes` >= 0, aligned to 64 bytes at least. The content is
-  // unspecified. Past the limit, or if the physical device has no more, changes nothing and returns
-  // RESOURCE_EXHAUSTED that names the device and the bytes requested, free and allowed.
+  // unspecified. If the limit or the physical device's memory is exceeded, changes nothing and
+  // returns RESOURCE_EXHAUSTED. The error names the device and the bytes requested, free and
+  // allowed.
   virtual absl::StatusOr<BufferRef> Allocate(int64_t size_bytes) = 0;
 
-  // Thread-safe. As Allocate(), for a buffer that Write() or a collective operation fills, and not
-  // a kernel. A backend may then start the transfer while earlier kernels are still running. The
+  // Thread-safe. As Allocate(), for a buffer that Write() or a collective operation fills, not a
+  // kernel. The backend may start such a transfer while earlier kernels are still running. The
   // default calls Allocate().
   virtual absl::StatusOr<BufferRef> AllocateForTransfer(int64_t size_bytes) {
     return Allocate(size_bytes);
   }
 
-  // Executor thread. Runs or enqueues the kernel of `call.schema`. Operands must stay alive until
-  // the kernel is done; for stream-ordered backends releasing them after Launch() returned is
-  // enough, because their memory is reused in stream order.
+  // Executor thread. Runs or enqueues the kernel of `call.schema`. The caller keeps the operands'
+  // buffers until Launch() has returned. A backend that runs kernels later reuses memory in stream
+  // order, so the kernel may still use a buffer that was dropped after its launch.
   virtual absl::Status Launch(const KernelCall& call) = 0;
 
   // Thread-safe. Prepares a kernel. The default's kernel calls Device::Launch().
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> Prepare(const KernelSpec& spec);
 
   // Thread-safe. Prepares one kernel for several elementwise ops. It computes the same elements as
-  // the ops one by one. If the backend has no such kernel, returns UNIMPLEMENTED; so does the
-  // default.
+  // the ops one by one. If the backend has no such kernel, returns UNIMPLEMENTED. The default
+  // always returns UNIMPLEMENTED.
   virtual absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFused(const FusedSpec& spec);
 
-  // Whether Capture() works and is useful: launching takes much longer than running.
+  // Whether Capture() works and is useful. It is useful if launching a kernel takes much longer
+  // than running it.
   virtual bool has_graphs() const { return false; }
 
   // Executor thread. Records the kernels that `launch` launches on this device, and returns their
-  // graph. `launch` may use prepared kernels only. The kernels don't run now.
+  // graph. `launch` may use prepared kernels only. Capture() doesn't run the kernels.
   // The graph uses the same addresses at each launch, so the caller must keep that memory while the
-  // graph exists, also memory that `launch` allocates. Scratch memory of the kernels is allocated
-  // now, charged to `account`, and freed with the graph.
-  // Errors: those of `launch`. RESOURCE_EXHAUSTED: there is no memory now. DATA_LOSS: the device is
-  // lost. UNIMPLEMENTED (the default): the backend has no graphs. All others: these kernels can
-  // never be captured.
+  // graph exists, also memory that `launch` allocates. The caller must keep the prepared kernels,
+  // too. Capture() allocates the kernels' scratch memory and charges it to `account`. The graph
+  // frees it when it is destroyed.
+  // Errors: those of `launch`. RESOURCE_EXHAUSTED: there is too little memory at the moment.
+  // DATA_LOSS: the device is lost. UNIMPLEMENTED (the default): the backend has no graphs. All
+  // others: these kernels can never be captured.
   virtual absl::StatusOr<std::unique_ptr<KernelGraph>> Capture(
       MemoryAccount& account, absl::FunctionRef<absl::Status()> launch);
 
-  // Executor thread. Copies src[0, bytes) to dst[0, bytes), in order with kernels. `src` may be of
-  // any device. If it is of another one, it must be complete: that device's Fence() has called back
-  // since the kernel that fills `src` was launched. For this device, the launch is enough.
+  // Executor thread. Copies src[0, bytes) to dst[0, bytes), in order with kernels. `src` may be on
+  // any device. If `src` is on this device, the kernel that fills it must have been launched. If it
+  // is on another device, it must be complete: that device's Fence() has called back since the
+  // launch.
   virtual absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) = 0;
 
-  // Thread-safe, blocking. Writes `bytes` from the host into a buffer that no kernel uses yet.
-  // Kernels that are launched after it has returned read the new bytes. `src` may then be reused.
+  // Thread-safe, blocking. Copies `bytes` bytes of host memory into a buffer that no kernel uses
+  // yet. Kernels that are launched after Write() has returned read the new bytes. The caller may
+  // then reuse `src`.
   virtual absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) = 0;
 
-  // Thread-safe, blocking. As Write(), but copies `bytes` bytes at `src_offset` of host memory that
-  // is the source of many transfers. A backend may copy directly from it. The default calls
-  // Write().
+  // Thread-safe, blocking. As Write(), but copies `bytes` bytes at `src_offset` of `src`, which is
+  // the source of many transfers. A backend may copy directly from it. The default calls Write().
   virtual absl::Status WriteFrom(Buffer& dst, int64_t offset, HostMemory& src, int64_t src_offset,
                                  int64_t bytes) {
     return Write(dst, offset, src.data() + src_offset, bytes);
@@ -232,37 +239,39 @@ class Device {
   using Fill = absl::FunctionRef<void(int64_t at, int64_t size, void* to)>;
   virtual absl::Status WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill);
 
-  // Thread-safe, blocking. Reads from a complete buffer into host memory.
+  // Thread-safe, blocking. Copies from a complete buffer (see CopyFrom()) to host memory.
   virtual absl::Status Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) = 0;
 
-  // Executor thread. Calls `done` when everything launched so far has finished, with OK or the
-  // error that the device has reported meanwhile. `done` must return within microseconds and must
-  // not call the device. It runs inside Fence() or on a thread of the backend.
+  // Executor thread. Calls `done` when everything that was launched before has finished. The status
+  // is OK, or the error that the device has reported meanwhile. `done` must return within
+  // microseconds and must not call the device. It runs inside Fence() or on a thread of the
+  // backend.
   virtual void Fence(std::function<void(absl::Status)> done) = 0;
 
-  // Called on the executor's thread before its first task, and for a restarted device before its
-  // first use. A backend binds thread-local state here (CUDA's current device, OpenMP's number of
-  // threads).
+  // Sets the thread-local state that the backend needs (CUDA's current device, OpenMP's number of
+  // threads). The executor's thread calls it before its first task, and before the first use of a
+  // restarted device.
   virtual void BindThread() {}
 
-  // Thread-safe, doesn't block. Called several times a second. If the device is lost, returns
-  // DATA_LOSS with the reason.
+  // Thread-safe. If the device is lost, returns DATA_LOSS with the reason. Must not block: it is
+  // called several times a second.
   virtual absl::Status Check() { return absl::OkStatus(); }
 
-  // Sets loss(). Called at most once.
+  // Sets loss(). Must be called at most once.
   virtual void MarkLost(const absl::Status& loss);
-  // Thread-safe. Returns null, or DATA_LOSS: the error of everything in the device's memory. The
-  // pointer is valid while the device exists.
+  // Thread-safe. If MarkLost() was called, returns its status, which is the error of everything in
+  // the device's memory. Otherwise returns null. The pointer is valid while the device exists.
   const absl::Status* loss() const { return loss_.load(std::memory_order_acquire); }
 
-  // Executor thread, after MarkLost(). Waits for the calls that are under way, then frees all that
-  // no buffer owns. From then on calls fail. Buffers free their memory without the device, or keep
-  // it until they are destroyed.
+  // Executor thread, after MarkLost(). Waits for the active calls, then frees everything that no
+  // buffer owns. Calls that begin later are safe, but may return the loss. The memory of a buffer
+  // is freed when the buffer is destroyed, or by Backend::reset.
   virtual void Abandon() {}
 
   virtual DeviceHealth health() const { return {}; }
 
-  // Thread-safe. The spare memory to free before an allocation for a session fails.
+  // Thread-safe. The owners of spare memory, which is freed before an allocation for a session
+  // fails.
   SpareMemoryList& spares() { return spares_; }
 
  protected:

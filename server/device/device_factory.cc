@@ -25,7 +25,7 @@ Requests EveryPhysicalDevice(absl::Span<const Backend> backends) {
   return requests;
 }
 
-// Returns the request's backend, having checked that it has the physical device.
+// Returns the request's backend. Returns an error if the backend doesn't have the physical device.
 absl::StatusOr<const Backend*> FindBackend(absl::Span<const Backend> backends,
                                            const DeviceRequest& request) {
   const auto backend =
@@ -43,11 +43,11 @@ absl::StatusOr<const Backend*> FindBackend(absl::Span<const Backend> backends,
   const DeviceName name = {request.kind, request.physical_index};
   if (count == 0) {
     return absl::UnavailableError(
-        absl::StrCat(name.ToString(), " was asked for and can't be had: ", reason));
+        absl::StrCat(name.ToString(), " was requested but isn't available: ", reason));
   }
   if (request.physical_index >= count) {
     return absl::UnavailableError(
-        absl::StrCat(name.ToString(), " was asked for, and this host has ", count,
+        absl::StrCat(name.ToString(), " was requested, but this host has ", count,
                      " of this kind: ", request.kind.name(), ":0",
                      count > 1 ? absl::StrCat(" to ", request.kind.name(), ":", count - 1) : ""));
   }
@@ -74,8 +74,8 @@ absl::StatusOr<int64_t> LimitOf(const Backend& backend, const DeviceRequest& req
   return std::max<int64_t>(1, (total - reserved) / sharing);
 }
 
-// Returns the threads of the `index`th of `devices` devices that share `threads`: the first ones
-// get what is left over.
+// Returns the number of threads of device `index` of `devices` devices that share `threads`
+// threads. The first devices get the remainder of the division.
 int ThreadsOf(int index, int devices, int threads) {
   return std::max(1, threads / devices + (index < threads % devices ? 1 : 0));
 }
@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeFaulty(const Backend& backend,
                                                    const DeviceOptions& options,
                                                    FaultPlans* faults) {
   if (faults == nullptr) {
-    return absl::FailedPreconditionError("a faulty device needs a socket to steer it by");
+    return absl::FailedPreconditionError("a faulty device needs --fault-socket");
   }
   FaultPlan* const plan = &faults->Add(options.name);
   return RestartableDevice::Create(

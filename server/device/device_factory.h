@@ -13,26 +13,29 @@
 
 namespace tensord::server {
 
-// One logical device to be made: "cpu", "cuda:1", "cpu=2GiB", "cuda:0=8GiB". The default limit is
-// an equal share, among the logical devices without a limit, of the physical device's memory,
-// except what its backend reserves.
+// One logical device to be made: "cpu", "cuda:1", "cpu=2GiB", "cuda:0=8GiB". The logical devices of
+// a physical device that have no limit of their own share its memory equally, except the bytes that
+// the backend reserves. That share is the default limit.
 struct DeviceRequest {
   DeviceKind kind;
   int physical_index = 0;
   int64_t limit_bytes = 0;  // 0: the default
-  bool faulty = false;      // has the faults that a test asks for: "faulty:cpu=1GiB"
+  bool faulty = false;      // a test can order faults for it: "faulty:cpu=1GiB"
 };
 
-// "cpu,cpu=1GiB,cuda:0" -> requests. INVALID_ARGUMENT with the accepted form otherwise.
+// Parses a list such as "cpu,cpu=1GiB,cuda:0". If `text` is invalid, returns INVALID_ARGUMENT with
+// the accepted form. An empty text gives an empty list.
 absl::StatusOr<std::vector<DeviceRequest>> ParseDevices(absl::string_view text);
 
-// Makes logical devices in the order asked for, numbered per kind: "cpu,cpu" gives cpu:0 and cpu:1.
-// An empty list gives one device of each physical device of each backend. `host_threads` are shared
-// out among the devices of each kind that uses them, at least one each; 0 means as many as the host
-// has. Errors: INVALID_ARGUMENT for a kind without a backend, and for a limit past the physical
-// device's memory, which would never refuse anything before the system does. UNAVAILABLE with the
-// backend's reason for a physical device that isn't there. FAILED_PRECONDITION for a faulty device
-// if `faults` is null; otherwise they are added to `faults`, which must outlive them.
+// Makes logical devices in the order of `requests`, numbered per kind: "cpu,cpu" gives cpu:0 and
+// cpu:1. If `requests` is empty, makes one device for each physical device of each backend. The
+// devices of each kind that uses host threads share `host_threads` threads, at least one each. 0
+// means as many as the backend has. Adds the plans of faulty devices to `faults`, which must
+// outlive the devices. Errors:
+//   INVALID_ARGUMENT     a kind without a backend, or a limit above the physical device's memory
+//   UNAVAILABLE          a physical device that doesn't exist, with the backend's reason
+//   FAILED_PRECONDITION  a faulty device although `faults` is null
+// Also returns the errors of the backends.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
     absl::Span<const Backend> backends, const std::vector<DeviceRequest>& requests,
     int host_threads, FaultPlans* faults = nullptr);

@@ -46,7 +46,7 @@ absl::Status DeviceMemoryLimit::Refuse(int64_t bytes, int64_t free_bytes,
        {"requested_bytes", absl::StrCat(bytes)},
        {"free_bytes", absl::StrCat(free_bytes)},
        {"limit_bytes", absl::StrCat(limit_bytes_)}});
-  if (bytes > std::min(limit_bytes_, total_bytes_)) return status;  // never will
+  if (bytes > std::min(limit_bytes_, total_bytes_)) return status;  // can never succeed
   return WithRetryInfo(std::move(status), 1);
 }
 

@@ -1,7 +1,7 @@
 // Counts all bytes of a device against the device's limit. (memory_account.h counts the bytes of a
-// session.) All backends use it, so that their errors are the same: an ErrorInfo of reason
-// DEVICE_OUT_OF_MEMORY with device, requested_bytes, free_bytes and limit_bytes, and a RetryInfo if
-// the request fits the device's limit.
+// session.) All backends use this class, so their errors are the same. An error has an ErrorInfo of
+// reason DEVICE_OUT_OF_MEMORY with device, requested_bytes, free_bytes and limit_bytes. It has a
+// RetryInfo if the request fits the device's limit and the physical device's memory.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class DeviceMemoryLimit {
   absl::Status Reserve(int64_t bytes);
   void Release(int64_t bytes);
 
-  // Returns the error of an allocation that is within the limit, but exceeds what is free on the
+  // Returns the error of an allocation that is within the limit, but exceeds the free memory of the
   // physical device.
   absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
 

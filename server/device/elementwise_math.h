@@ -1,13 +1,15 @@
-// The functors of the elementwise ops, written once for the kernels of the CPU and of CUDA. Their
-// names are those of the list of elementwise ops (common/ops/elementwise_list.h), which also says
+// The functors of the elementwise ops. The kernels of the CPU and of CUDA share them. Their names
+// are those of the list of elementwise ops (common/ops/elementwise_list.h). The list also says
 // which op takes which dtypes.
 //
-// Functors work on math types: bool, the integers, float, double. Storage differs from them for
-// float16 and bfloat16, which are computed in float, and for bool, whose byte may hold any non-zero
-// value for true; MathOf, Widen and Narrow go between the two.
+// Functors work on math types: bool, the integers, float and double. The storage type differs from
+// the math type for float16 and bfloat16, which are computed in float, and for bool. A bool is
+// stored as a byte, which may have any non-zero value for true. MathOf, Widen and Narrow convert
+// between the two types.
 //
-// Code in the host's kernel files is compiled several times for different instruction sets. Each of
-// these sets TENSORD_ISA_NAMESPACE, so that the linker never mixes two versions of one function.
+// The host's kernel files are compiled several times, once for each instruction set. Each time,
+// TENSORD_ISA_NAMESPACE has another value, so that the linker never mixes two versions of one
+// function.
 #pragma once
 
 #include <cmath>
@@ -51,7 +53,7 @@ struct MathTypeOf<BFloat16> {
 template <typename Storage>
 using MathOf = typename MathTypeOf<Storage>::type;
 
-// From storage to its math type.
+// Converts an element from its storage type to its math type.
 template <typename Storage>
 TENSORD_HD inline MathOf<Storage> Widen(Storage value) {
   if constexpr (std::is_same_v<Storage, Bool>) {
@@ -61,7 +63,7 @@ TENSORD_HD inline MathOf<Storage> Widen(Storage value) {
   }
 }
 
-// From a math type to its storage; floats are rounded to nearest even.
+// Converts an element from its math type to its storage type. Rounds floats to nearest even.
 template <typename Storage>
 TENSORD_HD inline Storage Narrow(MathOf<Storage> value) {
   if constexpr (std::is_same_v<Storage, Bool>) {
@@ -71,14 +73,15 @@ TENSORD_HD inline Storage Narrow(MathOf<Storage> value) {
   }
 }
 
-// Integers wrap around: their sums and products are taken in this type, where that is defined.
+// The type in which sums and products of integers are computed. It is unsigned, so that overflow is
+// defined: it wraps around.
 template <typename T>
 using Wrapping = std::make_unsigned_t<std::conditional_t<sizeof(T) < 4, int32_t, T>>;
 
 template <typename T>
 inline constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// As variables, because device code may use those but not call std::numeric_limits.
+// Variables, because device code may use variables but must not call std::numeric_limits.
 template <typename T>
 inline constexpr T kLowestOf = std::numeric_limits<T>::lowest();
 template <typename T>
@@ -93,7 +96,7 @@ TENSORD_HD inline bool IsNan(T value) {
 
 namespace math {
 
-// The global C functions are named so that a host kernel may declare vector variants of them.
+// These call the global C functions, because a host kernel may declare vector variants of those.
 TENSORD_HD inline float Exp(float x) { return ::expf(x); }
 TENSORD_HD inline double Exp(double x) { return ::exp(x); }
 TENSORD_HD inline float Log(float x) { return ::logf(x); }
@@ -127,7 +130,7 @@ struct Neg {
   }
 };
 
-// Any numeric type. The smallest integer has no positive counterpart and stays itself.
+// Any numeric type. The smallest integer has no positive counterpart and stays unchanged.
 struct Abs {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -141,7 +144,7 @@ struct Abs {
   }
 };
 
-// Any numeric type. A NaN stays.
+// Any numeric type. A NaN stays a NaN.
 struct Relu {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -149,7 +152,7 @@ struct Relu {
   }
 };
 
-// Floating from here on.
+// Floating types only, up to the end of this section.
 struct Exp {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -206,7 +209,7 @@ struct Silu {
   }
 };
 
-// x * Phi(x), with the normal distribution function by erf (Hendrycks and Gimpel, 2016).
+// x * Phi(x), where erf computes the normal distribution function Phi (Hendrycks and Gimpel, 2016).
 struct Gelu {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -215,7 +218,7 @@ struct Gelu {
   }
 };
 
-// The same paper's approximation by tanh.
+// The approximation by tanh of the same paper.
 struct GeluTanh {
   template <typename T>
   TENSORD_HD T operator()(T x) const {
@@ -227,7 +230,7 @@ struct GeluTanh {
 
 // ---------------------------------------------------------------- binary, (T, T) -> T
 
-// Any type; of two bools, or.
+// Any type. The sum of two bools is their or.
 struct Add {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -253,7 +256,7 @@ struct Sub {
   }
 };
 
-// Any type; of two bools, and.
+// Any type. The product of two bools is their and.
 struct Mul {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -267,7 +270,7 @@ struct Mul {
   }
 };
 
-// Floating.
+// Floating types only.
 struct Div {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -275,8 +278,8 @@ struct Div {
   }
 };
 
-// Any numeric type. Integers: the product of b factors, wrapping; for negative b what truncation
-// leaves of the fraction: 1 for base 1, +-1 for base -1, otherwise 0.
+// Any numeric type. For integers, the product of b factors a, which wraps around. If b is negative,
+// the result is 1 for a = 1, +-1 for a = -1, and 0 for all other a.
 struct Pow {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -297,7 +300,7 @@ struct Pow {
   }
 };
 
-// Any type; a NaN wins.
+// Any type. If an operand is NaN, the result is NaN.
 struct Maximum {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -309,6 +312,7 @@ struct Maximum {
   }
 };
 
+// As Maximum.
 struct Minimum {
   template <typename T>
   TENSORD_HD T operator()(T a, T b) const {
@@ -361,8 +365,8 @@ struct Ge {
 
 // ---------------------------------------------------------------- cast
 
-// Between math types. Floating to integer truncates toward zero and saturates, NaN gives 0; integer
-// to integer keeps the low bits; anything to bool is != 0.
+// Converts between math types. Floating to integer truncates toward zero and saturates; NaN gives
+// 0. Integer to integer keeps the low bits. Any type to bool gives x != 0.
 template <typename To>
 struct CastTo {
   template <typename From>
@@ -381,8 +385,8 @@ struct CastTo {
   TENSORD_HD static To Saturate(From x) {
     constexpr To kMin = kLowestOf<To>;
     constexpr To kMax = kHighestOf<To>;
-    // One past the largest is a power of two, so both bounds are exact in any floating type. The
-    // conversion itself sees in-range values only, and there is no branch, so that loops vectorise.
+    // The largest value plus 1 is a power of two, so both bounds are exact in any floating type.
+    // Only values in the range are converted. There is no branch, so that loops vectorise.
     constexpr From kLow = static_cast<From>(kMin);
     constexpr From kPastHigh = From{2} * static_cast<From>(To{1} + (kMax - To{1}) / To{2});
     const bool in_range = (x >= kLow) & (x < kPastHigh);

@@ -6,21 +6,21 @@
 
 namespace tensord::server {
 
-// The executor's mu_ guards queues and owners. References: a lane to its owner and its queue, an
-// owner to its queues that wait. Only callers refer to lanes.
+// The executor's mu_ guards queues and owners. A lane refers to its owner and to its queue. An
+// owner refers to its queues that wait. Only callers refer to lanes.
 struct Executor::Queue {
   std::deque<Task> tasks;
-  bool waiting = false;  // its owner lists it, or it has its turn
+  bool waiting = false;  // Owner::queues holds it, or its tasks have their turn
 };
 
 // Start-time fair queueing. The time that an owner uses, divided by its weight, advances its
 // position. The owner with the smallest position has the next turn. An owner that was idle begins
-// at the position of the others.
+// at last_position_, unless its own position is larger.
 struct Executor::Owner {
   Weight weight;  // null: the server itself; its position does not advance
   uint64_t position = 0;
-  uint64_t arrival = 0;  // of two with equal positions, the first to arrive is next
-  std::deque<std::shared_ptr<Queue>> queues;  // with tasks, in turn order
+  uint64_t arrival = 0;  // of owners with equal positions, the one with the smallest is next
+  std::deque<std::shared_ptr<Queue>> queues;  // queues with tasks, in the order of their turns
   bool ready = false;                         // the executor's ready_ holds it, or it has its turn
 };
 
@@ -34,8 +34,8 @@ namespace {
 
 // After this time no further task of a turn begins.
 constexpr int64_t kTurnNanoseconds = 200'000;
-// How far a nanosecond advances an owner of weight 1: enough to distinguish weights, and little
-// enough for nine years.
+// The distance by which a nanosecond advances an owner of weight 1. It is large enough to
+// distinguish weights, and small enough for nine years without overflow.
 constexpr uint64_t kSteps = 64;
 
 int64_t SteadyNanoseconds() {
@@ -48,7 +48,7 @@ constexpr int64_t kByHandNanoseconds = 10'000;
 }  // namespace
 
 Executor::Executor(Device* device, Threading threading, Clock clock)
-    : device_(device), clock_(std::move(clock)), own_(std::make_shared<Owner>()) {
+    : device_(device), clock_(std::move(clock)), server_owner_(std::make_shared<Owner>()) {
   if (threading == Threading::kByHand) {
     if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kByHandNanoseconds; };
     device_->BindThread();
@@ -73,9 +73,9 @@ Executor::~Executor() {
 }
 
 std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner) {
-  if (owner == nullptr) return std::make_shared<Lane>(Lane{own_});
+  if (owner == nullptr) return std::make_shared<Lane>(Lane{server_owner_});
   MutexLock lock(&mu_);
-  const void* const key = owner.get();  // unique while the owner refers to it
+  const void* const key = owner.get();  // unique, because Owner::weight keeps the address in use
   std::shared_ptr<Owner> known = owners_[key].lock();
   if (known == nullptr) {
     absl::erase_if(owners_, [](const auto& entry) { return entry.second.expired(); });
@@ -105,7 +105,7 @@ std::shared_ptr<Executor::Owner> Executor::TakeReadyLocked() {
   std::pop_heap(ready_.begin(), ready_.end(), kComesAfter);
   std::shared_ptr<Owner> owner = std::move(ready_.back());
   ready_.pop_back();
-  if (owner->weight != nullptr) now_ = owner->position;
+  if (owner->weight != nullptr) last_position_ = owner->position;
   return owner;
 }
 
@@ -121,7 +121,7 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
       contended_.store(true, std::memory_order_relaxed);
       if (!owner.ready) {
         owner.ready = true;
-        owner.position = std::max(owner.position, now_);
+        owner.position = std::max(owner.position, last_position_);
         wake = ready_.empty();
         AddReadyLocked(lane->owner);
       }
@@ -133,39 +133,42 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
 bool Executor::TryEnter() {
   MutexLock lock(&mu_);
   if (!ready_.empty()) return false;
-  if (entered_) {
-    // Another thread holds a Turn, which is short: wait for it. First come, first served; otherwise
-    // a thread with many ops would take the next Turn before a waiting thread wakes up.
-    bool mine = false;
-    turns_.push_back(&mine);
-    while (!mine && ready_.empty()) left_.Wait(&mu_);
-    if (!mine) {
-      turns_.erase(std::find(turns_.begin(), turns_.end(), &mine));
-      return false;
-    }
+  if (turn_held_) {
+    // Another thread holds a Turn. Turns are short, so this thread waits. Waiting threads get Turns
+    // in the order of their arrival. Otherwise a thread with many ops would take the next Turn
+    // before a waiting thread wakes up.
+    TurnRequest request = TurnRequest::kWaiting;
+    waiting_turns_.push_back(&request);
+    while (request == TurnRequest::kWaiting) turn_released_.Wait(&mu_);
+    if (request == TurnRequest::kRefused) return false;
   } else if (running_) {
     return false;
   }
-  entered_ = running_ = true;
-  contended_.store(false, std::memory_order_relaxed);
+  turn_held_ = running_ = true;
+  contended_.store(!ready_.empty(), std::memory_order_relaxed);
   return true;
 }
 
 void Executor::Leave() {
-  bool work = false;
+  bool wake = false;
   {
     MutexLock lock(&mu_);
-    work = !ready_.empty();
-    if (!work && !turns_.empty()) {
-      *turns_.front() = true;  // entered_ stays set, for the next holder
-      turns_.pop_front();
+    const bool work = !ready_.empty();
+    wake = work || stopping_;
+    if (!work && !waiting_turns_.empty()) {
+      *waiting_turns_.front() = TurnRequest::kGranted;  // turn_held_ stays set, for that thread
+      waiting_turns_.pop_front();
     } else {
-      entered_ = running_ = false;
+      turn_held_ = running_ = false;
+      // The queued tasks come first. By the time that a waiting thread wakes up, the executor's
+      // thread may have run them: so this tells each waiting thread, and they don't look for tasks.
+      for (TurnRequest* request : waiting_turns_) *request = TurnRequest::kRefused;
+      waiting_turns_.clear();
       if (!work) idle_.SignalAll();
     }
   }
-  if (work) wake_.Signal();
-  left_.SignalAll();
+  if (wake) wake_.Signal();
+  turn_released_.SignalAll();
 }
 
 bool Executor::Drain() {
@@ -179,7 +182,7 @@ bool Executor::Drain() {
       idle_.Wait(&mu_);
     }
   }
-  // The fence is shared with its callback, which may outlast this frame by its last few steps.
+  // The callback shares the fence, because it may end after this function has returned.
   struct Fence {
     Mutex mu;
     CondVar changed;
@@ -206,7 +209,7 @@ int64_t Executor::RunTasks(Tasks* tasks) {
   size_t done = 0;
   do {
     (*tasks)[done]();
-    (*tasks)[done] = nullptr;  // what the task held goes before the next one runs
+    (*tasks)[done] = nullptr;  // destroys the task before the next one runs
     took = clock_() - began;
   } while (++done < tasks->size() && took < kTurnNanoseconds);
   tasks->erase(tasks->begin(), tasks->begin() + done);
@@ -218,14 +221,14 @@ void Executor::EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue
   if (owner->weight != nullptr) {
     const int weight = std::max(1, owner->weight->load(std::memory_order_relaxed));
     owner->position += kSteps * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
-    furthest_ = std::max(furthest_, owner->position);
+    max_position_ = std::max(max_position_, owner->position);
   }
   queue->waiting = !queue->tasks.empty();
   if (queue->waiting) owner->queues.push_back(std::move(queue));
   owner->ready = !owner->queues.empty();
   if (owner->ready) AddReadyLocked(std::move(owner));
-  // No owner waits, so all begin at the same position.
-  if (ready_.empty()) now_ = furthest_;
+  // No owner waits, so all owners begin at the same position.
+  if (ready_.empty()) last_position_ = max_position_;
 }
 
 void Executor::TakeWorkLocked(Work* work) {
@@ -257,7 +260,7 @@ void Executor::Run() {
   while (true) {
     {
       MutexLock lock(&mu_);
-      while (entered_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
+      while (turn_held_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (ready_.empty()) return;
       TakeWorkLocked(&work);
     }

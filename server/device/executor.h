@@ -18,14 +18,15 @@
 
 namespace tensord::server {
 
-// There is one per device. Tasks are posted to lanes, one per session. A lane runs its tasks in
-// order. Each lane belongs to an owner, a principal. Owners with waiting tasks share the thread's
-// time in proportion to their weights, and the lanes of one owner take turns. So a backlog, large
-// tasks or many sessions of one owner do not delay a single op of another. Idle owners accrue no
-// credit. Thread-safe. The destructor runs all posted tasks, then joins the thread.
+// There is one per device. Each session posts its tasks to a lane of its own. A lane runs its tasks
+// in order. Each lane belongs to an owner, which is a principal. Owners with waiting tasks share
+// the thread's time in proportion to their weights, and the lanes of one owner take turns. So a
+// backlog, large tasks or many sessions of one owner do not delay a single op of another. Idle
+// owners accrue no credit. Thread-safe. The destructor runs all posted tasks, then joins the
+// thread. No Turn may be held then.
 //
-// Time is the time that tasks take on this thread. If kernels run asynchronously (on a GPU), it is
-// the time of their launches.
+// The thread's time is the time that tasks take on it. If kernels run asynchronously (on a GPU), it
+// is the time of their launches.
 //
 // For tests: with Threading::kByHand there is no thread. Tasks run in RunTurn() and Drain(), on the
 // thread that calls them.
@@ -41,22 +42,24 @@ class Executor {
 
   enum class Threading { kOwnThread, kByHand };
 
-  // Without `clock`, uses the system's; with kByHand, one that advances by 10 us at each call.
+  // If `clock` is null, uses the system's monotonic clock, or with kByHand a clock that advances by
+  // 10 us at each call.
   explicit Executor(Device* device, Threading threading = Threading::kOwnThread,
                     Clock clock = nullptr);
   ~Executor();
 
-  // Returns a new lane of the owner with this weight. Tasks that are still in the lane when it is
-  // dropped run nevertheless. Without an owner, the lane is for work of the server itself, which
-  // must be short or rare: it runs before the owners' tasks and is charged to no owner.
+  // Returns a new lane of the owner with this weight. If the lane is dropped while it has tasks,
+  // the tasks still run. A lane without an owner is for work of the server itself. Such work runs
+  // before the owners' tasks and is charged to no owner, so it must be short or rare.
   std::shared_ptr<Lane> NewLane(Weight owner = nullptr);
 
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
   void Post(const std::shared_ptr<Lane>& lane, Task task);
 
-  // While a Turn is held, the executor's thread runs nothing, and the holder may launch kernels
-  // that run inline (PreparedKernel::runs_inline) from its own thread. This saves a switch between
-  // threads if nothing else waits. Hold it for microseconds, and release it when contended().
+  // While a thread holds a Turn, the executor's thread runs nothing, and the holder may launch
+  // kernels that run inline (PreparedKernel::runs_inline) from its own thread. This saves a switch
+  // between threads if nothing else waits. If another thread holds a Turn, the constructor blocks
+  // until that Turn is released. Hold a Turn for microseconds, and release it when contended().
   class Turn {
    public:
     Turn() = default;
@@ -69,8 +72,9 @@ class Executor {
       executor_ = std::exchange(other.executor_, nullptr);
       return *this;
     }
-    // Returns false if tasks are posted or running: then post, too.
+    // Returns false if tasks were posted or running. The caller must then post its task, too.
     bool held() const { return executor_ != nullptr; }
+    // Returns true if tasks were posted since the Turn began. Call it only if the Turn is held.
     bool contended() const { return executor_->contended_.load(std::memory_order_relaxed); }
 
    private:
@@ -81,17 +85,18 @@ class Executor {
     Executor* executor_ = nullptr;
   };
 
-  // Blocks until nothing is posted or running and the device has finished what was launched.
-  // Returns whether there was anything posted or running. Not from a task.
+  // Blocks until no task is posted or running and the device has finished all launched work.
+  // Returns true if a task was posted or running. Must not be called from a task.
   bool Drain();
 
-  // With kByHand: runs the tasks of one turn. Returns false if no task waits.
+  // Only with kByHand. Runs the tasks of one turn. Returns false if no task waits.
   bool RunTurn();
 
  private:
   struct Queue;
   struct Owner;
-  // The tasks of a turn: enough to make the lock cheap, few enough to be fair.
+  // The maximum number of tasks of a turn. Fewer would take the lock more often. More would delay
+  // other lanes.
   static constexpr size_t kTasksPerTurn = 16;
   using Tasks = absl::InlinedVector<Task, kTasksPerTurn>;
   // The work of a turn.
@@ -101,14 +106,17 @@ class Executor {
     Tasks tasks;
   };
 
+  // A thread that waits for a Turn. Refused: tasks were posted.
+  enum class TurnRequest { kWaiting, kGranted, kRefused };
+
   bool TryEnter();
   void Leave();
   void Run();
   void AddReadyLocked(std::shared_ptr<Owner> owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the owner whose turn is next. There must be one.
+  // Removes the owner whose turn is next from ready_, and returns it. ready_ must not be empty.
   std::shared_ptr<Owner> TakeReadyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeWorkLocked(Work* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs the work until the turn's time is up, and puts the remaining tasks back.
+  // Runs the work until the turn's time is up, and returns the remaining tasks to their queue.
   void RunWork(Work* work);
   // Runs tasks until the turn's time is up, and removes those that ran. Returns the nanoseconds
   // that this took.
@@ -119,24 +127,27 @@ class Executor {
 
   Device* const device_;
   Clock clock_;
-  const std::shared_ptr<Owner> own_;  // of the lanes without an owner
+  const std::shared_ptr<Owner> server_owner_;  // stands for the server in lanes without an owner
   Mutex mu_;
   CondVar wake_;
-  // Owners with tasks: a heap with the next one on top, without the one whose turn it is.
+  // Owners with tasks, except the owner that has its turn: a heap with the next owner on top.
   std::vector<std::shared_ptr<Owner>> ready_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<const void*, std::weak_ptr<Owner>> owners_ ABSL_GUARDED_BY(mu_);
-  uint64_t now_ ABSL_GUARDED_BY(mu_) = 0;       // the position of the last owner that had a turn
-  uint64_t furthest_ ABSL_GUARDED_BY(mu_) = 0;  // the largest position of any owner
+  // The position at which an owner begins that was idle: that of the last owner that had a turn, or
+  // the largest position if no owner waits.
+  uint64_t last_position_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t max_position_ ABSL_GUARDED_BY(mu_) = 0;  // the largest position of any owner
   uint64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;
-  bool running_ ABSL_GUARDED_BY(mu_) = false;  // a task runs, or a Turn is held
-  bool entered_ ABSL_GUARDED_BY(mu_) = false;  // a Turn is held
-  CondVar left_;
-  std::deque<bool*> turns_
-      ABSL_GUARDED_BY(mu_);             // a flag for each waiting Turn, set when it is admitted
-  std::atomic<bool> contended_{false};  // ready_ has something while a Turn is held
+  bool running_ ABSL_GUARDED_BY(mu_) = false;    // a task runs, or a Turn is held
+  bool turn_held_ ABSL_GUARDED_BY(mu_) = false;  // a Turn is held
+  CondVar turn_released_;
+  // The threads that wait for a Turn, in the order of their arrival. Leave() answers and removes
+  // them.
+  std::deque<TurnRequest*> waiting_turns_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> contended_{false};  // ready_ isn't empty while a Turn is held
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   CondVar idle_;
-  std::thread thread_;  // none where it runs by hand
+  std::thread thread_;  // not joinable with kByHand
 };
 
 }  // namespace tensord::server

@@ -10,9 +10,9 @@
 namespace tensord::server {
 
 // Memory that Device::WriteFrom() reads. A backend may prepare the memory at its first use, and
-// keeps its state for that here. Destroy this object when no transfer uses it, and before the
-// memory is unmapped. The destructor may block until the GPU has finished its current work.
-// Thread-safe.
+// keeps the state of this preparation here. Destroy this object when no transfer uses the memory
+// any more, and before the memory is unmapped. The destructor may block until the GPU has finished
+// its current work. Thread-safe.
 class HostMemory {
  public:
   // The state of a backend. Destroyed with the HostMemory.
@@ -30,7 +30,7 @@ class HostMemory {
   int64_t size_bytes() const { return size_bytes_; }
 
   // Returns the Preparation, which the first call creates with `make`. Only one backend may call
-  // it.
+  // this function.
   Preparation& Prepare(absl::FunctionRef<std::unique_ptr<Preparation>()> make) {
     MutexLock lock(&mu_);
     if (preparation_ == nullptr) preparation_ = make();

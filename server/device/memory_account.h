@@ -14,12 +14,11 @@
 
 namespace tensord::server {
 
-// Counts how much is in use of something that has a limit. Thread-safe. A call takes a few
-// nanoseconds.
+// Counts how much of a limited amount is in use. Thread-safe. A call takes a few nanoseconds.
 class Usage {
  public:
-  // Adds `amount`. If the sum would exceed `limit`, changes nothing and returns false. 0 is no
-  // limit.
+  // Adds `amount`. If the sum would exceed `limit`, changes nothing and returns false. A `limit` of
+  // 0 means no limit.
   bool Take(int64_t amount, int64_t limit) {
     int64_t used = used_.load(std::memory_order_relaxed);
     do {
@@ -57,8 +56,7 @@ class UsageHold {
   int64_t amount_ = 0;
 };
 
-// What fills a new buffer: a kernel; or a transfer, which is Device::Write() or a collective
-// operation.
+// What fills a new buffer: a kernel, or a transfer (Device::Write() or a collective operation).
 enum class FirstUse { kKernel, kTransfer };
 
 // A buffer is charged to the session that allocated it while the buffer exists, also if only other
@@ -67,7 +65,7 @@ enum class FirstUse { kKernel, kTransfer };
 class MemoryAccount {
  public:
   struct Options {
-    std::string device;               // for messages
+    std::string device;               // the device's name, for messages
     int64_t session_limit_bytes = 0;  // 0: none
     UsageRef principal;               // null if the principal has no limit
     int64_t principal_limit_bytes = 0;
@@ -80,8 +78,8 @@ class MemoryAccount {
   using Ref = std::unique_ptr<MemoryAccount, Closer>;
   static Ref Open(Options options) { return Ref(new MemoryAccount(std::move(options))); }
 
-  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED
-  // that names the limit.
+  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED,
+  // which names the limit.
   absl::Status Take(int64_t bytes);
   void ReturnBytes(int64_t bytes) {
     if (options_.principal != nullptr) options_.principal->Return(bytes);
@@ -97,8 +95,8 @@ class MemoryAccount {
   int64_t used_bytes() const { return used_.load(std::memory_order_relaxed) & (kOpen - 1); }
 
  private:
-  // Part of used_ while the account is open. So one counter tells how much is used, and whether the
-  // account is still referenced.
+  // Part of used_ while the account is open. So one counter contains the used bytes and whether the
+  // account is open. The account is deleted when the counter reaches 0.
   static constexpr int64_t kOpen = int64_t{1} << 62;
 
   friend absl::StatusOr<BufferRef> AllocateFor(MemoryAccount&, Device&, int64_t, FirstUse);
@@ -110,8 +108,8 @@ class MemoryAccount {
   void Return(int64_t amount) {
     if (used_.fetch_sub(amount, std::memory_order_acq_rel) == amount) delete this;
   }
-  // The bytes have been charged. Assigns them to the buffer; if the allocation failed, returns
-  // them.
+  // The caller has charged `bytes` for `buffer`. If the allocation succeeded, makes the buffer
+  // return the bytes when it is destroyed. Otherwise returns them now.
   absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
 
@@ -120,8 +118,8 @@ class MemoryAccount {
 };
 
 // Allocates memory of a device and charges it to `account`, which must be open. If the quota or the
-// device is exhausted, frees spare memory (Device::spares) and tries once more; then returns
-// RESOURCE_EXHAUSTED.
+// device is exhausted, frees spare memory (Device::spares) and tries once more. If that fails, too,
+// returns RESOURCE_EXHAUSTED.
 absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
                                       FirstUse first_use = FirstUse::kKernel);
 

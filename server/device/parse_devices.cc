@@ -31,7 +31,7 @@ absl::StatusOr<DeviceRequest> ParseDevice(absl::string_view text) {
   request.kind = parsed->kind;
   request.physical_index = parsed->index;
   if (request.kind == DeviceKind::kCpu && request.physical_index != 0) {
-    return FormError(text, "a host is one CPU device; for several logical ones say cpu,cpu");
+    return FormError(text, "a host is one CPU device; for several logical devices, use cpu,cpu");
   }
   if (faulty && request.kind != DeviceKind::kCpu) {
     return FormError(text, "only CPU devices can be made faulty");

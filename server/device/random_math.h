@@ -1,19 +1,21 @@
-// Random numbers that are bitwise the same on every device: element i of a tensor is a function of
-// the seed and of i alone.
+// Random numbers that have the same bits on every device. Element i of a tensor depends only on the
+// seed and on i.
 //
 // The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 // SC 2011) with key (low, high word of the seed) and counter (low, high word of the block, 0, 0).
 // A block holds four 32-bit words:
 //   float32, float16, bfloat16   one word an element: word i % 4 of block i / 4
 //   float64                      two words an element, low word first: block i / 2
-// A normal needs two uniforms and gives two values, so elements come in pairs: (i, i + 1), i even.
+// The normal distribution computes two elements from two uniform numbers. So elements i and i + 1,
+// i even, are computed together.
 //
-// Logarithm, sine and cosine are polynomials in + - * / and sqrt, which IEEE 754 rounds alike
-// everywhere, as long as the compiler doesn't fuse a product with a sum: the host's files that
-// include this are compiled with -ffp-contract=off, and device code uses the intrinsics below.
-// float16 and bfloat16 round the float32 value.
+// Logarithm, sine and cosine use only + - * / and sqrt. IEEE 754 defines the rounding of these, so
+// they give the same bits everywhere if the compiler doesn't fuse a product with a sum. The host's
+// files that include this header are compiled with -ffp-contract=off. Device code uses the
+// intrinsics below. float16 and bfloat16 elements are rounded float32 values.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -52,12 +54,12 @@ TENSORD_HD inline PhiloxBlock Philox(uint64_t seed, uint64_t block) {
   return {{c0, c1, c2, c3}};
 }
 
-// The float64 draw of element `half` (0 or 1) of a block.
+// Returns the random bits of the float64 element `half` (0 or 1) of a block.
 TENSORD_HD inline uint64_t Word64(const PhiloxBlock& block, int half) {
   return uint64_t{block.word[2 * half + 1]} << 32 | block.word[2 * half];
 }
 
-// ---------------------------------------------------------------- arithmetic that is never fused
+// ---------------------------------------------------------------- products and sums, never fused
 
 namespace exact {
 
@@ -105,7 +107,7 @@ TENSORD_HD inline double FromBits(uint64_t bits) {
   return x;
 }
 
-// c[0] + c[1] x + c[2] x^2 + ... by Horner's rule.
+// Returns c[0] + c[1] x + c[2] x^2 + ... by Horner's rule.
 template <int kTerms>
 TENSORD_HD inline double Polynomial(const double (&c)[kTerms], double x) {
   double sum = c[kTerms - 1];
@@ -113,14 +115,14 @@ TENSORD_HD inline double Polynomial(const double (&c)[kTerms], double x) {
   return sum;
 }
 
-// ln x of a normal, finite x > 0, to about an ulp: x = 2^e m with m in [sqrt(1/2), sqrt(2)), and
-// ln m = 2 artanh s, s = (m - 1) / (m + 1).
+// Returns ln x of a normal, finite x > 0, with an error of about one ulp. x = 2^e m with m in
+// [sqrt(1/2), sqrt(2)), and ln m = 2 artanh s, s = (m - 1) / (m + 1).
 TENSORD_HD inline double Ln(double x) {
   constexpr double kLn2High = 0x1.62e42fee00000p-1;  // ends in zeros: its product with e is exact
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   constexpr uint64_t kSqrtHalfBits = 0x3fe6a09e667f3bcd;
   const uint64_t bits = Bits(x);
-  // The high bits of the difference count how many powers of two x is above sqrt(1/2).
+  // e, the exponent of the largest power of two that is at most x / sqrt(1/2).
   const int32_t e = static_cast<int32_t>(static_cast<int64_t>(bits - kSqrtHalfBits) >> 52);
   const double m = FromBits(bits - (static_cast<uint64_t>(static_cast<int64_t>(e)) << 52));
   const double s = (m - 1.0) / (m + 1.0);
@@ -132,8 +134,9 @@ TENSORD_HD inline double Ln(double x) {
   return Add(Mul(ed, kLn2High), Add(Mul(ed, kLn2Low), Mul(2.0, artanh)));
 }
 
-// sin and cos of a turn * (2 pi), 0 <= turn < 1, to about an ulp. The angle is taken off the
-// nearest quarter turn, which is exact in turns; Taylor's series serves the remaining +-pi/4.
+// Computes sin and cos of turn * (2 pi), 0 <= turn < 1, with an error of about one ulp. First
+// subtracts the nearest quarter turn, which is exact in turns. The remaining angle is within
+// +-pi/4, and Taylor's series computes its sin and cos.
 TENSORD_HD inline void SinCosTurn(double turn, double* sin, double* cos) {
   const auto quarters = static_cast<int32_t>(Add(Mul(turn, 4.0), 0.5));  // 0 .. 4
   const double x = Mul(Add(turn, Mul(-0.25, static_cast<double>(quarters))), 0x1.921fb54442d18p+2);
@@ -155,18 +158,34 @@ TENSORD_HD inline void SinCosTurn(double turn, double* sin, double* cos) {
 
 // ---------------------------------------------------------------- uniform
 
-// The range [low, high); where low == high, all draws are low.
+// The range [low, high). If low == high, all draws are low.
 template <typename T>
 struct UniformRange {
   T low;
   T width;
-  T highest;  // the largest value below high: low + u * width may round up to high itself
+  T highest;  // the largest value below high; a limit, because low + u * width may round up to high
 
   TENSORD_HD UniformRange(T low_bound, T high_bound)
       : low(low_bound),
         width(exact::Add(high_bound, -low_bound)),
         highest(low_bound < high_bound ? std::nextafter(high_bound, low_bound) : low_bound) {}
 };
+
+// Returns the largest value of T, a 16-bit type, that is below `high`, or `low` if that is larger. It
+// is the limit of the float32 values that are rounded to T.
+template <typename T>
+float HighestBelow(float low, float high) {
+  constexpr uint16_t kSign = 0x8000;
+  T value = static_cast<T>(high);
+  if (!(static_cast<float>(value) < high)) {
+    const bool zero = (value.bits & ~kSign) == 0;
+    const bool negative = (value.bits & kSign) != 0;
+    value.bits = static_cast<uint16_t>(zero       ? kSign + 1
+                                       : negative ? value.bits + 1
+                                                  : value.bits - 1);
+  }
+  return std::max(low, static_cast<float>(value));
+}
 
 TENSORD_HD inline float UniformFloat(uint32_t word, const UniformRange<float>& range) {
   const float u = static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24f;
@@ -182,8 +201,8 @@ TENSORD_HD inline double UniformDouble(uint64_t word, const UniformRange<double>
 
 // ---------------------------------------------------------------- normal
 
-// Two independent normals from a radius draw u1 in (0, 1] and an angle draw u2 in [0, 1): Box and
-// Muller, 1958.
+// Computes two independent standard normals by the method of Box and Muller (1958). u1 in (0, 1]
+// determines the radius, and u2 in [0, 1) the angle.
 TENSORD_HD inline void BoxMuller(double u1, double u2, double* z0, double* z1) {
   const double radius = ::sqrt(exact::Mul(-2.0, exact::Ln(u1)));
   double sin, cos;
@@ -192,19 +211,19 @@ TENSORD_HD inline void BoxMuller(double u1, double u2, double* z0, double* z1) {
   *z1 = exact::Mul(radius, sin);
 }
 
-// The standard normals of a pair of float32 elements, still in double.
+// Computes the standard normals of a pair of float32 elements, in double.
 TENSORD_HD inline void NormalPair32(uint32_t word0, uint32_t word1, double* z0, double* z1) {
   BoxMuller(exact::Mul(static_cast<double>(static_cast<int64_t>(word0) + 1), 0x1p-32),
             exact::Mul(static_cast<double>(static_cast<int64_t>(word1)), 0x1p-32), z0, z1);
 }
 
-// The standard normals of a pair of float64 elements.
+// Computes the standard normals of a pair of float64 elements.
 TENSORD_HD inline void NormalPair64(uint64_t word0, uint64_t word1, double* z0, double* z1) {
   BoxMuller(exact::Mul(static_cast<double>(static_cast<int64_t>(word0 >> 11) + 1), 0x1p-53),
             exact::Mul(static_cast<double>(static_cast<int64_t>(word1 >> 11)), 0x1p-53), z0, z1);
 }
 
-// mean + stddev z; a float32 element is this, rounded.
+// Returns mean + stddev z. A float32 element is the rounded result.
 TENSORD_HD inline double ScaleNormal(double z, double mean, double stddev) {
   return exact::Add(mean, exact::Mul(stddev, z));
 }

@@ -17,7 +17,7 @@ struct Kept {
   BufferRef buffer;
 };
 
-// A FusedSpec that owns what it views.
+// Owns the data that a FusedSpec views.
 struct OwnedFusedSpec {
   explicit OwnedFusedSpec(const FusedSpec& spec)
       : inputs(spec.inputs.begin(), spec.inputs.end()),
@@ -32,8 +32,8 @@ struct OwnedFusedSpec {
 
   std::vector<TensorSpec> inputs;
   std::vector<FusedSpec::Step> steps;
-  std::vector<std::shared_ptr<const Attributes>>
-      attrs;  // of the steps; their addresses never change
+  // The attributes of the steps. Copies of this object share them, so their addresses never change.
+  std::vector<std::shared_ptr<const Attributes>> attrs;
   TensorSpec output;
 };
 
@@ -63,10 +63,10 @@ class RestartableDevice::Kernel final : public PreparedKernel {
       if (kernel_ == nullptr) return device_->Current().status();
     }
     absl::Status status = kernel_->Launch(inputs, output);
-    return status.ok() ? status : device_->Noted(inner, std::move(status));
+    return status.ok() ? status : device_->RecordLoss(inner, std::move(status));
   }
 
-  // Call both with the device's lock held: on the executor thread, or before the first launch.
+  // Call both with the device's lock held, and on the executor thread or before the first launch.
   void Set(std::unique_ptr<PreparedKernel> kernel) { kernel_ = std::move(kernel); }
   std::unique_ptr<PreparedKernel> Take() { return std::move(kernel_); }
 
@@ -76,7 +76,7 @@ class RestartableDevice::Kernel final : public PreparedKernel {
   std::unique_ptr<PreparedKernel> kernel_;  // null: not prepared for the current backend device
 };
 
-// A graph of the one backend device that it was captured on.
+// A graph of the backend device on which it was captured.
 class RestartableDevice::Graph final : public KernelGraph {
  public:
   Graph(RestartableDevice* device, Inner inner, std::unique_ptr<KernelGraph> graph)
@@ -89,7 +89,7 @@ class RestartableDevice::Graph final : public KernelGraph {
       if (const absl::Status* loss = input->device().loss()) return *loss;
     }
     absl::Status status = graph_->Launch(inputs);
-    return status.ok() ? status : device_->Noted(inner_, std::move(status));
+    return status.ok() ? status : device_->RecordLoss(inner_, std::move(status));
   }
 
   bool lost() const override { return inner_->loss() != nullptr; }
@@ -121,8 +121,8 @@ absl::StatusOr<RestartableDevice::Inner> RestartableDevice::Current() const {
   return inner_;
 }
 
-absl::Status RestartableDevice::Noted(const Inner& inner, absl::Status status) {
-  // A copy may have met the loss of the device of its source.
+absl::Status RestartableDevice::RecordLoss(const Inner& inner, absl::Status status) {
+  // A copy also returns DATA_LOSS if the device of its source is lost.
   if (!absl::IsDataLoss(status)) return status;
   const absl::Status check = inner->Check();
   if (check.ok()) return status;
@@ -145,7 +145,7 @@ void RestartableDevice::Poll() {
     inner = inner_;
   }
   const absl::Status check = inner->Check();
-  if (!check.ok()) Noted(inner, check).IgnoreError();
+  if (!check.ok()) RecordLoss(inner, check).IgnoreError();
 }
 
 void RestartableDevice::Lose(const absl::Status& reason) {
@@ -158,8 +158,8 @@ void RestartableDevice::LoseLocked(const absl::Status& reason) {
   state_ = DeviceState::kLost;
   reason_ = std::string(reason.message());
   loss_ = absl::DataLossError(absl::StrCat(
-      name().ToString(), " was lost, and every tensor on it: ", reason_,
-      "; once it is back (ListDevices and health tell), make the tensors there again"));
+      name().ToString(), " was lost, with every tensor on it: ", reason_,
+      "; when it serves again (see ListDevices or the health service), create the tensors again"));
   inner_->MarkLost(loss_);
   if (loss_listener_) loss_listener_();
 }
@@ -192,6 +192,10 @@ absl::Status RestartableDevice::Restart() {
     status = SelfTest(**made);
   }
   if (!status.ok()) {
+    if (made.ok()) {  // the next restart frees the memory that this device can't free
+      if ((*made)->loss() == nullptr) (*made)->MarkLost(status);
+      (*made)->Abandon();
+    }
     Fail(status);
     return status;
   }
@@ -206,8 +210,8 @@ absl::Status RestartableDevice::Restart() {
 void RestartableDevice::Fail(const absl::Status& reason) {
   MutexLock lock(&mu_);
   state_ = DeviceState::kLost;
-  constexpr char kNotBack[] = "; it doesn't come back: ";
-  reason_ = absl::StrCat(reason_.substr(0, reason_.find(kNotBack)), kNotBack, reason.message());
+  constexpr char kFailed[] = "; the restart failed: ";
+  reason_ = absl::StrCat(reason_.substr(0, reason_.find(kFailed)), kFailed, reason.message());
 }
 
 MemoryStats RestartableDevice::memory() const {
@@ -239,20 +243,20 @@ absl::StatusOr<BufferRef> RestartableDevice::AllocateForTransfer(int64_t size_by
 
 absl::StatusOr<BufferRef> RestartableDevice::Keep(const Inner& inner,
                                                   absl::StatusOr<BufferRef> buffer) {
-  if (!buffer.ok()) return Noted(inner, buffer.status());
+  if (!buffer.ok()) return RecordLoss(inner, buffer.status());
   Buffer* const seen = buffer->get();
   return BufferRef(std::make_shared<Kept>(Kept{inner, *std::move(buffer)}), seen);
 }
 
 absl::Status RestartableDevice::Launch(const KernelCall& call) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
-  return Noted(inner, inner->Launch(call));
+  return RecordLoss(inner, inner->Launch(call));
 }
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> RestartableDevice::PrepareBy(Prepares prepare) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   absl::StatusOr<std::unique_ptr<PreparedKernel>> kernel = prepare(*inner);
-  if (!kernel.ok()) return Noted(inner, kernel.status());
+  if (!kernel.ok()) return RecordLoss(inner, kernel.status());
   auto wrapped = std::make_unique<Kernel>(this, std::move(prepare), **kernel);
   {
     MutexLock lock(&mu_);
@@ -288,7 +292,7 @@ absl::StatusOr<std::unique_ptr<KernelGraph>> RestartableDevice::Capture(
     MemoryAccount& account, absl::FunctionRef<absl::Status()> launch) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   absl::StatusOr<std::unique_ptr<KernelGraph>> graph = inner->Capture(account, launch);
-  if (!graph.ok()) return Noted(inner, graph.status());
+  if (!graph.ok()) return RecordLoss(inner, graph.status());
   return std::make_unique<Graph>(this, inner, *std::move(graph));
 }
 
@@ -297,32 +301,32 @@ absl::Status RestartableDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t
   for (const Buffer* buffer : {const_cast<const Buffer*>(&dst), &src}) {
     if (const absl::Status* loss = buffer->device().loss()) return *loss;
   }
-  return Noted(inner, inner->CopyFrom(dst, src, bytes));
+  return RecordLoss(inner, inner->CopyFrom(dst, src, bytes));
 }
 
 absl::Status RestartableDevice::Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   if (const absl::Status* loss = dst.device().loss()) return *loss;
-  return Noted(inner, inner->Write(dst, offset, src, bytes));
+  return RecordLoss(inner, inner->Write(dst, offset, src, bytes));
 }
 
 absl::Status RestartableDevice::WriteFrom(Buffer& dst, int64_t offset, HostMemory& src,
                                           int64_t src_offset, int64_t bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   if (const absl::Status* loss = dst.device().loss()) return *loss;
-  return Noted(inner, inner->WriteFrom(dst, offset, src, src_offset, bytes));
+  return RecordLoss(inner, inner->WriteFrom(dst, offset, src, src_offset, bytes));
 }
 
 absl::Status RestartableDevice::WriteBy(Buffer& dst, int64_t offset, int64_t bytes, Fill fill) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   if (const absl::Status* loss = dst.device().loss()) return *loss;
-  return Noted(inner, inner->WriteBy(dst, offset, bytes, fill));
+  return RecordLoss(inner, inner->WriteBy(dst, offset, bytes, fill));
 }
 
 absl::Status RestartableDevice::Read(const Buffer& src, int64_t offset, void* dst, int64_t bytes) {
   TENSORD_ASSIGN_OR_RETURN(const Inner inner, Current());
   if (const absl::Status* loss = src.device().loss()) return *loss;
-  return Noted(inner, inner->Read(src, offset, dst, bytes));
+  return RecordLoss(inner, inner->Read(src, offset, dst, bytes));
 }
 
 void RestartableDevice::Fence(std::function<void(absl::Status)> done) {
@@ -331,11 +335,11 @@ void RestartableDevice::Fence(std::function<void(absl::Status)> done) {
     done(inner.status());
     return;
   }
-  // The callback refers to the device weakly: a fence must not keep it alive.
+  // The callback has only a weak reference: a fence must not keep the backend device alive.
   (*inner)->Fence(
       [this, weak = std::weak_ptr<Device>(*inner), done = std::move(done)](absl::Status status) {
         const Inner fenced = status.ok() ? nullptr : weak.lock();
-        done(fenced == nullptr ? std::move(status) : Noted(fenced, std::move(status)));
+        done(fenced == nullptr ? std::move(status) : RecordLoss(fenced, std::move(status)));
       });
 }
 

@@ -1,8 +1,9 @@
-// A device that can be restarted after a fault: one backend device after another, under one name.
+// A device that can be restarted after a fault. It uses one backend device after another, under one
+// name.
 //
 // Buffers and graphs belong to the backend device that made them, and keep it alive. They are never
-// used with its successor. Prepared kernels stay valid: they are prepared again at their next
-// launch.
+// used with a later backend device. Prepared kernels stay valid after a restart: their next launch
+// prepares them again.
 #pragma once
 
 #include <chrono>
@@ -30,17 +31,18 @@ namespace tensord::server {
 //                                                    +-------------------------------+
 //                                                                Restart()
 //
-// While it is not SERVING, calls return the loss, and so does everything in its memory. While it is
-// RESETTING, there is no backend device.
+// While the device is not SERVING, calls return the loss. Operations on its old buffers return the
+// loss, too. While the device is RESETTING, there is no backend device.
 class RestartableDevice final : public Device {
  public:
-  // How to make a backend device.
+  // The functions that make and reset a backend device.
   struct Maker {
     std::function<absl::StatusOr<std::unique_ptr<Device>>()> make;
-    // Devices of one domain are lost and restarted together. Empty: this device alone.
+    // Devices of one domain are lost and restarted together. Empty: the domain is this device
+    // alone.
     std::string fault_domain = {};
-    // Resets what the devices of the domain share. Called while none of them has a backend device.
-    // May be empty.
+    // Resets the hardware that the devices of the domain share. Called while none of them has a
+    // backend device. May be empty.
     std::function<absl::Status()> reset = {};
   };
 
@@ -50,24 +52,25 @@ class RestartableDevice final : public Device {
 
   const std::string& fault_domain() const { return maker_.fault_domain; }
 
-  // Calls `listener` when the device is lost: from any thread, and with locks held. It must return
-  // within microseconds and must not call this object. After this function has returned, the
-  // previous listener is not called.
+  // Sets the function that is called when the device is lost. It is called from any thread, with
+  // locks held. It must return within microseconds and must not call this object. After this
+  // function has returned, the previous listener is not called.
   void SetLossListener(std::function<void()> listener);
 
-  // Checks whether the backend device is lost.
+  // Checks whether the backend device is lost. If so, marks this device as lost.
   void Poll();
-  // Marks the device as lost because another one of its domain is.
+  // Marks the device as lost because another device of its domain is lost.
   void Lose(const absl::Status& reason);
 
-  // Executor thread. Drops the lost backend device.
+  // Executor thread. Abandons the lost backend device and drops the reference to it.
   void Abandon() override;
   // Calls Maker::reset. Call it once for all devices of a domain, between Abandon() and Restart().
   absl::Status Reset() { return maker_.reset ? maker_.reset() : absl::OkStatus(); }
-  // Executor thread. Makes another backend device and tests it (self_test.h). If that fails, the
-  // device is lost, for that reason.
+  // Executor thread, after Abandon(). Makes another backend device and tests it (self_test.h). If
+  // that fails, calls Fail() and returns the error.
   absl::Status Restart();
-  // Records that the restart failed.
+  // Makes the state LOST and adds `reason` to the reason of health(). Call it only while the device
+  // is RESETTING.
   void Fail(const absl::Status& reason);
 
   const DeviceInfo& info() const override { return info_; }
@@ -100,17 +103,17 @@ class RestartableDevice final : public Device {
 
   RestartableDevice(Maker maker, Inner first);
 
-  // Returns the backend device, or the loss if it can't be used.
+  // Returns the backend device. If the device is not SERVING, returns the loss.
   absl::StatusOr<Inner> Current() const;
-  // Makes a buffer that `inner` has allocated keep `inner` alive. If the allocation failed, records
-  // a loss and returns the error.
+  // Makes a buffer that `inner` has allocated keep `inner` alive. If the allocation failed, returns
+  // RecordLoss() of its error.
   absl::StatusOr<BufferRef> Keep(const Inner& inner, absl::StatusOr<BufferRef> buffer);
-  // Returns the status of a call of `inner`. If it shows that `inner` is lost, records that, and
-  // returns the loss.
-  absl::Status Noted(const Inner& inner, absl::Status status);
+  // Takes the status of a call of `inner`. If the status shows that `inner` is lost, records and
+  // returns the loss. Otherwise returns the status.
+  absl::Status RecordLoss(const Inner& inner, absl::Status status);
   void LoseLocked(const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareBy(Prepares prepare);
-  // Sets the kernel that `to` launches, unless `inner` was dropped meanwhile.
+  // Makes `to` launch `kernel`, unless `inner` was dropped meanwhile.
   void Attach(Kernel* to, const Inner& inner, std::unique_ptr<PreparedKernel> kernel);
 
   const Maker maker_;
@@ -122,10 +125,10 @@ class RestartableDevice final : public Device {
   std::function<void()> loss_listener_ ABSL_GUARDED_BY(mu_);
   Inner inner_ ABSL_GUARDED_BY(mu_);  // null while resetting
   DeviceState state_ ABSL_GUARDED_BY(mu_) = DeviceState::kServing;
-  absl::Status loss_ ABSL_GUARDED_BY(mu_);  // the last one
+  absl::Status loss_ ABSL_GUARDED_BY(mu_);  // the last loss
   std::string reason_ ABSL_GUARDED_BY(mu_);
   int64_t restarts_ ABSL_GUARDED_BY(mu_) = 0;
-  MemoryStats last_memory_ ABSL_GUARDED_BY(mu_);  // of backend devices before: peak and limits
+  MemoryStats last_memory_ ABSL_GUARDED_BY(mu_);  // peak and limits of earlier backend devices
   absl::flat_hash_set<Kernel*> kernels_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -12,9 +12,9 @@
 namespace tensord::server {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kFenceTimeout = std::chrono::seconds(10);
 
-// Shared with the fence's callback, which may come after we have given up.
+// The fence's callback shares it, because the callback may run after AwaitFence() has returned.
 struct Fenced {
   Mutex mu;
   CondVar changed;
@@ -30,12 +30,12 @@ absl::Status AwaitFence(Device& device) {
     fenced->status = std::move(status);
     fenced->changed.SignalAll();
   });
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kFenceTimeout;
   MutexLock lock(&fenced->mu);
   while (!fenced->reached && std::chrono::steady_clock::now() < deadline) {
-    fenced->changed.WaitFor(&fenced->mu, kPatience);
+    fenced->changed.WaitFor(&fenced->mu, kFenceTimeout);
   }
-  if (!fenced->reached) return absl::DeadlineExceededError("a first kernel doesn't end");
+  if (!fenced->reached) return absl::DeadlineExceededError("the self-test's kernel doesn't end");
   return fenced->status;
 }
 
@@ -58,7 +58,7 @@ absl::Status SelfTest(Device& device) {
   Numbers sums = {};
   TENSORD_RETURN_IF_ERROR(device.Read(*out, 0, sums.data(), bytes));
   for (size_t i = 0; i < sums.size(); ++i) {
-    if (sums[i] != 2 * numbers[i]) return absl::InternalError("it can't add");
+    if (sums[i] != 2 * numbers[i]) return absl::InternalError("the self-test's sums are wrong");
   }
   return absl::OkStatus();
 }

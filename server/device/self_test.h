@@ -6,9 +6,10 @@
 
 namespace tensord::server {
 
-// Executor thread. Adds numbers on the device and checks the sums. This uses its memory, both
-// directions of transfer, a kernel and a fence. Blocks for 10 seconds at most. Returns the device's
-// error; if the sums are wrong, INTERNAL; if the kernel does not end in time, DEADLINE_EXCEEDED.
+// Executor thread. Adds numbers on the device and checks the sums. This uses the device's memory,
+// both directions of transfer, a kernel and a fence. Waits at most 10 seconds for the fence.
+// Returns DEADLINE_EXCEEDED if the kernel does not end in that time, INTERNAL if the sums are
+// wrong, and otherwise the device's error.
 absl::Status SelfTest(Device& device);
 
 }  // namespace tensord::server

@@ -9,15 +9,15 @@ namespace tensord::server {
 
 class MemoryAccount;
 
-// An owner of spare memory. It registers with the device whose memory it is (Device::spares).
+// An owner of spare memory. It adds itself to the list of the memory's device (Device::spares).
 class SpareMemory {
  public:
   virtual ~SpareMemory() = default;
 
-  // Frees the memory that is not in use at this moment. If `account` is not null, does so only if
-  // that makes room below a limit of `account`. Returns false if nothing was freed. Called from any
-  // thread, with the list's lock held. Must return within microseconds, and must neither allocate
-  // memory of the device nor call the list.
+  // Frees the memory that is not in use at this moment. If `account` is not null, frees memory only
+  // if that makes room below a limit of `account`. Returns false if nothing was freed. Called from
+  // any thread, with the list's lock held. Must return within microseconds, and must neither
+  // allocate memory of the device nor call the list.
   virtual bool GiveUp(const MemoryAccount* account) = 0;
 };
 
@@ -28,7 +28,7 @@ class SpareMemoryList {
   void Remove(SpareMemory* spare);
 
   // Calls GiveUp(account) of all entries. `account` is null if the device itself is out of memory.
-  // Returns false if nothing was freed: then another attempt to allocate would fail, too.
+  // If nothing was freed, returns false. Another attempt to allocate would then fail, too.
   bool GiveUp(const MemoryAccount* account);
 
  private:

@@ -10,9 +10,9 @@
 namespace tensord::server {
 namespace {
 
-// How often a device is checked for a loss that no call has met.
+// How often the monitor checks for a loss that no call has found.
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
-// The pause between attempts to bring a device back doubles each time.
+// The pause between two attempts to restart the devices. It doubles with each attempt.
 constexpr auto kMinPause = std::chrono::milliseconds(100);
 constexpr auto kMaxPause = std::chrono::milliseconds(5000);
 
@@ -25,7 +25,7 @@ DeviceMonitor::DeviceMonitor(std::vector<DeviceSlot*> slots, Listener listener)
   for (DeviceSlot* slot : slots_) {
     DeviceOf(slot).SetLossListener([this] {
       MutexLock lock(&mu_);
-      news_ = true;
+      loss_reported_ = true;
       changed_.SignalAll();
     });
   }
@@ -44,16 +44,16 @@ DeviceMonitor::~DeviceMonitor() {
 
 bool DeviceMonitor::Wait() {
   MutexLock lock(&mu_);
-  if (!news_ && !stopping_) changed_.WaitFor(&mu_, kPollInterval);
-  news_ = false;
+  if (!loss_reported_ && !stopping_) changed_.WaitFor(&mu_, kPollInterval);
+  loss_reported_ = false;
   return !stopping_;
 }
 
 void DeviceMonitor::Run() {
-  while (Wait()) Look();
+  while (Wait()) CheckDevices();
 }
 
-void DeviceMonitor::Look() {
+void DeviceMonitor::CheckDevices() {
   std::string lost;
   for (DeviceSlot* slot : slots_) {
     DeviceOf(slot).Poll();
@@ -66,10 +66,10 @@ void DeviceMonitor::Look() {
   if (std::exchange(reported_serving_, false)) {
     for (DeviceSlot* slot : slots_) listener_(*slot, false);
   }
-  if (std::chrono::steady_clock::now() >= next_try_) BringBack();
+  if (std::chrono::steady_clock::now() >= next_try_) Restart();
 }
 
-void DeviceMonitor::BringBack() {
+void DeviceMonitor::Restart() {
   OnExecutors([](RestartableDevice& device) { device.Abandon(); });
   const absl::Status reset = DeviceOf(slots_.front()).Reset();
   if (reset.ok()) {

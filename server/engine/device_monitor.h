@@ -13,25 +13,26 @@
 
 namespace tensord::server {
 
-// There is one for each fault domain. Each has a thread of its own, so a device that takes long to
-// come back does not delay those of other domains.
+// There is one for each fault domain. Each has its own thread, so a slow restart in one domain does
+// not delay other domains.
 class DeviceMonitor {
  public:
-  // Called in order for each device: with false when the device was lost, before the monitor does
-  // anything else about it; with true when it is back.
+  // Called for each device of the domain: with false when a device of the domain was lost, before
+  // the monitor restarts the devices; with true when all of them serve again.
   using Listener = std::function<void(DeviceSlot& slot, bool serving)>;
 
   // `slots` must be restartable, be of one domain, and outlive the monitor.
   DeviceMonitor(std::vector<DeviceSlot*> slots, Listener listener);
-  // Blocks until an attempt to bring devices back has ended.
+  // Blocks until the restart that may be in progress has ended.
   ~DeviceMonitor();
 
  private:
   void Run();
   // Sleeps until a device is lost or it is time to check. Returns false if the monitor must end.
   bool Wait();
-  void Look();
-  void BringBack();
+  // Restarts the devices if one is lost.
+  void CheckDevices();
+  void Restart();
   // Runs `task` on the executor of each device. Blocks until all have run.
   void OnExecutors(const std::function<void(RestartableDevice&)>& task);
 
@@ -39,13 +40,13 @@ class DeviceMonitor {
   const Listener listener_;
 
   // Only the monitor's thread uses these.
-  bool reported_serving_ = true;  // what the last call of the listener said
+  bool reported_serving_ = true;  // the last value that the listener got
   std::chrono::steady_clock::time_point next_try_;
   std::chrono::milliseconds pause_{0};  // before the next try
 
   Mutex mu_;
   CondVar changed_;
-  bool news_ ABSL_GUARDED_BY(mu_) = false;
+  bool loss_reported_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -16,7 +16,7 @@
 namespace tensord::server {
 namespace {
 
-// Calls `callback` at the last of `count` ticks. Copies share one count.
+// Calls `callback` when Tick() was called `count` times. Copies share one count.
 class CountDown {
  public:
   CountDown(size_t count, std::function<void()> callback)
@@ -42,8 +42,8 @@ absl::Status CheckServing(const DeviceSlot& slot) {
   const DeviceHealth health = slot.device->health();
   if (health.serving()) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat(slot.device->name().ToString(), " is not to be used now: ", health.reason,
-                   "; wait until it is back (ListDevices and health tell), or use another"));
+      absl::StrCat(slot.device->name().ToString(), " can't be used now: ", health.reason,
+                   "; wait until it serves again (see ListDevices), or use another device"));
 }
 
 absl::StatusOr<TensorRefs> FindInputs(const Session& session, absl::string_view op,
@@ -92,13 +92,14 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool g
   }
   for (std::vector<DeviceSlot*>& domain : FaultDomains(slots_)) {
     monitors_.push_back(std::make_unique<DeviceMonitor>(
-        std::move(domain), [this](DeviceSlot& slot, bool serving) { TellServing(slot, serving); }));
+        std::move(domain),
+        [this](DeviceSlot& slot, bool serving) { NotifyServingListener(slot, serving); }));
   }
 }
 
 Engine::~Engine() {
   monitors_.clear();
-  // Work on one device may post to another, so all queues are drained before a device is destroyed.
+  // A task of one device may post to another, so all queues are drained before any is destroyed.
   bool had_work = true;
   while (had_work) {
     had_work = false;
@@ -116,7 +117,7 @@ void Engine::SetServingListener(DeviceMonitor::Listener listener) {
   }
 }
 
-void Engine::TellServing(DeviceSlot& slot, bool serving) {
+void Engine::NotifyServingListener(DeviceSlot& slot, bool serving) {
   MutexLock lock(&listener_mu_);
   if (listener_) listener_(slot, serving);
 }
@@ -139,10 +140,10 @@ absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,
   absl::StatusOr<DeviceSlot*> named = FindDevice(request.device);
   if (!named.ok()) return InOp(request.op, named.status());
   if (inputs.empty() || inputs[0]->slot() == *named) return named;
-  return absl::InvalidArgumentError(absl::StrCat(
-      request.op, ": the result lies where the inputs are, on ",
-      inputs[0]->device().name().ToString(), ", not on ", (*named)->device->name().ToString(),
-      "; leave the device out, or copy the inputs first"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(request.op, ": the inputs are on ", inputs[0]->device().name().ToString(),
+                   ", so the result can't be on ", (*named)->device->name().ToString(),
+                   "; name no device, or copy the inputs first"));
 }
 
 absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
@@ -152,11 +153,11 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
   TENSORD_RETURN_IF_ERROR(CheckInputDevices(request.op, inputs));
   const absl::StatusOr<DeviceSlot*> slot = FindSlot(request, inputs);
   if (slot.ok()) {
-    // If there are inputs, their errors tell that the device is lost.
+    // If the device is lost, so are its inputs, and the caller gets their error.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
     return prepared_ops_.Find(request.op, specs, request.attrs, *slot);
   }
-  // An error of the op itself comes first.
+  // If the op itself is invalid, returns that error and not the device's.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
   return slot.status();
 }
@@ -214,8 +215,8 @@ absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
   if (input_handles.size() != program->inputs().size() ||
       output_handles.size() != program->num_outputs()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "program: ", input_handles.size(), " inputs and ", output_handles.size(),
-        " outputs are named; it has ", program->inputs().size(), " and ", program->num_outputs()));
+        "program: called with ", input_handles.size(), " inputs and ", output_handles.size(),
+        " outputs; it has ", program->inputs().size(), " and ", program->num_outputs()));
   }
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, "program", input_handles));
   const size_t i = FirstMismatch(program->inputs(), program->slot(), inputs);
@@ -246,8 +247,19 @@ absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, 
   if (*slot != source->slot()) {
     TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
     auto copy = std::make_shared<Tensor>(output, source->spec(), *slot);
-    TENSORD_RETURN_IF_ERROR(session->Insert(copy));
-    ScheduleCopy(session, source, copy);
+    TENSORD_RETURN_IF_ERROR(session->BeginOp());
+    if (absl::Status taken = session->Insert(copy); !taken.ok()) {
+      session->EndOp();
+      return taken;
+    }
+    copy->WhenDone([session] { session->EndOp(); });
+    WhenReadable(source, [session, source, copy](const absl::Status& status) {
+      if (status.ok()) {
+        PostCopy(session, source, copy);
+      } else {
+        copy->Finish(status);
+      }
+    });
     return copy;
   }
   if (!share) return source;
@@ -275,8 +287,8 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
 }
 
 absl::Status Engine::UploadMovedOn(Handle handle) {
-  return absl::AbortedError(absl::StrCat("another call has brought some of tensor ", handle,
-                                         ", or is bringing it: GetUpload says how much"));
+  return absl::AbortedError(absl::StrCat("another call has continued the upload of tensor ", handle,
+                                         "; GetUpload returns the offset"));
 }
 
 absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle handle,
@@ -304,13 +316,13 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
   if (partial.has_value()) {
     upload.tensor = *std::move(promised);
     upload.promised = true;
-    // The promise failed before the upload came: its device was lost, or the session ended.
+    // The promise failed before this upload: its device was lost, or the session ended.
     if (upload.tensor->done() && !upload.tensor->status().ok()) return upload.tensor->status();
     if (upload.tensor->spec() != spec || upload.tensor->slot() != slot) {
       absl::Status mismatch = absl::InvalidArgumentError(
           absl::StrCat("tensor ", handle, " was promised as ", upload.tensor->spec().ToString(),
                        " on ", upload.tensor->device().name().ToString(), ", but ", spec.ToString(),
-                       " on ", slot->device->name().ToString(), " is being written"));
+                       " on ", slot->device->name().ToString(), " is uploaded"));
       upload.tensor->Finish(mismatch);
       return mismatch;
     }
@@ -348,7 +360,15 @@ absl::Status Engine::FinishUpload(Session& session, Upload upload, absl::Status 
 }
 
 void Engine::WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback) {
-  WhenComplete(tensor, std::move(callback));
+  tensor->WhenDone([tensor, callback = std::move(callback)]() mutable {
+    if (!tensor->status().ok() || tensor->device().host_accessible()) {
+      callback(tensor->status());  // in host memory, a kernel has finished when its launch returns
+      return;
+    }
+    DeviceSlot& slot = *tensor->slot();
+    slot.executor->Post(slot.executor->NewLane(),
+                        [&slot, callback = std::move(callback)] { slot.device->Fence(callback); });
+  });
 }
 
 void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback) {
@@ -362,8 +382,8 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     }
   });
   for (const TensorRef& tensor : pending) {
-    // The callback refers to the tensor: one without references may be fused away, and is then
-    // never done.
+    // The callback keeps the tensor alive: an unreferenced tensor may be fused away, and then never
+    // becomes done.
     tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();

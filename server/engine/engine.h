@@ -2,8 +2,8 @@
 // handles.
 //
 // Ops run by dataflow. The engine posts an op to its device as soon as each input is done, or is
-// made by a task posted earlier to the same lane. An op waits only if it depends on an upload or on
-// another device (readiness.h). The engine allocates the memory of a result when the op runs, so a
+// made by a task posted earlier to the same lane. An op waits only for an upload, another device or
+// another lane (readiness.h). The engine allocates the memory of a result when the op runs, so a
 // long backlog needs no more memory than running op by op would.
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace tensord::server {
 
-// One op as a client names it. The views must be valid during the call only.
+// One op, as a client requests it. The views must be valid during the call only.
 struct OpRequest {
   absl::string_view op;
   absl::Span<const Handle> inputs;
@@ -39,9 +39,9 @@ struct OpRequest {
 // Thread-safe. Owns the devices and their executors. Must outlive every session and tensor.
 class Engine {
  public:
-  // `fusion`: whether a chain of elementwise ops may run as one kernel, with the same results, and
-  // a linear together with its activation. This holds for programs, too. `graphs`: whether programs
-  // may run as graphs of their device. `threading`: of the executors. Only tests use kByHand.
+  // `fusion`: whether a chain of elementwise ops, or a linear and its activation, may run as one
+  // kernel, also in programs. `graphs`: whether programs may run as graphs of their device.
+  // `threading`: of the executors. Only tests use kByHand.
   explicit Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion = true,
                   bool graphs = true,
                   Executor::Threading threading = Executor::Threading::kOwnThread);
@@ -49,9 +49,9 @@ class Engine {
 
   const std::vector<DeviceSlot*>& slots() const { return slots_; }
 
-  // Calls `listener` for every device that is lost (false) or is back (true). The calls come from a
-  // thread of the engine that holds no lock of the engine or of a session. For devices that are
-  // lost already, this function calls it itself. Null removes the listener: it is not called after
+  // Calls `listener` when a device is lost (false) or serves again (true), on a thread of the
+  // engine. If a device is lost already, calls `listener` before this function returns. `listener`
+  // must not call this function: a lock is held. Null removes the listener: it is not called after
   // this function has returned.
   void SetServingListener(DeviceMonitor::Listener listener);
 
@@ -60,10 +60,11 @@ class Engine {
   absl::StatusOr<DeviceSlot*> FindDevice(absl::string_view name) const;
 
   // Entry point: infers an op, promises request.output, and runs or queues the op. Returns the
-  // promised tensor, which is done at once or later. If the handles, the inference or the devices
+  // promised tensor, which may be done already. If the handles, the inference or the devices
   // are wrong, returns an error and changes nothing. If an input has failed already, returns the
   // root error of that input. Later errors stick to the tensor.
-  // Here and below: while the device is lost, returns UNAVAILABLE that names it.
+  // Here and below: while the device is lost, returns an error that names it: the DATA_LOSS of an
+  // input in its memory, or else UNAVAILABLE.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
   // Prepares a program for this session. The memory that the program keeps is charged to the
@@ -76,55 +77,56 @@ class Engine {
   absl::StatusOr<TensorRefs> Run(const SessionRef& session, const std::shared_ptr<Program>& program,
                                  absl::Span<const Handle> inputs, absl::Span<const Handle> outputs);
 
-  // Returns the prepared op that Run() would use for these inputs, or its error, except for errors
-  // of handles.
+  // Returns the prepared op that Run() would use for these inputs, or the error that Run() would
+  // return. Does not check handles.
   absl::StatusOr<PreparedOpRef> FindPreparedOp(const OpRequest& request,
                                                absl::Span<const TensorRef> inputs);
 
   // Promises a copy of the input on another device. If the input is on `device` already, copies
-  // nothing: with `share`, makes the output handle for the same memory; without it, returns the
-  // input, and `output` stays free.
+  // nothing: with `share`, returns a tensor at `output` with the same memory; without `share`,
+  // returns the input, and `output` stays free.
   absl::StatusOr<TensorRef> Copy(const SessionRef& session, Handle input, Handle output,
                                  absl::string_view device, bool share);
 
-  // Makes a handle for an upload that comes later, so that ops may already name it.
+  // Inserts a tensor that a later upload fills. Ops may use the handle at once.
   absl::StatusOr<TensorRef> Promise(Session& session, Handle handle, const TensorSpec& spec,
                                     absl::string_view device);
 
-  // Begins an upload to a promised or a free handle: allocates the memory, or continues an upload
-  // that was parked. If the handle is promised, the spec and the device must be those of the
-  // promise. The caller then fills the buffer by Device::Write() and calls FinishUpload().
-  // `stop`: as in UploadState::Claim(); empty if the upload can't be aborted. If it is not empty
-  // and another call has claimed the promise, returns UploadMovedOn().
+  // An upload that one call has begun or continued.
   struct Upload {
     TensorRef tensor;
-    BufferRef buffer;
-    bool promised = false;
-    UsageHold in_flight;  // counts the upload against the principal's limit
+    BufferRef buffer;       // null until the memory is allocated
+    bool promised = false;  // whether the handle was promised before
+    UsageHold in_flight;    // counts the upload against the principal's limit
     int64_t written_bytes = 0;
   };
-  // The error of a resumable upload that another call has continued: ABORTED.
+  // Returns ABORTED: the error of a resumable upload that another call has continued.
   static absl::Status UploadMovedOn(Handle handle);
+  // Begins an upload to a promised or a free handle: allocates the memory, or continues an upload
+  // that was parked. If the handle is promised with another spec or device, fails the promise and
+  // returns INVALID_ARGUMENT. The caller then fills the buffer by Device::Write() and calls
+  // FinishUpload(). `stop`: as in UploadState::Claim(); empty if the upload can't be aborted. If
+  // `stop` is not empty and another call has claimed the promise, returns UploadMovedOn().
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   // BeginUpload() in two steps, for callers that may wait before they write anything. After
-  // ClaimUpload() no other call can write the tensor. TakeMemory() allocates the memory; if that
-  // fails, a promise fails with the error.
+  // ClaimUpload() of a promised handle, no other call can write the tensor. TakeMemory() allocates
+  // the memory; if that fails, a promise fails with the error.
   absl::StatusOr<Upload> ClaimUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   absl::Status TakeMemory(Session& session, Upload* upload);
 
   // If `outcome` is OK, the tensor becomes done. Otherwise a promise fails with `outcome`, and a
-  // handle that was not promised stays free. If the handle is in use by now, returns
-  // ALREADY_EXISTS.
+  // handle that was not promised stays free. If the device is lost, `outcome` is its DATA_LOSS. If
+  // the handle was not promised and is in use by now, returns ALREADY_EXISTS.
   absl::Status FinishUpload(Session& session, Upload upload, absl::Status outcome);
 
-  // Calls `callback` when Device::Read() can read the tensor, or with the tensor's error. The call
-  // may come from any thread, and must not block it.
+  // Calls `callback` when Device::Read() can read the tensor, or with the tensor's error. It may be
+  // called on any thread, and must not block or call the device.
   void WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback);
 
-  // Calls `callback` when everything that the session has started so far has finished. If an op
-  // waits for an upload, so does this.
+  // Calls `callback` when everything that the session has started so far has finished, uploads that
+  // are promised included. Threads: as in WhenReadable().
   void WhenIdle(const SessionRef& session, std::function<void()> callback);
 
   // Blocks until no kernel for a chain of ops waits to be compiled. For tests.
@@ -134,12 +136,12 @@ class Engine {
   absl::StatusOr<DeviceSlot*> FindSlot(const OpRequest& request,
                                        absl::Span<const TensorRef> inputs) const;
 
-  // Inserts `outputs` into the session, all or none of them, and runs the executable now or when
-  // its inputs allow.
+  // Inserts `outputs` into the session, all or none of them. Then runs the executable, or posts it
+  // when its inputs are ready.
   absl::Status Start(const SessionRef& session, std::shared_ptr<Executable> executable,
                      TensorRefs inputs, const TensorRefs& outputs);
 
-  void TellServing(DeviceSlot& slot, bool serving);
+  void NotifyServingListener(DeviceSlot& slot, bool serving);
 
   std::vector<std::unique_ptr<DeviceSlot>> owned_;
   std::vector<DeviceSlot*> slots_;

@@ -15,7 +15,8 @@ using Inputs = absl::InlinedVector<const TensorRef*, 6>;
 
 using ChainOps = absl::InlinedVector<ChainOp, 8>;
 
-// Returns what the ops of a chain read, as operands. Sets `inputs` to the tensors from outside it.
+// Returns the ops of a chain with their operands. Adds the tensors from outside the chain to
+// `inputs`.
 ChainOps ToOps(absl::Span<const ChainLink> chain, Inputs* inputs) {
   ChainOps ops;
   for (const ChainLink& link : chain) {
@@ -70,8 +71,7 @@ BufferRef ReusableInput(const MemoryAccount& account, const PreparedKernel& kern
   return nullptr;
 }
 
-// Returns the function that linear applies if it takes the op along as its activation, or nullopt
-// if it can't.
+// Returns the op's function if a linear can apply it as its activation, and nullopt otherwise.
 std::optional<UnaryFunction> ActivationOf(const PreparedOp& op) {
   const auto function = FunctionOf(*op.plan().schema, op.plan().attrs);
   if (!function.has_value() || function->kind != ElementwiseFunction::Kind::kUnary ||
@@ -111,7 +111,7 @@ absl::StatusOr<PreparedOpRef> ChainKernels::FindLinear(const PreparedOp& linear,
   return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot());
 }
 
-// The kernel of one chain, which is prepared later. Thread-safe.
+// The kernel of one chain. Prepare() makes it. Thread-safe.
 class ChainKernels::Kernel {
  public:
   explicit Kernel(absl::Span<const ChainOp> chain) : inputs_(InputSpecs(chain)) {
@@ -143,7 +143,7 @@ class ChainKernels::Kernel {
   PreparedKernel* kernel() const { return kernel_.get(); }
 
  private:
-  std::vector<PreparedOpRef> ops_;  // keeps them alive: the key contains their addresses
+  std::vector<PreparedOpRef> ops_;  // kept alive: the key contains their addresses
   const std::vector<TensorSpec> inputs_;
   std::vector<FusedSpec::Step> steps_;
   std::atomic<bool> queued_ = false;

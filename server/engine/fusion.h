@@ -1,4 +1,4 @@
-// Chains of elementwise ops, run as one kernel.
+// Chains of ops that run as one kernel.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +26,17 @@ struct ChainLink {
   const Tensor* output;
 };
 
-// An op of a chain, by what it reads: i >= 0 is input i of the chain, i < 0 the result of op -i
-// - 1.
+// An op of a chain and its operands. Operand i >= 0 is input i of the chain; operand i < 0 is the
+// result of op -i - 1.
 struct ChainOp {
   const PreparedOpRef* op;
   absl::InlinedVector<int, 3> operands;
 };
 
-// Kernels for chains, by their ops and by what these read. Thread-safe.
+// The kernels of chains, by their ops and operands. Thread-safe.
 class ChainKernels {
  public:
-  // `prepared_ops` outlives this.
+  // `prepared_ops` must outlive this object.
   explicit ChainKernels(PreparedOpCache* prepared_ops) : prepared_ops_(prepared_ops) {}
   ~ChainKernels();
 
@@ -50,18 +50,17 @@ class ChainKernels {
   // linear and its activation.
   static bool IsBareLinear(const PreparedOp& op);
 
-  // Returns the one kernel of a chain of elementwise ops, or null if the device has none for it.
-  // May block for seconds, because the first call for a chain compiles the kernel on a GPU.
+  // Returns the kernel of a chain of elementwise ops; null if the device has none for it. May block
+  // for seconds: the first call for a chain on a GPU compiles the kernel.
   std::shared_ptr<PreparedKernel> Find(absl::Span<const ChainOp> chain);
 
-  // Returns the prepared op that computes `linear` and `activation` in one.
+  // Returns the prepared op that computes `linear` and `activation` together.
   absl::StatusOr<PreparedOpRef> FindLinear(const PreparedOp& linear, const PreparedOp& activation);
 
-  // Computes the chain with one kernel and returns the last op's result. Returns null if the device
-  // has no kernel for this chain, or if the kernel isn't compiled yet: the caller then runs the
-  // chain op by op. Kernels for GPUs are compiled on a background thread. All inputs from outside
-  // the chain must be complete. Allocated memory is charged to `account`. Call it on the device's
-  // executor.
+  // Executor thread. Computes the chain with one kernel and returns the last op's result. If the
+  // device has no kernel for this chain, or the kernel isn't compiled yet, returns null. The caller
+  // then runs the chain op by op. A background thread compiles the kernels for GPUs. All inputs
+  // from outside the chain must be ready. Allocated memory is charged to `account`.
   absl::StatusOr<BufferRef> Run(MemoryAccount& account, absl::Span<const ChainLink> chain);
 
   // Blocks until the queue of kernels to compile is empty. For tests.
@@ -89,7 +88,7 @@ class ChainKernels {
   Mutex mu_;
   CondVar changed_;
   absl::flat_hash_map<std::string, KernelRef> kernels_ ABSL_GUARDED_BY(mu_);
-  std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // the front one is being compiled
+  std::deque<KernelRef> queue_ ABSL_GUARDED_BY(mu_);  // the front one may be compiling
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread compiler_ ABSL_GUARDED_BY(mu_);  // started by the first Queue()
 };

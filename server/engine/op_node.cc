@@ -55,16 +55,16 @@ void OpNode::InputReady() {
   const std::shared_ptr<Executor::Lane> lane = session_->lane(slot);
   const TensorRefs outputs = outputs_;  // the node may be destroyed once it is posted
   const std::shared_ptr<OpNode> self = shared_from_this();
-  // If one tensor is still to be made, the op that makes it may from now on run this op with
-  // itself.
-  Tensor* to_come = nullptr;
-  bool one_to_come = true;
+  // If exactly one input is not computed yet, the op that computes it may run this op in its own
+  // chain, from SetReader() on.
+  Tensor* posted = nullptr;
+  bool only_one = true;
   for (const TensorRef& input : inputs_) {
-    if (StateOf(*input, lane.get()) != InputState::kPosted || input.get() == to_come) continue;
-    one_to_come = one_to_come && to_come == nullptr;
-    to_come = input.get();
+    if (StateOf(*input, lane.get()) != InputState::kPosted || input.get() == posted) continue;
+    only_one = only_one && posted == nullptr;
+    posted = input.get();
   }
-  if (to_come != nullptr && one_to_come) to_come->SetReader(this);
+  if (posted != nullptr && only_one) posted->SetReader(this);
   slot.executor->Post(lane, [self] { self->RunOnExecutor(); });
   for (const TensorRef& output : outputs) output->SetPosted(lane.get());
 }
@@ -84,16 +84,16 @@ OpNode* OpNode::FindNext() {
   OpNode* next = output->reader();
   if (next == nullptr || next->op_ == nullptr) return nullptr;
   if (!ChainKernels::MayFollow(*op_, *next->op_)) return nullptr;
-  int64_t readings = 0;
+  int64_t num_reads = 0;
   for (const TensorRef& input : next->inputs_) {
     if (input == output) {
-      ++readings;
+      ++num_reads;
     } else if (!IsReady(*input)) {
       return nullptr;
     }
   }
-  // Only this op and the next one refer to it, so no other can read it.
-  return output.use_count() == 1 + readings ? next : nullptr;
+  // If only this op and the next one refer to the tensor, no other op can read it.
+  return output.use_count() == 1 + num_reads ? next : nullptr;
 }
 
 std::vector<OpNode*> OpNode::FindChain() {
@@ -150,23 +150,11 @@ void RunInline(Session& session, Executable& executable, absl::Span<const Tensor
   FinishAll(std::move(results), outputs);
 }
 
-void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> callback) {
-  tensor->WhenDone([tensor, callback = std::move(callback)]() mutable {
-    if (!tensor->status().ok() || tensor->device().host_accessible()) {
-      callback(tensor->status());  // the host's kernels are finished when they return
-      return;
-    }
-    DeviceSlot& slot = *tensor->slot();
-    slot.executor->Post(slot.executor->NewLane(),
-                        [&slot, callback = std::move(callback)] { slot.device->Fence(callback); });
-  });
-}
-
 namespace {
 
-// If a copy met the loss of the device of its source, records that loss, so that the error names
-// the right device.
-void LookForLoss(const Tensor& input) {
+// If the input's device was lost during a copy, records the loss. The copy's error then names that
+// device.
+void DetectLoss(const Tensor& input) {
   RestartableDevice* const device = input.slot()->restartable;
   if (device != nullptr) device->Poll();
 }
@@ -185,7 +173,7 @@ absl::StatusOr<BufferRef> CopyOnExecutor(Session& session, const Tensor& input,
 
 // Finishes `output` with the result of a copy. If the input has an error, `output` gets that error.
 void FinishCopy(const TensorRef& input, const TensorRef& output, absl::StatusOr<BufferRef> result) {
-  if (absl::IsDataLoss(result.status())) LookForLoss(*input);
+  if (absl::IsDataLoss(result.status())) DetectLoss(*input);
   if (!input->status().ok()) {
     result = input->status();
   } else if (!result.ok()) {
@@ -244,27 +232,21 @@ class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
 
 }  // namespace
 
-void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output) {
-  WhenComplete(input, [session, input, output](absl::Status status) {
-    if (!status.ok()) {
-      output->Finish(status);
-      return;
+void PostCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output) {
+  if (input->device().host_accessible() && !output->device().host_accessible()) {
+    std::make_shared<UploadingCopy>(session, input, output)->PostNext();
+    return;
+  }
+  DeviceSlot& slot = *output->slot();
+  const auto& lane = session->lane(slot);
+  slot.executor->Post(lane, [session, input, output] {
+    if (session->closed()) {
+      output->Finish(Ended());
+    } else {
+      FinishCopy(input, output, CopyOnExecutor(*session, *input, *output));
     }
-    if (input->device().host_accessible() && !output->device().host_accessible()) {
-      std::make_shared<UploadingCopy>(session, input, output)->PostNext();
-      return;
-    }
-    DeviceSlot& slot = *output->slot();
-    const auto& lane = session->lane(slot);
-    slot.executor->Post(lane, [session, input, output] {
-      if (session->closed()) {
-        output->Finish(Ended());
-      } else {
-        FinishCopy(input, output, CopyOnExecutor(*session, *input, *output));
-      }
-    });
-    output->SetPosted(lane.get());
   });
+  output->SetPosted(lane.get());
 }
 
 }  // namespace tensord::server

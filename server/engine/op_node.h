@@ -28,8 +28,8 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   void RunOnExecutor();
   absl::StatusOr<BufferRefs> RunAlone();
   // Runs this op and the ops that follow it (elementwise ops, or the activation of a linear) as one
-  // kernel, if no other reader holds the tensors between them. Returns false if there is nothing to
-  // fuse.
+  // kernel, if no other reader holds the tensors between them. If there is no such chain, or its
+  // kernel isn't compiled yet, runs nothing and returns false.
   bool RunChain();
   std::vector<OpNode*> FindChain();
   OpNode* FindNext();
@@ -39,21 +39,18 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   TensorRefs inputs_;
   TensorRefs outputs_;
   ChainKernels* const chains_;
-  PreparedOpRef op_;      // the executable, where that is one op
-  bool has_run_ = false;  // as part of a chain that began before it
+  PreparedOpRef op_;      // executable_; null if that is a program
+  bool has_run_ = false;  // an earlier op ran this op in its chain
   std::atomic<int> pending_{1};
 };
 
 // Runs an op on the calling thread, which must hold the executor's Turn. All inputs must be ready.
-// When it returns, the outputs are done.
+// When this function returns, the outputs are done.
 void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
                absl::Span<const TensorRef> outputs);
 
-// Copies `input` to the device of `output` when `input` is complete, then finishes `output`.
-void ScheduleCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output);
-
-// Calls `callback` when `tensor` is done and its device has finished the kernels that fill it, or
-// with the tensor's error.
-void WhenComplete(const TensorRef& tensor, std::function<void(absl::Status)> callback);
+// Posts the copy of `input`, which must be readable (Engine::WhenReadable), to the device of
+// `output`, then finishes `output`.
+void PostCopy(const SessionRef& session, const TensorRef& input, const TensorRef& output);
 
 }  // namespace tensord::server

@@ -10,9 +10,10 @@
 namespace tensord::server {
 namespace {
 
-// Steps under one lock: enough to make it cheap, few enough that other threads wait only briefly.
+// How many steps run under one lock. The lock then costs little for each step, and other threads
+// wait only briefly for it.
 constexpr int kStepsPerSlice = 64;
-// The prepared ops that a definition remembers: one for each combination of input shapes.
+// How many prepared ops a definition keeps: one for each combination of input specs.
 constexpr size_t kMaxRecentOps = 4;
 
 absl::Status Malformed(absl::string_view what) {
@@ -41,7 +42,7 @@ absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs
                                std::string device, uint32_t num_inputs) {
   if (number != definitions_.size() + 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("definition ", number, " where number ", definitions_.size() + 1, " is due"));
+        absl::StrCat("definition ", number, ": the next number is ", definitions_.size() + 1));
   }
   if (number > kMaxDefinitions) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -69,8 +70,8 @@ absl::StatusOr<ProgramSpec> PackedOps::ToSpec(std::vector<TensorSpec> inputs,
   spec.outputs = std::move(outputs);
   while (!ops.empty()) {
     if (ops[0] == 0 || ops[0] > definitions_.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a program names definition ", ops[0], " of ", definitions_.size()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a program names definition ", ops[0], ", but ", definitions_.size(), " are defined"));
     }
     const Definition& definition = definitions_[ops[0] - 1];
     if (ops.size() < 1 + definition.num_inputs) {
@@ -88,7 +89,7 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
                                    std::vector<uint32_t> outputs) {
   if (number != last_program_ + 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("program ", number, " where number ", last_program_ + 1, " is due"));
+        absl::StrCat("program ", number, ": the next number is ", last_program_ + 1));
   }
   if (programs_.size() >= kMaxPrograms) {
     return absl::ResourceExhaustedError(
@@ -97,19 +98,18 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
   ++last_program_;
   const size_t words = ops.size() + inputs.size() + outputs.size();
   if (program_words_ + words > kMaxProgramWords) {
-    programs_.emplace(
-        number,
-        Kept{absl::ResourceExhaustedError(absl::StrCat("the programs of one stream take more than ",
-                                                       kMaxProgramWords, " words; let go of some")),
-             0});
+    programs_.emplace(number, KeptProgram{absl::ResourceExhaustedError(absl::StrCat(
+                                              "the programs of one stream take more than ",
+                                              kMaxProgramWords, " words; drop some")),
+                                          0});
     return absl::OkStatus();
   }
   absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
   program_words_ += words;
   if (spec.ok()) {
-    programs_.emplace(number, Kept{engine_->Prepare(*session_, *spec, device), words});
+    programs_.emplace(number, KeptProgram{engine_->Prepare(*session_, *spec, device), words});
   } else {
-    programs_.emplace(number, Kept{spec.status(), words});
+    programs_.emplace(number, KeptProgram{spec.status(), words});
   }
   return absl::OkStatus();
 }
@@ -135,16 +135,16 @@ absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command
                              ResultCallback on_result) {
   last_handle_ = 0;
   while (!words.empty()) {
-    Step stuck;
-    absl::StatusOr<bool> all_ran = RunSlice(&words, command, &stuck);
+    Step not_inline;
+    absl::StatusOr<bool> all_ran = RunSlice(&words, command, &not_inline);
     for (const TensorRef& tensor : dropped_) tensor->GiveUpUpload();
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;
-    const absl::StatusOr<TensorRef> promised = RunViaEngine(stuck);
+    const absl::StatusOr<TensorRef> promised = RunViaEngine(not_inline);
     ++*command;
     if (promised.ok()) likely_slot_ = (*promised)->slot();
-    TENSORD_RETURN_IF_ERROR(on_result(*command, stuck.handle, promised));
+    TENSORD_RETURN_IF_ERROR(on_result(*command, not_inline.handle, promised));
   }
   return absl::OkStatus();
 }
@@ -159,7 +159,8 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
     return absl::OkStatus();
   }
   if (number > definitions_.size()) {
-    return Malformed(absl::StrCat("names definition ", number, " of ", definitions_.size()));
+    return Malformed(
+        absl::StrCat("names definition ", number, ", but ", definitions_.size(), " are defined"));
   }
   Definition& definition = definitions_[number - 1];
   if (words->size() < 2 + definition.num_inputs) return Malformed("ends in the middle of a step");
@@ -171,7 +172,7 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
 }
 
 absl::StatusOr<bool> PackedOps::RunSlice(absl::Span<const uint64_t>* words, uint64_t* command,
-                                         Step* stuck) {
+                                         Step* not_inline) {
   Executor::Turn turn;
   if (likely_slot_ != nullptr) turn = Executor::Turn(likely_slot_->executor.get());
   Session::Table table(session_.get());
@@ -186,7 +187,7 @@ absl::StatusOr<bool> PackedOps::RunSlice(absl::Span<const uint64_t>* words, uint
       ++*command;
       if (turn.contended()) return true;
     } else {
-      *stuck = step;
+      *not_inline = step;
       return false;
     }
   }

@@ -136,8 +136,7 @@ absl::StatusOr<BufferRef> PreparedOp::MakeConstant(MemoryAccount& account) {
 absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
                                                     absl::Span<const TensorSpec> inputs,
                                                     const Attributes& attrs, DeviceSlot* slot) {
-  if (op == "constant")
-    return PreparedOp::Make(op, inputs, attrs, slot);  // constants are never shared
+  if (op == "constant") return PreparedOp::Make(op, inputs, attrs, slot);
   std::string key = KeyOf(op, inputs, attrs, slot);
   {
     MutexLock lock(&mu_);

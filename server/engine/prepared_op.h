@@ -1,5 +1,5 @@
-// Ops that are ready to run: inferred, and their kernels prepared, for given input specs and a
-// device.
+// Ops that are ready to run: they are inferred, and their kernels are prepared, for given input
+// specs and a device.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ using TensorRefs = absl::InlinedVector<TensorRef, 3>;
 
 using BufferRefs = absl::InlinedVector<BufferRef, 1>;
 
-// Something that runs on a device any number of times: an op or a program. One thread runs it at a
-// time: the executor's, or the thread that holds the executor's Turn.
+// An op or a program that is prepared for a device and runs any number of times. One thread runs it
+// at a time: the executor's, or the thread that holds the executor's Turn.
 class Executable {
  public:
   virtual ~Executable() = default;
@@ -49,11 +49,11 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 };
 
-// One op for given input specs, attributes and device. All calls that ask for the same share it.
+// One op for given input specs, attributes and device. All calls with the same ones share it.
 // Three functions compute:
-//   Run()         allocates the output and computes it; as every Executable does
-//   RunSingle()   the same, and returns the one buffer
-//   LaunchInto()  computes into memory of the caller's
+//   Run()         allocates the output and computes it, as every Executable does
+//   RunSingle()   does the same and returns the one buffer
+//   LaunchInto()  computes into the caller's memory
 class PreparedOp final : public Executable {
  public:
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
@@ -71,18 +71,20 @@ class PreparedOp final : public Executable {
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                  absl::Span<const TensorRef> inputs) override;
 
-  // As Run(), and returns the op's one output.
   absl::StatusOr<BufferRef> RunSingle(MemoryAccount& account, absl::Span<const TensorRef> inputs);
 
-  // Whether the result is the memory of input 0, or the same bytes each time. LaunchInto() then has
-  // nothing to compute: take the input's buffer, or call MakeConstant().
+  // Whether the result has the memory of input 0. The caller then takes the input's buffer instead
+  // of calling LaunchInto().
   bool is_alias() const { return plan_.alias; }
+  // Whether the result has the same bytes in each run. The caller then calls MakeConstant() instead
+  // of LaunchInto().
   bool is_constant() const { return constant_; }
-  bool has_casts() const { return has_casts_; }
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
+  // Whether an input is cast to another dtype before the kernel runs.
+  bool has_casts() const { return has_casts_; }
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
-  // Computes into `output`, which has the output's size. The buffers that it allocates for casts
-  // are freed when it returns; if `kept` is not null, it adds them there instead.
+  // Computes into `output`, which has the output's size. Allocates buffers for casts. If `kept` is
+  // null, frees them when it returns; otherwise adds them to `kept`.
   absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
                           Buffer* output, std::vector<BufferRef>* kept = nullptr);
 
@@ -104,8 +106,8 @@ class PreparedOp final : public Executable {
 
 using PreparedOpRef = std::shared_ptr<PreparedOp>;
 
-// The prepared ops of all sessions, by op, input specs, attributes and device. If it is full, it
-// drops the quarter that was used longest ago. Thread-safe.
+// The prepared ops of all sessions, by op, input specs, attributes and device. If the cache is
+// full, it drops the least recently used quarter. It doesn't keep constants. Thread-safe.
 class PreparedOpCache {
  public:
   absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,

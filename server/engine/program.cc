@@ -31,9 +31,8 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
   for (const TensorSpec& input : spec.inputs) TENSORD_RETURN_IF_ERROR(input.Validate());
   program->inputs_ = program->specs_ = spec.inputs;
   if (spec.steps.size() > ProgramSpec::kMaxSteps) {
-    return absl::InvalidArgumentError(absl::StrCat("a program of ", spec.steps.size(),
-                                                   " ops; at most ", ProgramSpec::kMaxSteps,
-                                                   " fit, split it"));
+    return absl::InvalidArgumentError(absl::StrCat("a program has at most ", ProgramSpec::kMaxSteps,
+                                                   " ops, not ", spec.steps.size(), "; split it"));
   }
   for (const ProgramSpec::Step& step : spec.steps) {
     const absl::Status added = program->AddStep(step, prepared_ops);
@@ -60,8 +59,8 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* pr
   absl::InlinedVector<TensorSpec, 3> operands;
   for (uint32_t value : step.operands) {
     if (value >= specs_.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(step.op, " reads value ", value, " of ", specs_.size(), " so far"));
+      return absl::InvalidArgumentError(absl::StrCat(step.op, " reads value ", value, ", but only ",
+                                                     specs_.size(), " exist so far"));
     }
     operands.push_back(specs_[value]);
   }
@@ -77,15 +76,15 @@ absl::Status Program::CheckOutputs(const std::vector<uint32_t>& outputs) {
   for (uint32_t output : outputs) {
     if (output < specs_.size()) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("a program's output is value ", output, ", of which it has ", specs_.size()));
+        absl::StrCat("a program has output ", output, ", but only ", specs_.size(), " values"));
   }
-  if (outputs.empty()) return absl::InvalidArgumentError("a program without outputs");
+  if (outputs.empty()) return absl::InvalidArgumentError("a program must have an output");
   outputs_ = outputs;
   return absl::OkStatus();
 }
 
 absl::Status Program::PlanMemory(MemoryAccount& account) {
-  // last_use: the last step that reads a value. root: the value whose memory an alias has.
+  // root: the value whose memory a value has. last_use: the last step that uses that memory.
   std::vector<uint32_t> root(specs_.size());
   for (uint32_t value = 0; value < root.size(); ++value) root[value] = value;
   std::vector<uint32_t> last_use(specs_.size(), kNever);

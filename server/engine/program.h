@@ -18,7 +18,7 @@
 
 namespace tensord::server {
 
-// Values are numbered: the inputs from 0 on, then each step's result.
+// Values are numbered from 0: first the inputs, then each step's result.
 struct ProgramSpec {
   static constexpr size_t kMaxSteps = 1 << 16;
 
@@ -40,8 +40,8 @@ struct ProgramSpec {
 // If launching takes longer than running, the program runs as a graph (program_graph.h).
 class Program final : public Executable {
  public:
-  // If a step reads a value that does not exist yet, or inference refuses it, returns
-  // INVALID_ARGUMENT that names the step. If there is no memory for what the program keeps, returns
+  // If a step reads a value that does not exist yet, or inference refuses the step, returns an
+  // error that names the step. If there is no memory for the program to keep, returns
   // RESOURCE_EXHAUSTED. That memory is charged to `account`. `chains` is null if ops must not be
   // fused. `graphs`: whether the program may run as a graph.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
@@ -64,8 +64,9 @@ class Program final : public Executable {
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
   // Determines how long each value lives, and which values share memory.
   absl::Status PlanMemory(MemoryAccount& account);
+  // Allocates memory that the program keeps.
   absl::StatusOr<Buffer*> KeepMemory(MemoryAccount& account, int64_t bytes);
-  // If the device was lost and is back, allocates the kept memory again.
+  // If the device was lost and serves again, allocates the kept memory again.
   absl::Status RenewMemory(MemoryAccount& account);
   absl::Status RunStep(MemoryAccount& account, const ProgramStep& step,
                        absl::Span<const TensorRef> inputs);
@@ -79,14 +80,15 @@ class Program final : public Executable {
   std::vector<uint32_t> outputs_;
   std::vector<ValuePlace> places_;  // of every value
   std::vector<BufferRef> kept_;
-  std::vector<uint32_t> holding_;  // results that a run allocates, and other names of values
+  std::vector<uint32_t> holding_;  // results that a run allocates, and aliases
   bool runs_inline_ = false;
 
-  // Of the run under way: every value's buffer, and what holds those that were allocated.
+  // State of the current run, by value.
   std::vector<Buffer*> values_;
-  std::vector<BufferRef> held_;
+  std::vector<BufferRef> held_;  // keeps the buffers of `holding_` alive
 
-  std::unique_ptr<ProgramGraph> graph_;  // of what is above; null where it always runs op by op
+  // Refers to the members above. Null if the program always runs op by op.
+  std::unique_ptr<ProgramGraph> graph_;
 };
 
 }  // namespace tensord::server

@@ -6,14 +6,14 @@
 namespace tensord::server {
 namespace {
 
-constexpr uint32_t kNobody = ~uint32_t{0};
-constexpr uint32_t kSeveral = kNobody - 1;  // or it is an output
+constexpr uint32_t kNone = ~uint32_t{0};
+constexpr uint32_t kSeveral = kNone - 1;  // several readers, or an output of the program
 
-// If a launch costs a few nanoseconds, two ops over data in the first-level cache are as fast one
-// by one. From three ops on, or with larger results, one kernel is faster.
-bool IsWorthAKernel(size_t num_ops, const PreparedOp& last) {
-  constexpr int64_t kLittleBytes = 8 << 10;
-  return num_ops > 2 || last.output().size_bytes() > kLittleBytes ||
+// Returns whether one kernel is faster than `num_ops` launches. On a CPU a launch takes a few
+// nanoseconds, so two ops over data in the first-level cache gain nothing.
+bool IsFasterFused(size_t num_ops, const PreparedOp& last) {
+  constexpr int64_t kCachedBytes = 8 << 10;
+  return num_ops > 2 || last.output().size_bytes() > kCachedBytes ||
          !last.slot()->device->host_accessible();
 }
 
@@ -22,13 +22,13 @@ class Fuser {
   Fuser(std::vector<ProgramStep> ops, uint32_t num_inputs, absl::Span<const uint32_t> outputs,
         ChainKernels* chains)
       : ops_(std::move(ops)), num_inputs_(num_inputs), chains_(chains) {
-    reader_.assign(num_inputs + ops_.size(), kNobody);
-    made_at_.assign(num_inputs, kNobody);
+    reader_.assign(num_inputs + ops_.size(), kNone);
+    made_at_.assign(num_inputs, kNone);
     for (uint32_t i = 0; i < ops_.size(); ++i) {
       made_at_.push_back(i);
       for (uint32_t value : ops_[i].operands) {
         uint32_t& reader = reader_[value];
-        reader = reader == kNobody || reader == i ? i : kSeveral;
+        reader = reader == kNone || reader == i ? i : kSeveral;
       }
     }
     for (uint32_t value : outputs) reader_[value] = kSeveral;
@@ -41,7 +41,7 @@ class Fuser {
       if (fused[i]) continue;
       std::vector<uint32_t> chain = FindChain(i);
       ProgramStep step;
-      // The device may have a kernel for a shorter chain.
+      // If the device has no kernel for the chain, it may have one for a shorter chain.
       while (chain.size() > 1 && !Join(chain, &step)) chain.resize(chain.size() / 2);
       if (chain.size() == 1) {
         steps.push_back(std::move(ops_[i]));
@@ -63,20 +63,21 @@ class Fuser {
       const ProgramStep& last = ops_[chain.back()];
       const uint32_t next = reader_[last.result];
       if (next >= kSeveral || !ChainKernels::MayFollow(*last.op, *ops_[next].op)) break;
-      if (!IsThere(ops_[next].operands, last.result, first)) break;
+      if (!AreMadeBefore(first, ops_[next].operands, last.result)) break;
       chain.push_back(next);
     }
     return chain;
   }
 
-  // Returns whether all values except `but` are made before the step at `place`.
-  bool IsThere(absl::Span<const uint32_t> values, uint32_t but, uint32_t place) const {
+  // Returns whether all `values` except one are made before the step at `place`.
+  bool AreMadeBefore(uint32_t place, absl::Span<const uint32_t> values, uint32_t except) const {
     return std::all_of(values.begin(), values.end(), [&](uint32_t value) {
-      return value == but || value < num_inputs_ || made_at_[value] < place;
+      return value == except || value < num_inputs_ || made_at_[value] < place;
     });
   }
 
-  // Returns false if the device has no kernel for the chain, or gains nothing by it.
+  // Sets `step` to one that computes the whole chain. Returns false if the device has no kernel for
+  // the chain, or that kernel wouldn't be faster.
   bool Join(absl::Span<const uint32_t> chain, ProgramStep* step) const {
     const ProgramStep& first = ops_[chain.front()];
     const ProgramStep& last = ops_[chain.back()];
@@ -86,7 +87,7 @@ class Fuser {
       *step = {*std::move(both), nullptr, last.result, first.operands, {}};
       return true;
     }
-    if (!IsWorthAKernel(chain.size(), *last.op)) return false;
+    if (!IsFasterFused(chain.size(), *last.op)) return false;
     *step = {last.op, nullptr, last.result, {}, {}};
     step->chain = chains_->Find(ToOps(chain, &step->operands));
     return step->chain != nullptr;
@@ -114,8 +115,8 @@ class Fuser {
   std::vector<ProgramStep> ops_;
   const uint32_t num_inputs_;
   ChainKernels* const chains_;
-  std::vector<uint32_t> reader_;   // of every value: the one op that reads it
-  std::vector<uint32_t> made_at_;  // of every op's result: the op in whose place it is made
+  std::vector<uint32_t> reader_;   // by value: the only op that reads it, kNone or kSeveral
+  std::vector<uint32_t> made_at_;  // by value: the op in whose place it is made; kNone for inputs
 };
 
 }  // namespace

@@ -17,17 +17,18 @@ namespace tensord::server {
 struct ProgramStep {
   PreparedOpRef op;                       // the op, or the last op of the chain
   std::shared_ptr<PreparedKernel> chain;  // computes all of a chain; null for an op alone
-  uint32_t result;                        // these are values, as ProgramSpec numbers them
+  // These are values, as ProgramSpec numbers them.
+  uint32_t result;
   absl::InlinedVector<uint32_t, 3> operands;
   absl::InlinedVector<uint32_t, 2> last_uses;  // values that no later step reads
 
   bool runs_inline() const { return chain != nullptr ? chain->runs_inline() : op->runs_inline(); }
 };
 
-// Returns `ops` with fewer steps. Every chain of elementwise ops becomes one step, if the device
-// has a kernel for it and gains by it. Every linear and the activation that follows it become one
-// step. A value between two fused ops has one reader, and is no output of the program. A chain
-// takes the place of its first op: what it reads exists by then, so no value lives longer.
+// Returns `ops` with fewer steps. A chain of elementwise ops becomes one step, if the device has a
+// kernel for it and that kernel is faster. A linear and the activation that follows it become one
+// step. A value between two fused ops has one reader, and is no output of the program. The step of
+// a chain takes the place of its first op. All its operands exist there, so no value lives longer.
 std::vector<ProgramStep> FuseSteps(std::vector<ProgramStep> ops, uint32_t num_inputs,
                                    absl::Span<const uint32_t> outputs, ChainKernels* chains);
 

@@ -12,29 +12,29 @@
 namespace tensord::server {
 namespace {
 
-// What a graph saves and costs, in nanoseconds of the busier one of host and GPU.
-constexpr int64_t kSavedByLaunch = 1500;
-constexpr int64_t kCostOfLaunch = 3000;
-constexpr int64_t kBytesCopiedInOne = 1 << 10;
+// What a graph saves and costs, in nanoseconds of the host or the GPU, whichever is busier.
+constexpr int64_t kSavedPerKernelNanos = 1500;
+constexpr int64_t kLaunchNanos = 3000;
+constexpr int64_t kCopiedBytesPerNano = 1 << 10;
 
-// The driver keeps about a kilobyte for each kernel of a graph, which is not counted anywhere.
+// The driver keeps about a kilobyte for each kernel of a graph. That memory is not counted.
 constexpr size_t kMaxSteps = 1 << 13;
 // A program with more bytes computes for longer than its launches take.
 constexpr int64_t kMaxBytes = 64 << 20;
 // After this many changes of addresses, all inputs are copied.
 constexpr int kMaxMoves = 4;
-// The runs after spare memory was freed until it is allocated again.
+// After spare memory was freed, or could not be allocated, this many runs go op by op.
 constexpr int kRunsToWait = 256;
 // The limit of lines on standard error about programs that can't be captured.
-constexpr int kMaxComplaints = 16;
+constexpr int kMaxLogLines = 16;
 
 bool Launches(const ProgramStep& step) { return !step.op->is_alias() && !step.op->is_constant(); }
 
 const void* AddressOf(const TensorRef& tensor) { return tensor->buffer()->data(); }
 
-void Complain(const Device& device, size_t num_steps, const absl::Status& failure) {
-  static std::atomic<int> complaints{0};
-  if (complaints.fetch_add(1) >= kMaxComplaints) return;
+void LogCaptureFailure(const Device& device, size_t num_steps, const absl::Status& failure) {
+  static std::atomic<int> lines{0};
+  if (lines.fetch_add(1) >= kMaxLogLines) return;
   std::cerr << absl::StrCat("tensord: a program of ", num_steps, " steps on ",
                             device.name().ToString(),
                             " runs step by step, and not as a graph: ", failure.message(), "\n");
@@ -86,7 +86,8 @@ bool ProgramGraph::IsWorthIt() const {
     const uint32_t root = roots_[output];
     if (root >= body_.num_inputs && !constant_[root]) copy(root);
   }
-  return num_launches_ * kSavedByLaunch > (1 + copies) * kCostOfLaunch + bytes / kBytesCopiedInOne;
+  return num_launches_ * kSavedPerKernelNanos >
+         (1 + copies) * kLaunchNanos + bytes / kCopiedBytesPerNano;
 }
 
 bool ProgramGraph::GiveUp(const MemoryAccount* account) {
@@ -128,7 +129,7 @@ absl::StatusOr<BufferRefs> ProgramGraph::Run(MemoryAccount& account,
     return results;
   }
   // The run has had no visible effect, so the caller may run the program op by op.
-  TakeNoteOf(results.status());
+  RecordFailure(results.status());
   if (absl::IsDataLoss(results.status())) return results;
   return BufferRefs();
 }
@@ -147,8 +148,8 @@ bool ProgramGraph::Fits(const Captured& captured, absl::Span<const TensorRef> in
 
 bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
   // A restarted device loads the kernels again in its first run.
-  const int64_t life = device_.health().restarts;
-  const bool first = std::exchange(last_life_, life) != life;
+  const int64_t restarts = device_.health().restarts;
+  const bool first = std::exchange(last_restarts_, restarts) != restarts;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const void* const address = AddressOf(inputs[i]);
     if (!first && address != last_address_[i]) moving_[i] = true;
@@ -163,12 +164,12 @@ bool ProgramGraph::IsDue(absl::Span<const TensorRef> inputs) {
   return !never_;
 }
 
-void ProgramGraph::TakeNoteOf(const absl::Status& failure) {
+void ProgramGraph::RecordFailure(const absl::Status& failure) {
   if (absl::IsResourceExhausted(failure)) {
     runs_to_wait_ = kRunsToWait;
   } else if (!absl::IsDataLoss(failure)) {
     never_ = true;
-    if (!absl::IsOutOfRange(failure)) Complain(device_, body_.steps.size(), failure);
+    if (!absl::IsOutOfRange(failure)) LogCaptureFailure(device_, body_.steps.size(), failure);
   }
 }
 
@@ -180,13 +181,13 @@ std::unique_ptr<ProgramGraph::Captured> ProgramGraph::Capture(MemoryAccount& acc
   absl::Status status = PlaceInputs(account, inputs, captured.get());
   if (status.ok()) status = PlaceResults(account, kept, captured.get());
   if (!status.ok()) {
-    TakeNoteOf(status);
+    RecordFailure(status);
     return nullptr;
   }
   absl::StatusOr<std::unique_ptr<KernelGraph>> kernels =
       device_.Capture(account, [&] { return LaunchSteps(account, captured.get()); });
   if (!kernels.ok()) {
-    TakeNoteOf(kernels.status());
+    RecordFailure(kernels.status());
     return nullptr;
   }
   captured->kernels = *std::move(kernels);
@@ -244,7 +245,7 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
     } else {
       TENSORD_ASSIGN_OR_RETURN(memory, TakeMemory(account, bytes, captured));
     }
-    // Kernels run in this order, so memory may be written again after the last read of its value.
+    // Kernels run in this order, so memory may be reused after the last read of its value.
     for (uint32_t value : step.last_uses) {
       if (!constant_[value]) {
         free[body_.specs[value].size_bytes()].push_back(captured->values[value]);
@@ -274,7 +275,7 @@ absl::Status ProgramGraph::LaunchSteps(MemoryAccount& account, Captured* capture
 
 absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured* captured,
                                                 absl::Span<const TensorRef> inputs) const {
-  TENSORD_ASSIGN_OR_RETURN(BufferRefs outputs, TakeOutputs(account, *captured, inputs));
+  TENSORD_ASSIGN_OR_RETURN(BufferRefs outputs, AllocateOutputs(account, *captured, inputs));
   for (uint32_t input : captured->copied_inputs) {
     TENSORD_RETURN_IF_ERROR(device_.CopyFrom(*captured->values[input], *inputs[input]->buffer(),
                                              body_.specs[input].size_bytes()));
@@ -295,11 +296,11 @@ absl::StatusOr<BufferRefs> ProgramGraph::Replay(MemoryAccount& account, Captured
   return outputs;
 }
 
-absl::StatusOr<BufferRefs> ProgramGraph::TakeOutputs(MemoryAccount& account,
-                                                     const Captured& captured,
-                                                     absl::Span<const TensorRef> inputs) const {
+absl::StatusOr<BufferRefs> ProgramGraph::AllocateOutputs(MemoryAccount& account,
+                                                         const Captured& captured,
+                                                         absl::Span<const TensorRef> inputs) const {
   BufferRefs outputs;
-  absl::flat_hash_map<uint32_t, BufferRef> made;  // by the value whose memory it is to have
+  absl::flat_hash_map<uint32_t, BufferRef> made;  // by root value
   for (uint32_t value : body_.outputs) {
     const uint32_t root = roots_[value];
     if (root < body_.num_inputs) {

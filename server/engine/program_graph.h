@@ -1,31 +1,30 @@
 // Runs a program as one graph of its device, if launching its kernels takes longer than running
 // them.
 //
-// A graph works on the addresses that it was captured with. But each run of a program has inputs of
-// its own, and its outputs outlive the run. Therefore:
+// A graph uses the addresses that it was captured with. But each run of a program has its own
+// inputs, and its outputs outlive the run. Therefore:
 // - If an input has the same address as in the run before (weights, for example), the graph reads
-// it
-//   in place. When its address changes, the graph is captured again.
+//   it in place. When its address changes, the graph is captured again.
 // - All other inputs are copied to memory of the graph before each launch.
 // - Outputs are copied from the graph's memory to new memory after each launch.
 //
 // Alternatives that were rejected:
 // - Capture each run and call cudaGraphExecUpdate: costs about as much as launching the kernels.
-// - Give kernels new arguments: needs the positions of addresses among the arguments, which the
-//   kernels of cuBLASLt don't tell.
+// - Give kernels new arguments: needs the positions of addresses among the arguments. They are
+//   unknown for the kernels of cuBLASLt.
 // - Make the copies nodes of the graph and set their addresses for each run: costs one call for
-// each,
-//   as copies outside do, and depends on the version of CUDA.
+//   each copy, as copies outside the graph do, and depends on the version of CUDA.
 //
-// Gain: NVIDIA and others measure 2.5 to 4 us for a small kernel in a row of launches, and about 1
-// us in a graph (CUDA.jl: 80 broadcasts in 260 and 70 us, of which the CPU had 3.5). Cost: a launch
-// for the graph, one for each copy, and the time of the copies, in which an H100 moves more than 1
-// KiB a nanosecond.
+// Gain: published measurements show 2.5 to 4 us for each small kernel that is launched, and about
+// 1 us in a graph. CUDA.jl: 80 broadcasts took 260 us as launches and 70 us as a graph, 3.5 us of
+// that on the CPU.
+// Cost: one launch for the graph, one for each copy, and the copies. An H100 copies more than 1 KiB
+// a nanosecond.
 //
-// These run op by op:
-// - programs that would not gain: short ones, and those with large inputs and outputs,
-// - the first run of each program, which loads the kernels,
-// - programs that can't be captured: always, and a line on standard error says so.
+// A program runs op by op:
+// - always, if it would not gain: it is short, or has large inputs and outputs,
+// - in its first run, which loads the kernels,
+// - always, if it can't be captured. A line on standard error reports that.
 #pragma once
 
 #include <cstdint>
@@ -46,21 +45,22 @@
 
 namespace tensord::server {
 
-// Where the memory of a program's value comes from. An alias has the place of its operand.
+// Where the memory of a program's value comes from. An alias has no memory of its own, and is
+// kInput.
 enum class ValuePlace : uint8_t { kInput, kKept, kAllocated };
 
-// One thread runs it at a time: the thread that has the device's executor. The graph's memory is
-// charged to the account of the run that allocated it. It is spare memory: the graph frees it if an
-// allocation would fail otherwise, or after the device was lost, and allocates it again some runs
-// later.
+// One thread runs it at a time: the executor's, or the thread that holds the executor's Turn. The
+// graph's memory is charged to the account of the run that allocated it. The memory is spare: the
+// graph frees it if an allocation would fail otherwise, and allocates it again some runs later. If
+// the device was lost, the graph is captured again.
 class ProgramGraph final : public SpareMemory {
  public:
-  // The program. The spans must outlive the graph.
+  // The program that the graph runs. The spans must outlive the graph.
   struct Body {
     DeviceSlot* slot;
     size_t num_inputs;
-    absl::Span<const TensorSpec> specs;  // these two of every value
-    absl::Span<const ValuePlace> places;
+    absl::Span<const TensorSpec> specs;   // by value
+    absl::Span<const ValuePlace> places;  // by value
     absl::Span<const ProgramStep> steps;
     absl::Span<const uint32_t> outputs;
   };
@@ -70,8 +70,8 @@ class ProgramGraph final : public SpareMemory {
   ~ProgramGraph() override;
 
   // Returns the outputs; empty if the caller must run the program op by op this time. `values` are
-  // the program's buffers by value; it uses those of kept values. Returns an error only if the
-  // device is lost.
+  // the program's buffers, by value; only those of kept values are used. Returns an error only if
+  // the device is lost.
   absl::StatusOr<BufferRefs> Run(MemoryAccount& account, absl::Span<const TensorRef> inputs,
                                  absl::Span<Buffer* const> values);
 
@@ -81,21 +81,21 @@ class ProgramGraph final : public SpareMemory {
   // A graph with its memory.
   struct Captured {
     std::vector<BufferRef> memory;
-    std::vector<Buffer*> values;  // of every value; null for inputs that no kernel reads
+    std::vector<Buffer*> values;  // by value; null for inputs that no kernel reads
     absl::flat_hash_map<uint32_t, BufferRef> constants;  // by value
     std::vector<uint32_t> copied_inputs;
     std::vector<uint32_t> fixed_inputs;
-    std::vector<const void*> fixed_at;  // their addresses
-    int64_t bytes = 0;                  // of values
+    std::vector<const void*> fixed_at;  // the addresses of `fixed_inputs`
+    int64_t bytes = 0;                  // of `memory` and `constants`
     bool launched = false;
-    std::unique_ptr<KernelGraph> kernels;  // goes first
+    std::unique_ptr<KernelGraph> kernels;  // destroyed before the memory
   };
 
   explicit ProgramGraph(const Body& body);
 
-  // Whether the graph saves more time than its copies take, as far as is known of the inputs.
+  // Whether the graph saves more time than it costs, as far as the inputs' addresses are known.
   bool IsWorthIt() const;
-  // Whether the inputs are at the addresses that `captured` reads. Records those that are not.
+  // Whether the inputs are at the addresses that `captured` reads. Records the inputs that are not.
   bool Fits(const Captured& captured, absl::Span<const TensorRef> inputs);
   // Whether this run should be captured. Records the addresses of the inputs.
   bool IsDue(absl::Span<const TensorRef> inputs);
@@ -108,36 +108,36 @@ class ProgramGraph final : public SpareMemory {
   absl::Status PlaceResults(MemoryAccount& account, absl::Span<Buffer* const> kept,
                             Captured* captured);
   absl::Status LaunchSteps(MemoryAccount& account, Captured* captured) const;
-  // Adds `bytes` to the memory of the graph. Returns OUT_OF_RANGE if that is more than a graph may
-  // have.
+  // Adds `bytes` to the memory of the graph. If the sum exceeds kMaxBytes, returns OUT_OF_RANGE.
   static absl::Status Count(int64_t bytes, Captured* captured);
   absl::StatusOr<Buffer*> TakeMemory(MemoryAccount& account, int64_t bytes,
                                      Captured* captured) const;
-  void TakeNoteOf(const absl::Status& failure);
+  // Decides by the error whether and when to try again.
+  void RecordFailure(const absl::Status& failure);
 
   absl::StatusOr<BufferRefs> Replay(MemoryAccount& account, Captured* captured,
                                     absl::Span<const TensorRef> inputs) const;
-  absl::StatusOr<BufferRefs> TakeOutputs(MemoryAccount& account, const Captured& captured,
-                                         absl::Span<const TensorRef> inputs) const;
+  absl::StatusOr<BufferRefs> AllocateOutputs(MemoryAccount& account, const Captured& captured,
+                                             absl::Span<const TensorRef> inputs) const;
 
   const Body body_;
   Device& device_;
-  std::vector<uint32_t> roots_;  // of every value: the one whose memory it has
-  std::vector<bool> constant_;   // of every value
+  std::vector<uint32_t> roots_;  // by value: the value whose memory it has
+  std::vector<bool> constant_;   // by value
   std::vector<uint32_t> read_inputs_;
   int64_t num_launches_ = 0;
 
-  // Only the thread that has the executor uses these.
-  int64_t last_life_ = -1;  // of the device, at the last run that went op by op
-  bool never_ = false;
-  int runs_to_wait_ = 0;
+  // Only the thread that runs the program uses these.
+  int64_t last_restarts_ = -1;             // of the device, at the last call of IsDue()
+  bool never_ = false;                     // the program always runs op by op
+  int runs_to_wait_ = 0;                   // before the next capture
   int moves_ = 0;                          // graphs that were dropped because inputs had moved
-  std::vector<bool> moving_;               // of every input: seen at different addresses
-  std::vector<const void*> last_address_;  // of every input
+  std::vector<bool> moving_;               // by input: seen at different addresses
+  std::vector<const void*> last_address_;  // by input
 
   Mutex mu_;
   std::unique_ptr<Captured> idle_ ABSL_GUARDED_BY(mu_);  // null during a run
-  bool given_up_ ABSL_GUARDED_BY(mu_) = false;           // since the last run
+  bool given_up_ ABSL_GUARDED_BY(mu_) = false;           // GiveUp() freed it since the last run
 };
 
 }  // namespace tensord::server

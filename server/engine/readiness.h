@@ -4,15 +4,15 @@
 //
 // | route         | function           | conditions                          | thread          |
 // |---------------|--------------------|-------------------------------------|-----------------|
-// | 1 packed step | PackedOps::TryRun  | as route 2, the session has all     | that decodes    |
-// |               |                    | inputs, and a known op matches them | the stream      |
+// | 1 packed step | PackedOps::TryRun  | as route 2, and the inputs are on   | that decodes    |
+// |               |                    | the device of the stream's last op  | the stream      |
 // | 2 inline call | Engine::Start      | CanRunInline(), and the thread gets | that makes the  |
 // |               |                    | the executor's Turn                 | call            |
 // | 3 posted op   | OpNode             | none: it waits until no input is    | of the executor |
 // |               |                    | kPending, then posts itself         |                 |
 //
-// Inputs that fail while the op waits are not an error of the call: the op passes their error on to
-// its outputs. Inputs on several devices are an error of the call (Engine::FindPreparedOp).
+// If an input fails while the op waits, the call has succeeded already: the outputs get the input's
+// error. Inputs on several devices are an error of the call (Engine::FindPreparedOp).
 #pragma once
 
 #include <algorithm>
@@ -24,15 +24,15 @@
 
 namespace tensord::server {
 
-// What an input is to an op that is to be posted to a given lane.
+// The state of an input, for an op that will be posted to a given lane.
 enum class InputState {
   kReady,    // done, and has memory
   kFailed,   // done, and has an error
-  kPosted,   // made by a task that was posted to the same lane, and so runs before the op
+  kPosted,   // a task posted earlier to the same lane makes it, and so runs before the op
   kPending,  // waits for an upload, another device or another lane
 };
 
-// `lane` may be null: then no input is kPosted.
+// `lane`: the op's lane. If it is null, no input is kPosted.
 inline InputState StateOf(const Tensor& input, const Executor::Lane* lane) {
   if (input.done()) return input.status().ok() ? InputState::kReady : InputState::kFailed;
   return lane != nullptr && input.PostedTo(lane) ? InputState::kPosted : InputState::kPending;
@@ -45,13 +45,14 @@ inline bool AllReady(absl::Span<const TensorRef> inputs) {
                      [](const TensorRef& input) { return IsReady(*input); });
 }
 
-// Returns whether the op may run on the calling thread, if that holds the executor's Turn.
+// Returns whether the op may run on the calling thread, if that thread holds the executor's Turn.
 inline bool CanRunInline(const Executable& op, absl::Span<const TensorRef> inputs) {
   return op.runs_inline() && AllReady(inputs);
 }
 
-// Returns the first input that is not on `slot` or does not have its spec of `specs`, and
-// inputs.size() if all do. Both have the same size. The inputs need not be done.
+// Returns the index of the first input that is not on `slot` or whose spec differs from specs[i].
+// If there is none, returns inputs.size(). `specs` and `inputs` must have the same size. The inputs
+// need not be done.
 inline size_t FirstMismatch(absl::Span<const TensorSpec> specs, const DeviceSlot* slot,
                             absl::Span<const TensorRef> inputs) {
   size_t i = 0;

@@ -28,7 +28,7 @@ std::string ServiceName(const std::string& method) {
 
 }  // namespace
 
-// The streaming methods of one service, as gRPC knows them.
+// The streaming methods of one service, registered with gRPC.
 class CallDispatcher::Service final : public grpc::Service {
  public:
   // Returns the method's index.
@@ -51,7 +51,7 @@ class CallDispatcher::Service final : public grpc::Service {
   std::deque<std::string> names_;  // gRPC keeps their addresses
 };
 
-// Owns itself until a client has made the call, or the server shuts down.
+// A call that is awaited. Owns itself until a client has made the call, or the server shuts down.
 class CallDispatcher::PendingCall final : public QueueEvent {
  public:
   PendingCall(CallDispatcher* dispatcher, CallQueue* queue, const StreamingMethod* method)
@@ -69,7 +69,7 @@ class CallDispatcher::PendingCall final : public QueueEvent {
     }
   }
 
-  // On the thread of the queue's accept queue.
+  // Runs on the thread of the queue's accept queue.
   void Happened(bool ok) override {
     std::unique_ptr<PendingCall> self(this);
     if (!ok) return;  // the server shuts down; there is no call

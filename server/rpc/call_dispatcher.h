@@ -1,4 +1,4 @@
-// Awaits the clients' calls of all methods, and makes the handler of each.
+// Awaits the clients' calls of all methods, and makes a handler for each call.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -24,7 +24,7 @@ using CallFactory = std::function<std::shared_ptr<ServerCall>(std::unique_ptr<Gr
 template <typename Call, typename Context>
 CallFactory MakeCallFactory(Context* context) {
   return [context](std::unique_ptr<GrpcCall> grpc_call) {
-    // Not make_shared: the memory goes with the call, even if weak_ptrs remain.
+    // Not make_shared: the call's memory is freed with the call, even if weak_ptrs remain.
     return std::shared_ptr<ServerCall>(new Call(context, std::move(grpc_call)));
   };
 }
@@ -53,8 +53,7 @@ class CallDispatcher {
   // Registers the methods with the server that is being built. This object outlives the server.
   void RegisterWith(grpc::ServerBuilder* builder);
 
-  // Makes `queue`, which is of this kind, await calls of its methods. Call it after the server has
-  // been built.
+  // Makes `queue` await calls of the methods of this kind. Call it after the server has been built.
   void AwaitCalls(CallQueue* queue, QueueKind kind);
 
  private:
@@ -69,7 +68,8 @@ class CallDispatcher {
 
   // Awaits one call: of `method`, or of any unary method if it is null.
   void Await(CallQueue* queue, const StreamingMethod* method);
-  // Makes the handler of a call that has arrived, and starts it. On the thread of the call's queue.
+  // Makes the handler of a call that has arrived, and starts it. Call it on the thread of the
+  // call's queue.
   void Dispatch(std::unique_ptr<GrpcCall> grpc_call, const StreamingMethod* method);
   const CallFactory& UnaryFactory(const std::string& name) const;
 

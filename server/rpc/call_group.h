@@ -18,11 +18,11 @@ class CallGroup {
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
-  // Lets no further call join. Runs ServerCall::OnDrain() of each call, on the thread of its queue,
-  // and doesn't wait for it.
+  // Refuses further calls. Has OnDrain() of each call run on the thread of its queue, and doesn't
+  // wait for it.
   void Drain();
 
-  // Runs ServerCall::OnHangUp() of each call, as Drain() does. Call it after Drain().
+  // Has OnHangUp() of each call run, in the same way. Call it after Drain().
   void HangUp();
 
   // Blocks until there is no call in the group, or until the deadline.

@@ -111,8 +111,8 @@ bool CallQueue::Next(void** tag, bool* ok) {
       const auto next = queue_->AsyncNext(tag, ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
       if (next == grpc::CompletionQueue::GOT_EVENT) return true;
       if (next == grpc::CompletionQueue::SHUTDOWN) return false;
-      std::this_thread::yield();  // what comes next may come from a program that waits for this
-                                  // core
+      // The next message may depend on a program that waits for this core.
+      std::this_thread::yield();
     } while (std::chrono::steady_clock::now() < until);
   }
   return queue_->Next(tag, ok);

@@ -1,5 +1,4 @@
-// Completion queues, each with a thread of its own. A payload comes and goes as the slices of
-// gRPC's own buffers, and the calls of one queue never wait behind those of another.
+// Completion queues of gRPC, each with its own thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -26,8 +25,8 @@ class QueueEvent {
   ~QueueEvent() = default;
 };
 
-// An operation of an object, which it keeps alive until it has ended. Then `handler` runs on the
-// queue's thread, and the object's AfterEvent() after it. One operation at a time.
+// The tag of an operation of an object. Keeps the object alive until the operation has ended. Then
+// runs `handler` and the object's AfterEvent() on the queue's thread. For one operation at a time.
 template <typename Object>
 class CallEvent final : public QueueEvent {
  public:
@@ -52,20 +51,19 @@ class CallEvent final : public QueueEvent {
   std::shared_ptr<Object> object_;
 };
 
-// A completion queue and its thread. gRPC has every thread that waits at a queue take part in
-// watching all connections, at the price of a wake-up or two for each message. So there should be
-// as few queues as keep up with the work.
+// A completion queue and its thread. In gRPC, every thread that waits at a queue polls all
+// connections. That costs one or two wake-ups per message, so use as few queues as the load allows.
 class CallQueue {
  public:
   using Task = absl::AnyInvocable<void() &&>;
 
-  // Makes a queue of a server that is about to be built. `gate` admits the callers, and outlives
-  // the queue. `spin`: how long the thread polls for the next event before it sleeps.
+  // Adds a queue to a server that is being built. `gate` admits the callers, and outlives the
+  // queue. `spin`: how long the thread polls for the next event before it sleeps.
   CallQueue(grpc::ServerBuilder* builder, Gate* gate,
             std::chrono::microseconds spin = std::chrono::microseconds(0))
       : gate_(gate), spin_(spin), queue_(builder->AddCompletionQueue()) {}
-  // Makes a queue for rare calls. New calls arrive at `accept_queue`, which outlives this queue;
-  // while this queue has no call, its thread watches nothing.
+  // Adds a queue for rare calls. New calls arrive at `accept_queue`, which outlives this queue.
+  // While this queue has no call, its thread polls no connection.
   CallQueue(grpc::ServerBuilder* builder, CallQueue* accept_queue)
       : gate_(accept_queue->gate()),
         spin_(0),
@@ -77,14 +75,13 @@ class CallQueue {
   // Starts the thread. Call it once the server is built and the queue awaits calls.
   void Start();
 
-  // Runs `task` on the queue's thread, after all that has happened on the queue so far. The queue
-  // must not be destroyed meanwhile: the caller holds a call that it counts. Thread-safe.
+  // Runs `task` on the queue's thread, after all earlier events of the queue. Until then the caller
+  // must hold a call that the queue counts, so that the queue isn't destroyed. Thread-safe.
   void Post(Task task);
-  // Blocks until everything that has happened so far has been handled. Don't call it on the queue's
-  // thread.
+  // Blocks until the queue's thread has handled all earlier events. Don't call it on that thread.
   void Settle();
 
-  // Count the calls that have arrived, until they are destroyed. Thread-safe.
+  // Count a call from its arrival until it is destroyed. Thread-safe.
   void CallBegan();
   void CallEnded();
   bool AnyCalls() const;

@@ -25,10 +25,10 @@ constexpr uint32_t Tag(int field, uint32_t type) {
 
 absl::Status Malformed(const google::protobuf::MessageLite& message) {
   return absl::InvalidArgumentError(
-      absl::StrCat("the bytes are no ", message.GetTypeName(), " message"));
+      absl::StrCat("the bytes are not a valid ", message.GetTypeName(), " message"));
 }
 
-// Tags and lengths in more bytes than 32 bits take: protobuf's parser refuses them.
+// The maximum size of a tag or length. Protobuf's parser refuses longer ones.
 constexpr int kMaxVarint32Bytes = 5;
 
 bool ReadLength(CodedInputStream* in, int* length) {
@@ -37,14 +37,15 @@ bool ReadLength(CodedInputStream* in, int* length) {
          *length <= in->BytesUntilLimit();
 }
 
-// The next tag, 0 at the end and for one that is too long, which then isn't the message's end.
+// Returns the next tag. At the end of the message, and if the tag is too long, returns 0. After a
+// tag that is too long, ConsumedEntireMessage() returns false.
 uint32_t ReadTag(CodedInputStream* in) {
   const int start = in->CurrentPosition();
   const uint32_t tag = in->ReadTag();
   return in->CurrentPosition() - start <= kMaxVarint32Bytes ? tag : 0;
 }
 
-// An unknown field; groups, which nobody sends any more, to the depth that protobuf goes.
+// Skips an unknown field. Groups may be nested as deep as protobuf's parser allows.
 bool SkipField(CodedInputStream* in, uint32_t tag, int depth = 0) {
   constexpr int kMaxDepth = 100;
   constexpr auto kStartGroup = WireFormatLite::WIRETYPE_START_GROUP;
@@ -82,7 +83,7 @@ bool MergePart(CodedInputStream* in, google::protobuf::MessageLite* part) {
   return ReadLength(in, &length) && in->ReadString(&bytes, length) && part->MergeFromString(bytes);
 }
 
-// What only one of them has.
+// Read the fields that only one of the two messages has.
 bool ReadOther(CodedInputStream* in, uint32_t tag, WriteChunk* /*chunk*/) {
   return SkipField(in, tag);
 }
@@ -135,7 +136,8 @@ absl::StatusOr<AnyChunk> DecodeChunk(grpc::ByteBuffer* message) {
   return chunk;
 }
 
-// False where there are too many, or the bytes make no sense.
+// Subtracts the number of submessages from `left`. Returns false if `left` falls below 0, or if the
+// bytes are malformed.
 bool CountParts(CodedInputStream* in, const google::protobuf::Descriptor& type, int64_t* left) {
   while (const uint32_t tag = in->ReadTag()) {
     const google::protobuf::FieldDescriptor* field =
@@ -208,14 +210,14 @@ absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLi
 }
 
 absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descriptor& type,
-                        int64_t most) {
+                        int64_t max_parts) {
   grpc::ProtoBufferReader reader(buffer);
   CodedInputStream in(&reader);
-  int64_t left = most;
+  int64_t left = max_parts;
   if (CountParts(&in, type, &left) || left >= 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("a ", type.full_name(), " of ", buffer->Length(),
-                                                   " bytes has more than ", most,
-                                                   " messages within it; send several"));
+                                                   " bytes contains more than ", max_parts,
+                                                   " submessages; split it into several messages"));
 }
 
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {

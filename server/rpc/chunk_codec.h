@@ -1,5 +1,5 @@
-// The messages of Write, Read and Fetch by hand: a payload goes between gRPC's buffers and a
-// tensor's memory without a stop in a protobuf field.
+// Encodes and decodes the messages of Write, Read and Fetch by hand. So a payload goes between
+// gRPC's buffers and a tensor's memory without a copy in a protobuf field.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
@@ -14,17 +14,16 @@
 
 namespace tensord::server {
 
-// A message whose data still lies in the buffer that it came in.
+// A decoded message. Its data stays in the encoded message.
 struct Chunk {
   bool has_spec = false;
   int64_t offset = 0;
-  // Where the data lies in the message.
+  // The position of the data in the encoded message.
   int64_t data_position = 0;
   int64_t data_bytes = 0;
 };
 
-// A WriteRequest, and a FetchResponse: which differ in what they call a spec, and in what else may
-// be in it.
+// A WriteRequest and a FetchResponse. They differ in the type of the spec, and in the other fields.
 struct WriteChunk : Chunk {
   v1::WriteSpec spec;
 };
@@ -36,26 +35,29 @@ struct FetchChunk : Chunk {
   v1::SharedSlot slot;
 };
 
-// What protobuf's own parser would find: a field that comes again replaces what came before (a spec
-// is merged), unknown fields are passed over. INVALID_ARGUMENT where it would refuse the message.
+// Decode a message as protobuf's parser does. If a field is repeated, the last value counts, but
+// submessages are merged. Unknown fields are ignored. If the parser would refuse the message, they
+// return INVALID_ARGUMENT.
 absl::StatusOr<WriteChunk> DecodeWriteRequest(grpc::ByteBuffer* message);
 absl::StatusOr<FetchChunk> DecodeFetchResponse(grpc::ByteBuffer* message);
 
-// Copies the `bytes` that lie at `position` of the message to `out`. There must be as many.
+// Copies `bytes` bytes of the encoded message, from `position` on, to `out`. The message must have
+// that many.
 void CopyOut(grpc::ByteBuffer* message, int64_t position, int64_t bytes, void* out);
 
-// A ReadResponse, or a FetchResponse, with `offset` and `data`, and with `spec` where it isn't
-// null.
+// Encodes a ReadResponse, or a FetchResponse, with these fields. `spec` may be null. Refers to
+// `data` without a copy.
 grpc::ByteBuffer EncodeReadResponse(const v1::TensorSpec* spec, int64_t offset,
                                     const grpc::Slice& data);
 
-// INVALID_ARGUMENT where the bytes are no such message.
+// Parses the bytes. If they are malformed, returns INVALID_ARGUMENT.
 absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLite* message);
-// Whether parsing the bytes as a message of `type` would make at most `most` messages within it:
-// each takes some fifty bytes and more, and two bytes on the wire. RESOURCE_EXHAUSTED where it
-// would make more; bytes that are no such message are left to the parser.
+// Counts the submessages that the parser would create for a message of `type`. A submessage may
+// have only two bytes on the wire, but takes fifty bytes of memory or more. If there are more than
+// `max_parts`, returns RESOURCE_EXHAUSTED. If the bytes are malformed, returns OK: the parser
+// reports that.
 absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descriptor& type,
-                        int64_t most);
+                        int64_t max_parts);
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
 }  // namespace tensord::server

@@ -9,7 +9,7 @@ namespace tensord::server {
 
 namespace health_v1 = grpc::health::v1;
 
-// A call of Watch. Sends each status that is set; if several are set while a message is on its way,
+// A call of Watch. Sends each status that is set. If several are set during one write, sends only
 // the last of them.
 class HealthService::Watch final : public ServerCall {
  public:
@@ -64,7 +64,7 @@ class HealthService::Watch final : public ServerCall {
     End(ClientGone());
   }
 
-  // Ends the call once the client has been sent the last status.
+  // Ends the call with `reason` after it has sent the last status.
   void End(const absl::Status& reason) {
     MutexLock lock(&mu_);
     if (!ending_) reason_ = reason;
@@ -89,13 +89,13 @@ class HealthService::Watch final : public ServerCall {
   grpc::ByteBuffer request_bytes_;
   health_v1::HealthCheckRequest request_;
 
-  Mutex mu_;  // after the service's
+  Mutex mu_;  // locked after HealthService::mu_
   ServingStatus status_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
   ServingStatus sent_ ABSL_GUARDED_BY(mu_) = health_v1::HealthCheckResponse::UNKNOWN;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool client_gone_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status reason_ ABSL_GUARDED_BY(mu_);  // why it ends
+  absl::Status reason_ ABSL_GUARDED_BY(mu_);  // why the call ends
 };
 
 CallFactory HealthService::MakeWatchFactory() { return MakeCallFactory<Watch>(this); }

@@ -1,4 +1,5 @@
-// grpc.health.v1.Health: gRPC's own implementation would bring threads that watch every connection.
+// The health service, grpc.health.v1.Health. gRPC's own implementation would add threads that poll
+// every connection.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,15 +24,16 @@ class HealthService {
   using CheckCall =
       UnaryCall<grpc::health::v1::HealthCheckRequest, grpc::health::v1::HealthCheckResponse>;
 
-  // Calls of Watch join `streams`. When it drains, each is told what has been set before, and ends.
+  // Calls of Watch join `streams`. When that group drains, each call sends the last status that was
+  // set, and ends.
   explicit HealthService(CallGroup* streams) : streams_(streams) {}
 
   // The handlers.
   void Check(const std::shared_ptr<CheckCall>& call);
   CallFactory MakeWatchFactory();
 
-  // Returns whether a request of Check is public: answered without credentials. Probes have none.
-  // Only admitted callers learn whether a device exists.
+  // Returns whether a request of Check is public: answered without credentials, because probes have
+  // none. Requests about a service or a device aren't public.
   static bool IsPublic(const grpc::health::v1::HealthCheckRequest& request) {
     return request.service().empty();
   }
@@ -42,7 +44,7 @@ class HealthService {
  private:
   class Watch;
 
-  // SERVICE_UNKNOWN if there is none of this name.
+  // Returns SERVICE_UNKNOWN if no service has this name.
   ServingStatus StatusLocked(const std::string& service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   CallGroup* const streams_;

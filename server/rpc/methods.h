@@ -10,7 +10,7 @@ class HealthService;
 class UnaryMethods;
 struct BulkContext;
 
-// What the handlers of all methods work with. Outlives the calls.
+// The objects that the handlers of all methods use. They outlive the calls.
 struct Handlers {
   ServiceContext* context;
   UnaryMethods* unary;

@@ -1,7 +1,6 @@
 #include "tensord/server/rpc/proto_convert.h"
 
 #include <algorithm>
-
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -11,14 +10,14 @@
 namespace tensord::server {
 namespace {
 
-// No op has as many; a limit because adding to Attributes looks at all that are there.
+// No op has as many. The limit exists because Attributes::Set() searches all attributes.
 constexpr size_t kMaxAttributes = 32;
 
 absl::StatusOr<DType> DTypeFromProto(int number) {
   const DType dtype = static_cast<DType>(number);
   if (number < 0 || number > 255 || !IsValid(dtype)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("dtype ", number, " is none of DType's; set one, such as DTYPE_FLOAT32"));
+        absl::StrCat("dtype ", number, " is not a DType; set one, such as DTYPE_FLOAT32"));
   }
   return dtype;
 }
@@ -72,7 +71,7 @@ absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto) {
     }
     op.reduction = static_cast<CollectiveReduction>(proto.reduction());
   }
-  // What no group has as a root stays so.
+  // Clamped, so that a root that is no valid rank doesn't become one as an int.
   op.root = static_cast<int>(std::min(proto.root(), Collectives::kMaxGroupSize));
   TENSORD_ASSIGN_OR_RETURN(op.spec, FromProto(proto.spec()));
   return op;
@@ -167,7 +166,7 @@ void ToProto(const OpSchema& schema, v1::OpInfo* proto) {
 
 void ToProto(const Tensor& tensor, v1::Tensor* proto) {
   proto->set_handle(tensor.handle());
-  if (tensor.slot() == nullptr) return;  // a refused op's: nothing more is known
+  if (tensor.slot() == nullptr) return;  // a refused op has no spec and no device
   ToProto(tensor.spec(), proto->mutable_spec());
   proto->set_device(tensor.device().name().ToString());
   proto->set_size_bytes(tensor.spec().size_bytes());

@@ -1,4 +1,4 @@
-// Between messages and the types of common/ and the engine.
+// Converts between messages and the types of common/ and the engine.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,17 +14,19 @@
 
 namespace tensord::server {
 
-// INVALID_ARGUMENT where the message holds no valid spec.
+// If the message has no valid spec, returns INVALID_ARGUMENT.
 absl::StatusOr<TensorSpec> FromProto(const v1::TensorSpec& proto);
 void ToProto(const TensorSpec& spec, v1::TensorSpec* proto);
 
-// INVALID_ARGUMENT naming the attribute where no value is set, or its dtype is unknown.
+// If an attribute has no value or an unknown dtype, return INVALID_ARGUMENT, which names the
+// attribute. The first also does so if there are too many attributes.
 absl::StatusOr<Attributes> FromProto(
     const google::protobuf::Map<std::string, v1::AttrValue>& attrs);
 absl::StatusOr<AttrValue> FromProto(const v1::AttrValue& proto, absl::string_view name);
 void ToProto(const AttrValue& value, v1::AttrValue* proto);
 
-// INVALID_ARGUMENT for an unknown kind or reduction. Of a barrier the rest is passed over.
+// If the kind, the reduction or the spec is invalid, returns INVALID_ARGUMENT. For a barrier,
+// ignores all fields but the kind.
 absl::StatusOr<CollectiveOp> FromProto(const v1::Collective& proto);
 
 void ToProto(const Device& device, v1::Device* proto);

@@ -1,4 +1,4 @@
-// Collective operations, for the unary method and for the stream's command.
+// Runs collective operations for the unary method and for the stream's command.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,9 +9,9 @@
 
 namespace tensord::server {
 
-// If this server takes no part in groups, returns FAILED_PRECONDITION.
+// If this server takes no part in groups, returns FAILED_PRECONDITION with the reason.
 absl::Status CheckCollectives(const ServiceContext& context);
-// Runs a member's part of a collective operation, and returns the promised result.
+// Starts a member's part of a collective operation, and returns the promised result.
 absl::StatusOr<TensorRef> RunCollective(const ServiceContext& context, const SessionRef& session,
                                         const v1::Collective& collective);
 

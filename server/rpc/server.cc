@@ -22,70 +22,72 @@
 namespace tensord::server {
 namespace {
 
-// Threads for transfers that wait for a device.
+// Threads for work that may block, such as transfers that wait for a device.
 constexpr int kWorkerThreads = 4;
-// Room beside the elements in the largest message.
+// The size of everything but the elements in the largest message.
 constexpr int kMessageOverheadBytes = 64 << 10;
 
-// A peer that has gone without a word is noticed in about a minute, so that its session's lease
-// runs; clients may probe us once a second.
+// If a client disappears without closing its connection, keepalive closes the connection within
+// about a minute. The lease of the client's session then begins. Clients may ping once a second.
 constexpr int kKeepaliveIntervalMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 20000;
-constexpr int kMinPingIntervalMs = 900;  // a little early
+constexpr int kMinPingIntervalMs = 900;  // pings may arrive early
 // The time limit for the TLS and HTTP/2 handshakes of a connection. It is long, because a client on
 // a busy machine may be slow. Connection admission (listeners.h) doesn't depend on it.
 constexpr int kHandshakeTimeoutMs = 20000;
-// Calls at once on one connection.
+// The maximum number of open calls on one connection.
 constexpr int kMaxConcurrentCalls = 1024;
 
-// After gRPC's own end of a call its last events come at once; a worker may have to finish its
-// part.
+// How long the server waits for handlers after gRPC has ended all calls. Their last events come at
+// once, but a worker may still run for one.
 constexpr auto kCallsEndTimeout = std::chrono::seconds(5);
 
-// Threads that serve streams and unary calls, and run ops inline. More of them than are needed
-// wake one another: gRPC has them watch each other's connections.
+// Returns the number of main queues. Each has a thread, which serves streams and unary calls, and
+// runs ops inline. Too many threads wake one another, because each polls all connections.
 int NumQueues() {
-  constexpr int kMost = 8;
+  constexpr int kMaxQueues = 8;
   constexpr int kCoresPerQueue = 4;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / kCoresPerQueue, 1,
-                    kMost);
+                    kMaxQueues);
 }
 
-// What clients are given to half-close their streams when the server drains.
-constexpr auto kGoodbye = std::chrono::seconds(1);
+// How long clients may take to half-close their streams when the server drains.
+constexpr auto kHalfCloseTimeout = std::chrono::seconds(1);
 
-// What a connection without calls is left for when the server drains.
-constexpr auto kFarewell = std::chrono::milliseconds(200);
+// How long a connection without calls stays open when the server drains.
+constexpr auto kIdleConnectionTimeout = std::chrono::milliseconds(200);
 
-// How often a server that drains looks whether its calls have ended.
+// How often a draining server checks whether its calls have ended.
 constexpr auto kDrainPollInterval = std::chrono::milliseconds(5);
 
-// Merely loading gRPC's reflection library registers its service with every server built
-// afterwards, so that it must not be linked: it is loaded where reflection was asked for.
+// Loads gRPC's reflection library. Loading it registers its service with every server that is built
+// later, so the program doesn't link it.
 absl::Status LoadReflection() {
   if (dlopen(TENSORD_REFLECTION_LIBRARY, RTLD_NOW | RTLD_GLOBAL) != nullptr) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "reflection was asked for, but gRPC's library for it can't be loaded: ", dlerror()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("--reflection: gRPC's reflection library can't be loaded: ", dlerror()));
 }
 
-// What others than this machine reach is encrypted, and asks who calls.
+// Returns FAILED_PRECONDITION unless an address that other machines can reach has encryption and
+// authentication.
 absl::Status CheckRemote(const std::string& address, const GateOptions& gate) {
-  const bool asks = gate.authenticates();
-  if (gate.tls.enabled() && asks) return absl::OkStatus();
-  std::string wrong;
-  if (!gate.tls.enabled()) wrong = "nothing here is encrypted (give --tls-cert and --tls-key)";
-  if (!asks) {
-    absl::StrAppend(&wrong, wrong.empty() ? "" : ", and ",
-                    "nobody is asked who they are (give --token-file, or --tls-client-ca)");
+  const bool encrypts = gate.tls.enabled();
+  const bool authenticates = gate.authenticates();
+  if (encrypts && authenticates) return absl::OkStatus();
+  std::string missing;
+  if (!encrypts) missing = "no encryption (give --tls-cert and --tls-key)";
+  if (!authenticates) {
+    absl::StrAppend(&missing, missing.empty() ? "" : " and ",
+                    "no authentication (give --token-file or --tls-client-ca)");
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(address, " can be reached from other machines, but ", wrong,
-                   ". Give these flags, or listen on 127.0.0.1 and tunnel. --allow-insecure-remote "
-                   "serves it all "
-                   "the same: whoever reaches the port can then ",
-                   asks ? "read the tokens and tensors that pass" : "use the devices"));
+      absl::StrCat("other machines can reach ", address, ", but the server has ", missing,
+                   ". Give these flags, or listen on 127.0.0.1 and use a tunnel. With "
+                   "--allow-insecure-remote the server serves the address as it is: then anyone ",
+                   authenticates ? "on the network can read tokens and tensors"
+                                 : "who reaches the port can use the devices"));
 }
 
 absl::Status CheckAddress(const std::string& address, const ServerOptions& options) {
@@ -95,14 +97,15 @@ absl::Status CheckAddress(const std::string& address, const ServerOptions& optio
   if (colon == std::string::npos || colon == 0 ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"", address, "\" is no listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
+        "\"", address, "\" is not a listen address; write HOST:PORT, [IPV6]:PORT or unix:PATH"));
   }
   if (IsLocalAddress(address) || options.allow_insecure_remote) return absl::OkStatus();
   return CheckRemote(address, options.gate);
 }
 
-// Flags that make sense together, and shut nobody out whom they were meant to let in.
-absl::Status CheckGate(const ServerOptions& options) {
+// Returns INVALID_ARGUMENT if the flags for TLS and authentication conflict, or if no client could
+// authenticate on one of the addresses.
+absl::Status CheckGateOptions(const ServerOptions& options) {
   const GateOptions& gate = options.gate;
   if (gate.tls.cert_file.empty() != gate.tls.key_file.empty()) {
     return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
@@ -114,19 +117,19 @@ absl::Status CheckGate(const ServerOptions& options) {
   for (const std::string& address : options.listen) {
     if (certificates_alone && !gate.allow_anonymous_local && absl::StartsWith(address, "unix:")) {
       return absl::InvalidArgumentError(
-          absl::StrCat("nobody can show a certificate on ", address,
-                       ": give --token-file or --allow-anonymous-local too, or leave it out"));
+          absl::StrCat("clients can't present a certificate on ", address,
+                       ": add --token-file or --allow-anonymous-local, or remove the address"));
     }
   }
   if (options.reflection && gate.authenticates()) {
     return absl::InvalidArgumentError(
-        "--reflection can't be had with --token-file or --tls-client-ca: gRPC's reflection service "
-        "answers whoever asks. Give grpcurl the .proto files (-import-path, -proto) instead");
+        "--reflection conflicts with --token-file and --tls-client-ca: gRPC's reflection service "
+        "doesn't authenticate callers. Give grpcurl the .proto files instead (-import-path, "
+        "-proto)");
   }
   return absl::OkStatus();
 }
 
-// Returns what this machine calls itself.
 std::string HostName() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -163,7 +166,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
-  TENSORD_RETURN_IF_ERROR(CheckGate(options));
+  TENSORD_RETURN_IF_ERROR(CheckGateOptions(options));
   for (const std::string& address : options.listen) {
     TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
@@ -192,7 +195,7 @@ absl::Status Server::OpenCollectives(const ServerOptions& options) {
   }
   if (wanted == "off") {
     context_.no_collectives_reason =
-        "its operator has given no network for them (tensord --collectives)";
+        "its operator has configured no network for groups (tensord --collectives)";
     return absl::OkStatus();
   }
   absl::StatusOr<CollectiveNetwork> network = CollectiveNetwork::Find(wanted);
@@ -217,7 +220,7 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxConcurrentCalls);
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(options.limits.max_message_bytes + kMessageOverheadBytes));
-  // A compressed message is inflated before any handler can refuse it.
+  // gRPC would decompress a message before any handler could refuse it.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
@@ -239,11 +242,11 @@ absl::Status Server::Listen(const ServerOptions& options) {
   if (bulk_.shares_memory()) context_.boot_id = BootId();
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr) {
-    return absl::InternalError("gRPC's server can't be started; GRPC_VERBOSITY=ERROR says why");
+    return absl::InternalError("the gRPC server can't start; set GRPC_VERBOSITY=ERROR to log why");
   }
   SetServing(true);
   engine_.SetServingListener(
-      [this](DeviceSlot& slot, bool serving) { DeviceChanged(slot, serving); });
+      [this](DeviceSlot& slot, bool serving) { OnDeviceChanged(slot, serving); });
   bulk_.Start(&dispatcher_);
   for (const auto& queue : queues_) dispatcher_.AwaitCalls(queue.get(), QueueKind::kMain);
   for (const auto& queue : queues_) queue->Start();
@@ -254,10 +257,10 @@ absl::Status Server::Listen(const ServerOptions& options) {
 void Server::SetServing(bool serving) {
   MutexLock lock(&health_mu_);
   serving_ = serving;
-  TellHealth();
+  ReportHealth();
 }
 
-void Server::TellHealth() {
+void Server::ReportHealth() {
   bool any = false;
   for (const DeviceSlot* slot : engine_.slots()) {
     const bool device_serving = devices_serving_[slot->index];
@@ -268,33 +271,33 @@ void Server::TellHealth() {
   health_.Set(v1::TensorService::service_full_name(), serving_ && any);
 }
 
-void Server::DeviceChanged(DeviceSlot& slot, bool serving) {
+void Server::OnDeviceChanged(DeviceSlot& slot, bool serving) {
   const std::string name = slot.device->name().ToString();
   {
     MutexLock lock(&health_mu_);
     devices_serving_[slot.index] = serving;
-    TellHealth();
+    ReportHealth();
   }
   if (serving) {
-    std::cerr << "tensord: " << name << " is back\n";
+    std::cerr << "tensord: " << name << " serves again\n";
     return;
   }
   const std::string reason = slot.device->health().reason;
   std::cerr << "tensord: " << name << " was lost: " << reason << "\n";
   const absl::Status error =
-      absl::DataLossError(absl::StrCat(name, " was lost, and what was promised on it: ", reason));
+      absl::DataLossError(absl::StrCat(name, " was lost before the tensor was done: ", reason));
   for (const SessionRef& session : sessions_.All()) session->FailWaiting(slot, error);
 }
 
-bool Server::HasCalls() const {
-  if (pulls_.Any()) return true;
+bool Server::HasSessionCalls() const {
+  if (peers_->queue()->Any()) return true;
   for (const SessionRef& session : sessions_.All()) {
     if (session->HasCalls()) return true;
   }
   return false;
 }
 
-bool Server::AnyCalls() const {
+bool Server::HasOpenCalls() const {
   return bulk_.AnyCalls() || std::any_of(queues_.begin(), queues_.end(),
                                          [](const auto& queue) { return queue->AnyCalls(); });
 }
@@ -304,13 +307,14 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   SetServing(false);
   listeners_.Stop();
   const auto end = std::chrono::steady_clock::now() + grace;
-  // Reads come first: a connection whose client hears of the shutdown before the end of a read is
-  // closed with the read's last bytes still on the way.
+  // Reads must end first. If a client learns of the shutdown during a read, its connection is
+  // closed while the read's last bytes are still in flight.
   context_.reads.Drain();
-  context_.reads.AwaitNone(end);
-  // gRPC's Shutdown takes no new calls and returns when the last handler has. Meanwhile: calls and
-  // uploads first, which a client gives up when its stream ends; then the streams; then, the grace
-  // being over, whoever still waits for something that may never come.
+  context_.reads.AwaitNone(end - grace / 2);  // the rest of the grace period is for all other calls
+  // grpc::Server::Shutdown() refuses new calls, and returns when all handlers have ended. Meanwhile
+  // `closer` waits for the calls and uploads, which a client gives up when its stream ends. Then it
+  // drains the streams. After the grace period it closes the sessions, which ends calls that still
+  // wait.
   Mutex mu;
   CondVar changed;
   bool done = false;
@@ -321,17 +325,18 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
         changed.WaitFor(&mu, kDrainPollInterval);
       }
     };
-    wait_while([this] { return HasCalls(); });
+    wait_while([this] { return HasSessionCalls(); });
     bulk_.DrainRings();
     context_.streams.Drain();
-    const auto hang_up = std::chrono::steady_clock::now() + kGoodbye;
-    wait_while([&] { return AnyCalls() && std::chrono::steady_clock::now() < hang_up; });
+    const auto hang_up_at = std::chrono::steady_clock::now() + kHalfCloseTimeout;
+    wait_while([&] { return HasOpenCalls() && std::chrono::steady_clock::now() < hang_up_at; });
     context_.streams.HangUp();
-    wait_while([this] { return AnyCalls(); });
-    // Clients that do nothing don't hear that they are to hang up: they get a moment.
-    const auto farewell = std::chrono::steady_clock::now() + kFarewell;
-    wait_while([farewell] { return std::chrono::steady_clock::now() < farewell; });
-    if (!AnyCalls()) grpc_server_cancel_all_calls(grpc_server_->c_server());
+    wait_while([this] { return HasOpenCalls(); });
+    // An idle client may not notice that it should close its connection. So the server closes the
+    // connections that remain.
+    const auto close_at = std::chrono::steady_clock::now() + kIdleConnectionTimeout;
+    wait_while([close_at] { return std::chrono::steady_clock::now() < close_at; });
+    if (!HasOpenCalls()) grpc_server_cancel_all_calls(grpc_server_->c_server());
     wait_while([] { return true; });
     for (const SessionRef& session : sessions_.All()) session->Close();
   });
@@ -349,11 +354,12 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
 }
 
 void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
-  // gRPC is done with every call. Nothing may be begun on a queue that has been shut down: so
-  // calls that have news of it on the way get it first.
+  // gRPC has ended every call. A queue that has been shut down accepts no operations. So each queue
+  // first handles its pending events, which may begin some.
   for (const auto& queue : queues_) queue->Settle();
   const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
-  pulls_.Stop(deadline);
+  peers_->queue()->Stop();
+  workers_.Stop();
   bulk_.AwaitNoCalls(deadline);
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
   bulk_.Stop(grace_end);

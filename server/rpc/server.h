@@ -29,52 +29,54 @@
 namespace tensord::server {
 
 struct ServerOptions {
-  // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock"; port 0 takes a free one.
+  // "127.0.0.1:50051", "[::1]:0", "unix:/run/tensord.sock". Port 0: the system chooses a free one.
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   // Tokens and certificates.
   GateOptions gate;
-  // Without it addresses that other machines can reach are served with TLS and to callers who have
-  // shown who they are, or not at all.
+  // If false, Start() fails for an address that other machines can reach, unless the server has both
+  // TLS and authentication.
   bool allow_insecure_remote = false;
   bool reflection = false;
-  // Other servers.
+  // Access to and from other servers.
   PeerOptions peers;
   Limits limits;
-  // How long threads that serve session streams look for the next message before they sleep.
+  // How long the threads of the main queues poll for the next event before they sleep.
   int spin_microseconds = 0;
-  // Whether elementwise ops that follow one another may run as one kernel.
+  // Whether consecutive elementwise ops may run as one kernel.
   bool fusion = true;
-  // Whether programs may run as graphs of their device's.
+  // Whether a device may run programs as graphs, such as CUDA graphs.
   bool graphs = true;
-  // What groups of devices talk over, as CollectiveNetwork::Find takes it, or "off". Empty: the
-  // loopback network where nothing else is listened on, otherwise off.
+  // The network of groups of devices, as for CollectiveNetwork::Find(), or "off". Empty: the
+  // loopback network if every address in `listen` is local, otherwise off.
   std::string collectives;
-  // Make members of groups, by kind of device.
+  // The makers of the communicators of groups, by kind of device.
   CommunicatorMakers communicator_makers;
-  // The kinds of devices that this host doesn't have, for clients.
+  // The kinds of devices that this host doesn't have. GetServerInfo lists them.
   std::vector<UnavailableKind> unavailable_kinds;
-  // Whether standard error is told of each session and of each caller that is refused.
+  // Whether the server logs each session and each refused caller on standard error.
   bool log_sessions = false;
 };
 
 class Server {
  public:
-  // Serves at once. INVALID_ARGUMENT or FAILED_PRECONDITION for an address that may not be served,
-  // UNAVAILABLE for one that can't be bound.
+  // Starts a server, which serves when this returns. If the options conflict, or an address isn't
+  // allowed, returns INVALID_ARGUMENT or FAILED_PRECONDITION. If an address can't be bound, returns
+  // UNAVAILABLE. If a file of tokens or certificates can't be used, returns the reason.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices);
 
-  ~Server();  // Shutdown with no grace
+  ~Server();  // Shutdown() without a grace period
 
-  // As bound: port 0 replaced by the port taken.
+  // Returns the bound addresses, with the ports that the system chose.
   const std::vector<std::string>& addresses() const { return listeners_.addresses(); }
   Engine& engine() { return engine_; }
   SessionTable& sessions() { return sessions_; }
-  // Reads the files of tokens and certificates now.
+  // Has the gate's thread reload the files of tokens and certificates. Doesn't wait for it.
   void Reload() { gate_->Reload(); }
 
-  // Reports NOT_SERVING, takes nothing new in, lets what was accepted finish for at most `grace`,
-  // then ends it and frees everything. Not thread-safe; further calls do nothing.
+  // Drains the server: reports NOT_SERVING, refuses new connections, and lets the accepted work
+  // finish for at most `grace`. Then cancels the rest and closes all sessions. Blocks until all
+  // calls have ended. Not thread-safe. Further calls do nothing.
   void Shutdown(std::chrono::milliseconds grace);
 
  private:
@@ -83,20 +85,23 @@ class Server {
   absl::Status Listen(const ServerOptions& options);
   absl::Status OpenCollectives(const ServerOptions& options);
   void SetServing(bool serving);
-  // Health of each device, and of the whole: it serves as long as any device does.
-  void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
-  void DeviceChanged(DeviceSlot& slot, bool serving);
-  bool HasCalls() const;  // besides streams
-  bool AnyCalls() const;
+  // Reports the health of each device and of the server, which serves as long as any device does.
+  void ReportHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);
+  void OnDeviceChanged(DeviceSlot& slot, bool serving);
+  // Returns whether a call other than SessionStream uses a session, or a fetch from another server
+  // is active.
+  bool HasSessionCalls() const;
+  // Returns whether any call is open.
+  bool HasOpenCalls() const;
   void EndQueues(std::chrono::steady_clock::time_point grace_end);
 
-  // In order of construction: each outlives what follows it.
-  const std::unique_ptr<SessionLog> session_log_;  // null where nothing is told
+  // Each member outlives the members after it.
+  const std::unique_ptr<SessionLog> session_log_;  // null unless sessions are logged
   const std::unique_ptr<Gate> gate_;
   Listeners listeners_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
-  std::unique_ptr<Collectives> collectives_;  // null where there are none
+  std::unique_ptr<Collectives> collectives_;  // null if this server takes no part in groups
   SessionTable sessions_;
   WorkerPool workers_;
   ServiceContext context_;

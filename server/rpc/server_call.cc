@@ -43,7 +43,7 @@ void ServerCall::Start() {
 void ServerCall::Admit() {
   const absl::Status admitted =
       admission_.Enter(queue()->gate(), &context(), [this](const absl::Status& status) {
-        // On the gate's thread. The call is alive, or waits for this in the admission's destructor.
+        // Runs on the gate's thread. The call exists, or its destructor waits in ~Admission().
         Post(weak_from_this().lock(), [this, status] { OnRevoked(status); });
       });
   if (admitted.ok()) {
@@ -74,8 +74,8 @@ void ServerCall::StartWrite(const grpc::ByteBuffer& message) {
   grpc_call_->stream().Write(message, written_.Begin(shared_from_this()));
 }
 
-// The operation begins under the lock: OnDone() of a call that has to finish takes the lock, too,
-// so that none begins after it.
+// The operation begins under the lock. If OnDone() has to finish the call, it takes the lock, too.
+// So no operation begins after OnDone().
 void ServerCall::Finish(const absl::Status& status) {
   const grpc::Status converted = ToGrpc(status);
   MutexLock lock(&mu_);

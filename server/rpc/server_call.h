@@ -1,4 +1,4 @@
-// One call of a client, of any method: from its arrival to its end.
+// The base class of the handlers of calls.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -43,8 +43,8 @@ class GrpcCall {
     CallQueue* queue = nullptr;
   };
 
-  // gRPC is done with the call. If calls arrive at another queue, this may happen before the call
-  // has a handler.
+  // Happens when gRPC is done with the call. If calls arrive at another queue, it may happen before
+  // the call has a handler.
   class DoneEvent final : public QueueEvent {
    public:
     void Happened(bool ok) override;
@@ -59,13 +59,13 @@ class GrpcCall {
   DoneEvent done_;
 };
 
-// The base of all handlers. It takes a call through its life; a derived class does the method's own
-// work:
+// One call of a client, from its arrival to its end. This class calls the functions below; a
+// derived class does the method's own work in them:
 //
 //   arrival      CallDispatcher makes the handler, and Start() has the gate authenticate it.
 //   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
-//   OnRead, OnWritten   What StartRead() or StartWrite() began has ended.
-//   OnRevoked    The caller's credentials have ended. Comes at most once.
+//   OnRead, OnWritten   The operation that StartRead() or StartWrite() began has ended.
+//   OnRevoked    The caller's credentials were revoked or have expired. Comes at most once.
 //   OnDrain, OnHangUp   The server shuts down, and the call has joined a CallGroup.
 //   OnDone       gRPC is done with the call, because the call has finished, or because the client
 //                has cancelled it, its connection broke, or its deadline passed. Comes once.
@@ -73,8 +73,8 @@ class GrpcCall {
 // All of these run on the thread of the call's queue. They may also come after Finish(). AfterEvent
 // runs after each of them.
 //
-// Operations that have begun, and what is posted, keep the call alive; nothing lasts after OnDone
-// but what has begun by then. What waits for something on the call's behalf holds a weak_ptr.
+// The call exists until OnDone. After that, only operations and posted tasks keep it alive, until
+// they have ended. A callback that waits for something on the call's behalf must hold a weak_ptr.
 class ServerCall : public std::enable_shared_from_this<ServerCall> {
  public:
   virtual ~ServerCall();
@@ -84,7 +84,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // The caller. Null if the gate has refused it.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
-  // Returns the caller's session of this name. The server then trusts the call's connection.
+  // Returns a use of the caller's session of this name. If there is one, the server trusts the
+  // call's connection from now on.
   absl::StatusOr<SessionUse> UseSession(SessionTable* sessions, const std::string& session);
 
   // Reports that the call uses a session. The server trusts its connection from now on.
@@ -103,12 +104,13 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   virtual void OnRevoked(const absl::Status& status) { Finish(status); }
   virtual void OnDrain() {}
   virtual void OnHangUp() {}
-  // A call that hasn't finished must do so here, or when what it is busy with has ended: gRPC
-  // demands it even if the client has gone.
+  // If the call hasn't finished, it must finish here, or when its unfinished work has ended. gRPC
+  // requires that even if the client has gone.
   virtual void OnDone() { Finish(ClientGone()); }
   virtual void AfterEvent() {}
 
-  // Begin an operation on the stream, at most one of each kind at a time. Not after OnDone.
+  // Begin a read or a write: at most one of each at a time, and none after OnDone. StartRead()'s
+  // `message` must be valid until OnRead.
   void StartRead(grpc::ByteBuffer* message);
   void StartWrite(const grpc::ByteBuffer& message);
 
@@ -117,12 +119,13 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void Finish(const absl::Status& status);
   void FinishWith(const grpc::ByteBuffer& message);
 
-  // Adds the call to `group` until it is destroyed. Returns false if the group drains: OnDrain()
-  // won't come. At most once.
+  // Adds the call to `group` until the call is destroyed. If the group drains already, returns
+  // false, and OnDrain won't come. Call it at most once.
   bool Join(CallGroup* group);
 
-  // Runs `task` on the queue's thread, unless the call has been destroyed by then. Takes the
-  // reference along: the call is never destroyed on the caller's thread. Thread-safe.
+  // Runs `task`, then AfterEvent(), on the thread of the call's queue. If `call` is null, does
+  // nothing. The task holds the reference, so this function never destroys the call on the thread
+  // that calls it. Thread-safe.
   template <typename Task>
   static void Post(std::shared_ptr<ServerCall> call, Task task) {
     if (call == nullptr) return;
@@ -135,14 +138,16 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   // Doesn't count a cancellation of this call against its connection.
   void TolerateCancellation() { counts_cancellation_ = false; }
-  // Serves a refused call, because its request is public: it doesn't count against its connection.
+  // Reports that a refused call is served, because its request is public. The call then doesn't
+  // count as refused.
   void ServeAsPublic() { admission_.ServedAsPublic(); }
 
   CallQueue* queue() const { return grpc_call_->queue(); }
   grpc::GenericServerContext& context() { return grpc_call_->context(); }
   // Returns whether gRPC is done with the call. On the queue's thread.
   bool done() const { return done_; }
-  // Returns whether the client has cancelled the call, by whatever means. From OnDone on.
+  // Returns whether the call was cancelled, or its connection broke, or its deadline passed. Call
+  // it from OnDone on.
   bool cancelled() const { return grpc_call_->context().IsCancelled(); }
 
   static absl::Status ClientGone() { return absl::CancelledError("the client has gone"); }
@@ -153,7 +158,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   friend class CallGroup;
   friend class GrpcCall::DoneEvent;
 
-  // Begins the call once it has arrived. On the queue's thread.
+  // Begins the call after it has arrived. Call it on the queue's thread.
   void Start();
   void Admit();
   void HandleRead(bool ok);
@@ -168,7 +173,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   CallEvent<ServerCall> read_{&ServerCall::HandleRead};
   CallEvent<ServerCall> written_{&ServerCall::HandleWritten};
   CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
-  grpc::ByteBuffer* incoming_ = nullptr;  // of the read that has begun
+  grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
   bool counts_cancellation_ = true;
   bool done_ = false;
 

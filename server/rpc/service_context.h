@@ -1,4 +1,4 @@
-// What every handler works with.
+// The objects and settings that every handler uses.
 #pragma once
 
 #include <string>
@@ -22,22 +22,22 @@ struct ServiceContext {
   Engine* engine;
   SessionTable* sessions;
   WorkerPool* workers;
-  Collectives* collectives = nullptr;  // null where there are no groups
-  std::string no_collectives_reason;   // why not
+  Collectives* collectives = nullptr;  // null if this server takes no part in groups
+  std::string no_collectives_reason;   // if `collectives` is null: why
   Limits limits;
   std::vector<UnavailableKind> unavailable_kinds;
-  std::string host_name = {};  // of this machine
-  std::string boot_id;         // empty where no memory is shared with clients
+  std::string host_name = {};
+  std::string boot_id;  // the host's; empty if this server shares no memory
 
-  // Other servers, and what is fetched from them.
+  // Other servers, and the fetches from them.
   Peers* peers = nullptr;
   PullTable* pulls = nullptr;
-  std::string peer_address = {};  // by which they reach this one
+  std::string peer_address = {};  // the address by which other servers reach this one
 
-  // Calls that a shutdown lets finish before all else: of Read and Fetch, once they have begun.
+  // The calls of Read and Fetch whose request has arrived. A shutdown first waits for them.
   CallGroup reads = {};
-  // Calls that last for as long as their clients do, so that a shutdown has to end them: of
-  // SessionStream, SharedMemory and Watch.
+  // The calls of SessionStream, SharedMemory and Watch. They last until their clients end them, so
+  // a shutdown has to end them.
   CallGroup streams = {};
 };
 

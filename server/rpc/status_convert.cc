@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/utf8.h"
 
 namespace tensord::server {
 namespace {
@@ -13,12 +13,13 @@ constexpr size_t kMaxDetailedMessageBytes = 1024;
 
 std::string WireMessage(const absl::Status& status) {
   const absl::string_view message = status.message();
-  if (message.size() <= kMaxMessageBytes) return std::string(message);
-  return absl::StrCat(message.substr(0, kMaxMessageBytes), "…");
+  std::string text = ToUtf8(message, kMaxMessageBytes);
+  if (message.size() > kMaxMessageBytes) text += "…";
+  return text;
 }
 
 std::string WireDetails(const absl::Status& status) {
-  // They repeat the message: what is long enough to matter goes without.
+  // The details repeat the message. So a long message is sent without them.
   const absl::string_view message = status.message();
   return message.size() <= kMaxDetailedMessageBytes ? EncodeDetails(status, message) : "";
 }

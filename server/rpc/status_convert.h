@@ -1,4 +1,4 @@
-// The one edge between our statuses and gRPC's.
+// Converts statuses to gRPC's.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -7,14 +7,15 @@
 
 namespace tensord::server {
 
-// Same code; a message longer than 4 KiB is cut, since it may quote what a client sent. Comes with
-// the details that the status has (common/status_details.h).
+// Returns a status with the same code, message and details (common/status_details.h). A message
+// longer than 4 KiB is cut, because it may quote what a client sent.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// The message as ToGrpc would send it.
+// Returns the message as ToGrpc() sends it.
 std::string WireMessage(const absl::Status& status);
 
-// The details as ToGrpc would send them: a google.rpc.Status, or nothing.
+// Returns the details as ToGrpc() sends them: an encoded google.rpc.Status. Empty if there are
+// none, or if the message is longer than 1 KiB.
 std::string WireDetails(const absl::Status& status);
 
 }  // namespace tensord::server

@@ -54,7 +54,7 @@ absl::StatusOr<int64_t> ReadEnd(const Tensor& tensor, int64_t offset, int64_t li
   const int64_t size = tensor.spec().size_bytes();
   if (offset < 0 || limit < 0 || offset > size || limit > size - offset) {
     return absl::OutOfRangeError(absl::StrCat("tensor ", tensor.handle(), " has ", size,
-                                              " bytes; asked for ", limit, " from offset ",
+                                              " bytes; the request is for ", limit, " from offset ",
                                               offset));
   }
   return limit == 0 ? size : offset + limit;

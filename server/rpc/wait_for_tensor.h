@@ -1,4 +1,4 @@
-// Waiting for a tensor that may be made by a command still on its way.
+// Waits for tensors, and for the commands that create them.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,18 @@
 
 namespace tensord::server {
 
-// Calls `ready` once the session's stream has brought `after_command` commands and the tensor is
-// done: with the tensor, or with the error. May run before this returns.
+// Waits until the session's stream has brought `after_command` commands and the tensor is done.
+// Then calls `ready` with the tensor or an error: on any thread, possibly before this function
+// returns.
 void WaitForTensor(const SessionRef& session, uint64_t after_command, Handle handle,
                    std::function<void(const absl::StatusOr<TensorRef>&)> ready);
 
-// The same, once the tensor's bytes can be read by Device::Read.
+// The same, but waits until Device::Read() can read the tensor's bytes.
 void WaitUntilReadable(Engine* engine, const SessionRef& session, uint64_t after_command,
                        Handle handle, std::function<void(const absl::StatusOr<TensorRef>&)> ready);
 
-// Where a read of `limit` bytes from `offset` on ends; 0 bytes: with the tensor. OUT_OF_RANGE where
-// that isn't inside it.
+// Returns the end of a read of `limit` bytes from `offset` on. Limit 0: the end of the tensor. If
+// the range isn't inside the tensor, returns OUT_OF_RANGE.
 absl::StatusOr<int64_t> ReadEnd(const Tensor& tensor, int64_t offset, int64_t limit);
 
 }  // namespace tensord::server

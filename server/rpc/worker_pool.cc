@@ -8,20 +8,24 @@ WorkerPool::WorkerPool(int threads) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkerPool::~WorkerPool() {
+void WorkerPool::Stop() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
   }
   wake_.SignalAll();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void WorkerPool::Post(std::function<void()> job) {
+  bool stopped = false;
   {
     MutexLock lock(&mu_);
-    jobs_.push_back(std::move(job));
+    stopped = stopping_;
+    if (!stopped) jobs_.push_back(std::move(job));
   }
+  if (stopped) return job();
   wake_.Signal();
 }
 

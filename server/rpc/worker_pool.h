@@ -1,4 +1,4 @@
-// A few threads for what may block: transfers that wait for a device.
+// Threads for work that may block, such as transfers that wait for a device.
 #pragma once
 
 #include <deque>
@@ -10,13 +10,17 @@
 
 namespace tensord::server {
 
-// Thread-safe. Destroying it runs what was posted, then joins.
+// Thread-safe.
 class WorkerPool {
  public:
   explicit WorkerPool(int threads);
-  ~WorkerPool();
+  ~WorkerPool() { Stop(); }
 
+  // Has one of the threads run `job`. After Stop(), runs it at once.
   void Post(std::function<void()> job);
+
+  // Blocks until all posted jobs have run, then ends the threads. Don't call it in a job.
+  void Stop();
 
  private:
   void Run();

@@ -25,18 +25,19 @@ class Principal {
   enum class Kind { kAnonymous, kToken, kCertificate };
 
   Kind kind() const { return kind_; }
-  // For kToken, as in the token file. For kCertificate, with the kind of name: "cn:alice",
-  // "dns:box", "uri:…".
+  // For kToken: the name in the token file. For kCertificate: the kind of name and the name, such
+  // as "cn:alice", "dns:box" or "uri:…".
   const std::string& name() const { return name_; }
 
-  // The weight for fair scheduling on devices: 1 to 1000. Changes with the token file.
+  // The weight for fair scheduling on devices: 1 to 1000. A change of the token file changes it.
   const std::atomic<int>& weight() const { return weight_; }
   void SetWeight(int weight) const {
     if (weight != weight_) weight_ = weight;
   }
 
-  // What all its sessions use of what is limited per principal. Sessions, tickets and pulls are
-  // always counted; the others only if there is a limit.
+  // The usage of all its sessions together, one counter for each resource that has a limit per
+  // principal. Sessions, tickets and pulls are always counted. Handles and upload bytes are counted
+  // only if their limit is set.
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }
@@ -59,7 +60,7 @@ class Principal {
   mutable Usage tickets_;
   mutable Usage pulls_;
   mutable Mutex mu_;
-  mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // never shrinks, nor moves
+  mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };
 
 using PrincipalRef = std::shared_ptr<const Principal>;

@@ -10,8 +10,9 @@
 namespace tensord::server {
 namespace {
 
-// The name by which other principals refer to a principal. Names of certificates have a colon,
-// names of tokens have none, and the anonymous one begins with one. So they never collide.
+// Returns the name by which other principals refer to a principal. A certificate's name contains a
+// colon, a token's name contains none, and the anonymous name begins with one. So names never
+// collide.
 std::string IdOf(const Principal& principal) {
   return principal.kind() == Principal::Kind::kAnonymous ? ":anonymous" : principal.name();
 }
@@ -44,8 +45,8 @@ absl::Status CheckReaders(const std::vector<std::string>& readers) {
 absl::Status NothingPublished() {
   return WithErrorInfo(
       absl::NotFoundError(
-          "nothing of this name is published to the caller: it never was, was taken "
-          "back, or its session has ended"),
+          "no tensor of this name is published to the caller: it was never published, was "
+          "unpublished, or its session has ended"),
       "PUBLICATION_NOT_FOUND");
 }
 
@@ -58,7 +59,8 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   const PrincipalRef& owner = session->principal();
   const Key key(IdOf(*owner), std::string(name));
   MutexLock lock(&mu_);
-  // The session may be closed only after this check: then EndOf() is called and removes the entry.
+  // If the session is closed after this check, EndOf() runs after the insertion and removes the
+  // entry.
   if (session->closed()) {
     return absl::FailedPreconditionError("the session has ended; open another");
   }
@@ -66,7 +68,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   if (found != publications_.end()) {
     if (found->second.tensor != tensor) {
       return absl::AlreadyExistsError(
-          absl::StrCat("another tensor is published as ", name, "; take that back first"));
+          absl::StrCat("another tensor is published as ", name, "; unpublish that one first"));
     }
     found->second.readers = std::move(readers);
     return absl::OkStatus();
@@ -79,7 +81,8 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
          .subject = "principal",
          .limit = "max-published-per-principal",
          .value = max_names_per_principal_,
-         .message = "the caller has published as many tensors as it may; take some back"});
+         .message =
+             "the caller has published as many tensors as the limit allows; unpublish some"});
   }
   publications_.emplace(key,
                         Publication{owner, session.get(), std::move(tensor), std::move(readers)});
@@ -94,29 +97,29 @@ absl::StatusOr<TensorRef> Publications::Find(const PrincipalRef& caller, absl::s
   if (found == publications_.end()) return NothingPublished();
   const Publication& publication = found->second;
   const auto& readers = publication.readers;
-  const bool may = publication.owner == caller ||
-                   std::find(readers.begin(), readers.end(), IdOf(*caller)) != readers.end();
-  if (!may) return NothingPublished();
+  const bool allowed = publication.owner == caller ||
+                       std::find(readers.begin(), readers.end(), IdOf(*caller)) != readers.end();
+  if (!allowed) return NothingPublished();
   return publication.tensor;
 }
 
 absl::Status Publications::Unpublish(const PrincipalRef& principal, absl::string_view name) {
-  TensorRef let_go;  // outlives the lock: freeing memory may take its time
+  TensorRef released;  // destroyed after the lock: freeing memory may be slow
   MutexLock lock(&mu_);
   const auto found = publications_.find(Key(IdOf(*principal), std::string(name)));
   if (found == publications_.end() || found->second.owner != principal) return NothingPublished();
-  let_go = std::move(found->second.tensor);
+  released = std::move(found->second.tensor);
   publications_.erase(found);
   return absl::OkStatus();
 }
 
 void Publications::EndOf(const Session& session) {
-  std::vector<TensorRef> let_go;
+  std::vector<TensorRef> released;
   MutexLock lock(&mu_);
   for (auto it = publications_.begin(); it != publications_.end();) {
     const auto at = it++;
     if (at->second.session != &session) continue;
-    let_go.push_back(std::move(at->second.tensor));
+    released.push_back(std::move(at->second.tensor));
     publications_.erase(at);
   }
 }

@@ -27,31 +27,32 @@ class Publications {
   explicit Publications(int64_t max_names_per_principal)
       : max_names_per_principal_(max_names_per_principal) {}
 
-  // Shares `tensor`, which must be done, with the principals of these names and with the session's
-  // own. A name is a Principal::name(), or ":anonymous" for callers without authentication. If the
-  // principal shares the same tensor under the name already, replaces the readers. If it shares
-  // another one, returns ALREADY_EXISTS. For an invalid name or reader, returns INVALID_ARGUMENT;
-  // past the limit, RESOURCE_EXHAUSTED; if the session is closed, FAILED_PRECONDITION.
+  // Shares `tensor`, which must be done, with the principals in `readers` and with the session's
+  // own principal. A reader is a Principal::name(), or ":anonymous" for callers without
+  // authentication. If the principal already shares the same tensor under `name`, replaces the
+  // readers. If it shares another tensor under `name`, returns ALREADY_EXISTS. For an invalid name
+  // or reader, returns INVALID_ARGUMENT; past the limit, RESOURCE_EXHAUSTED; if the session is
+  // closed, FAILED_PRECONDITION.
   absl::Status Publish(const SessionRef& session, absl::string_view name, TensorRef tensor,
                        std::vector<std::string> readers);
 
   // Returns the tensor that the principal `owner` (empty: the caller) shares with `caller` under
-  // the name. If there is none, or it is not shared with the caller, returns NOT_FOUND with the
-  // same message.
+  // `name`. If there is none, or it is not shared with the caller, returns NOT_FOUND, with the same
+  // message in both cases.
   absl::StatusOr<TensorRef> Find(const PrincipalRef& caller, absl::string_view owner,
                                  absl::string_view name) const;
 
-  // Ends the sharing. If the principal shares nothing under the name, returns NOT_FOUND.
+  // Stops sharing. If the principal shares nothing under `name`, returns NOT_FOUND.
   absl::Status Unpublish(const PrincipalRef& principal, absl::string_view name);
 
-  // Ends the sharing of all that `session` has published. The session must be closed.
+  // Unpublishes all tensors that `session` has published. The session must be closed.
   void EndOf(const Session& session);
 
  private:
   using Key = std::pair<std::string, std::string>;  // owner and name
   struct Publication {
     PrincipalRef owner;
-    const Session* session;  // only its address
+    const Session* session;  // never dereferenced
     TensorRef tensor;
     std::vector<std::string> readers;
   };

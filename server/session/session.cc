@@ -11,7 +11,7 @@ namespace tensord::server {
 namespace {
 
 absl::Status NoSuchTensor(Handle handle) {
-  if (handle == 0) return absl::InvalidArgumentError("handle 0 is never a tensor's; name another");
+  if (handle == 0) return absl::InvalidArgumentError("handle 0 is never valid; use another");
   return absl::NotFoundError(
       absl::StrCat("this session has no tensor ", handle, "; it was never made, or was deleted"));
 }
@@ -85,13 +85,14 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
   if (limit == 0) return UsageHold();
   UsageRef usage(principal_, &principal_->upload_bytes());
   if (usage->Take(bytes, limit)) return UsageHold(std::move(usage), bytes);
-  return ToStatus({.reason = "PRINCIPAL_UPLOAD_BYTES_EXCEEDED",
-                   .subject = "principal",
-                   .limit = "max-upload-bytes-per-principal",
-                   .value = limit,
-                   .message = absl::StrCat("an upload of ", bytes, " bytes, and ", usage->used(),
-                                           " bytes of the caller's uploads are under way or were "
-                                           "broken off; finish those, or drop their handles")});
+  return ToStatus(
+      {.reason = "PRINCIPAL_UPLOAD_BYTES_EXCEEDED",
+       .subject = "principal",
+       .limit = "max-upload-bytes-per-principal",
+       .value = limit,
+       .message = absl::StrCat("an upload of ", bytes, " bytes is refused: ", usage->used(),
+                               " bytes of the caller's uploads are active or parked; "
+                               "finish those uploads, or drop their handles")});
 }
 
 bool Session::TakeHandle() {
@@ -110,7 +111,7 @@ absl::Status Session::TooManyHandles() const {
        .subject = "principal",
        .limit = "max-handles-per-principal",
        .value = limits_.max_handles_per_principal,
-       .message = "the caller's sessions hold as many tensors as they may; delete some"});
+       .message = "the caller's sessions hold as many tensors as the limit allows; delete some"});
 }
 
 absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
@@ -128,7 +129,7 @@ absl::Status Session::CheckFree(Handle handle) const {
 absl::Status Session::CheckFreeLocked(Handle handle) const {
   if (handle == 0) {
     return absl::InvalidArgumentError(
-        "handle 0 is not a tensor's; choose any other number that is not in use");
+        "handle 0 is never valid; choose another number that is not in use");
   }
   if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
   if (tensors_.contains(handle)) {
@@ -164,7 +165,7 @@ void Session::Remove(const TensorRef& tensor) {
 }
 
 absl::Status Session::Delete(absl::Span<const Handle> handles) {
-  std::vector<TensorRef> removed;  // outlives the lock: freeing memory may take its time
+  std::vector<TensorRef> removed;  // destroyed after the lock: freeing memory may be slow
   {
     MutexLock lock(&mu_);
     for (Handle handle : handles) {
@@ -321,8 +322,8 @@ int64_t Session::Close() {
   if (members != nullptr) members->End();
   const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
   for (Waiting& w : waiting) w.callback(ended);
-  // No upload can complete a promise any more. The promise fails, and so do the ops that wait for
-  // it.
+  // No upload can complete a promise after this. So the promises fail, and so do the ops that wait
+  // for them.
   for (const TensorRef& tensor : PendingOf(tensors)) {
     if (tensor->PostedTo(nullptr)) tensor->Finish(ended);
   }

@@ -21,22 +21,22 @@
 
 namespace tensord::server {
 
-// What a session keeps for its stream; rpc/ defines it. It may hold a reference to its session:
-// Close() drops it.
+// The state that a session keeps for its stream. rpc/ defines it. It may hold a reference to its
+// session, because Close() drops the state.
 class StreamState {
  public:
   virtual ~StreamState() = default;
 };
 
-// A session's members of groups; collective/ defines it.
+// The session's members of groups. collective/ defines the class.
 class SessionMembers {
  public:
   virtual ~SessionMembers() = default;
-  // Called when the session is closed. Must not block.
+  // Session::Close() calls it. Must not block.
   virtual void End() = 0;
 };
 
-// The clock of leases: std::chrono::steady_clock::now, or a test's.
+// The clock of leases: std::chrono::steady_clock::now, or a test's clock.
 using LeaseClock = std::chrono::steady_clock::time_point (*)();
 
 // Thread-safe.
@@ -48,7 +48,7 @@ class Session {
           LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
-  // The owner. No other principal reaches the session.
+  // The owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
@@ -83,16 +83,15 @@ class Session {
   // Removes the tensor's handle, if the handle still belongs to this tensor.
   void Remove(const TensorRef& tensor);
 
-  // Removes all handles or none. If one does not exist, returns NOT_FOUND that names the first such
-  // handle. Here and in Drop(): a tensor that is promised for an upload fails, unless an upload is
-  // active that may still fill it.
+  // Removes all handles or none. If a handle does not exist, returns NOT_FOUND with the first such
+  // handle. If a removed tensor is promised for an upload and no upload is active, it fails.
   absl::Status Delete(absl::Span<const Handle> handles);
 
-  // Removes the handles that exist.
+  // As Delete(), but ignores handles that do not exist.
   void Drop(absl::Span<const Handle> handles);
 
-  // The handles, locked for many steps. Take an executor's Turn before the Table, never while a
-  // Table exists, and hold it for microseconds.
+  // Locks the handles for many operations. Take an executor's Turn before the Table, never while a
+  // Table exists. Hold both for microseconds.
   class Table;
 
   // Returns up to `limit` tensors with handles above `after`, in order of handle.
@@ -114,35 +113,36 @@ class Session {
   // Holds the tensor only weakly. If the session is closed, returns FAILED_PRECONDITION.
   absl::Status FailAtEnd(const TensorRef& tensor);
 
-  // Returns the state that one connection of the session's stream leaves to the next. The first
-  // call creates it by `make`. If the session is closed, returns FAILED_PRECONDITION.
+  // Returns the state that the connections of the session's stream share, one after another. The
+  // first call creates it with `make`. If the session is closed, returns FAILED_PRECONDITION.
   absl::StatusOr<std::shared_ptr<StreamState>> Stream(
       absl::FunctionRef<std::shared_ptr<StreamState>()> make);
-  // As Stream(), for the session's members of groups.
+  // As Stream(), but for the session's members of groups.
   absl::StatusOr<std::shared_ptr<SessionMembers>> Members(
       absl::FunctionRef<std::shared_ptr<SessionMembers>()> make);
-  // Says whether a stream uses the session; HasCalls() doesn't count it.
+  // Records whether a stream uses the session. HasCalls() doesn't count that stream.
   void SetStreamAttached(bool attached);
 
   // Records that the stream's first `number` commands have taken effect, and runs the callbacks of
   // WhenReceived() that waited for them. Commands are numbered from 1. Call it after each batch.
   void NotifyReceived(uint64_t number);
 
-  // Runs `callback` when command `number` has taken effect. If it has already, runs it at once;
-  // otherwise on the thread that calls NotifyReceived(). If the session ends first, the callback
-  // gets FAILED_PRECONDITION. Past max_waiting_calls_per_session, returns RESOURCE_EXHAUSTED and
-  // never runs it.
+  // Runs `callback` when command `number` has taken effect: at once if it already has, otherwise on
+  // the thread that calls NotifyReceived(). If the session ends while the callback waits, the
+  // callback gets FAILED_PRECONDITION. If the callback would have to wait, but the session is
+  // closed, returns FAILED_PRECONDITION; past max_waiting_calls_per_session, RESOURCE_EXHAUSTED. If
+  // this returns an error, the callback never runs.
   absl::Status WhenReceived(uint64_t number, std::function<void(absl::Status)> callback);
 
-  // Ends the session: removes all handles and fails what waits for uploads. Ops that have not begun
-  // never run. Returns the number of handles.
+  // Ends the session: removes all handles and fails the tensors that wait for uploads. Ops that
+  // have not begun never run. Returns the number of handles.
   int64_t Close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
   // The lease does not run between BeginUse() and EndUse(). Calls may overlap.
   void BeginUse();
   void EndUse();
-  // Whether a call uses the session now, not counting its stream.
+  // Returns whether a call uses the session, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
 
@@ -151,7 +151,7 @@ class Session {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Count handles against the principal's limit.
+  // Count handles against the principal's limit. TakeHandle() returns false at the limit.
   bool TakeHandle();
   void ReturnHandles(size_t count);
   absl::Status TooManyHandles() const;
@@ -179,7 +179,8 @@ class Session {
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<Tensor>> fail_at_end_ ABSL_GUARDED_BY(mu_);
-  size_t sweep_at_ ABSL_GUARDED_BY(mu_) = 64;  // those that have gone or are done
+  // At this size, done and destroyed tensors are removed from fail_at_end_.
+  size_t sweep_at_ ABSL_GUARDED_BY(mu_) = 64;
   std::shared_ptr<SessionMembers> members_ ABSL_GUARDED_BY(mu_);
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;

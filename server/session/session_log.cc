@@ -18,7 +18,8 @@ std::string Shown(absl::string_view text) {
                       text.size() > kMaxShown ? "…" : "");
 }
 
-// The server's own sentence, which quotes names. It stands last on its line.
+// As Shown(), but leaves quotes unescaped, because the server's own messages quote names. Use it
+// only at the end of a line.
 std::string ShownMessage(absl::string_view text) {
   return absl::StrReplaceAll(Shown(text), {{"\\\\", "\\\\"}, {"\\\"", "\""}, {"\\'", "'"}});
 }
@@ -35,14 +36,14 @@ absl::string_view KindWord(Principal::Kind kind) {
   return "";
 }
 
-std::string Who(const Session& session) {
+std::string SessionAndOwner(const Session& session) {
   const Principal& principal = *session.principal();
   return absl::StrCat("session ", session.number(), " of ", Shown(principal.name()),
                       KindWord(principal.kind()));
 }
 
 void ToStandardError(absl::string_view line) {
-  // One call, so that lines of several threads don't mix.
+  // One call per line, so that lines of several threads don't mix.
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -52,12 +53,12 @@ SessionLog::SessionLog(std::function<void(absl::string_view)> write, LeaseClock 
     : write_(write ? std::move(write) : &ToStandardError), clock_(clock), counted_at_(clock()) {}
 
 void SessionLog::Opened(const Session& session) {
-  Write(absl::StrCat(Who(session), " opened by \"", Shown(session.client_name()), "\", lease ",
-                     session.lease().count(), " s"));
+  Write(absl::StrCat(SessionAndOwner(session), " opened by \"", Shown(session.client_name()),
+                     "\", lease ", session.lease().count(), " s"));
 }
 
 void SessionLog::Ended(const Session& session, absl::string_view how, int64_t tensors_freed) {
-  Write(absl::StrCat(Who(session), " ", how, ", ", tensors_freed, " tensors freed"));
+  Write(absl::StrCat(SessionAndOwner(session), " ", how, ", ", tensors_freed, " tensors freed"));
 }
 
 void SessionLog::Refused(absl::string_view caller, const absl::Status& why) {

@@ -1,4 +1,4 @@
-// Writes a line on standard error for each session that begins or ends, and for each caller that
+// Writes a line to standard error for each session that begins or ends, and for each caller that
 // the server refuses.
 #pragma once
 
@@ -14,22 +14,22 @@
 
 namespace tensord::server {
 
-// Text that clients influence (names, addresses, reasons) is escaped and cut, so that it can't
-// forge a line. Rate limit: kMaxAtOnce lines at once, refilled by kLinesPerSecond. If lines were
-// left out, the next line says how many. Thread-safe.
+// Text that clients influence (names, addresses, reasons) is escaped and truncated, so that a
+// client can't forge a line. Rate limit: a burst of kMaxAtOnce lines, refilled at kLinesPerSecond.
+// If lines were dropped, the next line says how many. Thread-safe.
 class SessionLog {
  public:
   static constexpr int kMaxAtOnce = 100;
   static constexpr int kLinesPerSecond = 20;
 
-  // `write` gets each line, with its newline. If it is null, lines go to standard error.
+  // Calls `write` with each line, newline included. If `write` is null, lines go to standard error.
   explicit SessionLog(std::function<void(absl::string_view)> write = nullptr,
                       LeaseClock clock = &std::chrono::steady_clock::now);
 
   void Opened(const Session& session);
-  // `how`: "closed", "expired".
+  // `how`: "closed", "expired" or "ended with the server".
   void Ended(const Session& session, absl::string_view how, int64_t tensors_freed);
-  // The server refused a call of this caller, or refused to open a session for it.
+  // Logs that the server refused a call of `caller`, or refused to open a session for it.
   void Refused(absl::string_view caller, const absl::Status& why);
 
  private:

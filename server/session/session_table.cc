@@ -87,7 +87,9 @@ absl::StatusOr<SessionRef> SessionTable::Open(const PrincipalRef& principal, int
 
 absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int64_t lease_seconds,
                                              absl::string_view client_name) {
-  if (principal == nullptr) return absl::UnauthenticatedError("nobody may open a session");
+  if (principal == nullptr) {
+    return absl::UnauthenticatedError("the call has no principal, so it can't open a session");
+  }
   if (lease_seconds < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("lease_seconds is ", lease_seconds, "; 0 asks for the default"));

@@ -1,4 +1,4 @@
-// The sessions of the server. Closes those whose lease has run out.
+// The sessions of the server. The table closes sessions whose lease has run out.
 #pragma once
 
 #include <memory>
@@ -31,11 +31,11 @@ class SessionTable {
   SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock = nullptr);
   ~SessionTable();  // closes all sessions
 
-  // Writes to `log` from now on. Call it before the first session. `log` must outlive the table.
+  // Logs sessions to `log`. Call it before the first session. `log` must outlive the table.
   void SetLog(SessionLog* log) { log_ = log; }
 
-  // In all functions, `principal` is the one that the gate gave to the call. For a session of
-  // another principal the functions return the same NOT_FOUND as for one that never existed.
+  // In all functions, `principal` is the one that the gate assigned to the call. For a session of
+  // another principal, the functions return the same NOT_FOUND as for one that never existed.
 
   // Opens a session. If `lease_seconds` is 0, the lease is the default; if it is more than the
   // maximum, the maximum; if it is negative, returns INVALID_ARGUMENT. Past max_sessions or
@@ -43,12 +43,12 @@ class SessionTable {
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
 
-  // 128 random bits in hex, new for each table. A session's id begins with it, so the id of a
-  // session of an earlier start is recognized.
+  // 128 random bits in hex, new for each table. A session's id begins with the epoch's first
+  // digits. So the table recognizes the id of a session from before a restart.
   const std::string& epoch() const { return epoch_; }
 
-  // Returns a use of the session. If there is none of this id, returns NOT_FOUND
-  // (SESSION_NOT_FOUND); if the id is of another epoch, DATA_LOSS (SERVER_RESTARTED).
+  // Returns a use of the session. If no session has this id, returns NOT_FOUND (SESSION_NOT_FOUND);
+  // if the id is of another epoch, DATA_LOSS (SERVER_RESTARTED); if it is empty, INVALID_ARGUMENT.
   absl::StatusOr<SessionUse> Use(const PrincipalRef& principal, absl::string_view id);
 
   // Ends a session at once. Returns the number of handles freed.
@@ -63,9 +63,9 @@ class SessionTable {
   // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // The tensors that sessions share. They end with their sessions.
+  // The tensors that sessions share. A session's publications end with it.
   Publications& publications() { return publications_; }
-  // The tickets for tensors that other servers may fetch. They end with their sessions.
+  // The tickets for tensors that other servers may fetch. A session's tickets end with it.
   Tickets& tickets() { return tickets_; }
 
  private:

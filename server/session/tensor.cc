@@ -22,17 +22,17 @@ void Tensor::Finish(absl::StatusOr<BufferRef> result) {
     done_.store(true, std::memory_order_release);
     waiters.swap(waiters_);
   }
-  // Before the waiters run: an op among them may write to the memory if the upload shares it no
-  // more.
-  std::vector<Waiter> of_upload;
-  if (upload_ != nullptr) of_upload = upload_->Finish();
+  // The upload releases its share of the memory before the waiters run. A waiter may be an op that
+  // writes to the memory in place, and it does so only if nothing else shares the memory.
+  std::vector<Waiter> upload_waiters;
+  if (upload_ != nullptr) upload_waiters = upload_->Finish();
   for (Waiter& waiter : waiters) waiter();
-  for (Waiter& waiter : of_upload) waiter();
+  for (Waiter& waiter : upload_waiters) waiter();
 }
 
 void Tensor::FailGivenUp() {
-  Finish(absl::FailedPreconditionError(
-      absl::StrCat("tensor ", handle_, " was promised and let go before its upload was done")));
+  Finish(absl::FailedPreconditionError(absl::StrCat(
+      "tensor ", handle_, " was promised, and its handle was deleted before its upload finished")));
 }
 
 void Tensor::ParkUpload(PartialUpload partial) {
@@ -45,7 +45,7 @@ void Tensor::GiveUpUpload() {
 
 void Tensor::FailPromise(const absl::Status& error) {
   if (upload_ == nullptr || done()) return;
-  upload_->Claim({});  // no writer finds the promise any more
+  upload_->Claim({});  // so that no later writer can claim it
   Finish(error);
 }
 

@@ -18,7 +18,7 @@
 
 namespace tensord::server {
 
-// Chosen by the client, unique in its session, never 0.
+// The client chooses it. It is unique in its session and never 0.
 using Handle = uint64_t;
 
 class RestartableDevice;
@@ -28,7 +28,7 @@ struct DeviceSlot {
   int index;  // position in the server's list
   std::unique_ptr<Device> device;
   std::unique_ptr<Executor> executor;
-  RestartableDevice* restartable = nullptr;  // `device`, if it can come back from a fault
+  RestartableDevice* restartable = nullptr;  // `device` if it can restart after a fault
 };
 
 class OpNode;
@@ -43,7 +43,7 @@ class Tensor {
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot)
       : handle_(handle), spec_(std::move(spec)), slot_(slot) {}
 
-  // A tensor that is done from the start.
+  // Makes a tensor that is done from the start.
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot, BufferRef buffer)
       : handle_(handle),
         spec_(std::move(spec)),
@@ -86,31 +86,34 @@ class Tensor {
   void SetReader(OpNode* reader) { reader_.store(reader, std::memory_order_release); }
   OpNode* reader() const { return reader_.load(std::memory_order_acquire); }
 
-  // Promises the tensor for an upload. Call it once, before another thread knows the tensor.
+  // Promises the tensor for an upload. Call it once, before the tensor is shared with another
+  // thread.
   void AnnounceUpload() { upload_ = std::make_unique<UploadState>(); }
 
   // The state of the upload that fills the tensor; null if none was announced.
   UploadState* upload() const { return upload_.get(); }
 
-  // For the active writer. Keeps what it has written for the next one (UploadState::Park). If
-  // GiveUpUpload() was called meanwhile, fails the tensor.
+  // For the active writer. Keeps the bytes that it has written for the next writer
+  // (UploadState::Park). If GiveUpUpload() was called meanwhile, fails the tensor.
   void ParkUpload(PartialUpload partial);
-  // Says that no upload can name the tensor any more (UploadState::GiveUp). If no writer is active,
-  // fails the tensor.
+  // Records that no later upload can claim the tensor (UploadState::GiveUp). If no writer is
+  // active, fails the tensor.
   void GiveUpUpload();
-  // Fails the tensor, if an upload was announced and the tensor is not done; whether or not a
-  // writer is active.
+  // If an upload was announced and the tensor is not done, fails the tensor, even if a writer is
+  // active.
   void FailPromise(const absl::Status& error);
   // As UploadState::Abort. If no upload was announced, runs `resting` at once.
   void StopUpload(Waiter resting);
   // For the active writer. As UploadState::ReportReceived.
   void Received(const BufferRef& buffer, int64_t bytes) { upload_->ReportReceived(buffer, bytes); }
-  // What the upload has reported while the tensor is not done; empty if no upload was announced.
+  // Returns the part that the upload has reported. If no upload was announced or the tensor is
+  // done, the part is empty.
   ReceivedPart received() const {
     return upload_ == nullptr ? ReceivedPart() : upload_->received();
   }
   int64_t parked_bytes() const { return upload_ == nullptr ? 0 : upload_->parked_bytes(); }
-  // Runs `waiter` when more than `bytes` have been received, or the tensor is done: as WhenDone.
+  // Runs `waiter` when more than `bytes` bytes have been received or the tensor is done, as
+  // UploadState::WhenReceived. If no upload was announced, as WhenDone().
   void WhenReceived(int64_t bytes, Waiter waiter);
 
   // Makes the tensor done and runs the waiters on this thread. If it is done already, does nothing.
@@ -131,7 +134,7 @@ class Tensor {
 
   std::atomic<bool> done_{false};
   absl::Status status_;  // written before done_ is set, read after
-  BufferRef buffer_;     // likewise
+  BufferRef buffer_;     // the same
 
   std::unique_ptr<UploadState> upload_;
 

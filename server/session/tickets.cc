@@ -20,12 +20,12 @@ constexpr size_t kSignatureBytes = 32;
 absl::Status Refused() {
   return WithErrorInfo(
       absl::PermissionDeniedError(
-          "the ticket isn't good here: it has expired, was used or altered, or was given by "
-          "another server, for another one, or for another caller; ask for a new one"),
+          "the ticket isn't valid here: it has expired, was used or altered, or was issued by "
+          "another server, for another destination, or for another caller; request a new one"),
       "TICKET_REFUSED");
 }
 
-// Joins parts so that different parts give different texts.
+// Appends the part with its length, so that different lists of parts give different texts.
 void AppendPart(absl::string_view part, std::string* out) {
   absl::StrAppend(out, part.size(), ":", part);
 }
@@ -75,21 +75,22 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
                      .subject = "principal",
                      .limit = "max-tickets-per-principal",
                      .value = max_per_principal_,
-                     .message = "the caller has as many tickets as it may that haven't been used "
-                                "up; have some fetched first"});
+                     .message = "the caller has as many outstanding tickets as the limit allows; "
+                                "have their tensors fetched, or wait until they expire"});
   }
   Ticket ticket{.principal = principal,
                 .session = session.get(),
                 .session_id = session->id(),
                 .handle = tensor->handle(),
-                .ends = clock_() + kLifetime,
+                .expires_at = clock_() + kLifetime,
                 .counted = UsageHold(std::move(usage), 1)};
   ticket.tensor = std::move(tensor);
   const std::string id = RandomId();
   std::string text = absl::StrCat(
       id, Sign(id, ticket, destination_epoch, KindName(principal->kind()), principal->name()));
   MutexLock lock(&mu_);
-  // The session may be closed only after this check: then EndOf() is called and ends the ticket.
+  // If the session is closed after this check, EndOf() runs after the insertion and removes the
+  // ticket.
   if (session->closed()) {
     return absl::FailedPreconditionError("the session has ended; open another");
   }
@@ -109,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view t
   const std::string expected =
       Sign(id, ticket, claim.destination_epoch, claim.principal_kind, claim.principal_name);
   if (CRYPTO_memcmp(signature.data(), expected.data(), kSignatureBytes) != 0) return Refused();
-  if (ticket.uses == 0 && clock_() > ticket.ends) return Refused();
+  if (ticket.uses == 0 && clock_() > ticket.expires_at) return Refused();
   if (!ticket.fetch_id.empty() && ticket.fetch_id != claim.fetch_id) return Refused();
   TensorRef tensor = ticket.tensor != nullptr ? ticket.tensor : ticket.fetched.lock();
   if (tensor == nullptr) return Refused();
@@ -119,40 +120,40 @@ absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view t
 }
 
 void Tickets::End(const std::string& id, bool finished) {
-  TensorRef let_go;  // outlives the lock: freeing memory may take its time
+  TensorRef released;  // destroyed after the lock: freeing memory may be slow
   MutexLock lock(&mu_);
   const auto found = tickets_.find(id);
   if (found == tickets_.end()) return;
   Ticket& ticket = found->second;
   --ticket.uses;
-  ticket.ends = clock_() + kLifetime;
-  if (!finished) return;
-  // The last bytes may be lost with the connection. The fetch may then come again while the tensor
-  // exists.
+  ticket.expires_at = clock_() + kLifetime;
+  if (!finished || ticket.tensor == nullptr) return;
+  // The connection may break before the last bytes arrive. The fetch may then reconnect while the
+  // tensor exists.
   ticket.fetched = ticket.tensor;
-  let_go = std::move(ticket.tensor);
+  released = std::move(ticket.tensor);
   ticket.counted = UsageHold();
 }
 
 void Tickets::EndOf(const Session& session) {
-  std::vector<TensorRef> let_go;
+  std::vector<TensorRef> released;
   MutexLock lock(&mu_);
   for (auto it = tickets_.begin(); it != tickets_.end();) {
     const auto at = it++;
     if (at->second.session != &session) continue;
-    let_go.push_back(std::move(at->second.tensor));
+    released.push_back(std::move(at->second.tensor));
     tickets_.erase(at);
   }
 }
 
 void Tickets::EndExpired() {
-  std::vector<TensorRef> let_go;
+  std::vector<TensorRef> released;
   MutexLock lock(&mu_);
   const auto now = clock_();
   for (auto it = tickets_.begin(); it != tickets_.end();) {
     const auto at = it++;
-    if (at->second.uses > 0 || now <= at->second.ends) continue;
-    let_go.push_back(std::move(at->second.tensor));
+    if (at->second.uses > 0 || now <= at->second.expires_at) continue;
+    released.push_back(std::move(at->second.tensor));
     tickets_.erase(at);
   }
 }

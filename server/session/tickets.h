@@ -18,21 +18,22 @@ namespace tensord::server {
 // Returns "anonymous", "token" or "certificate", as sent between servers.
 absl::string_view KindName(Principal::Kind kind);
 
-// Thread-safe. A ticket is for one tensor, one destination and one principal. The first fetch that
-// presents it uses it. It holds its tensor until the tensor has been fetched, the ticket expires,
-// or its session ends. Tickets are signed with a key that is new for each table, so an altered
-// ticket is invalid.
+// Thread-safe. A ticket is for one tensor, one destination and one principal. After the first fetch
+// has presented it, only that fetch may present it again. A ticket holds its tensor until the
+// tensor has been fetched, the ticket expires, or its session ends. Each table signs its tickets
+// with a new key, so an altered ticket is invalid.
 class Tickets {
  public:
-  // The time in which a fetch must begin, and in which it must reconnect after an interruption.
+  // The time within which a fetch must begin, and within which it must reconnect after an
+  // interruption.
   static constexpr std::chrono::seconds kLifetime{60};
-  // Of a fetch's id.
+  // The size of a fetch's id.
   static constexpr size_t kFetchIdBytes = 16;
 
-  // What a fetch says about itself.
+  // What a fetch claims about itself.
   struct Claim {
     absl::string_view destination_epoch;
-    absl::string_view principal_kind;  // KindName
+    absl::string_view principal_kind;  // as KindName()
     absl::string_view principal_name;
     absl::string_view fetch_id;
   };
@@ -44,7 +45,7 @@ class Tickets {
   absl::StatusOr<std::string> Give(const SessionRef& session, TensorRef tensor,
                                    absl::string_view destination_epoch);
 
-  // A fetch that is under way. The table must outlive it.
+  // One connection of a fetch. The table must outlive it.
   class Use {
    public:
     ~Use() { tickets_->End(id_, finished_); }
@@ -52,9 +53,10 @@ class Tickets {
     Use& operator=(const Use&) = delete;
 
     const TensorRef& tensor() const { return tensor_; }
-    // The id of the session that gave the ticket.
+    // The id of the session that issued the ticket.
     const std::string& session_id() const { return session_id_; }
-    // Says that the tensor has been fetched: the ticket drops its reference to it.
+    // Reports that the tensor has been fetched. When this object is destroyed, the ticket drops its
+    // reference to the tensor.
     void Finished() { finished_ = true; }
 
    private:
@@ -72,26 +74,26 @@ class Tickets {
     bool finished_ = false;
   };
 
-  // Begins a fetch. If anything is wrong with the ticket, returns PERMISSION_DENIED, always with
-  // the same message.
+  // Begins a fetch, or lets it reconnect. If the ticket isn't valid for this claim, returns
+  // PERMISSION_DENIED, always with the same message.
   absl::StatusOr<std::unique_ptr<Use>> Begin(absl::string_view ticket, const Claim& claim);
 
-  // Ends the tickets of `session`, which must be closed. Fetches that are under way continue.
+  // Removes the tickets of `session`, which must be closed. Fetches that are under way continue.
   void EndOf(const Session& session);
-  // Ends the tickets that have expired.
+  // Removes the tickets that have expired.
   void EndExpired();
 
  private:
   struct Ticket {
     PrincipalRef principal;
-    const Session* session;  // only its address
+    const Session* session;  // never dereferenced
     std::string session_id;
     Handle handle;
     TensorRef tensor;               // null once it has been fetched
-    std::weak_ptr<Tensor> fetched;  // then this
-    std::string fetch_id;           // of the fetch that has used it; empty: none
-    int uses = 0;                   // connections by which that is under way
-    std::chrono::steady_clock::time_point ends;
+    std::weak_ptr<Tensor> fetched;  // the tensor, once it has been fetched
+    std::string fetch_id;           // of the fetch that has presented the ticket; empty: none
+    int uses = 0;                   // open connections of that fetch
+    std::chrono::steady_clock::time_point expires_at;  // if no connection is open
     UsageHold counted;
   };
 

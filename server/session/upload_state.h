@@ -1,5 +1,5 @@
-// The state of an upload that fills a promised tensor: which call writes it, and what is left when
-// that call ends early.
+// The state of an upload that fills a promised tensor: which call writes the tensor, and which
+// bytes remain if that call ends early.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,21 @@
 
 namespace tensord::server {
 
-// An upload that ended early: the memory, if any was taken, and how much of it has been written.
+// An upload that ended early: the memory, if any was allocated, and how many of its bytes have been
+// written.
 struct PartialUpload {
   BufferRef buffer;
   int64_t written_bytes = 0;
   UsageHold in_flight;  // counts the upload against the principal's limit
 };
 
-// The first `bytes` of `buffer` have been written. No buffer: nothing has been reported.
+// The first `bytes` bytes of `buffer` have been written. If nothing was reported, `buffer` is null.
 struct ReceivedPart {
   BufferRef buffer;
   int64_t bytes = 0;
 };
 
-// One per tensor that is promised for an upload. The tensor owns it.
+// There is one per tensor that is promised for an upload. The tensor owns it.
 //
 //   +-----------+  Claim   +--------+  Finish  +------+
 //   | ANNOUNCED |--------->| ACTIVE |--------->| DONE |
@@ -48,11 +49,11 @@ struct ReceivedPart {
 // | PARKED    | the writer ended early           | this object                               |
 // | DONE      | the tensor is done or failed     | the tensor, unless it failed              |
 //
-// Illegal calls change nothing: Claim() of an upload that is ACTIVE returns nullopt, and Park() and
-// ReportReceived() of one that is not ACTIVE drop what they are given.
+// Illegal calls change nothing: Claim() of an ACTIVE upload returns nullopt. If the upload is not
+// ACTIVE, Park() and ReportReceived() drop their arguments.
 //
-// Thread-safe. One lock, `mu_`, guards all of it. Only `stop` is called with that lock held;
-// waiters run without it, on the thread whose call makes them due.
+// Thread-safe. One lock, `mu_`, guards all of it. Only `stop` is called with that lock held.
+// Waiters run without the lock, on the thread whose call makes them due.
 class UploadState {
  public:
   using Waiter = std::function<void()>;
@@ -63,8 +64,8 @@ class UploadState {
   UploadState(const UploadState&) = delete;
   UploadState& operator=(const UploadState&) = delete;
 
-  // ANNOUNCED or PARKED → ACTIVE: makes the caller the writer and returns what was parked, which is
-  // empty if nothing was. If another writer is active, returns nullopt.
+  // ANNOUNCED or PARKED → ACTIVE: makes the caller the writer and returns the parked upload. If
+  // nothing was parked, the returned one is empty. If another writer is active, returns nullopt.
   // If the upload was ANNOUNCED or PARKED when the tensor failed, the first Claim() after that
   // returns an empty PartialUpload, so that its caller reports the tensor's error. Later ones
   // return nullopt.
@@ -77,31 +78,32 @@ class UploadState {
   // tensor.
   bool Park(PartialUpload partial);
 
-  // Says that no writer can claim the upload any more. If none is ACTIVE, claims it and returns
-  // true: the caller must fail the tensor. If one is ACTIVE, that writer may still finish; if it
-  // parks instead, Park() returns false. If DONE, returns false.
+  // Records that no later writer can claim the upload. If no writer is active, claims the upload
+  // and returns true: the caller must fail the tensor. If a writer is active, returns false. That
+  // writer may still finish; if it parks instead, Park() returns false. If DONE, returns false.
   bool GiveUp();
 
   // Aborts the active writer, if any, and runs `resting` when the writer has parked or the upload
   // is DONE. If no writer is active, or its `stop` is empty, runs `resting` at once.
   void Abort(Waiter resting);
 
-  // For the writer, if the host can access the memory: the first `bytes` of `buffer` have been
-  // written, and may be sent on. Runs the waiters of WhenReceived() that are due.
+  // Reports that the first `bytes` bytes of `buffer` have been written and may be forwarded. For
+  // the active writer, if the host can access the memory. Runs the waiters of WhenReceived() that
+  // are due.
   void ReportReceived(const BufferRef& buffer, int64_t bytes);
 
   // Returns what was reported last. If the upload is DONE, returns an empty part.
   ReceivedPart received() const;
 
-  // Runs `waiter` when more than `bytes` have been reported or the upload is DONE: at once if that
-  // is so already.
+  // Runs `waiter` when more than `bytes` bytes have been reported or the upload is DONE. If the
+  // condition already holds, runs it at once.
   void WhenReceived(int64_t bytes, Waiter waiter);
 
-  // Returns how many bytes have been written, if the upload is PARKED, and else 0.
+  // If the upload is PARKED, returns how many bytes have been written. Otherwise returns 0.
   int64_t parked_bytes() const;
 
-  // Any state → DONE: lets go of the memory and of `stop`. Returns the waiters of WhenReceived()
-  // and Abort(), for the caller to run. The tensor calls it once, after it has become done.
+  // Any state → DONE: releases the memory and `stop`. Returns the waiters of WhenReceived() and
+  // Abort(). The caller runs them. The tensor calls this once, after it has become done.
   std::vector<Waiter> Finish();
 
  private:

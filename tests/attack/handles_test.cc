@@ -1,4 +1,4 @@
-// Handles and sessions that are guessed.
+// Tests guessed handles and sessions, and client text that reaches the log.
 #include <cstdlib>
 #include <random>
 
@@ -14,9 +14,14 @@ using integration::RpcSession;
 
 class HandlesTest : public DaemonFixture {};
 
-// A million in the long form (TENSORD_TEST_LONG=1): the answer is the same for a handle that
-// another session has as for one that nobody has, but for the number.
-TEST_F(HandlesTest, GuessedAndForeignHandlesAreAllTheSame) {
+class SessionLogTest : public DaemonFixture {
+ protected:
+  SessionLogTest() : DaemonFixture({"--log-sessions"}) {}
+};
+
+// The error for a handle of another session must equal the error for a handle that doesn't exist,
+// except for the number. The long form (TENSORD_TEST_LONG=1) guesses a million handles.
+TEST_F(HandlesTest, GuessedAndForeignHandlesGetTheSameError) {
   const int guesses = std::getenv("TENSORD_TEST_LONG") != nullptr ? 1000000 : 20000;
   constexpr int kForeign = 100;
   std::mt19937_64 random(3);
@@ -39,11 +44,11 @@ TEST_F(HandlesTest, GuessedAndForeignHandlesAreAllTheSame) {
       fetch.set_request_id(asked.size());
     }
     ASSERT_TRUE(stream->Send(message));
-    for (size_t come = 0; come < asked.size();) {
+    for (size_t received = 0; received < asked.size();) {
       const auto response = stream->Next();
       ASSERT_TRUE(response.has_value());
       for (const v1::Elements& fetched : response->elements()) {
-        ++come;
+        ++received;
         ASSERT_EQ(fetched.code(), static_cast<int>(absl::StatusCode::kNotFound));
         const std::string words = absl::StrReplaceAll(
             fetched.message(), {{absl::StrCat(asked[fetched.request_id() - 1]), "N"}});
@@ -55,18 +60,19 @@ TEST_F(HandlesTest, GuessedAndForeignHandlesAreAllTheSame) {
   EXPECT_EQ(*session_->ReadFloats(handles[0]), std::vector<float>{1});
 }
 
-TEST_F(HandlesTest, NamesFromOutsideDoNotBreakTheLog) {
+TEST_F(SessionLogTest, ClientNamesDoNotBreakTheLog) {
   v1::OpenSessionRequest request;
   request.set_client_name("nice\ntensord: listening on evil\x1b[2J\r");
   client_->Call<v1::Session>("OpenSession", request).IgnoreError();
   v1::CreateTensorRequest create;
   create.set_session("x\ntensord: listening on evil");
   client_->Call<v1::Tensor>("CreateTensor", create).IgnoreError();
-  EXPECT_THAT(daemon_->Output(), testing::Not(testing::HasSubstr("evil")));
+  EXPECT_THAT(daemon_->Output(), testing::HasSubstr("nice\\ntensord: listening on evil"));
+  EXPECT_THAT(daemon_->Output(), testing::Not(testing::HasSubstr("\ntensord: listening on evil")));
 }
 
-// Protobuf would write a line for each text that is no UTF-8: nobody may fill a log from outside.
-TEST_F(HandlesTest, BytesFromOutsideAreNotLogged) {
+// Protobuf logs a line for each string that isn't UTF-8. A client must not be able to fill the log.
+TEST_F(HandlesTest, InvalidUtf8IsNotLogged) {
   const std::string before = daemon_->Output();
   const std::string name = "\x12\x01\xff", session = "\x0a\x01\xff";
   for (int i = 0; i < 100; ++i) {

@@ -1,5 +1,5 @@
-// What anybody who reaches the port can do without being let in: each takes a bounded amount of
-// memory and of everybody else's time.
+// Attacks by callers without credentials. Each attack must take a bounded amount of the daemon's
+// memory, and must not block legitimate clients.
 #include <sys/resource.h>
 #include <zlib.h>
 
@@ -54,7 +54,7 @@ class Http2Test : public DaemonFixture {
   int64_t before_ = 0;
 };
 
-// A quarter of a megabyte that would be a quarter of a gigabyte.
+// The message has a quarter of a megabyte. Inflated, it would have a quarter of a gigabyte.
 TEST_F(Http2Test, CompressedMessagesAreNotInflated) {
   std::string packed(1200000, '\0');
   z_stream z = {};
@@ -97,7 +97,7 @@ void SendEndlessHeaders(RawHttp2& connection) {
   for (int i = 0; i < 64 * 1024; ++i) {  // half a gigabyte
     std::string frame(1, '\0');
     frame += "\x06x-much";
-    frame += "\x7f\xc1\x3d";  // 8000
+    frame += "\x7f\xc1\x3d";  // the length of the value: 8000
     frame += value;
     if (!connection.SendFrame(kContinuation, 0, 1, frame)) return;
   }
@@ -167,7 +167,7 @@ TEST_F(Http2Test, SettingsFloodsAreSurvived) {
   }
 }
 
-// CVE-2023-44487: calls that are begun and taken back at once.
+// CVE-2023-44487: the client resets each call at once.
 TEST_F(Http2Test, RapidResetsAreSurvived) {
   std::vector<std::thread> attackers;
   for (const char* method : {"ListDevices", "CreateTensor", "Write", "SessionStream"}) {
@@ -183,8 +183,8 @@ TEST_F(Http2Test, RapidResetsAreSurvived) {
   for (std::thread& attacker : attackers) attacker.join();
 }
 
-// Calls that are begun and never go on.
-TEST_F(Http2Test, HalfBegunCallsAreSurvived) {
+// The client begins calls and sends no request.
+TEST_F(Http2Test, UnfinishedCallsAreSurvived) {
   std::vector<std::unique_ptr<RawHttp2>> connections;
   for (int i = 0; i < 20; ++i) {
     auto& connection = connections.emplace_back(std::make_unique<RawHttp2>(daemon_->address()));
@@ -220,9 +220,9 @@ class FewDescriptorsTest : public Http2Test {
   }
 };
 
-// More connections than there are descriptors: those that are there go on, and when the others go,
-// new ones come in again.
-TEST_F(FewDescriptorsTest, ConnectionsPastTheLimitHarmNobody) {
+// The attacker opens more connections than the server has descriptors. Existing connections are
+// still served. After the attacker's connections are closed, the server accepts new ones.
+TEST_F(FewDescriptorsTest, ServesExistingClientsBeyondTheDescriptorLimit) {
   {
     std::vector<std::unique_ptr<RawHttp2>> connections;
     for (int i = 0; i < 400; ++i) {
@@ -232,7 +232,7 @@ TEST_F(FewDescriptorsTest, ConnectionsPastTheLimitHarmNobody) {
     const auto values = session_->ReadFloats(1);
     EXPECT_TRUE(values.ok()) << values.status();
   }
-  // As soon as the server has noticed that they are gone.
+  // The server takes some time to notice that the connections are closed.
   EXPECT_TRUE(integration::Eventually([this] {
     integration::RpcClient another(daemon_->address());
     another.set_deadline_seconds(5);

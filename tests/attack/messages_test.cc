@@ -1,5 +1,5 @@
-// Messages that are well-formed and mean harm: more of everything than anybody needs, numbers that
-// name nothing, names that look like paths. Refused, in bounded memory, with nothing disturbed.
+// Well-formed messages of an attacker: excessive counts, invalid numbers, names that look like
+// paths. The daemon must refuse them in bounded memory, without harm to other sessions.
 #include <climits>
 
 #include "tensord/tests/integration/daemon_fixture.h"
@@ -40,7 +40,7 @@ class MessagesTest : public DaemonFixture {
     return message;
   }
 
-  // How the stream ends that is sent this.
+  // Sends this message on a new stream. Returns the status that ends the stream.
   absl::Status Send(const v1::SessionStreamRequest& message) {
     auto stream = client_->SessionStream();
     stream->Send(message);
@@ -50,13 +50,13 @@ class MessagesTest : public DaemonFixture {
     return stream->Finish();
   }
 
-  // That the daemon never took more than `most` bytes besides what it had at MarkMemory(). A
-  // sanitizer's shadow would be counted as the daemon's memory.
-  void ExpectMemoryStaysBelow(int64_t most) {
+  // Expects that the daemon's memory has never grown by `max_bytes` since MarkMemory(). Checks
+  // nothing under a sanitizer, because its shadow counts as the daemon's memory.
+  void ExpectMemoryStaysBelow(int64_t max_bytes) {
     if (kSanitized) return;
     const int64_t growth = daemon_->MemoryBytes("VmHWM") - before_;
     RecordProperty("growth_bytes", std::to_string(growth));
-    EXPECT_LT(growth, most);
+    EXPECT_LT(growth, max_bytes);
   }
 
   void MarkMemory() { before_ = daemon_->MemoryBytes("VmRSS"); }
@@ -66,17 +66,17 @@ class MessagesTest : public DaemonFixture {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Two bytes each on the wire, and some sixty once they are parsed.
-TEST_F(MessagesTest, MillionsOfCommandsWithoutContent) {
+// Each command takes two bytes on the wire and about sixty bytes when it is parsed.
+TEST_F(MessagesTest, RefusesMillionsOfEmptyCommands) {
   std::string bytes;
   while (bytes.size() < 16 * kMiB) bytes += std::string("\x12\x00", 2);
   MarkMemory();
-  ExpectError(client_->CallRaw("SessionStream", bytes), Code::kResourceExhausted, {"within it"});
+  ExpectError(client_->CallRaw("SessionStream", bytes), Code::kResourceExhausted, {"submessages"});
   ExpectMemoryStaysBelow(64 * kMiB);
 }
 
-// Four million steps of which none can run.
-TEST_F(MessagesTest, StepsThatAreAllRefused) {
+// Sends four million steps. None of them can run, because their input doesn't exist.
+TEST_F(MessagesTest, RefusesMillionsOfFailingSteps) {
   RpcSession attacker(*client_);
   v1::SessionStreamRequest message = Attach(attacker);
   v1::Definition& definition = *message.add_commands()->mutable_define();
@@ -91,11 +91,11 @@ TEST_F(MessagesTest, StepsThatAreAllRefused) {
   }
   MarkMemory();
   ExpectError(Send(message), Code::kResourceExhausted, {"answers"});
-  // A failed handle each, too, as many as a session may have.
+  // Each failed step also takes a handle, up to the session's limit.
   ExpectMemoryStaysBelow(512 * kMiB);
 }
 
-TEST_F(MessagesTest, RunsThatPromiseMillionsOfOutputs) {
+TEST_F(MessagesTest, RefusesRunWithMillionsOfOutputs) {
   RpcSession attacker(*client_);
   v1::SessionStreamRequest message = Attach(attacker);
   v1::ProgramRun& run = *message.add_commands()->mutable_run();
@@ -106,8 +106,8 @@ TEST_F(MessagesTest, RunsThatPromiseMillionsOfOutputs) {
   ExpectMemoryStaysBelow(256 * kMiB);
 }
 
-// What a stream keeps is bounded, whatever of a program it is: ops, inputs or outputs.
-TEST_F(MessagesTest, ProgramsOfMillionsOfOutputs) {
+// The memory for a stream's programs is bounded, including their outputs.
+TEST_F(MessagesTest, BoundsMemoryOfProgramsWithMillionsOfOutputs) {
   RpcSession attacker(*client_);
   auto stream = client_->SessionStream();
   ASSERT_TRUE(stream->Send(Attach(attacker)));
@@ -136,8 +136,8 @@ TEST_F(MessagesTest, ProgramsOfMillionsOfOutputs) {
   ExpectMemoryStaysBelow(128 * kMiB);
 }
 
-// A client that asks for a hundred gigabytes and reads none of it.
-TEST_F(MessagesTest, AnswersThatNobodyReads) {
+// The client requests a hundred gigabytes and reads none of it.
+TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
   RpcSession attacker(*client_);
   ASSERT_TRUE(attacker.Ones(1, {1 << 18}).ok());  // 1 MiB
   auto stream = client_->SessionStream();
@@ -160,7 +160,7 @@ TEST_F(MessagesTest, AnswersThatNobodyReads) {
   stream->Cancel();
 }
 
-TEST_F(MessagesTest, DtypesAndShapesThatAreNoneInEveryMessage) {
+TEST_F(MessagesTest, RefusesInvalidDtypesAndShapes) {
   constexpr int kDtypes[] = {-1, 0, 10, 255, INT_MAX, INT_MIN};
   const std::vector<std::vector<int64_t>> shapes = {
       {-1},
@@ -210,8 +210,8 @@ TEST_F(MessagesTest, DtypesAndShapesThatAreNoneInEveryMessage) {
   }
 }
 
-// Names of what is lent look like paths, and are none: each is itself and nothing else.
-TEST_F(MessagesTest, NamesThatLookLikePathsAreNone) {
+// The daemon compares names of shared tensors as they are, even if they look like paths.
+TEST_F(MessagesTest, DoesNotUseNamesAsPaths) {
   const auto publish = [&](const std::string& name) {
     v1::PublishTensorRequest request;
     request.set_session(session_->id());
@@ -238,8 +238,8 @@ TEST_F(MessagesTest, NamesThatLookLikePathsAreNone) {
   ExpectError(session_->Run("../../lib/x.so", {1}, 2), Code::kNotFound);
 }
 
-// Strides, steps and axes as attributes: what would walk out of a tensor is refused at once.
-TEST_F(MessagesTest, AttributesThatWouldLeaveTheTensor) {
+// Shapes, steps and axes outside the tensor are refused at the call.
+TEST_F(MessagesTest, RefusesAttributesOutsideTheTensor) {
   using Ints = std::vector<int64_t>;
   for (int64_t huge : {INT64_MAX, INT64_MIN, int64_t{1} << 40, int64_t{-1} << 40}) {
     SCOPED_TRACE(huge);
@@ -254,7 +254,7 @@ TEST_F(MessagesTest, AttributesThatWouldLeaveTheTensor) {
                                {"steps", Ints{INT64_MIN}},
                                {"axes", Ints{huge}}}),
                 Code::kInvalidArgument);
-    // Python's slices end at the tensor's edge wherever they are said to.
+    // As in Python, the bounds of a slice are clamped to the tensor.
     const auto slice =
         session_->Run("slice", {1}, 3, {{"starts", Ints{huge}}, {"stops", Ints{huge}}});
     ASSERT_TRUE(slice.ok()) << slice.status();

@@ -16,14 +16,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSendTimeoutMs = 3000;
-constexpr size_t kFrameHeaderBytes = 9;
-constexpr size_t kMaxFrameBytes = 16384;  // what a peer takes that hasn't said otherwise
+constexpr size_t kMaxFrameBytes = 16384;  // HTTP/2's default limit
 
 void AppendBigEndian(uint64_t value, int bytes, std::string* out) {
   for (int i = bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// An HPACK integer of a 7-bit prefix (RFC 7541, 5.1).
+// Appends an HPACK integer with a 7-bit prefix (RFC 7541, 5.1).
 void AppendLength(size_t length, std::string* out) {
   constexpr size_t kPrefix = 127;
   if (length < kPrefix) {
@@ -37,7 +36,7 @@ void AppendLength(size_t length, std::string* out) {
   out->push_back(static_cast<char>(length));
 }
 
-// A header that no table holds (RFC 7541, 6.2.2), as it is.
+// Appends a literal header without indexing (RFC 7541, 6.2.2), without Huffman coding.
 void AppendHeader(const std::string& name, const std::string& value, std::string* out) {
   out->push_back(0);
   AppendLength(name.size(), out);
@@ -59,7 +58,7 @@ RawHttp2::RawHttp2(const std::string& address, uint16_t local_port) {
   sockaddr_in from = {};
   from.sin_family = AF_INET;
   from.sin_port = htons(local_port);
-  // Connections to several addresses may then share a local port.
+  // Lets connections to several addresses share a local port.
   setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   const bool bound =
       local_port == 0 || bind(fd_, reinterpret_cast<sockaddr*>(&from), sizeof(from)) == 0;
@@ -84,7 +83,7 @@ RawHttp2::~RawHttp2() {
 bool RawHttp2::Send(const std::string& bytes) {
   size_t sent = 0;
   while (fd_ >= 0 && sent < bytes.size()) {
-    // Somebody who only sends would otherwise wait for a server that waits for it to read.
+    // Also receives: otherwise a server that waits for this end to read would block the send.
     pollfd ready = {fd_, POLLOUT | POLLIN, 0};
     if (poll(&ready, 1, kSendTimeoutMs) <= 0) return false;
     if ((ready.revents & POLLIN) != 0 && !Receive(std::chrono::milliseconds(0))) return false;
@@ -133,35 +132,15 @@ bool RawHttp2::Receive(std::chrono::milliseconds timeout) {
   if (poll(&ready, 1, static_cast<int>(timeout.count())) <= 0) return true;
   char bytes[65536];
   const ssize_t n = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
-  if (n == 0 || (n < 0 && errno != EAGAIN)) return false;
-  if (n > 0) received_.append(bytes, static_cast<size_t>(n));
-  return true;
+  return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
 bool RawHttp2::AwaitClosed(std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   while (Clock::now() < deadline) {
     if (!Receive(std::chrono::milliseconds(50))) return true;
-    received_.clear();
   }
   return false;
-}
-
-bool RawHttp2::AwaitFrame(Frame type, std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
-  while (true) {
-    while (received_.size() >= kFrameHeaderBytes) {
-      const auto byte = [&](size_t i) { return static_cast<uint8_t>(received_[i]); };
-      const size_t length = byte(0) << 16 | byte(1) << 8 | byte(2);
-      if (received_.size() < kFrameHeaderBytes + length) break;
-      const bool found = byte(3) == type;
-      received_.erase(0, kFrameHeaderBytes + length);
-      if (found) return true;
-    }
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0 || !Receive(left)) return false;
-  }
 }
 
 std::string GrpcMessage(const std::string& bytes, bool compressed) {

@@ -1,4 +1,4 @@
-// HTTP/2 by hand (RFC 9113), for clients that no library would play: half-open, flooding, lying.
+// A hand-written HTTP/2 client (RFC 9113), for tests that break the protocol or flood the server.
 #pragma once
 
 #include <chrono>
@@ -16,17 +16,15 @@ enum Frame : uint8_t {
   kRstStream = 3,
   kSettings = 4,
   kPing = 6,
-  kGoAway = 7,
   kContinuation = 9,
 };
-inline constexpr uint8_t kEndStream = 1;
 inline constexpr uint8_t kEndHeaders = 4;
 
-// A TCP connection. Closed when it goes.
+// An HTTP/2 connection. The destructor closes it. Not thread-safe.
 class RawHttp2 {
  public:
-  // Connects to an address such as "127.0.0.1:41234", from this local port if it isn't 0.
-  // connected() says whether that succeeded.
+  // Connects to an address such as "127.0.0.1:41234". If `local_port` isn't 0, connects from it. If
+  // this fails, connected() is false.
   explicit RawHttp2(const std::string& address, uint16_t local_port = 0);
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;
@@ -35,32 +33,29 @@ class RawHttp2 {
   bool connected() const { return fd_ >= 0; }
   uint16_t local_port() const;
 
-  // All of these return false once the server has closed the connection. A send that the server
-  // doesn't take in within some seconds counts as closed.
+  // The functions that send return false if the server has closed the connection, or if the server
+  // doesn't read for 3 seconds.
   bool Send(const std::string& bytes);
-  // The connection preface and empty settings.
+  // Sends the connection preface and empty settings.
   bool SendPreface();
   bool SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::string& payload);
-  // Begins a gRPC call: sends the headers it must have, and `more`, in one HEADERS frame and as
-  // many CONTINUATION frames as they take. `method`: a method of TensorService, or a path such as
+  // Begins a gRPC call: sends the required headers and `more`, in one HEADERS frame and, if needed,
+  // CONTINUATION frames. `method`: a method of TensorService, or a path such as
   // "/package.Service/Method".
   bool BeginCall(uint32_t stream, const std::string& method,
                  const std::vector<std::pair<std::string, std::string>>& more = {});
 
-  // Whether the server closes the connection, or has, within this time. Reads what comes.
+  // Receives and discards bytes until the server closes the connection. Returns false on timeout.
   bool AwaitClosed(std::chrono::milliseconds timeout);
-  // Whether a frame of this type comes within this time. Reads up to it.
-  bool AwaitFrame(Frame type, std::chrono::milliseconds timeout);
 
  private:
-  // Reads what is there, for at most this long; false where the connection is closed.
+  // Waits at most this long for bytes and discards them. Returns false if the connection is closed.
   bool Receive(std::chrono::milliseconds timeout);
 
   int fd_ = -1;
-  std::string received_;
 };
 
-// A gRPC message: five bytes of prefix and the rest.
+// Returns a gRPC message: the prefix of five bytes, and `bytes`.
 std::string GrpcMessage(const std::string& bytes, bool compressed = false);
 
 }  // namespace tensord::attack

@@ -17,7 +17,7 @@ namespace {
 
 using Command = std::vector<std::string>;
 
-// Before each sample, so that threads of the one before have stopped looking for work.
+// The pause before each sample. Threads of the previous contender that spin go to sleep meanwhile.
 constexpr auto kSettle = std::chrono::milliseconds(5);
 
 const char* Python() {
@@ -25,7 +25,8 @@ const char* Python() {
   return named != nullptr ? named : "/usr/bin/python3";
 }
 
-// PyTorch from C++ where it was compiled, else from Python.
+// Returns the command that starts the peer. For PyTorch this is the C++ program if it was built,
+// otherwise the Python script.
 Command CommandOf(const std::string& name) {
   const std::string peers = TENSORD_BENCH_PEERS;
   if (name == "echo") return {TENSORD_BENCH_ECHO};
@@ -52,7 +53,7 @@ cpu_set_t CoresOfThisProgram() {
   return cores;
 }
 
-// The `n`-th of these.
+// Returns the set with only the `n`-th of these cores.
 cpu_set_t NthOf(const cpu_set_t& cores, int n) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -146,7 +147,7 @@ Peer* Bench::FindPeer(const std::string& name) {
 
 void Bench::Add(Row row) {
   if (!Wants(row.measure)) return;
-  // Progress, for a run that takes minutes.
+  // Prints the progress, because a run takes minutes.
   std::fprintf(stderr, "  %-58s %10.4g %s\n", row.measure.c_str(), row.ours, row.unit.c_str());
   rows_.push_back(std::move(row));
 }
@@ -179,7 +180,7 @@ void Turns::Run(int rounds) {
     for (size_t i = 0; i < contenders_.size();) {
       std::this_thread::sleep_for(kSettle);
       std::vector<double> sample = contenders_[i].sample();
-      if (sample.empty()) {  // it has given up
+      if (sample.empty()) {  // the contender has failed
         samples_.erase(contenders_[i].name);
         contenders_.erase(contenders_.begin() + static_cast<ptrdiff_t>(i));
         continue;

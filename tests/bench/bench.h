@@ -1,11 +1,12 @@
-// What the cases of the benchmark have in common.
+// Common code of the benchmark's cases.
 //
-// A case compares "ours" with one or more references that do the same in another way. All of them
-// take turns, round after round, so that a noisy machine is noisy to all; what is printed are
-// medians and ratios. To add a row:
+// A case compares tensord ("ours") with one or more references that do the same in another way. In
+// each round every contender runs once, so that noise of the machine affects all alike. The table
+// has medians and ratios. To add a row:
 //
-//   Turns turns(bench, {{"ours", [&] { return OpsPerSecond(...); }},
-//                       {"PyTorch", [&] { return peer.Ask(...); }}});
+//   Turns turns(bench);
+//   turns.JoinOne(kOurs, [&] { return OpsPerSecond(...); });
+//   turns.JoinPeer("PyTorch", bench.torch(), "chain 1000");
 //   turns.Run(9);
 //   turns.AddRow({.measure = "…", .unit = "op/s", .reference = "PyTorch", .goal = 1.5});
 #pragma once
@@ -36,7 +37,7 @@ inline constexpr int64_t kMiB = 1 << 20;
 inline constexpr double kGiB = 1024.0 * 1024 * 1024;
 inline constexpr char kOurs[] = "ours";
 
-// Ends the program where something that has to work doesn't.
+// If the status is an error, prints it and exits with 1.
 void Check(const absl::Status& status);
 template <typename T>
 T Check(absl::StatusOr<T> result) {
@@ -50,50 +51,48 @@ double Quantile(std::vector<double> values, double q);
 
 enum class Better { kHigher, kLower };
 
-// A line of the table.
+// A row of the table.
 struct Row {
   std::string measure;
   std::string unit;
   double ours = 0;
-  std::string reference;  // what it is measured against
+  std::string reference;
   double reference_value = 0;
-  double ratio = 0;  // above 1: ours is better
-  // The least ratio that will do; none where the row is there to be read.
-  std::optional<double> goal;
+  double ratio = 0;            // above 1: ours is better
+  std::optional<double> goal;  // the lowest acceptable ratio, if any
 
   bool met() const { return !goal || ratio >= *goal; }
 };
 
 // A curve of the plot.
 struct Series {
-  std::string chart;  // the chart it is in: its title
+  std::string chart;  // the title of the chart that contains the curve
   std::string x_label;
   std::string y_label;
   std::string name;
   std::vector<std::pair<double, double>> points;
 };
 
-// One run: what was asked for, what takes part, what came out.
+// One run of the benchmark: its options, daemon, peers and results. Not thread-safe.
 class Bench {
  public:
   Bench(bool quick, bool plot, const std::string& filter);
 
   bool quick() const { return quick_; }
   bool plot() const { return plot_; }
-  // Whether a row of this name is wanted.
+  // Whether the filter selects rows of this name.
   bool Wants(const std::string& measure) const;
-  // Whether any of them is.
+  // Whether the filter selects any of these.
   bool WantsAny(const std::vector<std::string>& measures) const;
 
-  // The server that most cases use, started with the first call.
+  // Returns the daemon that most cases use. The first call starts it.
   integration::DaemonProcess& daemon();
   Client Connect(const ConnectOptions& options = {});
-  // The echo server of wire.h, which has to be there.
+  // Returns the echo server of wire.h. Exits the program if it can't be started.
   Peer& echo();
-  // The programs measured against, started with the first call; null where they can't be, which is
-  // said once.
   Peer* torch() { return FindPeer("PyTorch eager"); }
-  // Any of them, by name.
+  // Returns the peer of this name. The first call starts it. If it can't be started, returns null,
+  // and the first call records the peer as skipped.
   Peer* FindPeer(const std::string& name);
 
   void Add(Row row);
@@ -115,7 +114,7 @@ class Bench {
   std::vector<std::pair<std::string, std::string>> skipped_;
 };
 
-// What a row is made of, besides the figures.
+// The properties of a row that aren't measured.
 struct RowSpec {
   std::string measure;
   std::string unit;
@@ -126,10 +125,11 @@ struct RowSpec {
   std::string ours = kOurs;
 };
 
-// Some who do the same, in turns.
+// Contenders that do the same work, and run alternately.
 class Turns {
  public:
-  // Gives one figure, or many (latencies). None: it can't go on, and is left out.
+  // Measures once. Returns one figure, or many (latencies). If it returns none, the contender has
+  // failed and is removed.
   using Sample = std::function<std::vector<double>()>;
   struct Contender {
     std::string name;
@@ -139,44 +139,44 @@ class Turns {
   explicit Turns(Bench& bench) : bench_(bench) {}
   void Join(const std::string& name, Sample sample);
   void JoinOne(const std::string& name, std::function<double()> sample);
-  // A peer that answers `question`; nothing where the peer isn't there.
+  // Adds a contender that sends `question` to the peer. If `peer` is null, does nothing.
   void JoinPeer(const std::string& name, Peer* peer, const std::string& question);
 
-  // One round that doesn't count, then `rounds`; with --quick about half.
+  // Runs one round that isn't recorded, and then `rounds`; with --quick about half of them.
   void Run(int rounds);
 
-  // How many have joined.
+  // The number of contenders.
   size_t size() const { return contenders_.size(); }
   bool Has(const std::string& name) const { return samples_.count(name) != 0; }
   double Value(const std::string& name, double quantile = 0.5) const;
-  // How much better the first is: of single figures the median over the rounds of their ratio, of
-  // many the ratio of the quantiles of all.
+  // Returns how many times better `ours` is. If each sample is a single figure, this is the median
+  // over the rounds of their ratios. Otherwise it is the ratio of the quantiles of all figures.
   double Ratio(const std::string& ours, const std::string& reference, Better better,
                double quantile) const;
-  // Nothing where the filter doesn't want it or the reference isn't there.
+  // Adds a row to the bench. If ours or the reference has no samples, does nothing.
   void AddRow(const RowSpec& spec) const;
 
  private:
   Bench& bench_;
   std::vector<Contender> contenders_;
-  std::map<std::string, std::vector<std::vector<double>>> samples_;  // by round
+  std::map<std::string, std::vector<std::vector<double>>> samples_;  // by contender and round
 };
 
-// What several families do, on resident tensors of 64 elements or of bytes.
+// Programs that several case files use.
 
 inline constexpr int64_t kSmall = 64;
 
-// Submits one op and reads its result: microseconds of each.
+// Runs one op and reads its result, `n` times. Returns the microseconds of each.
 std::vector<double> OpAndRead(const Tensor& x, int n);
-// Op/s of a chain of `n` dependent additions, each a call, waited for at the end.
+// Calls `n` dependent additions and waits for the last. Returns op/s.
 double Chain(const Client& client, const Tensor& x, int n);
 
-// A tensor of bytes on the server, and memory of the same size here.
+// A tensor of bytes on the server, and local memory of the same size.
 class Transfer {
  public:
   Transfer(Client client, int64_t size);
   absl::Span<uint8_t> here() { return absl::MakeSpan(here_); }
-  // GiB/s until the server has it, or until it is here.
+  // Each transfers the bytes once, waits until all have arrived, and returns GiB/s.
   double Upload();
   double Download();
 
@@ -187,9 +187,10 @@ class Transfer {
   Tensor there_;
 };
 
-// While it lives, this program keeps to one core and the others to a second, where there are two:
-// as on two machines, each end sleeps and is woken. Left alone, the scheduler has the ends of an
-// exchange now on one core and now on two, for minutes, and one takes half as long as the other.
+// While this object exists, this program runs on one core and the `others` on a second core. As on
+// two machines, each end then sleeps and is woken up. Otherwise the scheduler may run both ends on
+// one core for minutes, then on two, and latencies differ by a factor of two. Does nothing on a
+// machine with one core.
 class Apart {
  public:
   explicit Apart(const std::vector<pid_t>& others);
@@ -202,7 +203,7 @@ class Apart {
   const std::vector<pid_t> others_;
 };
 
-// The cases, by family.
+// The case files.
 void LatencyCases(Bench& bench);
 void OpCases(Bench& bench);
 void TransferCases(Bench& bench);
@@ -212,10 +213,10 @@ void ComputeCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only
 void PeerCases(Bench& bench);
 
-// The table, as text.
+// Returns the table as text.
 std::string Table(const Bench& bench);
 std::string Json(const Bench& bench);
-// The series as charts in one SVG picture.
+// Returns the series as charts in one SVG picture.
 std::string Svg(const std::vector<Series>& series);
 
 }  // namespace tensord::bench

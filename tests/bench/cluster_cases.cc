@@ -1,5 +1,4 @@
-// Several servers: what goes between them, what they do together, and what the client's distance
-// costs.
+// Several servers: copies between them, work on all of them, and the cost of the client's distance.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -29,7 +28,7 @@ struct ServersOptions {
   bool shared_memory = true;
 };
 
-// Daemons that fetch from each other, each behind a proxy where that is asked for.
+// Daemons that fetch from each other. With `proxies`, the client reaches each through a proxy.
 class Servers {
  public:
   explicit Servers(int count, ServersOptions wanted = {}) {
@@ -74,7 +73,7 @@ Tensor Resident(const Device& device, const Shape& shape) {
   return tensor;
 }
 
-// GiB/s of a copy to the second server.
+// Copies the tensor to the second server and returns GiB/s.
 double CopyRate(const Servers& servers, const Tensor& there) {
   return static_cast<double>(there.size_bytes()) / kGiB /
          SecondsOf([&] { Check(there.To(servers.On(1)).copy_report().status()); });
@@ -109,9 +108,9 @@ void SharedCopies(Bench& bench, int64_t mib) {
   if (!bench.Wants(measure)) return;
   const int64_t bytes = mib * kMiB;
   Servers sharing(2);
-  Servers parted(2, {.shared_memory = false});
+  Servers networked(2, {.shared_memory = false});
   const Tensor there = Resident(sharing.On(0), {bytes / 4});
-  const Tensor there_too = Resident(parted.On(0), {bytes / 4});
+  const Tensor there_too = Resident(networked.On(0), {bytes / 4});
   const std::vector<uint8_t> from(bytes, 1);
   std::vector<uint8_t> to(bytes, 2);
   Turns turns(bench);
@@ -120,13 +119,13 @@ void SharedCopies(Bench& bench, int64_t mib) {
     return static_cast<double>(bytes) / kGiB /
            SecondsOf([&] { std::memcpy(to.data(), from.data(), bytes); });
   });
-  turns.JoinOne("network", [&] { return CopyRate(parted, there_too); });
+  turns.JoinOne("network", [&] { return CopyRate(networked, there_too); });
   turns.Run(11);
   turns.AddRow({measure, "GiB/s", "memcpy", Better::kHigher, 0.5, 0.4});
   turns.AddRow({measure, "GiB/s", "network", Better::kHigher, 0.5, 1.5});
 }
 
-// A port of this machine that nobody listens at, as good as certainly.
+// Returns a free port of 127.0.0.1. In theory another program could take it before the caller does.
 int FreePort() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at = {};
@@ -140,11 +139,11 @@ int FreePort() {
   return ntohs(at.sin_port);
 }
 
-// Two servers of which the first is reached by connections that carry so much each, as between
-// machines of a cloud.
-class SlowlyConnected {
+// Two servers. Each connection to the first carries at most `bytes_per_second`, as between machines
+// of a cloud.
+class ThrottledServers {
  public:
-  SlowlyConnected(int64_t bytes_per_second, int connections) {
+  ThrottledServers(int64_t bytes_per_second, int connections) {
     const std::string target = absl::StrCat("127.0.0.1:", FreePort());
     proxy_ =
         Check(proxy::DelayProxy::Start({.target = target, .bytes_per_second = bytes_per_second}));
@@ -176,8 +175,8 @@ void SpreadCopies(Bench& bench) {
   const std::string measure = "server-to-server copy, 256 MiB, 100 MiB/s a connection";
   if (!bench.Wants(measure)) return;
   constexpr int64_t kBytes = 256 * kMiB;
-  SlowlyConnected spread(100 * kMiB, 4);
-  SlowlyConnected single(100 * kMiB, 1);
+  ThrottledServers spread(100 * kMiB, 4);
+  ThrottledServers single(100 * kMiB, 1);
   const Tensor of_spread = Resident(spread.On(0), {kBytes / 4});
   const Tensor of_single = Resident(single.On(0), {kBytes / 4});
   const auto rate = [](const Tensor& there, const Device& device) {
@@ -203,7 +202,7 @@ void ClientBytes(Bench& bench) {
   bench.Add({measure, "KiB", kib, "limit", kLimit, kLimit / std::max(kib, 0.1), 1.0});
 }
 
-// Products a second, as many on each device.
+// Multiplies each operand by itself `each` times and returns products/s.
 double Products(const std::vector<Tensor>& operands, int each) {
   std::vector<Tensor> results;
   const double seconds = SecondsOf([&] {
@@ -273,14 +272,14 @@ void FarPipeline(Bench& bench) {
   turns.AddRow({measure, "ms", "beside it", Better::kLower, 0.5, 1 / 1.15});
 }
 
-// Processor time of this thread.
+// Returns the CPU time of the calling thread.
 double ThreadSeconds() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Nanoseconds of the caller's for an op on one of `cluster`'s servers.
+// Returns the CPU time of the calling thread for one op on the cluster's first server.
 double OpNanoseconds(const Cluster& cluster) {
   constexpr int kOps = 20000;
   const Client client = cluster.servers()[0].client;

@@ -1,4 +1,4 @@
-// Arithmetic on resident tensors, against the library in this process and against PyTorch.
+// Computes with resident tensors. Compares with oneDNN in this process and with PyTorch.
 #include <dnnl.hpp>
 #include <thread>
 #include <unordered_map>
@@ -13,8 +13,8 @@ using dnnl::memory;
 
 constexpr auto kFloat = memory::data_type::f32;
 
-// act(x·Wᵀ + b) or a·b by oneDNN, called as directly as it can be: made once, run many times. A
-// weight that stays is packed once in the form that the library likes best.
+// gelu(x·Wᵀ + b) or a·b, computed by direct calls of oneDNN. The primitive is created once and run
+// many times. The weight of a linear layer is packed once into oneDNN's preferred format.
 class Library {
  public:
   // (m,k)·(k,n) -> (m,n)
@@ -73,11 +73,11 @@ class Library {
 constexpr char kLibrary[] = "oneDNN in process";
 constexpr char kTorch[] = "PyTorch eager";
 
-// One product after another on resident tensors, waited for at the end.
+// A case that calls `count` products in a row on resident tensors and waits for them at the end.
 struct ProductCase {
   std::string measure;
-  double flop;  // of one
-  int count;    // in a row
+  double flop;  // of one product
+  int count;
   Library reference;
   std::function<Tensor()> op;
   std::string question;  // to PyTorch
@@ -128,7 +128,7 @@ void LinearLayer(Bench& bench) {
               absl::StrCat("linear ", kBatch, " ", kIn, " ", kOut, " ", kCount)});
 }
 
-// The same eight ops as peers/torch_eager has.
+// The same eight ops as in peers/torch_eager.
 Tensor EightOps(const Tensor& x) {
   Tensor y = x * 1.5;
   y = y + 0.5;

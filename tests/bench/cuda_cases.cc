@@ -1,4 +1,4 @@
-// A GPU through the server, against the same libraries called directly in this process.
+// A GPU used through the server, compared with direct calls of the same libraries in this process.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -25,7 +25,7 @@ void CheckBlas(cublasStatus_t status) {
   }
 }
 
-// Memory of the GPU, or of the host that the GPU reaches at its best speed.
+// Memory of the GPU, or pinned host memory, which the GPU copies at full speed.
 class CudaMemory {
  public:
   enum class Where { kDevice, kPinnedHost };
@@ -122,8 +122,9 @@ void Product(Bench& bench, const Client& client, const Device& gpu, const std::s
   turns.AddRow({measure, "TFLOP/s", kDirect, Better::kHigher, 0.5, 0.97});
 }
 
-// A thousand small ops, each on what the last gave, recorded and rerun: as one CUDA graph, where
-// the daemon has them on. Against the same called one by one.
+// Records a program of a thousand small ops in which each op uses the last result, and reruns it.
+// The daemon runs the program as a CUDA graph, unless it has --no-graphs. Compares with single
+// calls of the same ops.
 void Replay(Bench& bench, const Client& client, const std::string& measure, const Tensor& first,
             const std::function<Tensor(const Tensor&)>& op) {
   if (!bench.Wants(measure)) return;
@@ -154,12 +155,12 @@ void Replay(Bench& bench, const Client& client, const std::string& measure, cons
   turns.AddRow({measure, "op/s", "call by call"});
 }
 
-// Adds become a few fused kernels, products stay one by one.
+// The daemon fuses adds into a few kernels, but runs each product as a kernel.
 void Replays(Bench& bench, const Client& client, const Device& gpu) {
   const Tensor one = Ones(gpu, {kSmall});
   Replay(bench, client, "GPU graph replay, program of 1,000 64-element adds", one,
          [&](const Tensor& y) { return Add(y, one); });
-  const Tensor matrix = Full(gpu, {32, 32}, 1.0 / 32);  // its own product with itself
+  const Tensor matrix = Full(gpu, {32, 32}, 1.0 / 32);  // matrix · matrix = matrix
   Replay(bench, client, "GPU graph replay, program of 1,000 32x32 products", matrix,
          [&](const Tensor& y) { return Matmul(y, matrix); });
 }

@@ -1,5 +1,5 @@
-// The other end of the wire's limits: a raw echo server by TCP and by Unix socket, and a bare gRPC
-// one. A process of its own, since the daemon is one too. Ends when its standard input does.
+// The server for wire.h: an echo server on a TCP socket, on a Unix socket, and on bare gRPC. It is
+// a separate process, as the daemon is. Exits at the end of its standard input.
 #include <arpa/inet.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
@@ -45,7 +45,8 @@ bool ReceiveAll(int fd, char* data, int64_t size) {
   return true;
 }
 
-// Answers one connection until it ends. Payload lies in memory of its size, as a tensor would.
+// Serves one connection until it ends. A payload is received into memory of its size, as a tensor
+// is.
 void Serve(int fd) {
   std::vector<char> payload;
   char message[kRawMessageBytes];
@@ -102,8 +103,8 @@ std::string ListenUnix(const std::string& path) {
   return "unix:" + path;
 }
 
-// Sends back what comes: of a unary call the one message and the status together. One thread polls
-// one completion queue, which is what answers soonest.
+// A call whose messages are sent back. For a unary call the message and the status are sent
+// together. One thread polls one completion queue, which is gRPC's fastest API.
 class EchoCall {
  public:
   static void Await(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue) {
@@ -117,14 +118,14 @@ class EchoCall {
       return;
     }
     if (state_ == State::kAwaited) Await(service_, queue_);
-    const bool come = state_ == State::kReading;
+    const bool received = state_ == State::kReading;
     if (!ok) {
       state_ = State::kEnding;
       wire_.Finish(grpc::Status::OK, this);
-    } else if (come && context_.method() == "/bench.Echo/Unary") {
+    } else if (received && context_.method() == "/bench.Echo/Unary") {
       state_ = State::kEnding;
       wire_.WriteAndFinish(message_, grpc::WriteOptions(), grpc::Status::OK, this);
-    } else if (come) {
+    } else if (received) {
       state_ = State::kWriting;
       wire_.Write(message_, this);
     } else {
@@ -174,7 +175,7 @@ int Main() {
   while (std::getline(std::cin, line)) {
   }
   std::filesystem::remove_all(folder);
-  std::_Exit(0);  // threads that wait in accept need no farewell
+  std::_Exit(0);  // other threads still wait in accept()
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Gloo called directly: all_reduce between four processes over loopback. A peer (peer.h) that is
-// asked "all_reduce BYTES", of float32, and answers GiB/s of one round.
+// Direct calls of Gloo: all_reduce between four processes over loopback. As a peer (peer.h), it
+// answers the question "all_reduce BYTES", of float32, with the GiB/s of one round.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMembers = 4;
 
-// Seconds from when all are there until all are done.
+// Returns the seconds from the time when all members have arrived until all have finished.
 double AllReduce(const std::shared_ptr<gloo::Context>& context, std::vector<float>* input,
                  std::vector<float>* output) {
   gloo::BarrierOptions together(context);
@@ -40,7 +40,8 @@ double AllReduce(const std::shared_ptr<gloo::Context>& context, std::vector<floa
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Runs a round for each size that comes by `questions`; rank 0 puts seconds into `answers`.
+// Runs a round for each size read from the pipe `questions`. Rank 0 writes the seconds to the pipe
+// `answers`.
 void RunMember(const std::string& folder, int rank, int questions, int answers) {
   gloo::transport::tcp::attr attr("127.0.0.1");
   auto device = gloo::transport::tcp::CreateDevice(attr);

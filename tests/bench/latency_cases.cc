@@ -1,4 +1,4 @@
-// How long one thing takes: an op and its result, alone, beside an upload, and far away.
+// Latencies of an op and its result: on an idle server, during an upload, and far away.
 #include <atomic>
 #include <thread>
 
@@ -46,7 +46,7 @@ void OneOp(Bench& bench) {
   add("bare gRPC stream echo", {}, {});
 }
 
-// The same where both ends look for what comes for a while before they go to sleep.
+// As OneOp, but both ends spin for a while before they sleep.
 void OneOpSpinning(Bench& bench) {
   const std::string median = "one op and its result, spinning, p50";
   if (!bench.Wants(median)) return;
@@ -64,7 +64,7 @@ void OneOpSpinning(Bench& bench) {
   turns.AddRow({median, "us", "TCP ping-pong", Better::kLower, 0.5, 1 / 0.6});
 }
 
-// While a thread of the same program uploads 1 GiB, again and again until there are enough figures.
+// As OneOp, while another thread of the same client uploads 1 GiB.
 void OneOpBesideAnUpload(Bench& bench) {
   const std::string median = "one op and its result beside a 1 GiB upload, p50";
   const std::string tail = "one op and its result beside a 1 GiB upload, p99";
@@ -95,7 +95,7 @@ void OneOpBesideAnUpload(Bench& bench) {
   bench.Add({tail, "us", p99, "limit of 10 ms", 10000, 10000 / p99, 1.0});
 }
 
-// The unary way in, by the generated stubs.
+// A session that uses unary calls of the generated stub.
 class UnarySession {
  public:
   explicit UnarySession(const std::string& address)
@@ -124,7 +124,8 @@ class UnarySession {
     stub_->CloseSession(&context, request, &response);
   }
 
-  // Microseconds of each of `n` additions. The sums are let go of in one call, outside.
+  // Returns the microseconds of each of `n` additions. Then deletes the sums in one call, which
+  // isn't measured.
   std::vector<double> Add(int n) {
     v1::AddRequest request;
     request.set_session(id_);
@@ -171,7 +172,7 @@ void UnaryAdd(Bench& bench) {
   turns.AddRow({measure, "us", "bare gRPC unary echo", Better::kLower, 0.5, 1 / 1.15});
 }
 
-// Milliseconds of a program of 100 ops and one read.
+// Runs 100 ops and one read. Returns milliseconds.
 double HundredOps(const Tensor& x, const Tensor& y) {
   std::vector<float> result(kSmall);
   return 1e3 * SecondsOf([&] {
@@ -181,8 +182,9 @@ double HundredOps(const Tensor& x, const Tensor& y) {
          });
 }
 
-// Through a proxy that adds 5 ms each way. The limit is a raw message there and back through such a
-// proxy, and besides what the program takes without it above a raw message there and back.
+// Runs HundredOps through a proxy that adds 5 ms in each direction. The reference is the sum of two
+// times: a raw round trip through such a proxy, and the program's time without a proxy less a raw
+// round trip without a proxy.
 void FarAway(Bench& bench) {
   const std::string measure = "100 ops and a read, 10 ms away";
   if (!bench.Wants(measure)) return;

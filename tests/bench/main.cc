@@ -1,4 +1,4 @@
-// tensord_bench: the goals and where we stand. See README.md.
+// tensord_bench measures tensord against its goals. See README.md.
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -21,14 +21,14 @@ void WriteFile(const std::string& path, const std::string& text) {
 int Main(int argc, char** argv) {
   bool quick = false;
   std::string json, plot, filter;
-  CLI::App app("Measures tensord against the machine's limits and against its peers",
+  CLI::App app("Compares tensord with the machine's limits and with other libraries",
                "tests/bench/run");
   app.add_flag("--quick", quick, "Fewer repetitions: under two minutes");
-  app.add_option("--json", json, "File for the figures");
+  app.add_option("--json", json, "File for the rows, as JSON");
   app.add_option("--plot", plot, "File for curves over size and batch, SVG");
   app.add_option("--filter", filter, "Only rows whose measure matches this regular expression");
   CLI11_PARSE(app, argc, argv);
-  signal(SIGPIPE, SIG_IGN);  // a peer that has gone is an error, not our end
+  signal(SIGPIPE, SIG_IGN);  // a write to a peer that has exited then returns an error
 
   Bench bench(quick, !plot.empty(), filter);
   OpCases(bench);

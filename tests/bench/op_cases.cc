@@ -1,4 +1,4 @@
-// How many ops a second go through: called one by one, by one program and by many at once.
+// Op throughput: single calls, a recorded program, and many clients at once.
 #include <algorithm>
 #include <thread>
 
@@ -7,7 +7,7 @@
 namespace tensord::bench {
 namespace {
 
-// Published and measured elsewhere, not run here.
+// Published figures of other machines; the benchmark doesn't run ggml.
 constexpr double kGgmlRpcOpsPerSecond = 127000;
 constexpr double kGgmlStoredGraphOpsPerSecond = 2.86e6;
 
@@ -70,7 +70,7 @@ void RecordedChain(Bench& bench) {
 constexpr int kClients = 64;
 constexpr int kOpsEach = 1000;
 
-// A thousand ops and a read of the last result: whether it came right.
+// Runs kOpsEach ops and reads the last result. Returns whether it is correct.
 bool OneShare(const Tensor& x) {
   Tensor y = x;
   for (int i = 0; i < kOpsEach; ++i) y = Add(y, x);
@@ -78,18 +78,19 @@ bool OneShare(const Tensor& x) {
   return values.ok() && values->front() == static_cast<float>(kOpsEach + 1);
 }
 
-struct Crowd {
+struct ClientsResult {
   int served = 0;
   double slowest_seconds = 0;
   double wall_seconds = 0;
 };
 
-// All at once, each with a connection of its own that stands already.
-Crowd RunCrowd(const std::vector<Tensor>& starts) {
+// Runs OneShare on each of these tensors, all at once. Each belongs to a different, connected
+// client.
+ClientsResult RunClients(const std::vector<Tensor>& starts) {
   std::vector<double> seconds(starts.size());
   std::vector<int> served(starts.size());
-  Crowd crowd;
-  crowd.wall_seconds = SecondsOf([&] {
+  ClientsResult result;
+  result.wall_seconds = SecondsOf([&] {
     const auto begin = Clock::now();
     std::vector<std::thread> threads;
     for (size_t i = 0; i < starts.size(); ++i) {
@@ -100,14 +101,14 @@ Crowd RunCrowd(const std::vector<Tensor>& starts) {
     }
     for (std::thread& thread : threads) thread.join();
   });
-  crowd.served = static_cast<int>(std::count(served.begin(), served.end(), 1));
-  crowd.slowest_seconds = *std::max_element(seconds.begin(), seconds.end());
-  return crowd;
+  result.served = static_cast<int>(std::count(served.begin(), served.end(), 1));
+  result.slowest_seconds = *std::max_element(seconds.begin(), seconds.end());
+  return result;
 }
 
-// The fair share of a client among 64 is a 64th of what the server does for one that is alone.
-// Served so, each would have its thousand ops and its read after the time in which one client alone
-// does all 64 such programs, one after another: that is the reference of all three rows.
+// The fair share of each of 64 clients is a 64th of the rate of a single client. With this rate,
+// each client needs as long for its program as a single client needs for 64 such programs. This
+// time is the reference.
 void ManyClients(Bench& bench) {
   const std::string served = "64 clients, 1,000 ops and a read each: served";
   const std::string slowest = "64 clients, 1,000 ops and a read each: the slowest";
@@ -121,14 +122,14 @@ void ManyClients(Bench& bench) {
     Check(clients.back().Synchronize());
   }
   int least_served = kClients;
-  Crowd crowd;
+  ClientsResult result;
   Turns turns(bench);
   turns.JoinOne("slowest", [&] {
-    crowd = RunCrowd(starts);
-    least_served = std::min(least_served, crowd.served);
-    return crowd.slowest_seconds;
+    result = RunClients(starts);
+    least_served = std::min(least_served, result.served);
+    return result.slowest_seconds;
   });
-  turns.JoinOne("together", [&] { return kClients * (kOpsEach + 1) / crowd.wall_seconds; });
+  turns.JoinOne("together", [&] { return kClients * (kOpsEach + 1) / result.wall_seconds; });
   double alone_seconds = 0;
   turns.JoinOne("fair share", [&] {
     return alone_seconds = SecondsOf([&] {
@@ -143,7 +144,7 @@ void ManyClients(Bench& bench) {
   turns.AddRow({together, "op/s", "one client alone", Better::kHigher, 0.5, 1.0, "together"});
 }
 
-// Op/s over how many ops go between two waits.
+// Plots op/s over the number of ops between two waits.
 void OpsOverBatch(Bench& bench) {
   if (!bench.plot()) return;
   const Client client = bench.Connect();

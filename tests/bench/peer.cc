@@ -18,12 +18,12 @@
 namespace tensord::bench {
 namespace {
 
-constexpr int kPatienceMs = 60000;
-constexpr auto kEndPatience = std::chrono::seconds(5);
+constexpr int kAnswerTimeoutMs = 60000;
+constexpr auto kExitTimeout = std::chrono::seconds(5);
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
 [[noreturn]] void RunChild(pid_t parent, const std::vector<char*>& argv, int in, int out) {
-  setpgid(0, 0);  // a group of its own, to be stopped and ended as one
+  setpgid(0, 0);  // a new process group, so that signals reach all of its processes
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
   dup2(in, 0);
@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>
   int in[2];
   int out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) {
-    return absl::UnavailableError("no pipe can be made");
+    return absl::UnavailableError("can't create a pipe");
   }
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) RunChild(parent, argv, in[0], out[1]);
-  setpgid(pid, pid);  // whichever of the two comes first
+  setpgid(pid, pid);  // also here: the child may not have called it yet
   close(in[0]);
   close(out[1]);
   std::unique_ptr<Peer> peer(new Peer(pid, spins, in[1], out[0]));
@@ -70,12 +70,12 @@ Peer::~Peer() {
   kill(-pid_, SIGCONT);
   close(in_);
   close(out_);
-  // Looked at without being reaped, so that the group's number can't be another's yet.
+  // WNOWAIT doesn't reap the child, so that the kernel can't reuse the ID of its process group.
   const auto running = [this] {
     siginfo_t info = {};
     return waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
   };
-  const auto deadline = std::chrono::steady_clock::now() + kEndPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kExitTimeout;
   while (running() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kPollInterval);
   }
@@ -92,10 +92,10 @@ absl::StatusOr<std::string> Peer::ReadLine() {
       return line;
     }
     pollfd ready = {.fd = out_, .events = POLLIN, .revents = 0};
-    if (poll(&ready, 1, kPatienceMs) <= 0) return absl::DeadlineExceededError("no answer");
+    if (poll(&ready, 1, kAnswerTimeoutMs) <= 0) return absl::DeadlineExceededError("no answer");
     char buffer[65536];
     const ssize_t got = read(out_, buffer, sizeof(buffer));
-    if (got <= 0) return absl::UnavailableError("it has ended");
+    if (got <= 0) return absl::UnavailableError("the peer has exited");
     unread_.append(buffer, got);
   }
 }

@@ -1,4 +1,4 @@
-// Another program that takes part in the benchmark.
+// Another program that the benchmark compares with.
 #pragma once
 
 #include <sys/types.h>
@@ -11,24 +11,28 @@
 
 namespace tensord::bench {
 
-// A child process that is asked by lines on its standard input and answers by lines on its standard
-// output: first "ready …" or "skip WHY"; then, to each question, "ok FIGURE…" or "error WHY". It
-// ends with its input. One that spins while it is idle is stopped between questions, together with
-// the processes that it has started. Used by one thread.
+// A child process that reads questions, a line each, from its standard input and writes answers, a
+// line each, to its standard output. First it writes "ready …" or "skip REASON". It answers each
+// question by "ok FIGURE…" or "error REASON". It exits at the end of its input. Not thread-safe.
 class Peer {
  public:
-  // UNAVAILABLE with the reason where it can't be had.
+  // Starts the command and waits until it is ready. `spins`: the process spins while it is idle, so
+  // it and the processes that it has started are stopped (SIGSTOP) between questions. Returns
+  // UNAVAILABLE with the reason if the peer can't run here.
   static absl::StatusOr<std::unique_ptr<Peer>> Start(const std::vector<std::string>& command,
                                                      bool spins);
-  // Ends it, kills it where it doesn't, and in any case what it has started.
+  // Closes the input and waits up to 5 seconds for the exit. Then kills the process, if it still
+  // runs, and the processes that it has started.
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
   pid_t pid() const { return pid_; }
-  // What stood behind "ready".
+  // The words after "ready".
   const std::vector<std::string>& greeting() const { return greeting_; }
 
+  // Sends the question and returns the figures of the answer. Fails if there is no answer within 60
+  // seconds.
   absl::StatusOr<std::vector<double>> Ask(const std::string& question);
 
  private:

@@ -1,4 +1,4 @@
-// Other ways to compute elsewhere, in Python: torch RPC and Dask.
+// Compares with other libraries for remote computation, in Python: torch RPC and Dask.
 #include <functional>
 
 #include "tensord/tests/bench/bench.h"

@@ -1,4 +1,4 @@
-// Curves as an SVG picture, with nothing but text.
+// Draws curves as SVG.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,7 +11,7 @@ namespace tensord::bench {
 namespace {
 
 constexpr double kWidth = 640, kHeight = 400, kLeft = 80, kRight = 20, kTop = 40, kBottom = 60;
-// Distinct also to those who see few colours (Okabe and Ito).
+// Colors that color-blind readers can distinguish (Okabe and Ito).
 constexpr std::array<const char*, 5> kColors = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                 "#444444"};
 
@@ -19,7 +19,7 @@ std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
 }
 
-// Both axes in powers of ten.
+// The area of a chart. Both axes are logarithmic.
 struct Frame {
   double x_low = 1e300, x_high = -1e300, y_low = 1e300, y_high = -1e300;  // log10
 

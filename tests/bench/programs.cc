@@ -1,4 +1,4 @@
-// The programs that several families measure.
+// Programs that several case files measure.
 #include <utility>
 
 #include "tensord/tests/bench/bench.h"
@@ -37,7 +37,7 @@ double Transfer::Upload() {
   const double seconds = SecondsOf([&] {
     const Tensor tensor = FromSpan<uint8_t>(device_, there_.shape(), here_);
     Check(tensor.status());
-    // What is small rides with the commands, and the call doesn't wait.
+    // A small upload goes with the commands, and FromSpan returns before the server has it.
     if (here_.size() <= kMaxInlineBytes) Check(tensor.Wait());
   });
   return static_cast<double>(here_.size()) / kGiB / seconds;

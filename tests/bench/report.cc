@@ -1,4 +1,4 @@
-// The table and the JSON.
+// Formats the results as a table and as JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -8,11 +8,11 @@
 namespace tensord::bench {
 namespace {
 
-// Columns line up also where a name isn't ASCII: none is.
+// Returns a line of the table. All cells must be ASCII, otherwise the columns don't line up.
 std::string Line(const std::vector<std::string>& cells, const std::vector<size_t>& widths) {
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
-    // Names to the left, figures to the right.
+    // Aligns names to the left, figures to the right.
     const bool left = i == 0 || i == 2 || i == 3;
     const int width = static_cast<int>(widths[i]);
     absl::StrAppendFormat(&line, left ? "%-*s" : "%*s", width, cells[i]);

@@ -1,4 +1,4 @@
-// What being safe costs: encryption and tokens on the fast path; and how soon memory is free again.
+// The cost of TLS and tokens, and the time until the memory of an ended session is free.
 #include <chrono>
 #include <thread>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr char kPlain[] = "without";
 constexpr char kToken[] = "the-token-of-the-benchmark";
 
-// A daemon that encrypts and asks who calls.
+// A daemon with TLS and token authentication.
 class SecureDaemon {
  public:
   SecureDaemon() {
@@ -82,7 +82,8 @@ void Transfers(Bench& bench, SecureDaemon& secure) {
   downloads.AddRow({down, "GiB/s", kPlain});
 }
 
-// Milliseconds until the device has its memory back, from when somebody leaves.
+// Calls `leave`, which ends a client's session. Returns the milliseconds from then until the device
+// has no memory in use.
 double MillisecondsUntilFree(const Client& observer, const std::function<void()>& leave) {
   const Device device = Check(observer.device("cpu:0"));
   return 1e3 * SecondsOf([&] {
@@ -93,7 +94,7 @@ double MillisecondsUntilFree(const Client& observer, const std::function<void()>
          });
 }
 
-// Ten thousand tensors, 640 MiB in all.
+// Creates ten thousand tensors, 640 MiB in all.
 void Fill(const Client& client, std::vector<Tensor>* tensors) {
   const Device device = Check(client.device("cpu:0"));
   for (int i = 0; i < 10000; ++i) tensors->push_back(Ones(device, {16384}));

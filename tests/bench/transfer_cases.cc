@@ -1,4 +1,4 @@
-// How fast bytes come and go, and what the server's memory has to bear.
+// Rates of uploads and downloads, and the server's memory use during them.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace tensord::bench {
 namespace {
 
-// Published and measured elsewhere, not run here; GiB/s.
+// Published figures of other machines, in GiB/s; the benchmark doesn't run ggml.
 constexpr double kGgmlRpcUpload = 0.36;
 constexpr double kGgmlRpcDownload = 1.03;
 
@@ -48,7 +48,8 @@ void Direction(Bench& bench, bool up, bool shared) {
   bench.Add({measure, "GiB/s", rate, "ggml-rpc (published)", published, rate / published, 1.0});
 }
 
-// The server's high-water mark over a transfer both ways, above what it held before and the tensor.
+// Measures the server's maximum memory use during an upload and a download. Subtracts the memory
+// that it used before, and the size of the tensor.
 void ServerMemory(Bench& bench) {
   const std::string measure = "server memory above a 1 GiB tensor, both ways";
   if (!bench.Wants(measure)) return;

@@ -167,7 +167,7 @@ std::vector<double> GrpcEcho::Unary(int n) {
     const auto start = Clock::now();
     grpc::ClientContext context;
     grpc::ByteBuffer answer;
-    // What generated stubs call.
+    // Generated stubs call the same function.
     const grpc::Status status =
         grpc::internal::BlockingUnaryCall(s.channel.get(), s.unary, &context, message, &answer);
     CheckCall(status.ok(), "the echo call");

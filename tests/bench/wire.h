@@ -1,4 +1,4 @@
-// The limits of the wire: sockets alone, and gRPC with nothing behind it.
+// Reference measurements of the transport: plain sockets, and gRPC with an empty service.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace tensord::bench {
 
-// Every message to and from the raw echo server. The first bytes of a question are a RawHeader.
+// The size of a message to and from the raw echo server. A request begins with a RawHeader.
 inline constexpr int64_t kRawMessageBytes = 256;
 struct RawHeader {
-  // 'p': answer at once. 'u': `bytes` follow, answer when they are here. 'd': answer with `bytes`.
+  // 'p': the server answers at once. 'u': `bytes` bytes follow, and the server answers when it has
+  // received them. 'd': the server answers with `bytes` bytes.
   char kind;
   int64_t bytes;
 };
@@ -22,15 +23,15 @@ struct RawHeader {
 // A blocking connection to the raw echo server, by TCP or a Unix socket.
 class RawConnection {
  public:
-  // "127.0.0.1:41234" or "unix:/path".
+  // `address`: "127.0.0.1:41234" or "unix:/path". If a call of this class fails, the program exits.
   explicit RawConnection(const std::string& address);
   ~RawConnection();
   RawConnection(const RawConnection&) = delete;
   RawConnection& operator=(const RawConnection&) = delete;
 
-  // Microseconds of each of `n` round trips.
+  // Returns the microseconds of each of `n` round trips.
   std::vector<double> PingPong(int n);
-  // GiB/s.
+  // Each returns GiB/s.
   double Upload(absl::Span<const uint8_t> data);
   double Download(absl::Span<uint8_t> data);
 
@@ -43,15 +44,15 @@ class RawConnection {
   int fd_ = -1;
 };
 
-// The same questions to a gRPC service that sends every message back as it is.
+// A client of a gRPC service that sends every message back.
 class GrpcEcho {
  public:
   explicit GrpcEcho(const std::string& address);
   ~GrpcEcho();
 
-  // Microseconds of each of `n` blocking unary calls.
+  // Returns the microseconds of each of `n` blocking unary calls.
   std::vector<double> Unary(int n);
-  // Microseconds from each of `n` messages on one open stream to its answer.
+  // Sends `n` messages on one open stream. Returns the microseconds from each to its answer.
   std::vector<double> Stream(int n);
 
  private:
@@ -59,7 +60,7 @@ class GrpcEcho {
   const std::unique_ptr<State> state_;
 };
 
-// Where the echo server listens.
+// Return the addresses of the echo server.
 inline const std::string& RawTcpAddress(const Peer& echo) { return echo.greeting().at(0); }
 inline const std::string& RawUnixAddress(const Peer& echo) { return echo.greeting().at(1); }
 inline const std::string& GrpcAddress(const Peer& echo) { return echo.greeting().at(2); }

@@ -1,4 +1,4 @@
-// The C++ client, over the session stream, to the real daemon.
+// A way in through the C++ client: the session stream of a real daemon.
 #pragma once
 
 #include <memory>
@@ -47,7 +47,7 @@ class ClientWayIn : public WayIn {
   }
 
  protected:
-  // The op's result, or the error of asking for it.
+  // Calls the op. Returns its result, or the error of the call.
   virtual absl::StatusOr<Tensor> Compute(const Device& device, absl::string_view op,
                                          const Attributes& attrs,
                                          const std::vector<Tensor>& inputs) = 0;
@@ -57,7 +57,7 @@ class ClientWayIn : public WayIn {
   Client client_;
 };
 
-// A daemon with two CPU devices, and cuda:0 where there is a GPU, and a way in to it.
+// Starts a daemon with two CPU devices and, if there is a GPU, cuda:0. Returns a way in to it.
 template <typename Way>
 absl::StatusOr<std::unique_ptr<WayIn>> StartDaemonFor(std::vector<std::string> flags = {}) {
   flags.push_back("--devices=cpu,cpu");

@@ -1,4 +1,4 @@
-// Runs the table through the way in that is linked in: one test for each device and op.
+// Runs the table through the way in that the program links with: one test for each device and op.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -18,9 +18,9 @@
 namespace tensord::conformance {
 namespace {
 
-constexpr int kMaxFailuresShown = 20;  // of one test
+constexpr int kMaxFailuresShown = 20;  // per test
 
-// What has been run so far, told at the end.
+// Counts of what has run so far. Report prints them at the end.
 struct Tally {
   std::set<const Row*> rows;
   int64_t runs = 0;
@@ -50,7 +50,7 @@ class Report : public testing::Environment {
 };
 const auto* const kReport = testing::AddGlobalTestEnvironment(new Report);
 
-// Made once; or why it can't be.
+// Returns the program's way in, or the error if it can't be made. The first call makes it.
 absl::StatusOr<std::unique_ptr<WayIn>>& TheWayIn() {
   static auto* way_in = new absl::StatusOr<std::unique_ptr<WayIn>>(MakeWayIn());
   return *way_in;
@@ -62,12 +62,13 @@ class DestroyWayIn : public testing::Environment {
 };
 const auto* const kDestroyWayIn = testing::AddGlobalTestEnvironment(new DestroyWayIn);
 
-// The reference's results of one op's rows: devices follow one another, so that the last is enough.
+// Returns the prepared rows of one op. Keeps only those of the last op: tests are ordered by op, so
+// the devices of an op follow each other.
 const std::vector<Prepared>& PreparedRows(const std::string& op) {
-  static std::string held;
+  static std::string prepared_op;
   static std::vector<Prepared> prepared;
-  if (held == op) return prepared;
-  held = op;
+  if (prepared_op == op) return prepared;
+  prepared_op = op;
   prepared.clear();
   for (const Row& row : AllRows()) {
     if (row.op != op) continue;
@@ -84,13 +85,13 @@ std::optional<std::string> RunRow(WayIn& way_in, const Row& row, const Prepared&
     if (!got.ok()) return absl::StrCat("failed: ", got.status().ToString());
     return Mismatch(row, prepared.expected, *got);
   }
-  if (got.ok()) return absl::StrCat("gave ", got->spec.ToString(), " instead of a refusal");
+  if (got.ok()) return absl::StrCat("returned ", got->spec.ToString(), " instead of an error");
   if (got.status().code() != row.refusal) {
-    return absl::StrCat("was refused with ", got.status().ToString(), ", not ",
+    return absl::StrCat("returned ", got.status().ToString(), ", not ",
                         absl::StatusCodeToString(row.refusal));
   }
   if (got.status().message().find(row.op) == absl::string_view::npos) {
-    return absl::StrCat("was refused without naming the op: ", got.status().message());
+    return absl::StrCat("returned an error that doesn't name the op: ", got.status().message());
   }
   return std::nullopt;
 }
@@ -124,10 +125,10 @@ TEST_P(ConformanceTest, AgreesWithTheReference) {
   }
   TheTally().devices.insert(device);
   EXPECT_GT(at, 0u) << "no row for " << op;
-  EXPECT_LE(failed, kMaxFailuresShown) << "and " << failed - kMaxFailuresShown << " rows more";
+  EXPECT_LE(failed, kMaxFailuresShown) << failed - kMaxFailuresShown << " more rows failed";
 }
 
-// By op first, so that the reference runs once for all devices.
+// Returns all pairs, ordered by op first, so that the reference runs once for all devices.
 std::vector<Param> Params(std::vector<std::string> devices) {
   std::vector<Param> params;
   for (const OpSchema* op : AllOps()) {

@@ -42,8 +42,8 @@ double SmallerOrNan(double a, double b) {
 int64_t Larger(int64_t a, int64_t b) { return std::max(a, b); }
 int64_t Smaller(int64_t a, int64_t b) { return std::min(a, b); }
 
-// The libraries promise up to 4 ulps of float32. Functions that are composed of several have a few
-// more.
+// The math libraries guarantee up to 4 ulps of float32. Functions that use several of their
+// functions have a few more.
 const UnaryCase kUnary[] = {
     {"neg", [](double x) { return -x; }, [](int64_t x) { return WrappingSub(0, x); }},
     {"abs", [](double x) { return std::fabs(x); },
@@ -76,7 +76,8 @@ const UnaryCase kUnary[] = {
      .floating_only = true},
 };
 
-// One rounding, except in pow, for which the libraries promise 4 ulps and more.
+// The results are rounded once. The exception is pow, for which the libraries guarantee only 4 ulps
+// or more.
 const ArithmeticCase kArithmetic[] = {
     {"add", [](double a, double b) { return a + b; }, WrappingAdd, Larger},
     {"sub", [](double a, double b) { return a - b; }, WrappingSub},

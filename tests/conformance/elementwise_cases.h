@@ -1,5 +1,4 @@
-// What is tested of the elementwise ops: one row for each op, with its reference and its error
-// bound.
+// The elementwise ops, each with its reference and its error bound.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ struct UnaryCase {
   double ulps = 0;                      // of float32 and float64
   double epsilons = 0;                  // see Bound. If it isn't 0, errors are measured against x
   bool any_zero_sign = false;
-  Fill fill = Fill::kPlain;    // which values the function is defined for
+  Fill fill = Fill::kPlain;    // values for which the function is defined
   bool floating_only = false;  // integers and bool are refused; otherwise they are read as float32
 };
 absl::Span<const UnaryCase> UnaryCases();
@@ -39,7 +38,7 @@ struct ComparisonCase {
 };
 absl::Span<const ComparisonCase> ComparisonCases();
 
-// The other function of gelu.
+// The reference of gelu with approximate="tanh".
 double GeluByTanh(double x);
 
 }  // namespace tensord::conformance

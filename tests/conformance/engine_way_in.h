@@ -1,4 +1,4 @@
-// The engine and a session in this process, with no wire in between.
+// A way in through the engine and a session in this process, without RPCs.
 #pragma once
 
 #include <memory>
@@ -50,7 +50,7 @@ class EngineWayIn : public WayIn {
   std::string cuda_unavailable_reason() const override { return WhyNoGpu(); }
 
  protected:
-  // The tensor whose elements are the result.
+  // Runs the op. Returns the tensor that holds the result.
   virtual absl::StatusOr<server::TensorRef> Compute(const server::SessionRef& session,
                                                     const server::OpRequest& request) {
     return engine_.Run(session, request);
@@ -90,7 +90,7 @@ class EngineWayIn : public WayIn {
   server::SessionTable sessions_;
 };
 
-// Two logical CPU devices, and cuda:0 where there is a GPU.
+// Makes two logical CPU devices and, if there is a GPU, cuda:0.
 inline absl::StatusOr<std::vector<std::unique_ptr<server::Device>>> MakeTwoCpusAndAGpu() {
   std::vector<server::DeviceRequest> requests(2, {.kind = DeviceKind::kCpu});
   if (WhyNoGpu().empty()) requests.push_back({.kind = DeviceKind::kCuda});

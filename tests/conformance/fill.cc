@@ -1,4 +1,4 @@
-// The values that inputs are filled with.
+// Fills inputs with values.
 #include <cmath>
 #include <limits>
 
@@ -7,7 +7,7 @@
 namespace tensord::conformance {
 namespace {
 
-// Vigna's splitmix64: a few lines, and the same numbers everywhere.
+// Vigna's splitmix64. It is short and gives the same numbers on all platforms.
 class Generator {
  public:
   explicit Generator(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull) {}
@@ -30,13 +30,13 @@ class Generator {
   uint64_t state_;
 };
 
-// Ends of a floating dtype's range.
-struct Ends {
-  double largest;
-  double least_normal;
-  double least;
+// The extreme positive values of a floating dtype.
+struct Limits {
+  double max;
+  double min_normal;
+  double min_subnormal;
 };
-Ends EndsOf(DType dtype) {
+Limits LimitsOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
       return {65504, 0x1p-14, 0x1p-24};
@@ -50,7 +50,7 @@ Ends EndsOf(DType dtype) {
 }
 
 std::vector<double> SpecialReals(DType dtype) {
-  const Ends ends = EndsOf(dtype);
+  const Limits limits = LimitsOf(dtype);
   const double infinity = std::numeric_limits<double>::infinity();
   return {std::numeric_limits<double>::quiet_NaN(),
           infinity,
@@ -72,13 +72,13 @@ std::vector<double> SpecialReals(DType dtype) {
           1e-3,
           -1e-3,
           100.5,
-          ends.largest,
-          -ends.largest,
-          ends.least_normal,
-          -ends.least_normal,
-          ends.least,
-          -ends.least,
-          5 * ends.least,
+          limits.max,
+          -limits.max,
+          limits.min_normal,
+          -limits.min_normal,
+          limits.min_subnormal,
+          -limits.min_subnormal,
+          5 * limits.min_subnormal,
           255,
           256,
           -128,

@@ -22,10 +22,9 @@ void Store(std::vector<uint8_t>& bytes, int64_t i, T value) {
   std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
 }
 
-// Digits of the significand, the leading one included, and the exponent of the least normal value.
 struct Format {
-  int digits;
-  int min_exponent;
+  int digits;        // of the significand, with the leading one
+  int min_exponent;  // of the smallest normal value
 };
 
 Format FormatOf(DType dtype) {

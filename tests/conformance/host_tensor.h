@@ -1,4 +1,4 @@
-// Tensors of the test's own: as bytes, the way they travel, and widened, the way they are compared.
+// The tests' tensors: as bytes, as they are transferred, and widened, as they are compared.
 #pragma once
 
 #include <cstdint>
@@ -15,44 +15,45 @@ struct HostTensor {
   std::vector<uint8_t> bytes;
 };
 
-// The same with every element widened: floating dtypes to double, integers and bool (0 or 1) to
-// int64. Only the one vector is used.
+// A tensor with widened elements: floating dtypes as double, integers and bool (0 or 1) as int64.
 struct Values {
   TensorSpec spec;
-  std::vector<double> real;
-  std::vector<int64_t> whole;
-  // What an error in each element is to be measured against, where that isn't the element itself:
-  // the sum of the magnitudes that were added up, say. Empty: the element.
+  std::vector<double> real;    // the elements if the dtype is floating, otherwise empty
+  std::vector<int64_t> whole;  // the elements if the dtype isn't floating, otherwise empty
+  // For each element, the magnitude that error bounds refer to, such as the sum of the summands'
+  // magnitudes. If empty, error bounds refer to the magnitude of the element.
   std::vector<double> scale;
 
   bool floating() const { return IsFloating(spec.dtype); }
   int64_t size() const { return spec.num_elements(); }
-  // Zero elements of this spec.
+  // Returns a tensor of this spec whose elements are zero.
   static Values Of(DType dtype, Shape shape);
 };
 
 Values Widen(const HostTensor& tensor);
 
-// Rounds to nearest even; integers keep their low bits.
+// Rounds floating values to nearest even. Of integers, keeps the low bits.
 HostTensor Narrow(const Values& values);
 
-// The nearest value of a floating dtype. float16 and bfloat16 are rounded by way of float32, as
-// PyTorch rounds them.
+// Returns the nearest value of a floating dtype. As PyTorch does, rounds to float32 before it
+// rounds to float16 or bfloat16.
 double RoundTo(DType dtype, double value);
 
-// An integer as a value of a floating dtype.
+// Converts an integer to a floating dtype. Rounds to float32 first, except for float64.
 double RoundTo(DType dtype, int64_t value);
 
-// The low bits of `value`, as an integer dtype holds them.
+// Returns the low bits of `value` as a value of an integer dtype.
 int64_t WrapTo(DType dtype, int64_t value);
 
-// Distance from |value| to the next larger value of a floating dtype.
+// Returns the distance from |value| to the next larger value of a floating dtype; 0 for NaN and
+// infinity.
 double UlpOf(DType dtype, double value);
 
-// 2^-23 for float32 and for the 16-bit dtypes, which are computed in float32; 2^-52 for float64.
+// Returns the machine epsilon of the dtype in which `dtype` is computed: 2^-23 for float32 and the
+// 16-bit dtypes, 2^-52 for float64.
 double ComputeEpsilon(DType dtype);
 
-// Largest and smallest of an integer dtype.
+// Return the largest and the smallest value of an integer dtype or bool.
 int64_t MaxOf(DType dtype);
 int64_t MinOf(DType dtype);
 

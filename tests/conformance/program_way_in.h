@@ -1,5 +1,6 @@
-// The C++ client, each op as a recorded program, followed by two that change nothing: where the op
-// can be part of a chain, it runs fused unless the daemon doesn't.
+// A way in through the C++ client and recorded programs. Each program has the op and two more ops
+// that don't change its result. If the op can be part of a chain, the daemon fuses it with these,
+// unless it has --no-fusion.
 #pragma once
 
 #include <vector>
@@ -18,7 +19,6 @@ class ProgramWayIn : public ClientWayIn {
                                  const std::vector<Tensor>& inputs) override {
     std::vector<TensorSpec> specs;
     for (const Tensor& input : inputs) specs.push_back(input.spec());
-    // What has no inputs is taken in as it is.
     const Tensor yes = Full(device, {}, true);
     TENSORD_ASSIGN_OR_RETURN(
         const Program program, Program::Record(device, specs, [&](absl::Span<const Tensor> in) {

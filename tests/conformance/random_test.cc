@@ -1,4 +1,4 @@
-// Random tensors: the generator itself, equal bits everywhere, bounds and moments.
+// Tests random tensors: the generator, equal bits on all devices, bounds and moments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +12,7 @@
 namespace tensord::conformance {
 namespace {
 
-// The known answers that the authors publish with Random123, file kat_vectors, philox4x32 with 10
-// rounds.
+// The answers are from Random123's file kat_vectors: philox4x32 with 10 rounds.
 TEST(RandomTest, ReferenceGivesTheKnownAnswers) {
   struct KnownAnswer {
     uint32_t counter[4], key[2], words[4];
@@ -74,9 +73,9 @@ TEST_F(RandomOpsTest, SameSeedGivesEqualBitsOnEveryDevice) {
   }
 }
 
-// Of the bits of a million-element normal tensor, by FNV-1a: one constant for every way in, device,
-// compiler and machine.
-TEST_F(RandomOpsTest, BitsAreThoseOfEveryOtherBuild) {
+// The FNV-1a hash of a normal tensor of a million elements must be the same for all ways in,
+// devices, compilers and machines.
+TEST_F(RandomOpsTest, BitsDontDependOnTheBuild) {
   const HostTensor drawn = Draw("normal", Seeded({1 << 20}, 7, DType::kFloat64), "cpu:0");
   uint64_t hash = 0xcbf29ce484222325ull;
   for (uint8_t byte : drawn.bytes) hash = (hash ^ byte) * 0x100000001b3ull;
@@ -87,7 +86,7 @@ TEST_F(RandomOpsTest, SeedsAndSizesDiffer) {
   const HostTensor one = Draw("uniform", Seeded({64}, 1), "cpu:0");
   EXPECT_NE(Draw("uniform", Seeded({64}, 2), "cpu:0").bytes, one.bytes);
   EXPECT_NE(Draw("uniform", Seeded({64}, 1 + (int64_t{1} << 32)), "cpu:0").bytes, one.bytes);
-  // An element depends on its position alone, not on how many there are.
+  // An element depends on its position, and not on the number of elements.
   HostTensor longer = Draw("uniform", Seeded({8, 1001}, 1), "cpu:0");
   longer.bytes.resize(one.bytes.size());
   EXPECT_EQ(longer.bytes, one.bytes);
@@ -97,7 +96,7 @@ TEST_F(RandomOpsTest, UniformStaysInItsBounds) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
     Attributes attrs = Seeded({200000}, 11, dtype);
     attrs.Set("low", 3.0);
-    attrs.Set("high", 3.0000002384185791);  // one float32 further
+    attrs.Set("high", 3.0000002384185791);  // the next float32 after 3
     for (double x : Widen(Draw("uniform", attrs, "cpu:0")).real) {
       ASSERT_GE(x, 3.0);
       ASSERT_LT(x, 3.0000002384185791);
@@ -120,8 +119,9 @@ Moments MomentsOf(const std::vector<double>& x) {
   return {mean, variance, sum[2] / n / std::pow(variance, 1.5), sum[3] / n / variance / variance};
 }
 
-// Four standard errors of each moment of 2^20 draws; with a fixed seed there is nothing to chance.
-TEST_F(RandomOpsTest, MomentsAreThoseOfTheDistributions) {
+// Allows four standard errors of each moment of 2^20 numbers. The seed is fixed, so the result is
+// the same in each run.
+TEST_F(RandomOpsTest, MomentsMatchTheDistributions) {
   const double n = 1 << 20;
   for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const Moments uniform =
@@ -137,7 +137,8 @@ TEST_F(RandomOpsTest, MomentsAreThoseOfTheDistributions) {
   }
 }
 
-// Neighbours come from one draw of Box and Muller: they must not hang together all the same.
+// Elements 2k and 2k+1 come from the same two random words (Box and Muller), but must not be
+// correlated.
 TEST_F(RandomOpsTest, NeighboursAreUncorrelated) {
   const std::vector<double> x = Widen(Draw("normal", Seeded({1 << 20}, 9), "cpu:0")).real;
   for (int lag : {1, 2, 3, 4}) {

@@ -69,7 +69,7 @@ namespace {
 
 int64_t Truncate(double value, DType dtype) {
   if (std::isnan(value)) return 0;
-  // The bounds as doubles: a value below 2^63 that is a double is at most 2^63 - 1024.
+  // Every double below 2^63 fits into int64_t: the largest one is 2^63 - 1024.
   if (value >= std::ldexp(1.0, 63)) return MaxOf(dtype);
   if (value < -std::ldexp(1.0, 63)) return MinOf(dtype);
   return std::clamp(static_cast<int64_t>(std::trunc(value)), MinOf(dtype), MaxOf(dtype));

@@ -1,8 +1,9 @@
-// What every op must give, computed a second time: plainly, element by element, in double (exactly
-// for integers), sharing no code with the server or with shape inference.
+// The reference implementation of all ops. It computes element by element, in double, and for
+// integers exactly. It shares no code with the server's kernels or with shape inference, except the
+// 16-bit types of common/float16.h.
 //
-// Results are unrounded where the dtype is floating: the caller rounds them to it. What a dtype of
-// less than double loses on the way is the business of the row's error bound.
+// If the dtype is floating, the caller must round the result to it. The row's error bound covers
+// the errors of computing in that dtype.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -12,13 +13,13 @@
 
 namespace tensord::conformance {
 
-// The op must be one that exists and the arguments ones that it accepts.
+// Returns the result of the op. The op must exist and accept the arguments.
 Values Reference(absl::string_view op, const Attributes& attrs, absl::Span<const Values> inputs);
 
-// The four words of Philox4x32-10 for a counter and a key.
 struct Words {
   uint32_t word[4];
 };
+// Returns the four words of Philox4x32-10 for a counter and a key.
 Words ReferencePhilox(const uint32_t (&counter)[4], const uint32_t (&key)[2]);
 
 }  // namespace tensord::conformance

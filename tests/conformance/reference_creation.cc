@@ -26,7 +26,7 @@ Words ReferencePhilox(const uint32_t (&counter)[4], const uint32_t (&key)[2]) {
 
 namespace {
 
-// Words number `first` and on of a seed's stream.
+// Returns word number `at` of the seed's stream.
 uint32_t StreamWord(int64_t seed, int64_t at) {
   const auto block = static_cast<uint64_t>(at / 4);
   const auto bits = static_cast<uint64_t>(seed);
@@ -49,7 +49,7 @@ bool IsFloat(const AttrValue* value) {
   return value != nullptr && std::holds_alternative<double>(*value);
 }
 
-// Spreads one value, given as what it is written as, over a shape.
+// Returns a tensor whose elements are all `value`.
 Values Filled(const AttrValue& value, DType dtype, const Shape& shape) {
   Values one;
   if (const double* real = std::get_if<double>(&value)) {
@@ -88,7 +88,7 @@ Values Arange(const Attributes& attrs, Inputs) {
       IsFloat(attrs.Find("start")) || IsFloat(attrs.Find("stop")) || IsFloat(attrs.Find("step"));
   const double start = Get<double>(attrs, "start", 0.0);
   const double step = Get<double>(attrs, "step", 1.0);
-  // Whole numbers are subtracted as such: as doubles, large ones would lose their last digits.
+  // Integers are subtracted as integers, because a double can't represent all large ones.
   const double span =
       real ? Get<double>(attrs, "stop", 0.0) - start
            : static_cast<double>(attrs.Int("stop") - Get<int64_t>(attrs, "start", 0));
@@ -119,10 +119,20 @@ Values Eye(const Attributes& attrs, Inputs) {
   return out;
 }
 
-// Sum and product are each rounded to float32; a draw stays below the upper bound.
+// Rounds the product and the sum to float32, each for itself. The result is below `high`.
 float UniformFloat(uint32_t word, float low, float high) {
   const volatile float product = static_cast<float>(word >> 8) * 0x1p-24f * (high - low);
   return std::min(low + product, std::nextafter(high, low));
+}
+
+// Returns the largest value of a 16-bit type that is below `high`, or `low` if that is larger.
+float LargestBelow(DType dtype, float low, float high) {
+  const bool half = dtype == DType::kFloat16;
+  const double below = std::nextafter(high, -INFINITY);
+  int exponent = 0;
+  std::frexp(below, &exponent);
+  const double step = std::ldexp(1, std::max(exponent - (half ? 11 : 8), half ? -24 : -133));
+  return std::max(low, static_cast<float>(std::floor(below / step) * step));
 }
 
 double UniformDouble(uint64_t word, double low, double high) {
@@ -140,11 +150,17 @@ Values Uniform(const Attributes& attrs, Inputs) {
         out.spec.dtype == DType::kFloat64
             ? UniformDouble(StreamWord64(seed, i), low, high)
             : UniformFloat(StreamWord(seed, i), static_cast<float>(low), static_cast<float>(high));
+    if (SizeOf(out.spec.dtype) == 2) {
+      const double largest =
+          LargestBelow(out.spec.dtype, static_cast<float>(low), static_cast<float>(high));
+      out.real[i] = std::min(out.real[i], largest);
+    }
   }
   return out;
 }
 
-// Box and Muller: elements 2k and 2k+1 are one draw's cosine and sine.
+// The method of Box and Muller: two random words give element 2k, the cosine, and element 2k+1, the
+// sine.
 Values Normal(const Attributes& attrs, Inputs) {
   const int64_t seed = attrs.Int("seed");
   const double mean = Get<double>(attrs, "mean", 0.0);
@@ -164,7 +180,7 @@ Values Normal(const Attributes& attrs, Inputs) {
     const double radius = std::sqrt(-2 * std::log(u1));
     const double z = radius * (i % 2 == 0 ? std::cos(2 * M_PI * u2) : std::sin(2 * M_PI * u2));
     out.real[i] = mean + stddev * z;
-    // Near a zero of cosine or sine the error is that of the angle.
+    // Near a zero of cosine or sine, the error of the angle dominates.
     out.scale[i] = std::fabs(mean) + std::fabs(stddev) * radius;
   }
   return out;

@@ -6,7 +6,7 @@ namespace {
 
 using Real = double (*)(double);
 
-// The result has the dtype of the input, which is a number.
+// Returns a reference whose result has the input's dtype, which isn't bool.
 ReferenceFunction Same(const UnaryCase& op) {
   return [&op](const Attributes&, Inputs inputs) {
     Values out = Values::Of(inputs[0].spec.dtype, inputs[0].spec.shape);
@@ -21,8 +21,8 @@ ReferenceFunction Same(const UnaryCase& op) {
   };
 }
 
-// Floating out: integers and bool are read as float32. `by_argument`: errors are measured against
-// the argument too, since the function cancels.
+// Returns a reference whose result is floating; it reads integers and bool as float32.
+// `by_argument`: error bounds refer to the argument, because the function has cancellation.
 ReferenceFunction Floating(Real function, bool by_argument) {
   return [=](const Attributes&, Inputs inputs) {
     const Values x = inputs[0].floating() ? inputs[0] : Cast(inputs[0], DType::kFloat32);
@@ -33,7 +33,8 @@ ReferenceFunction Floating(Real function, bool by_argument) {
   };
 }
 
-// Calls element(i, ia, ib): the positions in the result and in both operands.
+// Calls element(i, ia, ib) for each element of the result. i, ia and ib are the flat positions in
+// the result and in the operands.
 template <typename Element>
 void ForEachPair(const Shape& shape, const Shape& a, const Shape& b, Element element) {
   const int64_t n = shape.num_elements();

@@ -1,4 +1,4 @@
-// What the reference's files share.
+// Internal declarations of the reference.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ void AddReductionReferences(ReferenceTable& table);
 void AddShapeReferences(ReferenceTable& table);
 void AddCreationReferences(ReferenceTable& table);
 
-// An attribute, or what it is where it isn't given. An integer is taken for a double.
+// Returns an attribute, or `otherwise` if it isn't given. For double, also converts integers and
+// bool.
 template <typename T>
 T Get(const Attributes& attrs, absl::string_view name, T otherwise) {
   const AttrValue* value = attrs.Find(name);
@@ -35,23 +36,24 @@ T Get(const Attributes& attrs, absl::string_view name, T otherwise) {
   return std::get<T>(*value);
 }
 
-// A position in a tensor, one entry a dimension.
+// A position in a tensor, with one entry for each dimension.
 using Index = absl::InlinedVector<int64_t, 6>;
 
-// The position of element `flat` of a row-major tensor, and back.
+// Convert between the flat position of an element in a row-major tensor and its index.
 Index Unravel(int64_t flat, const Shape& shape);
 int64_t Ravel(const Index& index, const Shape& shape);
 
-// The flat position in a tensor of shape `from` of what is broadcast to `index` of a larger shape.
+// Returns the flat position, in a tensor of shape `from`, of the element that is broadcast to
+// `index` of a larger shape.
 int64_t RavelBroadcast(const Index& index, const Shape& from);
 
-// NumPy's rule.
+// Returns the broadcast shape by NumPy's rule. The shapes must be compatible.
 Shape Broadcast(const Shape& a, const Shape& b);
 
-// The promotion table.
+// Returns the dtype to which two dtypes of one kind are promoted.
 DType Promote(DType a, DType b);
 
-// Every element in another dtype.
+// Converts the elements to another dtype.
 Values Cast(const Values& values, DType dtype);
 
 }  // namespace tensord::conformance

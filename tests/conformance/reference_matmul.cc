@@ -6,7 +6,7 @@
 namespace tensord::conformance {
 namespace {
 
-// One operand seen as a batch of matrices: (batch…, rows, cols).
+// An operand as a batch of matrices: (batch…, rows, cols).
 struct Matrices {
   const Values* values;
   Shape batch;
@@ -33,7 +33,7 @@ Values WithShape(Values values, Shape shape) {
   return values;
 }
 
-// (…,M,K)·(…,K,N) -> (…,M,N). Sums are taken in long double, or wrap around in 64 bits.
+// (…,M,K)·(…,K,N) -> (…,M,N). Sums floating elements in long double, integers modulo 2^64.
 Values Multiply(const Matrices& a, const Matrices& b, DType dtype) {
   Shape shape = Broadcast(a.batch, b.batch);
   const Shape batch = shape;

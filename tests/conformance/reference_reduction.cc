@@ -10,7 +10,7 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Which axes are reduced.
+// Returns for each axis whether it is reduced.
 std::vector<bool> ReducedAxes(const Attributes& attrs, int rank) {
   const auto axes = Get<std::vector<int64_t>>(attrs, "axes", {});
   std::vector<bool> reduced(rank, axes.empty());
@@ -29,7 +29,8 @@ Shape ReducedShape(const Shape& shape, const std::vector<bool>& reduced, bool ke
   return out;
 }
 
-// The flat positions of the input that each element of the result comes from, in row-major order.
+// Returns for each element of the result the flat positions of the input that it reduces, in
+// row-major order.
 std::vector<std::vector<int64_t>> Groups(const Shape& shape, const std::vector<bool>& reduced) {
   const Shape kept = ReducedShape(shape, reduced, true);
   std::vector<std::vector<int64_t>> groups(kept.num_elements());
@@ -82,16 +83,17 @@ void Mean(const Values& x, const Group& group, Values& out, int64_t i) {
     sum += x.real[at];
     magnitude += std::fabs(x.real[at]);
   }
-  // Of a sum past the range of what it is taken in, the mean is infinite too.
-  const DType taken_in = out.spec.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  const double total = RoundTo(taken_in, static_cast<double>(sum));
+  // If the sum overflows the dtype in which it is computed, the mean is infinite, too.
+  const DType compute = out.spec.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const double total = RoundTo(compute, static_cast<double>(sum));
   out.real[i] = group.empty()          ? kNan
                 : std::isfinite(total) ? static_cast<double>(sum / group.size())
                                        : total;
   out.scale[i] = group.empty() ? 0 : static_cast<double>(magnitude / group.size());
 }
 
-// Position within the group of the first that none goes before; a NaN goes before everything else.
+// Returns the position, in the group, of its first largest or smallest element. A NaN counts as
+// larger and smaller than all numbers.
 int64_t Best(const Values& x, const Group& group, bool largest) {
   size_t best = 0;
   for (size_t k = 1; k < group.size(); ++k) {
@@ -128,13 +130,13 @@ Reducer ExtremePosition(bool largest) {
   };
 }
 
-// torch.linalg.vector_norm's definition.
+// Returns the norm as torch.linalg.vector_norm defines it.
 double VectorNorm(const Values& x, const Group& group, double ord) {
   long double sum = 0;
   double extreme = ord > 0 ? 0 : kInfinity;
   for (int64_t at : group) {
     const double magnitude = std::fabs(x.real[at]);
-    if (std::isnan(magnitude) && ord != 0) return kNan;  // it isn't 0, which is all that 0 asks
+    if (std::isnan(magnitude) && ord != 0) return kNan;  // order 0 counts NaN as nonzero
     extreme = ord > 0 ? std::max(extreme, magnitude) : std::min(extreme, magnitude);
     if (ord == 0) {
       sum += magnitude != 0;
@@ -178,8 +180,8 @@ ReferenceFunction Softmax(bool logarithm) {
         const double above = x.real[at] - largest;
         out.real[at] = static_cast<double>(
             logarithm ? above - std::log(sum) : std::exp(static_cast<long double>(above)) / sum);
-        // exp(x - max) inherits the rounding of x - max; log-softmax that of both terms, and a sum
-        // of about 1 that of 1.
+        // The error of exp(x - max) grows with that of x - max. Log-softmax has the errors of both
+        // terms; the logarithm of a sum near 1 has an absolute error of about one epsilon.
         out.scale[at] = logarithm ? 1 + std::fabs(above) + static_cast<double>(std::log(sum))
                                   : out.real[at] * (1 + std::fabs(above));
         if (!std::isfinite(out.scale[at])) out.scale[at] = 0;

@@ -45,7 +45,7 @@ Values Permute(const Attributes& attrs, Inputs inputs) {
   return out;
 }
 
-// Python's slice(start, stop, step).indices(size), for steps of 1 and more.
+// Returns Python's slice(start, stop, step).indices(size). `step` must be positive.
 struct Range {
   int64_t start;
   int64_t step;

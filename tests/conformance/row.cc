@@ -38,7 +38,7 @@ std::string Position(const Shape& shape, int64_t i) {
   return absl::StrCat("[", absl::StrJoin(index, ","), "]");
 }
 
-// Whether an element is near enough.
+// Returns whether the error of an element is within the bound.
 bool Agrees(const Bound& bound, DType dtype, double want, double got, double scale) {
   if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
   if (bound.exact()) {
@@ -51,7 +51,7 @@ bool Agrees(const Bound& bound, DType dtype, double want, double got, double sca
   return std::fabs(want - got) <= tolerance;
 }
 
-// Moves and reinterprets elements only: a bool byte of 2 may stay one.
+// Returns whether the op may copy the bytes of a bool, including bytes other than 0 and 1.
 bool KeepsBytes(const std::string& op) {
   return op == "reshape" || op == "permute" || op == "slice" || op == "concat" ||
          op == "broadcast_to" || op == "constant" || op == "cast" || op == "where";

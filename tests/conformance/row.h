@@ -1,4 +1,4 @@
-// One case of the conformance table: an op, what goes into it, and how near the result must come.
+// A row of the conformance table: an op, its inputs, and the error bound of its result.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace tensord::conformance {
 
-// What an input is filled with. Each is a function of the spec and a seed.
+// The values of an input. They are a function of the spec and a seed.
 enum class Fill {
   kPlain,     // floating: uniform in [-4, 4); integers: in [-100, 100] or [0, 200]; bool: both
   kUnit,      // floating: uniform in [-1, 1); integers: in [-3, 3] or [0, 3]
   kPositive,  // floating: uniform in [1/64, 8); integers: 1 to 9; bool: true
   kWide,      // floating: signed powers of e up to 10^4; integers: the whole range
-  kSpecial,  // floating: NaN, infinities, both zeros, subnormals, both ends …; integers: the ends
-             // and small numbers; bool: bytes 0, 1, 2 and 255
+  kSpecial,  // floating: NaN, infinities, both zeros, subnormals, the largest values …; integers:
+             // the largest, smallest and small values; bool: bytes 0, 1, 2, 128 and 255
   kTies,     // few distinct values, each many times
   kValues,   // Input::values
 };
@@ -32,21 +32,21 @@ struct Input {
 
 HostTensor MakeInput(const Input& input, uint64_t seed);
 
-// How far an element may lie from the reference rounded to the dtype:
+// The maximum difference between an element and the reference, which is rounded to the dtype:
 //   ulps · ulp(reference) + epsilons · epsilon(compute dtype) · scale + absolute
-// with scale as in Values. NaNs and infinities must be where the reference has them. All zero: the
-// bits must be equal, the sign of a zero included, save that any NaN is as good as another.
+// with scale as in Values. NaNs and infinities must be where the reference has them. If all terms
+// are zero, the values must be equal, and so must the signs of zeros. All NaNs count as equal.
 struct Bound {
   double ulps = 0;
   double epsilons = 0;
   double absolute = 0;
-  bool any_zero_sign = false;  // with exact bounds: +0 and -0 are the same
+  bool any_zero_sign = false;  // with an exact bound: +0 and -0 count as equal
 
   bool exact() const { return ulps == 0 && epsilons == 0 && absolute == 0; }
 };
 
-// `ulps` of float32 or float64. A 16-bit result is the rounded float32 result, so that it may be
-// one ulp of its own off, however many the float32 result was.
+// Returns a bound of `ulps` for float32 and float64. A 16-bit result is a rounded float32 result,
+// so its bound is one ulp of its dtype, or 0 if `ulps` is 0.
 Bound Ulps(DType dtype, double ulps);
 
 struct Row {
@@ -54,31 +54,32 @@ struct Row {
   std::vector<Input> inputs;
   Attributes attrs = {};
   Bound bound = {};
-  // What the op must be refused with; kOk: it gives a result.
+  // The error that the op must return; kOk: the op must return a result.
   absl::StatusCode refusal = absl::StatusCode::kOk;
-  // Why the row isn't run; empty: it is.
+  // The reason why the row is switched off; empty if it is on.
   std::string off_reason = {};
 
-  // "add float32[2, 3] float32[3] special".
+  // Returns the name of the row, such as "add float32[2, 3]:plain float32[3]:special".
   std::string Name() const;
 };
 
 using Rows = std::vector<Row>;
 
-// The inputs, widened and as bytes, and what must come out.
+// The inputs of a row and the expected result.
 struct Prepared {
   std::vector<HostTensor> inputs;
-  Values expected;  // unset for refusals
+  Values expected;  // empty if the op must return an error
 };
+// Makes the inputs and computes the reference.
 Prepared Prepare(const Row& row);
 
-// What is wrong with `got`; none where it is right.
+// Compares a result with the expected one. If they differ, returns a description of the difference.
 std::optional<std::string> Mismatch(const Row& row, const Values& expected, const HostTensor& got);
 
-// The whole table.
+// Returns the whole table.
 const Rows& AllRows();
 
-// Its families.
+// Each adds a part of the table.
 void AddUnaryRows(Rows& rows);
 void AddBinaryRows(Rows& rows);
 void AddMatmulRows(Rows& rows);

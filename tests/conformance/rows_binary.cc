@@ -25,23 +25,23 @@ const Pair kPairs[] = {{{}, {}},
                        {{2, 1, 3, 1, 2}, {1, 4, 1, 5, 2}},
                        {{2, 3, 4, 5, 2}, {2, 3, 4, 5, 2}}};
 
-// Dtypes that meet within a kind.
-struct Meeting {
+struct DTypePair {
   DType a, b;
 };
-const Meeting kMeetings[] = {
+// Different dtypes of one kind, which are promoted.
+const DTypePair kPromoted[] = {
     {DType::kFloat16, DType::kFloat32},  {DType::kFloat32, DType::kFloat64},
     {DType::kBFloat16, DType::kFloat16}, {DType::kBFloat16, DType::kFloat32},
     {DType::kFloat64, DType::kFloat16},  {DType::kBFloat16, DType::kFloat64},
     {DType::kUInt8, DType::kInt8},       {DType::kInt8, DType::kInt32},
     {DType::kInt64, DType::kInt32},      {DType::kUInt8, DType::kInt64},
     {DType::kUInt8, DType::kInt32},      {DType::kInt8, DType::kInt64}};
-// Dtypes that don't.
-const Meeting kRefused[] = {{DType::kBool, DType::kInt32},
-                            {DType::kInt64, DType::kFloat32},
-                            {DType::kFloat16, DType::kUInt8},
-                            {DType::kFloat64, DType::kBool},
-                            {DType::kInt8, DType::kBFloat16}};
+// Dtypes of different kinds, which are refused.
+const DTypePair kRefused[] = {{DType::kBool, DType::kInt32},
+                              {DType::kInt64, DType::kFloat32},
+                              {DType::kFloat16, DType::kUInt8},
+                              {DType::kFloat64, DType::kBool},
+                              {DType::kInt8, DType::kBFloat16}};
 
 struct BinaryCase {
   const char* op;
@@ -83,7 +83,7 @@ void Refuse(Rows& rows, const char* op, DType a, DType b, const Shape& shape_a =
   rows.back().refusal = absl::StatusCode::kInvalidArgument;
 }
 
-// Every special value with every other.
+// Adds rows that combine each special value with every other.
 void AddSpecials(Rows& rows, const BinaryCase& op, DType dtype) {
   Add(rows, op, {{dtype, {32, 1}}, Fill::kSpecial}, {{dtype, {32}}, Fill::kSpecial});
   Add(rows, op, {{dtype, {32}}, Fill::kSpecial}, {{dtype, {}}, Fill::kSpecial});
@@ -96,7 +96,8 @@ void AddOp(Rows& rows, const BinaryCase& op) {
       Refuse(rows, op.op, dtype, dtype);
       continue;
     }
-    // A negative base has a power only for whole exponents: kTies has some, kPlain would be NaNs.
+    // The power of a negative base is NaN, unless the exponent is an integer. The rows with kTies
+    // have integer exponents.
     const Fill left = is_pow && IsFloating(dtype) ? Fill::kPositive : Fill::kPlain;
     for (const Pair& pair : kPairs) {
       Add(rows, op, {{dtype, pair.a}, left},
@@ -109,15 +110,15 @@ void AddOp(Rows& rows, const BinaryCase& op) {
     }
     AddSpecials(rows, op, dtype);
   }
-  for (const Meeting& meeting : kMeetings) {
+  for (const DTypePair& dtypes : kPromoted) {
     for (const Pair& pair : {Pair{{5, 7}, {5, 7}}, Pair{{4, 1}, {3}}, Pair{{}, {6}}}) {
-      Add(rows, op, {{meeting.a, pair.a}, Fill::kPositive}, {{meeting.b, pair.b}, Fill::kUnit});
-      Add(rows, op, {{meeting.b, pair.a}, Fill::kPositive}, {{meeting.a, pair.b}, Fill::kUnit});
+      Add(rows, op, {{dtypes.a, pair.a}, Fill::kPositive}, {{dtypes.b, pair.b}, Fill::kUnit});
+      Add(rows, op, {{dtypes.b, pair.a}, Fill::kPositive}, {{dtypes.a, pair.b}, Fill::kUnit});
     }
   }
-  for (const Meeting& meeting : kRefused) {
-    Refuse(rows, op.op, meeting.a, meeting.b);
-    Refuse(rows, op.op, meeting.b, meeting.a);
+  for (const DTypePair& dtypes : kRefused) {
+    Refuse(rows, op.op, dtypes.a, dtypes.b);
+    Refuse(rows, op.op, dtypes.b, dtypes.a);
   }
   Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {3}, {4});
   Refuse(rows, op.op, DType::kFloat32, DType::kFloat32, {2, 3}, {2});
@@ -146,9 +147,8 @@ void AddWhere(Rows& rows) {
                      {{dtype, {32}}, Fill::kSpecial},
                      {{dtype, {40, 32}}, Fill::kSpecial}}});
   }
-  for (const Meeting& meeting : kMeetings) {
-    rows.push_back(
-        {"where", {{{DType::kBool, {4, 5}}}, {{meeting.a, {5}}}, {{meeting.b, {4, 1}}}}});
+  for (const DTypePair& dtypes : kPromoted) {
+    rows.push_back({"where", {{{DType::kBool, {4, 5}}}, {{dtypes.a, {5}}}, {{dtypes.b, {4, 1}}}}});
   }
   for (const auto& [condition, x, y] : {std::tuple(DType::kInt32, DType::kInt32, DType::kInt32),
                                         std::tuple(DType::kBool, DType::kInt32, DType::kFloat32)}) {

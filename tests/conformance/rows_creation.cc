@@ -100,10 +100,10 @@ void AddRandom(Rows& rows) {
       for (const Ints& shape :
            {Ints{}, Ints{0}, Ints{1}, Ints{2}, Ints{3}, Ints{5}, Ints{33, 31}}) {
         const Attributes attrs{{"shape", shape}, {"seed", seed}, {"dtype", dtype}};
-        // Equal bits on every device: each draw is one rounding away from integers.
+        // All devices must give equal bits, because each step of the computation is rounded once.
         rows.push_back({"uniform", {}, attrs, {.any_zero_sign = true}});
         Bound bound = Ulps(dtype, 2);
-        bound.epsilons = 8;  // of the reference's angle too, which a double holds to 4
+        bound.epsilons = 8;  // the reference's own angle has an error of 4, too
         rows.push_back({"normal", {}, attrs, bound});
       }
     }
@@ -117,7 +117,7 @@ void AddRandom(Rows& rows) {
     moments.Set("mean", 10.0);
     moments.Set("stddev", 0.25);
     Bound bound = Ulps(dtype, 2);
-    bound.epsilons = 8;  // of the reference's angle too, which a double holds to 4
+    bound.epsilons = 8;  // the reference's own angle has an error of 4, too
     rows.push_back({"normal", {}, moments, bound});
     moments.Set("stddev", 0.0);
     rows.push_back({"normal", {}, moments, bound});

@@ -6,8 +6,8 @@
 namespace tensord::conformance {
 namespace {
 
-// The error of a sum of k products, against the sum of their magnitudes, grows like the square root
-// of k where roundings are independent; the dtype's own rounding comes on top.
+// If roundings are independent, the error of a sum of k products, relative to the sum of their
+// magnitudes, grows with the square root of k. The rounding of the result adds one ulp.
 Bound BoundOf(DType dtype, int64_t k) {
   if (!IsFloating(dtype)) return {};
   return {.ulps = 1, .epsilons = 2 + 2 * std::sqrt(static_cast<double>(k))};
@@ -94,7 +94,7 @@ void AddLarge(Rows& rows) {
                   {{{DType::kFloat32, {50, 20, 20}}}, {{DType::kFloat32, {50, 20, 20}}}},
                   {},
                   BoundOf(DType::kFloat32, 20)});
-  // A product that a GPU would round first if it were let: it isn't.
+  // Without allow_tf32, a GPU must not round the operands.
   rows.push_back({"matmul",
                   {{{DType::kFloat32, {64, 64}}}, {{DType::kFloat32, {64, 64}}}},
                   {{"allow_tf32", false}},
@@ -116,8 +116,9 @@ void AddSpecials(Rows& rows) {
                     {},
                     BoundOf(dtype, 2)});
   }
-  // Accumulated in float32: 4096 summands of 1 are more than float16 could count, and terms past
-  // its range may cancel. Each term and each partial sum is exact in float32, in any order.
+  // Products of float16 must be accumulated in float32. In float16, sums above 2048 would lose
+  // ones, and terms outside its range would give infinity. In float32, each term and each partial
+  // sum is exact, in any order.
   rows.push_back(
       {"matmul",
        {{{DType::kFloat16, {2, 4096}}, Fill::kTies}, {{DType::kFloat16, {4096, 2}}, Fill::kTies}},

@@ -34,7 +34,7 @@ const Case kCases[] = {{{}, {}},
                        {{1, 1, 1}, {}},
                        {{0, 3}, {1}},
                        {{2, 0, 3}, {0}}};
-// With an extent of 0 among the reduced axes, and something to give all the same.
+// Shapes with a reduced axis of size 0.
 const Case kEmpty[] = {{{0}, {}}, {{0, 3}, {0}}, {{2, 0, 3}, {1}}, {{3, 0}, {-1}}};
 
 int64_t ReducedElements(const Case& c) {
@@ -87,7 +87,7 @@ void AddSums(Rows& rows) {
                     {{{DType::kFloat32, {1000, 1000}}}},
                     {{"axes", Axes{0}}},
                     SumBound(DType::kFloat32, 1000)});
-    // More than float16 could count up in steps of one; its sum is past its range, its mean is not.
+    // Must be accumulated in float32. The sum overflows float16, but the mean doesn't.
     for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
       rows.push_back({op, {{{dtype, {20000}}, Fill::kPositive}}, {}, {.ulps = 1}});
     }
@@ -110,7 +110,7 @@ void AddExtremes(Rows& rows) {
         rows.push_back({op, {{{dtype, {20, 40}}, Fill::kWide}}, {{"axes", axes}}, bound});
       }
     }
-    // The first of equals, and of NaNs; infinities of one sign alone.
+    // Equal elements and several NaNs, of which the first counts; only infinities of one sign.
     const double nan = std::nan(""), inf = INFINITY;
     for (const std::vector<double>& values : {std::vector<double>{1, nan, 3, nan},
                                               {nan, nan, 1, 2},
@@ -136,7 +136,7 @@ void AddNorms(Rows& rows) {
       for (const Case& c : kCases) {
         Bound bound = Ulps(dtype, 8);
         bound.epsilons = 2 + std::sqrt(static_cast<double>(ReducedElements(c)));
-        // |x|^p loses digits in proportion to p, and its root gains them again, times 1/p.
+        // The relative error of |x|^p grows with p, and that of its root with 1/p.
         if (ord == 0.5 || ord == 2.5) bound.epsilons *= 4;
         Attributes attrs = With(c, ord == 2);
         attrs.Set("ord", ord);
@@ -162,6 +162,12 @@ void AddNorms(Rows& rows) {
     rows.push_back({"norm", {{{dtype, {5, 4}}}}, {{"ord", int64_t{1}}}, Ulps(dtype, 8)});
   }
   rows.push_back({"norm", {{{DType::kFloat32, {1000, 1000}}}}, {}, {.epsilons = 100}});
+  // The squares of these are past float32's range.
+  for (double value : {1e20, 1e-30}) {
+    const std::vector<double> values = {value, -2 * value, value};
+    rows.push_back(
+        {"norm", {{{DType::kFloat32, {3}}, Fill::kValues, values}}, {}, {.epsilons = 8}});
+  }
   for (DType dtype : kIntegerDTypes) Refuse(rows, {"norm", {{{dtype, {3}}}}});
   Refuse(rows, {"norm", {{{DType::kBool, {3}}}}});
 }

@@ -12,7 +12,7 @@ Bound BoundOf(const UnaryCase& op, DType dtype) {
   bound.epsilons = op.epsilons;
   bound.any_zero_sign = op.any_zero_sign;
   if (op.ulps > 0) {
-    // Where exp(-x) overflows, the true sigmoid and SiLU are next to nothing, and 0 is as good.
+    // If exp(-x) overflows, sigmoid and SiLU are nearly 0, and a result of 0 is correct, too.
     bound.absolute = dtype == DType::kFloat64 ? 1e-300 : 1e-36;
   }
   return bound;
@@ -32,7 +32,8 @@ void AddFloating(Rows& rows, const UnaryCase& op, const Attributes& attrs) {
   rows.push_back({op.op, {{{DType::kFloat32, kLarge}}}, attrs, BoundOf(op, DType::kFloat32)});
 }
 
-// Read as float32, or refused where the op is floating only.
+// Adds rows with integers and bool. The op reads them as float32, or refuses them if it is
+// floating-only.
 void AddFromIntegers(Rows& rows, const UnaryCase& op) {
   for (DType dtype : {DType::kBool, DType::kUInt8, DType::kInt8, DType::kInt32, DType::kInt64}) {
     for (Fill fill : {Fill::kUnit, Fill::kPositive, Fill::kSpecial}) {
@@ -90,7 +91,7 @@ void AddCasts(Rows& rows) {
       rows.push_back({"cast", {{{from, {17}}, Fill::kValues, reals}}, {{"dtype", to}}});
     }
   }
-  // Halfway cases round to even, and what is past the largest finite value becomes infinite.
+  // Ties round to even, and values beyond the largest finite value become infinite.
   const std::vector<double> halfway = {2049, 2051,    65519,     65520,  257,
                                        259,  0x1p-25, 0x1.8p-25, -65520, 0x1.ffp127};
   for (DType to : {DType::kFloat16, DType::kBFloat16}) {

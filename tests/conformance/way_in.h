@@ -1,5 +1,5 @@
-// A way into tensord through which the conformance table is run. Each is one file that implements
-// MakeWayIn(), linked with the table to a test program of its own.
+// A way into tensord by which the conformance table runs ops. Each way in is a file that implements
+// MakeWayIn() and WayInName(), and that is linked with the table into its own test program.
 #pragma once
 
 #include <memory>
@@ -18,23 +18,23 @@ class WayIn {
  public:
   virtual ~WayIn() = default;
 
-  // Brings the inputs to `device`, runs the op there, reads the result, and lets go of everything.
-  // The error is the one that a user would see.
+  // Uploads the inputs to `device`, runs the op there, reads the result, and releases all tensors.
+  // Returns the errors that a user would get.
   virtual absl::StatusOr<HostTensor> Run(absl::string_view op, const Attributes& attrs,
                                          absl::Span<const HostTensor> inputs,
                                          const std::string& device) = 0;
 
-  // The devices there are.
+  // Returns the names of the devices.
   virtual std::vector<std::string> devices() const = 0;
 
-  // Why there is no GPU among them; empty where there is.
+  // Returns the reason why there is no GPU among them; empty if there is one.
   virtual std::string cuda_unavailable_reason() const = 0;
 };
 
-// "in_process", "unary" …: the name of the way in that is linked in.
+// Returns the name of the way in that the program links with, such as "unary".
 const char* WayInName();
 
-// With two logical CPU devices, and cuda:0 where there is a GPU.
+// Makes the way in, with two logical CPU devices and, if there is a GPU, cuda:0.
 absl::StatusOr<std::unique_ptr<WayIn>> MakeWayIn();
 
 }  // namespace tensord::conformance

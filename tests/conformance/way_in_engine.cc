@@ -1,4 +1,4 @@
-// In process: the engine and a session, op by op.
+// The way in that runs single ops on the engine in this process.
 #include <utility>
 
 #include "tensord/tests/conformance/engine_way_in.h"

@@ -1,5 +1,5 @@
-// In process, each op followed by one that changes nothing, both given before either may run: where
-// the op can be part of a chain, it runs fused.
+// The way in that runs fused ops on the engine in this process. Behind each op it queues one that
+// doesn't change the result, before either can run. If the op can be part of a chain, it is fused.
 #include <thread>
 #include <utility>
 
@@ -35,12 +35,14 @@ class FusedWayIn : public EngineWayIn {
         engine().Run(session, {"full", {}, condition, yes, request.device}).status());
     server::Executor& executor = *slot.executor;
     executor.Drain();
-    // The executor's thread may be on its way out of its last task.
+    // Holds the executor, so that it runs nothing until the chain is queued. Its thread may still
+    // be finishing its last task, so this may take several attempts.
     server::Executor::Turn turn;
     for (int i = 0; i < 100000 && !turn.held(); ++i) {
       std::this_thread::yield();
       turn = server::Executor::Turn(&executor);
     }
+    if (!turn.held()) return absl::InternalError("the executor doesn't become idle");
     executor.Post(session->lane(slot), [] {});  // later tasks wait behind this one
     TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
     const server::Handle inputs[] = {condition, request.output, request.output};

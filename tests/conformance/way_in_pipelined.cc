@@ -1,4 +1,4 @@
-// The C++ client, op by op over the session stream.
+// The way in that sends single ops through the C++ client.
 #include "tensord/tests/conformance/client_way_in.h"
 
 namespace tensord::conformance {

@@ -1,4 +1,4 @@
-// Programs, run by a daemon that fuses.
+// The way in that records programs, with a daemon that fuses ops.
 #include "tensord/tests/conformance/program_way_in.h"
 
 namespace tensord::conformance {

@@ -1,4 +1,4 @@
-// Programs, run by a daemon that doesn't fuse.
+// The way in that records programs, with a daemon that doesn't fuse ops.
 #include "tensord/tests/conformance/program_way_in.h"
 
 namespace tensord::conformance {

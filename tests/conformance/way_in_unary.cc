@@ -1,4 +1,4 @@
-// Unary calls by the generated stubs, to the real daemon.
+// The way in that uses unary calls to a real daemon.
 #include <algorithm>
 #include <utility>
 
@@ -44,7 +44,7 @@ class UnaryWayIn : public WayIn {
   std::string cuda_unavailable_reason() const override { return cuda_unavailable_reason_; }
 
  private:
-  // Appends to `handles` every tensor that was made.
+  // Appends the handles of all tensors that it creates to `handles`.
   absl::StatusOr<HostTensor> RunIn(absl::string_view op, const Attributes& attrs,
                                    absl::Span<const HostTensor> inputs, const std::string& device,
                                    std::vector<uint64_t>* handles) {
@@ -65,7 +65,7 @@ class UnaryWayIn : public WayIn {
                       std::vector<uint8_t>(read.data().begin(), read.data().end())};
   }
 
-  // By the call that the op has of its own, where it has one.
+  // Uses the op's own call, if it has one, otherwise RunOp.
   absl::StatusOr<v1::Tensor> Compute(const std::string& op, const Attributes& attrs,
                                      const std::vector<uint64_t>& inputs, uint64_t output,
                                      const std::string& device) {

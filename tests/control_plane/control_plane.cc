@@ -41,12 +41,12 @@ namespace {
 using Request = v1::SessionStreamRequest;
 using Response = v1::SessionStreamResponse;
 
-// What a session's stream has brought, whichever connection did.
+// The state of a session, over all streams that have attached to it.
 struct SessionRecord {
   uint64_t commands = 0;
   uint64_t answers = 0;
   bool lost = false;
-  std::map<uint32_t, uint32_t> inputs;  // of each definition
+  std::map<uint32_t, uint32_t> inputs;  // definition -> its number of inputs
 };
 
 }  // namespace
@@ -129,7 +129,7 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
     explicit Stream(Service* service) : service_(service) { StartRead(&request_); }
 
     const SessionRecord* session() const { return session_; }
-    // With the service's lock held.
+    // Ends the stream with NOT_FOUND. The caller must hold the service's lock.
     void End() {
       if (std::exchange(ended_, true)) return;
       Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "no such session"));
@@ -148,7 +148,7 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
         if (session_->lost) return End();
       }
       ++service_->messages_;
-      Take();
+      AnswerRequest();
       request_.Clear();
       StartRead(&request_);
     }
@@ -168,11 +168,11 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
     }
 
    private:
-    void Take() {
+    void AnswerRequest() {
       Response response;
       for (const v1::Command& command : request_.commands()) {
         if (command.has_batch()) {
-          TakeBatch(command.batch());
+          CountBatch(command.batch());
           continue;
         }
         ++session_->commands;
@@ -190,7 +190,7 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
       Send();
     }
 
-    void TakeBatch(const v1::Batch& batch) {
+    void CountBatch(const v1::Batch& batch) {
       for (int i = 0; i < batch.words_size(); ++session_->commands) {
         const uint64_t definition = batch.words(i);
         i += definition == 0 ? 2 : 2 + static_cast<int>(session_->inputs[definition]);
@@ -223,7 +223,7 @@ class ControlPlane::Service final : public v1::TensorService::CallbackService {
 
   const std::vector<std::string> devices_;
   mutable Mutex mu_;
-  std::deque<SessionRecord> sessions_;  // which never move
+  std::deque<SessionRecord> sessions_;  // a deque: streams keep pointers to its elements
   std::set<Stream*> streams_;
   int64_t messages_ = 0;
 };

@@ -1,6 +1,6 @@
-// The control plane of any number of servers, played by one within this process: it opens sessions,
-// takes commands in, acknowledges and answers them, and computes nothing. What a thousand servers
-// cost a client can be seen so on one machine.
+// A test double for the control plane of any number of servers, in this process. It opens sessions,
+// and receives, acknowledges and answers commands, but computes nothing. With it a test on one
+// machine measures what a thousand servers cost a client.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,27 +15,27 @@
 
 namespace tensord::control_plane {
 
-// While this object exists, each of its addresses is a server of its own. control_plane.cc
-// defines the client library's CreateChannel, so that no address needs a socket. Thread-safe.
+// While this object exists, each of its addresses stands for a separate server. control_plane.cc
+// replaces the client library's CreateChannel, so that no address needs a socket. Thread-safe.
 class ControlPlane {
  public:
   // `devices`: the names of the devices that each server lists.
   explicit ControlPlane(std::vector<std::string> devices = {"cpu:0"});
-  // Once all clients are gone.
+  // All clients must have been destroyed before.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  // "inproc-0:1", "inproc-1:1", …: servers named "inproc-0", "inproc-1", …
+  // Returns "inproc-0:1", "inproc-1:1", …: the addresses of servers named "inproc-0", "inproc-1", …
   static std::vector<std::string> Addresses(int count);
 
-  // Over all servers.
+  // Sums over all servers.
   int64_t sessions() const;
   int64_t commands() const;
   int64_t messages() const;
 
-  // The session that was opened as the n-th, from 0 on, is lost: its stream ends, and it can't be
-  // had again.
+  // Loses the session that was opened as number `session`, counted from 0: its streams end with
+  // NOT_FOUND, and a new stream can't attach to it.
   void Lose(int session);
 
  private:

@@ -1,4 +1,5 @@
-// A client of a thousand servers: what it does for one of them doesn't grow with the others.
+// Tests a client of a thousand servers: its cost for one server must not grow with the number of
+// the other servers.
 #include "tensord/tests/control_plane/control_plane.h"
 
 #include <gmock/gmock.h>
@@ -15,13 +16,13 @@ namespace {
 constexpr int kServers = 1000;
 constexpr int kOpsEach = 20;
 
-// Of one program over the first servers of a cluster.
+// What a client has sent for one program that uses the first servers of a cluster.
 struct Work {
   int64_t commands = 0;
   int64_t messages_to_others = 0;
 };
 
-// Twenty ops on each of the first `count` servers, waited for there.
+// Runs kOpsEach ops on each of the first `count` servers, and waits for them.
 Work DoSomeWork(const Cluster& cluster, int count) {
   const std::vector<ClusterServer> servers = cluster.servers();
   std::vector<int64_t> commands, messages;
@@ -46,7 +47,7 @@ Work DoSomeWork(const Cluster& cluster, int count) {
   return work;
 }
 
-TEST(ControlPlaneTest, WhatOneServerIsSentDoesntDependOnTheOthers) {
+TEST(ControlPlaneTest, CommandsOfOneServerDontDependOnTheOthers) {
   ControlPlane plane;
   Work of_one;
   {
@@ -61,7 +62,7 @@ TEST(ControlPlaneTest, WhatOneServerIsSentDoesntDependOnTheOthers) {
   const Work beside = DoSomeWork(*thousand, 1);
   EXPECT_EQ(beside.commands, of_one.commands);
   EXPECT_EQ(beside.messages_to_others, 0);
-  // The first has been told already what "add" is.
+  // The first server has the definition of "add" already.
   EXPECT_EQ(DoSomeWork(*thousand, kServers).commands, kServers * of_one.commands - 1);
 }
 
@@ -91,7 +92,7 @@ TEST(ControlPlaneTest, TryDeviceIsNotValidWithoutDevices) {
   EXPECT_EQ(cluster->device(0).status().code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST(ControlPlaneTest, OneOfAThousandThatIsLostDisturbsNoOther) {
+TEST(ControlPlaneTest, LosingOneServerOfAThousandDisturbsNoOther) {
   ControlPlane plane;
   const auto cluster = Cluster::Connect(ControlPlane::Addresses(kServers));
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -99,7 +100,7 @@ TEST(ControlPlaneTest, OneOfAThousandThatIsLostDisturbsNoOther) {
   const auto lost = static_cast<int>(cluster->servers()[0].client.session_number()) - 1;
   plane.Lose(lost);
   absl::Status end;
-  // Commands fail once the end of the stream has come.
+  // Commands fail as soon as the client has received the end of the stream.
   for (int i = 0; i < 1000 && end.ok(); ++i) end = cluster->servers()[0].client.Synchronize();
   EXPECT_EQ(end.code(), absl::StatusCode::kDataLoss) << end;
   EXPECT_FALSE(Ones(first, {1}).ok());

@@ -1,9 +1,10 @@
-// What device code sees when a host compiler compiles it: built-in variables, barriers, shuffles,
-// intrinsics. Uses no header of the standard library, so that code that is compiled at run time,
-// which comes with a small standard library of its own, can include it, too.
+// Declarations for device code that a host compiler compiles: built-in variables, barriers,
+// shuffles, intrinsics. Includes no header of the C++ standard library, because kernels that are
+// compiled at run time have their own small standard library.
 //
-// For compiled kernels launch.h includes it after <cuda_runtime.h>. For kernels that are compiled
-// at run time nvrtc.cc defines TENSORD_CUDA_EMULATION_RTC and includes it first.
+// For kernels that are compiled with the program, launch.h includes this file after
+// <cuda_runtime.h>. For kernels that are compiled at run time, nvrtc.cc defines
+// TENSORD_CUDA_EMULATION_RTC and includes this file first.
 #pragma once
 
 #ifdef TENSORD_CUDA_EMULATION_RTC

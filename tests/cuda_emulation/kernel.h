@@ -1,4 +1,4 @@
-// Kernels as tasks of a stream, and what happens when one accesses memory that is not accessible.
+// Runs kernels as tasks of a stream, and converts their faults into errors of CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>

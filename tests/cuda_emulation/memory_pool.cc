@@ -226,7 +226,7 @@ cudaError_t cudaMallocFromPoolAsync(void** out, size_t bytes, cudaMemPool_t pool
   const cudaError_t error = AllocateFromPool(&data, bytes, pool);
   if (error != cudaSuccess) return RecordError(error);
   // The caller may use the memory only after the stream has reached the allocation. This task
-  // overwrites what was written earlier.
+  // overwrites data that was written earlier.
   const cudaError_t enqueued =
       stream->EnqueueControl([=] { ReachAllocation(data); }, "cudaMallocFromPoolAsync");
   if (enqueued == cudaSuccess) {

@@ -1,8 +1,8 @@
 // Memory pools, and how much of a device's memory is in use.
 //
-// As in CUDA, a pool keeps memory that is freed. The pool returns it to the device when the pool is
-// trimmed. When a stream, event or device is synchronized, the pool returns what exceeds its
-// release threshold. Other pools and cudaMalloc() can't allocate memory that a pool keeps.
+// As in CUDA, a pool keeps freed memory. The pool returns it to the device when the pool is
+// trimmed. When a stream, event or device is synchronized, the pool returns the memory that exceeds
+// its release threshold. Other pools and cudaMalloc() can't allocate memory that a pool keeps.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Code that nvrtc.cc compiled: loading it, and launching its kernels.
+// Loads code that nvrtc.cc compiled, and launches its kernels.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -83,7 +83,7 @@ namespace {
 
 constexpr int kMaxParameters = 64;
 
-// The bytes of an ELF file: its sections' headers lie at its end.
+// Returns the size of an ELF file. The headers of its sections are at its end.
 size_t ElfBytes(const void* code) {
   const auto* bytes = static_cast<const unsigned char*>(code);
   uint64_t headers_at = 0;

@@ -31,8 +31,8 @@ struct _nvrtcProgram {
 
 namespace {
 
-// -ffp-contract=off is what the backend asks of NVRTC. -nostdinc++: the program brings its own
-// headers in place of the C++ library's. -fsanitize: kernel.cc reports misaligned accesses.
+// -ffp-contract=off: the backend gives NVRTC the corresponding option. -nostdinc++: the program has
+// its own headers in place of the C++ library's. -fsanitize: kernel.cc reports misaligned accesses.
 constexpr char kCompiler[] = TENSORD_CUDA_EMULATION_COMPILER
     " -std=c++20 -O1 -ffp-contract=off -nostdinc++ -DTENSORD_CUDA_EMULATION_RTC -w -fPIC"
     " -fsanitize=alignment -fsanitize-undefined-trap-on-error";
@@ -118,7 +118,8 @@ std::string TextOf(const _nvrtcProgram& program) {
   return text;
 }
 
-// The compiler's log with places in NVRTC's form: file(line) for file:line:column.
+// Returns the compiler's log with source locations in NVRTC's form: file(line), not
+// file:line:column.
 std::string InNvrtcForm(const std::string& log) {
   static const std::regex place(R"re(([^\s:]+):(\d+)(:\d+)?: )re");
   return std::regex_replace(log, place, "$1($2): ");

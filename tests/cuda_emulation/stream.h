@@ -35,8 +35,8 @@ class Stream {
   int device() const { return device_; }
 
   // Enqueues a kernel, copy, graph or host function. If the stream is being captured, records the
-  // task instead. When the task's turn comes, the stream skips it if the device has a sticky error
-  // or has been reset. Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
+  // task instead. When the stream reaches the task, it skips it if the device has a sticky error or
+  // has been reset. Returns cudaErrorInvalidResourceHandle if the stream is destroyed.
   cudaError_t EnqueueWork(Task task);
 
   // Enqueues a task of another kind. It runs even after a sticky error or a reset. If the stream is

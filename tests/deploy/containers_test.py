@@ -1,9 +1,10 @@
-"""Two containers of an image of deploy/Dockerfile, each with an address of its own, copy to each other.
+"""Tests two containers of an image of deploy/Dockerfile that copy tensors to each other.
 
 usage: containers_test.py --tensorctl PATH
-  TENSORD_TEST_IMAGE      the image; without it the test is skipped
-  TENSORD_TEST_CONTAINERS the program that runs it, "docker" unless set, with words of its own
-  TENSORD_TEST_RUN        more words for its "run"
+Environment:
+  TENSORD_TEST_IMAGE      the image; if it isn't set, the test is skipped
+  TENSORD_TEST_CONTAINERS the container program with its arguments; default: docker
+  TENSORD_TEST_RUN        more arguments for the program's command "run"
 """
 
 import json
@@ -19,7 +20,7 @@ import given
 
 SKIPPED = 77
 PATIENCE_SECONDS = 60
-# Of the range that is for tests of networks (RFC 2544); both containers' addresses lie in it.
+# The subnet of both containers, from the range for network tests (RFC 2544).
 SUBNET = "198.18.213.0/24"
 ADDRESSES = ["198.18.213.11", "198.18.213.12"]
 PORT = 50051
@@ -61,7 +62,7 @@ class ContainersTest(unittest.TestCase):
         while self.tensorctl("--server", server, "health").returncode != 0:
             if time.monotonic() > end:
                 log = containers("logs", name, check=False)
-                self.fail(f"{name} doesn't serve; it says: {log.stdout}{log.stderr}")
+                self.fail(f"{name} doesn't serve; its log: {log.stdout}{log.stderr}")
             time.sleep(0.2)
 
     def tensorctl(self, *words):
@@ -72,10 +73,10 @@ class ContainersTest(unittest.TestCase):
         check = self.tensorctl("--servers", ",".join(self.servers), "cluster", "check", "--json",
                                f"--measure={COPIED_MIB}")
         self.assertEqual(check.returncode, 0, check.stdout + check.stderr)
-        told = json.loads(check.stdout)
-        self.assertEqual(told["problems"], [])
-        self.assertEqual(len(told["pairs"]), 2)
-        for pair in told["pairs"]:
+        result = json.loads(check.stdout)
+        self.assertEqual(result["problems"], [])
+        self.assertEqual(len(result["pairs"]), 2)
+        for pair in result["pairs"]:
             self.assertEqual(pair["measured"]["path"], "network", pair)
             self.assertEqual(pair["measured"]["bytes"], COPIED_MIB << 20)
             print(f'{pair["from"]} to {pair["to"]}: {pair["measured"]["bytes_per_second"] / 2**30:.2f} GiB/s')
@@ -89,6 +90,6 @@ class ContainersTest(unittest.TestCase):
 if __name__ == "__main__":
     OPTIONS = given.take("tensorctl")
     if not os.environ.get("TENSORD_TEST_IMAGE"):
-        print("skipped: TENSORD_TEST_IMAGE names no image of deploy/Dockerfile")
+        print("skipped: TENSORD_TEST_IMAGE isn't set to an image of deploy/Dockerfile")
         sys.exit(SKIPPED)
     unittest.main(verbosity=2)

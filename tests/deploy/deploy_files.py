@@ -1,4 +1,4 @@
-"""Reads what lies in deploy/: manifests, compose files, scripts, units."""
+"""Functions that read the files in deploy/: manifests, compose files, scripts."""
 
 import os
 import re
@@ -12,7 +12,7 @@ def read(source, path):
 
 
 def kustomized(source, folder):
-    """The documents of a Kustomize folder that only lists resources."""
+    """Returns the documents of a Kustomize folder that only lists resources."""
     documents = []
     for resource in yaml.safe_load(read(source, f"{folder}/kustomization.yaml"))["resources"]:
         path = os.path.normpath(os.path.join(folder, resource))
@@ -28,14 +28,14 @@ def flags_in(text):
 
 
 def commands_in(text, program):
-    """The flags of each command line of a script, unit or page that begins with `program`."""
+    """Returns the flags of each command line in a script or page that begins with `program`."""
     text = text.replace("\\\n", " ")
     lines = re.findall(rf"(?:^|[\s=/`(\"]){program} +(-[^\n|;>`)]*)", text)
     return [flags_in(line) for line in lines]
 
 
 def flag_values(arguments):
-    """"--name=value" by name; a switch has the value ""."""
+    """Returns the values of "--name=value" arguments by name. A flag without a value has the value ""."""
     return dict(argument.partition("=")[::2] for argument in arguments)
 
 

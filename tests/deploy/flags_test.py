@@ -1,8 +1,8 @@
-"""What lies in deploy/ fits together, and the programs know every flag that is used there.
+"""Checks that the files in deploy/ are consistent, and that they use only flags that exist.
 
 usage: flags_test.py --daemon PATH --tensorctl PATH --source FOLDER
 
-Exits with 77 (skipped), saying why, where PyYAML is missing.
+If PyYAML is missing, prints the reason and exits with 77 (skipped).
 """
 
 import glob
@@ -52,10 +52,10 @@ class DeployTest(unittest.TestCase):
 
     def assert_known(self, arguments, where):
         for name in flag_values(arguments):
-            self.assertIn(name, self.flags, f"{where}: tensord doesn't know it")
+            self.assertIn(name, self.flags, f"{where}: tensord has no such flag")
 
     def assert_probe(self, command, listens_at):
-        """A command line of tensorctl that asks an address that is served."""
+        """Checks a command line of "tensorctl health" whose server is one of the addresses."""
         words = list(command)
         self.assertEqual(words.pop(0), "tensorctl")
         server, values = None, iter(words)
@@ -88,7 +88,7 @@ class KubernetesTest(DeployTest):
 
     @staticmethod
     def arguments(pod_name, container):
-        """As the kubelet gives them to the program."""
+        """Returns the arguments that the kubelet gives to the program."""
         text = "\n".join(container["args"])
         for name, value in (("POD_NAME", pod_name), ("POD_NAMESPACE", NAMESPACE),
                             ("POD_IP", "10.244.1.2")):
@@ -108,7 +108,7 @@ class KubernetesTest(DeployTest):
             stateful = by_kind["StatefulSet"]["spec"]
             self.assertTrue(is_part(stateful["selector"]["matchLabels"], labels))
             self.assertEqual(stateful["selector"]["matchLabels"].get("app.kubernetes.io/component"),
-                             kind, "the two kinds don't take each other's pods")
+                             kind, "each StatefulSet must select only its own pods")
             self.assertTrue(is_part(by_kind["Service"]["spec"]["selector"], labels))
             self.assertTrue(is_part(
                 by_kind["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"], labels))
@@ -128,7 +128,7 @@ class KubernetesTest(DeployTest):
             self.assertEqual(service["port"], port["containerPort"])
             ingress = by_kind["NetworkPolicy"]["spec"]["ingress"]
             for rule in ingress:
-                self.assertTrue(rule["from"], "nothing is open to everybody")
+                self.assertTrue(rule["from"], "each rule must restrict its sources")
                 among_themselves = rule["from"] == [{
                     "podSelector": by_kind["NetworkPolicy"]["spec"]["podSelector"]}]
                 ports = [entry["port"] for entry in rule.get("ports", [])]
@@ -139,7 +139,7 @@ class KubernetesTest(DeployTest):
             listens = flag_values(container["args"])["--listen"].split(",")
             for probe in ("startupProbe", "readinessProbe"):
                 self.assert_probe(container[probe]["exec"]["command"], listens)
-            # A server that answers, though it doesn't serve (1), is left alone; 2 is no answer.
+            # A server that answers but doesn't serve (1) must count as alive; 2 means no answer.
             shell, dash_c, script = container["livenessProbe"]["exec"]["command"]
             self.assertEqual((shell, dash_c), ("sh", "-c"))
             command, verdict = script.split(";")
@@ -177,7 +177,7 @@ class KubernetesTest(DeployTest):
                 mounted |= {os.path.join(mounts[name]["mountPath"], file)
                             for file in made[volume["secret"]["secretName"]]}
             self.assertEqual(set(paths), mounted)
-            # Secrets belong to root; the group makes them the program's to read.
+            # Secrets belong to root, and the program reads them through its group.
             self.assertEqual(pod["spec"]["securityContext"]["fsGroup"],
                              pod["spec"]["securityContext"]["runAsGroup"])
             sockets = [at[len("unix:"):] for at in
@@ -197,7 +197,7 @@ class KubernetesTest(DeployTest):
                 domain = f".{by_kind['Service']['metadata']['name']}.{NAMESPACE}.svc.cluster.local"
                 self.assertEqual(flags["--advertise"], f"{set_name}-{number}{domain}:50051")
                 self.assertEqual(flags["--peers"], f"*{domain}:50051")
-                self.assertIn(f"*{domain}", names, "the certificate is good for every server")
+                self.assertIn(f"*{domain}", names, "the certificate must match each server")
                 self.assertEqual(flags["--peer-principals"], f"dns:{names[0]}")
             server_name, = [entry["value"] for entry in container["env"]
                             if entry["name"] == "TENSORD_TLS_SERVER_NAME"]
@@ -223,7 +223,7 @@ class KubernetesTest(DeployTest):
 
     @staticmethod
     def has_collectives():
-        """Whether the daemon was built with them; where it wasn't it refuses the flag."""
+        """Returns whether the daemon was built with collectives. Without them it refuses the flag."""
         tried = subprocess.run([OPTIONS.daemon, "--collectives=127.0.0.1", "--listen=nowhere"],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                timeout=PATIENCE_SECONDS, check=False)
@@ -308,7 +308,7 @@ class KubernetesTest(DeployTest):
             self.assertEqual("nvidia.com/gpu" in container["resources"]["limits"], kind == "gpu")
             if kind == "gpu":
                 self.assertIn("requiredDuringSchedulingIgnoredDuringExecution",
-                              spec["affinity"]["podAntiAffinity"], "one a node")
+                              spec["affinity"]["podAntiAffinity"], "one server on each node")
 
     def test_time_and_memory_suffice(self):
         for kind, _, pod, container in self.each():

@@ -1,11 +1,11 @@
-"""The paths that a test is given on its command line."""
+"""Parses the paths on a test's command line."""
 
 import argparse
 import sys
 
 
 def take(*names):
-    """Takes --NAME=PATH for each out of sys.argv, and leaves the rest to unittest."""
+    """Removes --NAME PATH for each name from sys.argv, and returns the paths. unittest parses the rest."""
     parser = argparse.ArgumentParser()
     for name in names:
         parser.add_argument(f"--{name}", required=True)

@@ -1,8 +1,8 @@
-"""Manifests and compose files against their schemas, without a cluster or a network.
+"""Checks manifests and compose files against their schemas, without a cluster or a network.
 
 usage: schema_test.py kubernetes|compose --source FOLDER
 
-Exits with 77 (skipped), saying why, where what has the schemas is missing.
+If the tool that has the schemas is missing, prints the reason and exits with 77 (skipped).
 """
 
 import argparse
@@ -16,8 +16,8 @@ import tempfile
 import textwrap
 
 SKIPPED = 77
-# The oldest that is still looked after wherever clusters are rented, and the newest that there is a
-# schema of.
+# The oldest Kubernetes version that cloud providers support. The test also checks the newest version that has a
+# schema.
 OLDEST_VERSION = "1.30"
 
 
@@ -40,7 +40,7 @@ def kustomize(folder):
 
 
 def as_the_readme_says(source):
-    """What Kustomize makes of the README's examples, for both kinds."""
+    """Yields the documents that Kustomize makes of the README's examples, for both kinds of servers."""
     readme = read(source, "deploy/kubernetes/README.md")
     own, patches = [textwrap.dedent(block)
                     for block in re.findall(r"^ *```yaml\n(.*?)^ *```", readme, re.S | re.M)]
@@ -69,7 +69,7 @@ def all_documents(source):
     for kind in ("cpu", "gpu"):
         yield f"plain, {kind}", kustomized(source, f"deploy/kubernetes/{kind}")
     if kustomize_program() is None:
-        print("neither kubectl nor kustomize is here: only the files as they are are checked")
+        print("neither kubectl nor kustomize is installed: only the plain files are checked")
     else:
         yield from as_the_readme_says(source)
 
@@ -95,7 +95,7 @@ def compose_program():
             continue
         known = subprocess.run([*program, "version", "--short"], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True, timeout=60, check=False)
-        # The first generation knows another format.
+        # Version 1 uses another file format.
         if known.returncode == 0 and not known.stdout.lstrip("v").startswith("1."):
             return program
     return None
@@ -104,7 +104,7 @@ def compose_program():
 def check_compose(source):
     program = compose_program()
     if program is None:
-        return skip("docker compose isn't here")
+        return skip("docker compose isn't installed")
     wrong = 0
     for path in sorted(glob.glob(os.path.join(source, "deploy/compose*.yaml"))):
         checked = subprocess.run([*program, "-f", path, "config", "--quiet"], timeout=60,

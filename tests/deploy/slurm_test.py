@@ -15,14 +15,14 @@ import given
 OPTIONS = None
 PATIENCE_SECONDS = 120
 
-# Two names of this machine, which are two nodes.
+# Two names of this machine stand for two nodes.
 SCONTROL = """#!/usr/bin/env bash
 [[ $1 == show && $2 == hostnames && $3 == "nodes[1-2]" ]] || exit 1
 printf '%s\\n' localhost 127.0.0.1
 """
 
-# One task a node, all at once. As srun, it hands on SIGUSR1 and kills its tasks on SIGTERM, and ends
-# when all have.
+# Starts one task for each node. Like srun, it forwards SIGUSR1, kills its tasks on SIGTERM, and exits when all
+# tasks have ended.
 SRUN = """#!/usr/bin/env bash
 set -um
 while [[ $1 == --* ]]; do
@@ -43,7 +43,7 @@ done
 exit "$code"
 """
 
-# What the job is for: says what it finds, and ends with a code of its own.
+# The job's program: prints its environment, and exits with code 7.
 PROGRAM = """
 set -u
 folder=${TENSORD_TOKEN_FILE%/*}
@@ -95,13 +95,13 @@ class SlurmTest(unittest.TestCase):
             check=False)
 
     def assert_nothing_is_left(self):
-        self.assertEqual(os.listdir(self.shared), [], "the folder with the secrets goes")
+        self.assertEqual(os.listdir(self.shared), [], "the script deletes the folder with the secrets")
         for process in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-                    self.assertNotIn(self.folder.name, file.read(), "the servers end")
+                    self.assertNotIn(self.folder.name, file.read(), "the script stops the servers")
             except (FileNotFoundError, ProcessLookupError):
-                pass  # it has just ended
+                pass  # the process has just ended
 
     def test_a_program_finds_its_servers(self):
         job = self.run_job("bash", "-c", PROGRAM, "program", "one", "and two",
@@ -111,7 +111,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(said["arguments"], "one, and two")
         self.assertRegex(said["servers"], r"^localhost:\d+,127\.0\.0\.1:\d+$")
         self.assertTrue(said["folder"].startswith(self.shared))
-        self.assertEqual(said["umask"], "0022", "what the program writes is as it was")
+        self.assertEqual(said["umask"], "0022", "the program has the caller's umask")
         self.assertEqual(said["mode"], "700")
         self.assertEqual(said["others may read"].strip(), "")
         self.assertEqual(said["authority's key"], "")
@@ -123,7 +123,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual([pair["state"] for pair in check["pairs"]], ["ok", "ok"])
         with open(self.path("log"), encoding="utf-8") as log:
             said_by_servers = log.read()
-        self.assertEqual(said_by_servers.count("draining"), 2, "and are not killed")
+        self.assertEqual(said_by_servers.count("draining"), 2, "the script doesn't kill the servers")
         self.assertIn("srun: --cpus-per-task=3\n", said_by_servers)
         self.assertNotIn("killed", job.stderr)
         self.assert_nothing_is_left()
@@ -151,7 +151,7 @@ class SlurmTest(unittest.TestCase):
         self.assertIn("sbatch [--nodes=N]", self.run_job("--help").stdout)
         outside = self.run_job("true", SLURM_JOB_ID="")
         self.assertEqual(outside.returncode, 1)
-        self.assertIn("start it by sbatch", outside.stderr)
+        self.assertIn("start the script with sbatch", outside.stderr)
         self.assertEqual(os.listdir(self.shared), [])
 
 

@@ -15,9 +15,8 @@ namespace {
 using integration::RpcClient;
 using integration::RpcSession;
 
-// Of 512 KiB, at most, each, but for what goes through shared memory.
-constexpr int64_t kChunkedElements = 440000;  // float32: 3.4 chunks
-constexpr int64_t kSharedElements = 2200000;  // more than the least for which a ring is opened
+constexpr int64_t kChunkedElements = 440000;  // float32: 3.4 chunks of 512 KiB
+constexpr int64_t kSharedElements = 2200000;  // enough for the client to open a ring
 
 absl::Status Wrong(absl::string_view what) { return absl::InternalError(what); }
 
@@ -47,8 +46,7 @@ absl::Status MakeKept(Visit& visit) {
   return visit.client.Synchronize();
 }
 
-// Where the connection breaks in the middle of it, UNAVAILABLE with the address is what Connect
-// promises.
+// If the connection breaks, Connect() may return UNAVAILABLE with the address.
 absl::Status ActConnect(Visit& visit) {
   const absl::Status status = ConnectClient(visit);
   if (status.ok()) return MakeKept(visit);
@@ -57,7 +55,8 @@ absl::Status ActConnect(Visit& visit) {
   return promised ? absl::OkStatus() : status;
 }
 
-// The proxy tells a connection's first call of a method from others, and Connect has made one.
+// Makes the client connect again. A trap acts on a connection's first call of its method, and
+// Connect() has made this call on the old connection.
 absl::Status ConnectAnew(Visit& visit) {
   visit.proxy->CutAll();
   const Tensor unused = visit.kept + 1;
@@ -79,7 +78,7 @@ absl::Status ActListTensors(Visit& visit) {
   return Expect(tensors.size() == 1 && tensors[0].handle == visit.kept.handle(), "other tensors");
 }
 
-// Whether the server has a session of this number that holds tensors.
+// Returns whether the server has a session with this number that holds tensors.
 absl::StatusOr<bool> HoldsTensors(const std::string& server, uint64_t session_number) {
   RpcClient direct(server);
   v1::ListTensorsRequest all;
@@ -91,7 +90,7 @@ absl::StatusOr<bool> HoldsTensors(const std::string& server, uint64_t session_nu
       [&](const v1::Tensor& tensor) { return tensor.session_number() == session_number; });
 }
 
-// That nobody has the session any more, at the latest when its lease has ended.
+// The session must have ended when its lease has expired, even if the call is lost.
 absl::Status ActClose(Visit& visit) {
   const uint64_t number = visit.client.session_number();
   visit.client.Close();
@@ -139,7 +138,8 @@ absl::Status ActDownload(Visit& visit, int64_t elements) {
   return ExpectValues(tensor, Counting(elements));
 }
 
-// The upload is cut in the middle, so that the client has to ask how far it has come.
+// Cuts the connection during an upload. The client then calls GetUpload to find the offset at which
+// it resumes.
 absl::Status ActGetUpload(Visit& visit) {
   bool cut = false;
   return ActUpload(visit, kChunkedElements, {.progress = [&](int64_t done, int64_t total) {
@@ -148,8 +148,8 @@ absl::Status ActGetUpload(Visit& visit) {
                    }});
 }
 
-// From and to a client that is near the server: only the bytes of the question go through the
-// network.
+// Copies between this client and one that bypasses the proxy. Only the calls go through the proxy,
+// not the tensor's bytes.
 absl::Status ActCopy(Visit& visit, bool from_near) {
   TENSORD_ASSIGN_OR_RETURN(Client near, Client::Connect(visit.server));
   TENSORD_ASSIGN_OR_RETURN(const Device device, near.device("cpu:0"));
@@ -167,7 +167,7 @@ absl::Status ActGroup(Visit& visit) {
   return ExpectValues(group.AllReduce({visit.kept})[0], std::vector<float>(8, 7));
 }
 
-// A sum that goes up by one with each op would show one that is lost or done twice.
+// Adds one with each op, so that the sum shows ops that are lost or run twice.
 absl::Status ActStream(Visit& visit) {
   TENSORD_RETURN_IF_ERROR(ConnectClient(visit));
   TENSORD_RETURN_IF_ERROR(MakeKept(visit));
@@ -180,16 +180,17 @@ absl::Status ActStream(Visit& visit) {
   return absl::OkStatus();
 }
 
-// A method that the library doesn't use, by itself: the call says that it is done, or that the
-// connection broke; whichever it says, the same again has it done, once.
+// A raw call of a method. ActRaw() makes the call through the proxy, where it succeeds or fails
+// because the connection breaks. Then it makes the same call without the proxy. After both calls,
+// the request must have been executed exactly once.
 struct RawCase {
   std::string method;
   std::function<std::string(const std::string& session)> request;
-  // What the second one says where the first was done.
+  // The error of the second call if the first was executed.
   absl::StatusCode again = absl::StatusCode::kAlreadyExists;
-  // Handle 10 afterwards, made of two sevens; none: it isn't there.
+  // The elements of handle 10 afterwards; none if the request doesn't create it.
   std::optional<std::vector<float>> result = {};
-  // Before it, without the network.
+  // Runs before the first call, without the proxy.
   std::function<absl::Status(RpcSession& session)> prepare = nullptr;
 };
 
@@ -203,7 +204,7 @@ v1::JoinGroupRequest JoinAlone(const std::string& session) {
   return request;
 }
 
-// A group of one.
+// Makes a group with one member.
 absl::Status MakeGroup(RpcSession& session) {
   TENSORD_ASSIGN_OR_RETURN(const auto joined, session.client().Call<v1::JoinGroupResponse>(
                                                   "JoinGroup", JoinAlone(session.id())));
@@ -299,7 +300,7 @@ std::vector<RawCase> RawCases() {
       {"CheckPeer",
        [](const std::string&) {
          v1::CheckPeerRequest request;
-         request.set_address("127.0.0.1:1");  // nobody: the answer says so
+         request.set_address("127.0.0.1:1");  // no server; the response reports this
          return request.SerializeAsString();
        }},
       {"JoinGroup",
@@ -326,7 +327,7 @@ std::vector<RawCase> RawCases() {
   };
 }
 
-// The client goes on where it was, and the session holds what it held.
+// Checks that the client still works, and that the session holds only the kept tensor.
 absl::Status CheckSession(Visit& visit) {
   TENSORD_RETURN_IF_ERROR(visit.client.status());
   TENSORD_RETURN_IF_ERROR(ExpectValues(visit.kept + 1, std::vector<float>(8, 8)));
@@ -417,8 +418,8 @@ absl::Status RunCase(const std::string& server, const CallCase& call, const Faul
   visit.silent = visit.breaks && !fault.trap->cut;
   visit.unique = absl::StrCat("visit", visit.proxy->address().substr(10));
   visit.options.connect_timeout = absl::Seconds(visit.silent && call.connects ? 3 : 30);
-  // What a client doesn't close itself would be seen for that long, but for those whose session, or
-  // its end, may be lost on the way.
+  // With a long lease, the checks find a session that the client fails to close. The lease must be
+  // short if the fault can lose the calls that open or close the session.
   const bool may_lose_session = call.connects && call.method != "SessionStream";
   visit.options.lease =
       may_lose_session || call.ends_session ? absl::Seconds(2) : absl::Seconds(90);

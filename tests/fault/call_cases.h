@@ -1,5 +1,5 @@
-// Every method of the service, as something that a client does: what the faults of
-// every_call_test.cc and transfer_phase_test.cc happen to.
+// A client's use of each method of the service. every_call_test.cc and transfer_phase_test.cc run
+// these cases over networks that fail.
 #pragma once
 
 #include <chrono>
@@ -15,54 +15,54 @@
 
 namespace tensord::fault {
 
-// What is done to the network while a client does what it does.
+// A fault of the network during a case.
 struct Fault {
   std::string name;
-  std::optional<proxy::Trap> trap;  // but for its method
+  std::optional<proxy::Trap> trap;  // without the method, which RunCase() sets
   std::chrono::microseconds delay{0};
   int64_t bytes_per_second = 0;
 };
 
-// A client with a network of its own.
+// One run of a case: a client that reaches the server through its own proxy.
 struct Visit {
-  std::string server;  // without the network
+  std::string server;  // the server's own address, which bypasses the proxy
   std::unique_ptr<proxy::DelayProxy> proxy;
   ConnectOptions options;
   Client client;
   Device device;
-  Tensor kept;          // what the session holds all the time: eight sevens
-  bool breaks = false;  // the fault breaks connections: what can't be mended may be an error
-  bool silent = false;  // and tells nobody
-  std::string unique;   // a word that is no other visit's
+  Tensor kept;          // eight sevens; the session holds it until its end
+  bool breaks = false;  // the fault breaks connections, so an error may be the right result
+  bool silent = false;  // the ends of a broken connection aren't notified
+  std::string unique;   // a name that no other visit uses
 };
 
-// What a case does returns OK where its outcome is right, or is the error that the library's
-// headers promise; otherwise what is wrong.
 struct CallCase {
   std::string method;
+  // Uses the method. Returns OK if the result is right, or if the call failed as the library's
+  // headers permit. Otherwise returns what is wrong.
   std::function<absl::Status(Visit&)> act;
-  // Before the fault.
+  // Runs before the fault.
   std::function<absl::Status(Visit&)> prepare = nullptr;
-  // Connecting is a part of it: there is no client, and no session, before.
+  // `act` connects the client, so there is no session before.
   bool connects = false;
-  // The session isn't there afterwards.
+  // `act` ends the session.
   bool ends_session = false;
   bool shared_memory = false;
 };
 
-// Each of them at least once: those that the C++ client uses by what it uses them for, the others
-// by themselves.
+// Returns at least one case for each method. If the C++ client uses a method, its case is the
+// operation of the client. The cases of the other methods are raw calls.
 std::vector<CallCase> CallCases();
 
-// Transfers of several chunks, over the connection and through shared memory. Both ways of a
-// transfer are checked byte by byte.
+// Transfers of several chunks, over the connection and through shared memory. The cases compare
+// all bytes.
 CallCase UploadCase();
 CallCase DownloadCase();
 CallCase SharedUploadCase();
 CallCase SharedDownloadCase();
 
-// Runs the case with that fault: connects, prepares, lets it happen, sees that the session is as it
-// should be, and closes it. `sprung`: whether the fault's trap has.
+// Runs the case with this fault: connects, prepares, acts, checks the session, and closes it.
+// `sprung` receives whether the fault's trap has acted. Returns what is wrong, or OK.
 absl::Status RunCase(const std::string& server, const CallCase& call, const Fault& fault,
                      bool* sprung);
 

@@ -1,5 +1,5 @@
-// Four servers on hosts of their own: one cable pulled and not the others, one link between two
-// servers, one server killed in the middle, one started anew.
+// Four servers on separate hosts. The tests unplug one host, break the link between two servers,
+// and kill and restart a server during a copy.
 #include <signal.h>
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ class ClusterPartitionTest : public testing::Test {
   }
 
   Device On(int server) const { return *cluster_.device(server); }
-  // A tensor by its seed alone, so that it can be made anew anywhere.
+  // Returns a tensor that depends on the seed only, so that every server can make the same tensor.
   Tensor Made(int server, int64_t seed) const { return Normal(On(server), {kElements}, seed); }
   void ExpectSame(const Tensor& copy, int64_t seed) const {
     const Tensor wanted = Normal(copy.device(), {kElements}, seed);
@@ -80,12 +80,12 @@ class ClusterPartitionTest : public testing::Test {
   Cluster cluster_;
 };
 
-TEST_F(ClusterPartitionTest, ALinkBetweenTwoServersMendsAndTheCopyGoesOn) {
+TEST_F(ClusterPartitionTest, CopyResumesWhenTheLinkIsRestored) {
   const Tensor x = Made(0, 1);
   ASSERT_TRUE(x.Wait().ok());
   ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, false));
   const Tensor over_the_cut_link = x.To(On(1));
-  // No other notices.
+  // The other servers aren't affected.
   const Tensor beside = x.To(On(2));
   const auto report = beside.copy_report();
   ASSERT_TRUE(report.ok()) << report.status();
@@ -101,7 +101,7 @@ TEST_F(ClusterPartitionTest, ALinkBetweenTwoServersMendsAndTheCopyGoesOn) {
   ExpectSame(over_the_cut_link, 1);
 }
 
-TEST_F(ClusterPartitionTest, WhereTwoServersNeverMeetTheProgramCarriesIt) {
+TEST_F(ClusterPartitionTest, CopyGoesThroughTheClientIfServersCantConnect) {
   const Tensor x = Made(0, 1);
   ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, false));
   const Tensor copy = x.To(On(1));
@@ -113,7 +113,7 @@ TEST_F(ClusterPartitionTest, WhereTwoServersNeverMeetTheProgramCarriesIt) {
   ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, true));
 }
 
-TEST_F(ClusterPartitionTest, APulledCableHoldsUpWhatNeedsItAndNothingElse) {
+TEST_F(ClusterPartitionTest, UnpluggedServerDelaysOnlyItsOwnWork) {
   const Tensor x = Made(0, 1);
   const Tensor y = Ones(On(3), {100});
   ASSERT_TRUE(cluster_.Synchronize().ok());
@@ -130,9 +130,9 @@ TEST_F(ClusterPartitionTest, APulledCableHoldsUpWhatNeedsItAndNothingElse) {
   ExpectSame(x, 1);
 }
 
-TEST_F(ClusterPartitionTest, AServerKilledAtAnyPhaseOfACopyIsAnErrorAndNoHang) {
+TEST_F(ClusterPartitionTest, CopyFailsIfItsSourceIsKilled) {
   const Tensor kept = Made(1, 7);
-  // Before the source has it, and in the middle of its bytes.
+  // Kills the server before the source exists, and during the transfer.
   for (const auto pause : {std::chrono::milliseconds(0), std::chrono::milliseconds(20)}) {
     const Tensor copy = Made(0, 1).To(On(1));
     const Tensor result = Sum(copy);
@@ -140,7 +140,7 @@ TEST_F(ClusterPartitionTest, AServerKilledAtAnyPhaseOfACopyIsAnErrorAndNoHang) {
     daemons_[0]->Signal(SIGKILL);
     ASSERT_TRUE(daemons_[0]->WaitForEnd().ok());
     ASSERT_NO_FATAL_FAILURE(StartServer(0));
-    // It may just have got through; otherwise the error says that the source is another now.
+    // The copy may have finished before. Otherwise the error says that the source has restarted.
     const auto value = result.Item<float>();
     if (!value.ok()) ExpectError(value, absl::StatusCode::kDataLoss, {On(0).name(), "anew"});
     ExpectError(Made(0, 1).status().ok() ? Made(0, 1).Wait() : Made(0, 1).status(),
@@ -148,12 +148,12 @@ TEST_F(ClusterPartitionTest, AServerKilledAtAnyPhaseOfACopyIsAnErrorAndNoHang) {
     EXPECT_TRUE(Eventually([&] { return cluster_.servers()[0].state == ServerState::kLost; }));
     auto again = Cluster::Connect({AddressOf(0), AddressOf(1), AddressOf(2), AddressOf(3)}, {});
     ASSERT_TRUE(again.ok()) << again.status();
-    ExpectSame(kept, 7);  // of the first cluster's session
+    ExpectSame(kept, 7);  // the first cluster's session on server 1 still works
     cluster_ = *std::move(again);
   }
 }
 
-TEST_F(ClusterPartitionTest, AGroupThatLosesALinkEndsForAllAndCanBeMadeAgain) {
+TEST_F(ClusterPartitionTest, GroupThatLosesALinkEndsForAllMembers) {
   const auto group = Group::Create(cluster_.devices(), {.timeout = absl::Seconds(2)});
   ASSERT_TRUE(group.ok()) << group.status();
   const auto ones = [&] {

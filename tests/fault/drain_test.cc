@@ -1,4 +1,4 @@
-// SIGTERM in the middle of everything: what the daemon has said it received is done and answered.
+// SIGTERM under load. The daemon must execute and answer all commands that it has acknowledged.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -18,8 +18,8 @@ using integration::RpcClient;
 using integration::RpcSession;
 using integration::StreamCall;
 
-// A session that counts: each message adds one and asks for the sum. Two threads, one that sends
-// and one that reads, until the stream ends.
+// A session that counts: each message adds one and reads the sum. One thread sends and one reads,
+// until the stream ends.
 class Counting {
  public:
   explicit Counting(const std::string& address)
@@ -34,14 +34,14 @@ class Counting {
   }
   ~Counting() { Join(); }
 
-  // Waits for the first sum; false where the stream ends without.
+  // Blocks until the first sum has arrived. Returns false if the stream has ended before.
   bool AwaitFirst() {
     MutexLock lock(&mu_);
     while (sums_.empty() && !ended_) changed_.Wait(&mu_);
     return !sums_.empty();
   }
 
-  // Waits for the stream's end.
+  // Blocks until the stream has ended. Returns its status.
   absl::Status Join() {
     if (writer_.joinable()) {
       writer_.join();
@@ -51,14 +51,14 @@ class Counting {
     return status_;
   }
 
-  // After Join().
+  // Expects one answer to each acknowledged message. Call Join() first.
   void ExpectNothingLost() {
     MutexLock lock(&mu_);
-    EXPECT_FALSE(twice_) << "an answer came twice";
+    EXPECT_FALSE(twice_) << "the server sent an answer twice";
     // Message number n ends with command 2 + 3 n, and its sum is n + 1.
     for (uint64_t n = 1; 2 + 3 * n <= received_; ++n) {
       const auto sum = sums_.find(n);
-      ASSERT_NE(sum, sums_.end()) << "no answer to message " << n << ", though " << received_
+      ASSERT_NE(sum, sums_.end()) << "no answer to message " << n << ", but " << received_
                                   << " commands were acknowledged";
       ASSERT_EQ(sum->second, static_cast<float>(n + 1));
     }
@@ -121,15 +121,15 @@ class Counting {
   Mutex mu_;
   CondVar changed_;
   std::map<uint64_t, float> sums_ ABSL_GUARDED_BY(mu_);  // by message
-  uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;           // commands
+  uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;           // acknowledged commands
   bool twice_ ABSL_GUARDED_BY(mu_) = false;
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;  // the server takes no more in
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;  // the server accepts no more commands
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   std::thread writer_;
   std::thread reader_;
 };
 
-// A thousand in the long form.
+// The long form runs a thousand rounds.
 TEST(DrainTest, NothingAcknowledgedIsLost) {
   const int rounds = std::getenv("TENSORD_TEST_LONG") != nullptr ? 1000 : 10;
   constexpr int kClients = 3;
@@ -143,7 +143,7 @@ TEST(DrainTest, NothingAcknowledgedIsLost) {
       clients.push_back(std::make_unique<Counting>((*daemon)->address()));
     }
     for (auto& client : clients) ASSERT_TRUE(client->AwaitFirst()) << client->Join();
-    // In the middle of what, is the question.
+    // Each round sends the signal at another time.
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
     (*daemon)->Signal(SIGTERM);
     for (auto& client : clients) {

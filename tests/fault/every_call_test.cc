@@ -1,5 +1,5 @@
-// Every method of the service with every way in which a connection can fail it: the caller gets the
-// right result or the error that is promised, the session lives on, and nothing is left behind.
+// Calls each method of the service while its connection fails. The caller must get the right result
+// or a documented error, the session must still work, and the server must not leak resources.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -13,8 +13,8 @@ namespace {
 using proxy::CallSpot;
 using proxy::Direction;
 
-// Before the request arrives and in the middle of it; when it has been answered, in the middle of
-// that, and before the status.
+// The phases of a call: before and within the request, before and within the response, and before
+// the status.
 const CallSpot kBefore = {.direction = Direction::kToServer};
 const CallSpot kInRequest = {.direction = Direction::kToServer, .bytes = 40};
 const CallSpot kAnswered = {.direction = Direction::kToClient};
@@ -23,7 +23,7 @@ const CallSpot kBeforeStatus = {.direction = Direction::kToClient, .messages = 1
 
 class EveryCallTest : public NetworkFaultFixture {};
 
-TEST_F(EveryCallTest, EveryMethodHasItsCase) {
+TEST_F(EveryCallTest, EveryMethodHasACase) {
   std::set<std::string> have;
   for (const CallCase& call : CallCases()) have.insert(call.method);
   std::set<std::string> wanted;
@@ -62,21 +62,20 @@ TEST_F(EveryCallTest, HalfOpen) {
   ExpectNothingLeft();
 }
 
-// Whatever takes long comes in the end.
+// On a slow network, all calls must succeed in the end.
 TEST_F(EveryCallTest, SlowNetworks) {
   std::vector<Job> jobs;
   for (const CallCase& call : CallCases()) {
     jobs.push_back({call, {.name = "delayed", .delay = std::chrono::milliseconds(30)}});
     const bool large = call.method == "Write" || call.method == "Read" ||
                        call.method == "GetUpload" || call.method == "SharedMemory";
-    jobs.push_back({call, {.name = "a trickle", .bytes_per_second = large ? 2 << 20 : 4 << 10}});
+    jobs.push_back({call, {.name = "throttled", .bytes_per_second = large ? 2 << 20 : 4 << 10}});
   }
   Run(jobs);
   ExpectNothingLeft();
 }
 
-// At every byte of question and answer in the long form, for as long as they last; otherwise at
-// some.
+// The long form cuts at each byte of the request and the response. The short form cuts at some.
 TEST_F(EveryCallTest, CutAtEveryByte) {
   const int64_t stride = Long() ? 1 : 53;
   const int64_t max_bytes = Long() ? 500 : 7 * stride;

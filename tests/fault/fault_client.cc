@@ -1,6 +1,6 @@
-// A client to be killed: it does a little of everything, over and over, and never ends by itself.
+// A client that fault_test.cc kills. It does random work until an error ends it.
 //   usage: fault_client ADDRESS
-// Says "ready" once it is connected.
+// Prints "ready" when it is connected.
 #include <cstdio>
 #include <random>
 

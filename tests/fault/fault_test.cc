@@ -1,4 +1,4 @@
-// What is left of clients that were killed in the middle: nothing.
+// Clients that are killed while they work, and clients on unreliable networks.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -63,8 +63,9 @@ class FaultTest : public DaemonFixture {
   }
 };
 
-// Ten thousand in the long form. A session waits for its lease, a second here, before it goes.
-TEST_F(FaultTest, NothingIsLeftOfClientsThatAreKilled) {
+// The long form kills ten thousand clients. A killed client's session ends when its lease of one
+// second has expired.
+TEST_F(FaultTest, ReleasesResourcesOfKilledClients) {
   const int rounds = Long() ? 2500 : 5;
   constexpr int kAtOnce = 4;
   ASSERT_TRUE(session_->Ones(1, {16}).ok());
@@ -78,8 +79,8 @@ TEST_F(FaultTest, NothingIsLeftOfClientsThatAreKilled) {
       ASSERT_TRUE(victims.back()->ready());
     }
     for (auto& victim : victims) {
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(random() % 30));  // in the middle of what
+      // Kills each client at another phase of its work.
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 30));
       victim.reset();
     }
     const auto values = session_->ReadFloats(1);
@@ -90,9 +91,9 @@ TEST_F(FaultTest, NothingIsLeftOfClientsThatAreKilled) {
   EXPECT_TRUE(Eventually([&] { return Descriptors() <= descriptors; })) << Descriptors();
 }
 
-// Random programs over a network that cuts, delays, throttles and goes silent: what a client reads
-// is what a plain computation gives, and when it has gone nothing is left.
-TEST_F(FaultTest, ResultsAreRightWhateverTheNetworkDoes) {
+// Runs random programs over a network that cuts, delays, throttles and holds connections. The
+// client must read correct results. When it is gone, the server must hold no memory of it.
+TEST_F(FaultTest, ResultsAreCorrectOnUnreliableNetwork) {
   auto proxy = DelayProxy::Start({.target = daemon_->address()});
   ASSERT_TRUE(proxy.ok()) << proxy.status();
   const int programs = Long() ? 2000 : 40;

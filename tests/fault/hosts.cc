@@ -63,15 +63,15 @@ std::string Hosts::Make() {
     WriteFile("/proc/self/uid_map", "0 " + uid + " 1");
     WriteFile("/proc/self/gid_map", "0 " + gid + " 1");
   } else if (unshare(CLONE_NEWNET) != 0) {
-    return "no network namespaces may be made here";
+    return "the system doesn't permit network namespaces";
   }
   client_ = open("/proc/thread-self/ns/net", O_RDONLY);
   const bool has_switch =
       client_ >= 0 && Shell("ip link set lo up") && Shell("ip link add switch0 type bridge") &&
       Shell("ip addr add 10.77.0.1/24 dev switch0") && Shell("ip link set switch0 up");
-  if (!has_switch) return "ip(8) can't make a bridge here";
+  if (!has_switch) return "ip(8) can't create a bridge";
   for (int server = 0; server < kNumServerHosts; ++server) {
-    if (!MakeServer(server)) return "ip(8) can't make a host with a cable here";
+    if (!MakeServer(server)) return "ip(8) can't create a host with a cable";
   }
   return "";
 }

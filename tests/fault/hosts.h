@@ -1,6 +1,6 @@
-// Hosts on a network, for tests: network namespaces (network_namespaces(7)) that are the test
-// program's own and go with it. This program is on one host, four servers may be on others; each
-// has a cable to a switch.
+// A network of hosts for tests. Each host is a network namespace (network_namespaces(7)) that the
+// test program creates, and that ends with the program. The program runs on one host and can start
+// servers on four others. Each host has a cable to a switch.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,20 +13,21 @@ namespace tensord::fault {
 
 inline constexpr int kNumServerHosts = 4;
 
-// Made before there are threads: link it in, and it is.
+// A program that links hosts.cc creates the hosts at its start, before it has other threads.
 class Hosts final : public testing::Environment {
  public:
   static Hosts& Get();
 
   void SetUp() override { why_not_ = Make(); }
 
-  // Empty where the hosts are there.
+  // Returns the reason why the hosts couldn't be created; empty if they exist.
   const std::string& why_not() const { return why_not_; }
 
-  // "10.77.0.2" and following.
+  // Returns the server's address: "10.77.0.2" and following.
   static std::string AddressOf(int server);
 
-  // Runs `start` as if on a server's host: processes that it starts are there.
+  // Runs `start` on the calling thread, in the network of a server's host. The processes that it
+  // starts stay on that host.
   template <typename Start>
   auto On(int server, Start start) const {
     setns(servers_[server], CLONE_NEWNET);
@@ -35,9 +36,10 @@ class Hosts final : public testing::Environment {
     return result;
   }
 
-  // A server's cable, at its end. False where that can't be done.
+  // Plugs or unplugs the server's cable. Returns false on failure.
   bool SetPlugged(int server, bool plugged) const;
-  // Whether two servers reach each other. What was on its way is lost, and nobody is told.
+  // Restores or breaks the link between two servers. A broken link drops packets silently,
+  // including those in flight. Returns false on failure.
   bool SetReachable(int server, int other, bool reachable) const;
 
  private:
@@ -45,9 +47,9 @@ class Hosts final : public testing::Environment {
   bool MakeServer(int server);
   std::string In(int server, const std::string& command) const;
 
-  std::string why_not_ = "not made yet";
-  int client_ = -1;  // the namespaces
-  std::vector<int> servers_;
+  std::string why_not_ = "the hosts haven't been created yet";
+  int client_ = -1;           // the namespace of this program's host
+  std::vector<int> servers_;  // the namespaces of the servers' hosts
 };
 
 }  // namespace tensord::fault

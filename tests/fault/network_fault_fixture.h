@@ -1,4 +1,4 @@
-// A daemon whose clients' networks fail, and the check that nothing is left of them.
+// A fixture that runs cases over networks that fail, and checks that the daemon leaks nothing.
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,9 @@
 
 namespace tensord::fault {
 
-// Faults mostly wait.
+// The number of concurrent cases. Cases mostly wait. Under ThreadSanitizer they need more CPU time.
 #ifdef __SANITIZE_THREAD__
-inline constexpr int kAtOnce = 6;  // and take longer for the rest
+inline constexpr int kAtOnce = 6;
 #else
 inline constexpr int kAtOnce = 24;
 #endif
@@ -42,8 +42,9 @@ class NetworkFaultFixture : public integration::DaemonFixture {
 
   void SetUp() override {
     DaemonFixture::SetUp();
-    ASSERT_TRUE(session_->Close().ok());  // nobody would use it for longer than its lease
-    // The server keeps the connection that it has to another, which is itself here.
+    ASSERT_TRUE(session_->Close().ok());  // its lease would expire during a test
+    // The server keeps its connection to a peer, which is the server itself here. The copy opens
+    // this connection before the descriptors are counted.
     TakeCopy();
     descriptors_ = Descriptors();
   }
@@ -68,8 +69,8 @@ class NetworkFaultFixture : public integration::DaemonFixture {
     bool must_spring = true;
   };
 
-  // Whether the trap has sprung. On a busy machine the server may have sent a new connection away
-  // before it came to that, for what came over it before its first call was looked at.
+  // Runs the job and returns whether the trap has acted. If it must and hasn't, tries again: on a
+  // busy machine, connection admission may close a new connection before its first call.
   bool RunJob(const Job& job) {
     const bool must_spring = job.fault.trap && job.must_spring;
     for (int i = 0; i < 10; ++i) {
@@ -78,11 +79,11 @@ class NetworkFaultFixture : public integration::DaemonFixture {
       EXPECT_TRUE(status.ok()) << job.call.method << ": " << job.fault.name << ": " << status;
       if (sprung || !must_spring || !status.ok()) return sprung;
     }
-    ADD_FAILURE() << job.call.method << ": " << job.fault.name << ": it never came to that";
+    ADD_FAILURE() << job.call.method << ": " << job.fault.name << ": the trap never acted";
     return false;
   }
 
-  // Runs them, some at a time. How many of the traps have sprung.
+  // Runs the jobs, kAtOnce at a time. Returns how many of the traps have acted.
   int Run(const std::vector<Job>& jobs) {
     std::atomic<size_t> next{0};
     std::atomic<int> all_sprung{0};
@@ -98,7 +99,7 @@ class NetworkFaultFixture : public integration::DaemonFixture {
     return all_sprung;
   }
 
-  // Sessions that can be opened.
+  // Returns how many sessions can be opened.
   int FreeSessions() {
     std::vector<std::unique_ptr<integration::RpcSession>> sessions;
     while (true) {

@@ -1,5 +1,5 @@
-// Two hosts with a cable between them, which is pulled. Nobody is told of it, neither client nor
-// server.
+// Client and server on two hosts. The tests unplug the cable between them; neither the client nor
+// the server is notified.
 #include <unistd.h>
 
 #include <fstream>
@@ -24,7 +24,7 @@ using testing::Each;
 
 constexpr char kServer[] = "10.77.0.2:50051";
 
-// Established connections of this host.
+// Returns the number of this host's established connections.
 int Connections() {
   int established = 0;
   for (const char* path : {"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"}) {
@@ -51,7 +51,7 @@ class PartitionTest : public testing::Test {
     });
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
-    // Sockets of files reach from one host to the other.
+    // A Unix socket connects processes in different network namespaces.
     rpc_ = std::make_unique<RpcClient>(socket_);
   }
   void TearDown() override {
@@ -72,7 +72,7 @@ class PartitionTest : public testing::Test {
 
   int64_t Used() { return UsedBytes(*rpc_, "cpu:0"); }
 
-  // Pulls the cable, and plugs it in again once the client has noticed.
+  // Unplugs the cable, and plugs it in again when the client has closed its connection.
   static void PullForAWhile() {
     const int before = Connections();
     EXPECT_TRUE(Hosts::Get().SetPlugged(0, false));
@@ -85,7 +85,7 @@ class PartitionTest : public testing::Test {
   std::unique_ptr<RpcClient> rpc_;
 };
 
-TEST_F(PartitionTest, AShortOneCostsNothingButTime) {
+TEST_F(PartitionTest, ClientRecoversFromShortPartition) {
   const Client client = Connect(absl::Seconds(60));
   const Device device = *client.device("cpu:0");
   Tensor x = Ones(device, {1000});
@@ -103,7 +103,7 @@ TEST_F(PartitionTest, AShortOneCostsNothingButTime) {
   EXPECT_GE(client.stats().reconnects, 1);
 }
 
-TEST_F(PartitionTest, TransfersGoOnAfterwards) {
+TEST_F(PartitionTest, TransfersResumeAfterPartition) {
   const Client client = Connect(absl::Seconds(60));
   const Device device = *client.device("cpu:0");
   std::vector<float> data(32 << 20);
@@ -124,13 +124,13 @@ TEST_F(PartitionTest, TransfersGoOnAfterwards) {
   pulled.get();
 }
 
-TEST_F(PartitionTest, AfterTheLeaseNothingIsLeftAndTheClientIsTold) {
+TEST_F(PartitionTest, PartitionLongerThanTheLeaseEndsTheSession) {
   const Client client = Connect(absl::Seconds(1));
   const Tensor x = Ones(*client.device("cpu:0"), {1000});
   ASSERT_TRUE(x.Wait().ok());
   ASSERT_GT(Used(), 0);
   ASSERT_TRUE(Hosts::Get().SetPlugged(0, false));
-  // The server finds out by itself, while there is still no cable.
+  // The server must end the session while the cable is unplugged.
   EXPECT_TRUE(Eventually([&] { return Used() == 0; })) << Used();
   ASSERT_TRUE(Hosts::Get().SetPlugged(0, true));
   ExpectError(x.Read<float>(), absl::StatusCode::kDataLoss, {"lease"});

@@ -26,14 +26,14 @@ absl::Status ExpectValues(const Tensor& tensor, const std::vector<float>& expect
   return absl::InternalError(absl::StrCat(what, " of ", expected.size(), " elements is wrong"));
 }
 
-// Of one step: x + number, or the lesser of x and number.
+// One step of a chain: x + number, or the minimum of x and number.
 struct Step {
   bool adds;
   float number;
 };
 
-std::vector<Step> RandomSteps(int most, std::minstd_rand& random) {
-  std::vector<Step> steps(random() % most + 1);
+std::vector<Step> RandomSteps(int max_steps, std::minstd_rand& random) {
+  std::vector<Step> steps(random() % max_steps + 1);
   for (Step& step : steps) {
     step.adds = random() % 2 == 0;
     step.number = static_cast<float>(step.adds ? random() % 5 : 90 + random() % 5);
@@ -101,7 +101,7 @@ absl::Status Rerun(const Device& device, std::minstd_rand& random) {
   return ExpectValues(x, model, "a program");
 }
 
-// An error is the tensor's own.
+// Adds tensors whose shapes don't match. The error must stay with the result.
 absl::Status Mistake(const Device& device, std::minstd_rand& random) {
   const auto size = static_cast<int64_t>(random() % 100 + 2);
   const Tensor wrong = Ones(device, {size}) + Ones(device, {size + 1});

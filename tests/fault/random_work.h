@@ -1,4 +1,4 @@
-// What programs do, at random, and what the network does to them meanwhile.
+// Random work of a client, and random disturbances of its network.
 #pragma once
 
 #include <atomic>
@@ -12,12 +12,12 @@
 
 namespace tensord::fault {
 
-// Does something that a program would do, small or large: a chain of ops, a transfer, a matmul, a
-// recorded program, a mistake. INTERNAL, saying what, where the result isn't what a plain
-// computation on this side gives; else the client's error.
+// Does one piece of work of random kind and size: a chain of ops, a transfer, a matmul, a recorded
+// program, or an invalid op. Computes the same locally. If the results differ, returns INTERNAL
+// with a description. If the client fails, returns its error.
 absl::Status WorkAtRandom(const Device& device, std::minstd_rand& random);
 
-// Cuts, delays, throttles and silences a proxy's connections, until it goes.
+// Cuts, delays, throttles and holds a proxy's connections at random. The destructor ends this.
 class Disturbance {
  public:
   Disturbance(proxy::DelayProxy* proxy, int seed);

@@ -1,4 +1,4 @@
-// Everything at once, for long: results stay right, and the daemon doesn't grow.
+// Several clients for a long time. Results must be correct, and the daemon's memory must not grow.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -19,12 +19,12 @@ using integration::DaemonFixture;
 using integration::Eventually;
 using proxy::DelayProxy;
 
-// What the daemon may grow by between the second and the last third of the time.
-constexpr int64_t kTolerance = 8 << 20;
+// The permitted growth of the daemon's memory from the second to the last third of the time.
+constexpr int64_t kMaxGrowthBytes = 8 << 20;
 
 class SoakTest : public DaemonFixture {
  protected:
-  // A program: `connect`s, works for `pieces` of work, and comes anew, until `end`.
+  // Starts a thread that connects, does `pieces` of work, and starts again, until `end`.
   template <typename Connect>
   std::thread Program(int seed, int pieces, Clock::time_point end, Connect connect) {
     return std::thread([=, this] {
@@ -45,9 +45,9 @@ class SoakTest : public DaemonFixture {
   std::atomic<int64_t> done_{0};
 };
 
-// Half an hour in the long form. Four programs: two over a network that breaks, one that shares
-// memory with the daemon, and one that connects again and again.
-TEST_F(SoakTest, ResultsStayRightAndMemoryFlat) {
+// Runs four programs: two over an unreliable network, one that shares memory with the daemon, and
+// one that reconnects often. The long form takes half an hour.
+TEST_F(SoakTest, ResultsStayCorrectAndMemoryIsBounded) {
   const bool is_long = std::getenv("TENSORD_TEST_LONG") != nullptr;
   const auto time = is_long ? std::chrono::minutes(30) : std::chrono::seconds(6);
   auto proxy = DelayProxy::Start({.target = daemon_->address()});
@@ -81,14 +81,14 @@ TEST_F(SoakTest, ResultsStayRightAndMemoryFlat) {
   EXPECT_GT(cuts, 0);
   EXPECT_TRUE(Eventually([&] { return Used(0) == 0; })) << Used(0) << " bytes";
   std::printf("%lld pieces of work, %d cuts\n", static_cast<long long>(done_), cuts);
-  if (!is_long || HasFailure()) return;  // in seconds nothing settles
+  if (!is_long || HasFailure()) return;  // memory settles only after minutes
   const auto third = resident.begin() + static_cast<ptrdiff_t>(resident.size() / 3);
   const auto two_thirds = resident.begin() + static_cast<ptrdiff_t>(resident.size() * 2 / 3);
   const int64_t before = *std::max_element(third, two_thirds);
   const int64_t after = *std::max_element(two_thirds, resident.end());
   std::printf("resident at most %lld MiB, then %lld MiB\n", static_cast<long long>(before >> 20),
               static_cast<long long>(after >> 20));
-  EXPECT_LE(after, before + kTolerance);
+  EXPECT_LE(after, before + kMaxGrowthBytes);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Transfers of several chunks whose connection fails at each of their phases: every byte arrives,
-// once, and where it belongs.
+// Transfers of several chunks whose connection fails in each phase. All bytes must arrive exactly
+// once, at the right offset.
 #include <string>
 #include <vector>
 
@@ -13,7 +13,8 @@ using proxy::Direction;
 
 class TransferPhaseTest : public NetworkFaultFixture {
  protected:
-  // Cuts and half-opens at each of these places, the call's connection and all of the client's.
+  // Runs the transfer with a cut and a half-open connection at each of these spots. The fault
+  // affects all of the client's connections, or the call's connection only.
   void RunAll(const CallCase& transfer, const std::vector<CallSpot>& spots) {
     std::vector<Job> jobs;
     for (int round = 0; round < (Long() ? 30 : 1); ++round) {
@@ -36,8 +37,8 @@ CallSpot ToClient(int64_t messages, int64_t bytes = 0) {
   return {.direction = Direction::kToClient, .messages = messages, .bytes = bytes};
 }
 
-// The client sends what is to be written, three whole chunks and part of one, and that this is all;
-// the server one answer and the status.
+// The client sends the spec, three full chunks, a partial chunk, and the end of the stream. The
+// server sends one response and the status.
 TEST_F(TransferPhaseTest, Upload) {
   RunAll(UploadCase(), {
                            ToServer(0),
@@ -56,7 +57,8 @@ TEST_F(TransferPhaseTest, Upload) {
                        });
 }
 
-// The client asks; the server sends three whole chunks and part of one, and the status.
+// The client sends one request. The server sends three full chunks, a partial chunk, and the
+// status.
 TEST_F(TransferPhaseTest, Download) {
   RunAll(DownloadCase(), {
                              ToServer(0),
@@ -73,8 +75,8 @@ TEST_F(TransferPhaseTest, Download) {
                          });
 }
 
-// The client opens the ring, says what is to be written, and then, slot by slot, that it is filled;
-// the server tells of the ring and of slots to be filled again, and that all is written.
+// The client opens the ring, sends the spec, and sends a message for each slot that it has filled.
+// The server describes the ring, and sends a message for each free slot and one at the end.
 TEST_F(TransferPhaseTest, UploadThroughSharedMemory) {
   RunAll(SharedUploadCase(), {
                                  ToServer(0),
@@ -93,7 +95,8 @@ TEST_F(TransferPhaseTest, UploadThroughSharedMemory) {
                              });
 }
 
-// Of downloads the server says that slots are filled, the client that it has emptied them.
+// The server sends a message for each slot that it has filled, the client one for each slot that it
+// has read.
 TEST_F(TransferPhaseTest, DownloadThroughSharedMemory) {
   RunAll(SharedDownloadCase(), {
                                    ToServer(1),

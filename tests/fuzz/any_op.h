@@ -1,4 +1,4 @@
-// Ops with any inputs and attributes, well-typed more often than not.
+// Makes arbitrary ops, inputs and attributes. Most of them have the right types.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ inline std::vector<int64_t> AnyInts(FuzzInput& in) {
   return values;
 }
 
-// Valid or not.
+// May return an invalid dtype.
 inline DType AnyDType(FuzzInput& in) { return static_cast<DType>(in.Range(0, 10)); }
 
 inline const OpSchema& AnySchema(FuzzInput& in) {

@@ -1,6 +1,6 @@
-// The messages of Write and Read, which are taken apart by hand, and those of SessionStream, which
-// are counted before they are parsed: both ends find in any bytes, cut
-// into any slices, what protobuf's own parser finds, and refuse what it refuses.
+// Fuzzes the hand-written parsers of Write and Read messages, and the check of SessionStream
+// messages before they are parsed. For all bytes, cut into any slices, the results must agree with
+// protobuf's own parser.
 #include <google/protobuf/stubs/logging.h>
 
 #include <cstdlib>
@@ -49,7 +49,7 @@ void TakeReadResponse(const std::string& bytes, size_t slice_bytes, size_t room,
   if (filled < start || filled > static_cast<int64_t>(room)) std::abort();
   tensord::v1::ReadResponse expected;
   if (!status.ok() || !expected.ParseFromString(bytes)) return;
-  // The last of several fields of data is what protobuf keeps; we take them all.
+  // If there are several fields `data`, protobuf keeps the last, and DecodeChunk() appends all.
   const std::string& data = expected.data();
   if (data.empty()) return;
   if (static_cast<int64_t>(data.size()) > filled - start) std::abort();
@@ -57,13 +57,13 @@ void TakeReadResponse(const std::string& bytes, size_t slice_bytes, size_t room,
 }
 
 void TakeStreamRequest(const std::string& bytes, size_t slice_bytes) {
-  constexpr int kMost = 8;
+  constexpr int kMaxParts = 8;
   grpc::ByteBuffer buffer = Sliced(bytes, slice_bytes);
-  const bool few =
-      tensord::server::CheckParts(&buffer, *tensord::v1::SessionStreamRequest::descriptor(), kMost)
-          .ok();
+  const bool accepted = tensord::server::CheckParts(
+                            &buffer, *tensord::v1::SessionStreamRequest::descriptor(), kMaxParts)
+                            .ok();
   tensord::v1::SessionStreamRequest parsed;
-  if (parsed.ParseFromString(bytes) && parsed.commands_size() > kMost && few) std::abort();
+  if (parsed.ParseFromString(bytes) && parsed.commands_size() > kMaxParts && accepted) std::abort();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A fuzzer's bytes as numbers, choices and strings. Where they have run out everything is as small
-// as may be, so that any bytes are a whole input.
+// Converts a fuzzer's bytes to numbers, choices and strings. At the end of the bytes, all functions
+// return their smallest value, so that any bytes are a complete input.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace tensord::fuzz {
 
 class FuzzInput {
  public:
-  // `data` outlives this.
+  // `data` must outlive this object.
   FuzzInput(const uint8_t* data, size_t size) : data_(data), size_(size) {}
 
   size_t remaining() const { return size_; }
@@ -23,9 +23,9 @@ class FuzzInput {
     return *data_++;
   }
   bool Bool() { return (Byte() & 1) != 0; }
-  // True once in `n` times, where bytes are random.
+  // If the bytes are random, returns true about once in `n` calls. n must be at most 256.
   bool OneIn(int n) { return size_ > 0 && Byte() % n == 0; }
-  // Of lower to upper, both included.
+  // Returns a number in [lower, upper].
   int Range(int lower, int upper) {
     const auto span = static_cast<uint32_t>(upper - lower) + 1;
     uint32_t value = Byte();
@@ -52,7 +52,7 @@ class FuzzInput {
   T Pick(const T (&values)[kCount]) {
     return values[Range(0, static_cast<int>(kCount) - 1)];
   }
-  // Mostly small, now and then anything.
+  // Returns a number from -4 to 8, or occasionally an arbitrary number.
   int64_t Number() { return OneIn(8) ? Raw<int64_t>() : Range(-4, 8); }
 
  private:

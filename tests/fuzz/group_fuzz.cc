@@ -1,6 +1,6 @@
-// A member of a group of three whose others send whatever they like, whole frames or parts of them,
-// while it runs operations: no crash, no byte outside the memory that waits for it, no wait beyond
-// the timeout, and once something has failed, everything does, by the same error.
+// Fuzzes a member of a group of three. The other members send arbitrary frames or parts of frames
+// while it runs operations. The member must not crash, write outside its receive buffers or exceed
+// the timeout. After the first error, all operations must fail with the same error.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ using fuzz::FuzzInput;
 constexpr int kMembers = 3;
 constexpr std::chrono::milliseconds kTimeout{1};
 
-// A frame as it goes over the wire.
+// The head of a frame, in its wire format.
 struct RawFrame {
   uint32_t kind;
   uint32_t code;
@@ -54,11 +54,11 @@ class Member {
       case 0:
       case 1:
       case 2:
-        return Say(other, Frame(in));
+        return SendRaw(other, Frame(in));
       case 3:
-        return Say(other, in.Bytes(in.Range(0, 64)));
+        return SendRaw(other, in.Bytes(in.Range(0, 64)));
       case 4:
-        return HangUp(in, other);
+        return Disconnect(in, other);
       case 5:
         return Exchange(in);
       case 6:
@@ -66,10 +66,10 @@ class Member {
       case 7:
         return Send(in, other);
       case 8:
-        return See(mesh_.WatchFor(std::chrono::milliseconds(0)));
+        return CheckStatus(mesh_.WatchFor(std::chrono::milliseconds(0)));
       default:
         mesh_.Wake();
-        return See(mesh_.Watch());
+        return CheckStatus(mesh_.Watch());
     }
   }
 
@@ -83,13 +83,13 @@ class Member {
     return std::string(reinterpret_cast<const char*>(&frame), sizeof(frame)) + content;
   }
 
-  void Say(int other, const std::string& bytes) {
+  void SendRaw(int other, const std::string& bytes) {
     if (others_[other] < 0) return;
     [[maybe_unused]] const ssize_t sent =
         send(others_[other], bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
-  void HangUp(FuzzInput& in, int other) {
+  void Disconnect(FuzzInput& in, int other) {
     if (!in.OneIn(4) || others_[other] < 0) return;
     close(others_[other]);
     others_[other] = -1;
@@ -99,7 +99,7 @@ class Member {
     CollectiveOp op;
     op.kind = static_cast<CollectiveKind>(in.Range(0, 4));
     const auto words = mesh_.Exchange(EncodeIntent(in.Byte(), op, absl::OkStatus()));
-    See(words.status());
+    CheckStatus(words.status());
     if (!words.ok()) return;
     if (words->size() != kMembers) std::abort();
     for (const std::string& word : *words) {
@@ -112,22 +112,23 @@ class Member {
     std::vector<char>& memory = memory_.emplace_back(in.Range(1, 24));
     int& done = counters_.emplace_back(0);
     mesh_.Receive(other, in.Range(0, 2), memory.data(), memory.size(), &done);
-    See(mesh_.Await(&done));
+    CheckStatus(mesh_.Await(&done));
   }
 
   void Send(FuzzInput& in, int other) {
     const std::vector<char>& memory = memory_.emplace_back(in.Range(1, 24), 's');
     int& done = counters_.emplace_back(0);
     mesh_.Send(other, in.Range(0, 2), memory.data(), memory.size(), &done);
-    See(mesh_.Await(&done));
+    CheckStatus(mesh_.Await(&done));
   }
 
-  void See(const absl::Status& status) {
+  // Aborts if an earlier operation failed and this status isn't the same error.
+  void CheckStatus(const absl::Status& status) {
     if (!failed_.ok() && status != failed_) std::abort();
     failed_ = status;
   }
 
-  // Of exactly the size that was asked for, and there until the member has left.
+  // The buffers of all operations. They have the exact sizes and live until the member has left.
   std::deque<std::vector<char>> memory_;
   std::deque<int> counters_;
   int others_[kMembers] = {-1, -1, -1};

@@ -1,5 +1,5 @@
-// Writes the seeds that are messages, at build time: what is kept in the tree is text.
-//   usage: make_seeds FOLDER        into FOLDER/TARGET/NAME
+// Writes the seeds that are messages at build time, because the tree holds only text.
+//   usage: make_seeds FOLDER        writes FOLDER/TARGET/NAME
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -153,7 +153,7 @@ std::string Uploads() {
   return frames;
 }
 
-std::string Lent() {
+std::string Shared() {
   v1::SessionStreamRequest message = Attach(false);
   AddOnes(message, 1);
   std::string frames = SendFrame(message);
@@ -180,9 +180,9 @@ void SaveAll() {
   Save("session_fuzz", "programs", Programs());
   Save("session_fuzz", "resumed", Resumed());
   Save("session_fuzz", "uploads", Uploads());
-  Save("session_fuzz", "lent", Lent());
+  Save("session_fuzz", "shared", Shared());
 
-  // Size of a slice, room for the data, and what of it is filled come first.
+  // The input begins with the slice size, the size of the output and the number of filled bytes.
   v1::WriteRequest write;
   write.mutable_spec()->set_session("0123456789abcdef");
   *write.mutable_spec()->mutable_spec() = Floats(4);

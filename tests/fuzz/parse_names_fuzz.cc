@@ -1,4 +1,4 @@
-// Names as people and peers write them: devices, --devices, addresses.
+// Fuzzes the parsers of device names, --devices and addresses.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
 
-  // Nothing but these is taken for this machine, however it is written.
+  // Only these forms may count as an address of this machine.
   if (tensord::IsLocalAddress(text) && !absl::StartsWith(text, "unix:") &&
       !absl::StartsWith(text, "localhost") && !absl::StartsWith(text, "[::1]") &&
       !absl::StartsWith(text, "127.")) {

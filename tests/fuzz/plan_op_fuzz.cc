@@ -1,5 +1,5 @@
-// Inference over any op with any inputs and attributes: it refuses or gives a valid result, and
-// what it gives is a fixed point (planning again from the normal form changes nothing).
+// Fuzzes inference with arbitrary ops, inputs and attributes. PlanOp() must return an error or a
+// valid result. Planning again with the normalized attributes must give the same result.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       in.Range(0, static_cast<int>(std::min<size_t>(schema.max_inputs + 1, 5))));
   for (TensorSpec& spec : inputs) {
     spec = {fuzz::AnyDType(in), Shape(fuzz::AnyInts(in))};
-    // What the engine holds is valid: inference may rely on it.
+    // Inference may assume that its inputs are valid, because the engine holds only valid tensors.
     if (!IsValid(spec.dtype) || !spec.shape.Validate().ok()) return 0;
   }
 

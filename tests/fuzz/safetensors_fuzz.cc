@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: opened or refused, never read out of bounds.
+// Fuzzes safetensors files. The library must open or refuse them without reading out of bounds.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Reads every byte that the file says is a tensor's, so that a wrong bound is a fault.
+// Reads all bytes of all tensors, so that a wrong bound causes a fault.
 void ReadAll(const tensord::SafetensorsFile& file) {
   for (const std::string& name : file.names()) {
     auto bytes = file.bytes(name);

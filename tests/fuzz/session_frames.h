@@ -1,7 +1,7 @@
-// How session_fuzz's input is cut into what two clients do, one after another.
+// The format of session_fuzz's input: a list of frames. Each frame is one action of a client.
 //
-// A frame is a byte that says what, the length of its message (two bytes, the lower first; past the
-// end: what is left) and the message.
+// A frame has a byte with its kind, the length of its message (two bytes, little-endian) and the
+// message. If the length exceeds the rest of the input, the message is the rest.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ enum class FrameKind : uint8_t {
   kPublish,        // v1::PublishTensorRequest
   kOpen,           // v1::OpenPublishedRequest
   kUnpublish,      // v1::UnpublishTensorRequest
-  kOtherClient,    // nothing: what follows is the other client's
-  kRunTurn,        // a byte: which device does a little of its work
+  kOtherClient,    // nothing; the following frames are actions of the other client
+  kRunTurn,        // a byte: the device that runs a part of its tasks
   kCount,
 };
 

@@ -1,6 +1,6 @@
-// Two clients that send any bytes: session streams that break and are resumed, uploads, what they
-// lend each other, through decoding, inference and the kernels of the CPU backend. Whatever comes:
-// no crash, no leak, no byte of a device left in use.
+// Fuzzes sessions with two clients that send arbitrary messages: session streams that break and
+// resume, uploads, and shared tensors. The input reaches decoding, inference and the kernels of the
+// CPU backend. The server must not crash or leak, and at the end no device memory may be in use.
 #include <google/protobuf/stubs/logging.h>
 
 #include <memory>

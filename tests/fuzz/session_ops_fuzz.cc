@@ -1,6 +1,6 @@
-// Two clients that know the protocol and use it in any order: what session_fuzz finds only after
-// long, because bytes that mean nothing end a stream. Every command, well-formed more often than
-// not, over connections that break; whatever comes: no crash, no leak, no byte left in use.
+// Like session_fuzz, but the clients send mostly valid commands, in any order, over connections
+// that break. So it reaches code that session_fuzz rarely reaches, because an invalid message ends
+// a stream. The server must not crash or leak, and at the end no device memory may be in use.
 #include <google/protobuf/stubs/logging.h>
 
 #include <memory>
@@ -16,7 +16,8 @@ namespace {
 
 using fuzz::FuzzInput;
 
-// What one client has said so far, as far as it needs to know to go on making sense.
+// A client that makes valid commands. It remembers the definitions, programs and messages that it
+// has sent.
 class Speaker {
  public:
   Speaker(FuzzWorld* world, absl::string_view principal) : player_(world, principal) {}
@@ -57,9 +58,9 @@ class Speaker {
   void Write(FuzzInput& in);
 
   SessionPlayer player_;
-  std::vector<uint32_t> definitions_;  // the inputs of each
+  std::vector<uint32_t> definitions_;  // the number of inputs of each
   std::vector<Shape> programs_;
-  std::vector<v1::SessionStreamRequest> sent_;  // to be sent again
+  std::vector<v1::SessionStreamRequest> sent_;  // for retransmissions
   uint64_t next_command_ = 1;
   uint64_t answers_ = 0;
 };

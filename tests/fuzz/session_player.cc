@@ -29,7 +29,7 @@ FuzzWorld::FuzzWorld()
       context{.engine = &engine, .sessions = &sessions, .workers = nullptr, .limits = {}} {}
 
 void FuzzWorld::Drain() {
-  // What runs on one device may give the other something to do.
+  // A task of one device may post a task to the other.
   for (bool any = true; any;) {
     any = false;
     for (DeviceSlot* slot : engine.slots()) any = slot->executor->Drain() || any;
@@ -87,7 +87,7 @@ void SessionPlayer::Send(const v1::SessionStreamRequest& message) {
     if (!status.ok()) return;
     wire_ = std::move(wire);
   } else if (wire_->superseded()) {
-    std::abort();  // nobody else has attached
+    std::abort();  // no other connection has attached
   }
   status = commands_->Take(wire_.get(), message, static_cast<int64_t>(message.ByteSizeLong()));
   if (!status.ok()) Cut(/*noticed=*/true);
@@ -127,7 +127,7 @@ absl::Status SessionPlayer::BeginWrite(v1::WriteSpec spec) {
   auto received = std::make_shared<absl::Status>(absl::UnavailableError("not received"));
   TENSORD_RETURN_IF_ERROR(upload_->Await(
       principal_, spec, [received](const absl::Status& status) { *received = status; }));
-  TENSORD_RETURN_IF_ERROR(*received);  // a call that waits is as good as none here
+  TENSORD_RETURN_IF_ERROR(*received);  // a call that would wait counts as failed here
   stop_ = std::make_shared<std::atomic<bool>>(false);
   return upload_->Begin(spec, [stop = stop_] { *stop = true; });
 }
@@ -175,9 +175,7 @@ void SessionPlayer::BreakOffWrite() { upload_.reset(); }
 void SessionPlayer::GetUpload(uint64_t handle) {
   const absl::StatusOr<TensorRef> found = session_->Find(handle);
   if (!found.ok()) return;
-  auto told = std::make_shared<bool>(false);
-  (*found)->StopUpload([told, tensor = *found] {
-    *told = true;
+  (*found)->StopUpload([tensor = *found] {
     if (!tensor->done() && tensor->parked_bytes() > tensor->spec().size_bytes()) std::abort();
   });
   if (upload_ != nullptr && stop_ != nullptr && *stop_) BreakOffWrite();

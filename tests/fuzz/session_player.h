@@ -1,5 +1,5 @@
-// A client without a network, for fuzzers to play: its session, the connections that carry its
-// commands, an upload, and what it lends to another.
+// A client without a network, for fuzz targets: its session, connections, uploads and shared
+// tensors.
 #pragma once
 
 #include <atomic>
@@ -19,18 +19,18 @@
 
 namespace tensord::server {
 
-// A server's engine and sessions, on two CPU devices of 4 MiB: small enough that every input is
-// quick. One for all inputs. Devices run when they are told to, so that an input always does the
-// same.
+// A server's engine and sessions, on two CPU devices of 4 MiB; the small size keeps all inputs
+// fast. All inputs share one world. Devices run only in RunTurn() and Drain(), so that an input
+// always has the same effect.
 struct FuzzWorld {
   FuzzWorld();
 
-  // Has a device do a little of what it has been given.
+  // Runs a part of the device's tasks.
   void RunTurn(int device);
 
-  // Waits until the devices have nothing to do.
+  // Runs all tasks of all devices.
   void Drain();
-  // Aborts where a byte of a device is in use.
+  // Aborts if device memory is in use.
   void CheckEmpty();
 
   Engine engine;
@@ -38,23 +38,25 @@ struct FuzzWorld {
   ServiceContext context;
 };
 
-// Does what the handlers of service_*.cc, write_stream.cc and session_stream.cc do with a message,
-// from one thread. Whatever comes: a Status, or nothing.
+// Handles messages on one thread, as the handlers of service_*.cc, write_stream.cc and
+// session_stream.cc do. Ignores their errors, but aborts if an invariant is violated. Not
+// thread-safe.
 class SessionPlayer {
  public:
-  // Opens a session of that principal.
+  // Opens a session of this principal. The destructor closes it.
   SessionPlayer(FuzzWorld* world, absl::string_view principal);
-  ~SessionPlayer();  // closes it
+  ~SessionPlayer();
 
-  // A message on the session's stream. The first of a connection attaches it, as those after an
-  // error, which ends a connection, do.
+  // Handles a message of the session's stream. If there is no connection, attaches one first. An
+  // error ends the connection.
   void Send(const v1::SessionStreamRequest& message);
-  // The connection breaks, noticed or not: then the next takes its place.
+  // Breaks the connection. If the break isn't `noticed`, the server keeps the connection until a
+  // new one takes its place.
   void Cut(bool noticed);
-  // What there is to say goes out, fetched elements read.
+  // Takes all responses that are ready, and reads the fetched elements.
   void Read(bool must_ack);
 
-  // A message of Write: the first has a spec. Bytes, as they come.
+  // Handles the bytes of a Write message. The first message of an upload has a spec.
   void Write(const std::string& message);
   void EndWrite();
   void BreakOffWrite();
@@ -75,10 +77,10 @@ class SessionPlayer {
   SessionRef session_;
   std::shared_ptr<SessionCommands> commands_;
   std::shared_ptr<Wire> wire_;
-  std::vector<std::shared_ptr<Wire>> broken_;  // connections whose end nobody has noticed
+  std::vector<std::shared_ptr<Wire>> broken_;  // connections whose break the server hasn't noticed
   uint64_t received_ = 0;
   std::unique_ptr<TensorUpload> upload_;
-  std::shared_ptr<std::atomic<bool>> stop_;  // somebody wants the upload broken off
+  std::shared_ptr<std::atomic<bool>> stop_;  // true if the upload must stop
 };
 
 }  // namespace tensord::server

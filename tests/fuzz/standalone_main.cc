@@ -1,6 +1,6 @@
-// The fuzz targets without libFuzzer, for any compiler: each seed as it is, then changed seeds and
-// bytes out of nowhere. The same numbers give the same inputs in the same order, so that what
-// failed can be had again; what a signal ended is left in fuzz-crash besides.
+// A main() for fuzz targets without libFuzzer, for any compiler. Runs each seed, then mutations of
+// seeds and random bytes. The same --seed gives the same inputs in the same order. If a signal ends
+// the program, writes the current input to the file fuzz-crash.
 //   usage: TARGET [--runs=N] [--seconds=N] [--seed=N] FILE-OR-FOLDER…
 #include <fcntl.h>
 #include <signal.h>
@@ -96,7 +96,7 @@ std::string ReadFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// In order of name: the same on every machine.
+// Reads the files in the order of their names, which is the same on all machines.
 std::vector<std::string> ReadSeeds(const std::vector<std::string>& paths) {
   std::vector<std::filesystem::path> files;
   for (const std::string& path : paths) {
@@ -138,6 +138,6 @@ int main(int argc, char** argv) {
   Mutator mutator(static_cast<uint64_t>(seed), seeds);
   int64_t done = 0;
   for (; done < runs && std::chrono::steady_clock::now() < end; ++done) Run(mutator.Next());
-  std::printf("%zu seeds, %lld inputs made of them\n", seeds.size(), static_cast<long long>(done));
+  std::printf("%zu seeds, %lld mutations\n", seeds.size(), static_cast<long long>(done));
   return 0;
 }

@@ -1,5 +1,5 @@
-// What a server says in grpc-status-details-bin, as a client reads it: any bytes add nothing or
-// payloads, which then can be asked for, and say the same when they are sent on.
+// Fuzzes the client's reader of grpc-status-details-bin. The bytes may only add payloads to the
+// status. Encoding and decoding the payloads again must not change them.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as a file of tokens: read or refused naming a line, and what a line says comes out as
-// it was written.
+// Fuzzes token files. The parser must accept a file or name the wrong line. A line that TokenLine()
+// has written must parse to the same values.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -56,34 +56,34 @@ Contender TimedByHost(std::string name, std::function<absl::Status(int n)> work,
 
 absl::StatusOr<Figures> Measure(const Row& row, Contender& ours, Contender* reference,
                                 const MeasureOptions& options) {
-  struct Turn {
+  struct Series {
     Contender* contender;
     int n = 1;
     std::vector<double> seconds;
   };
-  std::vector<Turn> turns = {{&ours}};
-  if (reference != nullptr) turns.push_back({reference});
-  for (Turn& turn : turns) {
-    TENSORD_RETURN_IF_ERROR(turn.contender->run(1).status());  // computes the result to compare
+  std::vector<Series> all = {{&ours}};
+  if (reference != nullptr) all.push_back({reference});
+  for (Series& series : all) {
+    TENSORD_RETURN_IF_ERROR(series.contender->run(1).status());  // computes the result to compare
   }
   if (reference != nullptr) TENSORD_RETURN_IF_ERROR(Compare(row, ours, *reference));
-  for (Turn& turn : turns) {
-    TENSORD_ASSIGN_OR_RETURN(turn.n, Calibrate(*turn.contender, options.sample_seconds));
+  for (Series& series : all) {
+    TENSORD_ASSIGN_OR_RETURN(series.n, Calibrate(*series.contender, options.sample_seconds));
   }
   for (int round = 0; round < options.rounds; ++round) {
-    for (Turn& turn : turns) {
-      TENSORD_ASSIGN_OR_RETURN(const double taken, turn.contender->run(turn.n));
-      turn.seconds.push_back(taken / turn.n);
+    for (Series& series : all) {
+      TENSORD_ASSIGN_OR_RETURN(const double taken, series.contender->run(series.n));
+      series.seconds.push_back(taken / series.n);
     }
   }
   Figures figures;
-  figures.ours_seconds = Median(turns[0].seconds);
+  figures.ours_seconds = Median(all[0].seconds);
   if (reference == nullptr) return figures;
   figures.reference = reference->name;
-  figures.reference_seconds = Median(turns[1].seconds);
+  figures.reference_seconds = Median(all[1].seconds);
   std::vector<double> ratios;
   for (int round = 0; round < options.rounds; ++round) {
-    ratios.push_back(turns[1].seconds[round] / turns[0].seconds[round]);
+    ratios.push_back(all[1].seconds[round] / all[0].seconds[round]);
   }
   figures.ratio = Median(std::move(ratios));
   return figures;

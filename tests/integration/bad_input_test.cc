@@ -1,4 +1,4 @@
-// What a client may send wrong: a clear Status each, nothing changed, the server alive.
+// Invalid requests: each gets a clear Status, changes nothing and leaves the server alive.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ class BadInputTest : public DaemonFixture {
     ASSERT_TRUE(session_->CreateFloats(3, {7, 8}, "cpu:1").ok());
   }
 
-  // The same tensors as before, no more and no less.
+  // Expects exactly the tensors that SetUp() made.
   void TearDown() override {
     EXPECT_EQ(Used(0), 24);
     EXPECT_EQ(Used(1), 8);
@@ -38,7 +38,7 @@ class BadInputTest : public DaemonFixture {
   }
 };
 
-TEST_F(BadInputTest, SpecsThatMakeNoSense) {
+TEST_F(BadInputTest, RejectsInvalidSpecs) {
   const std::string bytes(12, 'x');
   const auto create = [&](const TensorSpec& spec) { return session_->Create(9, spec, bytes); };
   ExpectError(create({DType::kUnspecified, {3}}), Code::kInvalidArgument, {"dtype"});
@@ -54,7 +54,7 @@ TEST_F(BadInputTest, SpecsThatMakeNoSense) {
   ExpectError(create({kF32, Shape(Ints(100000, 1))}), Code::kInvalidArgument, {"100000", "32"});
 }
 
-TEST_F(BadInputTest, DtypesThatNoSuchEnumHas) {
+TEST_F(BadInputTest, RejectsUnknownDtypes) {
   v1::CreateTensorRequest request;
   request.set_session(session_->id());
   request.set_handle(9);
@@ -66,7 +66,7 @@ TEST_F(BadInputTest, DtypesThatNoSuchEnumHas) {
   }
 }
 
-TEST_F(BadInputTest, PayloadsShorterAndLongerThanTheSpec) {
+TEST_F(BadInputTest, RejectsPayloadsThatDoNotMatchTheSpec) {
   for (size_t size : {0, 1, 11, 13, 24, 100000}) {
     ExpectError(session_->Create(9, {kF32, {3}}, std::string(size, 'x')), Code::kInvalidArgument,
                 {"12", std::to_string(size)});
@@ -78,7 +78,7 @@ TEST_F(BadInputTest, PayloadsShorterAndLongerThanTheSpec) {
   }
 }
 
-TEST_F(BadInputTest, SourcesThatDoNotFitTheirSpec) {
+TEST_F(BadInputTest, RejectsSourcesThatDoNotFitTheirSpec) {
   v1::CreateTensorRequest request;
   request.set_session(session_->id());
   request.set_handle(9);
@@ -113,7 +113,7 @@ TEST_F(BadInputTest, SourcesThatDoNotFitTheirSpec) {
   ExpectError(create({kF32, {2}}), Code::kInvalidArgument, {"stddev"});
 }
 
-TEST_F(BadInputTest, HandlesThatAreNotThereOrAre) {
+TEST_F(BadInputTest, RejectsUnknownAndDuplicateHandles) {
   ExpectError(session_->CreateFloats(0, {1}), Code::kInvalidArgument, {"0"});
   ExpectError(session_->CreateFloats(1, {1}), Code::kAlreadyExists, {"1"});
   ExpectError(session_->Add(1, 99, 9), Code::kNotFound, {"99"});
@@ -130,7 +130,7 @@ TEST_F(BadInputTest, HandlesThatAreNotThereOrAre) {
   ExpectError(session_->Delete({0}), Code::kInvalidArgument);
 }
 
-TEST_F(BadInputTest, DevicesThatAreNotThere) {
+TEST_F(BadInputTest, RejectsUnknownDevices) {
   for (const char* device : {"cpu:2", "cuda:99", "gpu"}) {
     ExpectError(session_->CreateFloats(9, {1}, device), Code::kNotFound,
                 {device, "cpu:0", "cpu:1"});
@@ -144,7 +144,7 @@ TEST_F(BadInputTest, DevicesThatAreNotThere) {
   }
 }
 
-TEST_F(BadInputTest, OpsAndAttributesThatDoNotFit) {
+TEST_F(BadInputTest, RejectsInvalidOpsAndAttributes) {
   ExpectError(session_->Run("sine", {1}, 9), Code::kNotFound, {"sine"});
   ExpectError(session_->Run("", {1}, 9), Code::kNotFound);
   ExpectError(session_->Run(std::string(100000, 'a'), {1}, 9), Code::kNotFound);
@@ -176,7 +176,7 @@ TEST_F(BadInputTest, OpsAndAttributesThatDoNotFit) {
               {"matmul", "transpose_a"});
 }
 
-TEST_F(BadInputTest, AttributesWithoutAValueAndTooMany) {
+TEST_F(BadInputTest, RejectsEmptyAndTooManyAttributes) {
   v1::RunOpRequest request;
   request.set_session(session_->id());
   request.mutable_op()->set_name("neg");
@@ -192,7 +192,7 @@ TEST_F(BadInputTest, AttributesWithoutAValueAndTooMany) {
   ExpectError(client_->Call<v1::Tensor>("RunOp", request), Code::kNotFound);
 }
 
-TEST_F(BadInputTest, ResultsLargerThanAnyTensor) {
+TEST_F(BadInputTest, RejectsResultsLargerThanAnyTensor) {
   ASSERT_TRUE(session_->Run("zeros", {}, 9, {{"shape", Ints{0, 1 << 20}}}, "cpu:0").ok());
   ASSERT_TRUE(session_->Run("zeros", {}, 10, {{"shape", Ints{1 << 20, 0, 1}}}, "cpu:0").ok());
   ExpectError(session_->Run("broadcast_to", {1}, 11, {{"shape", Ints{int64_t{1} << 47, 3}}}),
@@ -202,7 +202,7 @@ TEST_F(BadInputTest, ResultsLargerThanAnyTensor) {
   ASSERT_TRUE(session_->Delete({9, 10}).ok());
 }
 
-TEST_F(BadInputTest, SessionsThatAreNotThere) {
+TEST_F(BadInputTest, RejectsUnknownSessions) {
   v1::GetTensorRequest request;
   request.set_handle(1);
   ExpectError(client_->Call<v1::Tensor>("GetTensor", request), Code::kInvalidArgument, {"session"});
@@ -219,7 +219,7 @@ TEST_F(BadInputTest, SessionsThatAreNotThere) {
               {"client_name"});
 }
 
-TEST_F(BadInputTest, BytesThatAreNoMessage) {
+TEST_F(BadInputTest, RejectsBytesThatAreNoMessage) {
   for (const std::string& bytes :
        {std::string("\xff\xff\xff\xff"), std::string("\x0a\x7f"), std::string(1000, '\x0a'),
         std::string("\x2a\xff\xff\xff\xff\x7f"), std::string(100, '\x00')}) {
@@ -231,8 +231,8 @@ TEST_F(BadInputTest, BytesThatAreNoMessage) {
   ExpectError(client_->CallRaw("NoSuchMethod", ""), Code::kUnimplemented);
 }
 
-// Straight to the port: no HTTP/2 at all, and an HTTP/2 preface with garbage after it.
-TEST_F(BadInputTest, BytesThatAreNoRpc) {
+// Sends bytes to the port without gRPC: no HTTP/2 at all, and an HTTP/2 preface with garbage.
+TEST_F(BadInputTest, SurvivesBytesThatAreNoRpc) {
   const int port = std::stoi(daemon_->address().substr(daemon_->address().rfind(':') + 1));
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(65536, '\xff'), std::string(),
@@ -249,14 +249,14 @@ TEST_F(BadInputTest, BytesThatAreNoRpc) {
   EXPECT_TRUE(session_->Get(1).ok());
 }
 
-TEST_F(BadInputTest, MessagesThatAreTooLarge) {
+TEST_F(BadInputTest, RejectsTooLargeMessages) {
   ExpectError(session_->Create(9, {DType::kUInt8, {80 << 20}}, std::string(80 << 20, 'x')),
               Code::kResourceExhausted, {"16842752"});
   ExpectError(session_->Create(9, {kF32, {3}}, std::string(80 << 20, 'x')),
               Code::kResourceExhausted);
 }
 
-TEST_F(BadInputTest, ActivationsThatDoNotExist) {
+TEST_F(BadInputTest, RejectsUnknownActivations) {
   ASSERT_TRUE(session_->Create(4, {kF32, {2, 2}}, std::string(16, '\0')).ok());
   v1::LinearForwardRequest request;
   request.set_session(session_->id());

@@ -1,4 +1,4 @@
-// A tensor of gigabytes goes up and comes back, and costs the server little more than itself.
+// Transfers a tensor of gigabytes. The server needs little memory beyond the tensor itself.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -29,14 +29,15 @@ int64_t AvailableBytes() {
   return 0;
 }
 
-// TENSORD_BULK_BYTES, or 3 GiB where twice that is free and 256 MiB where it isn't.
+// Returns TENSORD_BULK_BYTES if it is set. Otherwise returns 3 GiB if twice that is available, and
+// 256 MiB if it isn't or in a sanitized build.
 int64_t BulkBytes() {
   if (const char* given = std::getenv("TENSORD_BULK_BYTES")) return std::atoll(given);
   const int64_t whole = 3 * 1024 * kMiB;
   return !kSanitized && AvailableBytes() > 2 * whole ? whole : 256 * kMiB;
 }
 
-// The bytes of the tensor from `offset` on: a function of the position alone.
+// Fills `chunk` with the tensor's bytes from `offset` on. Each byte depends only on its position.
 void FillChunk(int64_t offset, std::string& chunk) {
   for (size_t i = 0; i < chunk.size(); i += 8) {
     const uint64_t word = (static_cast<uint64_t>(offset) + i) * 0x9E3779B97F4A7C15ull + 1;
@@ -80,7 +81,7 @@ class BulkMemoryTest : public DaemonFixture {
   }
 };
 
-TEST_F(BulkMemoryTest, AnyTensorGoesUpAndDownInBoundedMemory) {
+TEST_F(BulkMemoryTest, TransfersALargeTensorInBoundedMemory) {
   const int64_t size = BulkBytes() / kChunkBytes * kChunkBytes;
   const int64_t before = daemon_->MemoryBytes("VmRSS");
   client_->set_deadline_seconds(600);

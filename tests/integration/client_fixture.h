@@ -1,4 +1,4 @@
-// The C++ client and a daemon of its own with the two devices of TestDevicesFlag().
+// A daemon with the two devices of TestDevicesFlag(), and a C++ client that is connected to it.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class ClientFixture : public testing::Test {
     auto daemon = DaemonProcess::Start({TestDevicesFlag()});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
-    // A server that is gone is soon an error.
+    // If the server ends, calls fail after half a second.
     auto client =
         Client::Connect(daemon_->address(), {.reconnect_timeout = absl::Milliseconds(500)});
     ASSERT_TRUE(client.ok()) << client.status();

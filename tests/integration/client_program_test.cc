@@ -38,8 +38,8 @@ TEST_F(ProgramTest, RunsWithOtherInputsEachTime) {
   }
 }
 
-// The same result as the ops one by one, also where values die, shapes change and memory is shared.
-TEST_F(ProgramTest, AgreesWithTheOpsOneByOne) {
+// The program frees intermediate values, changes shapes and shares memory between tensors.
+TEST_F(ProgramTest, GivesTheSameResultsAsSingleOps) {
   const auto body = [&](absl::Span<const Tensor> in) {
     Tensor x = in[0];
     for (int i = 0; i < 50; ++i) x = x * 0.5 + in[1];
@@ -63,7 +63,7 @@ TEST_F(ProgramTest, AgreesWithTheOpsOneByOne) {
   }
 }
 
-TEST_F(ProgramTest, ARunCostsOneMessageAndNoWait) {
+TEST_F(ProgramTest, RunSendsOneCommandWithoutWaiting) {
   const auto program = Program::Record(device_, {kThree}, [](absl::Span<const Tensor> in) {
     Tensor x = in[0];
     for (int i = 0; i < 1000; ++i) x = x + in[0];
@@ -80,7 +80,7 @@ TEST_F(ProgramTest, ARunCostsOneMessageAndNoWait) {
   EXPECT_EQ(after.waits - before.waits, 1);
 }
 
-TEST_F(ProgramTest, WhatARunLeavesIsItsOutputs) {
+TEST_F(ProgramTest, RunKeepsMemoryOnlyForItsOutputs) {
   const TensorSpec big{DType::kFloat32, {1 << 20}};
   const auto program = Program::Record(device_, {big}, [](absl::Span<const Tensor> in) {
     return std::vector<Tensor>{Sqrt(Exp(in[0]) + in[0]) * in[0]};
@@ -97,7 +97,7 @@ TEST_F(ProgramTest, WhatARunLeavesIsItsOutputs) {
   EXPECT_EQ(Used(device_), before);
 }
 
-TEST_F(ProgramTest, AProgramThatNobodyHoldsIsForgotten) {
+TEST_F(ProgramTest, ServerReleasesDroppedPrograms) {
   const int64_t before = Used(device_);
   for (int i = 0; i < 5000; ++i) {  // more than the server keeps at once
     const auto program = Program::Record(device_, {kThree}, [](absl::Span<const Tensor> in) {
@@ -108,7 +108,7 @@ TEST_F(ProgramTest, AProgramThatNobodyHoldsIsForgotten) {
   EXPECT_EQ(Used(device_), before);
 }
 
-TEST_F(ProgramTest, WhatStandsForAValueHasNone) {
+TEST_F(ProgramTest, RejectsReadsAndCopiesOfPlaceholders) {
   absl::Status read, copied;
   Tensor kept;
   const auto program = Program::Record(device_, {kThree}, [&](absl::Span<const Tensor> in) {
@@ -121,10 +121,50 @@ TEST_F(ProgramTest, WhatStandsForAValueHasNone) {
   EXPECT_EQ(read.code(), Code::kFailedPrecondition);
   EXPECT_THAT(std::string(read.message()), HasSubstr("being recorded"));
   EXPECT_EQ(copied.code(), Code::kFailedPrecondition);
-  EXPECT_EQ((kept + kept).status().code(), Code::kFailedPrecondition) << "it has been recorded";
+  EXPECT_EQ((kept + kept).status().code(), Code::kFailedPrecondition) << "the recording has ended";
 }
 
-TEST_F(ProgramTest, WhatDoesNotFitIsAClearError) {
+TEST_F(ProgramTest, IgnoresOpsThatFailedDuringTheRecording) {
+  Tensor of_another_program;
+  ASSERT_TRUE(Program::Record(device_, {kThree}, [&](absl::Span<const Tensor> in) {
+                of_another_program = in[0];
+                return std::vector<Tensor>{in[0]};
+              }).ok());
+  absl::Status mixed;
+  const auto program = Program::Record(device_, {kThree}, [&](absl::Span<const Tensor> in) {
+    mixed = (in[0] + of_another_program).status();
+    return std::vector<Tensor>{in[0] * 2.0};
+  });
+  EXPECT_EQ(mixed.code(), Code::kFailedPrecondition) << mixed;
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->num_ops(), 1);
+  const Tensor x = FromVector(device_, std::vector<float>{1, 2, 3});
+  EXPECT_THAT(*program->Run({x})[0].Read<float>(), ElementsAre(2, 4, 6));
+}
+
+TEST_F(ProgramTest, PrintingAPlaceholderRecordsNothing) {
+  std::string printed;
+  const auto program =
+      Program::Record(device_, {{DType::kFloat32, {4000}}}, [&](absl::Span<const Tensor> in) {
+        printed = in[0].ToString();
+        return std::vector<Tensor>{in[0] + in[0]};
+      });
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_THAT(printed, HasSubstr("being recorded"));
+  EXPECT_EQ(program->num_ops(), 1);
+}
+
+TEST_F(ProgramTest, RejectsAnOutputOfAnotherConnection) {
+  const auto other = Client::Connect(daemon_->address());
+  ASSERT_TRUE(other.ok()) << other.status();
+  const Tensor foreign = Ones(*other->device(device_.name()), {3});
+  const auto program = Program::Record(
+      device_, {kThree}, [&](absl::Span<const Tensor>) { return std::vector<Tensor>{foreign}; });
+  EXPECT_EQ(program.status().code(), Code::kInvalidArgument) << program.status();
+  EXPECT_THAT(std::string(program.status().message()), HasSubstr("another connection"));
+}
+
+TEST_F(ProgramTest, RejectsInvalidBodiesAndInputs) {
   const auto refused = Program::Record(device_, {kThree}, [&](absl::Span<const Tensor> in) {
     return std::vector<Tensor>{in[0] + Ones(device_, {2})};
   });
@@ -136,7 +176,7 @@ TEST_F(ProgramTest, WhatDoesNotFitIsAClearError) {
     return std::vector<Tensor>{in[0] + elsewhere};
   });
   EXPECT_EQ(apart.status().code(), Code::kInvalidArgument);
-  // What is made while recording can't be copied: the advice is about the other.
+  // A tensor that is made while recording can't be copied, so the error suggests to copy the other.
   EXPECT_THAT(std::string(apart.status().message()),
               AllOf(HasSubstr(elsewhere.Describe() + " is on cpu:1; copy that to cpu:0"),
                     HasSubstr("before Program::Record"), Not(HasSubstr("tensor 0"))));
@@ -151,8 +191,8 @@ TEST_F(ProgramTest, WhatDoesNotFitIsAClearError) {
   EXPECT_EQ(Program().Run({}).at(0).status().code(), Code::kFailedPrecondition);
 }
 
-// What the server finds sticks to the outputs, and the next run is as good as new.
-TEST_F(ProgramTest, ARunWithoutMemoryFailsAloneWithTheDevicesWords) {
+// An error of the server sticks to the outputs of its run. The next run succeeds.
+TEST_F(ProgramTest, RunWithoutMemoryFailsAlone) {
   const Device small = *client_.device("cpu:1");      // 64 MiB
   const TensorSpec spec{DType::kFloat32, {4 << 20}};  // 16 MiB
   const auto program = Program::Record(small, {spec}, [](absl::Span<const Tensor> in) {
@@ -174,8 +214,7 @@ TEST_F(ProgramTest, ARunWithoutMemoryFailsAloneWithTheDevicesWords) {
   EXPECT_EQ(*Sum(out[0]).Item<float>(), 2.0f * (4 << 20));
 }
 
-// A model's forward is recorded as it stands.
-TEST_F(ProgramTest, AModelsForwardIsAProgram) {
+TEST_F(ProgramTest, RecordsTheForwardOfAModel) {
   nn::Sequential model(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 2));
   const Tensor w1 = Normal(device_, {8, 4}, 1), b1 = Normal(device_, {8}, 2);
   const Tensor w2 = Normal(device_, {2, 8}, 3), b2 = Normal(device_, {2}, 4);

@@ -21,7 +21,7 @@ using testing::ElementsAre;
 
 class ClientTest : public ClientFixture {};
 
-TEST_F(ClientTest, OperatorsComputeWhatTheySay) {
+TEST_F(ClientTest, OperatorsComputeTheirResults) {
   const Tensor x = Floats({1, 2, 3});
   const Tensor y = Floats({4, 5, 6});
   EXPECT_THAT(*(x + y).Read<float>(), ElementsAre(5, 7, 9));
@@ -68,7 +68,7 @@ TEST_F(ClientTest, EveryElementwiseOpHasAFunction) {
   EXPECT_NEAR(*Log1p(Floats({1e-10f})).Item<float>(), 1e-10, 1e-16);
 }
 
-TEST_F(ClientTest, NumbersTakeTheTensorsDtypeUnlessTheirKindIsHigher) {
+TEST_F(ClientTest, PromotesDtypeOnlyForANumberOfAHigherKind) {
   const Tensor whole = FromVector<int32_t>(first_, {3}, {1, 2, 3});
   EXPECT_EQ((whole + 1).dtype(), DType::kInt32);
   EXPECT_EQ((whole + 0.5).dtype(), DType::kFloat32);
@@ -79,7 +79,7 @@ TEST_F(ClientTest, NumbersTakeTheTensorsDtypeUnlessTheirKindIsHigher) {
   EXPECT_EQ((Eq(whole, 1) + 1).dtype(), DType::kInt64);
 }
 
-TEST_F(ClientTest, CrossDeviceIsKnownAtTheCallAndNothingIsSent) {
+TEST_F(ClientTest, RejectsCrossDeviceOpsWithoutSending) {
   const Tensor x = Ones(first_, {2, 3});
   const Tensor y = Ones(second_, {2, 3});
   ASSERT_TRUE(client_.Synchronize().ok());
@@ -98,7 +98,7 @@ TEST_F(ClientTest, CrossDeviceIsKnownAtTheCallAndNothingIsSent) {
   EXPECT_TRUE((x + y.To(first_)).Read<float>().ok());
 }
 
-TEST_F(ClientTest, WhatInferenceSeesIsKnownAtTheCall) {
+TEST_F(ClientTest, ReportsInferenceErrorsAtTheCall) {
   const Tensor x = Ones(first_, {2, 3});
   ExpectError(Matmul(x, x).status(), Code::kInvalidArgument, {"matmul"});
   ExpectError((x + Ones(first_, {4})).status(), Code::kInvalidArgument, {"add"});
@@ -118,18 +118,18 @@ TEST_F(ClientTest, WhatInferenceSeesIsKnownAtTheCall) {
   EXPECT_TRUE(x.Read<float>().ok());
 }
 
-TEST_F(ClientTest, WhatTheServerFindsSticks) {
+TEST_F(ClientTest, ServerErrorsStickToTensors) {
   const Tensor big = Ones(second_, {17 << 20});
   const Tensor later = Sum(Relu(big) + 1);
   const Tensor well = Ones(second_, {3}) + 1;
-  EXPECT_TRUE(big.ok()) << "nobody has looked for memory yet, or nobody has been told";
+  EXPECT_TRUE(big.ok()) << "the client learns of the server's error only by a read";
   const absl::Status root = later.Item<float>().status();
   ExpectError(root, Code::kResourceExhausted, {"ones", "cpu:1", "67108864"});
   EXPECT_EQ(big.Read<float>().status().code(), Code::kResourceExhausted);
   EXPECT_THAT(*well.Read<float>(), ElementsAre(2, 2, 2));
   const Tensor never_read = Ones(second_, {18 << 20}) + 1;
   ExpectError(client_.Synchronize(), Code::kResourceExhausted, {"ones", "75497472"});
-  EXPECT_TRUE(client_.Synchronize().ok()) << "told once";
+  EXPECT_TRUE(client_.Synchronize().ok()) << "an error is reported once";
   EXPECT_TRUE((well + 1).Read<float>().ok());
 }
 
@@ -151,7 +151,7 @@ TEST_F(ClientTest, NamesTheTwoConnectionsOfInputs) {
   EXPECT_THAT(*(x + y.To(first_)).Read<float>(), ElementsAre(2, 2));
 }
 
-TEST_F(ClientTest, ToTheSameDeviceIsTheTensorItself) {
+TEST_F(ClientTest, ToTheSameDeviceReturnsTheTensorItself) {
   const Tensor x = Ones(first_, {1000});
   ASSERT_TRUE(x.Wait().ok());
   const int64_t used = Used(first_);
@@ -171,7 +171,7 @@ TEST_F(ClientTest, ToTheSameDeviceIsTheTensorItself) {
   EXPECT_EQ(Used(second_), 4000);
 }
 
-TEST_F(ClientTest, WhatGoesOutOfScopeIsLetGo) {
+TEST_F(ClientTest, FreesTensorsThatGoOutOfScope) {
   {
     Tensor x = Ones(first_, {1000});
     for (int i = 0; i < 1000; ++i) x = x + 1;
@@ -183,14 +183,14 @@ TEST_F(ClientTest, WhatGoesOutOfScopeIsLetGo) {
   EXPECT_LT(memory->peak_bytes, 1 << 20) << "a long chain needs a few buffers, not a thousand";
 }
 
-TEST_F(ClientTest, LargeTensorsGoUpAndDown) {
+TEST_F(ClientTest, TransfersLargeTensors) {
   std::vector<int32_t> values(3'000'000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 2654435761u);
-  int64_t told = 0;
+  int64_t sent = 0;
   const Tensor x = FromVector<int32_t>(first_, {1000, 3000}, values,
-                                       {.progress = [&](int64_t done, int64_t) { told = done; }});
+                                       {.progress = [&](int64_t done, int64_t) { sent = done; }});
   ASSERT_TRUE(x.ok()) << x.status();
-  EXPECT_EQ(told, 12'000'000);
+  EXPECT_EQ(sent, 12'000'000);
   const Tensor wrapped = x * 3;
   const auto read = wrapped.Read<int32_t>();
   ASSERT_TRUE(read.ok()) << read.status();
@@ -200,7 +200,7 @@ TEST_F(ClientTest, LargeTensorsGoUpAndDown) {
   EXPECT_TRUE(*x.Read<int32_t>() == values);
 }
 
-// Past kMaxInlineBytes data goes by a connection of its own, promised on the stream.
+// A tensor larger than kMaxInlineBytes goes over a separate connection. The stream promises it.
 TEST_F(ClientTest, UploadsNeverOvertakeTheirPromises) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 2; ++t) {
@@ -230,7 +230,7 @@ TEST_F(ClientTest, ManyThreadsShareAClient) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// One of those that wait looks out for all; when it has its answer another must.
+// One waiting thread polls for all. When it has its answer, another thread must take over.
 TEST_F(ClientTest, ManyThreadsWaitAtOnce) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -295,7 +295,7 @@ TEST_F(ClientTest, TheDigitsNetworkGets556Right) {
   }
 }
 
-TEST_F(ClientTest, ADeadServerIsAnError) {
+TEST_F(ClientTest, CallsFailAfterTheServerDies) {
   const Tensor x = Ones(first_, {1000});
   ASSERT_TRUE(x.Wait().ok());
   daemon_->Signal(SIGKILL);
@@ -310,7 +310,7 @@ TEST_F(ClientTest, ADeadServerIsAnError) {
   client_.Close();
 }
 
-TEST_F(ClientTest, AServerThatDiesInTheMiddleIsAnError) {
+TEST_F(ClientTest, ReadEndsIfTheServerDiesDuringIt) {
   std::thread killer;
   {
     Tensor x = Ones(first_, {512, 512});
@@ -326,7 +326,7 @@ TEST_F(ClientTest, AServerThatDiesInTheMiddleIsAnError) {
   EXPECT_TRUE(Eventually([&] { return !client_.status().ok(); }));
 }
 
-TEST_F(ClientTest, ADrainingServerIsAnErrorToo) {
+TEST_F(ClientTest, CallsFailAfterTheServerDrains) {
   const Tensor x = Ones(first_, {10}) + 1;
   ASSERT_TRUE(x.Wait().ok());
   const auto exit_code = daemon_->Terminate();
@@ -335,24 +335,24 @@ TEST_F(ClientTest, ADrainingServerIsAnErrorToo) {
   ExpectError(x.Read<float>(), Code::kUnavailable);
 }
 
-TEST_F(ClientTest, AReadUnderWayOutlivesADrain) {
+TEST_F(ClientTest, DrainFinishesAnActiveRead) {
   const Tensor x = Ones(first_, {32 << 20});
   std::vector<float> values(x.num_elements());
-  bool told = false;
+  bool signalled = false;
   const absl::Status read =
       x.ReadInto<float>(absl::MakeSpan(values), {.progress = [&](int64_t, int64_t) {
-                          if (!std::exchange(told, true)) daemon_->Signal(SIGTERM);
+                          if (!std::exchange(signalled, true)) daemon_->Signal(SIGTERM);
                         }});
   EXPECT_TRUE(read.ok()) << read;
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(signalled);
   EXPECT_EQ(std::count(values.begin(), values.end(), 1.0f), x.num_elements());
   const auto exit_code = daemon_->WaitForEnd();
   ASSERT_TRUE(exit_code.ok()) << exit_code.status();
   EXPECT_EQ(*exit_code, 0);
 }
 
-TEST(ClientConnectTest, WhereNobodyAnswersIsAnErrorInTime) {
-  // A port that is taken, and that nobody listens on.
+TEST(ClientConnectTest, ConnectFailsInTimeWithoutAServer) {
+  // This port is bound, but no socket listens on it.
   const int taken = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at = {};
   at.sin_family = AF_INET;
@@ -368,7 +368,7 @@ TEST(ClientConnectTest, WhereNobodyAnswersIsAnErrorInTime) {
   EXPECT_FALSE(Client::Connect("", {.connect_timeout = absl::Milliseconds(500)}).ok());
 }
 
-TEST_F(ClientTest, AfterCloseEverythingIsAnError) {
+TEST_F(ClientTest, CallsFailAfterClose) {
   const Tensor x = Ones(first_, {10});
   ASSERT_TRUE(x.Wait().ok());
   client_.Close();

@@ -16,7 +16,7 @@
 
 namespace tensord::integration {
 
-// The bytes that tensors hold on all devices of a cluster at the moment.
+// Returns the bytes that tensors hold on all devices of a cluster.
 inline int64_t UsedBytesOf(const Cluster& cluster) {
   int64_t used = 0;
   for (const ClusterServer& server : cluster.servers()) {
@@ -30,7 +30,7 @@ inline int64_t UsedBytesOf(const Cluster& cluster) {
 
 class ClusterFixture : public testing::Test {
  protected:
-  // Daemons that may fetch from each other, unless `flags` say otherwise.
+  // By default, the daemons may fetch tensors from each other.
   explicit ClusterFixture(int servers = 2, std::vector<std::string> flags = {"--peers=127.0.0.1:*"})
       : num_servers_(servers), flags_(std::move(flags)) {
     flags_.push_back(TestDevicesFlag());
@@ -49,7 +49,7 @@ class ClusterFixture : public testing::Test {
 
   void Connect(const std::vector<std::string>& addresses) {
     ClusterOptions options;
-    // A server that is gone is soon an error.
+    // If a server ends, calls fail after half a second.
     options.connect.reconnect_timeout = absl::Milliseconds(500);
     options.connect.shared_memory = false;
     auto cluster = Cluster::Connect(addresses, options);
@@ -57,7 +57,7 @@ class ClusterFixture : public testing::Test {
     cluster_ = *std::move(cluster);
   }
 
-  // The first device of a server.
+  // Returns the first device of a server.
   Device On(int server) const { return *cluster_.device(2 * server); }
 
   int64_t UsedEverywhere() { return UsedBytesOf(cluster_); }

@@ -1,4 +1,4 @@
-// Several servers as one: names, copies between them, and what is left when one goes.
+// Clusters: device names, copies between servers, and the loss of a server.
 #include <signal.h>
 
 #include <numeric>
@@ -48,32 +48,32 @@ TEST_F(ClusterTest, DevicesAreNamedAfterTheirServers) {
   EXPECT_THAT(FromVector<float>(devices[2], {1}).Describe(), HasSubstr(devices[2].name()));
 }
 
-TEST_F(ClusterTest, AServerThatIsMissingIsNamed) {
-  const std::string nobody = "127.0.0.1:1";
+TEST_F(ClusterTest, ConnectNamesAMissingServer) {
+  const std::string missing = "127.0.0.1:1";
   ClusterOptions options;
   options.connect.connect_timeout = absl::Seconds(5);
-  const auto all = Cluster::Connect({addresses_[0], nobody}, options);
-  ExpectError(all, absl::StatusCode::kUnavailable, {"1 of 2", nobody});
+  const auto all = Cluster::Connect({addresses_[0], missing}, options);
+  ExpectError(all, absl::StatusCode::kUnavailable, {"1 of 2", missing});
   options.allow_missing = true;
-  const auto some = Cluster::Connect({addresses_[0], nobody}, options);
+  const auto some = Cluster::Connect({addresses_[0], missing}, options);
   ASSERT_TRUE(some.ok()) << some.status();
   EXPECT_EQ(some->devices().size(), 2u);
   const std::vector<ClusterServer> servers = some->servers();
   EXPECT_EQ(servers[0].state, ServerState::kConnected);
   EXPECT_EQ(servers[1].state, ServerState::kLost);
   EXPECT_EQ(servers[1].status.code(), absl::StatusCode::kUnavailable);
-  ExpectError(some->device(nobody + "/cpu:0"), absl::StatusCode::kUnavailable);
+  ExpectError(some->device(missing + "/cpu:0"), absl::StatusCode::kUnavailable);
   ExpectError(Cluster::Connect({addresses_[0], addresses_[0]}), absl::StatusCode::kInvalidArgument,
               {"twice"});
 }
 
-TEST_F(ClusterTest, AListByCommasConnectsToo) {
+TEST_F(ClusterTest, ConnectsToACommaSeparatedList) {
   const auto cluster = Cluster::Connect(addresses_[0] + ", " + addresses_[1]);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ(cluster->servers().size(), 2u);
 }
 
-TEST_F(ClusterTest, NoAddressesAreThoseOfTheEnvironment) {
+TEST_F(ClusterTest, EmptyAddressListUsesTheEnvironment) {
   ASSERT_EQ(unsetenv("TENSORD_SERVERS"), 0);
   ASSERT_EQ(setenv("TENSORD_SERVER", addresses_[1].c_str(), 1), 0);
   const auto one = Cluster::Connect("");
@@ -88,7 +88,7 @@ TEST_F(ClusterTest, NoAddressesAreThoseOfTheEnvironment) {
   ExpectError(Cluster::Connect(""), absl::StatusCode::kInvalidArgument, {"TENSORD_SERVERS"});
 }
 
-TEST_F(ClusterTest, ACopyGoesFromServerToServer) {
+TEST_F(ClusterTest, CopiesFromServerToServer) {
   const std::vector<int32_t> values = Counting(4 * kMiB);
   const Tensor there = FromVector(On(0), values);
   const Tensor here = there.To(On(1));
@@ -104,7 +104,7 @@ TEST_F(ClusterTest, ACopyGoesFromServerToServer) {
   EXPECT_EQ(*here.Read<int32_t>(), values);
 }
 
-TEST_F(ClusterTest, TheProgramsOwnLinkCarriesNoneOfIt) {
+TEST_F(ClusterTest, CopyBypassesTheClientsConnections) {
   std::vector<std::unique_ptr<proxy::DelayProxy>> proxies;
   std::vector<std::string> addresses;
   for (const std::string& address : addresses_) {
@@ -133,7 +133,7 @@ TEST_F(ClusterTest, TheProgramsOwnLinkCarriesNoneOfIt) {
   EXPECT_EQ(*Sum(Eq(here, Normal(On(1), {16 * kMiB}, /*seed=*/1))).Item<int64_t>(), 16 * kMiB);
 }
 
-TEST_F(ClusterTest, ToWhereItIsCostsNothing) {
+TEST_F(ClusterTest, CopyToTheSameDeviceMovesNoBytes) {
   const Tensor x = FromVector<float>(On(1), {1, 2});
   EXPECT_TRUE(x.To(On(1)).IsSameAs(x));
   const auto report = x.copy_report();
@@ -146,9 +146,9 @@ TEST_F(ClusterTest, ToWhereItIsCostsNothing) {
   EXPECT_EQ(beside->bytes, 8);
 }
 
-TEST_F(ClusterTest, WhatIsComputedFromACopyWaitsForIt) {
+TEST_F(ClusterTest, OpsWaitForTheCopiesOfTheirInputs) {
   Tensor x = FromVector<float>(On(0), {1, 2, 3});
-  // There and back, and something done each time, without a wait in between.
+  // Copies to the other server and adds 1, ten times, without waiting in between.
   for (int i = 0; i < 10; ++i) x = x.To(On(i % 2 == 0 ? 1 : 0)) + 1.0;
   EXPECT_THAT(*x.Read<float>(), ElementsAre(11, 12, 13));
 }
@@ -158,7 +158,7 @@ TEST_F(ClusterTest, EmptyAndSmallTensorsAreCopied) {
   EXPECT_EQ(*FromScalar(On(0), 2.5).To(On(1)).Item<double>(), 2.5);
 }
 
-TEST_F(ClusterTest, OpsOverServersNameTheCopyThatMendsThem) {
+TEST_F(ClusterTest, CrossServerErrorSuggestsACopy) {
   const Tensor a = FromVector<float>(On(0), {1});
   const Tensor b = FromVector<float>(On(1), {1});
   ExpectError((a + b).status(), absl::StatusCode::kInvalidArgument,
@@ -166,20 +166,20 @@ TEST_F(ClusterTest, OpsOverServersNameTheCopyThatMendsThem) {
   EXPECT_THAT(*(a + b.To(a.device())).Read<float>(), ElementsAre(2));
 }
 
-TEST_F(ClusterTest, AnErrorGoesWithTheCopy) {
-  // More than the second device may hold, found out when it runs.
+TEST_F(ClusterTest, CopyCarriesTheErrorOfItsSource) {
+  // The tensor exceeds the device's limit. The server detects that when the op runs.
   const Tensor big = Zeros(*cluster_.device(1), {32 * kMiB});
   const Tensor copy = big.To(On(1)) + 1.0;
   const absl::Status error = copy.Wait();
   ExpectError(error, absl::StatusCode::kResourceExhausted);
-  // And where there is no room for the copy.
+  // The tensor fits the source, but not the destination.
   const Tensor fits = Zeros(On(0), {32 * kMiB});
   ExpectError(fits.To(*cluster_.device(3)).Wait(), absl::StatusCode::kResourceExhausted);
   ExpectError(fits.To(*cluster_.device(3)).copy_report(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(fits.Wait().ok());
 }
 
-TEST_F(ClusterTest, NothingIsLeftOfCopiesThatNobodyWants) {
+TEST_F(ClusterTest, FreesDroppedCopies) {
   {
     const Tensor x = Normal(On(0), {4 * kMiB}, /*seed=*/1);
     for (int i = 0; i < 20; ++i) x.To(On(1));
@@ -187,18 +187,18 @@ TEST_F(ClusterTest, NothingIsLeftOfCopiesThatNobodyWants) {
   EXPECT_TRUE(Eventually([&] { return UsedEverywhere() == 0; })) << UsedEverywhere();
 }
 
-TEST_F(ClusterTest, ATensorMayBeDroppedOnceItsCopyIsAskedFor) {
+TEST_F(ClusterTest, SourceMayBeDroppedDuringItsCopy) {
   const Tensor copy = Normal(On(0), {kMiB}, /*seed=*/3).To(On(1));
   EXPECT_EQ(*Sum(Eq(copy, Normal(On(1), {kMiB}, /*seed=*/3))).Item<int64_t>(), kMiB);
 }
 
-TEST_F(ClusterTest, OneServerLostIsAnErrorOfWhatWasThere) {
+TEST_F(ClusterTest, LostServerFailsOnlyItsTensors) {
   const Tensor here = FromVector<float>(On(0), {1, 2});
   const Tensor lost = FromVector<float>(On(1), {3, 4});
   ASSERT_TRUE(cluster_.Synchronize().ok());
   daemons_[1]->Signal(SIGKILL);
   ASSERT_TRUE(daemons_[1]->WaitForEnd().ok());
-  // Told at once, as far as it can be known, and for good after a while.
+  // The client notices the broken connection at once. It gives the server up some time later.
   EXPECT_TRUE(Eventually([&] { return cluster_.servers()[1].state != ServerState::kConnected; }));
   const Tensor copy = lost.To(On(0));
   ExpectError(copy.Wait(), absl::StatusCode::kUnavailable, {addresses_[1]});
@@ -215,7 +215,7 @@ class UnlistedClusterTest : public ClusterFixture {
   UnlistedClusterTest() : ClusterFixture(2, {}) {}
 };
 
-TEST_F(UnlistedClusterTest, WhatServersMayNotDoGoesThroughTheProgram) {
+TEST_F(UnlistedClusterTest, CopiesThroughTheClientIfServersAreNoPeers) {
   const std::vector<int32_t> values = Counting(kMiB);
   Tensor x = FromVector(On(0), values);
   const Tensor copy = x.To(On(1));
@@ -228,7 +228,7 @@ TEST_F(UnlistedClusterTest, WhatServersMayNotDoGoesThroughTheProgram) {
   EXPECT_EQ(*copy.Read<int32_t>(), values);
   EXPECT_FALSE(report->detour_known);
   EXPECT_GE(report->total_time, report->transfer_time);
-  // What one has found out the next one knows, until a connection is made anew.
+  // The client remembers that servers can't copy directly, until it reconnects.
   const auto next = x.To(On(1)).copy_report();
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_TRUE(next->detour_known);
@@ -236,12 +236,12 @@ TEST_F(UnlistedClusterTest, WhatServersMayNotDoGoesThroughTheProgram) {
   EXPECT_EQ(next->detour_reason, report->detour_reason);
   EXPECT_EQ(cluster_.servers()[1].client.stats().copies_relayed, 2);
   EXPECT_EQ(cluster_.servers()[1].client.stats().copies_untried, 1);
-  // Also where one waits for another.
+  // The same holds for copies that wait for other copies.
   for (int i = 0; i < 6; ++i) x = x.To(On(i % 2 == 0 ? 1 : 0)) + 1;
   EXPECT_EQ(*Sum(Eq(x, FromVector(x.device(), values) + 6)).Item<int64_t>(), kMiB);
 }
 
-TEST_F(UnlistedClusterTest, AWayThatWasShutIsTriedAgainAfterAReconnect) {
+TEST_F(UnlistedClusterTest, RetriesDirectCopiesAfterAReconnect) {
   auto proxy = proxy::DelayProxy::Start({.target = addresses_[1]});
   ASSERT_TRUE(proxy.ok()) << proxy.status();
   ClusterOptions options;
@@ -269,7 +269,7 @@ class UnreachableClusterTest : public ClusterFixture {
             2, {"--peers=127.0.0.1:*", "--advertise=127.0.0.1:1", "--peer-timeout-seconds=1"}) {}
 };
 
-TEST_F(UnreachableClusterTest, ServersThatDontReachEachOtherAreNotWaitedForAgain) {
+TEST_F(UnreachableClusterTest, WaitsOnceForServersThatDontReachEachOther) {
   const Tensor x = FromVector<float>(On(0), {1, 2});
   const auto first = x.To(On(1)).copy_report();
   ASSERT_TRUE(first.ok()) << first.status();
@@ -280,7 +280,7 @@ TEST_F(UnreachableClusterTest, ServersThatDontReachEachOtherAreNotWaitedForAgain
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_TRUE(next->detour_known);
   EXPECT_EQ(next->detour_reason, first->detour_reason);
-  // The other way is another.
+  // The opposite direction hasn't been tried yet.
   const auto back = FromVector<float>(On(1), {1, 2}).To(On(0)).copy_report();
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_FALSE(back->detour_known);

@@ -1,4 +1,4 @@
-// What becomes of a group when members come late, leave, or die, and what can't be a group.
+// Groups whose members are late, leave or die, and requests that can't form a group.
 #include <signal.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 class CollectiveEndTest : public CollectiveFixture {
  protected:
-  // Tensor 1 of each member again and again, until that fails: how it did, by rank.
+  // All-reduces tensor 1 again and again, until that fails. Returns the errors, by rank.
   std::vector<absl::Status> ReduceWithoutEnd(const TensorSpec& spec) {
     return AtOnce(kServers, [&](int rank) {
       absl::Status status;
@@ -24,7 +24,7 @@ class CollectiveEndTest : public CollectiveFixture {
   }
 };
 
-TEST_F(CollectiveEndTest, OneWhoComesTooLateEndsTheGroupForAll) {
+TEST_F(CollectiveEndTest, LateMemberEndsTheGroup) {
   MakeGroup({.timeout_ms = 1000});
   CreateAll(1, {1, 2});
   const auto stream = Promise(session(2), 20, kPair);
@@ -33,7 +33,7 @@ TEST_F(CollectiveEndTest, OneWhoComesTooLateEndsTheGroupForAll) {
   for (const auto& made : RunEach(ops)) {
     ExpectError(made, Code::kDeadlineExceeded, {"1000 ms", "rank 2", "another group"});
   }
-  // Later ones fail at once: nobody waits for anybody.
+  // Later operations fail at once.
   for (int rank = 0; rank < kServers; ++rank) {
     ExpectError(Run(rank, Barrier(3)), Code::kDeadlineExceeded, {"rank 2"});
   }
@@ -44,7 +44,7 @@ TEST_F(CollectiveEndTest, OneWhoComesTooLateEndsTheGroupForAll) {
   for (const auto& made : RunAll(barrier)) EXPECT_TRUE(made.ok()) << made.status();
 }
 
-TEST_F(CollectiveEndTest, AMemberThatIsKilledEndsTheGroupAndAnotherCanBeMade) {
+TEST_F(CollectiveEndTest, KilledMemberEndsTheGroupAndANewGroupWorks) {
   MakeGroup();
   CreateAll(1, {1, 2});
   const auto stream = Promise(session(3), 20, kPair);
@@ -63,12 +63,12 @@ TEST_F(CollectiveEndTest, AMemberThatIsKilledEndsTheGroupAndAnotherCanBeMade) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveEndTest, AMemberThatIsKilledWhileElementsMove) {
+TEST_F(CollectiveEndTest, KilledMemberEndsARunningOperation) {
   const int64_t count = 8 << 20;
   const TensorSpec spec{DType::kFloat32, Shape({count})};
   MakeGroup();
   for (int rank = 0; rank < kServers; ++rank) ASSERT_TRUE(session(rank).Ones(1, {count}).ok());
-  // The kill comes at any moment of one of them.
+  // The kill comes at an arbitrary moment of an operation.
   auto waiting = std::async(std::launch::async, [&] { return ReduceWithoutEnd(spec); });
   ASSERT_TRUE(Eventually([&] { return servers_[1].daemon->MemoryBytes("VmHWM") > 80 << 20; }));
   servers_[1].daemon->Signal(SIGKILL);
@@ -76,11 +76,11 @@ TEST_F(CollectiveEndTest, AMemberThatIsKilledWhileElementsMove) {
   for (int rank : {0, 2, 3}) EXPECT_EQ(ends[rank].code(), Code::kAborted) << ends[rank];
   for (int rank : {0, 2, 3}) {
     EXPECT_TRUE(Eventually([&] { return UsedBytes(client(rank), "cpu:0") == 4 * count; }))
-        << "what the operations took has been given back";
+        << "the operations' memory isn't freed";
   }
 }
 
-TEST_F(CollectiveEndTest, AMemberThatStandsStillWhileElementsMove) {
+TEST_F(CollectiveEndTest, StoppedMemberEndsARunningOperation) {
   const int64_t count = 8 << 20;
   const TensorSpec spec{DType::kFloat32, Shape({count})};
   MakeGroup({.timeout_ms = 1500});
@@ -91,14 +91,14 @@ TEST_F(CollectiveEndTest, AMemberThatStandsStillWhileElementsMove) {
   servers_[1].daemon->Signal(SIGSTOP);
   const std::vector<absl::Status> ends = waiting.get();
   servers_[1].daemon->Signal(SIGCONT);
-  // Who waits for one that has given up sees it hang up.
+  // A member whose timeout expires closes its connections, so other members may see ABORTED.
   for (int rank : {0, 2, 3}) {
     EXPECT_THAT(ends[rank].code(), testing::AnyOf(Code::kDeadlineExceeded, Code::kAborted))
         << ends[rank];
   }
 }
 
-TEST_F(CollectiveEndTest, LeavingEndsWhatTheOthersWaitFor) {
+TEST_F(CollectiveEndTest, LeavingEndsOperationsOfOtherMembers) {
   MakeGroup();
   auto waiting = std::async(std::launch::async, [&] {
     return AtOnce(3, [&](int rank) { return Run(rank, Barrier(2)); });
@@ -109,7 +109,7 @@ TEST_F(CollectiveEndTest, LeavingEndsWhatTheOthersWaitFor) {
   ExpectError(Run(3, Barrier(2)), Code::kNotFound, {"member 1", "JoinGroup"});
 }
 
-TEST_F(CollectiveEndTest, LeavingEndsOnesOwnOperationsToo) {
+TEST_F(CollectiveEndTest, LeavingEndsOwnOperations) {
   MakeGroup();
   auto waiting = std::async(std::launch::async, [&] { return Run(0, Barrier(2)); });
   ASSERT_TRUE(Eventually([&] {
@@ -120,7 +120,7 @@ TEST_F(CollectiveEndTest, LeavingEndsOnesOwnOperationsToo) {
   ExpectError(waiting.get(), Code::kCancelled, {"left its group"});
 }
 
-TEST_F(CollectiveEndTest, TheEndOfASessionEndsItsMembers) {
+TEST_F(CollectiveEndTest, ClosingASessionEndsItsMembers) {
   MakeGroup();
   auto waiting = std::async(std::launch::async, [&] {
     return AtOnce(3, [&](int rank) { return Run(rank, Barrier(2)); });
@@ -129,7 +129,7 @@ TEST_F(CollectiveEndTest, TheEndOfASessionEndsItsMembers) {
   for (const auto& made : waiting.get()) ExpectError(made, Code::kAborted, {"rank 3", "left"});
 }
 
-// How many descriptors a daemon has.
+// Returns the number of open descriptors of a daemon.
 int64_t Descriptors(const DaemonProcess& daemon) {
   int64_t count = 0;
   const std::string folder = absl::StrCat("/proc/", daemon.pid(), "/fd");
@@ -137,7 +137,7 @@ int64_t Descriptors(const DaemonProcess& daemon) {
   return count;
 }
 
-// How many of its threads are members'.
+// Returns the number of a daemon's threads that serve group members.
 int64_t MemberThreads(const DaemonProcess& daemon) {
   int64_t count = 0;
   const std::string folder = absl::StrCat("/proc/", daemon.pid(), "/task");
@@ -149,7 +149,7 @@ int64_t MemberThreads(const DaemonProcess& daemon) {
   return count;
 }
 
-TEST_F(CollectiveEndTest, WhatMembersTakeIsGivenBack) {
+TEST_F(CollectiveEndTest, MembersReleaseThreadsAndDescriptors) {
   CreateAll(1, {1, 2});
   const DaemonProcess& daemon = *servers_[0].daemon;
   const int64_t descriptors = Descriptors(daemon);
@@ -174,7 +174,7 @@ TEST_F(CollectiveEndTest, WhatMembersTakeIsGivenBack) {
   EXPECT_TRUE(Eventually([&] { return Descriptors(daemon) <= descriptors; }));
 }
 
-TEST_F(CollectiveEndTest, AServerThatDrainsEndsItsMembers) {
+TEST_F(CollectiveEndTest, DrainEndsTheServersMembers) {
   flags_.push_back("--grace-seconds=1");
   Restart(0);
   MakeGroup();
@@ -193,7 +193,7 @@ TEST_F(CollectiveEndTest, AServerThatDrainsEndsItsMembers) {
   for (int rank : {1, 2}) ExpectError(made[rank], Code::kAborted, {"rank 0"});
 }
 
-TEST_F(CollectiveEndTest, AGroupThatDoesntMeetInTimeIsToldSo) {
+TEST_F(CollectiveEndTest, ConnectGroupFailsIfAMemberIsMissing) {
   const std::vector<std::string> addresses = JoinAll({.timeout_ms = 500});
   const auto connected = AtOnce(3, [&](int rank) { return Connect(rank, addresses); });
   for (const absl::Status& status : connected) {
@@ -201,7 +201,7 @@ TEST_F(CollectiveEndTest, AGroupThatDoesntMeetInTimeIsToldSo) {
   }
 }
 
-TEST_F(CollectiveEndTest, AddressesOfAnotherGroupAreRefused) {
+TEST_F(CollectiveEndTest, RejectsAddressesOfAnotherGroup) {
   std::vector<std::string> addresses = JoinAll();
   std::vector<std::string> others = JoinAll({.member = 2, .id = "another group id"});
   std::vector<std::string> mixed = addresses;
@@ -216,16 +216,16 @@ TEST_F(CollectiveEndTest, AddressesOfAnotherGroupAreRefused) {
   ExpectError(Connect(0, altered), Code::kInvalidArgument, {"rank 3"});
   ExpectError(Connect(0, {"", "", "", ""}), Code::kInvalidArgument, {"rank 0", "JoinGroup"});
   ExpectError(Run(0, Barrier(2)), Code::kFailedPrecondition, {"ConnectGroup"});
-  // None of that has cost the group anything.
+  // The refused calls don't affect the group.
   for (const absl::Status& connected :
        AtOnce(kServers, [&](int rank) { return Connect(rank, addresses); })) {
     ASSERT_TRUE(connected.ok()) << connected;
   }
-  EXPECT_TRUE(Connect(0, addresses).ok()) << "asked again, for the answer was lost";
+  EXPECT_TRUE(Connect(0, addresses).ok()) << "a retry, as after a lost answer";
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveEndTest, WhatAMemberCantBe) {
+TEST_F(CollectiveEndTest, RejectsInvalidJoinRequests) {
   v1::JoinGroupRequest right;
   right.set_session(session(0).id());
   right.set_member(1);
@@ -265,7 +265,7 @@ class CollectiveLimitTest : public GroupFixture {
       : GroupFixture({"--max-group-members-per-session=2", "--max-bytes-per-session=1MiB"}) {}
 };
 
-TEST_F(CollectiveLimitTest, ASessionHasSoManyMembers) {
+TEST_F(CollectiveLimitTest, LimitsMembersPerSession) {
   ASSERT_TRUE(Join(0, {.member = 1}).ok());
   ASSERT_TRUE(Join(0, {.member = 2}).ok());
   const auto refused = Join(0, {.member = 3});
@@ -292,7 +292,7 @@ class CollectiveOffTest : public DaemonFixture {
   CollectiveOffTest() : DaemonFixture({"--collectives=off"}) {}
 };
 
-TEST_F(CollectiveOffTest, AServerThatTakesNoPartNamesTheFlag) {
+TEST_F(CollectiveOffTest, JoinGroupNamesTheFlagThatTurnsCollectivesOff) {
   v1::JoinGroupRequest request;
   request.set_session(session_->id());
   ExpectError(client_->Call<v1::JoinGroupResponse>("JoinGroup", request), Code::kFailedPrecondition,
@@ -301,7 +301,7 @@ TEST_F(CollectiveOffTest, AServerThatTakesNoPartNamesTheFlag) {
   EXPECT_THAT(info->features(), testing::Not(testing::Contains("collectives")));
 }
 
-TEST(CollectiveFlagTest, AnAddressThatIsntThisMachinesIsRefusedAtTheStart) {
+TEST(CollectiveFlagTest, RefusesAddressesOfOtherMachinesAtStart) {
   for (const std::string wanted : {"192.0.2.1", "nosuch0", "127.0.0.1/40", "0.0.0.0"}) {
     std::string output;
     const auto exit_code = RunDaemon({"--devices=cpu", "--collectives=" + wanted}, &output);

@@ -1,5 +1,5 @@
-// Groups of CPU devices over several daemons: their inputs, what is expected of them, and how their
-// operations are run and compared.
+// Groups of CPU devices over several daemons: makes inputs, runs operations and compares the
+// results with the expected values.
 #pragma once
 
 #include <cstring>
@@ -45,7 +45,8 @@ inline std::string Encode(DType dtype, const std::vector<double>& values) {
   }
 }
 
-// Small whole numbers: exact in every dtype, as are their sums, and their means over four.
+// Returns small whole numbers. Every dtype represents exactly these numbers, their sums and, for
+// floating dtypes, their means over four ranks.
 inline std::vector<double> ValuesOf(int rank, int64_t count) {
   std::vector<double> values(count);
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<double>((rank * 7 + i * 3) % 11) - 5;
@@ -68,7 +69,8 @@ inline std::vector<double> ReduceAll(v1::Reduction reduction, int64_t count, int
   }
   return values;
 }
-// A stream of a session, by which a tensor is promised.
+
+// Opens a session stream and promises a tensor on it. Returns the stream.
 inline std::unique_ptr<StreamCall> Promise(RpcSession& session, uint64_t handle,
                                            const TensorSpec& spec) {
   auto stream = session.client().SessionStream();
@@ -79,7 +81,7 @@ inline std::unique_ptr<StreamCall> Promise(RpcSession& session, uint64_t handle,
   *promise->mutable_spec() = ToProto(spec);
   promise->set_device("cpu:0");
   EXPECT_TRUE(stream->Send(message));
-  EXPECT_TRUE(stream->Next().has_value());  // it has been received
+  EXPECT_TRUE(stream->Next().has_value());  // the server has received it
   return stream;
 }
 
@@ -94,7 +96,8 @@ inline void Write(RpcSession& session, uint64_t handle, const TensorSpec& spec,
 
 class CollectiveFixture : public GroupFixture {
  protected:
-  // Runs `op` of tensor 1 everywhere, into 2, and compares: `expected` by rank.
+  // Runs `op`, whose input is tensor 1 and whose output is tensor 2, at every rank. Expects the
+  // result `expected[rank]` at each rank.
   void Check(const v1::Collective& op, const TensorSpec& result,
              const std::vector<std::vector<double>>& expected) {
     const int ranks = static_cast<int>(expected.size());
@@ -123,7 +126,7 @@ class CollectiveFixture : public GroupFixture {
     }
   }
 
-  // Every kind over tensors of this dtype, (8, 3).
+  // Checks every kind but broadcast, over tensors of this dtype and of shape (2·ranks, 3).
   void CheckKinds(DType dtype, int ranks) {
     const int64_t rows = 2 * ranks;
     const TensorSpec spec{dtype, Shape({rows, 3})};
@@ -150,7 +153,7 @@ class CollectiveFixture : public GroupFixture {
     for (int rank = 0; rank < ranks; ++rank) ASSERT_TRUE(session(rank).Delete({1}).ok());
   }
 
-  // Runs at every rank what `ops` has for it, at once.
+  // Runs ops[rank] at each rank, all at once.
   std::vector<absl::StatusOr<v1::Tensor>> RunEach(const std::vector<v1::Collective>& ops) {
     return AtOnce(static_cast<int>(ops.size()), [&](int rank) { return Run(rank, ops[rank]); });
   }

@@ -1,5 +1,5 @@
-// What groups of devices of several servers do together: the right elements, of every kind and
-// dtype, and what becomes of an operation whose members differ.
+// Collective operations over devices of several servers: results of every kind and dtype, and
+// operations whose members disagree.
 #include "tensord/tests/integration/collective_fixture.h"
 
 namespace tensord::integration {
@@ -20,13 +20,13 @@ TEST_F(CollectiveTest, GroupsOfOneTwoAndThree) {
   for (int size = 1; size < kServers; ++size) {
     SCOPED_TRACE(size);
     MakeGroup({.size = size});
-    // The mean over three isn't exact: whole numbers have none.
+    // CheckKinds() skips the mean for int64. The mean over three members isn't exact.
     CheckKinds(DType::kInt64, size);
     for (int rank = 0; rank < size; ++rank) ASSERT_TRUE(Leave(rank).ok());
   }
 }
 
-TEST_F(CollectiveTest, TensorsOfMoreThanASegment) {
+TEST_F(CollectiveTest, ReducesTensorsOfMoreThanASegment) {
   MakeGroup();
   const int64_t count = 4 * ((1 << 19) + 3);
   const TensorSpec spec{DType::kFloat32, Shape({count})};
@@ -38,7 +38,7 @@ TEST_F(CollectiveTest, TensorsOfMoreThanASegment) {
       message.set_offset(static_cast<int64_t>(offset));
       message.set_data(bytes.substr(offset, 1 << 20));
       ASSERT_TRUE(write->Send(message));
-      message.clear_spec();  // the first alone has one
+      message.clear_spec();  // only the first message has a spec
     }
     ASSERT_TRUE(write->Finish().ok());
   }
@@ -77,7 +77,7 @@ TEST_F(CollectiveTest, ABarrierMakesAnEmptyTensor) {
   }
 }
 
-TEST_F(CollectiveTest, ATensorWithoutElementsIsReducedToOne) {
+TEST_F(CollectiveTest, ReducesEmptyTensors) {
   MakeGroup();
   const TensorSpec spec{DType::kFloat32, Shape({0, 4})};
   CreateInputs(spec, kServers);
@@ -85,7 +85,7 @@ TEST_F(CollectiveTest, ATensorWithoutElementsIsReducedToOne) {
   Check(Op(kAllGather, spec, 1, 2), spec, std::vector<std::vector<double>>(kServers));
 }
 
-TEST_F(CollectiveTest, MembersThatDisagreeAreAllToldAndGoOn) {
+TEST_F(CollectiveTest, ReportsDisagreementToAllMembers) {
   MakeGroup();
   CreateAll(1, {1, 2});
   std::vector<v1::Collective> ops(kServers, Op(kAllReduce, kPair, 1, 2));
@@ -119,7 +119,7 @@ TEST_F(CollectiveTest, MembersThatDisagreeAreAllToldAndGoOn) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveTest, ADifferentRootIsFoundOut) {
+TEST_F(CollectiveTest, ReportsDifferentRoots) {
   MakeGroup();
   CreateAll(1, {1, 2});
   std::vector<v1::Collective> ops(kServers, Op(kBroadcast, kPair, 0, 2));
@@ -132,7 +132,7 @@ TEST_F(CollectiveTest, ADifferentRootIsFoundOut) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveTest, OneWhoCantTakePartTellsTheOthersWhyAndTheGroupGoesOn) {
+TEST_F(CollectiveTest, ReportsAMembersErrorToAllMembers) {
   MakeGroup();
   CreateAll(1, {1, 2});
   std::vector<v1::Collective> ops(kServers, Op(kAllReduce, kPair, 1, 2));
@@ -140,7 +140,7 @@ TEST_F(CollectiveTest, OneWhoCantTakePartTellsTheOthersWhyAndTheGroupGoesOn) {
   auto made = RunEach(ops);
   ExpectError(made[1], Code::kNotFound, {"no tensor 77"});
   for (int rank : {0, 2, 3}) ExpectError(made[rank], Code::kNotFound, {"rank 1", "no tensor 77"});
-  // More memory than there is.
+  // The outputs need more memory than the devices have.
   const int64_t rows = 33 << 18;
   std::vector<v1::Collective> large(kServers,
                                     Op(kAllGather, {DType::kFloat32, Shape({rows})}, 5, 2));
@@ -151,7 +151,7 @@ TEST_F(CollectiveTest, OneWhoCantTakePartTellsTheOthersWhyAndTheGroupGoesOn) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveTest, RequestsThatMakeNoSense) {
+TEST_F(CollectiveTest, RejectsInvalidRequests) {
   MakeGroup();
   CreateAll(1, {1, 2});
   for (int rank = 0; rank < kServers; ++rank) {
@@ -178,14 +178,14 @@ TEST_F(CollectiveTest, RequestsThatMakeNoSense) {
   ExpectGroupWorks(50);
 }
 
-TEST_F(CollectiveTest, AnOperationWaitsForItsInputWhileTheDeviceGoesOn) {
+TEST_F(CollectiveTest, WaitingOperationDoesNotBlockTheDevice) {
   MakeGroup();
   CreateAll(1, {1, 2});
   const auto stream = Promise(session(2), 20, kPair);
   std::vector<v1::Collective> ops(kServers, Op(kAllReduce, kPair, 1, 2));
   ops[2].set_input(20);
   auto waiting = std::async(std::launch::async, [&] { return RunEach(ops); });
-  // Ops on the member's device, and a chain of them, run meanwhile.
+  // Meanwhile, the member's device runs other ops.
   ASSERT_TRUE(session(2).Add(1, 1, 30).ok());
   EXPECT_EQ(*session(2).ReadFloats(30), (std::vector<float>{6, 8}));
   Write(session(2), 20, kPair, Encode(DType::kFloat32, {100, 200}));
@@ -196,7 +196,7 @@ TEST_F(CollectiveTest, AnOperationWaitsForItsInputWhileTheDeviceGoesOn) {
   }
 }
 
-TEST_F(CollectiveTest, CommandsOfAStreamArePromisedAndChained) {
+TEST_F(CollectiveTest, StreamCommandsMayUsePendingResults) {
   MakeGroup();
   CreateAll(1, {1, 2});
   std::vector<std::unique_ptr<StreamCall>> streams;

@@ -1,4 +1,4 @@
-// A test with a daemon of its own, a connection and a session.
+// A fixture with a daemon, a connection and a session.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class DaemonFixture : public testing::Test {
     ASSERT_FALSE(session_->id().empty());
   }
 
-  // However it was treated, the daemon is alive and ends as it should.
+  // Unless `expect_alive_` is false, expects that the daemon still runs and exits with 0.
   void TearDown() override {
     if (daemon_ == nullptr || !expect_alive_) return;
     EXPECT_TRUE(daemon_->running()) << daemon_->Output();
@@ -54,7 +54,7 @@ class DaemonFixture : public testing::Test {
   bool expect_alive_ = true;
 };
 
-// Asks until it is so. False where it isn't after a bounded time.
+// Polls `condition` until it is true. Returns false if that takes more than 30 seconds.
 inline bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {

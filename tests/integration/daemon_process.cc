@@ -19,7 +19,7 @@
 namespace tensord::integration {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kTimeout = std::chrono::seconds(60);
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
 std::string ReadFile(const std::string& path) {
@@ -35,7 +35,7 @@ absl::StatusOr<std::string> MakeFolder() {
   return folder;
 }
 
-// The daemon's program, by the environment or as built.
+// Returns the path of the daemon: the value of TENSORD_DAEMON, or the one of this build.
 std::string Program() {
   const char* named = std::getenv("TENSORD_DAEMON");
   return named != nullptr ? named : TENSORD_DAEMON_PATH;
@@ -47,14 +47,14 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
   argv.push_back(nullptr);
-  std::vector<char*> variables;  // of two of a name the first counts
+  std::vector<char*> variables;  // if a name occurs twice, its first entry wins
   for (const std::string& more : environment) variables.push_back(const_cast<char*>(more.c_str()));
   for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
   variables.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid != 0) return pid;
-  // From here to exec nothing that another thread may hold a lock of.
+  // Another thread may have held any lock at the fork, so this takes no locks until exec.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);
   const int out = open(output_path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
@@ -95,14 +95,14 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(
   std::vector<std::string> all{"--listen=127.0.0.1:0", "--port-file=" + port_file};
   all.insert(all.end(), flags.begin(), flags.end());
   daemon->pid_ = Spawn(all, environment, *folder + "/output");
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (daemon->running() && std::chrono::steady_clock::now() < deadline) {
     std::ifstream in(port_file);
     if (in >> daemon->address_) return daemon;
     std::this_thread::sleep_for(kPollInterval);
   }
   return absl::UnavailableError(
-      absl::StrCat("the daemon doesn't serve; it says: ", daemon->Output()));
+      absl::StrCat("the daemon doesn't serve. Its output: ", daemon->Output()));
 }
 
 DaemonProcess::~DaemonProcess() {
@@ -130,12 +130,12 @@ bool DaemonProcess::running() {
 }
 
 absl::StatusOr<int> DaemonProcess::WaitForEnd() {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (running()) {
     if (std::chrono::steady_clock::now() > deadline) {
       kill(pid_, SIGKILL);
       return absl::DeadlineExceededError(
-          absl::StrCat("the daemon doesn't end; it says: ", Output()));
+          absl::StrCat("the daemon doesn't end. Its output: ", Output()));
     }
     std::this_thread::sleep_for(kPollInterval);
   }
@@ -162,7 +162,7 @@ absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string
   absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
   const pid_t pid = Spawn(flags, {}, *folder + "/output");
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) != pid) {
     if (std::chrono::steady_clock::now() > deadline) {

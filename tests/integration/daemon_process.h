@@ -11,7 +11,7 @@
 
 namespace tensord::integration {
 
-// For a daemon's environment: it shares no memory, neither with clients nor with other servers.
+// An environment variable for a daemon that shares no memory with clients or other servers.
 inline constexpr char kNoSharedMemory[] = "TENSORD_SHARED_MEMORY=0";
 
 // Returns the kind of the two devices that tests use: the value of the environment variable
@@ -26,8 +26,9 @@ std::string TestDevicesFlag();
 // reported a misuse in the child, the destructor makes the current test fail.
 class DaemonProcess {
  public:
-  // Starts the daemon on 127.0.0.1, with these flags besides and "NAME=VALUE" added to the
-  // environment, and waits until it serves.
+  // Starts the daemon on a free port of 127.0.0.1 with these flags. Adds the "NAME=VALUE" strings
+  // to its environment. Blocks until it serves. If it ends or takes over a minute, returns
+  // UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<DaemonProcess>> Start(
       const std::vector<std::string>& flags, const std::vector<std::string>& environment = {});
   ~DaemonProcess();
@@ -36,22 +37,23 @@ class DaemonProcess {
   const std::string& address() const { return address_; }
   pid_t pid() const { return pid_; }
 
-  // Sends a signal and doesn't wait.
+  // If the daemon runs, sends it a signal. Doesn't wait.
   void Signal(int number);
 
-  // Waits until it has ended: its exit code, or 128 + the signal that killed it. DEADLINE_EXCEEDED
-  // after a bounded time, and then it is killed.
+  // Blocks until the daemon has ended. Returns its exit code, or 128 + the signal that killed it.
+  // If it doesn't end within a minute, kills it and returns DEADLINE_EXCEEDED.
   absl::StatusOr<int> WaitForEnd();
 
-  // SIGTERM, then WaitForEnd.
+  // Sends SIGTERM, then calls WaitForEnd().
   absl::StatusOr<int> Terminate();
 
   bool running();
 
-  // A figure of /proc/PID/status in bytes: "VmRSS", "VmHWM". 0 where there is none.
+  // Returns a field of /proc/PID/status in bytes, such as "VmRSS" or "VmHWM". If there is no such
+  // field, returns 0.
   int64_t MemoryBytes(const std::string& field) const;
 
-  // What it has written to standard output and error so far.
+  // Returns what the daemon has written to standard output and standard error so far.
   std::string Output() const;
 
  private:
@@ -64,7 +66,8 @@ class DaemonProcess {
   std::string address_;
 };
 
-// Runs the daemon with these flags until it ends by itself: its exit code. `output`: what it said.
+// Runs the daemon with these flags until it ends. Returns its exit code, or 128 + the signal that
+// killed it. Kills it after a minute. Stores what it has written in `*output`.
 absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output);
 
 }  // namespace tensord::integration

@@ -1,4 +1,4 @@
-// A device of the real daemon is lost and comes back: what its clients see of it.
+// What clients of the real daemon see when a device is lost and restarts.
 #include <filesystem>
 #include <future>
 
@@ -16,7 +16,7 @@ using Health = health_v1::HealthCheckResponse;
 using testing::Each;
 using testing::HasSubstr;
 
-// cpu:0 has faults, cpu:1 has none; two clients.
+// A daemon with two clients. Tests inject faults into cpu:0, but not into cpu:1.
 class DeviceFaultTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class DeviceFaultTest : public testing::Test {
     ASSERT_EQ(watch_->Next(), Health::SERVING);
   }
 
-  // However its device was treated, the daemon is alive and ends as it should.
+  // Expects that the daemon still runs and exits with 0.
   void TearDown() override {
     watch_.reset();
     if (daemon_ != nullptr) {
@@ -58,7 +58,7 @@ class DeviceFaultTest : public testing::Test {
 
   void Order(const std::string& order) { ASSERT_EQ(faults_->Send("cpu:0 " + order), "ok\n"); }
 
-  // Health says that it is lost, and then that it is back.
+  // Wait until the health service reports that cpu:0 is lost, or that it serves again.
   void ExpectLost() { ASSERT_EQ(watch_->Next(), Health::NOT_SERVING) << daemon_->Output(); }
   void ExpectBack() { ASSERT_EQ(watch_->Next(), Health::SERVING) << daemon_->Output(); }
 
@@ -69,7 +69,7 @@ class DeviceFaultTest : public testing::Test {
   Tensor Ones(const Device& device, int64_t n = 1000) { return Full(device, {n}, 1.0); }
   static absl::Status Outcome(const Tensor& tensor) { return tensor.Read<float>().status(); }
 
-  // What holds for everybody once the device has been lost, and has come back.
+  // Expects that the restarted device works for both clients, and that it holds no memory.
   void ExpectAllAsNew() {
     for (int i : {0, 1}) {
       const Tensor fresh = Ones(faulty_[i]) + Ones(faulty_[i]);
@@ -92,18 +92,18 @@ class DeviceFaultTest : public testing::Test {
 class DeviceFaultAtTest : public DeviceFaultTest,
                           public testing::WithParamInterface<const char*> {};
 
-TEST_P(DeviceFaultAtTest, IsSeenByAllAndPasses) {
+TEST_P(DeviceFaultAtTest, LosesTensorsAndRestarts) {
   const Tensor kept = Ones(good_[0]);
   Tensor lost[2] = {Ones(faulty_[0]), Ones(faulty_[1])};
   for (const Tensor& tensor : lost) ASSERT_TRUE(Outcome(tensor).ok());
   Order(GetParam());
-  // One of these meets it.
-  Tensor met = Neg(lost[0]) + kept.To(faulty_[0]);
+  // One of these ops hits the fault.
+  Tensor failed = Neg(lost[0]) + kept.To(faulty_[0]);
   client_[0].Synchronize().IgnoreError();
   ExpectLost();
   ExpectBack();
   for (Tensor& tensor : lost) ExpectError(Outcome(tensor), Code::kDataLoss, {"cpu:0"});
-  EXPECT_FALSE(Outcome(met).ok());
+  EXPECT_FALSE(Outcome(failed).ok());
   ExpectError(Outcome(Neg(lost[0])), Code::kDataLoss, {"cpu:0"});
   ExpectError(Outcome(lost[1].To(good_[1])), Code::kDataLoss, {"cpu:0"});
   EXPECT_THAT(*(kept + kept).Read<float>(), Each(2));
@@ -118,7 +118,7 @@ TEST_P(DeviceFaultAtTest, IsSeenByAllAndPasses) {
 INSTANTIATE_TEST_SUITE_P(Faults, DeviceFaultAtTest,
                          testing::Values("kernel 1", "copy 1", "fence 1", "die"));
 
-TEST_F(DeviceFaultTest, AnAllocationThatFailsTakesNothing) {
+TEST_F(DeviceFaultTest, FailedAllocationLosesNothing) {
   const Tensor before = Ones(faulty_[0]);
   ASSERT_TRUE(Outcome(before).ok());
   Order("alloc 1");
@@ -127,7 +127,7 @@ TEST_F(DeviceFaultTest, AnAllocationThatFailsTakesNothing) {
   EXPECT_EQ((*client_[0].ListDevices())[0].restarts, 0);
 }
 
-TEST_F(DeviceFaultTest, WhileItIsLost) {
+TEST_F(DeviceFaultTest, RefusesWorkWhileLost) {
   const Tensor kept = Ones(good_[0]);
   auto whole = std::make_unique<Watch>(daemon_->address(), "");
   ASSERT_EQ(whole->Next(), Health::SERVING);
@@ -143,7 +143,7 @@ TEST_F(DeviceFaultTest, WhileItIsLost) {
   EXPECT_NE((*devices)[0].state, DeviceState::kServing);
   EXPECT_THAT((*devices)[0].state_reason, HasSubstr("died"));
   EXPECT_EQ((*devices)[1].state, DeviceState::kServing);
-  // The whole serves as long as a device does.
+  // The server as a whole is SERVING while a device is.
   RpcClient rpc(daemon_->address());
   EXPECT_EQ(*rpc.Health(""), "SERVING");
   EXPECT_EQ(*rpc.Health("cpu:0"), "NOT_SERVING");
@@ -154,7 +154,7 @@ TEST_F(DeviceFaultTest, WhileItIsLost) {
   ExpectAllAsNew();
 }
 
-TEST_F(DeviceFaultTest, WhatIsQueuedFailsAndNothingHangs) {
+TEST_F(DeviceFaultTest, QueuedOpsFailWithoutHanging) {
   std::vector<Tensor> queued[2];
   Tensor weight[2];
   for (int i : {0, 1}) {
@@ -166,7 +166,7 @@ TEST_F(DeviceFaultTest, WhatIsQueuedFailsAndNothingHangs) {
   for (int k = 0; k < 50; ++k) {
     for (int i : {0, 1}) queued[i].push_back(Matmul(weight[i], weight[i]));
   }
-  // The other device goes on meanwhile.
+  // Meanwhile, the other device works.
   EXPECT_THAT(*(Ones(good_[0]) + Ones(good_[0])).Read<float>(), Each(2));
   ExpectLost();
   for (int i : {0, 1}) {
@@ -181,8 +181,8 @@ TEST_F(DeviceFaultTest, WhatIsQueuedFailsAndNothingHangs) {
   ExpectAllAsNew();
 }
 
-// The client is silent half way through an upload: it, and the op that waits for it, hear of it.
-TEST_F(DeviceFaultTest, AnUploadUnderWayEnds) {
+// The client pauses in the middle of an upload while the device is lost.
+TEST_F(DeviceFaultTest, LossEndsAnActiveUpload) {
   RpcClient rpc(daemon_->address());
   RpcSession session(rpc);
   const TensorSpec spec{DType::kFloat32, {1 << 20}};
@@ -203,7 +203,7 @@ TEST_F(DeviceFaultTest, AnUploadUnderWayEnds) {
   ExpectAllAsNew();
 }
 
-TEST_F(DeviceFaultTest, ADownloadUnderWayEnds) {
+TEST_F(DeviceFaultTest, LossEndsAnActiveRead) {
   RpcClient rpc(daemon_->address());
   RpcSession session(rpc);
   ASSERT_TRUE(session.Ones(1, {32 << 20}).ok());
@@ -219,7 +219,7 @@ TEST_F(DeviceFaultTest, ADownloadUnderWayEnds) {
   ExpectAllAsNew();
 }
 
-TEST_F(DeviceFaultTest, AProgramGoesOnAfterwards) {
+TEST_F(DeviceFaultTest, ProgramRunsAgainAfterALoss) {
   const TensorSpec spec{DType::kFloat32, {64}};
   const auto program = Program::Record(faulty_[0], {spec}, [&](absl::Span<const Tensor> in) {
     return std::vector<Tensor>{Softmax(Neg(in[0]) + in[0]) * in[0]};
@@ -235,8 +235,8 @@ TEST_F(DeviceFaultTest, AProgramGoesOnAfterwards) {
   EXPECT_THAT(*values, Each(1.0f / 64));
 }
 
-// A fence that hangs holds up who waits for it, and nobody else.
-TEST_F(DeviceFaultTest, AFenceThatHangsPasses) {
+// A slow fence delays only the calls that wait for it.
+TEST_F(DeviceFaultTest, SlowFenceIsNoLoss) {
   Order("delay-fence 300");
   auto late = std::async(std::launch::async, [&] {
     const Tensor tensor = Ones(faulty_[0]);
@@ -247,7 +247,7 @@ TEST_F(DeviceFaultTest, AFenceThatHangsPasses) {
   EXPECT_EQ((*client_[0].ListDevices())[0].restarts, 0);
 }
 
-TEST_F(DeviceFaultTest, HundredTimesOverNothingIsLeft) {
+TEST_F(DeviceFaultTest, HundredLossesLeakNothing) {
   int64_t resident_bytes = 0;
   for (int round = 0; round < 100; ++round) {
     {
@@ -257,7 +257,7 @@ TEST_F(DeviceFaultTest, HundredTimesOverNothingIsLeft) {
       const Tensor kept = Ones(good_[0]);
       ASSERT_TRUE(Outcome(uploaded[1]).ok());
       Order(round % 2 == 0 ? "kernel 1" : "die");
-      const Tensor met = Neg(negative);
+      const Tensor failed = Neg(negative);
       ExpectLost();
       ExpectBack();
       ExpectError(Outcome(negative), Code::kDataLoss, {"cpu:0"});

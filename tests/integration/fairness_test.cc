@@ -1,4 +1,4 @@
-// Clients beside one another on one device: who is slow, silent or gone holds nobody up.
+// Clients that share a device: a slow, silent or lost client doesn't block the other clients.
 #include <atomic>
 #include <thread>
 #include <utility>
@@ -12,7 +12,7 @@ using testing::Each;
 
 class FairnessTest : public ClientFixture {
  protected:
-  // An op and its result, by a client of its own.
+  // Runs an op and reads its result, `times` times. Expects the right result each time.
   void ExpectServed(const Client& client, int times) {
     const Device device = *client.device("cpu:0");
     for (int i = 0; i < times; ++i) {
@@ -22,17 +22,17 @@ class FairnessTest : public ClientFixture {
     }
   }
 
-  Client Another() {
+  Client ConnectClient() {
     auto client = Client::Connect(daemon_->address());
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
 };
 
-// About ten milliseconds each: far more of them than the other client, whose turn comes after any
-// of them, has to wait for.
-TEST_F(FairnessTest, AQueueOfLargeOpsLetsOthersInBetween) {
-  const Client other = Another();
+// Each large op takes about ten milliseconds. The other client waits for one of them at a time, and
+// not for the whole queue.
+TEST_F(FairnessTest, LargeOpsDoNotBlockOtherClients) {
+  const Client other = ConnectClient();
   RpcClient rpc(daemon_->address());
   ExpectServed(other, 1);
   const Tensor x = Full(first_, {1024, 1024}, 1e-3);
@@ -44,15 +44,15 @@ TEST_F(FairnessTest, AQueueOfLargeOpsLetsOthersInBetween) {
     EXPECT_TRUE(y.Read<float>().ok());
     done = true;
   });
-  // Once its queue stands.
+  // Waits until several ops are queued.
   EXPECT_TRUE(Eventually([&] { return UsedBytes(rpc, "cpu:0") >= (8 << 20) || done; }));
   ExpectServed(other, 10);
   EXPECT_FALSE(done) << "the other client had to wait for all of the queue";
   busy.join();
 }
 
-// Asks for answers and takes none in: the server holds a bounded number of them.
-TEST_F(FairnessTest, AClientThatReadsNothingIsLeftToItself) {
+// The client requests answers but reads none. The server buffers a bounded number of them.
+TEST_F(FairnessTest, ClientThatReadsNothingBlocksNoOtherClient) {
   RpcClient rpc(daemon_->address());
   RpcSession session(rpc);
   ASSERT_TRUE(session.Ones(1, {256 * 1024}).ok());
@@ -72,8 +72,8 @@ TEST_F(FairnessTest, AClientThatReadsNothingIsLeftToItself) {
   ExpectServed(client_, 1);
 }
 
-// Clients that are gone in the middle of a program, without a word, one after another.
-TEST_F(FairnessTest, ClientsThatGoInTheMiddleTakeTheirMemoryAlong) {
+// One after another, clients disconnect in the middle of their work without closing their sessions.
+TEST_F(FairnessTest, FreesMemoryOfDisconnectedClients) {
   const int64_t before = Used(first_);
   for (int i = 0; i < 10; ++i) {
     RpcClient rpc(daemon_->address());

@@ -1,4 +1,4 @@
-// A server that gives tensors to others, and says what a test has it say.
+// A fake source server for Fetch calls. The test scripts its answers.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,19 @@
 
 namespace tensord::integration {
 
-// Listens at 127.0.0.1. Each Fetch is answered by the script, on a thread of its own.
+// Listens on 127.0.0.1. Runs the script for each Fetch call, on a separate thread.
 class FakeSource {
  public:
-  // One Fetch.
+  // One Fetch call.
   class Call {
    public:
     virtual ~Call() = default;
     virtual bool Send(const v1::FetchResponse& message) = 0;
-    // What the destination says next; none once it has half-closed, or has gone.
+    // Blocks until the destination's next message and returns it. Returns none once the
+    // destination has half-closed or disconnected.
     virtual std::optional<v1::FetchRequest> Next() = 0;
   };
-  // Ends the call with this code: 0 for OK.
+  // Returns the gRPC status code that ends the call. 0 is OK.
   using Script = std::function<int(Call&)>;
 
   explicit FakeSource(Script script);

@@ -1,4 +1,4 @@
-// Faults and delays of a daemon's devices, by its --fault-socket.
+// Injects faults and delays into a daemon's devices through its --fault-socket.
 #pragma once
 
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 
 namespace tensord::integration {
 
-// Where orders for faults go.
+// A connection to the daemon's fault socket.
 class FaultSocket {
  public:
   explicit FaultSocket(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {
@@ -20,7 +20,7 @@ class FaultSocket {
   }
   ~FaultSocket() { close(fd_); }
 
-  // Returns when the order is in force; the answer.
+  // Sends an order. Blocks until the order is in force, and returns the daemon's answer.
   std::string Send(const std::string& order) {
     const std::string line = order + "\n";
     if (!connected_ || send(fd_, line.data(), line.size(), MSG_NOSIGNAL) < 0) return "no answer";

@@ -1,4 +1,4 @@
-// How a client comes by a region of memory that the daemon shares.
+// Fetches a region of shared memory from the daemon, as a client does.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 
 namespace tensord::integration {
 
-// The descriptor that the daemon sends for a secret, or -1 where it sends none for so long.
+// Returns the descriptor that the daemon sends for `secret`. If none arrives within
+// `wait_milliseconds`, returns -1. The caller closes the descriptor.
 inline int FetchRegion(const std::string& socket_name, const std::string& secret,
                        int64_t wait_milliseconds = 300) {
   sockaddr_un address = {};

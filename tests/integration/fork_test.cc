@@ -196,7 +196,7 @@ class ForkTest : public ClusterFixture {
   }
 
   // Expects that the parent still has its tensors with their values, that it can compute, copy and
-  // transfer, and that no connection has been made anew.
+  // transfer, and that it has opened no new connection.
   void ExpectParentUnaffected() {
     EXPECT_EQ(Listed(), before_);
     EXPECT_THAT(*small_.Read<float>(), testing::ElementsAre(1, 2, 3));

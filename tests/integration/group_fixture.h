@@ -14,7 +14,7 @@
 
 namespace tensord::integration {
 
-// Calls `call` with each rank, all at once, and returns what they give.
+// Calls `call(rank)` for all ranks at once. Returns the results, by rank.
 template <typename Call>
 auto AtOnce(int ranks, const Call& call) {
   using Result = decltype(call(0));
@@ -27,16 +27,15 @@ auto AtOnce(int ranks, const Call& call) {
   return results;
 }
 
-// One daemon of several.
+// A daemon, a client of it and a session.
 struct ClusterServer {
   std::unique_ptr<DaemonProcess> daemon;
   std::unique_ptr<RpcClient> client;
   std::unique_ptr<RpcSession> session;
 };
 
-// How a group is made.
 struct GroupOptions {
-  uint32_t member = 1;  // its number at each
+  uint32_t member = 1;  // the member's number in each session
   int size = 4;
   int64_t timeout_ms = 20000;
   std::string id = "0123456789abcdef";
@@ -55,7 +54,7 @@ class GroupFixture : public testing::Test {
     for (int rank = 0; rank < kServers; ++rank) Restart(rank);
   }
 
-  // However they were treated, the daemons are alive and end as they should.
+  // Expects that each daemon that still runs exits with 0.
   void TearDown() override {
     for (ClusterServer& server : servers_) {
       if (server.daemon == nullptr || !server.daemon->running()) continue;
@@ -129,7 +128,7 @@ class GroupFixture : public testing::Test {
     }
   }
 
-  // A command for the member of each session.
+  // Returns a command for member 1 of a session.
   static v1::Collective Op(v1::CollectiveKind kind, const TensorSpec& spec, uint64_t input,
                            uint64_t output, v1::Reduction reduction = v1::REDUCTION_SUM) {
     v1::Collective op;
@@ -156,12 +155,12 @@ class GroupFixture : public testing::Test {
     return client(rank).Call<v1::Tensor>("RunCollective", request);
   }
 
-  // The same at all, at once.
+  // Runs `op` at all ranks at once.
   std::vector<absl::StatusOr<v1::Tensor>> RunAll(const v1::Collective& op, int ranks = kServers) {
     return AtOnce(ranks, [&](int rank) { return Run(rank, op); });
   }
 
-  // float32 elements, one for each value, as tensor `handle` of every session: value + rank.
+  // Creates float32 tensor `handle` in every session. Its elements are value + rank.
   void CreateAll(uint64_t handle, const std::vector<float>& values) {
     for (int rank = 0; rank < kServers; ++rank) {
       std::vector<float> own = values;

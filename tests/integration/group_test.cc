@@ -1,4 +1,4 @@
-// Collective operations and what is built on them, through the client.
+// Collective operations, and parallel layers built on them, through the client.
 #include <signal.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ class GroupTest : public ClusterFixture {
   }
   Group OverAll() { return MakeGroup(cluster_.devices()); }
 
-  // {rank, 10·rank, …} on each member.
+  // Returns one tensor of `count` elements for each rank: rank, rank + 10, rank + 20, …
   std::vector<Tensor> Ranks(const Group& group, int64_t count) {
     std::vector<Tensor> tensors;
     for (int rank = 0; rank < group.size(); ++rank) {
@@ -67,7 +67,7 @@ TEST_F(GroupTest, EveryOperationOverAllDevices) {
   EXPECT_TRUE(group.Barrier().ok());
 }
 
-TEST_F(GroupTest, OperationsRunBehindTheCallsInTheirOrder) {
+TEST_F(GroupTest, OperationsRunInTheOrderOfTheCalls) {
   const Group group = OverAll();
   std::vector<Tensor> x = Ranks(group, 4);
   for (int i = 0; i < 20; ++i) {
@@ -79,7 +79,7 @@ TEST_F(GroupTest, OperationsRunBehindTheCallsInTheirOrder) {
   }
 }
 
-// Members are told in no order by which of them a word comes first.
+// The order in which the members receive each other's messages isn't fixed.
 TEST_F(GroupTest, ManyBarriersInARow) {
   const Group group = OverAll();
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(group.Barrier().ok()) << "barrier " << i;
@@ -88,7 +88,7 @@ TEST_F(GroupTest, ManyBarriersInARow) {
   for (const Tensor& y : last) EXPECT_THAT(*y.Read<float>(), ElementsAre(5));
 }
 
-TEST_F(GroupTest, WhatDoesntFitIsSeenAtTheCall) {
+TEST_F(GroupTest, RejectsInvalidInputsAtTheCall) {
   const Group group = OverAll();
   std::vector<Tensor> x = Ranks(group, 2);
   x[3] = FromVector<float>(group.devices()[3], {1, 2, 3});
@@ -100,25 +100,25 @@ TEST_F(GroupTest, WhatDoesntFitIsSeenAtTheCall) {
   x.pop_back();
   ExpectError(group.AllReduce(x)[0].status(), absl::StatusCode::kInvalidArgument, {"6 members"});
   ExpectError(group.ReduceScatter(Ranks(group, 4))[0].status(), absl::StatusCode::kInvalidArgument,
-              {"divide"});
+              {"divisible"});
   ExpectError(group.Broadcast(Tensor())[0].status(), absl::StatusCode::kFailedPrecondition);
   std::vector<Tensor> flags;
   for (const Device& device : group.devices()) flags.push_back(Ones(device, {2}, {DType::kBool}));
   ExpectError(group.AllReduce(flags)[0].status(), absl::StatusCode::kInvalidArgument, {"cast"});
-  // None of it has cost the group anything.
+  // The rejected calls don't affect the group.
   for (const Tensor& y : group.AllReduce(Ranks(group, 1))) {
     EXPECT_THAT(*y.Read<float>(), ElementsAre(15));
   }
 }
 
-TEST_F(GroupTest, GroupsAreOfDevicesThatAreThere) {
+TEST_F(GroupTest, RejectsInvalidDevices) {
   ExpectError(Group::Create({}), absl::StatusCode::kInvalidArgument);
   ExpectError(Group::Create({On(0), On(1), On(0)}), absl::StatusCode::kInvalidArgument, {"twice"});
   ExpectError(Group::Create({On(0), Device()}), absl::StatusCode::kFailedPrecondition);
   ExpectError(Group().AllReduce({})[0].status(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(GroupTest, AGroupThatIsLetGoOfDoesWhatItWasGiven) {
+TEST_F(GroupTest, ReleasedGroupFinishesItsOperations) {
   std::vector<Tensor> y;
   {
     const Group group = OverAll();
@@ -129,8 +129,8 @@ TEST_F(GroupTest, AGroupThatIsLetGoOfDoesWhatItWasGiven) {
   EXPECT_TRUE(Eventually([&] { return UsedEverywhere() == 0; })) << UsedEverywhere();
 }
 
-// A server that is as good as asleep, and then awake again.
-TEST_F(GroupTest, ASlowServerHoldsUpWhatNeedsItAndNothingElse) {
+// The third server is stopped, and later continues.
+TEST_F(GroupTest, StoppedServerBlocksOnlyWorkThatNeedsIt) {
   const Group all = MakeGroup({On(0), On(1), On(2)});
   const Group others = MakeGroup({On(0), On(1)});
   const Tensor there = Normal(On(0), {4 << 20}, /*seed=*/1);
@@ -149,10 +149,10 @@ TEST_F(GroupTest, ASlowServerHoldsUpWhatNeedsItAndNothingElse) {
   for (const Tensor& part : of_all) EXPECT_THAT(*part.Read<float>(), ElementsAre(3));
 }
 
-TEST_F(GroupTest, ASlowMemberIsWaitedFor) {
+TEST_F(GroupTest, OperationsWaitForASlowMember) {
   const Group group = MakeGroup({On(0), On(1), On(2)});
   std::atomic<bool> done = false;
-  // It runs a tenth of the time.
+  // The third server runs a tenth of the time.
   std::thread slows_down([&] {
     while (!done) {
       daemons_[2]->Signal(SIGSTOP);
@@ -166,33 +166,35 @@ TEST_F(GroupTest, ASlowMemberIsWaitedFor) {
   for (const Tensor& part : x) {
     const auto values = part.Read<float>();
     EXPECT_TRUE(values.ok()) << values.status();
-    if (values.ok()) EXPECT_EQ(values->back(), 2 + 10.0f * ((1 << 20) - 1));
+    if (values.ok()) {
+      EXPECT_EQ(values->back(), 2 + 10.0f * ((1 << 20) - 1));
+    }
   }
   done = true;
   slows_down.join();
 }
 
-TEST_F(GroupTest, AnErrorOfOneInputIsTheErrorOfAll) {
+TEST_F(GroupTest, ErrorOfOneInputFailsAllMembers) {
   const Group group = MakeGroup({On(0), On(1)}, absl::Seconds(10));
-  // More than the device may hold, found out when it runs.
+  // The tensor exceeds the device's limit. The server detects that when the op runs.
   const Tensor too_much = Sum(Zeros(*cluster_.device(1), {64 << 20}));
   const std::vector<Tensor> y = group.AllReduce({too_much.To(On(0)), Ones(On(1), {})});
   EXPECT_FALSE(y[0].Wait().ok());
   EXPECT_FALSE(y[1].Wait().ok());
 }
 
-TEST_F(GroupTest, ALostMemberEndsItForAllAndAnotherGroupCanBeMade) {
+TEST_F(GroupTest, LostMemberEndsTheGroupAndANewGroupWorks) {
   const Group group = MakeGroup({On(0), On(1), On(2)}, absl::Seconds(20));
   ASSERT_TRUE(group.Barrier().ok());
-  // The third never comes to the operation.
+  // The third server never joins the operation.
   daemons_[2]->Signal(SIGSTOP);
   const std::vector<Tensor> y = group.AllReduce(Ranks(group, 4));
   daemons_[2]->Signal(SIGKILL);
-  // Whom they miss is told as the program knows it, also by what depends on it.
-  const std::string missed = "rank 2 (" + On(2).name() + ")";
-  EXPECT_THAT(std::string(y[0].Wait().message()), HasSubstr(missed));
-  EXPECT_THAT(std::string(y[1].Wait().message()), HasSubstr(missed));
-  EXPECT_THAT(std::string((y[0] + 1.0).Wait().message()), HasSubstr(missed));
+  // The errors name the lost member as the client does. Dependent tensors carry the same error.
+  const std::string lost = "rank 2 (" + On(2).name() + ")";
+  EXPECT_THAT(std::string(y[0].Wait().message()), HasSubstr(lost));
+  EXPECT_THAT(std::string(y[1].Wait().message()), HasSubstr(lost));
+  EXPECT_THAT(std::string((y[0] + 1.0).Wait().message()), HasSubstr(lost));
   EXPECT_FALSE(group.AllReduce(Ranks(group, 1))[0].Wait().ok());
   const Group rest = MakeGroup({On(0), On(1)});
   for (const Tensor& part : rest.AllReduce(Ranks(rest, 1))) {
@@ -202,12 +204,12 @@ TEST_F(GroupTest, ALostMemberEndsItForAllAndAnotherGroupCanBeMade) {
 
 using ParallelTest = GroupTest;
 
-TEST_F(ParallelTest, ShardsGatherToTheSame) {
+TEST_F(ParallelTest, GatherRestoresASplitTensor) {
   const std::vector<Device> devices = cluster_.devices();
   const Tensor x = Normal(On(0), {3, 20}, /*seed=*/1);
   const std::vector<Tensor> parts = Shard(x, -1, devices);
   ASSERT_EQ(parts.size(), 6u);
-  // 20 over 6, as torch.tensor_split has it.
+  // 20 columns over 6 devices, split as torch.tensor_split does.
   const std::vector<int64_t> lengths = {4, 4, 3, 3, 3, 3};
   for (size_t i = 0; i < parts.size(); ++i) {
     EXPECT_EQ(parts[i].shape().dim(1), lengths[i]);
@@ -224,7 +226,7 @@ TEST_F(ParallelTest, ReplicasAreTheSame) {
   for (const Tensor& copy : copies) EXPECT_EQ(*copy.Read<float>(), *x.Read<float>());
 }
 
-TEST_F(ParallelTest, ALayerCutOverServersGivesWhatOneDeviceDoes) {
+TEST_F(ParallelTest, ParallelLinearMatchesOneDevice) {
   const std::vector<Device> devices = {On(0), On(1), On(2)};
   const Tensor w1 = Normal(On(0), {50, 20}, 1), b1 = Normal(On(0), {50}, 2);
   const Tensor w2 = Normal(On(0), {10, 50}, 3), b2 = Normal(On(0), {10}, 4);
@@ -238,7 +240,7 @@ TEST_F(ParallelTest, ALayerCutOverServersGivesWhatOneDeviceDoes) {
   }
 }
 
-TEST_F(ParallelTest, APipelineGivesWhatItsStagesDo) {
+TEST_F(ParallelTest, PipelineMatchesItsStages) {
   std::vector<std::shared_ptr<nn::Module>> stages;
   for (int i = 0; i < 3; ++i) {
     stages.push_back(std::make_shared<nn::Sequential>(nn::Linear(16, 16, {.seed = i}), nn::Tanh()));

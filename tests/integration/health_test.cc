@@ -10,7 +10,7 @@ namespace {
 
 using Response = health_v1::HealthCheckResponse;
 
-TEST(HealthTest, WatchersHearThatTheServerEnds) {
+TEST(HealthTest, WatchReportsTheServersShutdown) {
   auto daemon = DaemonProcess::Start({"--devices=cpu"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const std::string& address = (*daemon)->address();
@@ -20,19 +20,19 @@ TEST(HealthTest, WatchersHearThatTheServerEnds) {
   EXPECT_EQ(whole->Next(), Response::SERVING);
   EXPECT_EQ(device->Next(), Response::SERVING);
   EXPECT_EQ(unknown->Next(), Response::SERVICE_UNKNOWN);
-  // Nobody waits for the watchers to go: the grace time is half a minute.
+  // The server ends the Watch calls itself.
   (*daemon)->Signal(SIGTERM);
   EXPECT_EQ(whole->Next(), Response::NOT_SERVING);
   EXPECT_EQ(device->Next(), Response::NOT_SERVING);
   for (auto* watch : {&whole, &device, &unknown}) {
     EXPECT_EQ((*watch)->Next(), Response::UNKNOWN);
     EXPECT_EQ((*watch)->End().error_code(), grpc::StatusCode::UNAVAILABLE);
-    watch->reset();  // and closes its connection, which nobody would look after any more
+    watch->reset();  // closes its connection
   }
   EXPECT_EQ(*(*daemon)->WaitForEnd(), 0);
 }
 
-TEST(HealthTest, AWatcherThatGoesIsForgotten) {
+TEST(HealthTest, ExitsAfterCancelledWatches) {
   auto daemon = DaemonProcess::Start({"--devices=cpu"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   for (int i = 0; i < 50; ++i) {

@@ -1,4 +1,4 @@
-// A watcher of the health service, by its generated stub.
+// A client of the health service's Watch method, by the generated stub.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -14,7 +14,7 @@ namespace tensord::integration {
 
 namespace health_v1 = grpc::health::v1;
 
-// A call of Watch, given up after a minute.
+// A Watch call with a deadline of one minute.
 class Watch {
  public:
   Watch(const std::string& address, const std::string& service)
@@ -27,7 +27,7 @@ class Watch {
   }
   ~Watch() { context_.TryCancel(); }
 
-  // The next thing it says, once it does; UNKNOWN where the call has ended.
+  // Blocks until the service sends a status and returns it. If the call has ended, returns UNKNOWN.
   health_v1::HealthCheckResponse::ServingStatus Next() {
     health_v1::HealthCheckResponse response;
     return reader_->Read(&response) ? response.status() : health_v1::HealthCheckResponse::UNKNOWN;

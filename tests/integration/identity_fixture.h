@@ -1,4 +1,4 @@
-// A daemon that asks who calls, and files of a test's own.
+// A daemon that authenticates its callers, and a folder for the test's files.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tensord::integration {
 
 class IdentityFixture : public testing::Test {
  protected:
-  // A line of the token file.
+  // Returns a line of the token file.
   static std::string Line(const std::string& name, const std::string& token,
                           absl::Time expires = absl::InfiniteFuture(), int weight = 1) {
     return *TokenLine(name, HashToken(token), expires, weight) + "\n";
@@ -38,13 +38,13 @@ class IdentityFixture : public testing::Test {
     EXPECT_EQ(*exit_code, 0) << daemon_->Output();
   }
 
-  // What a caller with this token is answered.
+  // Returns the status of a ListDevices call with this token.
   absl::Status Ask(const std::string& token) {
     RpcClient client(daemon_->address(), {.token = token});
     return ListDevices(client).status();
   }
 
-  // Waits until the daemon has said this on standard error.
+  // Waits until the daemon's output contains `words`. Returns false if that takes too long.
   bool Says(const std::string& words) {
     return Eventually([&] { return daemon_->Output().find(words) != std::string::npos; });
   }

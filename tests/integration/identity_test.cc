@@ -1,5 +1,5 @@
-// Who may call what: every method of the service with every kind of credentials, and what happens
-// to calls and sessions whose token ends.
+// Authentication and authorization: every method with every kind of credentials, and calls and
+// sessions whose token expires or is revoked.
 #include <grpcpp/create_channel.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ using Code = absl::StatusCode;
 using testing::HasSubstr;
 using testing::Not;
 
-// Tokens are what their holders were given; any string will do.
+// Any string may be a token.
 constexpr char kAlice[] = "alice-token";
 constexpr char kBob[] = "bob-token";
 constexpr char kExpired[] = "expired-token";
@@ -29,14 +29,14 @@ class TokenTest : public IdentityFixture {
     StartDaemon({"--token-file=" + folder_.File("tokens")});
   }
 
-  // Alice's and Bob's, one that has expired, and more.
+  // Writes a token file with Alice's and Bob's tokens, an expired token and the lines `more`.
   void WriteTokens(const std::string& more) {
     folder_.Write("tokens",
                   absl::StrCat("# for tests\n\n", Line("alice", kAlice), Line("bob", kBob),
                                Line("alice", kExpired, absl::Now() - absl::Seconds(1)), more));
   }
 
-  // Takes a token out of the file, and waits until it is known no more.
+  // Removes a token from the file and waits until the daemon refuses it. The lines `left` stay.
   void Revoke(const std::string& token, const std::string& left = "") {
     ASSERT_TRUE(Ask(token).ok());
     WriteTokens(left);
@@ -44,8 +44,8 @@ class TokenTest : public IdentityFixture {
   }
 };
 
-// Puts a session's id where the request, or the part of it that a stream begins with, has a place
-// for it. False where it has none.
+// Sets the session's id in the request, or in its submessage that opens a stream. Returns false if
+// the request has no such field.
 bool SetSession(google::protobuf::Message* message, const std::string& session) {
   const auto* descriptor = message->GetDescriptor();
   const auto* field = descriptor->FindFieldByName("session");
@@ -64,7 +64,7 @@ bool SetSession(google::protobuf::Message* message, const std::string& session) 
   return false;
 }
 
-// A call of any method with a session's id. `has_session`: whether there is a place for it.
+// Calls any method with a session's id. Sets `*has_session` to whether its request has a session.
 absl::Status CallMethod(RpcClient& client, const google::protobuf::MethodDescriptor& method,
                         const std::string& session, bool* has_session = nullptr) {
   const std::unique_ptr<google::protobuf::Message> request(
@@ -86,16 +86,16 @@ std::vector<const google::protobuf::MethodDescriptor*> AllMethods() {
   return methods;
 }
 
-TEST_F(TokenTest, EveryMethodRefusesWhoIsNobody) {
+TEST_F(TokenTest, EveryMethodRefusesInvalidTokens) {
   ASSERT_GE(AllMethods().size(), 19u);
   Revoke(kRevoked);
   RpcClient alice(daemon_->address(), {.token = kAlice});
   const RpcSession session(alice);
   ASSERT_FALSE(session.id().empty());
   for (const char* token : {"", kUnknown, kExpired, kRevoked}) {
-    RpcClient nobody(daemon_->address(), {.token = token});
+    RpcClient anonymous(daemon_->address(), {.token = token});
     for (const auto* method : AllMethods()) {
-      const absl::Status status = CallMethod(nobody, *method, session.id());
+      const absl::Status status = CallMethod(anonymous, *method, session.id());
       ExpectError(status, Code::kUnauthenticated, {"token"});
       EXPECT_TRUE(*token == 0 || !absl::StrContains(status.message(), token))
           << method->name() << " repeats the secret";
@@ -103,7 +103,7 @@ TEST_F(TokenTest, EveryMethodRefusesWhoIsNobody) {
   }
 }
 
-TEST_F(TokenTest, EveryMethodKnowsNothingOfAnothersSession) {
+TEST_F(TokenTest, EveryMethodHidesSessionsOfOtherPrincipals) {
   RpcClient alice(daemon_->address(), {.token = kAlice});
   RpcClient bob(daemon_->address(), {.token = kBob});
   const absl::Status never = RpcSession(bob)
@@ -137,7 +137,7 @@ TEST_F(TokenTest, EveryMethodKnowsNothingOfAnothersSession) {
   EXPECT_EQ(with_session, static_cast<int>(AllMethods().size()) - 6) << "with a session's id";
 }
 
-TEST_F(TokenTest, EverybodySeesTheirOwn) {
+TEST_F(TokenTest, CallersSeeOnlyTheirOwnTensors) {
   RpcClient alice(daemon_->address(), {.token = kAlice});
   RpcClient bob(daemon_->address(), {.token = kBob});
   RpcSession hers(alice);
@@ -168,7 +168,7 @@ TEST_F(TokenTest, TwoTokensOfOneNameAreOnePrincipal) {
   EXPECT_TRUE(second.Call<v1::ReadTensorResponse>("ReadTensor", request).ok());
 }
 
-TEST_F(TokenTest, StrangeHeadersAreRefused) {
+TEST_F(TokenTest, InvalidHeadersAreRefused) {
   for (const std::string& header :
        {std::string("Bearer"), std::string("Basic YTpi"), std::string("Bearer "),
         std::string("Bearer ") + std::string(4000, 'x')}) {
@@ -185,18 +185,18 @@ TEST_F(TokenTest, StrangeHeadersAreRefused) {
   }
 }
 
-TEST_F(TokenTest, ProbesNeedNoTokenAndLearnNothingElse) {
-  RpcClient nobody(daemon_->address());
-  EXPECT_EQ(*nobody.Health(""), "SERVING");
-  ExpectError(nobody.Health("cpu:0"), Code::kUnauthenticated);
-  ExpectError(nobody.Health("cpu:9"), Code::kUnauthenticated);
-  ExpectError(nobody.CallAnyKind("/grpc.health.v1.Health/Watch", ""), Code::kUnauthenticated);
+TEST_F(TokenTest, ProbeWithoutTokenGetsOnlyTheServersHealth) {
+  RpcClient anonymous(daemon_->address());
+  EXPECT_EQ(*anonymous.Health(""), "SERVING");
+  ExpectError(anonymous.Health("cpu:0"), Code::kUnauthenticated);
+  ExpectError(anonymous.Health("cpu:9"), Code::kUnauthenticated);
+  ExpectError(anonymous.CallAnyKind("/grpc.health.v1.Health/Watch", ""), Code::kUnauthenticated);
   RpcClient alice(daemon_->address(), {.token = kAlice});
   EXPECT_EQ(*alice.Health("cpu:0"), "SERVING");
 }
 
-// What a revoked token has open is ended, each with the reason.
-TEST_F(TokenTest, RevocationEndsWhatIsOpen) {
+// Each open call of a revoked token ends with the reason.
+TEST_F(TokenTest, RevocationEndsOpenCalls) {
   RpcClient client(daemon_->address(), {.token = kRevoked});
   RpcSession session(client);
   ASSERT_TRUE(session.CreateFloats(1, {1}).ok());
@@ -237,8 +237,8 @@ TEST_F(TokenTest, RevocationEndsWhatIsOpen) {
   for (std::thread& thread : waiting) thread.join();
 }
 
-// Whoever takes nothing in can't be told anything, and keeps nothing by it.
-TEST_F(TokenTest, AClientThatDoesntReadIsCut) {
+// A client that reads nothing can't receive the error. Its memory is freed all the same.
+TEST_F(TokenTest, RevocationEndsAReadWhoseClientDoesNotRead) {
   RpcClient client(daemon_->address(), {.token = kRevoked});
   RpcSession session(client, /*lease_seconds=*/1);
   ASSERT_TRUE(session.Ones(1, {32 << 20}).ok());
@@ -249,10 +249,10 @@ TEST_F(TokenTest, AClientThatDoesntReadIsCut) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(alice, "cpu:0") == 0; }));
 }
 
-TEST_F(TokenTest, ATokenThatExpiresEndsItsStream) {
-  WriteTokens(Line("brief", "brief", absl::Now() + absl::Seconds(3)));
-  ASSERT_TRUE(Eventually([&] { return Ask("brief").ok(); }));
-  RpcClient client(daemon_->address(), {.token = "brief"});
+TEST_F(TokenTest, ExpiryOfATokenEndsItsStream) {
+  WriteTokens(Line("expiring", "expiring", absl::Now() + absl::Seconds(3)));
+  ASSERT_TRUE(Eventually([&] { return Ask("expiring").ok(); }));
+  RpcClient client(daemon_->address(), {.token = "expiring"});
   const RpcSession session(client);
   auto stream = client.SessionStream();
   v1::SessionStreamRequest attach;
@@ -261,11 +261,12 @@ TEST_F(TokenTest, ATokenThatExpiresEndsItsStream) {
   while (stream->Next().has_value()) {
   }
   ExpectError(stream->Finish(), Code::kUnauthenticated, {"expired"});
-  ExpectError(Ask("brief"), Code::kUnauthenticated, {"expired"});
+  ExpectError(Ask("expiring"), Code::kUnauthenticated, {"expired"});
 }
 
-// A session of a name whose token is gone waits for another of that name, and for nobody else.
-TEST_F(TokenTest, SessionsOfARevokedTokenAreTheirNames) {
+// A session belongs to a principal. After its token is revoked, another token of the same principal
+// can use the session, but no other principal can.
+TEST_F(TokenTest, SessionsOutliveTheirRevokedToken) {
   auto client = std::make_unique<RpcClient>(daemon_->address(), RpcCredentials{.token = kRevoked});
   const RpcSession session(*client);
   v1::ReadTensorRequest request;
@@ -281,7 +282,7 @@ TEST_F(TokenTest, SessionsOfARevokedTokenAreTheirNames) {
               {"no tensor 7"});
 }
 
-TEST_F(TokenTest, TheLeaseFreesWhatARevokedTokenHeld) {
+TEST_F(TokenTest, LeaseFreesTensorsOfARevokedToken) {
   RpcClient client(daemon_->address(), {.token = kRevoked});
   RpcSession session(client, /*lease_seconds=*/1);
   ASSERT_TRUE(session.Ones(1, {1000}).ok());
@@ -290,28 +291,28 @@ TEST_F(TokenTest, TheLeaseFreesWhatARevokedTokenHeld) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(alice, "cpu:0") == 0; }));
 }
 
-TEST_F(TokenTest, ABadFileChangesNothingAndIsTold) {
+TEST_F(TokenTest, BadFileChangesNothingAndIsReported) {
   folder_.Write("tokens", absl::StrCat(Line("alice", kAlice), "bob sha256:12345\n"));
   EXPECT_TRUE(Says("line 2"));
   EXPECT_TRUE(Ask(kBob).ok());
   EXPECT_THAT(daemon_->Output(), Not(HasSubstr("12345")));
-  // Nor does a file that others may write.
+  // The daemon also ignores a file that other users may write.
   folder_.Write("tokens", Line("mallory", kUnknown));
   chmod(folder_.File("tokens").c_str(), 0666);
   EXPECT_TRUE(Says("chmod go-w"));
   EXPECT_TRUE(Ask(kBob).ok());
 }
 
-TEST_F(TokenTest, AHangUpReadsTheFileAtOnce) {
+TEST_F(TokenTest, SighupReloadsTheFileAtOnce) {
   WriteTokens("");
   daemon_->Signal(SIGHUP);
-  EXPECT_TRUE(Says("read anew: 3 tokens"));
+  EXPECT_TRUE(Says("tokens: 3 tokens"));
   EXPECT_TRUE(Ask(kAlice).ok());
 }
 
 class LogTest : public IdentityFixture {};
 
-TEST_F(LogTest, TellsOfSessionsAndOfThoseWhoAreRefused) {
+TEST_F(LogTest, LogsSessionsAndRefusedCallers) {
   folder_.Write("tokens", Line("alice", kAlice));
   StartDaemon({"--token-file=" + folder_.File("tokens"), "--log-sessions"});
   ExpectError(Ask(kUnknown), Code::kUnauthenticated);
@@ -333,7 +334,7 @@ TEST_F(LogTest, TellsOfSessionsAndOfThoseWhoAreRefused) {
 
 class AnonymousTest : public IdentityFixture {};
 
-TEST_F(AnonymousTest, CallersFromThisMachineMayBeLetInWithoutToken) {
+TEST_F(AnonymousTest, LocalCallersNeedNoTokenIfAllowed) {
   const std::string socket = "unix:" + folder_.File("socket");
   folder_.Write("tokens", Line("alice", kAlice));
   StartDaemon(
@@ -342,7 +343,7 @@ TEST_F(AnonymousTest, CallersFromThisMachineMayBeLetInWithoutToken) {
   RpcClient by_socket(socket);
   EXPECT_TRUE(ListDevices(by_socket).ok());
   ExpectError(Ask(kUnknown), Code::kUnauthenticated);
-  // Anonymous is somebody of their own.
+  // Anonymous callers are a separate principal.
   RpcClient alice(daemon_->address(), {.token = kAlice});
   const RpcSession session(alice);
   v1::CloseSessionRequest request;
@@ -350,17 +351,17 @@ TEST_F(AnonymousTest, CallersFromThisMachineMayBeLetInWithoutToken) {
   ExpectError(by_socket.Call<v1::CloseSessionResponse>("CloseSession", request), Code::kNotFound);
 }
 
-TEST_F(AnonymousTest, SocketsAskForTokensToo) {
+TEST_F(AnonymousTest, UnixSocketsRequireTokensToo) {
   const std::string socket = "unix:" + folder_.File("socket");
   folder_.Write("tokens", Line("alice", kAlice));
   StartDaemon({"--token-file=" + folder_.File("tokens"), "--listen=" + socket});
-  RpcClient nobody(socket);
-  ExpectError(ListDevices(nobody).status(), Code::kUnauthenticated);
+  RpcClient anonymous(socket);
+  ExpectError(ListDevices(anonymous).status(), Code::kUnauthenticated);
   RpcClient alice(socket, {.token = kAlice});
   EXPECT_TRUE(ListDevices(alice).ok());
 }
 
-TEST(StartTest, RefusesWhatIsNotSafe) {
+TEST(StartTest, RefusesUnsafeFlags) {
   const TestFolder folder;
   const Authority authority;
   const CertificatePair pair = authority.Issue(ServerRequest());

@@ -10,7 +10,7 @@ namespace {
 using Code = absl::StatusCode;
 using testing::HasSubstr;
 
-TEST(LifecycleTest, RefusesFlagsThatMakeNoSense) {
+TEST(LifecycleTest, RefusesInvalidFlags) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"--no-such-flag"}, "no-such-flag"},
       {{"--device=cpu"}, "Did you mean --devices?"},
@@ -32,7 +32,7 @@ TEST(LifecycleTest, RefusesFlagsThatMakeNoSense) {
   }
 }
 
-TEST(LifecycleTest, HelpsAndTellsItsVersion) {
+TEST(LifecycleTest, PrintsHelpAndVersion) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--help"}, &output), 0);
   for (const char* word : {"--listen", "--devices", "--port-file", "--reflection", "--no-fusion",
@@ -64,14 +64,14 @@ TEST(LifecycleTest, TwoDaemonsNeverShareASocket) {
   EXPECT_EQ(*(*first)->Terminate(), 0);
 }
 
-// A name that stands for several addresses is listened on at all of them that there are.
-TEST(LifecycleTest, ANameIsAllOfItsAddresses) {
+// If a host name has several addresses, the daemon listens on all of them that this machine has.
+TEST(LifecycleTest, ListensOnAllAddressesOfAHostName) {
   auto daemon = DaemonProcess::Start({"--devices=cpu", "--listen=localhost:0"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const std::string output = (*daemon)->Output();
-  const size_t told = output.find("localhost:");
-  ASSERT_NE(told, std::string::npos) << output;
-  const size_t colon = output.find(':', told);
+  const size_t begin = output.find("localhost:");
+  ASSERT_NE(begin, std::string::npos) << output;
+  const size_t colon = output.find(':', begin);
   const std::string port =
       output.substr(colon, output.find_first_not_of("0123456789", colon + 1) - colon);
   for (const std::string host : {"localhost", "127.0.0.1"}) {
@@ -92,8 +92,8 @@ TEST(LifecycleTest, EndsOnEitherSignal) {
   }
 }
 
-// As timeout(1) does, and people who press a key again: whoever asks twice gets what he asked for.
-TEST(LifecycleTest, FurtherSignalsChangeNothing) {
+// timeout(1), and users who press Ctrl-C again, send a second signal during the drain.
+TEST(LifecycleTest, RepeatedSignalsDoNotDisturbTheDrain) {
   for (int i = 0; i < 5; ++i) {
     auto daemon = DaemonProcess::Start({"--devices=cpu,cpu"});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
@@ -112,8 +112,9 @@ class DrainTest : public DaemonFixture {
   DrainTest() : DaemonFixture({"--grace-seconds=120"}) { expect_alive_ = false; }
 };
 
-// What has been taken in is answered; then the stream ends with the reason, and the daemon with 0.
-TEST_F(DrainTest, FinishesWhatItHasTakenIn) {
+// The daemon answers all commands that it has received. Then it ends the stream with the reason,
+// and exits with 0.
+TEST_F(DrainTest, FinishesReceivedCommands) {
   const int64_t size = 2048;
   auto stream = client_->SessionStream();
   v1::SessionStreamRequest message;
@@ -160,10 +161,34 @@ TEST_F(DrainTest, FinishesWhatItHasTakenIn) {
 
 class GraceTest : public DaemonFixture {
  protected:
-  GraceTest() : DaemonFixture({"--grace-seconds=0.5"}) { expect_alive_ = false; }
+  GraceTest() : DaemonFixture({"--grace-seconds=0.5", "--cpu-threads=2"}) { expect_alive_ = false; }
 };
 
-TEST_F(GraceTest, GivesUpOnWhatNeverEnds) {
+// The product of 7168 x 7168 matrices takes one thread far longer than the grace period.
+TEST_F(GraceTest, EndsTheProcessDuringAnOpThatOutlastsTheGracePeriod) {
+  auto stream = client_->SessionStream();
+  v1::SessionStreamRequest message;
+  message.mutable_attach()->set_session(session_->id());
+  v1::Op& ones = *message.add_commands()->mutable_op();
+  ones.set_name("ones");
+  ones.set_output(1);
+  ones.set_device("cpu:0");
+  for (int i = 0; i < 2; ++i) (*ones.mutable_attrs())["shape"].mutable_ints()->add_values(7168);
+  (*ones.mutable_attrs())["dtype"].set_dtype(v1::DTYPE_FLOAT64);
+  v1::Op& product = *message.add_commands()->mutable_op();
+  product.set_name("matmul");
+  for (int i = 0; i < 2; ++i) product.add_inputs(1);
+  product.set_output(2);
+  message.add_commands()->mutable_barrier()->set_barrier_id(1);
+  ASSERT_TRUE(stream->Send(message));
+  ASSERT_TRUE(stream->Next().has_value());
+  const auto exit_code = daemon_->Terminate();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  EXPECT_THAT(daemon_->Output(), HasSubstr("stopped with work still running"));
+}
+
+TEST_F(GraceTest, EndsCallsThatOutlastTheGracePeriod) {
   RpcClient waiting(daemon_->address());
   v1::GetTensorRequest never;
   never.set_session(session_->id());

@@ -1,4 +1,4 @@
-// Several daemons that fetch tensors from each other.
+// Daemons that fetch tensors from each other.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ class Node {
  public:
   static constexpr char kAnyPeer[] = "--peers=127.0.0.1:*";
 
-  // Ends in a failed test where it can't be started.
+  // If the daemon can't be started, the test fails.
   explicit Node(std::vector<std::string> flags = {kAnyPeer}, RpcCredentials credentials = {},
                 const std::vector<std::string>& environment = {}) {
     flags.push_back("--devices=cpu=1GiB,cpu=64MiB");
@@ -41,7 +41,7 @@ class Node {
 
   const std::string& address() const { return daemon->address(); }
 
-  // Sends a command on the session's stream; its number.
+  // Sends a command on the session's stream. Returns the command's number.
   uint64_t Command(const v1::Command& command) {
     v1::SessionStreamRequest request;
     if (stream == nullptr) {
@@ -67,7 +67,7 @@ class Node {
     return Command(command);
   }
 
-  // Numbers that are the same on every server.
+  // Creates a tensor of `count` random elements. A handle gives the same elements on every server.
   void Random(uint64_t handle, int64_t count) {
     v1::CreateTensorRequest request;
     request.set_session(session->id());
@@ -79,7 +79,7 @@ class Node {
     EXPECT_TRUE(made.ok()) << made.status();
   }
 
-  // The bytes of a tensor of any size.
+  // Reads all bytes of a tensor.
   absl::StatusOr<std::string> Bytes(uint64_t handle) {
     auto read = client->Read(session->ReadRequest(handle));
     std::string bytes;
@@ -89,23 +89,23 @@ class Node {
     return bytes;
   }
 
-  // Writes a tensor's bytes, from `begin` on.
+  // Uploads a tensor's bytes from offset `begin` on.
   absl::Status Bring(uint64_t handle, const TensorSpec& spec, const std::string& bytes,
                      size_t begin = 0) {
     constexpr size_t kChunkBytes = 1 << 20;
     auto write = client->Write();
-    bool goes_on = write->Send(session->FirstWrite(handle, spec));
-    for (size_t at = begin; goes_on && at < bytes.size();) {
+    bool sending = write->Send(session->FirstWrite(handle, spec));
+    for (size_t at = begin; sending && at < bytes.size();) {
       v1::WriteRequest chunk;
       chunk.set_offset(static_cast<int64_t>(at));
       chunk.set_data(bytes.substr(at, kChunkBytes));
       at += chunk.data().size();
-      goes_on = write->Send(chunk);
+      sending = write->Send(chunk);
     }
     return write->Finish().status();
   }
 
-  // A ticket for another node.
+  // Returns a ticket with which `destination` may fetch the tensor.
   absl::StatusOr<v1::Ticket> Ticket(uint64_t handle, const Node& destination) {
     v1::CreateTicketRequest request;
     request.set_session(session->id());
@@ -115,7 +115,8 @@ class Node {
     return client->Call<v1::Ticket>("CreateTicket", request);
   }
 
-  // What a ticket brings from `source`: another address than its own where `address` is given.
+  // Fetches a tensor from `source` with a ticket. If `address` isn't empty, connects to it instead
+  // of the source's own address.
   absl::StatusOr<v1::PullTensorResponse> Pull(uint64_t handle, const TensorSpec& spec,
                                               const Node& source, const std::string& ticket,
                                               const std::string& address = "") {

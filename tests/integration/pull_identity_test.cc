@@ -1,4 +1,4 @@
-// Servers that fetch from each other where callers are asked who they are.
+// Copies between servers that authenticate their callers.
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/tests/integration/identity_fixture.h"
@@ -45,7 +45,7 @@ class PullIdentityTest : public IdentityFixture {
   Authority authority_;
 };
 
-TEST_F(PullIdentityTest, ServersThatKnowEachOtherCopy) {
+TEST_F(PullIdentityTest, CopiesBetweenTrustedServers) {
   Node a(Flags({"--peer-principals=server-a,server-b"}), As("alices"));
   Node b(Flags({ServersToken()}), As("alices"));
   const v1::CheckPeerResponse checked = Check(b, a);
@@ -58,7 +58,7 @@ TEST_F(PullIdentityTest, ServersThatKnowEachOtherCopy) {
   EXPECT_EQ(*b.Bytes(2), *a.Bytes(1));
 }
 
-TEST_F(PullIdentityTest, ATicketIsItsOwners) {
+TEST_F(PullIdentityTest, OnlyItsPrincipalMayUseATicket) {
   Node a(Flags({"--peer-principals=server-b"}), As("alices"));
   Node b(Flags({ServersToken()}), As("bobs"));
   a.Random(1, 1 << 20);
@@ -70,25 +70,25 @@ TEST_F(PullIdentityTest, ATicketIsItsOwners) {
   EXPECT_TRUE(b.Pull(2, kMillion, a, ticket).ok()) << "and it was not used up";
 }
 
-TEST_F(PullIdentityTest, WhoIsNoServerMayNotFetch) {
+TEST_F(PullIdentityTest, OnlyPeerPrincipalsMayFetch) {
   Node a(Flags({}), As("alices"));
   Node b(Flags({ServersToken()}), As("alices"));
-  Node nobody(Flags({}), As("alices"));
+  Node other(Flags({}), As("alices"));
   a.Random(1, 1 << 20);
   ExpectError(b.Pull(2, kMillion, a, a.Ticket(1, b)->ticket()), Code::kPermissionDenied,
               {"--peer-principals", "\"server-b\" by its token"});
-  ExpectError(nobody.Pull(2, kMillion, a, a.Ticket(1, nobody)->ticket()), Code::kPermissionDenied,
+  ExpectError(other.Pull(2, kMillion, a, a.Ticket(1, other)->ticket()), Code::kPermissionDenied,
               {"token"});
   EXPECT_EQ(Check(b, a).code(), static_cast<int>(Code::kPermissionDenied));
   EXPECT_EQ(Check(b, a).server().epoch(), a.info.epoch()) << "reached, though";
-  EXPECT_EQ(Check(nobody, a).code(), static_cast<int>(Code::kUnauthenticated));
-  // Nor may a client that has got hold of a ticket.
+  EXPECT_EQ(Check(other, a).code(), static_cast<int>(Code::kUnauthenticated));
+  // A client may not call Fetch either.
   const absl::Status direct = a.client->CallAnyKind("/tensord.v1.PeerService/Fetch", "");
   EXPECT_EQ(direct.code(), Code::kPermissionDenied);
   EXPECT_EQ(ErrorReason(direct), "NOT_A_PEER");
 }
 
-TEST_F(PullIdentityTest, AServerOfAnotherAuthorityIsNotTrusted) {
+TEST_F(PullIdentityTest, RejectsAServerOfAnotherAuthority) {
   Node b(Flags({ServersToken()}), As("alices"));
   const std::string ca = authority_.pem();
   authority_ = Authority();
@@ -99,8 +99,8 @@ TEST_F(PullIdentityTest, AServerOfAnotherAuthorityIsNotTrusted) {
               {"--peer-tls-ca"});
 }
 
-// All that the one that calls sees of it is that it is hung up on.
-TEST_F(PullIdentityTest, AServerThatWantsAnotherCertificateIsSuspected) {
+// The calling server sees only that the other server closes the connection.
+TEST_F(PullIdentityTest, ClosedConnectionSuggestsAnotherCertificate) {
   const CertificatePair ours = authority_.Issue(ClientRequest("alice"));
   Node a(Flags({"--tls-client-ca=" + folder_.Write("clients.pem", authority_.pem()),
                 "--tls-client-auth=require", "--peer-principals=cn:b"}),
@@ -119,7 +119,7 @@ TEST_F(PullIdentityTest, AServerThatWantsAnotherCertificateIsSuspected) {
   EXPECT_TRUE(Eventually([&] { return Check(b, a).code() == 0; })) << Check(b, a).message();
 }
 
-TEST_F(PullIdentityTest, TheTokenIsReadAnew) {
+TEST_F(PullIdentityTest, ReloadsThePeerToken) {
   Node a(Flags({"--peer-principals=server-b"}), As("alices"));
   Node b(Flags({"--peer-token-file=" + folder_.Write("servers.token", "old-token")}), As("alices"));
   a.Random(1, 1 << 20);
@@ -128,7 +128,7 @@ TEST_F(PullIdentityTest, TheTokenIsReadAnew) {
   EXPECT_TRUE(Eventually([&] { return b.Pull(2, kMillion, a, a.Ticket(1, b)->ticket()).ok(); }));
 }
 
-TEST(PeerFlagsTest, WhatMakesNoSenseIsRefused) {
+TEST(PeerFlagsTest, RefusesInvalidFlags) {
   const TestFolder folder;
   const std::string token = "--peer-token-file=" + folder.Write("token", "the-servers");
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {

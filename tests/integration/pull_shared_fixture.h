@@ -1,4 +1,4 @@
-// Two servers that fetch from each other through memory that they share, and what is left of it.
+// Two servers that fetch tensors from each other through shared memory.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace tensord::integration {
 
 inline constexpr int64_t kMiB = 1 << 20;
-inline constexpr int64_t kSlot = 4 * kMiB;            // of sources that a test plays
-inline constexpr int64_t kMinSharedBytes = 4 * kMiB;  // from so many on, through memory
+inline constexpr int64_t kSlot = 4 * kMiB;            // bytes of a slot of a FakeSource's ring
+inline constexpr int64_t kMinSharedBytes = 4 * kMiB;  // smaller tensors go over the network
 
 inline std::string Pattern(int64_t size) {
   std::string bytes(size, '\0');
@@ -25,7 +25,7 @@ inline std::string Pattern(int64_t size) {
 
 inline TensorSpec Bytes(int64_t size) { return {DType::kUInt8, {size}}; }
 
-// Regions of shared memory that a daemon has mapped.
+// Returns the number of shared memory regions that a daemon has mapped.
 inline int Regions(const Node& node) {
   std::ifstream maps(absl::StrCat("/proc/", node.daemon->pid(), "/maps"));
   int regions = 0;
@@ -35,13 +35,13 @@ inline int Regions(const Node& node) {
   return regions;
 }
 
-// Descriptors of memory files that it holds.
+// Returns the number of descriptors of shared memory that a daemon has open.
 inline int MemoryFiles(const Node& node) {
   int files = 0;
-  std::error_code gone;
+  std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(
-           absl::StrCat("/proc/", node.daemon->pid(), "/fd"), gone)) {
-    const std::string to = std::filesystem::read_symlink(entry.path(), gone).string();
+           absl::StrCat("/proc/", node.daemon->pid(), "/fd"), error)) {
+    const std::string to = std::filesystem::read_symlink(entry.path(), error).string();
     if (to.find("memfd:tensord") != std::string::npos) ++files;
   }
   return files;
@@ -49,10 +49,10 @@ inline int MemoryFiles(const Node& node) {
 
 class PullSharedTest : public testing::Test {
  protected:
-  // Who has used a session may send as fast as they can.
+  // After a call that uses a session, the server trusts the connection and doesn't limit its bytes.
   void SetUp() override { ASSERT_TRUE(a_.session->List().ok()); }
 
-  // However it went, both servers are alive, hold no ring, and end as they should.
+  // Expects that each server that still runs releases its rings and exits with 0.
   void TearDown() override {
     for (Node* node : {&a_, &b_}) {
       if (!node->daemon->running()) continue;
@@ -70,7 +70,7 @@ class PullSharedTest : public testing::Test {
     return ticket.ok() ? ticket->ticket() : "";
   }
 
-  // An upload of a's that the test brings piece by piece.
+  // Starts an upload to server a. UploadTo() sends its bytes.
   void BeginUpload(uint64_t handle, const std::string& bytes) {
     const TensorSpec spec = Bytes(static_cast<int64_t>(bytes.size()));
     a_.Promise(handle, spec);
@@ -93,13 +93,13 @@ class PullSharedTest : public testing::Test {
     ASSERT_TRUE(brought.ok()) << brought;
   }
 
-  // Both have a ring, and bytes have gone through it: b has taken memory for them.
+  // Waits until both servers have mapped a ring and server b has allocated the tensor's memory.
   bool UnderWay() {
     return Eventually(
         [&] { return Regions(a_) == 1 && Regions(b_) == 1 && UsedBytes(*b_.client, "cpu:0") > 0; });
   }
 
-  // What b says to a when it fetches.
+  // Returns the first message that server b sends to server a in a Fetch call.
   v1::FetchRequest First(const std::string& ticket) {
     v1::FetchRequest request;
     request.set_ticket(ticket);
@@ -121,7 +121,7 @@ class PullSharedTest : public testing::Test {
     answer.mutable_slot()->set_bytes(bytes);
     return answer;
   }
-  // A fetch of a's tensor that has come to the ring.
+  // Starts a Fetch of a tensor of server a. Returns once the server has offered a ring.
   std::unique_ptr<FetchCall> Offered(uint64_t handle, v1::SharedRing* ring) {
     auto call = a_.client->Fetch();
     EXPECT_TRUE(call->Send(First(Ticket(handle))));
@@ -138,7 +138,7 @@ class PullSharedTest : public testing::Test {
     return call.Finish();
   }
 
-  // What comes in messages comes by one call: sources that a test plays know of no parts.
+  // One connection, because a FakeSource can't split a copy into parts.
   const std::vector<std::string> flags_ = {Node::kAnyPeer, "--peer-timeout-seconds=2",
                                            "--peer-connections=1"};
   Node a_{flags_};

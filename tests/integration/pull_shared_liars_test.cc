@@ -1,5 +1,5 @@
-// Memory that a server shares with another gets into nobody else's hands, and who lies about it,
-// source or destination, spoils nothing but that copy.
+// Copies through shared memory with an untrusted source or destination: only the two servers of a
+// copy get its memory, and false messages harm only that copy.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using Code = absl::StatusCode;
 
-TEST_F(PullSharedTest, WithoutAGoodTicketThereIsNoMemory) {
+TEST_F(PullSharedTest, InvalidTicketGetsNoMemory) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(8 * kMiB), Pattern(8 * kMiB)));
   const std::string used = Ticket(1);
   ASSERT_TRUE(b_.Pull(2, Bytes(8 * kMiB), a_, used).ok());
@@ -31,14 +31,14 @@ TEST_F(PullSharedTest, WithoutAGoodTicketThereIsNoMemory) {
   }
 }
 
-TEST_F(PullSharedTest, WhoIsOnAnotherHostOrDoesNotAskGetsMessages) {
+TEST_F(PullSharedTest, DestinationOnAnotherHostGetsMessages) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(8 * kMiB), Pattern(8 * kMiB)));
   for (const char* boot_id : {"", "a5a5a5a5-0000-0000-0000-000000000000"}) {
     v1::FetchRequest request = First(Ticket(1));
     request.set_boot_id(boot_id);
     auto call = a_.client->Fetch();
     ASSERT_TRUE(call->Send(request));
-    call->HalfClose();  // as those do who know of no answers
+    call->HalfClose();  // as a destination does that doesn't know shared memory
     std::string bytes;
     while (const auto message = call->Next()) {
       EXPECT_FALSE(message->has_ring() || message->has_slot());
@@ -49,7 +49,7 @@ TEST_F(PullSharedTest, WhoIsOnAnotherHostOrDoesNotAskGetsMessages) {
   }
 }
 
-TEST_F(PullSharedTest, WhoCannotMapTheRingGetsMessages) {
+TEST_F(PullSharedTest, DestinationThatCannotMapTheRingGetsMessages) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(8 * kMiB), Pattern(8 * kMiB)));
   v1::SharedRing ring;
   const auto call = Offered(1, &ring);
@@ -62,7 +62,7 @@ TEST_F(PullSharedTest, WhoCannotMapTheRingGetsMessages) {
   EXPECT_EQ(Regions(a_), 0);
 }
 
-TEST_F(PullSharedTest, ADestinationThatLiesEndsItsOwnFetch) {
+TEST_F(PullSharedTest, InvalidAnswersEndOnlyTheirFetch) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(40 * kMiB), Pattern(40 * kMiB)));
   const auto nothing = v1::FetchRequest();
   const std::vector<std::vector<v1::FetchRequest>> lies = {
@@ -82,7 +82,7 @@ TEST_F(PullSharedTest, ADestinationThatLiesEndsItsOwnFetch) {
     v1::SharedRing ring;
     const auto call = Offered(1, &ring);
     for (const v1::FetchRequest& answer : answers) {
-      // What is given back has to have been filled.
+      // Waits until the source has filled a slot, so that the slot may be returned.
       if (answer.has_slot() && answers.size() > 1) EXPECT_TRUE(call->Next().has_value());
       call->Send(answer);
     }
@@ -95,7 +95,7 @@ TEST_F(PullSharedTest, ADestinationThatLiesEndsItsOwnFetch) {
   EXPECT_FALSE(ReadToEnd(*closed).ok());
 }
 
-TEST_F(PullSharedTest, ADestinationThatFallsSilentIsNotWaitedForLong) {
+TEST_F(PullSharedTest, SilentDestinationTimesOut) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(40 * kMiB), Pattern(40 * kMiB)));
   v1::SharedRing ring;
   const auto speechless = Offered(1, &ring);
@@ -107,7 +107,7 @@ TEST_F(PullSharedTest, ADestinationThatFallsSilentIsNotWaitedForLong) {
   EXPECT_TRUE(Eventually([&] { return Regions(a_) == 0; }));
 }
 
-TEST_F(PullSharedTest, NobodySeesWhatLayInAnothersRing) {
+TEST_F(PullSharedTest, NewRingHoldsNoOldData) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(40 * kMiB), std::string(40 * kMiB, '\xa5')));
   for (int i = 0; i < 3; ++i) {
     v1::SharedRing ring;
@@ -129,8 +129,8 @@ TEST_F(PullSharedTest, NobodySeesWhatLayInAnothersRing) {
   }
 }
 
-// A source that isn't one: what it gives for a tensor of 40 MiB, with memory of its own.
-class LyingSourceTest : public PullSharedTest {
+// A fake source of a tensor of 40 MiB, with its own shared memory.
+class FakeSourceTest : public PullSharedTest {
  protected:
   static constexpr int64_t kSize = 40 * kMiB;
 
@@ -165,11 +165,12 @@ class LyingSourceTest : public PullSharedTest {
     return response;
   }
 
-  // How b's fetch from it goes.
+  // Copies the tensor from `source` to server b.
   absl::StatusOr<v1::PullTensorResponse> PullFrom(const FakeSource& source, int64_t size = kSize) {
     return b_.Pull(++handle_, Bytes(size), a_, "a ticket", source.address());
   }
-  // That a fetch fails which is answered so, whatever the destination says to it.
+  // Expects that a fetch fails if the source sends these responses. The source ignores what the
+  // destination answers.
   void ExpectRefused(const std::vector<v1::FetchResponse>& responses, int64_t size = kSize) {
     FakeSource source([&](FakeSource::Call& call) {
       call.Next();
@@ -192,7 +193,7 @@ class LyingSourceTest : public PullSharedTest {
   uint64_t handle_ = 0;
 };
 
-TEST_F(LyingSourceTest, OneThatKeepsTheRulesIsBelieved) {
+TEST_F(FakeSourceTest, AcceptsAValidSource) {
   FakeSource source([&](FakeSource::Call& call) {
     const auto first = call.Next();
     EXPECT_EQ(first->boot_id(), b_.info.boot_id());
@@ -213,9 +214,9 @@ TEST_F(LyingSourceTest, OneThatKeepsTheRulesIsBelieved) {
   EXPECT_TRUE(*b_.Bytes(handle_) == std::string(kSize, 'x'));
 }
 
-TEST_F(LyingSourceTest, OneThatKnowsOfNoMemorySendsMessages) {
+TEST_F(FakeSourceTest, AcceptsASourceWithoutSharedMemory) {
   FakeSource source([&](FakeSource::Call& call) {
-    call.Next();  // and no more: it knows of one request alone
+    call.Next();  // a source that doesn't know shared memory reads only one request
     call.Send(Spec());
     for (int64_t at = 0; at < kSize; at += kMiB) call.Send(Data(at, kMiB));
     return 0;
@@ -225,7 +226,7 @@ TEST_F(LyingSourceTest, OneThatKnowsOfNoMemorySendsMessages) {
   EXPECT_EQ(pulled->path(), v1::COPY_PATH_NETWORK);
 }
 
-TEST_F(LyingSourceTest, SlotsThatAreNotDueAreRefused) {
+TEST_F(FakeSourceTest, RejectsInvalidSlots) {
   for (const auto& slot : {Slot(1, kSlot), Slot(3, kSlot), Slot(UINT32_MAX, kSlot), Slot(0, 0),
                            Slot(0, -1), Slot(0, kSlot + 1), Slot(0, INT64_MAX), Slot(0, INT64_MIN),
                            Slot(0, kSlot, 1), Slot(0, kSlot, -1), Slot(0, kSlot, INT64_MAX)}) {
@@ -235,12 +236,13 @@ TEST_F(LyingSourceTest, SlotsThatAreNotDueAreRefused) {
   ExpectRefused({Spec(), Ring(), Slot(0, kSlot), Slot(0, kSlot, kSlot)});
   ExpectRefused({Spec(), Ring(), Ring()});
   ExpectRefused({Spec(kSlot), Ring(), Slot(0, kSlot), Slot(1, 1, kSlot)}, kSlot);
-  // Of a small one no memory was asked for.
+  // For a small tensor, the destination didn't ask for memory.
   ExpectRefused({Spec(kMiB), Ring(), Slot(0, kMiB)}, kMiB);
 }
 
-// It is asked once, and then sends messages; and isn't asked again for a while.
-TEST_F(LyingSourceTest, MemoryThatCannotBeReachedIsDoneWithout) {
+// The destination asks such a source for memory once. The source then sends messages, and the
+// destination doesn't ask again for a while.
+TEST_F(FakeSourceTest, FallsBackToMessagesIfTheRingIsInvalid) {
   const std::vector<std::function<void(v1::SharedRing&)>> lies = {
       [](v1::SharedRing& ring) { ring.set_slots(0); },
       [](v1::SharedRing& ring) { ring.set_slots(UINT32_MAX); },
@@ -255,7 +257,7 @@ TEST_F(LyingSourceTest, MemoryThatCannotBeReachedIsDoneWithout) {
       [](v1::SharedRing& ring) { ring.set_socket_name(std::string(1000, 'x')); },
       [](v1::SharedRing& ring) { ring.set_secret("not the secret"); },
   };
-  std::vector<std::unique_ptr<FakeSource>> sources;  // each at an address that was nobody's before
+  std::vector<std::unique_ptr<FakeSource>> sources;  // all are kept, so each has a new address
   for (const auto& lie : lies) {
     int asked = 0;
     sources.push_back(std::make_unique<FakeSource>([&](FakeSource::Call& call) {

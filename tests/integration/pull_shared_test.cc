@@ -1,5 +1,4 @@
-// Tensors that go from server to server through memory that the two share: right, and with nothing
-// left of it.
+// Copies from server to server through shared memory: the data is right, and no memory is left.
 #include <signal.h>
 
 #include <map>
@@ -13,7 +12,7 @@ namespace {
 using proxy::DelayProxy;
 using Code = absl::StatusCode;
 
-TEST_F(PullSharedTest, TensorsOfAnySizeAndKindComeAsTheyAre) {
+TEST_F(PullSharedTest, CopiesTensorsOfAnySizeAndDtype) {
   uint64_t handle = 0;
   for (const TensorSpec& spec :
        {Bytes(kMinSharedBytes), Bytes(3 * kSlot), Bytes(3 * kSlot + 1), Bytes(37 * kMiB + 4093),
@@ -32,10 +31,10 @@ TEST_F(PullSharedTest, TensorsOfAnySizeAndKindComeAsTheyAre) {
     EXPECT_EQ(pulled->resumptions(), 0);
     EXPECT_TRUE(*b_.Bytes(handle) == bytes) << spec.ToString();
   }
-  EXPECT_TRUE(Eventually([&] { return Regions(a_) + Regions(b_) == 0; })) << "a ring a copy";
+  EXPECT_TRUE(Eventually([&] { return Regions(a_) + Regions(b_) == 0; })) << "all rings are freed";
 }
 
-TEST_F(PullSharedTest, SmallOnesGoOverTheNetwork) {
+TEST_F(PullSharedTest, SmallTensorsGoOverTheNetwork) {
   ASSERT_NO_FATAL_FAILURE(Make(1, Bytes(kMinSharedBytes - 1), Pattern(kMinSharedBytes - 1)));
   const auto pulled = b_.Pull(1, Bytes(kMinSharedBytes - 1), a_, Ticket(1));
   ASSERT_TRUE(pulled.ok()) << pulled.status();
@@ -67,7 +66,7 @@ TEST_F(PullSharedTest, CanBeSwitchedOffAtEitherEnd) {
               Code::kFailedPrecondition);
 }
 
-TEST_F(PullSharedTest, ManyAtOnceAllCome) {
+TEST_F(PullSharedTest, ManyCopiesAtOnceSucceed) {
   constexpr int kCopies = 6;
   std::vector<std::future<absl::StatusOr<v1::PullTensorResponse>>> pulled;
   const TensorSpec spec{DType::kFloat32, {5 * kMiB}};
@@ -75,20 +74,20 @@ TEST_F(PullSharedTest, ManyAtOnceAllCome) {
     a_.Random(handle, 5 * kMiB);
     pulled.push_back(b_.PullSoon(handle, spec, a_, Ticket(handle)));
   }
-  std::map<v1::CopyPath, int> ways;
+  std::map<v1::CopyPath, int> paths;
   for (auto& copy : pulled) {
     const auto outcome = copy.get();
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    ++ways[outcome->path()];
+    ++paths[outcome->path()];
   }
-  EXPECT_GE(ways[v1::COPY_PATH_SHARED_MEMORY], 1);
-  EXPECT_EQ(ways[v1::COPY_PATH_SHARED_MEMORY] + ways[v1::COPY_PATH_NETWORK], kCopies);
+  EXPECT_GE(paths[v1::COPY_PATH_SHARED_MEMORY], 1);
+  EXPECT_EQ(paths[v1::COPY_PATH_SHARED_MEMORY] + paths[v1::COPY_PATH_NETWORK], kCopies);
   for (uint64_t handle = 1; handle <= kCopies; ++handle) {
     EXPECT_TRUE(*b_.Bytes(handle) == *a_.Bytes(handle));
   }
 }
 
-TEST_F(PullSharedTest, AnUploadIsSentOnAsItComes) {
+TEST_F(PullSharedTest, ForwardsAnActiveUpload) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB + 7)));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB + 7), a_, Ticket(1));
   UploadTo(20 * kMiB);
@@ -101,7 +100,7 @@ TEST_F(PullSharedTest, AnUploadIsSentOnAsItComes) {
   EXPECT_TRUE(*b_.Bytes(2) == bytes_);
 }
 
-TEST_F(PullSharedTest, AnUploadThatFailsFailsWhatItWasSentTo) {
+TEST_F(PullSharedTest, FailedUploadFailsItsCopy) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
@@ -113,7 +112,7 @@ TEST_F(PullSharedTest, AnUploadThatFailsFailsWhatItWasSentTo) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(*b_.client, "cpu:0") == 0; }));
 }
 
-TEST_F(PullSharedTest, ABrokenConnectionGoesOnOverTheNetwork) {
+TEST_F(PullSharedTest, ResumesOverTheNetworkAfterABrokenConnection) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(48 * kMiB)));
   const auto proxy = *DelayProxy::Start({.target = a_.address()});
   auto pulled = b_.PullSoon(2, Bytes(48 * kMiB), a_, Ticket(1), proxy->address());
@@ -131,7 +130,7 @@ TEST_F(PullSharedTest, ABrokenConnectionGoesOnOverTheNetwork) {
   EXPECT_TRUE(*b_.Bytes(2) == bytes_);
 }
 
-TEST_F(PullSharedTest, AKilledSourceLeavesThePromise) {
+TEST_F(PullSharedTest, KilledSourceKeepsThePromise) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   b_.Promise(2, Bytes(32 * kMiB));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
@@ -144,12 +143,12 @@ TEST_F(PullSharedTest, AKilledSourceLeavesThePromise) {
   EXPECT_FALSE(upload->done());
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LE(upload->received_bytes(), 20 * kMiB);
-  // The rest by another way.
+  // The test uploads the rest.
   ASSERT_TRUE(b_.Bring(2, Bytes(32 * kMiB), bytes_, upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == bytes_);
 }
 
-TEST_F(PullSharedTest, AKilledDestinationLeavesNothing) {
+TEST_F(PullSharedTest, KilledDestinationLeavesNoMemory) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
@@ -162,7 +161,7 @@ TEST_F(PullSharedTest, AKilledDestinationLeavesNothing) {
   EXPECT_TRUE(*a_.Bytes(1) == bytes_);
 }
 
-TEST_F(PullSharedTest, WhatNobodyWantsAnyMoreIsNotFetched) {
+TEST_F(PullSharedTest, ClosingTheSessionEndsItsFetch) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   b_.Promise(2, Bytes(32 * kMiB));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
@@ -175,7 +174,7 @@ TEST_F(PullSharedTest, WhatNobodyWantsAnyMoreIsNotFetched) {
   upload_->Cancel();
 }
 
-TEST_F(PullSharedTest, ADrainLetsFetchesFinish) {
+TEST_F(PullSharedTest, DrainFinishesActiveFetches) {
   ASSERT_NO_FATAL_FAILURE(BeginUpload(1, Pattern(32 * kMiB)));
   auto pulled = b_.PullSoon(2, Bytes(32 * kMiB), a_, Ticket(1));
   UploadTo(20 * kMiB);
@@ -189,8 +188,6 @@ TEST_F(PullSharedTest, ADrainLetsFetchesFinish) {
   a_.stream.reset();
   EXPECT_EQ(*a_.daemon->WaitForEnd(), 0) << a_.daemon->Output();
 }
-
-// Those who fetch, scripted.
 
 }  // namespace
 }  // namespace tensord::integration

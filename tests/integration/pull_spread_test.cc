@@ -1,4 +1,4 @@
-// Tensors that go from server to server over several connections, as each of them is slow.
+// Copies from server to server over several slow connections.
 #include <signal.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class PullSpreadTest : public testing::Test {
     a_.Random(1, kSize / 4);
   }
 
-  // However it went, who is alive ends as it should.
+  // Expects that each server that still runs exits with 0.
   void TearDown() override {
     for (Node* node : {&a_, &b_, &single_}) {
       if (!node->daemon->running()) continue;
@@ -56,11 +56,11 @@ class PullSpreadTest : public testing::Test {
   std::string Progress(Future& pulled) {
     const auto stats = proxy_->stats();
     std::string text =
-        absl::StrCat(stats.bytes_to_client, " bytes have come over ", stats.connections,
-                     " connections (", stats.accepted, " were made), ",
-                     stats.pending_to_client_bytes, " more are in the proxy; the fetch ");
+        absl::StrCat(stats.bytes_to_client, " bytes were received over ", stats.connections,
+                     " connections (", stats.accepted, " were accepted), ",
+                     stats.pending_to_client_bytes, " more are in the proxy. The fetch ");
     if (pulled.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      return text + "goes on";
+      return text + "is active";
     }
     return text + "has ended: " + pulled.get().status().ToString();
   }
@@ -75,7 +75,7 @@ class PullSpreadTest : public testing::Test {
   std::unique_ptr<DelayProxy> proxy_;
 };
 
-TEST_F(PullSpreadTest, OverSeveralConnectionsWhereOneIsSlow) {
+TEST_F(PullSpreadTest, UsesSeveralConnectionsIfOneIsSlow) {
   const auto outcome = PullSoon().get();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 4);
@@ -84,12 +84,12 @@ TEST_F(PullSpreadTest, OverSeveralConnectionsWhereOneIsSlow) {
   EXPECT_EQ(outcome->resumptions(), 0);
   EXPECT_GE(proxy_->stats().accepted, 4);
   EXPECT_TRUE(*b_.Bytes(2) == *a_.Bytes(1));
-  // The ticket is used up, and holds nothing.
+  // The used ticket doesn't keep the tensor's memory.
   ASSERT_TRUE(a_.session->Delete({1}).ok());
   EXPECT_TRUE(Eventually([&] { return UsedBytes(*a_.client, "cpu:0") == 0; }));
 }
 
-TEST_F(PullSpreadTest, OverOneWhereNoMoreAreAllowed) {
+TEST_F(PullSpreadTest, UsesOneConnectionIfMoreAreNotAllowed) {
   const auto outcome = single_.Pull(2, kLarge, a_, Ticket(single_), proxy_->address());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->connections(), 1);
@@ -97,7 +97,7 @@ TEST_F(PullSpreadTest, OverOneWhereNoMoreAreAllowed) {
   EXPECT_TRUE(*single_.Bytes(2) == *a_.Bytes(1));
 }
 
-TEST_F(PullSpreadTest, GoesOnWhereConnectionsAreCut) {
+TEST_F(PullSpreadTest, ResumesAfterConnectionsAreCut) {
   auto pulled = PullSoon();
   for (int cut = 1; cut <= 3; ++cut) {
     ASSERT_TRUE(AwaitBytes(cut * 30 * kMiB)) << Progress(pulled);
@@ -107,11 +107,11 @@ TEST_F(PullSpreadTest, GoesOnWhereConnectionsAreCut) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->bytes(), kSize);
   EXPECT_TRUE(*b_.Bytes(2) == *a_.Bytes(1));
-  // From the beginning each time it would be more.
+  // Starting again after each cut would send more.
   EXPECT_LT(proxy_->stats().bytes_to_client, kSize + 3 * 40 * kMiB);
 }
 
-TEST_F(PullSpreadTest, WhatNobodyWantsAnyMoreIsNotFetched) {
+TEST_F(PullSpreadTest, ClosingTheSessionEndsItsFetch) {
   b_.Promise(2, kLarge);
   auto pulled = PullSoon();
   ASSERT_TRUE(AwaitConnections(4));
@@ -120,7 +120,7 @@ TEST_F(PullSpreadTest, WhatNobodyWantsAnyMoreIsNotFetched) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(*b_.client, "cpu:0") == 0; }));
 }
 
-TEST_F(PullSpreadTest, ALostSourceLeavesWhatHasComeWithoutGaps) {
+TEST_F(PullSpreadTest, LostSourceKeepsReceivedBytesWithoutGaps) {
   const std::string expected = *a_.Bytes(1);
   b_.Promise(2, kLarge);
   auto pulled = PullSoon();
@@ -131,12 +131,12 @@ TEST_F(PullSpreadTest, ALostSourceLeavesWhatHasComeWithoutGaps) {
   ASSERT_TRUE(upload.ok()) << upload.status();
   EXPECT_GT(upload->received_bytes(), 0);
   EXPECT_LT(upload->received_bytes(), kSize);
-  // The rest by another way.
+  // The test uploads the rest.
   ASSERT_TRUE(b_.Bring(2, kLarge, expected, upload->received_bytes()).ok());
   EXPECT_TRUE(*b_.Bytes(2) == expected);
 }
 
-TEST_F(PullSpreadTest, WhatComesInIsSentOn) {
+TEST_F(PullSpreadTest, ForwardsAnActiveUpload) {
   const std::string bytes = *a_.Bytes(1);
   a_.Promise(3, kLarge);
   auto upload = a_.client->Write();
@@ -145,7 +145,7 @@ TEST_F(PullSpreadTest, WhatComesInIsSentOn) {
   ASSERT_TRUE(ticket.ok()) << ticket.status();
   auto pulled = b_.PullSoon(2, kLarge, a_, ticket->ticket(), proxy_->address());
   for (int64_t at = 0; at < kSize; at += kMiB) {
-    // Until the other server has had some of it, and is past what came first.
+    // Waits until the other server has received most of the bytes that have been uploaded.
     if (at == 48 * kMiB) ASSERT_TRUE(AwaitBytes(40 * kMiB)) << Progress(pulled);
     v1::WriteRequest chunk;
     chunk.set_offset(at);

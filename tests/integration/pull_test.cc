@@ -1,5 +1,4 @@
-// Tensors that go from server to server, over the network: right, to nobody else, and on where they
-// were.
+// Copies from server to server over the network: right data, access control and resumption.
 #include <signal.h>
 
 #include "tensord/tests/integration/identity_fixture.h"
@@ -33,19 +32,19 @@ class PullTest : public testing::Test {
     return *DelayProxy::Start({.target = node.address(), .bytes_per_second = bytes_per_second});
   }
 
-  // A ticket of a's for b, and the tensor's bytes.
+  // Returns a ticket of server a for server b.
   std::string Ticket(uint64_t handle) {
     const auto ticket = a_.Ticket(handle, b_);
     EXPECT_TRUE(ticket.ok()) << ticket.status();
     return ticket.ok() ? ticket->ticket() : "";
   }
 
-  // What passes is counted and cut on its way.
+  // Without shared memory, so that a proxy can count and cut the transfers.
   Node a_{{Node::kAnyPeer}, {}, {kNoSharedMemory}};
   Node b_{{Node::kAnyPeer, "--peer-timeout-seconds=2"}, {}, {kNoSharedMemory}};
 };
 
-TEST_F(PullTest, BytesComeAsTheyAre) {
+TEST_F(PullTest, CopiesBytesUnchanged) {
   EXPECT_THAT(a_.info.features(), testing::Contains("peer-copy"));
   EXPECT_EQ(a_.info.peer_address(), a_.address());
   a_.Random(1, 1 << 20);
@@ -60,7 +59,7 @@ TEST_F(PullTest, BytesComeAsTheyAre) {
   EXPECT_EQ(UsedBytes(*b_.client, "cpu:0"), 4 << 20);
 }
 
-TEST_F(PullTest, EveryShapeComes) {
+TEST_F(PullTest, CopiesEveryShape) {
   for (const std::vector<int64_t>& shape :
        std::vector<std::vector<int64_t>>{{}, {0}, {1}, {3, 5}, {131072}, {131073}, {0, 7}}) {
     const uint64_t handle = 10 + a_.session->List()->tensors_size();
@@ -72,7 +71,7 @@ TEST_F(PullTest, EveryShapeComes) {
   }
 }
 
-TEST_F(PullTest, APromiseIsKeptAndWhatWaitsForItRuns) {
+TEST_F(PullTest, CopyFulfillsAPromiseAndRunsWaitingOps) {
   a_.Random(1, 1 << 20);
   b_.Promise(2, kMillion);
   v1::Command add;
@@ -86,8 +85,8 @@ TEST_F(PullTest, APromiseIsKeptAndWhatWaitsForItRuns) {
   EXPECT_EQ(*b_.Bytes(3), *a_.Bytes(2));
 }
 
-// Both are asked for before there is anything to fetch.
-TEST_F(PullTest, WhatIsToComeIsWaitedFor) {
+// The ticket and the copy are requested before the tensor has data.
+TEST_F(PullTest, CopyWaitsForAPromisedSource) {
   a_.Promise(1, {DType::kFloat32, {3}});
   const std::string ticket = Ticket(1);
   auto pulled = b_.PullSoon(2, {DType::kFloat32, {3}}, a_, ticket);
@@ -101,7 +100,7 @@ TEST_F(PullTest, WhatIsToComeIsWaitedFor) {
   EXPECT_THAT(*b_.session->ReadFloats(2), testing::ElementsAre(1, 2, 3));
 }
 
-TEST_F(PullTest, TheSourcesErrorIsTheTensors) {
+TEST_F(PullTest, CopyCarriesTheErrorOfItsSource) {
   a_.Promise(1, kMillion);
   const std::string ticket = Ticket(1);
   b_.Promise(2, kMillion);
@@ -110,32 +109,32 @@ TEST_F(PullTest, TheSourcesErrorIsTheTensors) {
   ExpectError(pulled.get(), Code::kUnavailable, {"the root of it"});
   ExpectError(b_.session->Get(2), Code::kUnavailable, {"the root of it"});
   ExpectError(b_.Pull(2, kMillion, a_, ticket), Code::kUnavailable, {"the root of it"});
-  // One that has failed already gives no ticket.
+  // A failed tensor gives no ticket.
   ExpectError(a_.Ticket(1, b_), Code::kUnavailable, {"the root of it"});
 }
 
-TEST_F(PullTest, APromiseThatIsGivenUpFails) {
+TEST_F(PullTest, FailCommandFailsOnlyPromises) {
   b_.Promise(1, kMillion);
   const uint64_t failed = b_.FailPromise(1, Code::kAborted, "nobody brings it");
   ExpectError(b_.session->Get(1, failed), Code::kAborted, {"nobody brings it"});
-  // What isn't a promise stays as it is.
+  // A tensor that isn't a promise doesn't change.
   ASSERT_TRUE(b_.session->Ones(2, {3}).ok());
   const uint64_t passed = b_.FailPromise(2, Code::kAborted, "");
   EXPECT_TRUE(b_.session->Get(2, passed).ok());
 }
 
-TEST_F(PullTest, ATicketIsGoodOnce) {
+TEST_F(PullTest, TicketIsValidOnce) {
   a_.Random(1, 1 << 20);
   const std::string ticket = Ticket(1);
   ASSERT_TRUE(b_.Pull(2, kMillion, a_, ticket).ok());
   b_.Promise(3, kMillion);
   ExpectError(b_.Pull(3, kMillion, a_, ticket), Code::kPermissionDenied, {"ticket"});
-  // The promise stands, and another ticket keeps it.
+  // The promise remains, and a new ticket can fulfill it.
   EXPECT_EQ(b_.Upload(3)->received_bytes(), 0);
   EXPECT_TRUE(b_.Pull(3, kMillion, a_, Ticket(1)).ok());
 }
 
-TEST_F(PullTest, AnAlteredTicketIsNone) {
+TEST_F(PullTest, RejectsAlteredTickets) {
   a_.Random(1, 1 << 10);
   const TensorSpec spec{DType::kFloat32, {1 << 10}};
   const std::string good = Ticket(1);
@@ -150,20 +149,20 @@ TEST_F(PullTest, AnAlteredTicketIsNone) {
     const auto pulled = b_.Pull(2, spec, a_, bad);
     ExpectError(pulled, Code::kPermissionDenied, {"ticket"});
     if (message.empty()) message = std::string(pulled.status().message());
-    EXPECT_EQ(std::string(pulled.status().message()), message) << "in the same words";
+    EXPECT_EQ(std::string(pulled.status().message()), message) << "the same message each time";
   }
   ExpectError(b_.Pull(2, spec, a_, ""), Code::kPermissionDenied, {"ticket"});
   EXPECT_TRUE(b_.Pull(2, spec, a_, good).ok()) << "and uses nothing up";
 }
 
-TEST_F(PullTest, ATicketIsForOneDestinationAndOneSource) {
+TEST_F(PullTest, TicketIsValidForOneDestinationAndOneSource) {
   a_.Random(1, 1 << 20);
   Node c;
   ExpectError(c.Pull(2, kMillion, a_, Ticket(1)), Code::kPermissionDenied, {"ticket"});
   ExpectError(b_.Pull(2, kMillion, c, Ticket(1)), Code::kPermissionDenied, {"ticket"});
 }
 
-TEST_F(PullTest, ATicketIsForOneTensor) {
+TEST_F(PullTest, TicketIsValidForOneTensor) {
   a_.Random(1, 1 << 20);
   const TensorSpec other{DType::kFloat32, {2 << 20}};
   ExpectError(b_.Pull(2, other, a_, Ticket(1)), Code::kInvalidArgument,
@@ -193,7 +192,7 @@ TEST_F(PullTest, ATicketKeepsItsTensorUntilItIsFetched) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(*a_.client, "cpu:0") == 0; }));
 }
 
-TEST_F(PullTest, NobodyIsCalledWhoIsNotListed) {
+TEST_F(PullTest, ConnectsOnlyToListedPeers) {
   a_.Random(1, 1 << 20);
   const auto proxy = ProxyTo(a_);
   Node unlisting(std::vector<std::string>{});
@@ -223,7 +222,7 @@ TEST_F(PullTest, NobodyIsCalledWhoIsNotListed) {
   EXPECT_EQ(proxy->stats().accepted, 0);
 }
 
-TEST_F(PullTest, ACutConnectionGoesOnWhereItWas) {
+TEST_F(PullTest, ResumesAfterConnectionsAreCut) {
   a_.Random(1, 8 << 20);
   const auto proxy = ProxyTo(a_, 32 << 20);
   auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
@@ -237,11 +236,11 @@ TEST_F(PullTest, ACutConnectionGoesOnWhereItWas) {
   EXPECT_GE(outcome->resumptions(), 1);
   EXPECT_EQ(outcome->bytes(), 32 << 20);
   EXPECT_EQ(*b_.Bytes(2), *a_.Bytes(1));
-  // From the beginning each time it would be more.
+  // Starting again after each cut would send more.
   EXPECT_LT(proxy->stats().bytes_to_client, 60 << 20);
 }
 
-TEST_F(PullTest, ALostSourceLeavesThePromise) {
+TEST_F(PullTest, LostSourceKeepsThePromise) {
   a_.Random(1, 8 << 20);
   const std::string bytes = *a_.Bytes(1);
   const auto proxy = ProxyTo(a_, 32 << 20);
@@ -254,7 +253,7 @@ TEST_F(PullTest, ALostSourceLeavesThePromise) {
   ASSERT_TRUE(upload.ok()) << upload.status();
   EXPECT_FALSE(upload->done());
   EXPECT_GT(upload->received_bytes(), 4 << 20);
-  // The rest by another way.
+  // The test uploads the rest.
   auto write = b_.client->Write();
   ASSERT_TRUE(write->Send(b_.session->FirstWrite(2, kLarge)));
   for (int64_t at = upload->received_bytes(); at < (32 << 20);) {
@@ -268,7 +267,7 @@ TEST_F(PullTest, ALostSourceLeavesThePromise) {
   EXPECT_EQ(*b_.Bytes(2), bytes);
 }
 
-TEST_F(PullTest, NobodyThereIsToldInTime) {
+TEST_F(PullTest, UnreachableSourceFailsInTime) {
   a_.Random(1, 1 << 20);
   const auto proxy = ProxyTo(a_);
   const std::string address = proxy->address();
@@ -280,7 +279,7 @@ TEST_F(PullTest, NobodyThereIsToldInTime) {
   EXPECT_TRUE(b_.Pull(2, kMillion, a_, Ticket(1), address).ok());
 }
 
-TEST_F(PullTest, AskedAgainItSaysHowItWent) {
+TEST_F(PullTest, RepeatedPullReturnsTheSameOutcome) {
   a_.Random(1, 1 << 20);
   const auto proxy = ProxyTo(a_);
   proxy->SetHeld(Direction::kToClient, true);
@@ -289,7 +288,7 @@ TEST_F(PullTest, AskedAgainItSaysHowItWent) {
   for (int i = 0; i < 3; ++i) {
     asked.push_back(b_.PullSoon(2, kMillion, a_, ticket, proxy->address()));
   }
-  // A client whose connection broke: it gives the call up, and the fetch goes on.
+  // This client gives its call up, as after a broken connection. The fetch continues.
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.accepted == 1; }));
   const auto hasty = std::make_unique<RpcClient>(b_.address());
   hasty->set_deadline_seconds(0.2);
@@ -308,8 +307,8 @@ TEST_F(PullTest, AskedAgainItSaysHowItWent) {
   EXPECT_EQ(proxy->stats().accepted, 1);
 }
 
-TEST_F(PullTest, WhatNobodyWantsAnyMoreIsNotFetched) {
-  a_.Promise(1, kMillion);  // and it never comes
+TEST_F(PullTest, DroppingTheHandleEndsItsFetch) {
+  a_.Promise(1, kMillion);  // never fulfilled
   b_.Promise(2, kMillion);
   const auto proxy = ProxyTo(a_);
   auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
@@ -329,8 +328,8 @@ TEST_F(PullTest, AFetchEndsWithItsSession) {
   EXPECT_FALSE(pulled.get().ok());
 }
 
-// Who asks for what has come so far takes over from the fetch, as from a Write.
-TEST_F(PullTest, GetUploadTakesOver) {
+// GetUpload ends an active fetch, as it ends an active Write. The client can then upload the rest.
+TEST_F(PullTest, GetUploadEndsTheActiveFetch) {
   a_.Promise(1, {DType::kFloat32, {2}});
   b_.Promise(2, {DType::kFloat32, {2}});
   const auto proxy = ProxyTo(a_);
@@ -346,7 +345,7 @@ TEST_F(PullTest, GetUploadTakesOver) {
   EXPECT_THAT(*b_.session->ReadFloats(2), testing::ElementsAre(0, 0));
 }
 
-TEST_F(PullTest, ADrainLetsFetchesFinish) {
+TEST_F(PullTest, DrainFinishesActiveFetches) {
   a_.Random(1, 8 << 20);
   const auto proxy = ProxyTo(a_, 32 << 20);
   auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
@@ -356,8 +355,8 @@ TEST_F(PullTest, ADrainLetsFetchesFinish) {
   EXPECT_TRUE(outcome.ok()) << outcome.status();
 }
 
-// From a by b to c: what b has goes on while the rest is still to come.
-TEST_F(PullTest, AChainSendsWhatItHas) {
+// Server c copies from b while b still copies from a. Server b forwards the bytes that it has.
+TEST_F(PullTest, ChainForwardsReceivedBytes) {
   Node c;
   a_.Random(1, 8 << 20);
   const auto to_a = ProxyTo(a_, 64 << 20);
@@ -375,7 +374,7 @@ TEST_F(PullTest, AChainSendsWhatItHas) {
   EXPECT_EQ(*c.Bytes(3), *a_.Bytes(1));
 }
 
-TEST_F(PullTest, AnUploadIsSentOnAsItComes) {
+TEST_F(PullTest, ForwardsAnActiveUpload) {
   const std::string bytes(4 << 20, 'x');
   a_.Promise(1, kMillion);
   const auto proxy = ProxyTo(a_);
@@ -393,7 +392,7 @@ TEST_F(PullTest, AnUploadIsSentOnAsItComes) {
   EXPECT_EQ(*b_.Bytes(2), bytes);
 }
 
-TEST_F(PullTest, AnUploadThatFailsFailsWhatItWasSentTo) {
+TEST_F(PullTest, FailedUploadFailsItsCopy) {
   a_.Promise(1, kMillion);
   const auto proxy = ProxyTo(a_);
   auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1), proxy->address());
@@ -409,7 +408,7 @@ TEST_F(PullTest, AnUploadThatFailsFailsWhatItWasSentTo) {
   ExpectError(pulled.get(), Code::kInvalidArgument, {"4194304"});
 }
 
-TEST_F(PullTest, LimitsAreNamed) {
+TEST_F(PullTest, ErrorsNameTheLimits) {
   Node few({Node::kAnyPeer, "--max-tickets-per-principal=2", "--max-pulls-per-principal=1"});
   few.Promise(1, kMillion);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(few.Ticket(1, b_).ok());

@@ -1,5 +1,4 @@
-// Quotas of a daemon: what is refused says by which limit, to people and to programs, and whoever
-// else is there goes on.
+// Quotas of a daemon: errors name the limit, in their messages and in their details for programs.
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/tests/integration/daemon_fixture.h"
@@ -21,8 +20,8 @@ class QuotaTest : public DaemonFixture {
   }
 };
 
-TEST_F(QuotaTest, ACallThatIsRefusedNamesTheLimit) {
-  ASSERT_TRUE(session_->Ones(1, {1 << 18}).ok()) << "all of it";
+TEST_F(QuotaTest, RefusedCallNamesTheLimit) {
+  ASSERT_TRUE(session_->Ones(1, {1 << 18}).ok()) << "fits exactly";
   const absl::Status refused = session_->Ones(2, {1}).status();
   ExpectError(refused, Code::kResourceExhausted, {"cpu:0", "--max-bytes-per-session=1048576"});
   EXPECT_EQ(ErrorReason(refused), "SESSION_BYTES_EXCEEDED");
@@ -39,7 +38,7 @@ TEST_F(QuotaTest, ACallThatIsRefusedNamesTheLimit) {
   EXPECT_TRUE(session_->Ones(3, {1 << 18}).ok());
 }
 
-TEST_F(QuotaTest, OnAStreamItSticksToTheHandle) {
+TEST_F(QuotaTest, StreamErrorSticksToTheHandle) {
   auto stream = client_->SessionStream();
   v1::SessionStreamRequest attach;
   attach.mutable_attach()->set_session(session_->id());
@@ -58,18 +57,18 @@ TEST_F(QuotaTest, OnAStreamItSticksToTheHandle) {
   ASSERT_TRUE(stream->Finish().ok());
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].handle(), 7u);
-  absl::Status told = absl::ResourceExhaustedError(errors[0].message());
-  DecodeDetails(errors[0].status_details(), &told);
-  EXPECT_EQ(ErrorReason(told), "SESSION_BYTES_EXCEEDED");
+  absl::Status reported = absl::ResourceExhaustedError(errors[0].message());
+  DecodeDetails(errors[0].status_details(), &reported);
+  EXPECT_EQ(ErrorReason(reported), "SESSION_BYTES_EXCEEDED");
   const absl::Status kept = session_->Read(7).status();
-  EXPECT_EQ(kept, told);
+  EXPECT_EQ(kept, reported);
   EXPECT_EQ(Used(0), 0);
 }
 
 // Not a quota: the device itself is full.
 class FullDeviceTest : public DaemonFixture {
  protected:
-  // What an error of a device of 64 MiB that holds 40 says to programs.
+  // Expects the details of an error of a 64 MiB device that holds 40 MiB.
   static void ExpectFull(const absl::Status& status, const std::string& requested, bool may_fit) {
     ExpectError(status, Code::kResourceExhausted, {"cpu:1", requested, "25165824", "67108864"});
     EXPECT_EQ(ErrorReason(status), "DEVICE_OUT_OF_MEMORY");
@@ -82,7 +81,7 @@ class FullDeviceTest : public DaemonFixture {
   }
 };
 
-TEST_F(FullDeviceTest, SaysSoToProgramsByEveryWayIn) {
+TEST_F(FullDeviceTest, EveryMethodGivesDetails) {
   ASSERT_TRUE(session_->Ones(1, {10 << 20}, "cpu:1").ok());
   ASSERT_TRUE(session_->Ones(2, {8 << 20}, "cpu:0").ok());
   ExpectFull(session_->Run("neg", {1}, 3).status(), "41943040", true);
@@ -94,7 +93,7 @@ TEST_F(FullDeviceTest, SaysSoToProgramsByEveryWayIn) {
   EXPECT_TRUE(session_->Ones(6, {16 << 20}, "cpu:1").ok());
 }
 
-TEST_F(QuotaTest, SessionsAndHandlesAndUploads) {
+TEST_F(QuotaTest, LimitsSessionsHandlesAndUploads) {
   const auto second = Open(), third = Open(), fourth = Open();
   ASSERT_TRUE(second.ok() && third.ok());
   ExpectError(fourth, Code::kResourceExhausted, {"--max-sessions-per-principal=3", "lease, 30 s"});
@@ -120,9 +119,9 @@ TEST_F(QuotaTest, LostSessionsHaveAReason) {
   request.set_session(session_->id() + "0");
   EXPECT_EQ(ErrorReason(client_->Call<v1::Tensor>("GetTensor", request).status()),
             "SESSION_NOT_FOUND");
-  std::string of_before = session_->id();
-  of_before[0] = of_before[0] == '0' ? '1' : '0';
-  request.set_session(of_before);
+  std::string older = session_->id();
+  older[0] = older[0] == '0' ? '1' : '0';
+  request.set_session(older);
   const absl::Status lost = client_->Call<v1::Tensor>("GetTensor", request).status();
   EXPECT_EQ(lost.code(), Code::kDataLoss);
   EXPECT_EQ(ErrorReason(lost), "SERVER_RESTARTED");

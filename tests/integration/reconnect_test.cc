@@ -1,5 +1,5 @@
-// Connections that break under a client, at every point of what it does: it comes back by itself,
-// nothing is lost and nothing is done twice.
+// A client whose connections break at any point: it reconnects by itself, and the server applies
+// each command once.
 #include <atomic>
 #include <future>
 #include <optional>
@@ -33,7 +33,7 @@ class ReconnectTest : public testing::Test {
     rpc_ = std::make_unique<RpcClient>(daemon_->address());
   }
 
-  // By way of the proxy, and without the memory that a client on the server's host may share.
+  // Connects through the proxy, without shared memory.
   Client Connect(ConnectOptions options = {}) {
     options.shared_memory = false;
     auto client = Client::Connect(proxy_->address(), options);
@@ -81,8 +81,7 @@ TEST_F(ReconnectTest, HandlesOutliveTheConnection) {
   EXPECT_TRUE(client.status().ok());
 }
 
-// Each op is applied once: a sum that goes up by one with each would show one that is lost or done
-// twice.
+// Each op adds one to a sum, so the sum shows whether an op is lost or applied twice.
 TEST_F(ReconnectTest, EveryOpIsAppliedOnce) {
   const Client client = Connect();
   const Device device = *client.device("cpu:0");
@@ -102,11 +101,11 @@ TEST_F(ReconnectTest, EveryOpIsAppliedOnce) {
     }
   }
   EXPECT_TRUE(client.Synchronize().ok());
-  EXPECT_EQ(Used(), before) << "what was let go of during a cut is gone";
+  EXPECT_EQ(Used(), before) << "tensors that were dropped during a cut";
 }
 
-// The same where nothing is read in between, so that answers and commands pile up.
-TEST_F(ReconnectTest, LongChainsComeThrough) {
+// Nothing is read in between, so that answers and commands pile up.
+TEST_F(ReconnectTest, LongChainsSurviveCuts) {
   const Client client = Connect();
   const Device device = *client.device("cpu:0");
   const Tensor one = Ones(device, {8});
@@ -119,7 +118,7 @@ TEST_F(ReconnectTest, LongChainsComeThrough) {
   EXPECT_TRUE(client.Synchronize().ok());
 }
 
-TEST_F(ReconnectTest, ErrorsAreToldOnceAndNotLost) {
+TEST_F(ReconnectTest, ErrorsAreReportedOnceAndNotLost) {
   const Client client = Connect();
   const Device device = *client.device("cpu:1");  // of 64 MiB
   for (int round = 0; round < 10; ++round) {
@@ -152,7 +151,7 @@ TEST_F(ReconnectTest, ManyThreadsWaitThroughCuts) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(ReconnectTest, ProgramsAndDefinitionsStay) {
+TEST_F(ReconnectTest, ProgramsAndDefinitionsSurviveCuts) {
   const Client client = Connect();
   const Device device = *client.device("cpu:0");
   const auto program = Program::Record(device, {{DType::kFloat32, {4}}}, [](auto in) {
@@ -167,32 +166,32 @@ TEST_F(ReconnectTest, ProgramsAndDefinitionsStay) {
 }
 
 // Slow enough for every transfer to be cut several times.
-TEST_F(ReconnectTest, TransfersGoOnWhereTheyWere) {
+TEST_F(ReconnectTest, TransfersResume) {
   const Client client = Connect();
   const Device device = *client.device("cpu:0");
   std::vector<float> data(8 << 20);
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 1000003);
   const int64_t passed = proxy_->stats().bytes_to_server;
   proxy_->SetBandwidth(64 << 20);
-  int most = 0;
+  int last = 0;
   {
-    // A cut after each eighth: what has come by then isn't sent again.
+    // Cuts after each eighth. Bytes that have arrived aren't sent again.
     const auto tensor =
         FromSpan<float>(device, {8 << 20}, data, {.progress = [&](int64_t done, int64_t total) {
                           const int eighth = static_cast<int>(done * 8 / total);
-                          if (std::exchange(most, std::max(most, eighth)) < eighth && eighth < 8)
+                          if (std::exchange(last, std::max(last, eighth)) < eighth && eighth < 8)
                             proxy_->CutAll();
                         }});
     ASSERT_TRUE(tensor.status().ok()) << tensor.status();
     EXPECT_GE(client.stats().reconnects, 1);
-    // From the beginning each time it would be 4.5 times as much; what is under way is lost.
+    // Starting again each time would send 4.5 times as much. Bytes in flight at a cut are lost.
     EXPECT_LT(proxy_->stats().bytes_to_server - passed, 3 * 4 * static_cast<int64_t>(data.size()));
-    most = 0;
+    last = 0;
     std::vector<float> back(data.size());
     const absl::Status read = tensor.ReadInto<float>(
         absl::MakeSpan(back), {.progress = [&](int64_t done, int64_t total) {
           const int eighth = static_cast<int>(done * 8 / total);
-          if (std::exchange(most, std::max(most, eighth)) < eighth && eighth < 8) proxy_->CutAll();
+          if (std::exchange(last, std::max(last, eighth)) < eighth && eighth < 8) proxy_->CutAll();
         }});
     ASSERT_TRUE(read.ok()) << read;
     EXPECT_EQ(back, data);
@@ -201,7 +200,7 @@ TEST_F(ReconnectTest, TransfersGoOnWhereTheyWere) {
   EXPECT_TRUE(Eventually([&] { return Used() == 0; }));
 }
 
-TEST_F(ReconnectTest, UploadsAtRandomCuts) {
+TEST_F(ReconnectTest, UploadsSurviveRandomCuts) {
   const Client client = Connect();
   const Device device = *client.device("cpu:0");
   Cutter cutter(proxy_.get(), 40000);
@@ -215,8 +214,8 @@ TEST_F(ReconnectTest, UploadsAtRandomCuts) {
   }
 }
 
-// A cable that is pulled: nobody is told.
-TEST_F(ReconnectTest, ASilentNetworkIsNoticed) {
+// As if a cable were pulled: neither end is notified.
+TEST_F(ReconnectTest, DetectsASilentNetwork) {
   const Client client =
       Connect({.keepalive_interval = absl::Seconds(1), .keepalive_timeout = absl::Seconds(1)});
   const Device device = *client.device("cpu:0");
@@ -225,7 +224,7 @@ TEST_F(ReconnectTest, ASilentNetworkIsNoticed) {
   proxy_->SetSwallowed(Direction::kToServer, true);
   proxy_->SetSwallowed(Direction::kToClient, true);
   auto reader = std::async(std::launch::async, [&] { return (x + 1).Read<float>(); });
-  // What the old connection has swallowed stays lost.
+  // The bytes of the old connection stay lost.
   const int64_t accepted = proxy_->stats().accepted;
   EXPECT_TRUE(proxy_->Await([&](const auto& stats) { return stats.accepted > accepted; }));
   proxy_->SetSwallowed(Direction::kToServer, false);
@@ -235,7 +234,7 @@ TEST_F(ReconnectTest, ASilentNetworkIsNoticed) {
   EXPECT_THAT(*values, Each(2.0f));
 }
 
-TEST_F(ReconnectTest, AServerStartedAnewIsDataLoss) {
+TEST_F(ReconnectTest, RestartedServerIsDataLoss) {
   const Client client = Connect();
   const Tensor x = Ones(*client.device("cpu:0"), {4});
   ASSERT_TRUE(x.Wait().ok());
@@ -248,7 +247,7 @@ TEST_F(ReconnectTest, AServerStartedAnewIsDataLoss) {
   ExpectError(client.Synchronize(), Code::kDataLoss);
 }
 
-TEST_F(ReconnectTest, ALeaseThatHasRunOutIsDataLoss) {
+TEST_F(ReconnectTest, ExpiredLeaseIsDataLoss) {
   const Client client = Connect({.lease = absl::Seconds(1), .reconnect_timeout = absl::Minutes(1)});
   const Tensor x = Ones(*client.device("cpu:0"), {1000});
   ASSERT_TRUE(x.Wait().ok());
@@ -270,46 +269,47 @@ TEST_F(ReconnectTest, GivesUpInTime) {
       {proxy_->address(), "300ms", "ConnectOptions::reconnect_timeout", "make a new Client"});
 }
 
-TEST_F(ReconnectTest, ConnectTriesAgainWhereConnectionsBreakAsTheyAreMade) {
+TEST_F(ReconnectTest, ConnectRetriesIfNewConnectionsAreReset) {
   proxy_->SetResets(2);
   auto client = Client::Connect(proxy_->address(), {.shared_memory = false});
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(*Sum(Ones(*client->device("cpu:0"), {4})).Item<float>(), 4);
 }
 
-// The timeout is infinite: the connections that are closed end the attempt.
-TEST_F(ReconnectTest, ConnectEndsWhereEveryConnectionIsClosed) {
+// The timeout is infinite. Connect() gives up because every connection is closed.
+TEST_F(ReconnectTest, ConnectFailsIfEveryConnectionIsClosed) {
   proxy_->SetResets(1 << 20);
   ExpectError(Client::Connect(proxy_->address(), {.connect_timeout = absl::InfiniteDuration()}),
-              Code::kUnavailable, {"closes the connection", "TENSORD_TLS_CA", "no tensord"});
+              Code::kUnavailable,
+              {"closes the connection", "TENSORD_TLS_CA", "not a tensord server"});
 }
 
-// The moment at which it gives up is one at which it may be let go of, too.
-TEST_F(ReconnectTest, MayGoAsItGivesUp) {
-  constexpr auto kPatience = std::chrono::milliseconds(30);
+// A client may be destroyed at the moment at which it gives up.
+TEST_F(ReconnectTest, ClientMayBeDestroyedAsItGivesUp) {
+  constexpr auto kReconnectTimeout = std::chrono::milliseconds(30);
   std::vector<std::thread> programs;
   std::vector<std::optional<Client>> clients(100);
   for (auto& client : clients) {
-    client = Connect({.reconnect_timeout = absl::FromChrono(kPatience)});
+    client = Connect({.reconnect_timeout = absl::FromChrono(kReconnectTimeout)});
   }
   proxy_->SetAccepting(false);
   proxy_->CutAll();
   const auto lost = std::chrono::steady_clock::now();
   for (size_t i = 0; i < clients.size(); ++i) {
     programs.emplace_back([&, i] {
-      std::this_thread::sleep_until(lost + kPatience + std::chrono::microseconds(20 * i));
+      std::this_thread::sleep_until(lost + kReconnectTimeout + std::chrono::microseconds(20 * i));
       clients[i].reset();
     });
   }
   for (std::thread& program : programs) program.join();
 }
 
-TEST_F(ReconnectTest, ADrainIsNoCut) {
+TEST_F(ReconnectTest, DoesNotReconnectAfterADrain) {
   const Client client = Connect();
   const Tensor x = Ones(*client.device("cpu:0"), {4});
   ASSERT_TRUE(x.Wait().ok());
   EXPECT_EQ(*daemon_->Terminate(), 0);
-  // At once, and not after half a minute of trying.
+  // The client doesn't try to reconnect.
   ExpectError(x.Read<float>(), Code::kUnavailable);
   EXPECT_EQ(client.stats().reconnects, 0);
 }

@@ -1,5 +1,5 @@
-// Memory that changes hands over the wire: a caller fills it by every way in and lets go of it, and
-// another, who takes it by every way in, reads nothing but its own.
+// Residual data in memory. One caller fills memory in every way and frees it. Another caller
+// allocates memory in every way, and must read only its own data.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr char kAlices = '\xa5';
 constexpr uint64_t kPromised = 7;
 
-// The ways in which a tensor comes by memory.
+// The ways in which a caller can make a tensor.
 enum Way { kCreate, kWrite, kRing, kOp, kCopy, kProgram, kWays };
 const char* const kNames[] = {"create", "write", "ring", "op", "copy", "program"};
 
@@ -77,7 +77,7 @@ class MappedRing {
     return bytes;
   }
 
-  // The server is done with it.
+  // Cancels the call and waits for its end.
   void End() {
     call_->Cancel();
     while (call_->Next().has_value()) {
@@ -101,17 +101,17 @@ class MappedRing {
   char* data_ = nullptr;
 };
 
-// Somebody who takes memory, and puts the same byte everywhere.
-class Tenant {
+// A caller that makes tensors whose bytes are all the same.
+class Caller {
  public:
-  Tenant(RpcClient& client, char byte, int64_t size)
+  Caller(RpcClient& client, char byte, int64_t size)
       : session_(client), ring_(session_), byte_(byte), size_(size) {}
 
   RpcSession& session() { return session_; }
   MappedRing& ring() { return ring_; }
   std::string wanted() const { return std::string(size_, byte_); }
 
-  // A tensor under handle 100 + way.
+  // Makes a tensor under handle 100 + way.
   absl::Status Make(Way way) {
     const uint64_t handle = 100 + way;
     switch (way) {
@@ -141,7 +141,7 @@ class Tenant {
     }
   }
 
-  // All of a tensor, by one of three ways out.
+  // Reads a whole tensor in one of three ways.
   std::string Read(uint64_t handle, int way) {
     if (way % 3 == 0) {
       const auto read = session_.Read(handle);
@@ -155,7 +155,7 @@ class Tenant {
   }
 
  private:
-  // max(max(x, x), x): a value between, which is gone when the program ends.
+  // Runs max(max(x, x), x) as a program. Its intermediate value is freed when the program ends.
   absl::Status RunProgram(uint64_t handle) {
     v1::SessionStreamRequest message;
     message.mutable_attach()->set_session(session_.id());
@@ -208,8 +208,8 @@ class ResidueTest : public IdentityFixture {
     IdentityFixture::TearDown();
   }
 
-  // Takes memory of that size by every way, and gives it back: handle by handle, or all at once.
-  void Leave(Tenant& alice, bool by_handle) {
+  // Makes tensors in every way. Then frees them, by their handles or by closing the session.
+  void FillAndFree(Caller& alice, bool by_handle) {
     std::vector<uint64_t> handles = {99};
     for (int way = 0; way < kWays; ++way) {
       ASSERT_TRUE(alice.Make(static_cast<Way>(way)).ok()) << kNames[way];
@@ -224,8 +224,8 @@ class ResidueTest : public IdentityFixture {
     ASSERT_TRUE(alice.session().Close().ok());
   }
 
-  // What somebody sees who takes memory of that size by every way.
-  void ExpectOnlyItsOwn(Tenant& bob, int cycle) {
+  // Makes tensors in every way. Expects that they hold only their own data.
+  void ExpectOnlyItsOwn(Caller& bob, int cycle) {
     ASSERT_TRUE(bob.ring().mapped());
     EXPECT_TRUE(bob.ring().AllZero()) << "the ring's own memory";
     for (int way = 0; way < kWays; ++way) {
@@ -237,8 +237,8 @@ class ResidueTest : public IdentityFixture {
     EXPECT_FALSE(bob.ring().Has(kAlices));
   }
 
-  // Uploads of which no byte, or half of them, came: there is nothing to be read.
-  static void ExpectNothingOfBrokenUploads(Tenant& bob, int64_t size, int cycle) {
+  // Sends none or half of the bytes of several uploads. Expects that none of them can be read.
+  static void ExpectNothingOfBrokenUploads(Caller& bob, int64_t size, int cycle) {
     RpcSession& session = bob.session();
     const auto part = [&](uint64_t handle) {
       v1::WriteRequest request = session.FirstWrite(handle, Bytes(size));
@@ -284,30 +284,30 @@ class ResidueTest : public IdentityFixture {
   std::vector<std::unique_ptr<RpcClient>> clients_;
 };
 
-TEST_F(ResidueTest, NoByteOfAnotherIsEverRead) {
+TEST_F(ResidueTest, CallersNeverReadEachOthersBytes) {
   constexpr int64_t kSizes[] = {2, 100, 4096, 65536, 70000, 1 << 20, (4 << 20) + 4093};
   const int cycles = std::getenv("TENSORD_TEST_LONG") != nullptr ? 10'000 : 42;
   for (int cycle = 0; cycle < cycles; ++cycle) {
     SCOPED_TRACE(testing::Message() << "cycle " << cycle);
     const int64_t size = kSizes[cycle % std::size(kSizes)];
-    Tenant alice(*clients_[0], kAlices, size);
+    Caller alice(*clients_[0], kAlices, size);
     ASSERT_TRUE(alice.ring().mapped());
-    ASSERT_NO_FATAL_FAILURE(Leave(alice, cycle % 2 == 0));
-    Tenant bob(*clients_[1], static_cast<char>(0x11 + cycle % 64), size);
+    ASSERT_NO_FATAL_FAILURE(FillAndFree(alice, cycle % 2 == 0));
+    Caller bob(*clients_[1], static_cast<char>(0x11 + cycle % 64), size);
     ASSERT_NO_FATAL_FAILURE(ExpectNothingOfBrokenUploads(bob, size, cycle));
     ASSERT_NO_FATAL_FAILURE(ExpectOnlyItsOwn(bob, cycle));
     EXPECT_FALSE(alice.ring().Has(static_cast<char>(0x11 + cycle % 64)))
-        << "what she still has mapped is nobody else's";
+        << "the memory that alice still has mapped isn't used again";
     bob.ring().End();
     ASSERT_TRUE(bob.session().Close().ok());
     ASSERT_FALSE(HasFailure());
   }
 }
 
-// What is to go on may be waited for, and isn't read meanwhile.
-TEST_F(ResidueTest, AnUploadThatMayGoOnIsNotRead) {
-  Tenant alice(*clients_[0], kAlices, 70000);
-  ASSERT_NO_FATAL_FAILURE(Leave(alice, true));
+// A read waits for an upload that may be resumed. It returns none of the received bytes.
+TEST_F(ResidueTest, ResumableUploadIsNotReadable) {
+  Caller alice(*clients_[0], kAlices, 70000);
+  ASSERT_NO_FATAL_FAILURE(FillAndFree(alice, true));
   RpcSession bob(*clients_[1]);
   Promise(bob, 70000);
   auto write = clients_[1]->Write();

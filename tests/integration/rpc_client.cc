@@ -19,7 +19,6 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return converted;
 }
 
-// What every call has.
 struct CallSettings {
   double deadline_seconds;
   std::string token;
@@ -124,7 +123,7 @@ struct RpcClient::Connection {
   std::unique_ptr<grpc::GenericStub> generic;
   std::string token;
 
-  // A unary call of any method, on a completion queue of its own.
+  // Makes a unary call of any method, on a separate completion queue.
   grpc::Status CallAny(const std::string& method, const std::string& bytes, std::string* response,
                        double deadline_seconds) {
     grpc::ClientContext context;
@@ -147,7 +146,7 @@ RpcClient::RpcClient(const std::string& address, RpcCredentials credentials)
     : connection_(new Connection) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
-  // Channels to one address would share a connection otherwise.
+  // Without this, all channels to one address would share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::shared_ptr<grpc::ChannelCredentials> channel = grpc::InsecureChannelCredentials();
   if (!credentials.ca_pem.empty()) {
@@ -231,7 +230,7 @@ absl::Status RpcClient::CallAnyKind(const std::string& path, const std::string& 
   Prepare(context, {deadline_seconds_, connection_->token});
   grpc::CompletionQueue queue;
   const auto call = connection_->generic->PrepareCall(&context, path, &queue);
-  // Whatever has been begun, on to its end; whether it went well is for Finish to say.
+  // Blocks until the started operation ends. Returns whether it succeeded.
   const auto await = [&queue] {
     void* tag = nullptr;
     bool ok = false;

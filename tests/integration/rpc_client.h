@@ -1,6 +1,6 @@
-// The generated stubs behind a small face, so that tests needn't compile all of gRPC.
+// A small interface to the generated stubs, so that tests needn't compile all of gRPC.
 //
-// Every call has a deadline, and gRPC's status comes back as an absl::Status.
+// Every call has a deadline. gRPC's status is returned as an absl::Status.
 #pragma once
 
 #include <cstdint>
@@ -17,67 +17,66 @@ namespace tensord::integration {
 
 class RpcClient;
 
-// A Write under way.
+// An active Write call.
 class WriteCall {
  public:
   virtual ~WriteCall() = default;
-  // False once the server has ended the call.
+  // Returns false once the server has ended the call.
   virtual bool Send(const v1::WriteRequest& message) = 0;
   virtual absl::StatusOr<v1::Tensor> Finish() = 0;
-  // Drops the call without half-closing it.
+  // Cancels the call without half-closing it.
   virtual void Cancel() = 0;
 };
 
-// A Read under way.
+// An active Read call.
 class ReadCall {
  public:
   virtual ~ReadCall() = default;
-  // The next message; none at the end.
+  // Blocks until the next message and returns it. Returns none at the end of the call.
   virtual std::optional<v1::ReadResponse> Next() = 0;
   virtual absl::Status Finish() = 0;
   virtual void Cancel() = 0;
 };
 
-// A session stream.
+// An active SessionStream call.
 class StreamCall {
  public:
   virtual ~StreamCall() = default;
   virtual bool Send(const v1::SessionStreamRequest& message) = 0;
   virtual void HalfClose() = 0;
-  // The next message; none at the end.
+  // Blocks until the next message and returns it. Returns none at the end of the call.
   virtual std::optional<v1::SessionStreamResponse> Next() = 0;
   virtual absl::Status Finish() = 0;
   virtual void Cancel() = 0;
 };
 
-// A ring of shared memory.
+// An active SharedMemory call.
 class SharedMemoryCall {
  public:
   virtual ~SharedMemoryCall() = default;
   virtual bool Send(const v1::SharedMemoryRequest& message) = 0;
   virtual void HalfClose() = 0;
-  // The next message; none at the end.
+  // Blocks until the next message and returns it. Returns none at the end of the call.
   virtual std::optional<v1::SharedMemoryResponse> Next() = 0;
   virtual absl::Status Finish() = 0;
   virtual void Cancel() = 0;
 };
 
-// A Fetch under way, as another server would have it.
+// An active Fetch call, as a destination server makes it.
 class FetchCall {
  public:
   virtual ~FetchCall() = default;
   virtual bool Send(const v1::FetchRequest& message) = 0;
   virtual void HalfClose() = 0;
-  // The next message; none at the end.
+  // Blocks until the next message and returns it. Returns none at the end of the call.
   virtual std::optional<v1::FetchResponse> Next() = 0;
   virtual absl::Status Finish() = 0;
   virtual void Cancel() = 0;
 };
 
-// Who a client is, and how it connects.
 struct RpcCredentials {
   std::string token;
-  std::string ca_pem;  // TLS where this is set
+  std::string ca_pem;  // if set, the connection uses TLS
   std::string cert_pem;
   std::string key_pem;
 };
@@ -87,7 +86,7 @@ class RpcClient {
   explicit RpcClient(const std::string& address, RpcCredentials credentials = {});
   ~RpcClient();
 
-  // `deadline_seconds` for each call from now on; 60 to begin with.
+  // Sets the deadline of every later call. The default is 60 seconds.
   void set_deadline_seconds(double deadline_seconds) { deadline_seconds_ = deadline_seconds; }
 
   // Calls one of TensorService's unary methods by its name.
@@ -100,7 +99,7 @@ class RpcClient {
     return response;
   }
 
-  // The same with bytes that needn't be a message.
+  // Calls a method of TensorService with bytes that needn't be a message.
   absl::Status CallRaw(const std::string& method, const std::string& bytes);
 
   std::unique_ptr<WriteCall> Write();
@@ -109,13 +108,15 @@ class RpcClient {
   std::unique_ptr<SharedMemoryCall> SharedMemory();
   std::unique_ptr<FetchCall> Fetch();
 
-  // The health service's word for a service: "SERVING", "NOT_SERVING"; NOT_FOUND as it comes.
+  // Returns the health of a service: "SERVING" or "NOT_SERVING". If the call fails, returns its
+  // error, such as NOT_FOUND for an unknown service.
   absl::StatusOr<std::string> Health(const std::string& service);
 
-  // Any method, "/package.Service/Method", of any kind: sends one message, reads to the end.
+  // Calls any method, "/package.Service/Method", unary or streaming. Sends one message and reads
+  // all answers.
   absl::Status CallAnyKind(const std::string& path, const std::string& bytes);
 
-  // Whether the server has the reflection service.
+  // Returns whether the server has the reflection service.
   bool HasReflection();
 
  private:

@@ -1,4 +1,4 @@
-// Messages made and tensors read in one line.
+// Helpers that make messages and call TensorService's methods in one line.
 #pragma once
 
 #include <cstring>
@@ -16,10 +16,10 @@ v1::TensorSpec ToProto(const TensorSpec& spec);
 TensorSpec FromProto(const v1::TensorSpec& proto);
 v1::AttrValue ToProto(const AttrValue& value);
 
-// A session and its calls.
+// A session, and calls that use it. The destructor doesn't close the session.
 class RpcSession {
  public:
-  // Opens one; `client` outlives this.
+  // Opens a session. `client` must outlive this object. If that fails, id() is empty.
   explicit RpcSession(RpcClient& client, int64_t lease_seconds = 0);
 
   const std::string& id() const { return id_; }
@@ -27,10 +27,10 @@ class RpcSession {
 
   absl::StatusOr<v1::Tensor> Create(uint64_t handle, const TensorSpec& spec,
                                     const std::string& bytes, const std::string& device = "cpu:0");
-  // float32 elements of shape (n).
+  // Creates a float32 tensor of shape (n).
   absl::StatusOr<v1::Tensor> CreateFloats(uint64_t handle, const std::vector<float>& values,
                                           const std::string& device = "cpu:0");
-  // A million ones take four million bytes.
+  // Creates a float32 tensor of ones.
   absl::StatusOr<v1::Tensor> Ones(uint64_t handle, std::vector<int64_t> shape,
                                   const std::string& device = "cpu:0");
   absl::StatusOr<v1::Tensor> Run(const std::string& op, const std::vector<uint64_t>& inputs,
@@ -45,7 +45,7 @@ class RpcSession {
   absl::Status Delete(const std::vector<uint64_t>& handles);
   absl::StatusOr<int64_t> Close();
 
-  // First message of a Write.
+  // Returns the first message of a Write.
   v1::WriteRequest FirstWrite(uint64_t handle, const TensorSpec& spec,
                               const std::string& device = "cpu:0") const;
   v1::ReadRequest ReadRequest(uint64_t handle) const;
@@ -56,7 +56,7 @@ class RpcSession {
 };
 
 absl::StatusOr<std::vector<v1::Device>> ListDevices(RpcClient& client);
-// Bytes in use on a device.
+// Returns the bytes in use on a device, or -1 if the call fails or the device doesn't exist.
 int64_t UsedBytes(RpcClient& client, const std::string& device);
 
 }  // namespace tensord::integration

@@ -1,17 +1,16 @@
-// How often a program has to wait for a server that is far away.
+// Counts how often a program waits for a distant server.
 //
-// What is counted. Everything passes a proxy, which tells the messages of calls from what the
-// transport says by itself (settings, pings, window updates: tests/proxy/frame_scanner.h). A turn
-// is a message of the server that reaches the client after one of the client's; what comes after it
-// unasked, such as the acknowledgement of commands, belongs to the same turn until the client
-// speaks again.
+// What is counted: all data passes a proxy. It ignores what the transport sends by itself, such as
+// settings, pings and window updates (tests/proxy/frame_scanner.h). A turn begins with the first
+// message of the server that reaches the client after a message of the client. Further messages of
+// the server, such as acknowledgements of commands, belong to the same turn until the client sends
+// again.
 //
-// How it is counted without a look at the clock. While a program runs, the proxy holds everything
-// that the server says. So whatever reaches the server was sent by a program that has heard nothing
-// since it began, and when the server's answer to the program's last question is at the proxy,
-// every command is through. Then all of it is let go, and the program must come to its end without
-// saying another word: that is one round trip. A program that waited anywhere before would never
-// have sent its question.
+// How it is counted without a clock: while a program runs, the proxy holds all data of the server,
+// so the program sends everything without an answer. If it waited for one, it would never send its
+// last request, a read. Once the answer to the read is at the proxy, the server has received every
+// command. Then the proxy passes the data on, and the program must end without sending another
+// message. That is one round trip.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -32,13 +31,13 @@ using proxy::Direction;
 using proxy::ProxyStats;
 using std::chrono::milliseconds;
 
-// What Connect needs: what the server is, what devices it has, a session. TCP and HTTP/2 shake
-// hands before that.
+// Connect() requests the server's information, its devices and a session. The handshakes of TCP
+// and HTTP/2 come before and aren't counted.
 constexpr int kTurnsToConnect = 3;
 
 constexpr auto kOneWay = milliseconds(25);
-// So far away that the answer to anything that Connect sends last, without waiting, isn't back when
-// the figures are looked at.
+// So long that the answer to a last request, which Connect() sends without waiting, hasn't arrived
+// when the test reads the counters.
 constexpr auto kVeryFar = milliseconds(150);
 
 class RttTest : public testing::Test {
@@ -60,15 +59,15 @@ class RttTest : public testing::Test {
     cpu1_ = *client_.device("cpu:1");
   }
 
-  // What a program read, and what it made on the way: nothing is let go of while turns are counted,
-  // since that is said to the server too.
+  // The values that a program read, and the tensors that it made. The tensors must live while turns
+  // are counted, because the client also sends a message when a tensor is freed.
   struct Outcome {
     absl::StatusOr<std::vector<float>> values;
     std::vector<Tensor> made;
   };
 
-  // Runs `program`, whose last act is a read of `answer_bytes` or more, and expects it to take one
-  // round trip.
+  // Runs `program`, which ends with a read of at least `answer_bytes` bytes. Expects that it takes
+  // one round trip.
   std::vector<float> ExpectOneRoundTrip(const std::function<Outcome()>& program,
                                         int64_t answer_bytes) {
     EXPECT_TRUE(client_.Synchronize().ok());
@@ -79,7 +78,7 @@ class RttTest : public testing::Test {
     const bool answered = proxy_->Await([&](const ProxyStats& stats) {
       return stats.pending_to_client_bytes - before.pending_to_client_bytes >= answer_bytes;
     });
-    EXPECT_TRUE(answered) << "the program waits for something before its read";
+    EXPECT_TRUE(answered) << "the program waits before its read";
     const ProxyStats asked = proxy_->stats();
     EXPECT_EQ(asked.turns, before.turns) << "nothing has been passed on";
     proxy_->SetHeld(Direction::kToClient, false);
@@ -93,7 +92,7 @@ class RttTest : public testing::Test {
     proxy_->Await([&](const ProxyStats& stats) { return stats.turns > before.turns; });
     const ProxyStats after = proxy_->stats();
     EXPECT_EQ(after.turns - before.turns, 1);
-    EXPECT_EQ(after.client_bursts, asked.client_bursts) << "it spoke again after the answer";
+    EXPECT_EQ(after.client_bursts, asked.client_bursts) << "the client sent after the answer";
     EXPECT_EQ(client_.stats().waits - waits_before.waits, 1);
     EXPECT_EQ(client_.stats().reads.count - waits_before.reads.count, 1);
     return outcome.values.value_or(std::vector<float>());
@@ -104,7 +103,7 @@ class RttTest : public testing::Test {
   Client client_;
   Device cpu0_;
   Device cpu1_;
-  std::vector<Program> programs_;  // letting go of one is said to the server
+  std::vector<Program> programs_;  // kept, because the client sends a message when one is freed
 };
 
 TEST_F(RttTest, ConnectingTakesThreeRoundTrips) {
@@ -113,10 +112,10 @@ TEST_F(RttTest, ConnectingTakesThreeRoundTrips) {
   // An answer may have come before the proxy has counted it.
   proxy_->Await([](const ProxyStats& stats) { return stats.turns >= kTurnsToConnect; });
   EXPECT_EQ(proxy_->stats().turns, kTurnsToConnect);
-  EXPECT_EQ(client_.stats().waits, 0) << "those of Connect itself aren't the program's";
+  EXPECT_EQ(client_.stats().waits, 0) << "waits of Connect() aren't counted";
 }
 
-TEST_F(RttTest, AHundredOpsAndAReadAreOneRoundTrip) {
+TEST_F(RttTest, HundredOpsAndAReadTakeOneRoundTrip) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   const Tensor one = Ones(cpu0_, {1000});
   const auto program = [&]() -> Outcome {
@@ -127,7 +126,7 @@ TEST_F(RttTest, AHundredOpsAndAReadAreOneRoundTrip) {
   EXPECT_EQ(ExpectOneRoundTrip(program, 4000), std::vector<float>(1000, 101.0f));
 }
 
-TEST_F(RttTest, AModelOnResidentWeightsIsOneRoundTrip) {
+TEST_F(RttTest, ModelOnResidentWeightsTakesOneRoundTrip) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 64), nn::ReLU(),
                        nn::Linear(64, 10));
@@ -145,7 +144,7 @@ TEST_F(RttTest, AModelOnResidentWeightsIsOneRoundTrip) {
   EXPECT_EQ(ExpectOneRoundTrip(program, 4000), *here);
 }
 
-TEST_F(RttTest, RecordingAProgramRunningItAndReadingAreOneRoundTrip) {
+TEST_F(RttTest, RecordingRunningAndReadingTakeOneRoundTrip) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   const Tensor one = Ones(cpu0_, {1000});
   const auto record_and_run = [&]() -> Outcome {
@@ -163,7 +162,7 @@ TEST_F(RttTest, RecordingAProgramRunningItAndReadingAreOneRoundTrip) {
   EXPECT_EQ(ExpectOneRoundTrip(record_and_run, 4000), std::vector<float>(1000, 301.0f));
 }
 
-TEST_F(RttTest, AModelCalledAsAWholeWaitsOnce) {
+TEST_F(RttTest, ForwardOfAModelWaitsOnce) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   nn::Sequential model(nn::Linear(64, 128), nn::ReLU(), nn::Linear(128, 64), nn::ReLU(),
                        nn::Linear(64, 10));
@@ -174,7 +173,7 @@ TEST_F(RttTest, AModelCalledAsAWholeWaitsOnce) {
   EXPECT_EQ(client_.stats().waits - before.waits, 1);
 }
 
-TEST_F(RttTest, SmallConstantsAndCopiesToOtherDevicesCostNone) {
+TEST_F(RttTest, SmallConstantsAndCopiesAddNoRoundTrip) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   const Tensor x = Ones(cpu0_, {1000});
   const auto program = [&]() -> Outcome {
@@ -185,13 +184,13 @@ TEST_F(RttTest, SmallConstantsAndCopiesToOtherDevicesCostNone) {
     made.push_back(Full(cpu1_, {}, 4.0, {.dtype = DType::kFloat32}));
     made.push_back(made[2] * made[3]);
     made.push_back(made[4].To(cpu0_));
-    made.push_back(made[5].To(cpu0_));  // lies there already
+    made.push_back(made[5].To(cpu0_));  // already on this device
     return {made.back().Read<float>(), made};
   };
   EXPECT_EQ(ExpectOneRoundTrip(program, 4000), std::vector<float>(1000, 12.0f));
 }
 
-TEST_F(RttTest, WhatFailsOnTheWayIsToldWithTheRead) {
+TEST_F(RttTest, ReadReportsEarlierFailures) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   ASSERT_TRUE(client_.Synchronize().ok());
   const ClientStats before = client_.stats();
@@ -205,7 +204,7 @@ TEST_F(RttTest, EveryWaitIsCountedWithItsKind) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   EXPECT_EQ(client_.stats().waits, 0);
   const Tensor x = FromVector(cpu0_, std::vector<float>(100000, 1.0f));
-  EXPECT_EQ(client_.stats().uploads.count, 1) << "too large to ride along";
+  EXPECT_EQ(client_.stats().uploads.count, 1) << "too large to be sent inline";
   ASSERT_TRUE(x.Wait().ok());
   EXPECT_EQ(client_.stats().tensor_waits.count, 1);
   ASSERT_TRUE(x.Read<float>().ok());
@@ -223,8 +222,8 @@ TEST_F(RttTest, EveryWaitIsCountedWithItsKind) {
                               stats.synchronizes.time + stats.questions.time);
 }
 
-TEST_F(RttTest, ATracedWaitIsToldOnStandardError) {
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";  // a process of its own
+TEST_F(RttTest, LogsTracedWaitsOnStandardError) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";  // runs the statement in a new process
   const auto traced_read = [this] {
     setenv("TENSORD_TRACE", "1", /*overwrite=*/1);
     Connect();
@@ -234,7 +233,7 @@ TEST_F(RttTest, ATracedWaitIsToldOnStandardError) {
               "tensord: waited [0-9.]+ ms for read of float32\\[64\\], handle [0-9]+, 256 bytes");
 }
 
-TEST_F(RttTest, AFullPipeIsAWaitOfItsOwnKind) {
+TEST_F(RttTest, CountsWaitsForAFullPipeSeparately) {
   auto client = Client::Connect(proxy_->address(), {.max_pending_commands = 4});
   ASSERT_TRUE(client.ok()) << client.status();
   const Tensor one = Ones(*client->device("cpu:0"), {1});

@@ -1,4 +1,4 @@
-// What the unary calls promise, by the generated stubs and against the real daemon.
+// The unary methods of the real daemon, called by the generated stubs.
 #include <cmath>
 #include <set>
 
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 using ServiceTest = DaemonFixture;
 
-TEST_F(ServiceTest, TellsWhatItIs) {
+TEST_F(ServiceTest, DescribesTheServer) {
   const auto info = client_->Call<v1::ServerInfo>("GetServerInfo", v1::GetServerInfoRequest());
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_FALSE(info->version().empty());
@@ -37,7 +37,7 @@ TEST_F(ServiceTest, ListsItsDevices) {
   EXPECT_EQ(first.kind(), "cpu");
   EXPECT_FALSE(first.model().empty());
   EXPECT_FALSE(first.uuid().empty());
-  EXPECT_EQ(first.uuid(), second.uuid()) << "they stand on one physical device";
+  EXPECT_EQ(first.uuid(), second.uuid()) << "they are one physical device";
   EXPECT_EQ(first.memory_limit_bytes(), 1 << 30);
   EXPECT_EQ(second.memory_limit_bytes(), 64 << 20);
   EXPECT_GT(first.memory_total_bytes(), 0);
@@ -72,7 +72,7 @@ TEST_F(ServiceTest, ListsItsOps) {
 
 class CreateTest : public DaemonFixture {
  protected:
-  // A float32 tensor made from `request`'s source.
+  // Creates a float32 tensor from `request`'s source. Returns its elements.
   std::vector<float> Make(v1::CreateTensorRequest request, const Shape& shape) {
     request.set_session(session_->id());
     request.set_handle(++handle_);
@@ -87,7 +87,7 @@ class CreateTest : public DaemonFixture {
   uint64_t handle_ = 0;
 };
 
-TEST_F(CreateTest, FromEverySource) {
+TEST_F(CreateTest, CreatesFromEverySource) {
   v1::CreateTensorRequest request;
   EXPECT_THAT(Make(request, {2}), ElementsAre(0, 0)) << "no source: zeros";
   request.set_pattern(v1::PATTERN_ZEROS);
@@ -135,7 +135,7 @@ TEST_F(ServiceTest, AnswersWithTheTensor) {
   EXPECT_EQ(Used(1), 12);
 }
 
-TEST_F(ServiceTest, ComputesByCallsOfTheirOwnAndByRunOp) {
+TEST_F(ServiceTest, ComputesByNamedMethodsAndByRunOp) {
   ASSERT_TRUE(session_->CreateFloats(1, {1, -2, 3}).ok());
   ASSERT_TRUE(session_->CreateFloats(2, {10, 20, 30}).ok());
   ASSERT_TRUE(session_->Add(1, 2, 3).ok());
@@ -171,7 +171,7 @@ TEST_F(ServiceTest, ComputesByCallsOfTheirOwnAndByRunOp) {
   EXPECT_THAT(*session_->ReadFloats(10), ElementsAre(60));
 }
 
-TEST_F(ServiceTest, CopiesOnlyWhereThereIsSomethingToCopy) {
+TEST_F(ServiceTest, CopyToTheSameDeviceCopiesNothing) {
   ASSERT_TRUE(session_->CreateFloats(1, {1, 2, 3}).ok());
   const auto same = session_->Copy(1, 2, "cpu:0");
   ASSERT_TRUE(same.ok()) << same.status();
@@ -187,7 +187,7 @@ TEST_F(ServiceTest, CopiesOnlyWhereThereIsSomethingToCopy) {
   EXPECT_THAT(*session_->ReadFloats(2), ElementsAre(1, 2, 3));
 }
 
-TEST_F(ServiceTest, AnOpOverTwoDevicesNamesWhatWouldMendIt) {
+TEST_F(ServiceTest, CrossDeviceErrorSuggestsACopy) {
   ASSERT_TRUE(session_->CreateFloats(11, {1, 2}, "cpu:0").ok());
   ASSERT_TRUE(session_->CreateFloats(12, {1, 2}, "cpu:1").ok());
   ExpectError(session_->Add(11, 12, 13), Code::kInvalidArgument,
@@ -249,12 +249,12 @@ TEST_F(ServiceTest, ReshapedTensorsShareTheirMemory) {
   EXPECT_THAT(*session_->ReadFloats(2), ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(ServiceTest, SessionsKeepApart) {
+TEST_F(ServiceTest, SessionsAreIsolated) {
   ASSERT_TRUE(session_->CreateFloats(1, {1}).ok());
   RpcSession other(*client_);
   const absl::Status theirs = other.Get(1).status();
   ASSERT_TRUE(session_->Delete({1}).ok());
-  EXPECT_EQ(other.Get(1).status(), theirs) << "word for word as if it never had been";
+  EXPECT_EQ(other.Get(1).status(), theirs) << "the error doesn't depend on the other session";
   EXPECT_EQ(theirs.code(), Code::kNotFound);
   ASSERT_TRUE(other.CreateFloats(1, {2}).ok());
   ASSERT_TRUE(session_->CreateFloats(1, {3}).ok());
@@ -267,10 +267,10 @@ TEST_F(ServiceTest, SessionsKeepApart) {
 }
 
 TEST_F(ServiceTest, ASessionEndsWithItsLease) {
-  RpcSession brief(*client_, 1);
-  ASSERT_TRUE(brief.CreateFloats(1, {1, 2}).ok());
+  RpcSession expiring(*client_, 1);
+  ASSERT_TRUE(expiring.CreateFloats(1, {1, 2}).ok());
   EXPECT_TRUE(Eventually([this] { return Used(0) == 0; }));
-  ExpectError(brief.Get(1), Code::kNotFound, {"session"});
+  ExpectError(expiring.Get(1), Code::kNotFound, {"session"});
 }
 
 TEST_F(ServiceTest, ReportsTheHealthOfEachDevice) {
@@ -295,7 +295,7 @@ class SmallMessageTest : public DaemonFixture {
   SmallMessageTest() : DaemonFixture({"--max-message-bytes=65536"}) {}
 };
 
-TEST_F(SmallMessageTest, WhatDoesNotFitAMessageIsToBeStreamed) {
+TEST_F(SmallMessageTest, RejectsTensorsThatDoNotFitAMessage) {
   ASSERT_TRUE(session_->Ones(1, {100000}).ok());
   ExpectError(session_->Read(1), Code::kOutOfRange, {"400000", "65536", "Read"});
   ExpectError(session_->Create(2, {DType::kUInt8, {1 << 20}}, std::string(1 << 20, 'x')),

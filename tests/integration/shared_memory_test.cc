@@ -1,4 +1,4 @@
-// Transfers through memory shared with the daemon: what they bring, what they cost, and who may.
+// Transfers through memory shared with the daemon: data, resources and access control.
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ std::vector<uint8_t> Pattern(int64_t size) {
 
 class SharedMemoryTest : public DaemonFixture {
  protected:
-  // Regions that the daemon has mapped.
+  // Returns the number of shared memory regions that the daemon has mapped.
   int Regions() const {
     std::ifstream maps("/proc/" + std::to_string(daemon_->pid()) + "/maps");
     int regions = 0;
@@ -38,7 +38,7 @@ class SharedMemoryTest : public DaemonFixture {
     return regions;
   }
 
-  // A tensor of so many bytes up and down again, and compared.
+  // Uploads a tensor of `size` bytes and reads it. Expects the same bytes.
   static void RoundTrip(const Client& client, int64_t size) {
     const std::vector<uint8_t> bytes = Pattern(size);
     const Tensor tensor = FromBytes(*client.device(TestDevice(0)), {DType::kUInt8, {size}}, bytes);
@@ -54,7 +54,7 @@ class SharedMemoryTest : public DaemonFixture {
     return request;
   }
 
-  // A ring of the fixture's session.
+  // Opens a ring of the fixture's session.
   std::unique_ptr<SharedMemoryCall> Open(v1::SharedRing* ring) {
     auto call = client_->SharedMemory();
     EXPECT_TRUE(call->Send(OpenRequest(session_->id())));
@@ -78,7 +78,7 @@ class SharedMemoryTest : public DaemonFixture {
     return request;
   }
 
-  // That the server ends a call which says this after `open`, and how.
+  // Sends these requests after `open`. Expects that the server ends the call with `code`.
   void ExpectRefused(const std::vector<v1::SharedMemoryRequest>& requests, Code code) {
     v1::SharedRing ring;
     const auto call = Open(&ring);
@@ -90,7 +90,7 @@ class SharedMemoryTest : public DaemonFixture {
   }
 };
 
-TEST_F(SharedMemoryTest, TensorsOfAnySizeGoBothWays) {
+TEST_F(SharedMemoryTest, TransfersTensorsOfAnySizeBothWays) {
   const auto client = Client::Connect(daemon_->address());
   ASSERT_TRUE(client.ok()) << client.status();
   for (int64_t size : {12 * kMiB, 12 * kMiB + 1, 4 * kMiB - 1, 37 * kMiB + 4093, 2 * kMiB}) {
@@ -102,7 +102,7 @@ TEST_F(SharedMemoryTest, TensorsOfAnySizeGoBothWays) {
   EXPECT_EQ(Regions(), 1) << "one ring serves one transfer after the other";
 }
 
-TEST_F(SharedMemoryTest, ThreadsShareWhatThereIs) {
+TEST_F(SharedMemoryTest, ThreadsShareTheRings) {
   const auto client = Client::Connect(daemon_->address());
   ASSERT_TRUE(client.ok()) << client.status();
   std::vector<std::thread> threads;
@@ -114,7 +114,7 @@ TEST_F(SharedMemoryTest, ThreadsShareWhatThereIs) {
   EXPECT_LE(Regions(), kMaxRingsPerSession);
 }
 
-TEST_F(SharedMemoryTest, ErrorsAreThoseOfTheConnection) {
+TEST_F(SharedMemoryTest, ReportsTheSameErrorsAsTheConnection) {
   const auto client = Client::Connect(daemon_->address());
   ASSERT_TRUE(client.ok()) << client.status();
   ASSERT_NO_FATAL_FAILURE(RoundTrip(*client, 8 * kMiB));
@@ -158,32 +158,32 @@ TEST_F(SharedMemoryTest, WithoutARingTransfersGoOverTheConnection) {
   for (const auto& call : calls) call->Cancel();
   ASSERT_TRUE(Eventually([this] { return Regions() == 0; }));
   ASSERT_NO_FATAL_FAILURE(RoundTrip(*client, 9 * kMiB));
-  EXPECT_GT(client->stats().bytes_shared, 0) << "and by memory once there is one";
+  EXPECT_GT(client->stats().bytes_shared, 0) << "a ring is free again";
 }
 
-// A network namespace of its own stands for what else may part two processes of one host.
-TEST(SharedMemoryFallbackTest, WhereTheSocketIsOutOfReachTransfersGoOverTheConnection) {
+// In a new network namespace, the client can't reach the daemon's socket for shared memory.
+TEST(SharedMemoryFallbackTest, TransfersGoOverTheConnectionIfTheSocketIsUnreachable) {
   const std::string address =
       "unix:" + testing::TempDir() + "/tensord_shared_" + std::to_string(getpid()) + ".sock";
   const auto daemon = DaemonProcess::Start({"--devices=cpu=1GiB", "--listen=" + address});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const auto client = Client::Connect(address);
   ASSERT_TRUE(client.ok()) << client.status();
-  bool parted = false;
+  bool unshared = false;
   absl::Status made;
   const std::vector<uint8_t> bytes = Pattern(9 * kMiB);
   std::thread([&] {
-    parted = unshare(CLONE_NEWNET) == 0;
-    if (!parted) return;
+    unshared = unshare(CLONE_NEWNET) == 0;
+    if (!unshared) return;
     made = FromBytes(*client->device(TestDevice(0)), {DType::kUInt8, {9 * kMiB}}, bytes).status();
   }).join();
-  if (!parted) GTEST_SKIP() << "no network namespace may be made here";
+  if (!unshared) GTEST_SKIP() << "no network namespace may be made here";
   EXPECT_TRUE(made.ok()) << made;
   EXPECT_EQ(client->stats().bytes_shared, 0);
   EXPECT_EQ(client->stats().bytes_uploaded, 9 * kMiB);
 }
 
-TEST_F(SharedMemoryTest, AClientThatGoesLeavesNothing) {
+TEST_F(SharedMemoryTest, CancelledUploadFreesItsMemory) {
   {
     RpcClient doomed(daemon_->address());
     auto call = doomed.SharedMemory();
@@ -199,7 +199,7 @@ TEST_F(SharedMemoryTest, AClientThatGoesLeavesNothing) {
   ExpectError(session_->Get(1), Code::kNotFound);
 }
 
-TEST_F(SharedMemoryTest, AReaderThatGoesLeavesNothing) {
+TEST_F(SharedMemoryTest, CancelledReadFreesItsMemory) {
   ASSERT_TRUE(session_->Ones(1, {5 * kMiB}).ok());
   v1::SharedRing ring;
   auto call = Open(&ring);
@@ -241,17 +241,17 @@ TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
   struct stat info = {};
   ASSERT_EQ(fstat(fd, &info), 0);
   EXPECT_EQ(info.st_size, ring.slots() * ring.slot_bytes());
-  EXPECT_NE(ftruncate(fd, 0), 0) << "nobody takes memory from under the server";
+  EXPECT_NE(ftruncate(fd, 0), 0) << "a client can't shrink the server's memory";
   EXPECT_NE(ftruncate(fd, 2 * info.st_size), 0);
   close(fd);
   v1::SharedRing unused;
   auto second = Open(&unused);
   second->Cancel();
   ASSERT_TRUE(Eventually([this] { return Regions() == 1; }));
-  EXPECT_EQ(FetchRegion(ring.socket_name(), unused.secret()), -1) << "its ring has gone";
+  EXPECT_EQ(FetchRegion(ring.socket_name(), unused.secret()), -1) << "its ring has been freed";
 }
 
-TEST_F(SharedMemoryTest, ATransferMustBeOfTheRingsOwnSession) {
+TEST_F(SharedMemoryTest, RejectsTransfersOfAnotherSession) {
   RpcSession other(*client_);
   const uint8_t byte = 1;
   ASSERT_TRUE(other.Create(1, {DType::kUInt8, {1}}, std::string(1, static_cast<char>(byte))).ok());
@@ -266,13 +266,13 @@ TEST_F(SharedMemoryTest, ATransferMustBeOfTheRingsOwnSession) {
     EXPECT_FALSE(call->Next().has_value());
     ExpectError(call->Finish(), Code::kInvalidArgument, {"session"});
   }
-  auto nobody = client_->SharedMemory();
-  nobody->Send(OpenRequest(std::string(32, 'f')));
-  EXPECT_FALSE(nobody->Next().has_value());
-  ExpectError(nobody->Finish(), Code::kNotFound, {"session"});
+  auto foreign = client_->SharedMemory();
+  foreign->Send(OpenRequest(std::string(32, 'f')));
+  EXPECT_FALSE(foreign->Next().has_value());
+  ExpectError(foreign->Finish(), Code::kNotFound, {"session"});
 }
 
-TEST_F(SharedMemoryTest, WhatDoesNotFitIsRefused) {
+TEST_F(SharedMemoryTest, RejectsInvalidRequests) {
   const int64_t size = 10 * kMiB;
   const auto write = WriteRequest(1, size);
   for (const auto& lie :

@@ -1,4 +1,4 @@
-// Tensors lent from one principal to another by name: no copy, and nobody else finds out.
+// Sharing: one principal publishes a tensor under a name, and another opens it without a copy.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,55 +42,55 @@ class SharingTest : public IdentityFixture {
   Client alice_, bob_, carol_;
 };
 
-TEST_F(SharingTest, WhoMayOpenItReadsItWithoutACopy) {
+TEST_F(SharingTest, ReaderOpensTheTensorWithoutACopy) {
   const Tensor weights = Ones(*alice_.device("cpu:0"), {1 << 18}) * 3;
   ASSERT_TRUE(alice_.Publish(weights, "model/weights", {"bob"}).ok());
   const int64_t used = Used();
-  const auto lent = bob_.Open("model/weights", "alice");
-  ASSERT_TRUE(lent.ok()) << lent.status();
-  EXPECT_EQ(lent->spec(), weights.spec());
+  const auto opened = bob_.Open("model/weights", "alice");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->spec(), weights.spec());
   EXPECT_EQ(Used(), used);
-  EXPECT_EQ(*Sum(*lent).Item<float>(), 3 << 18);
-  EXPECT_EQ(*Sum(*Connect("a").Open("model/weights")).Item<float>(), 3 << 18) << "one's own";
+  EXPECT_EQ(*Sum(*opened).Item<float>(), 3 << 18);
+  EXPECT_EQ(*Sum(*Connect("a").Open("model/weights")).Item<float>(), 3 << 18) << "by the owner";
 }
 
-TEST_F(SharingTest, ToOthersItIsAsIfThereWereNone) {
+TEST_F(SharingTest, HidesNamesFromOtherPrincipals) {
   ASSERT_TRUE(alice_.Publish(Floats(alice_, {1, 2}), "x", {"bob"}).ok());
   const absl::Status foreign = carol_.Open("x", "alice").status();
   EXPECT_EQ(foreign.code(), Code::kNotFound);
-  EXPECT_EQ(foreign, carol_.Open("y", "alice").status()) << "word for word";
+  EXPECT_EQ(foreign, carol_.Open("y", "alice").status()) << "the same error";
   EXPECT_EQ(foreign, carol_.Open("x", "nobody").status());
-  EXPECT_EQ(foreign, bob_.Open("x").status()) << "names are their owners'";
+  EXPECT_EQ(foreign, bob_.Open("x").status()) << "each owner has its own names";
   EXPECT_EQ(foreign, bob_.Unpublish("x"));
   EXPECT_EQ(ErrorReason(foreign), "PUBLICATION_NOT_FOUND");
   ASSERT_TRUE(bob_.Publish(Floats(bob_, {7}), "x", {"carol"}).ok());
   EXPECT_THAT(*carol_.Open("x", "bob")->Read<float>(), ElementsAre(7));
 }
 
-TEST_F(SharingTest, ItLivesWhileAnybodyHoldsIt) {
+TEST_F(SharingTest, TensorLivesUntilItsLastHolderDropsIt) {
   Tensor x = Floats(alice_, {1, 2, 3});
   ASSERT_TRUE(alice_.Publish(x, "x", {"bob"}).ok());
   x = Tensor();
   ASSERT_TRUE(alice_.Synchronize().ok());
-  auto lent = bob_.Open("x", "alice");
-  ASSERT_TRUE(lent.ok()) << "the name holds it: " << lent.status();
+  auto opened = bob_.Open("x", "alice");
+  ASSERT_TRUE(opened.ok()) << "the name holds it: " << opened.status();
   ASSERT_TRUE(alice_.Unpublish("x").ok());
   EXPECT_EQ(bob_.Open("x", "alice").status().code(), Code::kNotFound);
   alice_.Close();
-  EXPECT_THAT(*(*lent + 1).Read<float>(), ElementsAre(2, 3, 4));
-  *lent = Tensor();
+  EXPECT_THAT(*(*opened + 1).Read<float>(), ElementsAre(2, 3, 4));
+  *opened = Tensor();
   ASSERT_TRUE(bob_.Synchronize().ok());
   EXPECT_EQ(bob_.memory(*bob_.device("cpu:0"))->used_bytes, 0);
 }
 
-TEST_F(SharingTest, ANameEndsWithItsSession) {
+TEST_F(SharingTest, NameEndsWithItsSession) {
   ASSERT_TRUE(alice_.Publish(Floats(alice_, {1}), "x", {"bob"}).ok());
   alice_.Close();
   EXPECT_EQ(bob_.Open("x", "alice").status().code(), Code::kNotFound);
   EXPECT_EQ(bob_.memory(*bob_.device("cpu:0"))->used_bytes, 0);
 }
 
-TEST_F(SharingTest, NamesHaveALimitAndReadersCanChange) {
+TEST_F(SharingTest, LimitsNamesAndAllowsOtherReaders) {
   const Tensor x = Floats(alice_, {1}), y = Floats(alice_, {2});
   for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(alice_.Publish(x, name).ok());
   ExpectError(alice_.Publish(x, "d"), Code::kResourceExhausted,
@@ -103,7 +103,7 @@ TEST_F(SharingTest, NamesHaveALimitAndReadersCanChange) {
   EXPECT_TRUE(alice_.Publish(y, "b").ok());
 }
 
-TEST_F(SharingTest, WhatCannotBePublishedSaysWhy) {
+TEST_F(SharingTest, RejectsInvalidPublications) {
   const Tensor x = Floats(alice_, {1});
   for (const std::string& name : {std::string(), std::string(129, 'x'), std::string("a\nb")}) {
     ExpectError(alice_.Publish(x, name), Code::kInvalidArgument, {"128"});

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class StreamTest : public DaemonFixture {
  protected:
-  // What a stream has answered so far.
+  // The answers of a stream so far.
   struct Answers {
     uint64_t commands_received = 0;
     std::vector<v1::HandleError> errors;
@@ -34,7 +34,7 @@ class StreamTest : public DaemonFixture {
     op.set_output(output);
   }
 
-  // `n` ones of float32.
+  // Adds an op that makes `n` float32 ones.
   static void AddOnes(v1::SessionStreamRequest& message, uint64_t output, int64_t n,
                       const std::string& device = "cpu:0") {
     AddOp(message, "ones", {}, output);
@@ -72,7 +72,7 @@ class StreamTest : public DaemonFixture {
     }
   }
 
-  // Reads until it is so, or the stream has ended.
+  // Reads answers until `condition` is true or the stream has ended.
   static void ReadUntil(StreamCall& stream, Answers& answers,
                         const std::function<bool()>& condition) {
     while (!condition()) {
@@ -82,7 +82,7 @@ class StreamTest : public DaemonFixture {
     }
   }
 
-  // Sends the messages on a stream of their own and takes every answer.
+  // Sends the messages on a new stream. Returns all answers and sets last_status_.
   Answers Run(const std::vector<v1::SessionStreamRequest>& messages) {
     Answers answers;
     auto stream = client_->SessionStream();
@@ -102,7 +102,32 @@ class StreamTest : public DaemonFixture {
   absl::Status last_status_;
 };
 
-TEST_F(StreamTest, AProgramInOneMessage) {
+// A response with the texts of all errors would take 8 MiB.
+TEST_F(StreamTest, ErrorTextsOfFetchesAreSplitIntoResponses) {
+  constexpr int kFetches = 2000;
+  v1::SessionStreamRequest message = AttachMessage();
+  AddPromise(message, 1, {DType::kFloat32, {2}});
+  v1::FailPromise& fail = *message.add_commands()->mutable_fail();
+  fail.set_handle(1);
+  fail.set_code(static_cast<int>(Code::kAborted));
+  fail.set_message(std::string(4096, 'x'));
+  for (int i = 0; i < kFetches; ++i) AddFetch(message, 1, i);
+  auto stream = client_->SessionStream();
+  ASSERT_TRUE(stream->Send(message));
+  stream->HalfClose();
+  Answers answers;
+  while (const auto response = stream->Next()) {
+    EXPECT_LT(response->ByteSizeLong(), 2 << 20);
+    Take(*response, answers);
+  }
+  EXPECT_TRUE(stream->Finish().ok());
+  ASSERT_EQ(answers.fetched.size(), kFetches);
+  for (const v1::Elements& fetched : answers.fetched) {
+    ASSERT_EQ(fetched.code(), static_cast<int>(Code::kAborted));
+  }
+}
+
+TEST_F(StreamTest, RunsAllCommandsOfOneMessage) {
   v1::SessionStreamRequest message = AttachMessage();
   AddOnes(message, 1, 3);
   AddOp(message, "add", {1, 1}, 2);
@@ -135,10 +160,10 @@ TEST_F(StreamTest, CommandsAreCountedOverTheSession) {
   AddOp(second, "neg", {1}, 2);
   AddOp(second, "neg", {2}, 3);
   EXPECT_EQ(Run({second}).commands_received, 3u);
-  EXPECT_EQ(Run({AttachMessage()}).commands_received, 3u) << "told at once to who comes back";
+  EXPECT_EQ(Run({AttachMessage()}).commands_received, 3u) << "sent at each attachment";
 }
 
-TEST_F(StreamTest, ErrorsStickAndAreToldWithTheirCommand) {
+TEST_F(StreamTest, ErrorsStickAndNameTheirCommand) {
   v1::SessionStreamRequest message = AttachMessage();
   AddOnes(message, 1, 3);
   AddOp(message, "no_such_op", {1}, 2);
@@ -165,7 +190,7 @@ TEST_F(StreamTest, ErrorsStickAndAreToldWithTheirCommand) {
   ExpectError(session_->Get(3), Code::kNotFound, {"no_such_op"});
   ExpectError(session_->Read(4), Code::kNotFound, {"no_such_op"});
   EXPECT_TRUE(session_->List().ok()) << "failed handles can be listed";
-  EXPECT_TRUE(session_->Delete({2, 3, 4}).ok()) << "and let go";
+  EXPECT_TRUE(session_->Delete({2, 3, 4}).ok()) << "failed handles can be deleted";
 }
 
 TEST_F(StreamTest, OutOfMemorySticks) {
@@ -197,7 +222,7 @@ TEST_F(StreamTest, CopiesToTheSameDeviceShare) {
   EXPECT_EQ(Used(0), 16);
 }
 
-TEST_F(StreamTest, PromisesAreKeptByWrites) {
+TEST_F(StreamTest, WriteFulfillsAPromise) {
   const TensorSpec spec{DType::kFloat32, {2}};
   auto stream = client_->SessionStream();
   v1::SessionStreamRequest message = AttachMessage();
@@ -210,7 +235,7 @@ TEST_F(StreamTest, PromisesAreKeptByWrites) {
   Answers answers;
   ReadUntil(*stream, answers, [&] { return answers.fetched.size() == 1; });
   ASSERT_EQ(answers.fetched.size(), 1u);
-  EXPECT_EQ(answers.fetched[0].request_id(), 2u) << "what doesn't wait for the upload goes ahead";
+  EXPECT_EQ(answers.fetched[0].request_id(), 2u) << "this read doesn't need the upload";
   v1::WriteRequest write = session_->FirstWrite(1, spec);
   write.mutable_spec()->set_after_command(1);
   const float values[] = {5, -6};
@@ -223,7 +248,7 @@ TEST_F(StreamTest, PromisesAreKeptByWrites) {
   ASSERT_EQ(answers.fetched.size(), 2u);
   EXPECT_THAT(Floats(answers.fetched[1]), ElementsAre(-5, 6));
   stream->HalfClose();
-  while (const auto rest = stream->Next()) {  // what was received may be told once more
+  while (const auto rest = stream->Next()) {  // commands_received may be repeated
     EXPECT_EQ(rest->elements_size(), 0);
   }
   EXPECT_TRUE(stream->Finish().ok());
@@ -286,7 +311,7 @@ TEST_F(StreamTest, ManyCommandsInManyMessages) {
   EXPECT_EQ(Used(0), 32);
 }
 
-TEST_F(StreamTest, MisuseEndsTheStreamAndNothingElse) {
+TEST_F(StreamTest, MisuseEndsOnlyTheStream) {
   v1::SessionStreamRequest nothing;
   Run({nothing});
   ExpectError(last_status_, Code::kInvalidArgument, {"attach"});
@@ -305,7 +330,7 @@ TEST_F(StreamTest, MisuseEndsTheStreamAndNothingElse) {
   ExpectError(session_->Get(1), Code::kNotFound);
 }
 
-TEST_F(StreamTest, OneStreamASession) {
+TEST_F(StreamTest, AllowsOneStreamPerSession) {
   auto first = client_->SessionStream();
   ASSERT_TRUE(first->Send(AttachMessage()));
   ASSERT_TRUE(first->Next().has_value());
@@ -320,7 +345,7 @@ TEST_F(StreamTest, OneStreamASession) {
   }));
 }
 
-TEST_F(StreamTest, EmptyAndForeignCommandsAreErrorsOfTheirOwn) {
+TEST_F(StreamTest, InvalidCommandsFailAlone) {
   v1::SessionStreamRequest message = AttachMessage();
   message.add_commands();
   AddOnes(message, 0, 1);
@@ -341,10 +366,10 @@ TEST_F(StreamTest, EmptyAndForeignCommandsAreErrorsOfTheirOwn) {
   ASSERT_EQ(answers.fetched.size(), 1u);
   EXPECT_EQ(answers.fetched[0].code(), static_cast<int>(Code::kNotFound));
   EXPECT_THAT(answers.barriers, ElementsAre(4));
-  EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1)) << "the first of the name stands";
+  EXPECT_THAT(*session_->ReadFloats(1), ElementsAre(1)) << "the first tensor of this handle stays";
 }
 
-TEST_F(StreamTest, AStreamThatIsCutLeavesItsSession) {
+TEST_F(StreamTest, CancelledStreamKeepsItsSession) {
   {
     auto stream = client_->SessionStream();
     v1::SessionStreamRequest message = AttachMessage();
@@ -373,8 +398,8 @@ class ResumableStreamTest : public StreamTest {
   }
 };
 
-// What comes again over another stream takes effect once: a second time it would be an error.
-TEST_F(ResumableStreamTest, MessagesThatComeAgainArePassedOver) {
+// Commands that are sent again over another stream are applied once. Twice would be an error.
+TEST_F(ResumableStreamTest, IgnoresRepeatedCommands) {
   v1::SessionStreamRequest first = AttachMessage();
   first.set_first_command(1);
   AddOnes(first, 1, 2);
@@ -403,7 +428,7 @@ TEST_F(ResumableStreamTest, AGapEndsTheStream) {
   ExpectError(last_status_, Code::kInvalidArgument, {"first_command 2", "command 1"});
 }
 
-TEST_F(ResumableStreamTest, TakesThePlaceOfTheOneBefore) {
+TEST_F(ResumableStreamTest, NewStreamReplacesTheFormerOne) {
   auto former = client_->SessionStream();
   ASSERT_TRUE(former->Send(AttachMessage()));
   ASSERT_TRUE(former->Next().has_value());
@@ -412,8 +437,8 @@ TEST_F(ResumableStreamTest, TakesThePlaceOfTheOneBefore) {
   ExpectError(former->Finish(), Code::kAborted, {"another stream"});
 }
 
-// What was sent over a connection that has broken may come after its successor.
-TEST_F(ResumableStreamTest, ALateOneTakesNobodysPlace) {
+// Messages of a broken connection may arrive after those of the next connection.
+TEST_F(ResumableStreamTest, LateStreamDoesNotReplaceANewerOne) {
   v1::SessionStreamRequest late = AttachMessage();
   late.mutable_attach()->set_attempt(1);
   late.set_first_command(1);
@@ -433,28 +458,28 @@ TEST_F(ResumableStreamTest, ALateOneTakesNobodysPlace) {
   auto answer = stream->Next();
   while (answer.has_value() && answer->commands_received() == 0) answer = stream->Next();
   ASSERT_TRUE(answer.has_value());
-  EXPECT_EQ(answer->commands_received(), 1u) << "nothing of the late one was taken in";
+  EXPECT_EQ(answer->commands_received(), 1u) << "the late stream's command wasn't applied";
 }
 
-// A call that waits for what never comes doesn't keep its session alive once its client has gone.
-TEST_F(StreamTest, CallsGivenUpLetTheLeaseRun) {
-  RpcSession brief(*client_, 1);
-  ASSERT_TRUE(brief.CreateFloats(1, {1, 2}).ok());
+// A call that waits for ever doesn't keep its session alive after the client has given it up.
+TEST_F(StreamTest, CancelledCallsLetTheLeaseExpire) {
+  RpcSession expiring(*client_, 1);
+  ASSERT_TRUE(expiring.CreateFloats(1, {1, 2}).ok());
   {
     RpcClient impatient(daemon_->address());
     impatient.set_deadline_seconds(0.2);
     v1::GetTensorRequest get;
-    get.set_session(brief.id());
+    get.set_session(expiring.id());
     get.set_handle(5);
     get.set_after_command(1000);
     ExpectError(impatient.Call<v1::Tensor>("GetTensor", get), Code::kDeadlineExceeded);
     ExpectError(impatient.Call<v1::ReadTensorResponse>("ReadTensor", get), Code::kDeadlineExceeded);
-    v1::ReadRequest read = brief.ReadRequest(5);
+    v1::ReadRequest read = expiring.ReadRequest(5);
     read.set_after_command(1000);
     auto reading = impatient.Read(read);
     EXPECT_FALSE(reading->Next().has_value());
     ExpectError(reading->Finish(), Code::kDeadlineExceeded);
-    v1::WriteRequest write = brief.FirstWrite(6, {DType::kFloat32, {2}});
+    v1::WriteRequest write = expiring.FirstWrite(6, {DType::kFloat32, {2}});
     write.mutable_spec()->set_after_command(1000);
     auto writing = impatient.Write();
     writing->Send(write);

@@ -1,4 +1,4 @@
-// tensorctl over several servers, as it is typed.
+// Runs tensorctl against several servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -25,10 +25,10 @@ using ::testing::IsEmpty;
 
 constexpr char kAnyPeer[] = "--peers=127.0.0.1:*";
 
-struct Said {
+struct CommandResult {
   int exit_code = -1;
-  std::string out;  // of standard output
-  std::string err;
+  std::string out;  // standard output
+  std::string err;  // standard error
 };
 
 class TensorctlClusterTest : public IdentityFixture {
@@ -42,57 +42,58 @@ class TensorctlClusterTest : public IdentityFixture {
     return addresses_.emplace_back(daemons_.back()->address());
   }
 
-  // Runs tensorctl with $COLUMNS wide enough for a sentence a line.
-  Said Tensorctl(const std::string& arguments) {
+  // Runs tensorctl. $COLUMNS is so large that each sentence stays on one line.
+  CommandResult Tensorctl(const std::string& arguments) {
     const std::string errors = folder_.File("errors");
     const std::string command = absl::StrCat(
         "env -u TENSORD_SERVER COLUMNS=1000 TENSORD_SERVERS=", absl::StrJoin(addresses_, ","),
         " " TENSORCTL_PATH " ", arguments, " 2>", errors);
     FILE* pipe = popen(command.c_str(), "r");
-    Said said;
-    if (pipe == nullptr) return said;
+    CommandResult result;
+    if (pipe == nullptr) return result;
     char buffer[4096];
     while (const size_t size = fread(buffer, 1, sizeof(buffer), pipe)) {
-      said.out.append(buffer, size);
+      result.out.append(buffer, size);
     }
     const int status = pclose(pipe);
-    said.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     std::ifstream in(errors);
-    said.err.assign(std::istreambuf_iterator<char>(in), {});
-    return said;
+    result.err.assign(std::istreambuf_iterator<char>(in), {});
+    return result;
   }
 
-  nlohmann::json Problems(const Said& said) {
-    const auto json = nlohmann::json::parse(said.out, nullptr, /*allow_exceptions=*/false);
-    return json.is_discarded() ? nlohmann::json(said.out + said.err) : json["problems"];
+  nlohmann::json Problems(const CommandResult& result) {
+    const auto json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+    return json.is_discarded() ? nlohmann::json(result.out + result.err) : json["problems"];
   }
 
   std::vector<std::unique_ptr<DaemonProcess>> daemons_;
   std::vector<std::string> addresses_;
 };
 
-TEST_F(TensorctlClusterTest, ServersThatReachEachOther) {
+TEST_F(TensorctlClusterTest, ReportsServersThatReachEachOther) {
   for (int i = 0; i < 3; ++i) Start({kAnyPeer});
-  const Said check = Tensorctl("cluster check");
+  const CommandResult check = Tensorctl("cluster check");
   EXPECT_EQ(check.exit_code, 0) << check.out << check.err;
   EXPECT_THAT(check.out,
-              AllOf(HasSubstr("3 of 3 servers are there; 6 of 6 ways between them are open."),
-                    HasSubstr("A group of 3 devices, one a server, stood and passed a barrier.")));
+              AllOf(HasSubstr("3 of 3 servers can be used; 6 of 6 routes between them work."),
+                    HasSubstr("A group of 3 devices, one on each server, was created and passed a "
+                              "barrier.")));
   EXPECT_THAT(Problems(Tensorctl("cluster check --json")), IsEmpty());
   EXPECT_EQ(Tensorctl("health").exit_code, 0);
-  const Said devices = Tensorctl("devices");
+  const CommandResult devices = Tensorctl("devices");
   EXPECT_EQ(devices.exit_code, 0);
   for (const std::string& address : addresses_) {
     EXPECT_THAT(devices.out, HasSubstr(address + "/cpu:0"));
   }
 }
 
-TEST_F(TensorctlClusterTest, HowFastTheWaysAre) {
+TEST_F(TensorctlClusterTest, MeasuresBandwidth) {
   Start({kAnyPeer});
   Start({kAnyPeer});
-  const Said said = Tensorctl("cluster check --measure 4 --json");
-  ASSERT_EQ(said.exit_code, 0) << said.out << said.err;
-  const auto json = nlohmann::json::parse(said.out);
+  const CommandResult result = Tensorctl("cluster check --measure 4 --json");
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  const auto json = nlohmann::json::parse(result.out);
   ASSERT_EQ(json["pairs"].size(), 2u);
   for (const auto& pair : json["pairs"]) {
     const auto& measured = pair["measured"];
@@ -102,16 +103,16 @@ TEST_F(TensorctlClusterTest, HowFastTheWaysAre) {
   }
   EXPECT_THAT(Tensorctl("cluster check --measure 4").out,
               HasSubstr("/s by " + json["pairs"][0]["measured"]["path"].get<std::string>()));
-  const Said too_much = Tensorctl("cluster check --measure 65");
+  const CommandResult too_much = Tensorctl("cluster check --measure 65");
   EXPECT_EQ(too_much.exit_code, 1) << "a device has no more than 64 MiB";
   EXPECT_THAT(too_much.out, HasSubstr("64"));
 }
 
-TEST_F(TensorctlClusterTest, AServerThatIsGoneIsARowAndAnExitCode) {
+TEST_F(TensorctlClusterTest, ReportsALostServer) {
   for (int i = 0; i < 3; ++i) Start({kAnyPeer});
   daemons_[1]->Signal(SIGKILL);
   ASSERT_TRUE(daemons_[1]->WaitForEnd().ok());
-  const Said devices = Tensorctl("devices");
+  const CommandResult devices = Tensorctl("devices");
   EXPECT_EQ(devices.exit_code, 1);
   EXPECT_THAT(devices.out,
               AllOf(HasSubstr(addresses_[0] + "/cpu:0"), HasSubstr(addresses_[1] + " is lost: "),
@@ -121,38 +122,38 @@ TEST_F(TensorctlClusterTest, AServerThatIsGoneIsARowAndAnExitCode) {
   ASSERT_EQ(json["devices"].size(), 2u);
   EXPECT_EQ(json["devices"][1]["server"], addresses_[2]);
   for (const char* command : {"info", "tensors"}) {
-    const Said said = Tensorctl(command);
-    EXPECT_EQ(said.exit_code, 1);
-    EXPECT_THAT(said.out, HasSubstr(addresses_[1] + " is lost: "));
+    const CommandResult result = Tensorctl(command);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.out, HasSubstr(addresses_[1] + " is lost: "));
   }
   EXPECT_EQ(Tensorctl("health").exit_code, 2);
-  const Said check = Tensorctl("cluster check");
+  const CommandResult check = Tensorctl("cluster check");
   EXPECT_EQ(check.exit_code, 2);
   EXPECT_THAT(check.out, AllOf(HasSubstr(addresses_[1] + " can't be reached (Connection refused)"),
-                               HasSubstr("2 of 3 servers are there; 2 of 6 ways")));
+                               HasSubstr("2 of 3 servers can be used; 2 of 6 routes")));
 }
 
-TEST_F(TensorctlClusterTest, NobodyThere) {
+TEST_F(TensorctlClusterTest, FailsIfNoServerIsReachable) {
   addresses_ = {"127.0.0.1:1", "127.0.0.1:2"};
   EXPECT_EQ(Tensorctl("devices").exit_code, 1);
   EXPECT_EQ(Tensorctl("cluster check").exit_code, 2);
 }
 
-TEST_F(TensorctlClusterTest, AServerWithoutPeersAndOneThatListsTooFew) {
+TEST_F(TensorctlClusterTest, ReportsMissingPeers) {
   const std::string a = Start({kAnyPeer});
   const std::string b = Start({});
   const std::string c = Start({"--peers=" + b});
-  const Said check = Tensorctl("cluster check");
+  const CommandResult check = Tensorctl("cluster check");
   EXPECT_EQ(check.exit_code, 1) << check.out << check.err;
   EXPECT_THAT(check.out,
-              AllOf(HasSubstr(absl::StrCat(b, " fetches from nobody: start it with --peers=", a,
+              AllOf(HasSubstr(absl::StrCat(b, " fetches from no server: start it with --peers=", a,
                                            ",", c, ".\n")),
                     HasSubstr(absl::StrCat(c, " may not fetch from ", a, ": add ", a,
                                            " to its --peers.\n")),
-                    HasSubstr("3 of 6 ways")));
+                    HasSubstr("3 of 6 routes")));
 }
 
-TEST_F(TensorctlClusterTest, AServerThatSaysTheWrongAddress) {
+TEST_F(TensorctlClusterTest, ReportsAWrongAdvertisedAddress) {
   const std::string a = Start({kAnyPeer});
   const std::string b = Start({kAnyPeer, "--advertise=" + a});
   const std::string c = Start({kAnyPeer, "--advertise=127.0.0.1:1"});
@@ -165,7 +166,7 @@ TEST_F(TensorctlClusterTest, AServerThatSaysTheWrongAddress) {
   for (const auto& problem : problems) EXPECT_EQ(problem["flag"], "--advertise");
 }
 
-TEST_F(TensorctlClusterTest, ServersThatDontKnowEachOther) {
+TEST_F(TensorctlClusterTest, ReportsMissingPeerCredentials) {
   const std::string tokens =
       "--token-file=" + folder_.Write("tokens", Line("alice", "alices") + Line("a", "of-a"));
   const std::string as_a = "--peer-token-file=" + folder_.Write("a.token", "of-a");
@@ -178,13 +179,14 @@ TEST_F(TensorctlClusterTest, ServersThatDontKnowEachOther) {
   EXPECT_EQ(problems[0]["flag"], "--peer-principals");
   EXPECT_EQ(problems[1]["server"], b);
   EXPECT_EQ(problems[1]["flag"], "--peer-token-file");
-  const Said stranger = Tensorctl("cluster check");
-  EXPECT_EQ(stranger.exit_code, 2);
-  EXPECT_THAT(stranger.out, HasSubstr(a + " doesn't let us in"));
+  const CommandResult rejected = Tensorctl("cluster check");
+  EXPECT_EQ(rejected.exit_code, 2);
+  EXPECT_THAT(rejected.out, HasSubstr(a + " rejects this client's credentials"));
 }
 
-// No tensor is anybody's but its owner's: who is alice at one and bob at the other can't have hers.
-TEST_F(TensorctlClusterTest, ACallerWithTwoNames) {
+// The caller is alice on one server and bob on the other. Each tensor belongs to one principal, so
+// none can be copied between the servers.
+TEST_F(TensorctlClusterTest, ReportsACallerWithTwoNames) {
   const std::string as_server = "--peer-token-file=" + folder_.Write("server.token", "servers");
   const auto flags = [&](const std::string& file, const std::string& name) {
     const std::string tokens = Line(name, "ours") + Line("server", "servers");
@@ -194,29 +196,29 @@ TEST_F(TensorctlClusterTest, ACallerWithTwoNames) {
   const std::string a = Start(flags("tokens.a", "alice"));
   const std::string b = Start(flags("tokens.b", "bob"));
   const std::string ours = " --token-file " + folder_.Write("ours.token", "ours");
-  const Said check = Tensorctl("cluster check" + ours);
+  const CommandResult check = Tensorctl("cluster check" + ours);
   EXPECT_EQ(check.exit_code, 1) << check.err;
-  EXPECT_THAT(check.out, HasSubstr(absl::StrCat(b, " knows us as \"bob\", and ", a,
-                                                " as \"alice\": no tensor may go from one")));
+  EXPECT_THAT(check.out, HasSubstr(absl::StrCat(b, " knows this client as \"bob\", and ", a,
+                                                " as \"alice\": so they don't copy")));
   const auto json = nlohmann::json::parse(Tensorctl("cluster check --json" + ours).out);
   EXPECT_EQ(json["pairs"][0]["state"], "two names");
   ASSERT_EQ(json["problems"].size(), 2u);
   for (const auto& problem : json["problems"]) EXPECT_EQ(problem["flag"], "--token-file");
 }
 
-TEST_F(TensorctlClusterTest, GroupsWithAServerThatTakesNoPart) {
+TEST_F(TensorctlClusterTest, ReportsAServerWithoutCollectives) {
   const std::string a = Start({kAnyPeer});
   const std::string b = Start({kAnyPeer, "--collectives=off"});
-  const Said check = Tensorctl("cluster check");
+  const CommandResult check = Tensorctl("cluster check");
   EXPECT_EQ(check.exit_code, 1);
   EXPECT_THAT(check.out, HasSubstr(b + " takes no part in groups"));
   addresses_ = {b};
-  const Said alone = Tensorctl("cluster check");
+  const CommandResult alone = Tensorctl("cluster check");
   EXPECT_EQ(alone.exit_code, 0);
   EXPECT_THAT(alone.out, HasSubstr("No server takes part in groups"));
 }
 
-TEST_F(TensorctlClusterTest, GroupsWithAServerOnAnotherNetwork) {
+TEST_F(TensorctlClusterTest, ReportsAServerOnAnotherNetwork) {
   const std::string a = Start({kAnyPeer, "--collectives=127.0.0.1/32"});
   const std::string b = Start({kAnyPeer, "--collectives=127.0.0.1/32"});
   const std::string c = Start({kAnyPeer, "--collectives=127.0.0.2/32"});
@@ -229,18 +231,18 @@ TEST_F(TensorctlClusterTest, GroupsWithAServerOnAnotherNetwork) {
   EXPECT_EQ(Tensorctl("cluster check").exit_code, 1);
 }
 
-TEST_F(TensorctlClusterTest, AsManyServersAsExpected) {
+TEST_F(TensorctlClusterTest, ChecksTheExpectedNumberOfServers) {
   for (int i = 0; i < 2; ++i) Start({kAnyPeer});
   EXPECT_EQ(Tensorctl("cluster check --expect 2").exit_code, 0);
-  const Said fewer = Tensorctl("cluster check --expect 3");
+  const CommandResult fewer = Tensorctl("cluster check --expect 3");
   EXPECT_EQ(fewer.exit_code, 2);
-  EXPECT_THAT(fewer.out, HasSubstr("are 2 servers, and 3 are expected"));
+  EXPECT_THAT(fewer.out, HasSubstr("names 2 servers, and 3 are expected"));
   EXPECT_EQ(Tensorctl("cluster check --expect=1").exit_code, 1);
   EXPECT_THAT(Tensorctl("cluster check --expect none").err, HasSubstr("--expect takes"));
 }
 
-// What reads the JSON of one server reads that of several.
-TEST_F(TensorctlClusterTest, JsonHasOneShape) {
+// A program that reads the JSON of one server can read that of several.
+TEST_F(TensorctlClusterTest, JsonHasTheSameStructureForOneServer) {
   for (int i = 0; i < 2; ++i) Start({kAnyPeer});
   for (const std::string command : {"devices", "info", "tensors"}) {
     const auto several = nlohmann::json::parse(Tensorctl(command + " --json").out);

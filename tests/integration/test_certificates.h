@@ -1,16 +1,16 @@
-// Certificates made for a test.
+// Makes certificates and temporary files for tests.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-struct x509_st;      // OpenSSL's
-struct evp_pkey_st;  // likewise
+struct x509_st;      // OpenSSL's X509
+struct evp_pkey_st;  // OpenSSL's EVP_PKEY
 
 namespace tensord::integration {
 
-// In PEM.
+// A certificate and its private key, in PEM.
 struct CertificatePair {
   std::string cert;
   std::string key;
@@ -18,16 +18,16 @@ struct CertificatePair {
 
 struct CertificateRequest {
   std::string common_name = "tensord";
-  std::vector<std::string> alternatives = {};  // as OpenSSL writes them: "DNS:localhost"
-  bool for_server = false;                     // else for a client
-  int from_seconds = -3600;                    // from now
+  std::vector<std::string> alternatives = {};  // in OpenSSL's notation: "DNS:localhost"
+  bool for_server = false;                     // false: for a client
+  int from_seconds = -3600;                    // validity, relative to the current time
   int to_seconds = 3600;
 };
 
 CertificateRequest ServerRequest();
 CertificateRequest ClientRequest(const std::string& name);
 
-// Signs certificates.
+// A certificate authority.
 class Authority {
  public:
   Authority();
@@ -40,14 +40,14 @@ class Authority {
   std::string pem_;
 };
 
-// A folder of a test's own, which goes with this.
+// A temporary folder. The destructor deletes it.
 class TestFolder {
  public:
   TestFolder();
   ~TestFolder();
   const std::string& path() const { return path_; }
   std::string File(const std::string& name) const { return path_ + "/" + name; }
-  // Puts a file in its place whole; its path.
+  // Writes a file atomically. Returns its path.
   std::string Write(const std::string& name, const std::string& text) const;
 
  private:

@@ -1,4 +1,4 @@
-// Encrypted connections, certificates of clients, and certificates that change.
+// TLS connections, client certificates, and certificates that are replaced.
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -15,12 +15,12 @@ using testing::Not;
 
 constexpr char kAlice[] = "alice-token";
 
-// gRPC would print every handshake that is meant to fail.
+// Without this, gRPC prints an error for each handshake that a test makes fail.
 [[maybe_unused]] const bool kQuiet = setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0) == 0;
 
 class TlsTest : public IdentityFixture {
  protected:
-  // A server's files; the flags that name them.
+  // Writes a server's certificate files. Returns the flags that name them.
   std::vector<std::string> ServerFlags(const CertificatePair& pair) {
     return {"--tls-cert=" + folder_.Write("server.pem", pair.cert),
             "--tls-key=" + folder_.Write("server.key", pair.key)};
@@ -45,11 +45,11 @@ class TlsTest : public IdentityFixture {
   Authority authority_;
 };
 
-TEST_F(TlsTest, TheServerShowsWhoItIs) {
+TEST_F(TlsTest, ClientsVerifyTheServersCertificate) {
   Start({});
   EXPECT_TRUE(Connect({.ca_pem = authority_.pem()}).ok());
   EXPECT_FALSE(Connect({.ca_pem = Authority().pem()}).ok()) << "another authority";
-  EXPECT_FALSE(Connect({}).ok()) << "plainly";
+  EXPECT_FALSE(Connect({}).ok()) << "without TLS";
 }
 
 TEST_F(TlsTest, OldVersionsAreRefused) {
@@ -71,7 +71,7 @@ TEST_F(TlsTest, ACertificateForAnotherNameIsRefused) {
   request.alternatives = {"DNS:elsewhere.example"};
   StartDaemon(ServerFlags(authority_.Issue(request)));
   EXPECT_FALSE(Connect({.ca_pem = authority_.pem()}).ok());
-  // Unless the client knows the server by that name.
+  // If the client expects that name, it accepts the certificate.
   ConnectOptions options;
   options.tls.ca_file = folder_.Write("ca", authority_.pem());
   options.tls.server_name = "elsewhere.example";
@@ -79,7 +79,7 @@ TEST_F(TlsTest, ACertificateForAnotherNameIsRefused) {
   EXPECT_TRUE(client.ok()) << client.status();
 }
 
-TEST_F(TlsTest, ClientsShowWhoTheyAre) {
+TEST_F(TlsTest, ServerVerifiesClientCertificates) {
   Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem())});
   EXPECT_TRUE(Connect(With(authority_.Issue(ClientRequest("alice")))).ok());
   EXPECT_FALSE(Connect({.ca_pem = authority_.pem()}).ok()) << "none";
@@ -90,7 +90,7 @@ TEST_F(TlsTest, ClientsShowWhoTheyAre) {
   EXPECT_FALSE(Connect(With(authority_.Issue(late))).ok()) << "expired";
 }
 
-TEST_F(TlsTest, ACertificatesNameIsItsHoldersPrincipal) {
+TEST_F(TlsTest, CertificateNamesThePrincipal) {
   Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem())});
   RpcClient alice(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
   RpcClient renewed(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
@@ -109,7 +109,7 @@ TEST_F(TlsTest, ACertificatesNameIsItsHoldersPrincipal) {
   }
 }
 
-TEST_F(TlsTest, ATokenWillDoWhereCertificatesAreOptional) {
+TEST_F(TlsTest, TokenSufficesIfCertificatesAreOptional) {
   Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem()), "--tls-client-auth=optional",
          "--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
   const std::string& ca = authority_.pem();
@@ -117,13 +117,13 @@ TEST_F(TlsTest, ATokenWillDoWhereCertificatesAreOptional) {
   EXPECT_TRUE(Connect(With(authority_.Issue(ClientRequest("carol")))).ok());
   ExpectError(Connect({.ca_pem = ca}), Code::kUnauthenticated, {"token", "certificate"});
   ExpectError(Connect({.token = "wrong", .ca_pem = ca}), Code::kUnauthenticated);
-  // Who shows both is who the token says; a bad one isn't passed over.
+  // If both are presented, the token determines the identity. An invalid token is an error.
   RpcCredentials both = With(authority_.Issue(ClientRequest("carol")));
   both.token = "wrong";
   ExpectError(Connect(both), Code::kUnauthenticated);
 }
 
-TEST_F(TlsTest, NewConnectionsHaveTheNewCertificate) {
+TEST_F(TlsTest, NewConnectionsUseTheNewCertificate) {
   Start({});
   RpcClient standing(daemon_->address(), {.ca_pem = authority_.pem()});
   ASSERT_TRUE(ListDevices(standing).ok());
@@ -131,10 +131,10 @@ TEST_F(TlsTest, NewConnectionsHaveTheNewCertificate) {
   ServerFlags(other.Issue(ServerRequest()));
   EXPECT_TRUE(Eventually([&] { return Connect({.ca_pem = other.pem()}).ok(); }));
   EXPECT_FALSE(Connect({.ca_pem = authority_.pem()}).ok());
-  EXPECT_TRUE(ListDevices(standing).ok()) << "a connection keeps what it was made with";
+  EXPECT_TRUE(ListDevices(standing).ok()) << "an open connection isn't affected";
 }
 
-TEST_F(TlsTest, ABadPairChangesNothingAndIsTold) {
+TEST_F(TlsTest, BadPairChangesNothingAndIsReported) {
   Start({});
   const RpcCredentials good = {.ca_pem = authority_.pem()};
   const CertificatePair pair = authority_.Issue(ServerRequest());
@@ -150,12 +150,12 @@ TEST_F(TlsTest, ABadPairChangesNothingAndIsTold) {
   EXPECT_TRUE(Says("no private key"));
   EXPECT_TRUE(Connect(good).ok());
   ServerFlags(pair);
-  EXPECT_TRUE(Says("read anew"));
+  EXPECT_TRUE(Says("reloaded"));
   EXPECT_TRUE(Connect(good).ok());
 }
 
-// Also for connections that stand: TLS looks at certificates once.
-TEST_F(TlsTest, AnAuthorityThatIsTrustedNoMoreEndsItsClients) {
+// TLS verifies a certificate once, when the connection is made. The server ends open calls itself.
+TEST_F(TlsTest, RemovedAuthorityEndsCallsOfItsClients) {
   Start({"--tls-client-ca=" + folder_.Write("ca", authority_.pem())});
   RpcClient client(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
   const RpcSession session(client);
@@ -170,8 +170,8 @@ TEST_F(TlsTest, AnAuthorityThatIsTrustedNoMoreEndsItsClients) {
   ExpectError(ListDevices(client).status(), Code::kUnauthenticated, {"certificate"});
 }
 
-// The library: everything that it does, with large data by both ways.
-TEST_F(TlsTest, TheLibraryWorksWithAToken) {
+// The client library, with large tensors through shared memory and over the connection.
+TEST_F(TlsTest, ClientLibraryWorksWithAToken) {
   Start({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
   ConnectOptions options;
   options.tls.ca_file = folder_.Write("ca", authority_.pem());
@@ -191,7 +191,7 @@ TEST_F(TlsTest, TheLibraryWorksWithAToken) {
   }
 }
 
-TEST_F(TlsTest, TheLibraryTellsThatItsTokenWasRevoked) {
+TEST_F(TlsTest, ClientLibraryReportsARevokedToken) {
   Start({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
   ConnectOptions options;
   options.tls.ca_file = folder_.Write("ca", authority_.pem());
@@ -204,23 +204,23 @@ TEST_F(TlsTest, TheLibraryTellsThatItsTokenWasRevoked) {
   ExpectError(Client::Connect(daemon_->address(), options), Code::kUnauthenticated);
 }
 
-// The timeout is infinite here and below: the failures themselves end the attempt.
-TEST_F(TlsTest, AClientWithoutTlsIsToldSo) {
+// The timeout is infinite in this test and in the next one. The failure itself ends the attempt.
+TEST_F(TlsTest, ErrorTellsAClientToUseTls) {
   Start({});
-  ExpectError(
-      Client::Connect(daemon_->address(), {.connect_timeout = absl::InfiniteDuration()}),
-      Code::kUnavailable,
-      {daemon_->address(), "closes the connection", "TENSORD_TLS_CA", "--tls-ca", "no tensord"});
+  ExpectError(Client::Connect(daemon_->address(), {.connect_timeout = absl::InfiniteDuration()}),
+              Code::kUnavailable,
+              {daemon_->address(), "closes the connection", "TENSORD_TLS_CA", "--tls-ca",
+               "not a tensord server"});
 }
 
-TEST(ClientCredentialsTest, AHostNameThatCannotBeResolvedIsNamed) {
+TEST(ClientCredentialsTest, NamesAHostThatCannotBeResolved) {
   ExpectError(
       Client::Connect("no-such-host.invalid:50051", {.connect_timeout = absl::InfiniteDuration()}),
       Code::kUnavailable, {"no-such-host.invalid:50051", "can't be resolved"});
 }
 
-// Nobody listens at these addresses, which are for documentation.
-TEST(ClientCredentialsTest, ATokenNeverGoesPlainlyOverTheNetwork) {
+// The numeric addresses are reserved for documentation, so no server listens on them.
+TEST(ClientCredentialsTest, NeverSendsATokenUnencrypted) {
   ConnectOptions options;
   options.token = kAlice;
   options.connect_timeout = absl::Milliseconds(200);
@@ -256,7 +256,7 @@ TEST(ClientCredentialsTest, BadFilesAreNamed) {
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("two words")));
 }
 
-// The programs together, as README.md has it.
+// Runs the programs together, as README.md describes.
 class FirstTryTest : public IdentityFixture {
  protected:
   int Run(const std::string& command) {
@@ -265,7 +265,7 @@ class FirstTryTest : public IdentityFixture {
   }
 };
 
-TEST_F(FirstTryTest, CertificatesAndATokenInTwoCommands) {
+TEST_F(FirstTryTest, TwoCommandsMakeCertificatesAndAToken) {
   ASSERT_EQ(Run(TENSORD_CERTS_PATH " certs --client carol"), 0);
   ASSERT_EQ(Run(TENSORCTL_PATH " token alice --add tokens >alice.token"), 0);
   StartDaemon({"--tls-cert=" + folder_.File("certs/server.pem"),
@@ -281,14 +281,14 @@ TEST_F(FirstTryTest, CertificatesAndATokenInTwoCommands) {
   EXPECT_EQ(Run("grep -q -e '--token-file FILE' refused"), 0);
   EXPECT_NE(Run(absl::StrCat(TENSORCTL_PATH " --server ", daemon_->address(), " health >plain")),
             0);
-  EXPECT_EQ(Run("grep -q 'does it speak TLS' plain"), 0);
+  EXPECT_EQ(Run("grep -q 'does it require TLS' plain"), 0);
   EXPECT_EQ(Run(tensorctl + "devices --token-file alice.token"), 0);
   EXPECT_EQ(Run(tensorctl + "health --device cpu:0 --token-file alice.token"), 0);
   EXPECT_EQ(Run("TENSORD_TOKEN_FILE=alice.token " + tensorctl + "tour"), 0);
   EXPECT_EQ(Run(tensorctl + "devices --tls-cert certs/client-carol.pem --tls-key "
                             "certs/client-carol.key"),
             0);
-  // Again: nothing is made anew; another name makes the server's certificate alone.
+  // A second run changes no file. A run with another name replaces only the server's certificate.
   ASSERT_EQ(Run("cp -r certs before && " TENSORD_CERTS_PATH " certs --client carol"), 0);
   EXPECT_EQ(Run("diff -r before certs"), 0);
   ASSERT_EQ(Run(TENSORD_CERTS_PATH " certs localhost gpu-box 10.0.0.5 --client carol"), 0);

@@ -1,4 +1,4 @@
-// Whose turn it is on a busy device: by the weights of those who have work for it.
+// Fair scheduling on a busy device, by the callers' weights.
 #include <thread>
 
 #include "tensord/common/util/mutex.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kInput = 1;
 
-// Somebody with a session and a stream of it.
+// A caller with a session and its stream.
 class Caller {
  public:
   Caller(const std::string& address, const std::string& token)
@@ -21,7 +21,7 @@ class Caller {
     EXPECT_TRUE(stream_->Send(attach));
   }
 
-  // Ops that wait for nothing but their turn; the result of each is asked for.
+  // Sends ops that are ready to run, and requests the result of each.
   void Post(int ops) {
     v1::SessionStreamRequest message;
     for (int i = 0; i < ops; ++i) {
@@ -36,7 +36,7 @@ class Caller {
     EXPECT_TRUE(stream_->Send(message));
   }
 
-  // Waits for so many results; tells of each.
+  // Blocks until `results` results have arrived. Calls `taken` for each.
   void Take(int results, const std::function<void()>& taken) {
     while (results > 0) {
       const auto response = stream_->Next();
@@ -80,21 +80,21 @@ class WeightTest : public IdentityFixture {
                   Line("alice", "a", absl::InfiniteFuture(), alices_weight) + Line("bob", "b"));
   }
 
-  // Both have `ops` waiting: how many of bob's ran between the tenth of alice's and her
-  // last.
+  // Both callers queue `ops` ops. Returns how many of bob's ran between alice's tenth op and her
+  // last one.
   int BobsShare(int ops) {
     Mutex mu;
     int taken[2] = {};
     int first = 0, share = 0;
     std::thread threads[2];
-    for (int who : {0, 1}) {
-      callers_[who]->Post(ops);
-      threads[who] = std::thread([&, who] {
-        callers_[who]->Take(ops, [&] {
+    for (int caller : {0, 1}) {
+      callers_[caller]->Post(ops);
+      threads[caller] = std::thread([&, caller] {
+        callers_[caller]->Take(ops, [&] {
           MutexLock lock(&mu);
-          ++taken[who];
-          if (who == 0 && taken[0] == 10) first = taken[1];
-          if (who == 0 && taken[0] == ops) share = taken[1] - first;
+          ++taken[caller];
+          if (caller == 0 && taken[0] == 10) first = taken[1];
+          if (caller == 0 && taken[0] == ops) share = taken[1] - first;
         });
       });
     }
@@ -105,18 +105,18 @@ class WeightTest : public IdentityFixture {
   std::vector<std::unique_ptr<Caller>> callers_;  // alice, bob
 };
 
-TEST_F(WeightTest, DevicesAreSharedOutByIt) {
+TEST_F(WeightTest, SharesTheDeviceByWeight) {
   const int share = BobsShare(70);
-  // 60 of alice's to 15 of bob's, as far as all take the same time; 60 were it not for weights.
+  // By weight, 15 of bob's ops run during 60 of alice's. Without weights, 60 of bob's would run.
   EXPECT_GE(share, 2);
   EXPECT_LE(share, 30);
 }
 
-TEST_F(WeightTest, AChangeHoldsAtOnce) {
+TEST_F(WeightTest, WeightChangeAppliesAtOnce) {
   WriteTokens(1);
-  ASSERT_TRUE(Says("read anew"));
+  ASSERT_TRUE(Says("reloaded"));
   const int share = BobsShare(40);
-  // 30 of alice's to 30 of bob's; 7 by her weight of before.
+  // By weight, 30 of bob's ops run during 30 of alice's. By alice's old weight, 7 would run.
   EXPECT_GE(share, 16);
   EXPECT_LE(share, 56);
 }

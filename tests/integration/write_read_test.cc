@@ -1,4 +1,4 @@
-// Write and Read: chunks, order, ends, and what is left after a cut.
+// Write and Read: chunks, offsets, ranges, and cleanup after cancelled calls.
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::integration {
@@ -55,7 +55,7 @@ class WriteReadTest : public DaemonFixture {
   int64_t expected_bytes_ = 0;
 };
 
-TEST_F(WriteReadTest, ChunksOfAnySizeInOrder) {
+TEST_F(WriteReadTest, AcceptsChunksOfAnySizeInOrder) {
   ASSERT_TRUE(Write({First(1, "0123456789")}).ok());
   ASSERT_TRUE(Write({First(2), Chunk(0, "0123"), Chunk(4, ""), Chunk(4, "456789")}).ok());
   const auto made = Write({First(3, "01"), Chunk(2, "2"), Chunk(3, "3456789")});
@@ -68,18 +68,18 @@ TEST_F(WriteReadTest, ChunksOfAnySizeInOrder) {
   expected_bytes_ = 30;
 }
 
-TEST_F(WriteReadTest, EmptyTensors) {
+TEST_F(WriteReadTest, TransfersEmptyTensors) {
   ASSERT_TRUE(Write({First(1, "", {DType::kFloat64, {0, 3}})}).ok());
   EXPECT_EQ(*ReadAll(session_->ReadRequest(1)), "");
   auto call = client_->Read(session_->ReadRequest(1));
   const auto message = call->Next();
-  ASSERT_TRUE(message.has_value()) << "the spec comes all the same";
+  ASSERT_TRUE(message.has_value()) << "an empty tensor has a message with its spec";
   EXPECT_EQ(FromProto(message->spec()), (TensorSpec{DType::kFloat64, {0, 3}}));
   EXPECT_FALSE(call->Next().has_value());
   EXPECT_TRUE(call->Finish().ok());
 }
 
-TEST_F(WriteReadTest, LargeTensorsInManyChunks) {
+TEST_F(WriteReadTest, TransfersLargeTensorsInManyChunks) {
   const int64_t size = 5'000'001;
   std::string data(size, 0);
   for (int64_t i = 0; i < size; ++i) data[i] = static_cast<char>(i * 2654435761u >> 13);
@@ -97,7 +97,7 @@ TEST_F(WriteReadTest, LargeTensorsInManyChunks) {
   EXPECT_TRUE(*ReadAll(part) == data.substr(1'234'567)) << "0: to the end";
 }
 
-TEST_F(WriteReadTest, RangesOutsideTheTensor) {
+TEST_F(WriteReadTest, RejectsRangesOutsideTheTensor) {
   ASSERT_TRUE(Write({First(1, "0123456789")}).ok());
   expected_bytes_ = 10;
   for (const auto& [offset, limit] : {std::pair<int64_t, int64_t>(-1, 0),
@@ -121,7 +121,7 @@ TEST_F(WriteReadTest, RangesOutsideTheTensor) {
   ExpectError(ReadAll(nowhere), Code::kInvalidArgument, {"session"});
 }
 
-TEST_F(WriteReadTest, TheFirstMessageCarriesTheSpecAndNoOther) {
+TEST_F(WriteReadTest, OnlyTheFirstMessageCarriesTheSpec) {
   ExpectError(Write({}), Code::kInvalidArgument, {"spec"});
   ExpectError(Write({Chunk(0, "0123456789")}), Code::kInvalidArgument, {"spec"});
   ExpectError(Write({First(1, "01234"), First(1, "56789")}), Code::kInvalidArgument, {"spec"});
@@ -136,14 +136,14 @@ TEST_F(WriteReadTest, OffsetsAreChecked) {
   ExpectError(session_->Get(1), Code::kNotFound);
 }
 
-TEST_F(WriteReadTest, TooFewAndTooManyBytes) {
+TEST_F(WriteReadTest, RejectsTooFewAndTooManyBytes) {
   ExpectError(Write({First(1, "012345678")}), Code::kInvalidArgument, {"10", "9"});
   ExpectError(Write({First(1)}), Code::kInvalidArgument, {"10", "0"});
   ExpectError(Write({First(1, "0123456789A")}), Code::kInvalidArgument, {"10", "11"});
   ExpectError(Write({First(1, "0123456789"), Chunk(10, "A")}), Code::kInvalidArgument,
               {"10", "11"});
   ExpectError(session_->Get(1), Code::kNotFound);
-  ASSERT_TRUE(Write({First(1, "0123456789")}).ok()) << "the handle stayed free";
+  ASSERT_TRUE(Write({First(1, "0123456789")}).ok()) << "the handle is free";
   expected_bytes_ = 10;
 }
 
@@ -164,7 +164,7 @@ TEST_F(WriteReadTest, SpecsHandlesAndDevicesAreChecked) {
   ExpectError(Write({foreign}), Code::kNotFound, {"session"});
 }
 
-TEST_F(WriteReadTest, ACutWriteLeavesNothing) {
+TEST_F(WriteReadTest, CancelledWriteFreesItsMemory) {
   {
     auto call = client_->Write();
     ASSERT_TRUE(call->Send(First(1, "01234", {DType::kUInt8, {1 << 20}})));
@@ -177,7 +177,7 @@ TEST_F(WriteReadTest, ACutWriteLeavesNothing) {
   expected_bytes_ = 10;
 }
 
-TEST_F(WriteReadTest, ACutConnectionLeavesNothing) {
+TEST_F(WriteReadTest, WriteOfAClosedConnectionFreesItsMemory) {
   {
     RpcClient doomed(daemon_->address());
     auto call = doomed.Write();
@@ -188,7 +188,7 @@ TEST_F(WriteReadTest, ACutConnectionLeavesNothing) {
   EXPECT_TRUE(Eventually([this] { return Used(0) == 0; }));
 }
 
-TEST_F(WriteReadTest, AReaderThatLeavesHarmsNobody) {
+TEST_F(WriteReadTest, CancelledReadsHarmNothing) {
   ASSERT_TRUE(session_->Ones(1, {8 << 20}).ok());
   for (int i = 0; i < 5; ++i) {
     auto call = client_->Read(session_->ReadRequest(1));
@@ -200,7 +200,7 @@ TEST_F(WriteReadTest, AReaderThatLeavesHarmsNobody) {
   expected_bytes_ = 32 << 20;
 }
 
-TEST_F(WriteReadTest, AWriteUnderWayEndsWithItsSession) {
+TEST_F(WriteReadTest, ActiveWriteEndsWithItsSession) {
   auto call = client_->Write();
   ASSERT_TRUE(call->Send(First(1, "01234")));
   ASSERT_TRUE(Eventually([this] { return Used(0) == 10; }));
@@ -209,8 +209,8 @@ TEST_F(WriteReadTest, AWriteUnderWayEndsWithItsSession) {
   EXPECT_FALSE(call->Finish().ok());
 }
 
-// Of a promised tensor, by calls whose connections break: what was sent over one may arrive after
-// what was sent over the next, and costs nothing.
+// Uploads of a promised tensor whose connections break. Messages of one connection may arrive after
+// those of the next one, and must do no harm.
 class ResumedWriteTest : public WriteReadTest {
  protected:
   void SetUp() override {
@@ -244,7 +244,7 @@ class ResumedWriteTest : public WriteReadTest {
   }
 };
 
-TEST_F(ResumedWriteTest, ACallThatIsUnderWayIsNotDisturbed) {
+TEST_F(ResumedWriteTest, RefusesASecondCallDuringAnActiveOne) {
   auto late = client_->Write();
   ASSERT_TRUE(late->Send(Resumed(0, "0123")));
   ASSERT_TRUE(Eventually([&] { return Used(0) == 10; }));
@@ -252,11 +252,11 @@ TEST_F(ResumedWriteTest, ACallThatIsUnderWayIsNotDisturbed) {
   ASSERT_TRUE(late->Send(Chunk(4, "456789")));
   ASSERT_TRUE(late->Finish().ok());
   EXPECT_EQ(*ReadAll(session_->ReadRequest(1)), "0123456789");
-  ExpectError(Write({Resumed(4, "456789")}), Code::kAborted);  // it is all there
+  ExpectError(Write({Resumed(4, "456789")}), Code::kAborted);  // the upload is complete
   EXPECT_TRUE(GetUpload()->done());
 }
 
-TEST_F(ResumedWriteTest, WhatHasComeMeanwhileIsKept) {
+TEST_F(ResumedWriteTest, KeepsReceivedBytesAfterWrongOffsets) {
   ExpectError(Write({Resumed(0, "0123")}), Code::kAborted);
   for (const int64_t offset : {0, 3, 5}) {
     ExpectError(Write({Resumed(offset, "45")}), Code::kAborted, {"GetUpload"});

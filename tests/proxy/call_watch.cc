@@ -24,8 +24,8 @@ int64_t BigEndian(absl::string_view bytes) {
   return value;
 }
 
-// As gRPC's client writes it where the connection hasn't carried that method yet (RFC 7541, a
-// literal string): later it is a number.
+// Returns whether the headers contain the method as a literal string (RFC 7541). gRPC's client
+// writes it so in the connection's first call of the method, and an index of a table later.
 bool NameMethod(absl::string_view headers, const std::string& method) {
   return absl::StrContains(headers,
                            absl::StrCat(std::string(1, static_cast<char>(method.size())), method));
@@ -135,7 +135,7 @@ std::optional<size_t> CallWatch::Pass(Direction direction, absl::string_view byt
   if (direction == Direction::kToServer && !preface_seen_) TakePreface(&bytes);
   while (is_http2_ && !bytes.empty()) {
     const size_t at = size - bytes.size();
-    const size_t came_before = side.head.size() % kFrameHeadBytes;  // of a head in two pieces
+    const size_t came_before = side.head.size() % kFrameHeadBytes;  // if a head is in two reads
     size_t head_bytes = 0;
     if (side.head.size() < kFrameHeadBytes) {
       if (!TakeHead(&side, &bytes)) break;

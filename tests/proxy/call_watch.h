@@ -1,4 +1,4 @@
-// Follows the HTTP/2 calls of a connection as they pass by, to a chosen place in one of them.
+// Finds a spot in an HTTP/2 call while the bytes of its connection pass.
 #pragma once
 
 #include <cstddef>
@@ -11,40 +11,41 @@
 
 namespace tensord::proxy {
 
-// Watches both directions of one connection from its first byte on. Of a connection that isn't
-// HTTP/2 nothing is found. Used by one thread.
+// Watches both directions of one connection from its first byte on. In a connection that isn't
+// HTTP/2 it finds nothing. Not thread-safe.
 class CallWatch {
  public:
-  // Looks for this place from now on, or for nothing. Calls that have begun by now aren't found.
+  // Looks for this spot from now on, or for none. Ignores calls that have already begun.
   void LookFor(std::optional<CallSpot> spot);
 
-  // The next bytes of this direction. Where the place is among them: how many come before it, and
-  // then it isn't looked for any more.
+  // Takes the next bytes of this direction. If they contain the spot, returns the number of bytes
+  // before it, and stops looking for it.
   std::optional<size_t> Pass(Direction direction, absl::string_view bytes);
 
  private:
   struct Side {
-    std::string head;            // of a frame (to begin with: the preface), as far as it has come
-    int64_t body_left = 0;       // of the frame that is passing
-    uint32_t stream = 0;         // whose it is
-    bool is_data = false;        // what it is
-    bool is_headers = false;     // likewise
-    bool ends_stream = false;    // it is the last of its stream
-    std::string headers;         // what has come of them, where they may begin the call
-    std::string message_prefix;  // a flag and the length of the message that is passing
-    int64_t message_left = 0;    // of that
-    // Of the call so far: whole messages, and bytes of frames since.
+    std::string head;            // the received part of the current frame's head, or of the preface
+    int64_t body_left = 0;       // bytes of the current frame's body that haven't passed yet
+    uint32_t stream = 0;         // the stream of the current frame
+    bool is_data = false;        // the current frame is DATA
+    bool is_headers = false;     // the current frame is HEADERS or CONTINUATION
+    bool ends_stream = false;    // the current frame is the last of its stream
+    std::string headers;         // the received part of headers that may begin the call
+    std::string message_prefix;  // the flag and length of the current message
+    int64_t message_left = 0;    // bytes of the current message that haven't passed yet
+    // The call's complete messages so far, and the bytes of its frames since the last of them.
     int64_t messages = 0;
     int64_t bytes = 0;
   };
 
-  // Takes what belongs to a frame's head: false where that isn't whole yet.
+  // Moves bytes to the frame's head. Returns false if the head is still incomplete.
   bool TakeHead(Side* side, absl::string_view* bytes);
-  // Takes what belongs to the preface.
+  // Moves bytes to the preface.
   void TakePreface(absl::string_view* bytes);
-  // Whether the frame is one of the call's, now that its head has come and `body` of the rest.
+  // Returns whether the current frame belongs to the call. `body` is the received part of its body.
   bool IsOfCall(Direction direction, absl::string_view body);
-  // So many, or these, of the call's bytes pass: how many come before the place, if it is there.
+  // Each counts bytes of the call. If the spot is among them, returns the number of bytes before
+  // it.
   std::optional<size_t> Count(Direction direction, size_t size);
   std::optional<size_t> CountData(Direction direction, absl::string_view data);
   std::optional<size_t> PassFrame(Direction direction, size_t head_bytes, absl::string_view body);
@@ -52,7 +53,7 @@ class CallWatch {
   std::optional<CallSpot> spot_;
   bool is_http2_ = true;
   bool preface_seen_ = false;
-  uint32_t call_ = 0;  // its stream; 0: not found yet
+  uint32_t call_ = 0;  // the call's stream; 0 if the call hasn't begun
   Side sides_[2];
 };
 

@@ -36,8 +36,9 @@ std::string Message(size_t size) {
   return prefix + std::string(size, 'x');
 }
 
-// What a client sends: some of its own talk, another method's call, then the one: headers (9 + 20
-// bytes), two messages (of 10 and 3 bytes) in three frames, and an empty one that ends it.
+// The bytes of a client: settings, the headers of another call, then the call: headers (9 + 20
+// bytes), two messages (of 10 and 3 bytes) in two frames, and an empty frame that ends the call. A
+// frame of the other call is between the two.
 struct Talk {
   std::string before = absl::StrCat(kPreface, Frame(kSettings, 0, 0, "....."),
                                     Frame(kHeaders, 0, 1, Path("/a.Service/DoIt")));
@@ -49,7 +50,7 @@ struct Talk {
   std::string all() const { return before + headers + first + other + second + end; }
 };
 
-// Where the place is, for reads of so many bytes.
+// Returns the position of the spot, if each read has `read_bytes` bytes; npos if it isn't found.
 size_t Find(const CallSpot& spot, const std::string& bytes, size_t read_bytes) {
   CallWatch watch;
   watch.LookFor(spot);
@@ -60,7 +61,7 @@ size_t Find(const CallSpot& spot, const std::string& bytes, size_t read_bytes) {
   return std::string::npos;
 }
 
-TEST(CallWatchTest, FindsEachPlaceOfACall) {
+TEST(CallWatchTest, FindsEachSpotOfACall) {
   const Talk talk;
   const size_t begin = talk.before.size();
   const size_t data = begin + talk.headers.size();
@@ -83,8 +84,8 @@ TEST(CallWatchTest, FindsEachPlaceOfACall) {
   EXPECT_EQ(Find({.method = "/a.Service/Don't"}, talk.all(), 1 << 20), std::string::npos);
 }
 
-// Within a frame also where it comes in pieces.
-TEST(CallWatchTest, FindsItInPieces) {
+// Finds the exact position in a frame's body, even if the body arrives in several reads.
+TEST(CallWatchTest, FindsSpotInFragments) {
   const Talk talk;
   const size_t data = talk.before.size() + talk.headers.size();
   for (size_t read_bytes = 1; read_bytes < 40; ++read_bytes) {
@@ -94,7 +95,7 @@ TEST(CallWatchTest, FindsItInPieces) {
   }
 }
 
-TEST(CallWatchTest, FindsTheAnswersPlaces) {
+TEST(CallWatchTest, FindsSpotsOfTheResponse) {
   const Talk talk;
   const std::string settings = Frame(kSettings, 0, 0, "");
   const std::string other = Frame(kHeaders, 0, 1, "another's");
@@ -116,7 +117,7 @@ TEST(CallWatchTest, FindsTheAnswersPlaces) {
   EXPECT_EQ(find({.at_end = true}), begin + answer.size());
 }
 
-TEST(CallWatchTest, LeavesWhatIsNoHttp2Alone) {
+TEST(CallWatchTest, IgnoresOtherProtocols) {
   CallWatch watch;
   watch.LookFor(CallSpot{.method = kMethod});
   EXPECT_FALSE(watch.Pass(Direction::kToServer, absl::StrCat("GET ", Path(kMethod))));

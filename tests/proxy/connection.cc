@@ -8,8 +8,8 @@
 namespace tensord::proxy {
 namespace {
 
-// Steps of one connection before it is another's turn.
-constexpr int kStepsPerTurn = 16;
+// The number of steps of one connection before the other connections are served.
+constexpr int kStepsPerPump = 16;
 
 }  // namespace
 
@@ -103,7 +103,7 @@ void Connection::Sever() {
 
 bool Connection::Pump(Clock::time_point now) {
   has_more_ = false;
-  for (int i = 0; i < kStepsPerTurn; ++i) {
+  for (int i = 0; i < kStepsPerPump; ++i) {
     switch (PumpOnce(now)) {
       case Outcome::kIdle:
         return !(to_server_.finished() && to_client_.finished());

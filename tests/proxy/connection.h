@@ -1,4 +1,4 @@
-// One client's connection through the proxy, and the one to the server behind it.
+// A client's connection to the proxy, and the proxy's connection to the server for this client.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,13 @@
 
 namespace tensord::proxy {
 
-// Counts turns over all connections.
+// Counts bytes, turns and bursts of all connections (ProxyStats). Not thread-safe.
 class Tally {
  public:
+  // `message`: whether the bytes contain part of a message.
   void FromClient(int64_t bytes, bool message);
   void ToClient(int64_t bytes, bool message);
-  // Of `stats`, the fields that are counted here.
+  // Sets the fields that this class counts.
   void Report(ProxyStats* stats) const;
 
  private:
@@ -29,7 +30,7 @@ class Tally {
   bool client_has_spoken_ = false;
 };
 
-// Owns both sockets, non-blocking. Used by the proxy's thread.
+// Owns both sockets, which must be non-blocking. Only the proxy's thread uses it.
 class Connection {
  public:
   Connection(int client_fd, int server_fd, const Treatment* to_server, const Treatment* to_client,
@@ -41,24 +42,25 @@ class Connection {
   int client_fd() const { return client_fd_; }
   int server_fd() const { return server_fd_; }
 
-  // epoll has something to say about one of the sockets.
+  // Handles an event that epoll reported for one of the sockets.
   void Notice(int fd, bool readable, bool writable);
 
-  // Moves what can be moved. False where it is over, one way or another.
+  // Moves bytes in both directions. Returns false if the connection has ended or failed.
   bool Pump(Clock::time_point now);
-  // Pump stopped to give others a turn.
+  // Whether Pump() stopped early, so that other connections are served, too.
   bool has_more() const { return has_more_; }
+  // Returns when Pump() must run next, if this depends on time only.
   std::optional<Clock::time_point> NextDue() const;
   int64_t pending_bytes(Direction direction) const;
 
-  // Waits for the trap's place, or for none.
+  // Waits for the trap's spot, or for none.
   void SetTrap(const std::optional<Trap>& trap);
-  // It has come by, and this connection has been treated so.
+  // Whether the trap has acted on this connection.
   bool trap_sprung() const { return trap_sprung_; }
-  // From now on nothing that is said arrives.
+  // Discards all bytes that either end sends from now on.
   void Sever();
 
-  // From now on a close is a reset.
+  // Makes the destructor reset both sockets.
   void Abort();
 
  private:

@@ -1,4 +1,4 @@
-// Cuts connections but lets clients make progress, however slow the machine is.
+// Cuts connections, but lets clients make progress even on a slow machine.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace tensord::proxy {
 
-// Cuts a proxy's connections. A cut is without progress if clients have got fewer than kMinAnswers
-// answers since the previous cut. After kMaxCutsWithoutProgress such cuts in a row, CutAll() cuts
-// again only when clients have got kMinAnswers answers. Not thread-safe. `proxy` must outlive this
-// object.
+// Cuts a proxy's connections. A cut is without progress if clients have received fewer than
+// kMinAnswers answers since the previous cut. After kMaxCutsWithoutProgress such cuts in a row,
+// CutAll() cuts again only when clients have received kMinAnswers answers. Not thread-safe. `proxy`
+// must outlive this object.
 class CutLimiter {
  public:
   explicit CutLimiter(DelayProxy* proxy) : proxy_(proxy) {}

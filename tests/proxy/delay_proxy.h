@@ -1,4 +1,4 @@
-// A TCP proxy that makes a network worse: slower, narrower, broken.
+// A TCP proxy that delays, throttles, holds, discards and cuts connections.
 #pragma once
 
 #include <chrono>
@@ -18,84 +18,84 @@ struct DelayProxyOptions {
   std::string target;                  // "127.0.0.1:41234"
   std::chrono::microseconds one_way_delay{0};
   int64_t bytes_per_second = 0;  // of each connection in each direction; 0: no limit
-  // What may be under way, of each connection in each direction.
+  // The maximum number of buffered bytes, of each connection in each direction.
   int64_t max_buffered_bytes = 16 * 1024 * 1024;
 };
 
-// A place in a gRPC call as it passes by.
+// A position in the bytes of a gRPC call.
 struct CallSpot {
   std::string method;  // "/tensord.v1.TensorService/Read"
   Direction direction = Direction::kToServer;
-  // After so many whole messages in this direction, and so many bytes of HTTP/2 frames more: 0 and
-  // 0 is before the call's first byte in this direction, 1 and 0 right after the first message.
-  // Exact but where a frame's head comes in two pieces.
+  // The spot follows `messages` complete messages of this direction and then `bytes` bytes of
+  // HTTP/2 frames. 0 and 0 is before the call's first byte in this direction, 1 and 0 is right
+  // after the first message. The position is exact, unless a frame's head arrives in two reads.
   int64_t messages = 0;
   int64_t bytes = 0;
-  // Instead: before the frame that ends the call in this direction.
+  // If true, `messages` and `bytes` are ignored, and the spot is before the frame that ends the
+  // call in this direction.
   bool at_end = false;
 };
 
-// What happens there. What passed before it still arrives, and nothing after it.
+// A fault at a spot. Bytes before the spot arrive, and bytes after it don't.
 struct Trap {
   CallSpot spot;
-  // Connections are reset; without it they are left half open: nothing that either end says
-  // arrives.
+  // True: resets the connection. False: leaves it half-open, so that no further bytes of either end
+  // arrive.
   bool cut = true;
-  // It happens to every connection there is, and not to the call's alone.
+  // True: does this to all existing connections, and not only to the call's.
   bool all = false;
 };
 
 struct ProxyStats {
-  int64_t accepted = 0;         // connections so far
-  int64_t connections = 0;      // now
-  int64_t bytes_to_server = 0;  // got from clients
-  int64_t bytes_to_client = 0;  // handed to clients
-  // Waiting here, for their time or because they are held.
+  int64_t accepted = 0;         // connections since the start
+  int64_t connections = 0;      // open connections
+  int64_t bytes_to_server = 0;  // received from clients
+  int64_t bytes_to_client = 0;  // sent to clients
+  // Bytes that the proxy holds, because they are delayed or held.
   int64_t pending_to_server_bytes = 0;
   int64_t pending_to_client_bytes = 0;
-  // Times that clients got in a message from the server after they had sent one of their own. What
-  // the transport says by itself counts on neither side (frame_scanner.h), and of several messages
-  // in a row the first alone does: where a program does nothing but ask and wait for the answer,
-  // these are its questions.
+  // How often a client received a message from the server after it had sent a message. Several
+  // messages in a row count once. Frames of the transport don't count (frame_scanner.h). If a
+  // program only sends requests and waits for each response, this is the number of its requests.
   int64_t turns = 0;
-  // Reads that held some of a client's messages.
+  // The number of reads that contained part of a client's message.
   int64_t client_bursts = 0;
   int64_t traps_sprung = 0;
 };
 
-// Runs on a thread of its own. Thread-safe; what is set holds for all connections, those that are
-// there and those to come, and has taken effect when the call returns.
+// Runs on its own thread. Thread-safe. A setting applies to all existing and new connections, and
+// has taken effect when the call returns.
 class DelayProxy {
  public:
   static absl::StatusOr<std::unique_ptr<DelayProxy>> Start(const DelayProxyOptions& options);
-  // Ends all connections.
+  // Closes all connections.
   ~DelayProxy();
 
-  // Where to connect to: "127.0.0.1:41235".
+  // The address for clients, such as "127.0.0.1:41235".
   const std::string& address() const { return address_; }
 
-  // Holds for what comes in from now on.
+  // These apply to bytes that arrive from now on.
   void SetDelay(std::chrono::microseconds one_way);
   void SetDelay(Direction direction, std::chrono::microseconds one_way);
   void SetBandwidth(int64_t bytes_per_second);
 
-  // Keeps what goes in this direction, and whatever comes, until told otherwise.
+  // While `held` is true, keeps all bytes of this direction in the proxy.
   void SetHeld(Direction direction, bool held);
-  // Throws away what comes in from now on, as a half-open connection does.
+  // While `swallowed` is true, discards the bytes that arrive, as a half-open connection does.
   void SetSwallowed(Direction direction, bool swallowed);
-  // Connections that aren't accepted wait, unanswered.
+  // While `accepting` is false, new connections wait in the listener's queue.
   void SetAccepting(bool accepting);
-  // Resets as many of the connections to come as soon as they are there.
+  // Resets this number of new connections as soon as they are accepted.
   void SetResets(int connections);
-  // Waits for the first call of this method that a connection carries, and does this to it, once.
-  // It takes the place of a trap that waits. Calls that have begun aren't looked at.
+  // Acts once, on the first call of the trap's method in any connection. Ignores calls that have
+  // already begun. Replaces the previous trap.
   void SetTrap(const Trap& trap);
   void ClearTrap();
-  // Resets every connection.
+  // Resets all connections.
   void CutAll();
 
   ProxyStats stats() const;
-  // Waits until the figures are so. False where they aren't after `timeout`.
+  // Blocks until the condition holds. Returns false after `timeout`.
   bool Await(const std::function<bool(const ProxyStats&)>& condition,
              std::chrono::milliseconds timeout = std::chrono::seconds(30)) const;
 

@@ -18,16 +18,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kPatienceMs = 30000;
+constexpr int kTimeoutMs = 30000;
 
-// A blocking socket that gives up after kPatienceMs.
+// A blocking socket with a timeout of kTimeoutMs.
 class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {
-    const timeval patience = {.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    const timeval timeout = {.tv_sec = kTimeoutMs / 1000, .tv_usec = 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket&& other) noexcept {
@@ -53,7 +53,7 @@ class Socket {
   void Send(const std::string& bytes) const {
     ASSERT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
   }
-  // Exactly `size` bytes, fewer where the connection ends.
+  // Receives exactly `size` bytes; fewer if the connection ends.
   std::string Receive(size_t size) const {
     std::string bytes(size, '\0');
     size_t got = 0;
@@ -66,7 +66,7 @@ class Socket {
     return bytes;
   }
   void EndSending() const { shutdown(fd_, SHUT_WR); }
-  // What recv says when there is nothing more: 0 for an orderly end, else the error.
+  // Waits for the end of the connection. Returns 0 for an orderly end, otherwise the error of recv.
   int End() const {
     char byte;
     const ssize_t n = recv(fd_, &byte, 1, 0);
@@ -91,7 +91,7 @@ class DelayProxyTest : public testing::Test {
     options_.target = absl::StrCat("127.0.0.1:", ntohs(at.sin_port));
   }
 
-  // A connection through the proxy.
+  // Connects client_ and server_ through the proxy.
   void Connect() {
     if (proxy_ == nullptr) {
       auto proxy = DelayProxy::Start(options_);
@@ -100,7 +100,7 @@ class DelayProxyTest : public testing::Test {
     }
     client_ = Socket::ConnectTo(proxy_->address());
     pollfd ready = {.fd = listener_.fd(), .events = POLLIN, .revents = 0};
-    ASSERT_EQ(poll(&ready, 1, kPatienceMs), 1);
+    ASSERT_EQ(poll(&ready, 1, kTimeoutMs), 1);
     server_ = Socket(accept(listener_.fd(), nullptr, nullptr));
   }
 
@@ -158,7 +158,7 @@ TEST_F(DelayProxyTest, DelaysEveryByteAndKeepsThemInOrder) {
     for (size_t at = 0; at < all.size(); at += 9) client_.Send(all.substr(at, 9));
   });
   EXPECT_EQ(server_.Receive(all.size() / 2), all.substr(0, all.size() / 2));
-  // A delay made shorter lets nothing overtake.
+  // A shorter delay must not reorder bytes.
   proxy_->SetDelay(milliseconds(0));
   EXPECT_EQ(server_.Receive(all.size() - all.size() / 2), all.substr(all.size() / 2));
   sender.join();
@@ -168,7 +168,7 @@ TEST_F(DelayProxyTest, TheEndOfOneDirectionLeavesTheOtherOpen) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   client_.Send("last words");
   client_.EndSending();
-  EXPECT_EQ(server_.Receive(100), "last words") << "what was sent comes before the end";
+  EXPECT_EQ(server_.Receive(100), "last words") << "bytes arrive before the end";
   server_.Send("still here");
   EXPECT_EQ(client_.Receive(10), "still here");
   server_ = Socket();
@@ -190,7 +190,7 @@ TEST_F(DelayProxyTest, ThrottledBytesTakeTheirTime) {
   EXPECT_EQ(client_.Receive(bytes.size()), bytes);
 }
 
-TEST_F(DelayProxyTest, AFullBufferIsTheSendersToFeel) {
+TEST_F(DelayProxyTest, FullBufferBlocksTheSender) {
   options_.max_buffered_bytes = 256 * 1024;
   ASSERT_NO_FATAL_FAILURE(Connect());
   proxy_->SetHeld(Direction::kToServer, true);
@@ -206,11 +206,11 @@ TEST_F(DelayProxyTest, AFullBufferIsTheSendersToFeel) {
   sender.join();
 }
 
-TEST_F(DelayProxyTest, WhatIsHeldComesWhenLetGo) {
+TEST_F(DelayProxyTest, HeldBytesArriveAfterRelease) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   proxy_->SetHeld(Direction::kToClient, true);
   client_.Send("ask");
-  EXPECT_EQ(server_.Receive(3), "ask") << "the other direction goes on";
+  EXPECT_EQ(server_.Receive(3), "ask") << "the other direction isn't held";
   server_.Send("answer");
   EXPECT_TRUE(
       proxy_->Await([](const ProxyStats& stats) { return stats.pending_to_client_bytes == 6; }));
@@ -228,7 +228,7 @@ TEST_F(DelayProxyTest, SwallowsOneDirection) {
   EXPECT_EQ(client_.Receive(6), "hello?");
   proxy_->SetSwallowed(Direction::kToServer, false);
   client_.Send("again");
-  EXPECT_EQ(server_.Receive(5), "again") << "the first thing that got through";
+  EXPECT_EQ(server_.Receive(5), "again") << "earlier bytes were discarded";
 }
 
 TEST_F(DelayProxyTest, CutConnectionsAreReset) {
@@ -244,30 +244,30 @@ TEST_F(DelayProxyTest, CutConnectionsAreReset) {
   EXPECT_EQ(server_.Receive(1), "y") << "the next connection works";
 }
 
-TEST_F(DelayProxyTest, AcceptsAgainWhenTold) {
+TEST_F(DelayProxyTest, AcceptsAgainAfterSetAccepting) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   proxy_->SetAccepting(false);
   const Socket waiting = Socket::ConnectTo(proxy_->address());
   client_.Send("z");
-  EXPECT_EQ(server_.Receive(1), "z") << "those that are there go on";
+  EXPECT_EQ(server_.Receive(1), "z") << "existing connections still work";
   EXPECT_EQ(proxy_->stats().accepted, 1);
   proxy_->SetAccepting(true);
   EXPECT_TRUE(proxy_->Await([](const ProxyStats& stats) { return stats.accepted == 2; }));
 }
 
-TEST_F(DelayProxyTest, AServerThatRefusesIsAResetForTheClient) {
+TEST_F(DelayProxyTest, RefusedConnectionIsResetForTheClient) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   listener_ = Socket();
   const Socket refused = Socket::ConnectTo(proxy_->address());
   EXPECT_EQ(refused.End(), ECONNRESET);
 }
 
-TEST_F(DelayProxyTest, SaysWhatIsWrongWithAnAddress) {
+TEST_F(DelayProxyTest, RejectsInvalidAddress) {
   options_.target = "localhost:1";
   EXPECT_EQ(DelayProxy::Start(options_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// What a gRPC client begins a connection and a call with, and the call's number 1.
+// Returns the first bytes of a gRPC client: the preface, and the headers of a call in stream 1.
 std::string CallOf(const std::string& method) {
   std::string headers("\0\0\0\1\4\0\0\0\1", 9);
   headers[2] = static_cast<char>(method.size() + 1);
@@ -275,7 +275,7 @@ std::string CallOf(const std::string& method) {
                       std::string(1, static_cast<char>(method.size())), method);
 }
 
-TEST_F(DelayProxyTest, ATrapCutsACallWhereItSays) {
+TEST_F(DelayProxyTest, TrapCutsCallAtItsSpot) {
   const std::string call = CallOf("/a.Service/Do");
   ASSERT_NO_FATAL_FAILURE(Connect());
   proxy_->SetTrap({.spot = {.method = "/a.Service/Do", .bytes = 20}});
@@ -288,10 +288,10 @@ TEST_F(DelayProxyTest, ATrapCutsACallWhereItSays) {
   EXPECT_EQ(proxy_->stats().traps_sprung, 1);
   ASSERT_NO_FATAL_FAILURE(Connect());
   client_.Send(call);
-  EXPECT_EQ(server_.Receive(call.size()), call) << "it springs once";
+  EXPECT_EQ(server_.Receive(call.size()), call) << "a trap acts once";
 }
 
-TEST_F(DelayProxyTest, ATrapLeavesAllHalfOpen) {
+TEST_F(DelayProxyTest, TrapLeavesAllConnectionsHalfOpen) {
   const std::string call = CallOf("/a.Service/Do");
   ASSERT_NO_FATAL_FAILURE(Connect());
   const Socket other_client = std::move(client_);
@@ -307,7 +307,7 @@ TEST_F(DelayProxyTest, ATrapLeavesAllHalfOpen) {
       proxy_->Await([&](const ProxyStats& stats) { return stats.bytes_to_server == passed + 4; }));
   ASSERT_NO_FATAL_FAILURE(Connect());
   client_.Send("later");
-  EXPECT_EQ(server_.Receive(5), "later") << "connections to come are well";
+  EXPECT_EQ(server_.Receive(5), "later") << "new connections work";
   pollfd quiet = {.fd = other_server.fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(poll(&quiet, 1, 0), 0);
 }

@@ -9,7 +9,8 @@ namespace {
 // RFC 9113: the client's connection preface and the frame header.
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kFrameHeaderBytes = 9;
-// A server's settings come before it has heard from the client; so much more is no HTTP/2.
+// A server may send its settings before the client's preface. More early bytes than this aren't
+// HTTP/2.
 constexpr size_t kMaxEarlyBytes = 64 * 1024;
 constexpr uint8_t kData = 0;
 constexpr uint8_t kHeaders = 1;
@@ -41,7 +42,7 @@ bool FrameScanner::Scan(absl::string_view bytes) {
   return mode_ == Mode::kRaw || (mode_ == Mode::kFrames && ScanFrames(bytes));
 }
 
-// True where the bytes turn out to be no preface.
+// Returns true if the bytes aren't HTTP/2's preface.
 bool FrameScanner::ScanPreface(absl::string_view* bytes) {
   const size_t taken = std::min(bytes->size(), kPreface.size() - head_.size());
   head_.append(bytes->data(), taken);

@@ -1,4 +1,4 @@
-// Which bytes of a connection are what a program said, and which are the transport's own talk.
+// Distinguishes frames of calls from frames of the transport.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 namespace tensord::proxy {
 
-// Reads one direction of an HTTP/2 connection as it passes by and tells the frames that carry a
-// call (HEADERS, and DATA that isn't empty) from settings, pings, window updates and resets, which
-// the transport sends and answers by itself. Of a connection that isn't HTTP/2 every byte counts.
+// Reads one direction of an HTTP/2 connection. Frames of calls are HEADERS, and DATA that isn't
+// empty. Settings, pings, window updates and resets are frames of the transport. In a connection
+// that isn't HTTP/2, all bytes count as calls. Not thread-safe.
 class FrameScanner {
  public:
   enum class From { kClient, kServer };
   explicit FrameScanner(From from) : from_(from) {}
 
-  // The next bytes. True where they hold some of a frame that carries a call.
+  // Takes the next bytes. Returns whether they contain part of a call's frame body.
   bool Scan(absl::string_view bytes);
 
-  // A server's side can't tell by itself: it follows the client's, once that is known. What it has
-  // scanned until then counts for nothing.
+  // Only the client's side sees the preface. Tells the server's side whether the connection is
+  // HTTP/2. Scan() returns false for the bytes before this call.
   void SetIsHttp2(bool is_http2);
 
-  // Whether the client's first bytes were HTTP/2's; false until they have all been seen.
+  // Whether the connection is HTTP/2; false until the whole preface has arrived.
   bool is_http2() const { return mode_ == Mode::kFrames; }
-  // Whether they weren't.
+  // Whether the connection isn't HTTP/2; false until this is known.
   bool is_raw() const { return mode_ == Mode::kRaw; }
 
  private:
@@ -36,8 +36,8 @@ class FrameScanner {
 
   const From from_;
   Mode mode_ = Mode::kUnknown;
-  std::string head_;       // of the preface or of a frame, as far as it has come
-  int64_t body_left_ = 0;  // of the frame that is passing
+  std::string head_;       // the received part of the preface or of the current frame's head
+  int64_t body_left_ = 0;  // bytes of the current frame's body that haven't passed yet
   bool body_counts_ = false;
 };
 

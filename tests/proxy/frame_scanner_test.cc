@@ -30,17 +30,17 @@ TEST(FrameScannerTest, CountsCallsAndNotTheTransport) {
   EXPECT_FALSE(scanner.Scan(Frame(kPing, 8) + Frame(kWindow, 4) + Frame(kReset, 4)));
   EXPECT_TRUE(scanner.Scan(Frame(kHeaders, 100)));
   EXPECT_TRUE(scanner.Scan(Frame(kWindow, 4) + Frame(kData, 70000) + Frame(kPing, 8)));
-  EXPECT_FALSE(scanner.Scan(Frame(kData, 0))) << "the end of a call's requests says nothing";
+  EXPECT_FALSE(scanner.Scan(Frame(kData, 0))) << "an empty frame carries no message";
   EXPECT_TRUE(scanner.is_http2());
 }
 
-TEST(FrameScannerTest, TellsFramesApartHoweverTheyAreCut) {
+TEST(FrameScannerTest, FindsFramesInFragments) {
   const std::string all =
       kPreface + Frame(kSettings, 12) + Frame(kData, 40) + Frame(kPing, 8) + Frame(kHeaders, 5);
   FrameScanner scanner(FrameScanner::From::kClient);
   int64_t counted = 0;
   for (const char byte : all) counted += scanner.Scan(absl::string_view(&byte, 1)) ? 1 : 0;
-  EXPECT_EQ(counted, 40 + 5);  // the bodies; a header alone doesn't say yet that there is something
+  EXPECT_EQ(counted, 40 + 5);  // the bytes of the bodies; the heads don't count
 }
 
 TEST(FrameScannerTest, EveryByteOfOtherProtocolsCounts) {
@@ -53,7 +53,7 @@ TEST(FrameScannerTest, EveryByteOfOtherProtocolsCounts) {
   EXPECT_TRUE(server.Scan(Frame(kSettings, 4)));
 }
 
-TEST(FrameScannerTest, AServersSettingsMayComeFirst) {
+TEST(FrameScannerTest, ServerSettingsMayPrecedeThePreface) {
   FrameScanner server(FrameScanner::From::kServer);
   const std::string early = Frame(kSettings, 20) + Frame(kWindow, 4);
   EXPECT_FALSE(server.Scan(early.substr(0, 31)));

@@ -32,23 +32,23 @@ absl::StatusOr<sockaddr_in> ParseAddress(const std::string& address) {
   if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
       port > 65535 || inet_pton(AF_INET, address.substr(0, colon).c_str(), &parsed.sin_addr) != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", address, "\" is no IPv4 address with a port"));
+        absl::StrCat("\"", address, "\" isn't an IPv4 address with a port"));
   }
   parsed.sin_port = htons(port);
   return parsed;
 }
 
-void SendAtOnce(int fd) {
+void DisableNagle(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-// A socket that is connecting, or -1.
+// Starts to connect. Returns the socket, or -1.
 int ConnectTo(const std::string& target) {
   const absl::StatusOr<sockaddr_in> address = ParseAddress(target);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0 || !address.ok()) return -1;
-  SendAtOnce(fd);
+  DisableNagle(fd);
   const int status = connect(fd, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address));
   if (status == 0 || errno == EINPROGRESS) return fd;
   close(fd);
@@ -79,7 +79,7 @@ absl::Status DelayProxy::Loop::Open(const DelayProxyOptions& options) {
   timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (epoll_ < 0 || wake_ < 0 || timer_ < 0 || listener_ < 0) {
-    return absl::ErrnoToStatus(errno, "the proxy can't get its descriptors");
+    return absl::ErrnoToStatus(errno, "the proxy can't create its descriptors");
   }
   socklen_t size = sizeof(address);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
@@ -155,7 +155,7 @@ void DelayProxy::Loop::SetTrap(const std::optional<Trap>& trap) {
   for (const auto& connection : connections_) connection->SetTrap(trap);
 }
 
-void DelayProxy::Loop::TendTrap() {
+void DelayProxy::Loop::FinishTrap() {
   ++traps_sprung_;
   const Trap trap = *std::exchange(trap_, std::nullopt);
   const auto over = [&](const std::unique_ptr<Connection>& connection) {
@@ -227,7 +227,7 @@ void DelayProxy::Loop::Accept() {
     close(client);
     return;
   }
-  SendAtOnce(client);
+  DisableNagle(client);
   const int server = ConnectTo(target_);
   if (server < 0) {
     close(client);
@@ -255,7 +255,7 @@ void DelayProxy::Loop::PumpAll() {
     return true;
   };
   std::erase_if(connections_, over);
-  if (sprung) TendTrap();
+  if (sprung) FinishTrap();
 }
 
 void DelayProxy::Loop::SetTimer() {

@@ -23,13 +23,14 @@ class DelayProxy::Loop {
 
   const std::string& address() const { return address_; }
 
-  // Thread-safe, not from the loop's thread: runs this on it and waits until it has.
+  // Runs the task on the loop's thread, and blocks until it has run. Thread-safe; must not be
+  // called on the loop's thread.
   void Run(std::function<void(Loop&)> task);
   ProxyStats stats() const;
   bool Await(const std::function<bool(const ProxyStats&)>& condition,
              std::chrono::milliseconds timeout) const;
 
-  // On the loop's thread.
+  // Call these on the loop's thread only.
   Treatment& treatment(Direction direction) {
     return treatments_[direction == Direction::kToServer ? 0 : 1];
   }
@@ -42,15 +43,16 @@ class DelayProxy::Loop {
   Loop() = default;
   absl::Status Open(const DelayProxyOptions& options);
   void Main();
-  // How many there were.
+  // Runs the queued tasks. Returns their number.
   size_t RunTasks();
   void Accept();
   void Watch(int fd, uint32_t events);
   void PumpAll();
-  // The trap has sprung on a connection: it waits no more, and the others get their part of it.
-  void TendTrap();
+  // Called when the trap has acted on a connection. Removes the trap and, with Trap::all, does the
+  // same to the other connections.
+  void FinishTrap();
   void SetTimer();
-  // The figures, and that so many more tasks are done.
+  // Publishes the statistics, and the number of tasks that have run.
   void Publish(size_t tasks_done);
 
   std::string address_;
@@ -61,11 +63,11 @@ class DelayProxy::Loop {
   int wake_ = -1;
   int timer_ = -1;
 
-  // Of the loop's thread alone, once that runs.
+  // Once the loop's thread runs, only this thread uses these.
   Treatment treatments_[2];
   Tally tally_;
   int64_t accepted_ = 0;
-  int resets_ = 0;  // to come
+  int resets_ = 0;  // the number of new connections to reset
   std::optional<Trap> trap_;
   int64_t traps_sprung_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;

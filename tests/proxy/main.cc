@@ -1,4 +1,4 @@
-// delay_proxy: a network made worse, by hand.
+// delay_proxy: simulates a bad network, for manual tests.
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -12,28 +12,30 @@ int main(int argc, char** argv) {
   double delay_ms = 0;
   bool refuse = false;
   std::string swallow;
-  CLI::App app("Passes TCP connections on to another address, with a delay and a limit",
+  CLI::App app("Forwards TCP connections to another address, with a delay and a rate limit",
                "delay_proxy");
-  app.add_option("target", options.target, "Where to: IPV4:PORT")->required();
-  app.add_option("--listen", options.listen, "IPV4:PORT; port 0 takes a free one")
+  app.add_option("target", options.target, "Address of the server: IPV4:PORT")->required();
+  app.add_option("--listen", options.listen,
+                 "Address to listen on: IPV4:PORT; port 0 means any free port")
       ->capture_default_str();
-  app.add_option("--delay-ms", delay_ms, "Added to each direction; a round trip takes twice that")
+  app.add_option("--delay-ms", delay_ms,
+                 "Delay in each direction, in milliseconds; a round trip takes twice as long")
       ->check(CLI::Range(0.0, 3.6e6));
   app.add_option("--bytes-per-second", options.bytes_per_second,
-                 "Of each connection in each direction; 0 for no limit")
+                 "Maximum rate of each connection in each direction; 0 means no limit")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--max-buffered-bytes", options.max_buffered_bytes,
-                 "What may be under way, of each connection in each direction")
+                 "Maximum number of buffered bytes of each connection in each direction")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--refuse", refuse, "Leave connections waiting, unaccepted");
-  app.add_option("--swallow", swallow, "Throw away what goes in this direction")
+  app.add_flag("--refuse", refuse, "Don't accept connections; they wait in the listener's queue");
+  app.add_option("--swallow", swallow, "Discard the bytes of this direction")
       ->check(CLI::IsMember({"to-server", "to-client"}));
-  app.footer("SIGUSR1 cuts all connections. SIGTERM and SIGINT end the proxy.");
+  app.footer("SIGUSR1 resets all connections. SIGTERM and SIGINT end the proxy.");
   CLI11_PARSE(app, argc, argv);
   options.one_way_delay = std::chrono::microseconds(static_cast<int64_t>(delay_ms * 1000));
 
-  // Blocked before the proxy's thread is made, so that sigwait gets them.
+  // Blocked before the proxy starts its thread, so that only sigwait receives these signals.
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, number);

@@ -11,13 +11,13 @@ namespace tensord::proxy {
 namespace {
 
 constexpr int64_t kReadBytes = 64 * 1024;
-// A throttled line is cut into pieces of a hundredth of a second, so that it flows.
+// With a rate limit, bytes are read in pieces that take 10 ms, so that the rate is steady.
 constexpr int64_t kPiecesPerSecond = 100;
 constexpr int64_t kMinPieceBytes = 512;
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
-// `call` until no signal has come between.
+// Calls `call` again as long as a signal interrupts it.
 template <typename Call>
 ssize_t Retry(Call call) {
   ssize_t result;
@@ -44,14 +44,14 @@ void Pipe::Append(absl::string_view bytes, Clock::time_point now) {
     sent = line_free_;
   }
   Clock::time_point due = sent + treatment_->delay;
-  // Nothing overtakes what went before, also where the delay has been made shorter.
+  // Keeps the order of the bytes even if the delay has become shorter.
   if (!chunks_.empty()) due = std::max(due, chunks_.back().due);
   buffered_bytes_ += static_cast<int64_t>(bytes.size());
   chunks_.push_back({.bytes = std::string(bytes), .due = due});
 }
 
 void Pipe::Sever(size_t bytes, bool reset) {
-  if (bytes > 0 && !treatment_->swallowed) {
+  if (bytes > 0 && !treatment_->swallowed && !severed_) {
     std::string& last = chunks_.back().bytes;
     last.resize(last.size() - bytes);
     buffered_bytes_ -= static_cast<int64_t>(bytes);
@@ -64,7 +64,7 @@ void Pipe::Sever(size_t bytes, bool reset) {
 Pipe::Step Pipe::Read(Clock::time_point now, absl::string_view* bytes) {
   *bytes = {};
   if (!readable_ || ended_ || buffered_bytes_ >= max_buffered_bytes_) return Step::kNothing;
-  const bool deaf = treatment_->swallowed || severed_;
+  const bool discard = treatment_->swallowed || severed_;
   last_.resize(ReadSize());
   const ssize_t got = Retry([&] { return recv(from_, last_.data(), last_.size(), 0); });
   if (got < 0) {
@@ -73,11 +73,11 @@ Pipe::Step Pipe::Read(Clock::time_point now, absl::string_view* bytes) {
   }
   if (got == 0) {
     ended_ = true;
-    if (!deaf) Append({}, now);
+    if (!discard) Append({}, now);
     return Step::kDone;
   }
   *bytes = absl::string_view(last_.data(), got);
-  if (!deaf) Append(*bytes, now);
+  if (!discard) Append(*bytes, now);
   return Step::kDone;
 }
 
@@ -90,8 +90,7 @@ Pipe::Step Pipe::Write(Clock::time_point now, absl::string_view* bytes) {
   if (chunk.bytes.empty()) {
     chunks_.pop_front();
     finished_ = true;
-    // Where the other side has gone meanwhile there is nobody to tell.
-    shutdown(to_, SHUT_WR);
+    shutdown(to_, SHUT_WR);  // fails harmlessly if the peer has gone
     return Step::kDone;
   }
   const ssize_t put = Retry([&] {

@@ -13,47 +13,48 @@ namespace tensord::proxy {
 
 using Clock = std::chrono::steady_clock;
 
-// What is done to all connections in one direction. May change at any time.
+// The settings of one direction, for all connections. They may change at any time.
 struct Treatment {
-  std::chrono::microseconds delay{0};  // added
-  int64_t bytes_per_second = 0;        // of each connection; 0: no limit
-  bool held = false;                   // nothing is passed on for now; it waits its turn
-  bool swallowed = false;              // what comes in is thrown away, the end of it as well
+  std::chrono::microseconds delay{0};
+  int64_t bytes_per_second = 0;  // of each connection; 0: no limit
+  bool held = false;             // bytes stay in the proxy
+  bool swallowed = false;        // bytes that arrive are discarded, and so is the end
 };
 
-// Carries bytes from one socket to another, both non-blocking and not owned. What is under way is
-// bounded: past that the sender isn't read from, and feels it. The end of what `from` sends is
-// passed on in its turn, while the other direction goes on. Used by one thread.
+// Copies bytes from one socket to another. Both must be non-blocking; the pipe doesn't own them. If
+// the buffer is full, the pipe doesn't read, so the sender blocks. When `from` has ended, the pipe
+// ends `to` after the buffered bytes; the other direction continues. Not thread-safe.
 class Pipe {
  public:
   Pipe(int from, int to, const Treatment* treatment, int64_t max_buffered_bytes)
       : from_(from), to_(to), treatment_(treatment), max_buffered_bytes_(max_buffered_bytes) {}
 
-  // epoll has said that `from` may have something, or that `to` may have room.
+  // epoll reports that `from` may be readable, or that `to` may be writable.
   void SetReadable() { readable_ = true; }
   void SetWritable() { writable_ = true; }
 
   enum class Step { kNothing, kDone, kBroken };
-  // Reads once where there is something and room for it. `bytes` is what has come, until the next
-  // call.
+  // Reads once, if `from` is readable and the buffer has room. `bytes` receives the bytes that were
+  // read; it is valid until the next call.
   Step Read(Clock::time_point now, absl::string_view* bytes);
-  // Writes once where something is due and there is room. `bytes` is what has gone.
+  // Writes once, if bytes are due and `to` is writable. `bytes` receives the bytes that were
+  // written; it is valid until the next call.
   Step Write(Clock::time_point now, absl::string_view* bytes);
 
-  // Takes back the last so many bytes of what Read has just told of, and throws away whatever comes
-  // after. With `reset`, Write says kBroken once the rest has gone.
+  // Removes the last `bytes` of the bytes that the last Read() returned, and discards all bytes
+  // that arrive later. With `reset`, Write() returns kBroken after the buffered bytes.
   void Sever(size_t bytes, bool reset);
 
-  // When Write has something to do, if it is a matter of time.
+  // Returns when Write() can continue, if this depends on time only.
   std::optional<Clock::time_point> NextDue() const;
   int64_t buffered_bytes() const { return buffered_bytes_; }
-  // Everything has been passed on, and that it is over.
+  // Whether all bytes and the end have been written.
   bool finished() const { return finished_; }
 
  private:
   struct Chunk {
-    std::string bytes;   // empty: the end
-    bool reset = false;  // the end is one
+    std::string bytes;   // empty: the end of the bytes
+    bool reset = false;  // whether the end is a reset
     Clock::time_point due;
   };
 
@@ -67,14 +68,14 @@ class Pipe {
 
   bool readable_ = false;
   bool writable_ = false;
-  bool ended_ = false;  // `from` has
+  bool ended_ = false;  // `from` has ended
   bool severed_ = false;
   bool finished_ = false;
   std::deque<Chunk> chunks_;
-  size_t written_ = 0;  // of the first chunk
+  size_t written_ = 0;  // bytes of the first chunk that have been written
   int64_t buffered_bytes_ = 0;
-  Clock::time_point line_free_;  // where throughput is limited: when the next byte may go
-  std::string last_;             // what Read or Write has told about
+  Clock::time_point line_free_;  // with a rate limit: when the next byte may be sent
+  std::string last_;             // the bytes that the last Read() or Write() returned
 };
 
 }  // namespace tensord::proxy

@@ -1,8 +1,8 @@
-"""Uses the daemon from Python, through stubs generated from the proto files.
+"""Tests the daemon from Python, through stubs generated from the proto files.
 
 usage: stub_test.py --daemon PATH --proto FOLDER
 
-Exits with 77 (skipped), saying why, where grpcio or grpcio-tools is missing.
+If grpcio or grpcio-tools is missing, prints the reason and exits with 77 (skipped).
 """
 
 import argparse
@@ -38,7 +38,7 @@ def generate_stubs(proto, out):
     code = protoc.main(["protoc", f"-I{proto}", f"--python_out={out}", f"--grpc_python_out={out}"]
                        + names)
     if code != 0:
-        raise RuntimeError(f"protoc ended with {code}")
+        raise RuntimeError(f"protoc exited with {code}")
     sys.path.insert(0, out)
     from tensord.v1 import tensord_pb2, tensord_pb2_grpc, types_pb2
     return tensord_pb2, types_pb2, tensord_pb2_grpc
@@ -72,7 +72,7 @@ class StubTest(unittest.TestCase):
         code = cls.daemon.wait(timeout=PATIENCE_SECONDS)
         cls.folder.cleanup()
         if code != 0:
-            raise RuntimeError(f"the daemon ended with {code}")
+            raise RuntimeError(f"the daemon exited with {code}")
 
     def setUp(self):
         self.session = self.stub.OpenSession(

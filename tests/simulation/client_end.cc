@@ -28,17 +28,17 @@ bool ClientEnd::Send() {
   if (link_ == nullptr || over_ || awaits_answer_ || !link_->MayWrite(link_->to_server)) {
     return false;
   }
-  const bool told = queue_.untaken() > 0 || queue_.owes_receipt();
+  const bool announced = queue_.untaken() > 0 || queue_.owes_receipt();
   const internal::CommandQueue::Message message = queue_.Take();
   if (message == nullptr) return false;
-  if (!told) journal_->Fail(name(), ": there is something to send, and nobody would have known");
+  if (!announced) journal_->Fail(name(), ": the queue has a message that it hasn't announced");
   link_->Send(&link_->to_server, *message);
   return true;
 }
 
 void ClientEnd::OnMessage(const std::string& bytes) {
   v1::SessionStreamResponse response;
-  if (!response.ParseFromString(bytes)) return journal_->Fail(name(), ": no message");
+  if (!response.ParseFromString(bytes)) return journal_->Fail(name(), ": invalid message");
   CheckAnswers(response);
   draining_ = draining_ || response.draining();
   queue_.Acknowledge(response.commands_received(), response.answers(),
@@ -54,13 +54,13 @@ void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
   const uint64_t count =
       response.errors_size() + response.elements_size() + response.barriers_size();
   if (response.answers() != answers_ + count) {
-    journal_->Fail(name(), ": ", count, " answers after ", answers_, " are numbered up to ",
-                   response.answers());
+    journal_->Fail(name(), ": the server counts ", response.answers(), " answers, but sent ",
+                   answers_, " and ", count, " more");
   }
   answers_ = response.answers();
   if (response.commands_received() < received_ || response.commands_received() > queue_.pushed()) {
-    journal_->Fail(name(), ": ", response.commands_received(), " commands received, before it was ",
-                   received_, ", and ", queue_.pushed(), " were given");
+    journal_->Fail(name(), ": the server acknowledges ", response.commands_received(),
+                   " commands, before ", received_, ", of ", queue_.pushed());
   }
   received_ = response.commands_received();
   for (const v1::HandleError& error : response.errors()) {
@@ -72,7 +72,7 @@ void ClientEnd::CheckAnswers(const v1::SessionStreamResponse& response) {
   const auto expected = [&](uint64_t id, bool barrier) {
     const auto asked = questions_.find(id);
     if (asked != questions_.end() && (asked->second.value == nullptr) == barrier) return;
-    journal_->Fail(name(), ": question ", id, " is answered again, or was never asked");
+    journal_->Fail(name(), ": question ", id, " was answered before, or never asked");
   };
   for (const v1::Elements& fetched : response.elements()) expected(fetched.request_id(), false);
   for (const v1::BarrierDone& done : response.barriers()) expected(done.barrier_id(), true);
@@ -109,9 +109,9 @@ void ClientEnd::OnEnd(const absl::Status& status, bool broken) {
       journal_->Fail(name(), ": the server shut down and left question ", id, " unanswered");
     }
   }
-  const absl::Status verdict = Verdict(status);
+  const absl::Status reason = ClassifyCloseStatus(status);
   if (std::exchange(connected_, false)) lost_at_ = Clock::Now();
-  if (!absl::IsUnavailable(verdict) || draining_) return End(verdict);
+  if (!absl::IsUnavailable(reason) || draining_) return End(reason);
   const auto pause = std::min(kFirstPause * (1 << std::min(attempts_++, 10)), kMaxPause);
   retry_at_ = Clock::Now() + pause;
   MaybeGiveUp();
@@ -121,7 +121,7 @@ void ClientEnd::MaybeGiveUp() {
   if (over_ || connected_ || Clock::Now() < lost_at_ + options_.lease) return;
   if (link_ != nullptr) link_->broken = true;
   gave_up_ = true;
-  End(absl::UnavailableError("nobody could be reached in time"));
+  End(absl::UnavailableError("the server couldn't be reached in time"));
 }
 
 void ClientEnd::Close() {
@@ -139,15 +139,15 @@ void ClientEnd::End(const absl::Status& reason) {
   for (const auto& [id, question] : questions_) {
     const absl::StatusOr<v1::Elements> answer = replies_.Await(id);
     if (answer.status() != reason) {
-      journal_->Fail(name(), ": the stream has ended, and question ", id, " is answered with ",
+      journal_->Fail(name(), ": the stream has ended, but the answer to question ", id, " is ",
                      answer.status().ToString());
     }
   }
   questions_.clear();
 }
 
-// As Stream::Verdict.
-absl::Status ClientEnd::Verdict(const absl::Status& status) const {
+// Like ClassifyCloseStatus() in client/internal/stream_connection.h.
+absl::Status ClientEnd::ClassifyCloseStatus(const absl::Status& status) const {
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return absl::FailedPreconditionError("the stream was ended");

@@ -1,5 +1,5 @@
-// The client's end: its command queue and reply table as they are, and what internal/stream.h does
-// with them on gRPC, on Links.
+// The client's end of a session stream. It uses the library's command queue and reply table. It is
+// a test double for internal/stream.h, with Links in place of gRPC.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,18 @@
 
 namespace tensord::simulation {
 
-// A client and its session, from the session's opening until the stream ends for good.
+// A client with one session. It reconnects until the stream ends for good.
 class ClientEnd {
  public:
   struct Options {
     int number = 0;
     int principal = 0;
     std::string session;
-    std::chrono::seconds lease{0};  // also how long it tries to come back
+    std::chrono::seconds lease{0};  // also how long it tries to reconnect
     int64_t max_pending_commands = 0;
     int64_t max_pending_bytes = 0;
-    // Sends again at once what isn't acknowledged, as the protocol allows; the library waits until
-    // it hears how much has come.
+    // After a reconnect, sends unacknowledged commands at once, as the protocol permits. The
+    // library waits for the server's acknowledgement first.
     bool eager = false;
   };
   ClientEnd(Options options, const Troubles& troubles, Journal* journal);
@@ -39,43 +39,43 @@ class ClientEnd {
   internal::ReplyTable& replies() { return replies_; }
   Model& model() { return model_; }
 
-  // The transport's side.
-  const std::shared_ptr<Link>& link() const { return link_; }  // null where there is none
+  // Called by the transport.
+  const std::shared_ptr<Link>& link() const { return link_; }  // null without a connection
   bool MayConnect() const { return !over_ && link_ == nullptr && Clock::Now() >= retry_at_; }
   void Connect(std::shared_ptr<Link> link);
-  // Sends what there is to send; false where there is nothing, or it may not be sent now.
+  // Sends the next message. Returns false if there is none, or if it can't be sent yet.
   bool Send();
   void OnMessage(const std::string& bytes);
-  // The connection has ended; `broken`: by itself.
+  // The connection has ended. `broken`: because the network failed.
   void OnEnd(const absl::Status& status, bool broken);
-  // Ends the stream where it has tried to come back for long enough.
+  // Ends the stream if the client has tried to reconnect for the length of a lease.
   void MaybeGiveUp();
-  // As the library's Close: no more is sent.
+  // Like the library's Close(): sends no more commands.
   void Close();
-  // The stream has ended, and why.
+  // Whether the stream has ended for good. status() is then the reason.
   bool over() const { return over_; }
   bool closed() const { return closed_; }
   absl::Status status() const { return queue_.status(); }
-  bool gave_up() const { return gave_up_; }  // after trying to come back for long enough
+  bool gave_up() const { return gave_up_; }  // MaybeGiveUp() ended the stream
   bool draining() const { return draining_; }
   uint64_t received() const { return received_; }
   Clock::Time retry_at() const { return retry_at_; }
 
-  // The program's side: what has been asked and not answered yet.
+  // Called by the script. A question is a read or a barrier without an answer.
   struct Question {
     ValueRef value;  // null: a barrier
     uint64_t command;
   };
   void Ask(uint64_t id, Question question) { questions_[id] = std::move(question); }
   const std::map<uint64_t, Question>& questions() const { return questions_; }
-  // What is to be looked at when a barrier's answer has come, with the command's number.
+  // Sets a function that is called when a barrier has been answered, with its command's number.
   void set_on_barrier(std::function<void(uint64_t)> check) { on_barrier_ = std::move(check); }
 
  private:
   void CheckAnswers(const v1::SessionStreamResponse& response);
   void TakeAnswers();
   void End(const absl::Status& reason);
-  absl::Status Verdict(const absl::Status& status) const;
+  absl::Status ClassifyCloseStatus(const absl::Status& status) const;
 
   const Options options_;
   Journal* const journal_;
@@ -87,13 +87,13 @@ class ClientEnd {
 
   std::shared_ptr<Link> link_;
   bool ever_connected_ = false;
-  bool awaits_answer_ = false;  // to the message that attaches
+  bool awaits_answer_ = false;  // waits for the response to the message that attaches
   bool draining_ = false;
   bool over_ = false;
   bool closed_ = false;
   bool gave_up_ = false;
   int attempts_ = 0;
-  bool connected_ = false;  // the session's stream stands
+  bool connected_ = false;  // the stream is attached to the session
   Clock::Time lost_at_ = Clock::Now();
   Clock::Time retry_at_ = Clock::Now();
   uint64_t received_ = 0;

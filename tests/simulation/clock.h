@@ -1,11 +1,11 @@
-// The clock of a simulation. Each world resets it, and only Advance() moves it.
+// The clock of a simulation. Each world resets it. Only Advance() moves it.
 #pragma once
 
 #include <chrono>
 
 namespace tensord::simulation {
 
-// One for the process: simulations run one after another.
+// The process has one clock, because simulations run one after another.
 class Clock {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -1,4 +1,4 @@
-// Chance that is the same for the same seed, everywhere.
+// Pseudo-random numbers that depend on the seed only, and are the same on all platforms.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed) {}
 
-  // 0 to n - 1.
+  // Returns a number from 0 to n - 1.
   int64_t Below(int64_t n) { return static_cast<int64_t>(Next() % static_cast<uint64_t>(n)); }
   bool OneIn(int64_t n) { return n > 0 && Below(n) == 0; }
   template <typename T>

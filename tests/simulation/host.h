@@ -1,4 +1,4 @@
-// The server without its transport: devices, engine and sessions, without a thread of its own.
+// A server without its transport: devices, engine and sessions. It has no threads.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct HostOptions {
   bool fusion = true;
 };
 
-// The devices are the CPU's, which compute as they always do, behind a FaultPlan each.
+// The devices are CPU devices. A FaultPlan for each makes its allocations fail.
 class Host {
  public:
   static constexpr int kDevices = 2;
@@ -25,9 +25,9 @@ class Host {
   Host(const HostOptions& options, Journal* journal);
   ~Host() { Stop(); }
 
-  // A server of a new epoch. Of the one before nothing may be left.
+  // Starts a server with a new epoch. The previous server must have been stopped.
   void Start();
-  // Ends the server; fails where it leaves memory behind.
+  // Stops the server. If it leaves memory in use, fails the simulation.
   void Stop();
 
   server::ServiceContext* context() { return context_.get(); }
@@ -37,9 +37,10 @@ class Host {
   int64_t UsedBytes(int device) const;
   const HostOptions& options() const { return options_; }
 
-  // Runs the next lane's turn of the device's executor. Returns false if no lane waits.
+  // Runs some tasks of the device's next lane. Returns false if no lane waits.
   bool RunTurn(int device);
-  // Until that is done ops of this device wait, those also that would have run at once.
+  // Posts a task to the device's executor. Until it has run, later ops wait, including ops that
+  // would otherwise run at once.
   void Hold(int device);
 
  private:

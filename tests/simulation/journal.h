@@ -1,4 +1,4 @@
-// What happens in a simulation, and what has gone wrong.
+// The trace of a simulation, and its first failure.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace tensord::simulation {
 
 class Journal {
  public:
-  // Keeps what is noted only where somebody will read it.
+  // `keep`: whether to keep the lines of the trace.
   explicit Journal(bool keep) : keep_(keep) {}
 
   template <typename... Args>
   void Note(const Args&... args) {
     if (keep_) lines_.push_back(absl::StrCat(args...));
   }
-  // Only the first counts: what follows it is likely to be its consequence.
+  // Stores the first failure only, because later ones are likely to be its consequences.
   template <typename... Args>
   void Fail(const Args&... args) {
     if (failure_.empty()) failure_ = absl::StrCat(args...);

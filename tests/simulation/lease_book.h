@@ -1,4 +1,4 @@
-// Who uses which session, kept a second time to check the leases by.
+// Records the uses of sessions, to check the server's leases.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@ class LeaseBook {
   void Begin(const server::Session* session) { ++entries_[session].uses; }
   void End(const server::Session* session) {
     const auto found = entries_.find(session);
-    if (found == entries_.end()) return;  // closed meanwhile
+    if (found == entries_.end()) return;  // the session has been closed
     --found->second.uses;
     found->second.last_used = Clock::Now();
   }
   void Closed(const server::Session* session) { entries_.erase(session); }
 
-  // Whether its lease has run out.
+  // Whether the session's lease has expired.
   bool Due(const server::Session& session) const {
     const auto found = entries_.find(&session);
     return found != entries_.end() && found->second.uses == 0 &&

@@ -1,4 +1,4 @@
-// A connection as both of its ends see it.
+// A simulated connection.
 #pragma once
 
 #include <deque>
@@ -10,9 +10,9 @@
 
 namespace tensord::simulation {
 
-// Messages arrive in their order and one at a time, as HTTP/2 brings them, until the connection
-// breaks. Then some of those under way still arrive and the others never; each end notices when its
-// own time comes, and may go on sending till then, to nobody.
+// Messages arrive one at a time and in order, as in HTTP/2, until the connection breaks. Then some
+// of the messages in flight still arrive, and the others are lost. Each end notices the break at
+// some later time. Messages that it sends before that are lost.
 struct Link {
   explicit Link(Dice* dice) : room(1 + dice->Below(4)), stalls(dice->OneIn(2)) {}
 
@@ -26,17 +26,17 @@ struct Link {
   void Send(std::deque<std::string>* way, std::string message) {
     if (!broken) way->push_back(std::move(message));
   }
-  // Whether the write of an end that sends this way is done.
+  // Whether the write of a message in this direction completes.
   bool MayWrite(const std::deque<std::string>& way) const {
     return broken ? !stalls : way.size() < room;
   }
 
-  const size_t room;  // messages that are under way each way
-  const bool stalls;  // once broken, no write is done any more
+  const size_t room;  // the maximum number of messages in flight in each direction
+  const bool stalls;  // after a break, writes never complete
   std::deque<std::string> to_server;
   std::deque<std::string> to_client;
   bool broken = false;
-  std::optional<absl::Status> outcome;  // the server's, to arrive after its messages
+  std::optional<absl::Status> outcome;  // the server's final status; arrives after its messages
 };
 
 }  // namespace tensord::simulation

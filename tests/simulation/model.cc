@@ -26,7 +26,7 @@ bool IsAt(absl::string_view bytes, size_t index, int64_t element) {
   return value == static_cast<T>(element);
 }
 
-// The number after `before` in an error's text.
+// Returns the number after `before` in an error's text.
 std::optional<uint64_t> NumberAfter(absl::string_view text, absl::string_view before) {
   const size_t at = text.find(before);
   if (at == text.npos) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<uint64_t> NumberAfter(absl::string_view text, absl::string_view be
   return number;
 }
 
-// Itself, and what it has been computed from.
+// Adds the value, and all values from which it is computed, to `found`.
 void Ancestors(const Value& value, std::set<const Value*>* found) {
   if (!found->insert(&value).second) return;
   for (const ValueRef& input : value.inputs) Ancestors(*input, found);
@@ -83,7 +83,7 @@ bool Model::IsLimitOf(const absl::Status& error) const {
 }
 
 bool Model::MayBeMissing(const Value& value) const {
-  // A failed tensor takes a handle, too, where there is one left.
+  // A failed tensor takes a handle, too, unless the limit is reached.
   return !value.error.ok() && (troubles_.session_handles || troubles_.principal_handles);
 }
 
@@ -98,30 +98,33 @@ std::string Model::Possible(const Value& value, const absl::Status& error) const
     for (const Value* ancestor : ancestors) {
       if (root == ancestor->handle && MayBeMissing(*ancestor)) return "";
     }
-    return absl::StrCat(what, ", though that handle was taken in");
+    return absl::StrCat(what, ", but the server accepted that handle");
   }
-  if (absl::IsFailedPrecondition(error) && absl::StrContains(text, "let go before its upload")) {
+  if (absl::IsFailedPrecondition(error) && absl::StrContains(text, "deleted before its upload")) {
     for (const Value* ancestor : ancestors) {
       if (ancestor->upload) return "";
     }
   }
   if (!absl::IsResourceExhausted(error) || !IsLimitOf(error)) {
-    return absl::StrCat(what, ", which nothing in this world explains");
+    return absl::StrCat(what, ", and nothing in this world explains this");
   }
   const auto root = NumberAfter(text, "(tensor ");
   if (!root.has_value()) return "";
   for (const Value* ancestor : ancestors) {
-    if (ancestor->handle == *root) return ancestor->good ? what + ", read before" : "";
+    if (ancestor->handle == *root) {
+      return ancestor->good ? what + ", but that tensor has been read" : "";
+    }
     for (uint64_t sibling : ancestor->siblings) {
       if (sibling == *root) return "";
     }
   }
-  return absl::StrCat(what, ", of which it isn't made");
+  return absl::StrCat(what, ", but it doesn't depend on that tensor");
 }
 
 std::string Model::Failed(Value& value, const absl::Status& error) {
   if (value.good) {
-    return absl::StrCat("tensor ", value.handle, " was good, and fails with ", error.ToString());
+    return absl::StrCat("tensor ", value.handle, " fails with ", error.ToString(),
+                        ", but it was read before");
   }
   value.error = error;
   return Possible(value, error);
@@ -130,7 +133,7 @@ std::string Model::Failed(Value& value, const absl::Status& error) {
 std::string Model::Good(Value& value) {
   if (!value.error.ok()) {
     return absl::StrCat("tensor ", value.handle, " has failed (", value.error.ToString(),
-                        "), and what was made of it is good");
+                        "), but a tensor that depends on it is good");
   }
   if (value.good) return "";
   value.good = true;
@@ -146,16 +149,15 @@ std::string Model::Told(const v1::HandleError& told) {
   const auto found = values_.find(told.handle());
   if (found == values_.end()) {
     return absl::StrCat("an error of tensor ", told.handle(),
-                        ", which nobody made: ", error.ToString());
+                        ", which the client hasn't made: ", error.ToString());
   }
   Value& value = *found->second;
   if (told.command() != value.command) {
     return absl::StrCat("tensor ", value.handle, " was made by command ", value.command,
-                        ", and command ", told.command(),
-                        " is said to have failed: ", error.ToString());
+                        ", but the error is of command ", told.command(), ": ", error.ToString());
   }
   if (!value.error.ok()) {
-    return absl::StrCat("the error of tensor ", value.handle, " is told again: ", error.ToString());
+    return absl::StrCat("a second error of tensor ", value.handle, ": ", error.ToString());
   }
   return Failed(value, error);
 }
@@ -166,38 +168,39 @@ std::string Model::Read(const Value& read, const absl::StatusOr<v1::Elements>& a
     const absl::StatusOr<TensorSpec> spec = internal::SpecFromProto(answer->spec());
     if (!spec.ok() || *spec != value.spec || !Matches(*spec, answer->data(), value.elements)) {
       return absl::StrCat("tensor ", value.handle, " (", value.made_by, ", ", value.spec.ToString(),
-                          ") isn't what it should be");
+                          ") has wrong elements");
     }
     return Good(value);
   }
   const absl::Status& error = answer.status();
   if (value.error.ok()) {
-    return absl::StrCat("a read of tensor ", value.handle, " says ", error.ToString(),
-                        ", which the stream hasn't told");
+    return absl::StrCat("a read of tensor ", value.handle, " fails with ", error.ToString(),
+                        ", but the stream hasn't reported this error");
   }
   if (error == value.error) return "";
   if (absl::IsNotFound(error) && MayBeMissing(value)) return "";
   return absl::StrCat("tensor ", value.handle, " fails with ", error.ToString(),
-                      ", and before with ", value.error.ToString());
+                      ", but failed before with ", value.error.ToString());
 }
 
 std::string Model::ReadBeside(const Value& read, const absl::StatusOr<std::string>& bytes) {
   Value& value = *values_.at(read.handle);
   if (bytes.ok() && Matches(value.spec, *bytes, value.elements)) return Good(value);
   if (bytes.ok()) {
-    return absl::StrCat("tensor ", value.handle, " (", value.made_by, ", ", value.spec.ToString(),
-                        ") isn't what it should be, beside the stream");
+    return absl::StrCat("a unary read of tensor ", value.handle, " (", value.made_by, ", ",
+                        value.spec.ToString(), ") returns wrong elements");
   }
-  // The stream may tell of it only later.
+  // The stream may report the error later.
   if (bytes.status().message() == value.error.message()) return "";
   if (absl::IsNotFound(bytes.status())) {
     return troubles_.session_handles || troubles_.principal_handles
                ? ""
-               : absl::StrCat("tensor ", value.handle, " isn't there, beside the stream");
+               : absl::StrCat("a unary read doesn't find tensor ", value.handle);
   }
   if (!value.error.ok()) {
-    return absl::StrCat("tensor ", value.handle, " fails with ", bytes.status().ToString(),
-                        " beside the stream, which says ", value.error.ToString());
+    return absl::StrCat("a unary read of tensor ", value.handle, " fails with ",
+                        bytes.status().ToString(), ", but the stream reported ",
+                        value.error.ToString());
   }
   return Possible(value, bytes.status());
 }

@@ -1,4 +1,4 @@
-// What a client's tensors are, computed a second time, and what is known of those that failed.
+// The expected elements of a client's tensors, and the errors that the server has reported.
 #pragma once
 
 #include <atomic>
@@ -16,34 +16,34 @@
 
 namespace tensord::simulation {
 
-// A tensor as the client has made it. Elements are whole numbers so small that each dtype has them
-// exactly.
+// A tensor and its expected elements. The elements are integers that are exact in all dtypes.
 struct Value {
   uint64_t handle = 0;
-  uint64_t command = 0;  // number of the one that makes it
+  uint64_t command = 0;  // number of the command that makes it
   TensorSpec spec;
   int device = 0;
   std::vector<int64_t> elements;
   std::vector<std::shared_ptr<Value>> inputs;
-  std::vector<uint64_t> siblings;  // what the same command makes
+  std::vector<uint64_t> siblings;  // all outputs of the same command
   std::string made_by;
   mutable std::atomic<const internal::NumberedSpec*> numbered_spec{nullptr};
 
-  bool good = false;    // has been read, or something that was computed from it
-  bool upload = false;  // needs bytes that may never come
-  int reads = 0;        // under way beside the stream
-  absl::Status error;   // as the server has told it
+  bool good = false;    // it, or a tensor computed from it, has been read without an error
+  bool upload = false;  // it needs an upload, which may never finish
+  int reads = 0;        // unary reads in progress
+  absl::Status error;   // the error that the server has reported
 };
 using ValueRef = std::shared_ptr<Value>;
 
 // The largest magnitude of an element.
 inline constexpr int64_t kMaxElement = int64_t{1} << 22;
 
-// The elements as a tensor's bytes, and whether bytes are these elements.
+// Returns the bytes of a tensor with these elements.
 std::string Encode(const TensorSpec& spec, const std::vector<int64_t>& elements);
+// Returns whether the bytes are a tensor with these elements.
 bool Matches(const TensorSpec& spec, absl::string_view bytes, const std::vector<int64_t>& elements);
 
-// What may go wrong in a world, beside the connections.
+// The errors that can occur in a world, except errors of connections.
 struct Troubles {
   bool allocations_fail = false;
   bool small_devices = false;
@@ -55,26 +55,27 @@ struct Troubles {
   bool upload_bytes = false;
 };
 
-// All that a client has made, also what it has let go of. Checks return what is wrong, or nothing.
+// All tensors that a client has made, including those that it has dropped. A check returns a
+// description of the failure, or an empty string.
 class Model {
  public:
   explicit Model(const Troubles& troubles) : troubles_(troubles) {}
 
   void Add(const ValueRef& value) { values_[value->handle] = value; }
 
-  // The server says that a handle has failed.
+  // Checks and records an error of a handle that the server reports on the stream.
   std::string Told(const v1::HandleError& told);
-  // A read beside the stream has brought these bytes.
+  // Checks the result of a unary read.
   std::string ReadBeside(const Value& value, const absl::StatusOr<std::string>& bytes);
-  // A read has brought this.
+  // Checks the result of a read on the stream.
   std::string Read(const Value& value, const absl::StatusOr<v1::Elements>& answer);
 
  private:
   std::string Good(Value& value);
   std::string Failed(Value& value, const absl::Status& error);
-  // Whether an error could come about at all in this world.
+  // Checks that something in this world explains the error.
   std::string Possible(const Value& value, const absl::Status& error) const;
-  // Whether there may have been no room for its handle.
+  // Whether the value's handle may have exceeded a limit on handles.
   bool MayBeMissing(const Value& value) const;
   bool IsLimitOf(const absl::Status& error) const;
 

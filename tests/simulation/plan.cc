@@ -3,7 +3,7 @@
 namespace tensord::simulation {
 namespace {
 
-// Never in most worlds, now and then or often in others.
+// Returns 0 in most worlds. In one of `worlds` worlds, returns a rate from `often` to 8 · `often`.
 int64_t Rate(Dice* dice, int64_t often, int64_t worlds) {
   return dice->OneIn(worlds) ? often * (1 + dice->Below(8)) : 0;
 }
@@ -62,7 +62,8 @@ Plan MakePlan(Dice* dice) {
   plan.lease_seconds = 1 + dice->Below(30);
   if (dice->OneIn(3)) LimitSomething(dice, &plan);
   if (dice->OneIn(8)) LimitSomething(dice, &plan);
-  // Without room for the promise's handle an upload may find it when its bytes come.
+  // Not with limits on handles: an upload whose promise found no room for its handle could find
+  // room when its bytes arrive.
   plan.uploads = dice->OneIn(2) && !plan.troubles.session_handles &&
                  !plan.troubles.principal_handles &&
                  plan.host.limits.max_handles_per_principal == 0;

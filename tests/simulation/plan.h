@@ -1,5 +1,5 @@
-// What the world of a seed is like: a few troubles at a time, so that each is met alone and in
-// company.
+// The properties of a seed's world. A world has few kinds of trouble, so that each occurs alone in
+// some worlds and with others in other worlds.
 #pragma once
 
 #include "tensord/tests/simulation/dice.h"
@@ -12,25 +12,25 @@ struct Plan {
   HostOptions host;
   Troubles troubles;
   int principals = 1;
-  int max_clients = 1;  // over the whole life of the world
+  int max_clients = 1;  // in all, not at once
   int64_t actions = 0;  // of each client
   int64_t max_pending_commands = 0;
   int64_t max_pending_bytes = 0;
   int64_t lease_seconds = 0;
-  bool eager = false;  // as ClientEnd's
+  bool eager = false;  // see ClientEnd::Options
   bool uploads = false;
-  // Each once in so many steps; 0 is never.
-  int64_t breaks = 0;
+  // Each occurs once in this number of steps, on average. 0: never.
+  int64_t breaks = 0;  // of connections
   int64_t upload_breaks = 0;
-  int64_t upload_drops = 0;  // handles let go of while their upload is under way
+  int64_t upload_drops = 0;  // of handles during their upload
   int64_t long_pauses = 0;   // may be longer than a lease
   int64_t failing_allocations = 0;
-  int64_t holds = 0;  // devices that are busy with something else
+  int64_t holds = 0;  // Host::Hold()
   int64_t restarts = 0;
   int64_t drains = 0;
-  int64_t deaths = 0;    // of clients
-  int64_t closings = 0;  // likewise, in good order
-  int64_t thefts = 0;    // another takes a client's session over
+  int64_t deaths = 0;    // clients that end without closing their session
+  int64_t closings = 0;  // clients that close their session
+  int64_t thefts = 0;    // another connection takes over a client's session
 };
 
 Plan MakePlan(Dice* dice);

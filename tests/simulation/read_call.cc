@@ -37,7 +37,7 @@ bool ReadCall::Step() {
     Ask();
     return true;
   }
-  if (!call_->come) return false;
+  if (!call_->ready) return false;
   TakeAnswer();
   return true;
 }
@@ -46,7 +46,7 @@ void ReadCall::Ask() {
   absl::StatusOr<server::SessionUse> use =
       context_->sessions->Use(principal_, client_->options().session);
   if (!use.ok()) {
-    done_ = true;  // the stream says why
+    done_ = true;  // the stream reports the reason
     return;
   }
   call_ = std::make_shared<Call>();
@@ -59,7 +59,7 @@ void ReadCall::Ask() {
         const std::shared_ptr<Call> call = weak.lock();
         if (call == nullptr) return;
         call->tensor = tensor;
-        call->come = true;
+        call->ready = true;
       });
 }
 
@@ -78,7 +78,7 @@ void ReadCall::TakeAnswer() {
   }
   call_ = nullptr;
   journal_->Note("  tensor ", value_->handle,
-                 " is read beside the stream: ", absl::StatusCodeToString(read.status().code()));
+                 " is read by a unary call: ", absl::StatusCodeToString(read.status().code()));
   if (const std::string wrong = client_->model().ReadBeside(*value_, read); !wrong.empty()) {
     journal_->Fail(client_->name(), ": ", wrong);
   }

@@ -1,4 +1,4 @@
-// A read beside the stream, as ReadTensor and Read do it: by a call that names a command.
+// A unary read, like ReadTensor and Read: a call that waits for a command of the stream.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,26 @@
 
 namespace tensord::simulation {
 
-// Asks again where the call breaks. Until it is done the client must hold the value.
+// Repeats the call if its connection breaks. The client must hold the value until the read is done.
 class ReadCall {
  public:
   ReadCall(server::ServiceContext* context, server::PrincipalRef principal, ClientEnd* client,
            ValueRef value, LeaseBook* leases, Journal* journal);
   ~ReadCall();
 
-  // One step. False where there was nothing to do.
+  // Makes one step. Returns false if there is nothing to do.
   bool Step();
-  // The connection breaks, and with it the call.
+  // Breaks the call's connection.
   void Break() { call_ = nullptr; }
   bool done() const { return done_; }
 
  private:
-  // The server's side.
+  // The server's end of the call.
   struct Call {
     ~Call();
     LeaseBook* leases;
     server::SessionUse use;
-    bool come = false;
+    bool ready = false;  // `tensor` is set
     absl::StatusOr<server::TensorRef> tensor = absl::UnknownError("");
   };
 

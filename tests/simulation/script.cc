@@ -37,7 +37,7 @@ Elements Unary(absl::string_view op, const Elements& x) {
   return result;
 }
 
-// One of one element goes with any other.
+// If one operand has one element, broadcasts it.
 Elements Binary(absl::string_view op, const Elements& a, const Elements& b) {
   Elements result(a.size() == 1 ? b.size() : a.size());
   for (size_t i = 0; i < result.size(); ++i) {
@@ -96,7 +96,7 @@ void Script::Act() {
   if (what < 91) return Barrier();
   if (what < 94) return Record();
   if (what < 98) return Run();
-  client_->replies().TakeError().IgnoreError();  // as Synchronize does: told once more, or never
+  client_->replies().TakeError().IgnoreError();  // as Synchronize() does
 }
 
 void Script::Create() {
@@ -155,9 +155,9 @@ void Script::Compute() {
       inputs.push_back(y);
     }
   } else if (kind == 6) {
-    int64_t most = 0;  // of any order of adding them
-    for (int64_t element : x->elements) most += std::abs(element);
-    if (most <= kMaxElement) op = "sum";
+    int64_t bound = 0;  // of all partial sums, in any order
+    for (int64_t element : x->elements) bound += std::abs(element);
+    if (bound <= kMaxElement) op = "sum";
   } else if (kind == 7) {
     op = "cast";
     attrs.Set("dtype", RandomSpec().dtype);
@@ -242,9 +242,9 @@ bool Script::Holds(const ValueRef& value) const {
 void Script::DropOne() {
   for (int i = 0; i < 3; ++i) {
     const ValueRef value = Any();
-    if (value->upload || value->reads > 0) continue;  // its upload lets go of it
+    if (value->upload || value->reads > 0) continue;  // the world drops it after its upload
     if (!dice_->OneIn(4)) return Drop(value);
-    // As other clients say it, in a command of its own.
+    // As a separate command, which other clients may send.
     v1::Command command;
     command.mutable_drop()->add_handles(value->handle);
     if (client_->queue().Push(command).ok()) Forget(value);
@@ -266,7 +266,8 @@ ValueRef Script::Promise() {
   return value;
 }
 
-// Of x: 2x and 2x * x. Of x and y: x - y and relu(x - y).
+// Records a program with one input x, and outputs 2x and 2x * x; or with two inputs x and y, and
+// outputs x - y and relu(x - y). Sometimes drops a program instead.
 void Script::Record() {
   if (!programs_.empty() && dice_->OneIn(4)) {
     client_->queue().PushDropProgram(programs_.back().number);

@@ -1,4 +1,4 @@
-// A random program of a client: what its user's code would do.
+// The random program of a client.
 #pragma once
 
 #include <memory>
@@ -15,26 +15,26 @@ namespace tensord::simulation {
 
 class Script {
  public:
-  // `devices`: how many there are. All outlive this.
+  // `devices`: the number of devices. The other objects must outlive this one.
   Script(ClientEnd* client, int devices, Dice* dice, Journal* journal)
       : client_(client), devices_(devices), dice_(dice), journal_(journal) {}
 
-  // Does something. Errors of the client's having ended are left to who looks at the client.
+  // Does one random action. Ignores errors that occur because the client has ended.
   void Act();
-  // Reads everything that is there.
+  // Reads all tensors that the client holds.
   void ReadAll();
   void Barrier();
-  // A promised tensor, whose bytes somebody has to bring.
+  // Promises a tensor. The caller must upload its bytes. Returns null if the client has ended.
   ValueRef Promise();
-  // Lets go of it.
+  // Drops the tensor, if the client holds it.
   void Drop(const ValueRef& value);
 
   bool Holds(const ValueRef& value) const;
-  // What the client holds.
+  // Returns the tensors that the client holds.
   const std::vector<ValueRef>& live() const { return live_; }
 
  private:
-  // Programs of one or two inputs, both of the same spec.
+  // A recorded program. If it has two inputs, both have the same spec.
   struct Recorded {
     uint32_t number;
     int device;
@@ -53,13 +53,13 @@ class Script {
   void Record();
   void Run();
 
-  // A value with the handle that the command before has made, of the queue's last command.
+  // Adds a value that the queue's last command makes.
   ValueRef Made(std::string by, uint64_t handle, const TensorSpec& spec, int device,
                 std::vector<int64_t> elements, std::vector<ValueRef> inputs);
   TensorSpec RandomSpec();
   std::vector<int64_t> RandomElements(const TensorSpec& spec);
   ValueRef Any() { return live_.empty() ? nullptr : dice_->Pick(live_); }
-  // Another on the same device that may stand beside it in an elementwise op.
+  // Returns a value that can be the other operand of an elementwise op, possibly the value itself.
   ValueRef Partner(const ValueRef& value);
   std::string DeviceName(int device) const { return absl::StrCat("cpu:", device); }
 

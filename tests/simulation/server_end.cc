@@ -57,8 +57,8 @@ void ServerEnd::MaybeWrite() {
   std::vector<SessionCommands::ReadyElements> fetches;
   const bool news =
       commands_ != nullptr && commands_->NextResponse(this, draining_, &response, &fetches);
-  const bool tell_draining = draining_ && !told_draining_ && commands_ != nullptr;
-  if (!news && !tell_draining) {
+  const bool must_send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
+  if (!news && !must_send_draining) {
     if (draining_ && (commands_ == nullptr || commands_->AllAnswered())) {
       if (commands_ != nullptr) commands_->Detach(this);
       Finish(absl::UnavailableError("the server is shutting down"));
@@ -66,7 +66,7 @@ void ServerEnd::MaybeWrite() {
     return;
   }
   response.set_draining(draining_);
-  told_draining_ = draining_;
+  draining_sent_ = draining_;
   Write(std::move(response), fetches);
 }
 

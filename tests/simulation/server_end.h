@@ -1,4 +1,5 @@
-// The server's end of a session stream: what rpc/stream/session_stream.h is on gRPC, on a Link.
+// The server's end of a session stream. It is a test double for rpc/stream/session_stream.h, with a
+// Link in place of gRPC.
 #pragma once
 
 #include <memory>
@@ -18,18 +19,18 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
             std::shared_ptr<Link> link, LeaseBook* leases, Journal* journal);
   ~ServerEnd() { LetGo(); }
 
-  // Whether a message is being waited for.
+  // Whether the stream waits for a message.
   bool reading() const { return reading_ && !finished_; }
   void OnMessage(const std::string& bytes);
   bool writing() const { return writing_; }
   void OnWritten();
-  // The connection is over. No effect where the server has ended it.
+  // The connection has ended. Has no effect if the server has ended the stream.
   void OnGone() { Finish(absl::CancelledError("the client has gone")); }
   bool finished() const { return finished_; }
-  // The transport is done with it: the session is free of it.
+  // The transport is done with the stream: detaches it from the session.
   void LetGo();
   bool let_go() const { return let_go_; }
-  // As SessionStream::OnDrain.
+  // Like SessionStream::OnDrain.
   void Drain();
 
   void Resume() override { MaybeWrite(); }
@@ -53,7 +54,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   bool want_read_ = false;
   bool writing_ = false;
   bool draining_ = false;
-  bool told_draining_ = false;
+  bool draining_sent_ = false;
   bool finished_ = false;
   bool let_go_ = false;
 };

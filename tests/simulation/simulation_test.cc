@@ -1,6 +1,6 @@
-// The session and engine layers in one thread, driven by chance that a seed repeats.
-//   TENSORD_TEST_LONG=1        100,000 seeds, and 10,000 of them twice
-//   TENSORD_SIMULATION_SEED=N  that one, and all that happens in it
+// Simulates the session and engine layers in one thread. A seed determines all random events.
+//   TENSORD_TEST_LONG=1        runs 100,000 seeds, and 10,000 of them twice
+//   TENSORD_SIMULATION_SEED=N  runs seed N only, and prints its trace
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kShort = 3000;
 constexpr uint64_t kLong = 100000;
 // Wall time. A world takes milliseconds, but other processes may occupy the processors.
-constexpr unsigned kSecondsPerSeed = 600;
+constexpr unsigned kSecondsPerSeed = 120;
 // Seeds whose worlds are run twice.
 constexpr uint64_t kShortTraces = 100;
 constexpr uint64_t kLongTraces = 10000;
@@ -41,14 +41,14 @@ std::string Replay(uint64_t seed) {
 
 void OnAlarm(int /*signal*/) {
   char text[200];
-  const int size = snprintf(text, sizeof(text),
-                            "seed %llu doesn't come to an end; TENSORD_SIMULATION_SEED tells how\n",
-                            static_cast<unsigned long long>(current_seed.load()));
+  const int size =
+      snprintf(text, sizeof(text), "simulation_test: the world of seed %llu doesn't end\n",
+               static_cast<unsigned long long>(current_seed.load()));
   if (write(STDERR_FILENO, text, size) < 0) abort();
   _exit(1);
 }
 
-// What happens in a seed's world; the journal says whether it went well.
+// Runs a seed's world. The journal has its failure, if any.
 World::Counts RunSeed(uint64_t seed, Journal* journal) {
   current_seed = seed;
   alarm(kSecondsPerSeed);
@@ -84,12 +84,13 @@ std::string FirstDifference(const std::vector<std::string>& first,
   return text;
 }
 
-bool ReplayAskedFor() {
+// If TENSORD_SIMULATION_SEED is set, runs this seed, prints its trace and returns true.
+bool MaybeReplay() {
   const char* text = std::getenv("TENSORD_SIMULATION_SEED");
   if (text == nullptr) return false;
   uint64_t seed = 0;
   if (!absl::SimpleAtoi(text, &seed)) {
-    ADD_FAILURE() << "TENSORD_SIMULATION_SEED is no number";
+    ADD_FAILURE() << "TENSORD_SIMULATION_SEED isn't a number";
     return true;
   }
   Journal journal(/*keep=*/true);
@@ -101,7 +102,7 @@ bool ReplayAskedFor() {
 
 TEST(SimulationTest, Seeds) {
   signal(SIGALRM, OnAlarm);
-  if (ReplayAskedFor()) return;
+  if (MaybeReplay()) return;
   const uint64_t count = std::getenv("TENSORD_TEST_LONG") != nullptr ? kLong : kShort;
   World::Counts sum;
   for (uint64_t seed = 1; seed <= count; ++seed) {
@@ -119,8 +120,8 @@ TEST(SimulationTest, Seeds) {
   EXPECT_GT(sum.uploads, 0);
 }
 
-// Runs a seed's world twice and compares all lines of the two journals. If they differ, a replay of
-// the seed proves nothing.
+// Runs each seed's world twice and compares the traces. If they differ, a replay doesn't reproduce
+// a failure.
 TEST(SimulationTest, SameSeedGivesSameTrace) {
   signal(SIGALRM, OnAlarm);
   const uint64_t count = std::getenv("TENSORD_TEST_LONG") != nullptr ? kLongTraces : kShortTraces;

@@ -63,12 +63,12 @@ bool UploadCall::Step() {
     answer_ = nullptr;
     return false;
   }
-  if (asks_) {
-    AskWhatCame();
+  if (must_get_upload_) {
+    CallGetUpload();
     return true;
   }
   if (answer_ != nullptr) {
-    if (!answer_->come) return false;
+    if (!answer_->ready) return false;
     TakeAnswer();
     return true;
   }
@@ -77,7 +77,7 @@ bool UploadCall::Step() {
   return true;
 }
 
-// The ends that nobody writes to any more notice it one by one.
+// Breaks off one end whose client has gone, or that must stop.
 bool UploadCall::BreakOffOne() {
   for (auto it = ends_.begin(); it != ends_.end(); ++it) {
     if (*it == writing_ && !(*it)->stop) continue;
@@ -114,7 +114,7 @@ void UploadCall::StepWrite(WriteEnd& end) {
   }
   end.Release();
   ends_.erase(std::find(ends_.begin(), ends_.end(), writing_));
-  if (dice_->OneIn(4)) return Break();  // the outcome doesn't come through
+  if (dice_->OneIn(4)) return Break();  // the result is lost on the way
   Finish(status);
 }
 
@@ -122,11 +122,11 @@ void UploadCall::Break() {
   if (done_ || writing_ == nullptr) return;
   journal_->Note("  the upload of ", value_->handle, " breaks after ", sent_);
   writing_ = nullptr;
-  asks_ = true;
+  must_get_upload_ = true;
 }
 
-void UploadCall::AskWhatCame() {
-  asks_ = false;
+void UploadCall::CallGetUpload() {
+  must_get_upload_ = false;
   absl::StatusOr<server::SessionUse> use =
       context_->sessions->Use(principal_, client_->options().session);
   if (!use.ok()) return Finish(use.status());
@@ -138,27 +138,27 @@ void UploadCall::AskWhatCame() {
   answer_->use = *std::move(use);
   answer_->session = session.get();
   leases_->Begin(session.get());
-  const auto come = [](Answer& answer, absl::Status status) {
+  const auto finish = [](Answer& answer, absl::Status status) {
     answer.status = std::move(status);
-    answer.come = true;
+    answer.ready = true;
   };
   const absl::Status waiting = session->WhenReceived(
       value_->command, [weak = std::weak_ptr<Answer>(answer_), session, handle = value_->handle,
-                        come](const absl::Status& received) {
+                        finish](const absl::Status& received) {
         const std::shared_ptr<Answer> asking = weak.lock();
         if (asking == nullptr) return;
-        if (!received.ok()) return come(*asking, received);
+        if (!received.ok()) return finish(*asking, received);
         const absl::StatusOr<TensorRef> found = session->Find(handle);
-        if (!found.ok()) return come(*asking, found.status());
-        (*found)->StopUpload([weak, tensor = *found, come] {
+        if (!found.ok()) return finish(*asking, found.status());
+        (*found)->StopUpload([weak, tensor = *found, finish] {
           const std::shared_ptr<Answer> asking = weak.lock();
           if (asking == nullptr) return;
           asking->complete = tensor->done();
           asking->received_bytes = tensor->done() ? 0 : tensor->parked_bytes();
-          come(*asking, tensor->done() ? tensor->status() : absl::OkStatus());
+          finish(*asking, tensor->done() ? tensor->status() : absl::OkStatus());
         });
       });
-  if (!waiting.ok()) come(*answer_, waiting);
+  if (!waiting.ok()) finish(*answer_, waiting);
 }
 
 void UploadCall::TakeAnswer() {
@@ -166,17 +166,17 @@ void UploadCall::TakeAnswer() {
   answer_ = nullptr;
   if (!answer->status.ok() || answer->complete) return Finish(answer->status);
   if (answer->received_bytes > sent_) {
-    journal_->Fail("of tensor ", value_->handle, " ", sent_, " bytes were sent, and ",
-                   answer->received_bytes, " are said to have come");
+    journal_->Fail("the server claims ", answer->received_bytes, " bytes of tensor ",
+                   value_->handle, ", but ", sent_, " were sent");
   }
   sent_ = answer->received_bytes;
-  journal_->Note("  the upload of ", value_->handle, " goes on from ", sent_);
+  journal_->Note("  the upload of ", value_->handle, " resumes at ", sent_);
   Write();
 }
 
 void UploadCall::Finish(absl::Status status) {
   writing_ = nullptr;
-  asks_ = false;
+  must_get_upload_ = false;
   done_ = true;
   status_ = std::move(status);
   journal_->Note("  the upload of ", value_->handle,
@@ -187,7 +187,7 @@ void UploadCall::LoseServer() {
   writing_ = nullptr;
   answer_ = nullptr;
   ends_.clear();
-  if (!done_) Finish(absl::UnavailableError("the server has gone"));
+  if (!done_) Finish(absl::UnavailableError("the server has ended"));
 }
 
 }  // namespace tensord::simulation

@@ -1,4 +1,4 @@
-// An upload: bytes that come beside the stream, by connections of their own which break, too.
+// An upload by Write calls, whose connections break, too.
 #pragma once
 
 #include <memory>
@@ -13,23 +13,23 @@
 
 namespace tensord::simulation {
 
-// The server's end of a Write: what rpc/bulk/write_call.cc does with a TensorUpload.
+// The server's end of a Write call. It uses a TensorUpload as rpc/bulk/write_call.cc does.
 struct WriteEnd {
   WriteEnd(server::ServiceContext* context, LeaseBook* leases) : leases(leases), upload(context) {}
   ~WriteEnd() { Release(); }
-  // The client has gone, or GetUpload has asked for what there is.
+  // Breaks off the upload: the client has gone, or GetUpload has been called.
   void BreakOff();
   void Release();
 
   LeaseBook* const leases;
-  const server::Session* session = nullptr;  // while it is used
-  bool received = false;                     // the commands that it waits for
-  absl::Status outcome;                      // of waiting for them
-  bool stop = false;                         // to be broken off
+  const server::Session* session = nullptr;  // null if the call doesn't use the session
+  bool received = false;                     // the wait for earlier commands has ended
+  absl::Status outcome;                      // the result of that wait
+  bool stop = false;                         // the upload must be broken off
   server::TensorUpload upload;
 };
 
-// As the client library's Session::Upload, for a tensor that has been promised.
+// Uploads a promised tensor, like the client library's Session::Upload.
 class UploadCall {
  public:
   UploadCall(server::ServiceContext* context, server::PrincipalRef principal, ClientEnd* client,
@@ -38,23 +38,23 @@ class UploadCall {
   const ValueRef& value() const { return value_; }
   ClientEnd* client() const { return client_; }
 
-  // One step of either end. False where there was nothing to do.
+  // Makes one step of either end. Returns false if there is nothing to do.
   bool Step();
-  // The connection breaks: the client notices now, the server in a later step.
+  // Breaks the connection. The client notices at once, the server in a later step.
   void Break();
-  // The server has gone, and everything of it.
+  // The server has ended, with all its state.
   void LoseServer();
 
-  // The client is done with it, and how.
+  // Whether the client's end is done. status() is then the result.
   bool done() const { return done_; }
   const absl::Status& status() const { return status_; }
-  // No server's end is left, either.
+  // Whether both ends are done.
   bool settled() const { return done_ && ends_.empty() && answer_ == nullptr; }
 
  private:
-  // What GetUpload comes to.
+  // The result of GetUpload.
   struct Answer {
-    bool come = false;
+    bool ready = false;
     absl::Status status;
     bool complete = false;
     int64_t received_bytes = 0;
@@ -64,7 +64,7 @@ class UploadCall {
 
   void Write();
   void StepWrite(WriteEnd& end);
-  void AskWhatCame();
+  void CallGetUpload();
   void TakeAnswer();
   void Finish(absl::Status status);
   bool BreakOffOne();
@@ -79,10 +79,10 @@ class UploadCall {
   Journal* const journal_;
   v1::WriteSpec spec_;
   int64_t sent_ = 0;
-  std::shared_ptr<WriteEnd> writing_;            // over the connection that stands
-  std::vector<std::shared_ptr<WriteEnd>> ends_;  // those the server has, that one among them
+  std::shared_ptr<WriteEnd> writing_;            // the end of the current connection
+  std::vector<std::shared_ptr<WriteEnd>> ends_;  // all ends at the server, including writing_
   std::shared_ptr<Answer> answer_;
-  bool asks_ = false;  // is to ask how far it had come
+  bool must_get_upload_ = false;  // the client must call GetUpload
   bool done_ = false;
   absl::Status status_;
 };

@@ -12,7 +12,7 @@ namespace {
 using server::SessionRef;
 using std::chrono::milliseconds;
 
-// More than any world needs; whoever takes more is going in circles.
+// More steps than any world needs. A world that takes more doesn't make progress.
 constexpr int kMaxSteps = 4000;
 constexpr int kMaxSettlingSteps = 20000;
 
@@ -93,7 +93,7 @@ void World::Act(Actor& actor) {
 void World::ReadBeside(Actor& actor) {
   if (actor.script->live().empty()) return;
   const ValueRef value = dice_.Pick(actor.script->live());
-  if (value->upload) return;  // may be let go of at any time
+  if (value->upload) return;  // it may be dropped at any time
   reads_.push_back(std::make_unique<ReadCall>(host_.context(),
                                               host_.Principal(actor.client->options().principal),
                                               actor.client.get(), value, &leases_, journal_));
@@ -115,8 +115,8 @@ void World::OpenClient() {
                                                    own < limits.max_sessions_per_principal);
   const absl::StatusOr<SessionRef> session = sessions.Open(principal, plan_.lease_seconds, "");
   if (session.ok() != room || (!room && !absl::IsResourceExhausted(session.status()))) {
-    return journal_->Fail("a session is opened: ", session.status().ToString(), ", of ", open,
-                          " sessions ", own, " are the caller's");
+    return journal_->Fail("OpenSession returns ", session.status().ToString(), " with ", open,
+                          " open sessions, ", own, " of them the caller's");
   }
   if (!room) return EndLeases();
   options.session = (*session)->id();
@@ -153,7 +153,7 @@ bool World::DeliverToServer(Connection& c) {
   const std::string message = std::move(c.link->to_server.front());
   c.link->to_server.pop_front();
   journal_->Note("  the server gets ", message.size(), " bytes", c.link->broken ? " late" : "",
-                 c.client == nullptr ? " of a thief" : "");
+                 c.client == nullptr ? " of another connection" : "");
   c.server->OnMessage(message);
   return true;
 }
@@ -241,7 +241,7 @@ bool World::StepUploads() {
     any = upload->Step() || any;
     if (!was_done && upload->done()) TakeOutcome(*upload);
   }
-  // Not while a script waits, which may be about to name it.
+  // Not while a script runs: it may be about to use the tensor.
   for (; !acting_ && !failed_uploads_.empty(); failed_uploads_.pop_back()) {
     failed_uploads_.back().first->Drop(failed_uploads_.back().second);
     any = true;
@@ -261,7 +261,7 @@ void World::TakeOutcome(const UploadCall& upload) {
   const Actor& actor = ActorOf(upload);
   ClientEnd& client = *upload.client();
   if (!actor.script->Holds(upload.value())) {
-    // Where it was let go of before the upload began, the upload has made it anew.
+    // If the client dropped the tensor before the upload began, the upload has created it again.
     client.queue().PushDrop(upload.value()->handle);
     return;
   }
@@ -309,7 +309,7 @@ void World::Settle() {
     if (next == Clock::Time::max()) return;
     Pass(std::chrono::duration_cast<milliseconds>(next - Clock::Now()) + milliseconds(1));
   }
-  journal_->Fail("it never comes to rest");
+  journal_->Fail("the world doesn't settle");
 }
 
 void World::MakeRoom(ClientEnd* client) {
@@ -325,9 +325,9 @@ void World::MakeRoom(ClientEnd* client) {
   if (!journal_->failed()) Settle();
   const auto pending = static_cast<int64_t>(client->queue().pushed() - client->received());
   if (!client->over() && pending >= plan_.max_pending_commands) {
-    journal_->Fail(client->name(), " waits for room for ever: ", pending, " commands are pending");
+    journal_->Fail(client->name(), "'s queue stays full: ", pending, " commands are pending");
   }
-  if (journal_->failed()) client->Close();  // or it would wait
+  if (journal_->failed()) client->Close();  // otherwise the queue would wait for room
 }
 
 ClientEnd* World::RandomClient() {
@@ -358,8 +358,8 @@ void World::FinishPrograms() {
   for (const auto& actor : actors_) {
     if (!actor->client->over()) CheckHandles(*actor);
   }
-  if (!uploads_.empty()) journal_->Fail(uploads_.size(), " uploads never end");
-  if (!reads_.empty()) journal_->Fail(reads_.size(), " reads never end");
+  if (!uploads_.empty()) journal_->Fail(uploads_.size(), " uploads don't end");
+  if (!reads_.empty()) journal_->Fail(reads_.size(), " reads don't end");
 }
 
 void World::EndClients() {
@@ -368,7 +368,7 @@ void World::EndClients() {
   EndLeases();
   Pass(std::chrono::seconds(plan_.lease_seconds) + milliseconds(1));
   EndLeases();
-  Settle();  // ops that waited hear of it
+  Settle();  // waiting ops see that their sessions have ended
 }
 
 }  // namespace tensord::simulation

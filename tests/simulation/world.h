@@ -1,4 +1,4 @@
-// A server, its clients and the network between them, from beginning to end, as a seed has it.
+// A world has a server, its clients and the network between them. A seed determines all its events.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ class World {
   World(uint64_t seed, Journal* journal);
   ~World();
 
-  // All of it; what goes wrong is in the journal.
+  // Runs the world to its end. The journal has its failure, if any.
   void Run();
 
-  // What has happened in it, for the sum over many worlds.
+  // Counts of events, to be summed over many worlds.
   struct Counts {
     int64_t steps = 0;
     int64_t commands = 0;
@@ -38,11 +38,12 @@ class World {
   const Counts& counts() const { return counts_; }
 
  private:
-  // A stream's connection. Its client may be at another by now, or may never have been there.
+  // A stream's connection.
   struct Connection {
     std::shared_ptr<Link> link;
-    std::shared_ptr<ServerEnd> server;  // null: the server has gone
-    ClientEnd* client;
+    std::shared_ptr<ServerEnd> server;  // null if the server has been restarted
+    ClientEnd* client;                  // null if TakeOverSession() made the connection
+    // Whether this is the client's current connection.
     bool ClientIsThere() const { return client != nullptr && client->link() == link; }
   };
   struct Actor {
@@ -51,8 +52,8 @@ class World {
     std::weak_ptr<server::Session> session;
     int epoch;
     int64_t actions_left;
-    bool robbed = false;
-    bool checked = false;  // how it has ended
+    bool session_taken_over = false;
+    bool checked = false;  // CheckEnds() has checked the client's end
   };
 
   void Step();
@@ -61,22 +62,22 @@ class World {
   void ReadBeside(Actor& actor);
   void OpenClient();
   void Connect(ClientEnd* client);
-  // Transport: each does one thing, or nothing and says false.
+  // Each makes one step of the transport. Returns false if there is nothing to do.
   bool DeliverToServer(Connection& connection);
   bool DeliverToClient(Connection& connection);
   bool EndWrite(Connection& connection);
   bool ClientNotices(Connection& connection);
   bool ServerNotices(Connection& connection);
   bool RandomTransport();
-  bool StepCalls();  // those beside the streams
+  bool StepCalls();  // uploads and unary reads
   bool StepUploads();
   void TakeOutcome(const UploadCall& upload);
   Actor& ActorOf(const UploadCall& upload);
-  // Everything that can go on, goes on one step. False where nothing can.
+  // Makes one step of everything that can make progress. Returns false if nothing can.
   bool Progress();
-  // Until nothing can go on any more, connecting as clients do.
+  // Calls Progress() until nothing can make progress, and no client waits to reconnect.
   void Settle();
-  // A client waits for room among its commands.
+  // Called when the client's command queue is full. Runs the world until it has room.
   void MakeRoom(ClientEnd* client);
 
   void CauseTrouble();
@@ -86,7 +87,7 @@ class World {
   void Restart();
   void Drain();
   void Leave(Actor& actor, bool in_good_order);
-  void Rob();
+  void TakeOverSession();
   ClientEnd* RandomClient();
 
   void CheckLimits();
@@ -108,9 +109,9 @@ class World {
   std::vector<std::unique_ptr<Actor>> actors_;
   std::vector<std::unique_ptr<UploadCall>> uploads_;
   std::vector<std::unique_ptr<ReadCall>> reads_;
-  std::vector<std::pair<Script*, ValueRef>> failed_uploads_;  // to be let go of
-  bool acting_ = false;                                       // a script is
-  std::vector<std::weak_ptr<server::Session>> sessions_;      // all that ever were
+  std::vector<std::pair<Script*, ValueRef>> failed_uploads_;  // their tensors must be dropped
+  bool acting_ = false;                                       // a script is running
+  std::vector<std::weak_ptr<server::Session>> sessions_;      // all sessions that were opened
   int epoch_ = 0;
   bool troubled_ = true;
   Counts counts_;

@@ -1,4 +1,4 @@
-// What is always so in a World.
+// The invariants of a World.
 #include <cstdint>
 #include <set>
 
@@ -45,14 +45,14 @@ void World::CheckPrincipal(const server::PrincipalRef& principal) {
              limits.max_bytes_per_principal);
   }
   if (principal->sessions().used() != sessions) {
-    journal_->Fail(principal->sessions().used(), " sessions are counted, of ", sessions);
+    journal_->Fail(principal->sessions().used(), " sessions are counted, not ", sessions);
   }
   if (limits.max_handles_per_principal != 0 && principal->handles().used() != handles) {
-    journal_->Fail(principal->handles().used(), " handles are counted, of ", handles);
+    journal_->Fail(principal->handles().used(), " handles are counted, not ", handles);
   }
 }
 
-// A barrier has been answered: what was commanded before it has run.
+// Checks that all commands before an answered barrier have run.
 void World::CheckAllDone(Actor& actor, uint64_t before_command) {
   const SessionRef session = actor.session.lock();
   if (session == nullptr || session->closed()) return;
@@ -61,12 +61,12 @@ void World::CheckAllDone(Actor& actor, uint64_t before_command) {
     const absl::StatusOr<server::TensorRef> tensor = session->Find(value->handle);
     if (tensor.ok() ? !(*tensor)->done() : value->error.ok()) {
       journal_->Fail(actor.client->name(), ": a barrier was answered before tensor ", value->handle,
-                     tensor.ok() ? " was done" : " was there");
+                     tensor.ok() ? " was done" : " existed");
     }
   }
 }
 
-// Why clients' streams have ended.
+// Checks that something explains why a client's stream has ended.
 void World::CheckEnds() {
   for (const auto& actor : actors_) {
     const ClientEnd& client = *actor->client;
@@ -79,57 +79,57 @@ void World::CheckEnds() {
     bool explained = false;
     if (absl::IsDataLoss(status)) explained = gone;
     if (absl::IsUnavailable(status)) explained = client.draining() || client.gave_up();
-    if (absl::IsAborted(status)) explained = actor->robbed;
+    if (absl::IsAborted(status)) explained = actor->session_taken_over;
     if (!explained) {
-      journal_->Fail(client.name(), " has ended with ", status.ToString(), ", its session is ",
-                     gone ? "gone" : "there");
+      journal_->Fail(client.name(), " has ended with ", status.ToString(), ", its session ",
+                     gone ? "has ended" : "exists");
     }
   }
 }
 
-// What the session holds is what the client believes that it holds.
+// Checks that the session holds the tensors that the client expects.
 void World::CheckHandles(Actor& actor) {
   const ClientEnd& client = *actor.client;
   for (const auto& [id, question] : client.questions()) {
-    journal_->Fail(client.name(), ": question ", id, " is never answered");
+    journal_->Fail(client.name(), ": question ", id, " has no answer");
   }
   if (actor.client->queue().pushed() != client.received()) {
-    journal_->Fail(client.name(), ": ", client.received(), " commands were taken in of ",
+    journal_->Fail(client.name(), ": the server acknowledged ", client.received(), " commands of ",
                    actor.client->queue().pushed());
   }
   const SessionRef session = actor.session.lock();
   if (session == nullptr || session->closed()) {
-    return journal_->Fail(client.name(), " goes on, and its session is gone");
+    return journal_->Fail(client.name(), " works, but its session has ended");
   }
   std::set<uint64_t> held;
   for (const server::TensorRef& tensor : session->List(0, SIZE_MAX)) held.insert(tensor->handle());
   for (const ValueRef& value : actor.script->live()) {
     if (held.erase(value->handle) == 0 && value->error.ok()) {
-      journal_->Fail(client.name(), ": tensor ", value->handle, " is gone");
+      journal_->Fail(client.name(), ": tensor ", value->handle, " is missing");
     }
   }
   if (!held.empty()) {
-    journal_->Fail(client.name(), ": tensor ", *held.begin(), " was let go of and is there");
+    journal_->Fail(client.name(), ": tensor ", *held.begin(), " was dropped, but exists");
   }
 }
 
-// All clients have gone and all leases have run out.
+// Called when all clients have ended and all leases have expired.
 void World::CheckNothingLeft() {
   const size_t sessions = host_.sessions().All().size();
-  if (sessions != 0) journal_->Fail(sessions, " sessions are left");
+  if (sessions != 0) journal_->Fail(sessions, " sessions still exist");
   for (int i = 0; i < Host::kDevices; ++i) {
-    if (host_.UsedBytes(i) != 0) journal_->Fail(host_.UsedBytes(i), " bytes are left on cpu:", i);
+    if (host_.UsedBytes(i) != 0) journal_->Fail(host_.UsedBytes(i), " bytes in use on cpu:", i);
   }
   for (int p = 0; p < plan_.principals; ++p) {
     const server::PrincipalRef principal = host_.Principal(p);
     int64_t left = principal->sessions().used() + principal->handles().used() +
                    principal->upload_bytes().used();
     for (int i = 0; i < Host::kDevices; ++i) left += principal->device_bytes(i).used();
-    if (left != 0) journal_->Fail("something is still charged to a principal");
+    if (left != 0) journal_->Fail("a principal still has charges");
   }
   connections_.clear();
   for (const auto& session : sessions_) {
-    if (!session.expired()) journal_->Fail("a session is never freed");
+    if (!session.expired()) journal_->Fail("a session isn't freed");
   }
 }
 

@@ -1,4 +1,4 @@
-// What goes wrong in a World.
+// The troubles of a World.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -24,7 +24,7 @@ void World::CauseTrouble() {
   if (now(plan_.failing_allocations)) {
     const int device = static_cast<int>(dice_.Below(Host::kDevices));
     if (!host_.faults(device).Take(absl::StrCat("alloc ", 1 + dice_.Below(6))).ok()) {
-      journal_->Fail("no fault");
+      journal_->Fail("the fault plan rejects a command");
     }
   }
   if (now(plan_.holds)) host_.Hold(static_cast<int>(dice_.Below(Host::kDevices)));
@@ -32,7 +32,7 @@ void World::CauseTrouble() {
   if (now(plan_.drains)) Drain();
   if (now(plan_.deaths)) Leave(*dice_.Pick(actors_), /*in_good_order=*/false);
   if (now(plan_.closings)) Leave(*dice_.Pick(actors_), /*in_good_order=*/true);
-  if (now(plan_.thefts)) Rob();
+  if (now(plan_.thefts)) TakeOverSession();
 }
 
 void World::BreakOne() {
@@ -55,8 +55,8 @@ void World::EndLeases() {
   for (const SessionRef& session : before) {
     const bool due = leases_.Due(*session);
     if (due != session->closed()) {
-      journal_->Fail("a session's lease has ", due ? "" : "not ", "run out, and it is ",
-                     due ? "still there" : "closed");
+      journal_->Fail("a session's lease has ", due ? "" : "not ", "expired, but the session is ",
+                     due ? "open" : "closed");
     }
     if (!due) continue;
     journal_->Note("the lease of session ", session->number(), " ends");
@@ -66,7 +66,7 @@ void World::EndLeases() {
 }
 
 void World::Restart() {
-  journal_->Note("the server is started anew");
+  journal_->Note("the server restarts");
   ++counts_.restarts;
   ++epoch_;
   for (Connection& c : connections_) {
@@ -104,21 +104,21 @@ void World::Leave(Actor& actor, bool in_good_order) {
       host_.sessions().Close(host_.Principal(client.options().principal), client.options().session);
   const bool lost = actor.epoch != epoch_;
   if (closed.ok() != there || (lost && !absl::IsDataLoss(closed.status()))) {
-    journal_->Fail("a session is closed: ", closed.status().ToString());
+    journal_->Fail("CloseSession returns ", closed.status().ToString());
   }
   if (there) leases_.Closed(session.get());
 }
 
-// Another connection attaches to a client's session, as the client itself would, and brings
-// nothing; one of another principal is told that there is no such session.
-void World::Rob() {
+// Attaches another connection of the same principal to a client's session. It sends no commands.
+// Also checks that another principal can't use the session.
+void World::TakeOverSession() {
   Actor& actor = *dice_.Pick(actors_);
   const ClientEnd::Options& of = actor.client->options();
   if (actor.client->over() || actor.client->link() == nullptr) return;
-  const auto stranger = host_.sessions().Use(host_.Principal(plan_.principals), of.session);
-  if (stranger.ok()) return journal_->Fail("a session is another's");
-  journal_->Note("somebody takes the session of ", actor.client->name());
-  actor.robbed = true;
+  const auto other = host_.sessions().Use(host_.Principal(plan_.principals), of.session);
+  if (other.ok()) return journal_->Fail("another principal can use a session");
+  journal_->Note("another connection takes over the session of ", actor.client->name());
+  actor.session_taken_over = true;
   auto link = std::make_shared<Link>(&dice_);
   v1::SessionStreamRequest request;
   request.mutable_attach()->set_session(of.session);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the #include lines of the tree against the layers that server/README.md lists.
+"""Checks the #include lines of the tree against the layer list in server/README.md.
 
 usage: includes_test.py --source FOLDER
 

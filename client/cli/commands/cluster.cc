@@ -17,14 +17,15 @@ namespace tensord::cli {
 namespace {
 
 constexpr char kCheck[] = "check";
-// For a group to be made, and for its barrier.
+// The time limit for a group to be made, and for its barrier.
 constexpr absl::Duration kGroupTimeout = absl::Seconds(5);
 constexpr size_t kMaxMeetingsAtOnce = 32;
 constexpr int64_t kMaxServers = 1000000;
 constexpr int64_t kMaxMeasuredMib = 16384;
 constexpr int kMeasurements = 3;
 
-// Copies a number from one server to the other, as a program would. Why that didn't go directly.
+// Copies a number from one server to the other, as a program would. Returns why the servers didn't
+// transfer it directly.
 absl::Status TryCopy(const Client& from, const Client& to) {
   if (from.devices().empty() || to.devices().empty()) return absl::OkStatus();
   const Tensor copy = FromScalar(from.devices()[0], 1.0f).To(to.devices()[0]);
@@ -33,16 +34,16 @@ absl::Status TryCopy(const Client& from, const Client& to) {
   return absl::UnavailableError(report.detour_reason);
 }
 
-// One way after another, so that each has the network to itself.
-void MeasureWays(int64_t mib, const std::vector<ClusterServer>& servers, ClusterCheck* check) {
+// Measures one route after another, so that each has the whole network.
+void MeasureRoutes(int64_t mib, const std::vector<ClusterServer>& servers, ClusterCheck* check) {
   for (CheckedPair& pair : check->pairs) {
     const Client& from = servers[pair.from].client;
     const Client& to = servers[pair.to].client;
     if (StateOf(*check, pair) != PairState::kFine || from.devices().empty()) continue;
     const Tensor tensor = Ones(from.devices()[0], {mib << 20}, {.dtype = DType::kUInt8});
-    pair.copied = tensor.Wait();  // not measured
+    pair.copied = tensor.Wait();  // excludes this time from the measurement
     if (!pair.copied.ok()) continue;
-    // The first makes connections and takes new memory.
+    // Measures several times: the first copy makes connections and allocates memory.
     for (int i = 0; i < kMeasurements && pair.copied.ok(); ++i) {
       const absl::StatusOr<CopyReport> report = tensor.To(to.devices()[0]).copy_report();
       pair.copied = report.status();
@@ -54,15 +55,16 @@ void MeasureWays(int64_t mib, const std::vector<ClusterServer>& servers, Cluster
   }
 }
 
-// What `to` says of each other server, and whether a tensor comes from there.
-std::vector<CheckedPair> AskAbout(const ClusterCheck& check, size_t to,
-                                  const std::vector<ClusterServer>& servers) {
+// Makes server `to` check each other server, and tries a copy from each.
+std::vector<CheckedPair> CheckPairsTo(const ClusterCheck& check, size_t to,
+                                      const std::vector<ClusterServer>& servers) {
   std::vector<CheckedPair> pairs;
   for (size_t from = 0; from < check.servers.size(); ++from) {
     const CheckedServer& other = check.servers[from];
     if (from == to || !other.status.ok()) continue;
     CheckedPair pair = {.from = from, .to = to};
-    // One that is too old to have such an address is found out by what it answers itself.
+    // A server that is too old has no peer address. Its own CheckPeer call then reports that it is
+    // too old.
     const std::string& address =
         other.info.peer_address.empty() ? other.address : other.info.peer_address;
     absl::StatusOr<PeerCheck> answer = servers[to].client.CheckPeer(address);
@@ -76,7 +78,8 @@ std::vector<CheckedPair> AskAbout(const ClusterCheck& check, size_t to,
   return pairs;
 }
 
-// Of a kind that each of them has, a CPU if possible; empty where there is none.
+// Returns one device of each member, all of the same kind: CPUs if possible, otherwise GPUs.
+// Returns an empty list if they have no common kind.
 std::vector<Device> DevicesFor(const std::vector<ClusterServer>& servers,
                                const std::vector<size_t>& members) {
   for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
@@ -96,14 +99,15 @@ absl::Status TryGroup(const std::vector<ClusterServer>& servers,
                       const std::vector<size_t>& members) {
   std::vector<Device> devices = DevicesFor(servers, members);
   if (devices.empty()) {
-    return absl::FailedPreconditionError("they have no kind of device in common");
+    return absl::FailedPreconditionError("the servers have no kind of device in common");
   }
   TENSORD_ASSIGN_OR_RETURN(const Group group,
                            Group::Create(std::move(devices), {.timeout = kGroupTimeout}));
   return group.Barrier();
 }
 
-// Makes a group over all that take part, and, where that fails, groups of two, to see who is apart.
+// Makes a group of all servers that take part. If that fails, makes groups of two, to find the
+// servers that can't reach each other.
 CheckedGroup CheckGroups(const std::vector<ClusterServer>& servers) {
   CheckedGroup group;
   group.refusals.resize(servers.size());
@@ -112,7 +116,7 @@ CheckedGroup CheckGroups(const std::vector<ClusterServer>& servers) {
     if (HasFeature(servers[i].client.info(), "collectives")) {
       group.members.push_back(i);
     } else {
-      // Why, it says when it is asked to.
+      // Tries it anyway: the error says why the server takes no part.
       group.refusals[i] = TryGroup(servers, {i});
     }
   }
@@ -139,13 +143,13 @@ ClusterCheck Check(const Cluster& cluster, int64_t measured_mib) {
   }
   std::vector<std::vector<CheckedPair>> pairs(servers.size());
   AskAll(servers, [&](size_t i, const ClusterServer& /*server*/) {
-    pairs[i] = AskAbout(check, i, servers);
+    pairs[i] = CheckPairsTo(check, i, servers);
     return absl::OkStatus();
   });
   for (size_t i = 0; i < pairs.size(); ++i) {
     for (CheckedPair& pair : pairs[i]) check.pairs.push_back(std::move(pair));
   }
-  if (measured_mib > 0) MeasureWays(measured_mib, servers, &check);
+  if (measured_mib > 0) MeasureRoutes(measured_mib, servers, &check);
   check.group = CheckGroups(servers);
   return check;
 }
@@ -176,37 +180,37 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec ClusterCommand() {
   return {
       .name = "cluster",
-      .summary = "\"cluster check\": whether several servers are there and work together",
+      .summary = "\"cluster check\": tests whether several servers run and work together",
       .description =
-          "Asks every server what it is, and whether it can fetch tensors from each of the others: "
-          "whether it is allowed to (--peers of tensord), finds it (--advertise), is let in "
-          "(--peer-principals), and knows us by the same name; then copies a number from each to "
-          "each. Makes a group over those that have --collectives, of a CPU device each (or a GPU "
-          "each), runs a barrier, and where that fails finds out, within seconds, whom the others "
-          "can't reach. Says for all that is wrong at which server it is mended, and by which "
-          "flag.\n"
-          "The second table has a row for each server that a tensor comes from and a column for "
-          "each that fetches it, with the time that a question takes between the two. \"fetches\" "
-          "and \"collectives\" tell whether a server has --peers and --collectives; that none has "
-          "--collectives is nothing wrong.\n"
-          "Exit status: 0 all is well; 1 something is wrong with servers or between them, or there "
-          "are more than expected; 2 a server is missing, or doesn't let us in.",
-      .flags = {{"expect", "N", "how many servers there should be: fewer or more are wrong"},
+          "Tests whether every server can fetch tensors from every other server: it must list the "
+          "other server (--peers of tensord), reach it (--advertise), be accepted there "
+          "(--peer-principals), and know this client by the same name. Then copies a number "
+          "between the two servers. Also makes a group of all servers that have --collectives, "
+          "with one CPU device each (or one GPU each), and runs a barrier. If that fails, it finds "
+          "the servers that can't reach each other within seconds. For each problem it prints the "
+          "server and the flag to change.\n"
+          "The second table has a row for each source server and a column for each server that "
+          "fetches, with the round-trip time between the two. \"fetches\" and \"collectives\" show "
+          "whether a server has --peers and --collectives. It isn't a problem if no server has "
+          "--collectives.\n"
+          "Exit status: 0 no problem; 1 there are problems, or more servers than expected; 2 a "
+          "server is missing, or rejects this client's credentials.",
+      .flags = {{"expect", "N", "the expected number of servers; any other number is a problem"},
                 {"measure", "MIB",
-                 "also copy so many MiB from each server to each other, one way after another, and "
-                 "tell the best rate of three, and the way: shared memory (from 4 MiB on) or "
-                 "network"},
+                 "also copy so many MiB between all pairs of servers, one pair after another, and "
+                 "print the best rate of three copies and the path: shared memory (from 4 MiB on) "
+                 "or network"},
                 {"json", "",
-                 "print JSON for programs: \"servers\", \"pairs\" (a tensor's way \"from\" a "
-                 "server \"to\" another), \"group\", \"problems\""}},
+                 "print JSON for programs: \"servers\", \"pairs\" (a route \"from\" a server "
+                 "\"to\" another), \"group\", \"problems\""}},
       .operand = kCheck,
       .examples = {{"tensorctl --servers gpu-a:50051,gpu-b:50051 cluster check",
-                    "Before a job begins."},
+                    "Checks two servers before a job begins."},
                    {"tensorctl --servers gpu-a:50051,gpu-b:50051 cluster check --measure 256",
-                    "How fast tensors get from one to the other."},
+                    "Also measures how fast tensors are copied."},
                    {"tensorctl --servers tensord.tensord.svc.cluster.local:50051 cluster check "
                     "--expect 4",
-                    "All servers behind one name, which are four."}},
+                    "Checks all servers behind one name; there should be four."}},
       .run = Run,
   };
 }

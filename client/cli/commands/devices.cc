@@ -1,4 +1,4 @@
-// tensorctl devices: what a server has.
+// tensorctl devices: lists the devices of servers.
 #include <ostream>
 
 #include "tensord/client/cli/command.h"
@@ -38,19 +38,19 @@ CommandSpec DevicesCommand() {
       .name = "devices",
       .summary = "the devices of a server, with their memory",
       .description =
-          "Shows each device with its model, its UUID (short; devices that share one stand on the "
-          "same hardware), its compute capability or its threads, and its memory: what tensors "
-          "hold now, the most they may hold, the most they have held since the server started, and "
-          "all that the hardware has. With --servers, those of all in one table; a server that "
-          "can't be reached is a row that says so, and the exit status is then 1.\n"
+          "Shows each device with its model, the beginning of its UUID (the same for devices on "
+          "the same hardware), its compute capability or its threads, and its memory: the bytes "
+          "that tensors use, their limit, their peak since the server started, and the memory of "
+          "the hardware. With --servers, one table has the devices of all servers. A server that "
+          "can't be reached has a row, too, and the exit status is then 1.\n"
           "JSON has the same keys for one server as for several: \"servers\", a list, and "
           "\"devices\", the list of all devices, each with the address of its \"server\".",
       .flags = {{"json", "", "print JSON, with sizes in bytes, for programs"}},
       .examples = {{"tensorctl devices", "The devices of the server on this machine."},
                    {"tensorctl --servers gpu-a:50051,gpu-b:50051 devices",
-                    "Those of two servers, as gpu-a/cuda:0 and so on."},
-                   {"tensorctl devices --json | jq '.devices[].name'", "Just their names."},
-                   {"watch -n 1 tensorctl devices", "Memory as it changes."}},
+                    "The devices of two servers, named gpu-a/cuda:0 and so on."},
+                   {"tensorctl devices --json | jq '.devices[].name'", "Only their names."},
+                   {"watch -n 1 tensorctl devices", "Updates every second."}},
       .run = Run,
   };
 }

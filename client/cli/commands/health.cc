@@ -1,4 +1,4 @@
-// tensorctl health: a probe.
+// tensorctl health: probes servers.
 #include <algorithm>
 #include <ostream>
 #include <string>
@@ -20,7 +20,7 @@ namespace {
 constexpr double kMaxSeconds = 86400;
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
-// Asks until the server serves or `end` has come; at least once.
+// Asks at least once, and again until the server serves, refuses or `end` has passed.
 HealthAnswer AskUntilServing(const CommandContext& context, const std::string& address,
                              const std::string& service, absl::Duration timeout, absl::Time end) {
   const bool waits = absl::Now() < end;
@@ -86,20 +86,23 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec HealthCommand() {
   return {
       .name = "health",
-      .summary = "whether a server, or a device of it, is fit to be used",
+      .summary = "tests whether a server, or one of its devices, can be used",
       .description =
-          "Asks the standard gRPC health service and prints one line. Exit status: 0 serving; 1 "
-          "not serving (the server is draining, or has no such device); 2 unreachable, or it "
-          "doesn't tell us. Of several servers it prints a line each, and the exit status is the "
-          "worst. Of the server as a whole everybody may ask, of a device whoever may use it.",
-      .flags = {{"device", "NAME", "ask for this device instead of the whole server"},
-                {"timeout", "SECONDS", "how long one question may take; 3 by default"},
-                {"wait", "SECONDS",
-                 "ask again until the server serves, for at most that long; for scripts that have "
-                 "just started one"}},
+          "Calls the standard gRPC health service and prints one line. Exit status: 0 serving; 1 "
+          "not serving (the server is draining, or has no such device); 2 unreachable, or the "
+          "server refuses to answer. For several servers it prints a line for each, and the exit "
+          "status is the highest. The health of the whole server needs no credentials. For a "
+          "device, the client must be allowed to use the server.",
+      .flags =
+          {{"device", "NAME", "ask for this device instead of the whole server"},
+           {"timeout", "SECONDS", "the time limit of one call; 3 by default"},
+           {"wait", "SECONDS",
+            "repeat until the server serves, for at most this time; for scripts that have just "
+            "started a server"}},
       .examples = {{"tensorctl health && echo ready", "In a script."},
                    {"tensorctl health --wait 30", "Right after starting a server."},
-                   {"tensorctl health --device cuda:0 --timeout 1", "One device, impatiently."}},
+                   {"tensorctl health --device cuda:0 --timeout 1",
+                    "One device, with a short time limit."}},
       .run = Run,
   };
 }

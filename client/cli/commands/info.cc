@@ -1,4 +1,4 @@
-// tensorctl info: what a server says of itself.
+// tensorctl info: prints what a server reports about itself.
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
@@ -41,8 +41,8 @@ std::string InfoText(const Client& client, const ServerInfo& server,
   row("version", Printable(server.version));
   row("protocol", ProtocolText(server));
   row("epoch", Printable(server.epoch));
-  if (!server.caller.empty()) row("we are", Printable(server.caller));
-  if (!server.peer_address.empty()) row("to peers", Printable(server.peer_address));
+  if (!server.caller.empty()) row("identity", Printable(server.caller));
+  if (!server.peer_address.empty()) row("for peers", Printable(server.peer_address));
   row("up", FormatUptime(server.uptime));
   row("features", Printable(absl::StrJoin(server.features, ", ")));
   row("limits", absl::StrCat("largest message ", FormatBytes(server.max_message_bytes),
@@ -82,7 +82,7 @@ Json InfoJson(const std::string& name, const Client& client, const ServerInfo& s
 }
 
 std::string Dump(const Json& json) {
-  // What isn't UTF-8 would make the library throw.
+  // Replaces invalid UTF-8, for which the library would throw.
   return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
@@ -128,15 +128,16 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec InfoCommand() {
   return {
       .name = "info",
-      .summary = "version, protocol, limits and devices of a server",
+      .summary = "the version, protocol, limits and devices of a server",
       .description =
-          "Shows what the server is: its version and the protocol versions it speaks, its epoch "
-          "(new with every start: handles from an earlier one are gone), how long it has been up, "
-          "its named features, its limits, its devices, and why it serves no GPU where it serves "
-          "none; and who we are to it, where it asks. With --servers, one after the other, and the "
-          "exit status is 1 where one is lost. JSON is a list of \"servers\", also of one.",
+          "Shows the server's version and protocol versions, its epoch (new with every start: "
+          "handles from an earlier epoch are gone), its uptime, its features, its limits, its "
+          "devices, and, if it serves no GPU, the reason. If the server authenticates clients, "
+          "also shows this client's identity. With --servers, shows one server after the other; if "
+          "a server is lost, the exit status is 1. JSON has a list of \"servers\", also for one "
+          "server.",
       .flags = {{"json", "", "print JSON for programs"}},
-      .examples = {{"tensorctl --server gpu-box:50051 info", "About the server on gpu-box."}},
+      .examples = {{"tensorctl --server gpu-box:50051 info", "The server on gpu-box."}},
       .run = Run,
   };
 }

@@ -1,4 +1,4 @@
-// tensorctl tensors: what a server holds.
+// tensorctl tensors: lists the tensors of servers.
 #include <algorithm>
 #include <limits>
 #include <ostream>
@@ -14,7 +14,8 @@
 namespace tensord::cli {
 namespace {
 
-// Leaves those on this device, where one is named, and of the session that --session asks for.
+// Keeps only the tensors on `device`, unless it is empty, and only those of --session, if it is
+// given.
 absl::Status Filter(const CommandContext& context, const std::string& device,
                     std::vector<TensorInfo>& tensors) {
   if (!device.empty()) {
@@ -31,7 +32,7 @@ absl::Status Filter(const CommandContext& context, const std::string& device,
   return absl::OkStatus();
 }
 
-// The device of a cluster that --device names, in full.
+// Returns the full name of the device of the cluster that --device names.
 absl::StatusOr<std::string> NameInCluster(const CommandContext& context, const Cluster& cluster) {
   const absl::StatusOr<Device> device = cluster.device(context.flags.Get("device", ""));
   if (absl::IsInvalidArgument(device.status())) return UsageError(device.status().message());
@@ -41,11 +42,11 @@ absl::StatusOr<std::string> NameInCluster(const CommandContext& context, const C
 
 std::string Text(const std::vector<TensorInfo>& tensors, size_t held, const Terminal& terminal) {
   if (!tensors.empty()) return TensorTable(tensors, terminal);
-  return absl::StrCat(
-      "no tensors", held > 0 ? absl::StrCat(" like that; there are ", held, " others") : "", "\n");
+  return absl::StrCat("no tensors",
+                      held > 0 ? absl::StrCat(" match; there are ", held, " others") : "", "\n");
 }
 
-// Those of one server, with its name before their devices'.
+// Gets the tensors of one server. Prefixes their devices with the server's name.
 absl::Status TensorsOf(const ClusterServer& server, std::vector<TensorInfo>* tensors) {
   TENSORD_ASSIGN_OR_RETURN(*tensors, server.client.ListAllTensors());
   for (TensorInfo& tensor : *tensors) {
@@ -106,20 +107,20 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec TensorsCommand() {
   return {
       .name = "tensors",
-      .summary = "the tensors that a server holds for us, over all sessions",
+      .summary = "the tensors of all sessions with this client's identity",
       .description =
-          "Shows each tensor with its session's number, its handle in that session, what it is, "
-          "where it lies and what it takes there; then the totals of each device. Tensors that "
-          "share memory, such as a reshape and what it was made from, each count in full, so that "
-          "a total may be more than the memory used that \"tensorctl devices\" shows. With "
-          "--servers, those of all; sessions and handles are numbered by each server for itself.\n"
+          "Shows each tensor with its session's number, its handle in that session, its dtype, "
+          "shape, device and size; then the totals of each device. Tensors that share memory, such "
+          "as a reshape and its input, each count in full, so a total may exceed the used memory "
+          "that \"tensorctl devices\" shows. With --servers, shows the tensors of all servers; "
+          "each server numbers its own sessions and handles.\n"
           "JSON has the same keys for one server as for several: \"servers\", a list, and "
           "\"tensors\", the list of all tensors, each with the address of its \"server\".",
-      .flags = {{"device", "NAME", "only those on this device"},
-                {"session", "NUMBER", "only those of this session"},
+      .flags = {{"device", "NAME", "only tensors on this device"},
+                {"session", "NUMBER", "only tensors of this session"},
                 {"json", "", "print JSON, with sizes in bytes, for programs"}},
-      .examples = {{"tensorctl tensors", "Everything that the server holds."},
-                   {"tensorctl tensors --device cuda:1", "What is on one device."}},
+      .examples = {{"tensorctl tensors", "All tensors."},
+                   {"tensorctl tensors --device cuda:1", "The tensors on one device."}},
       .run = Run,
   };
 }

@@ -18,7 +18,7 @@
 namespace tensord::cli {
 namespace {
 
-// "30d", "12h" from now; or a time as the file says it.
+// Parses a time span from now ("30d", "12h"), or a time as in the token file.
 absl::StatusOr<absl::Time> ParseEnd(const std::string& text) {
   if (text.empty()) return absl::InfiniteFuture();
   std::string span = text;
@@ -40,11 +40,12 @@ absl::StatusOr<absl::Time> ParseEnd(const std::string& text) {
     }
     end = *parsed;
   }
-  if (end <= absl::Now()) return UsageError("--expires lies in the past");
+  if (end <= absl::Now()) return UsageError("--expires is in the past");
   return end;
 }
 
-// Whole or not at all, also where the file has no end of line at its end; others needn't read it.
+// Appends the line in one write, after a newline if the file doesn't end with one. Creates the file
+// if needed; only its owner may read it.
 absl::Status AppendLine(const std::string& path, const std::string& line) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("can't write ", path));
@@ -73,8 +74,8 @@ absl::StatusOr<int> Run(CommandContext& context) {
     context.err << "added to " << path << ": " << *line << "\n";
     context.out << token << "\n";
   } else {
-    context.out << "The token, shown this once, for who is to have it:\n\n"
-                << token << "\n\nThe line for the file that tensord --token-file names:\n\n"
+    context.out << "The token for the client. It is printed only once:\n\n"
+                << token << "\n\nThe line for the server's --token-file:\n\n"
                 << *line << "\n";
   }
   return 0;
@@ -85,25 +86,26 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec TokenCommand() {
   return {
       .name = "token",
-      .summary = "makes a token, and the line by which a server knows it",
+      .summary = "makes a token, and its line for a server's token file",
       .description =
           "Makes a bearer token for NAME, prints it once, and prints the line for the server's "
-          "token file, which holds its hash alone. Several tokens may have one name: a new one "
-          "replaces an old one without a pause. Whoever has a token reaches what the name's "
-          "sessions hold. A running server reads the file when it changes: to revoke a token, "
-          "delete its line. Asks no server.",
-      .flags = {{"expires", "WHEN",
-                 "when it ends: in 30d or 12h, or at 2027-01-31T00:00:00Z; never by default"},
-                {"weight", "N",
-                 "how much of a busy device NAME gets in proportion to others: 1, the default, to "
-                 "1000; all of its tokens together"},
-                {"add", "FILE", "add the line to this file, and print the token alone"}},
+          "token file, which contains only the token's hash. Several tokens may have the same "
+          "name, so a new one can replace an old one without an interruption. A client with the "
+          "token can access all sessions of NAME. A running server reads the file when it changes: "
+          "to revoke a token, delete its line. This command contacts no server.",
+      .flags =
+          {{"expires", "WHEN",
+            "when the token expires: in 30d or 12h, or at 2027-01-31T00:00:00Z; never by default"},
+           {"weight", "N",
+            "the share of a busy device that NAME gets, relative to the weights of other names: "
+            "1, the default, to 1000; for all its tokens together"},
+           {"add", "FILE", "append the line to this file, and print only the token"}},
       .operand = "NAME",
-      .examples =
-          {{"tensorctl token alice --expires 30d", "For thirty days."},
-           {"tensorctl token alice --add tokens > alice.token",
-            "The hash into tokens, for tensord --token-file; the token into alice.token, for "
-            "tensorctl --token-file."}},
+      .examples = {{"tensorctl token alice --expires 30d", "A token that expires in thirty days."},
+                   {"tensorctl token alice --add tokens > alice.token",
+                    "Writes the hash to tokens, for tensord --token-file, and the token to "
+                    "alice.token, for "
+                    "tensorctl --token-file."}},
       .run = Run,
   };
 }

@@ -1,19 +1,20 @@
-// Matrix products by OpenBLAS on the calling thread alone; the team's threads each call it on a
-// part.
+// Matrix products by OpenBLAS on the calling thread. For parallel products, each of the team's
+// threads computes a part.
 #pragma once
 
 #include <cstdint>
 
 namespace tensord::server::cpu {
 
-// The library counts in 32 bits: no dimension may be larger.
+// The maximum of each dimension. The library uses 32-bit integers.
 inline constexpr int64_t kMaxBlasDim = INT32_MAX;
 
-// Keeps the library from threads of its own. Once per process, before its first use.
+// Makes the library use only the calling thread. Call it before the first product. Later calls do
+// nothing. Thread-safe.
 void UseBlasOnCallersThread();
 
-// (M,K)·(K,N) -> (M,N), row-major. A transposed operand is stored as (K,M) or (N,K); a_stride,
-// b_stride and c_stride are the distances between stored rows.
+// (M,K)·(K,N) -> (M,N), row-major. A transposed operand is stored as (K,M) or (N,K). a_stride,
+// b_stride and c_stride are the distances between stored rows, in elements.
 template <typename T>
 struct BlasMatmul {
   int64_t m, n, k;
@@ -29,7 +30,8 @@ struct BlasMatmul {
 void Gemm(const BlasMatmul<float>& matmul);
 void Gemm(const BlasMatmul<double>& matmul);
 
-// y = matrix·x, or matrixᵀ·x; the matrix is stored as (rows, cols), rows row_stride apart.
+// y = matrix·x, or matrixᵀ·x if `transpose`. The matrix is stored as (rows, cols), with rows
+// row_stride elements apart.
 template <typename T>
 struct BlasMatvec {
   int64_t rows, cols;

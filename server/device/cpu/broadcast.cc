@@ -14,7 +14,7 @@ bool Merges(const BroadcastNest& nest, const int64_t (&stride)[kMaxElementwiseIn
   return true;
 }
 
-// Where in the nest an output element is, and the inputs' offsets there.
+// The position of an output element in the nest, and the offsets of the inputs' elements.
 class Position {
  public:
   Position(const BroadcastNest& nest, int64_t element) : nest_(nest) {
@@ -28,7 +28,8 @@ class Position {
   int64_t left_in_row() const { return nest_.size[0] - index_[0]; }
   int64_t offset(int input) const { return offset_[input]; }
 
-  // Goes on by n elements or to the next row's start, whichever is nearer; returns how many.
+  // Advances by n elements, but at most to the start of the next row. Returns the number of
+  // elements.
   int64_t AdvanceWithinRow(int64_t n) {
     n = std::min(n, left_in_row());
     for (int i = 0; i < nest_.inputs; ++i) offset_[i] += n * nest_.stride[i][0];
@@ -49,7 +50,7 @@ class Position {
   int64_t offset_[kMaxElementwiseInputs] = {};
 };
 
-// The n elements of an input from `position` on.
+// Copies the n elements of an input that begin at `position` to `block`.
 void Gather(const Loops& loops, const BroadcastNest& nest, const void* data, Position position,
             int input, int64_t n, void* block) {
   const int64_t size = nest.input_bytes[input];
@@ -62,7 +63,7 @@ void Gather(const Loops& loops, const BroadcastNest& nest, const void* data, Pos
   }
 }
 
-// The share of one thread: output elements [begin, end).
+// Calls `fn` for one thread's share, output elements [begin, end).
 class Walk {
  public:
   Walk(const Loops& loops, const BroadcastNest& nest, const void* const* data, void* output,
@@ -84,7 +85,7 @@ class Walk {
     }
   }
 
-  // Blocks of whole rows, so that an input that is the same for all rows is gathered once.
+  // Uses blocks of whole rows. So an input that is the same for all rows is copied only once.
   void GatheredBlocks(int64_t begin, int64_t end) {
     alignas(64) char block[kMaxElementwiseInputs][kBlockElements * 8];
     const int64_t block_rows = kBlockElements / nest_.size[0];
@@ -145,7 +146,7 @@ BroadcastNest MakeNest(absl::Span<const TensorSpec* const> inputs, const TensorS
   nest.elements = out.num_elements();
   nest.output_bytes = SizeOf(output.dtype);
   for (int i = 0; i < nest.inputs; ++i) nest.input_bytes[i] = SizeOf(inputs[i]->dtype);
-  int64_t dense[kMaxElementwiseInputs] = {1, 1, 1};  // the stride of the next own dimension
+  int64_t dense[kMaxElementwiseInputs] = {1, 1, 1};  // the stride of each input's next dimension
   for (int axis = out.rank() - 1; axis >= 0; --axis) {
     if (out.dim(axis) == 1) continue;
     int64_t stride[kMaxElementwiseInputs] = {};

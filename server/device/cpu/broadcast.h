@@ -1,4 +1,4 @@
-// The walk over the operands of a broadcasting elementwise op.
+// Loops over the operands of a broadcasting elementwise op.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace tensord::server::cpu {
 
-// How inputs are read to give an output: the output's dimensions with neighbours merged wherever
-// every input walks them alike; [0] is the innermost.
+// The output's dimensions, and the strides of the inputs along them. Neighbouring dimensions that
+// all inputs step through like one are merged. Dimension [0] is the innermost.
 struct BroadcastNest {
   int inputs = 0;
   int rank = 0;
   int64_t elements = 0;  // of the output
   int64_t size[kMaxRank];
-  int64_t stride[kMaxElementwiseInputs][kMaxRank];  // in elements, 0 where broadcast
+  int64_t stride[kMaxElementwiseInputs][kMaxRank];  // in elements; 0 if broadcast
   int64_t input_bytes[kMaxElementwiseInputs];       // of an element
   int64_t output_bytes = 0;
 
-  // Whether rows are so short that inputs should be gathered into blocks.
+  // Whether rows are so short that inputs should be copied to blocks first.
   bool HasShortRows() const { return rank > 1 && size[0] < 64; }
 };
 
-// Of 1 to kMaxElementwiseInputs inputs, which broadcast to the output.
+// Returns the nest of 1 to kMaxElementwiseInputs inputs, which broadcast to the output.
 BroadcastNest MakeNest(absl::Span<const TensorSpec* const> inputs, const TensorSpec& output);
 
-// A run of the output's elements: input i is read from data[i], one element for each of the
-// output's (step 1) or one for all (step 0).
+// A run of the output's elements. Input i is at data[i]. If step[i] is 1, it has an element for
+// each element of the output. If step[i] is 0, it has one element for all.
 struct BroadcastRun {
   const void* data[kMaxElementwiseInputs];
   int step[kMaxElementwiseInputs];
@@ -37,13 +37,12 @@ struct BroadcastRun {
   int64_t n;
 };
 
-// Calls `fn` on runs that together cover the output, from all threads of the team. `fn` gets long
-// runs where the shapes have them; where rows are short, inputs are gathered into longer ones
-// first.
+// Calls `fn`, on all threads of the team, for runs that together cover the output. If rows are
+// short, copies inputs to blocks first, so that the runs are longer.
 void ForEachRun(const Context& ctx, const BroadcastNest& nest, const void* const* data,
                 void* output, int64_t grain, absl::FunctionRef<void(const BroadcastRun&)> fn);
 
-// block[0, n) = elements [begin, begin + n) of the nest's only input, as they are broadcast.
+// block[0, n) = elements [begin, begin + n) of the nest's only input after broadcasting.
 void GatherBroadcast(const Loops& loops, const BroadcastNest& nest, const void* data, int64_t begin,
                      int64_t n, void* block);
 

@@ -1,4 +1,4 @@
-// Buffers of the CPU device, as its kernels see them.
+// The buffers of the CPU device.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,11 @@ class CpuBuffer final : public Buffer {
   CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes, bool owns_data);
   ~CpuBuffer() override;
 
-  // Records that the device has packed weights of this buffer. Executor thread.
+  // Records that the device may have a packed copy of this buffer (packed_weights.h). Executor
+  // thread.
   void MarkPacked() const { packed_.store(true, std::memory_order_relaxed); }
 
-  // Drops the packed copies. Call it before a buffer that kernels may have read is written again.
+  // Drops the packed copy. Call it before a buffer that kernels may have read is written again.
   void BeforeOverwrite() {
     if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
   }
@@ -27,7 +28,7 @@ class CpuBuffer final : public Buffer {
   void ForgetPacked();
 
   CpuDevice* const owner_;
-  const bool owns_data_;  // or the memory came with the object
+  const bool owns_data_;  // false: the memory belongs to the object's own allocation
   mutable std::atomic<bool> packed_{false};
 };
 

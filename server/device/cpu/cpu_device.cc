@@ -21,12 +21,12 @@ namespace {
 
 constexpr int64_t kMaxIdleBytes = int64_t{1} << 30;
 
-// What a small buffer's memory starts with: the object that counts its holders. The elements
-// follow.
+// The size of the first part of a small buffer's memory, which contains the CpuBuffer and the
+// reference counts of its shared_ptr. The elements follow.
 constexpr int64_t kHeaderBytes = 128;
 
-// Gives the one block it was made with, which then goes back to the pool: the count of a buffer's
-// holders, the buffer and its elements are one allocation.
+// Returns the block that it was made with, and returns that to the pool at the end. So the
+// reference counts, the buffer and its elements are one allocation.
 template <typename T>
 class BlockAllocator {
  public:
@@ -201,7 +201,7 @@ absl::StatusOr<std::unique_ptr<PreparedKernel>> CpuDevice::Prepare(const KernelS
   if (auto kernel = cpu::PrepareElementwise(ctx, spec)) return kernel;
   if (auto kernel = cpu::PrepareProduct(ctx, spec)) return kernel;
   if (auto kernel = cpu::PrepareAny(ctx, spec)) return kernel;
-  return Device::Prepare(spec);  // whose Launch() says what is missing
+  return Device::Prepare(spec);  // its kernel's Launch() returns the error of Device::Launch()
 }
 
 absl::StatusOr<std::unique_ptr<PreparedKernel>> CpuDevice::PrepareFused(const FusedSpec& spec) {

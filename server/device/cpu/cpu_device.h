@@ -1,4 +1,4 @@
-// The embedded backend: kernels on the host's own processors.
+// The CPU backend: kernels on the host's processors.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,20 @@
 
 namespace tensord::server {
 
-// A logical CPU device that holds at most `limit_bytes` (> 0) in buffers and computes on `threads`
-// (>= 1) threads, of which the executor's is one. Kernels run synchronously in Launch(), so memory
-// may be dereferenced as soon as it returns. Freed memory is kept for reuse, up to a quarter of the
-// limit and 1 GiB; that doesn't count as used.
+// Makes a logical CPU device that holds at most `limit_bytes` (> 0) in buffers. It computes on
+// `threads` (>= 1) threads, including the executor's. Kernels run synchronously: their results are
+// complete when Launch() returns. The device keeps freed memory for reuse, at most 1 GiB and at
+// most a quarter of the limit, which doesn't count as used. If an argument isn't positive, returns
+// INVALID_ARGUMENT.
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(DeviceName name, int64_t limit_bytes,
                                                       int threads);
 
-// The backend of the CPU, whose one physical device is the host.
+// Returns the backend of the CPU. Its only physical device is the host.
 Backend CpuBackend();
 
-// Memory of the host in bytes, as far as this process may use it, and its processors.
+// Returns the host's memory in bytes that this process may use.
 int64_t CpuTotalMemory();
+// Returns the number of the host's processors that this process may use.
 int CpuThreads();
 
 }  // namespace tensord::server

@@ -9,7 +9,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-// `value`, which is a bool, an int64 or a double, as one element of the output's dtype.
+// A value, which is a bool, an int64 or a double, as an element of a dtype.
 struct Element {
   char bytes[8] = {};
 
@@ -32,7 +32,7 @@ absl::Status FillWith(const Context& ctx, const KernelCall& call, const AttrValu
   return absl::OkStatus();
 }
 
-// Element i is start + i step, computed in T and converted from there.
+// Element i is start + i step, computed in T and converted to the output's dtype.
 template <typename T>
 absl::Status Arange(const Context& ctx, const KernelCall& call, DType computed, T start, T step) {
   const DType dtype = call.output.spec->dtype;

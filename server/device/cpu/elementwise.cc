@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kF32 = Index(DType::kFloat32);
 
-// What libm computes is worth a thread at fewer elements.
+// Functions of libm are slower, so fewer elements are worth a thread.
 int64_t GrainOf(UnaryFunction function) {
   return CostOf(function) == ElementwiseCost::kLibm ? kGrainElements / 4 : kGrainElements;
 }
@@ -157,7 +157,7 @@ void ElementwiseLoop::RunBinary16(const void* const* x, const int* step, void* y
   }
 }
 
-// By way of float32: at least one of the two dtypes is of 16 bits.
+// Converts through float32. At least one of the two dtypes has 16 bits.
 void ElementwiseLoop::RunCast16(const void* x, void* y, int64_t n) const {
   float block[kBlockElements];
   for (int64_t i = 0; i < n; i += kBlockElements) {

@@ -1,4 +1,4 @@
-// Elementwise ops, found once and run over dense memory any number of times.
+// The loops of elementwise ops over dense memory.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace tensord::server::cpu {
 
 inline constexpr int kMaxElementwiseInputs = 3;
 
-// An elementwise function over given dtypes, for the calling thread. Results don't depend on how a
-// range is cut.
+// An elementwise function over given dtypes. It runs on the calling thread. Results don't depend on
+// how a range is divided into calls.
 class ElementwiseLoop {
  public:
   // Returns nullopt if the op isn't elementwise or has no loop over these dtypes.
@@ -25,13 +25,13 @@ class ElementwiseLoop {
                                              absl::Span<const DType> inputs, DType output);
 
   int inputs() const { return inputs_; }
-  // Elements that are worth a thread of their own.
+  // The number of elements from which a further thread pays off.
   int64_t grain() const { return grain_; }
-  // Whether y may be x[input] in Run(), where both are read and written element for element.
+  // Whether y may be x[input] in Run(). Both must have the same number of elements.
   bool MayOverwrite(int input) const { return (overwritable_ >> input & 1) != 0; }
 
-  // y[i] = f(x[0][i step[0]], …) for i in [0, n). Steps are 0 (one element for all) or 1, not all
-  // of them 0 unless n is 1.
+  // y[i] = f(x[0][i step[0]], …) for i in [0, n). A step is 1, or 0 (one element for all). If all
+  // steps are 0, n must be 1.
   void Run(const void* const* x, const int* step, void* y, int64_t n) const {
     switch (form_) {
       case Form::kUnary:
@@ -44,7 +44,7 @@ class ElementwiseLoop {
   }
 
  private:
-  // The 16-bit forms go by way of float32, in blocks.
+  // The 16-bit forms convert blocks to float32, compute there, and convert back.
   enum class Form : uint8_t { kUnary, kBinary, kWhere, kCast, kCopy, kUnary16, kBinary16, kCast16 };
 
   ElementwiseLoop() = default;
@@ -69,7 +69,7 @@ class ElementwiseLoop {
     CastLoop cast_;
   };
   CastLoop widen_ = nullptr;
-  CastLoop narrow_ = nullptr;  // null for a comparison, whose result is bytes already
+  CastLoop narrow_ = nullptr;  // null for a comparison, whose results are bytes
   int64_t grain_ = 0;
 };
 

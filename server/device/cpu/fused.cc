@@ -15,12 +15,12 @@ namespace {
 
 constexpr int kMaxInputs = 32;
 constexpr int kMaxSteps = 64;
-// Blocks of intermediate elements that a thread holds at once.
+// The maximum number of blocks of intermediate elements that a thread has at a time.
 constexpr int kMaxSlots = 12;
 constexpr int64_t kSlotBytes = kBlockElements * 8;
 constexpr int kNoSlot = -1;
 
-// What a step reads: an input, or the result of an earlier step, by its place among all of them.
+// The number of a value that a step reads: first the inputs, then the results of the steps.
 using Source = int;
 
 struct Step {
@@ -29,7 +29,7 @@ struct Step {
   ElementwiseLoop loop;
   Source operands[kMaxElementwiseInputs] = {};
   int64_t element_bytes = 0;  // of the result
-  // One element for all, because every operand is.
+  // The result is one element for all, because all operands are.
   bool uniform = false;
   int slot = kNoSlot;  // kNoSlot: the output's own memory
 };
@@ -41,17 +41,17 @@ struct BroadcastInput {
   BroadcastNest nest;
 };
 
-// What is done to each block, worked out beforehand.
+// The steps for each block, planned before the first launch.
 struct FusedPlan {
   int inputs = 0;
   int64_t elements = 0;
   int64_t output_bytes = 0;          // of an element
   int64_t advance[kMaxInputs] = {};  // bytes from element to element; 0: one for all
-  std::vector<char> uniform;         // by source: one element for all
+  std::vector<char> uniform;         // for each source: whether it is one element for all
   std::vector<BroadcastInput> broadcasts;
   std::vector<Step> steps;
   int64_t grain = 0;
-  bool streams = false;  // the result goes past the caches
+  bool streams = false;  // the result is written without the caches
   uint32_t in_place_inputs = 0;
 };
 
@@ -93,7 +93,7 @@ class Planner {
       const Source source = operand >= 0 ? operand : plan_.inputs - operand - 1;
       if (source >= static_cast<Source>(dtypes_.size()) ||
           (operand >= 0 && operand >= plan_.inputs)) {
-        return absl::InternalError("cpu: a fused step reads what isn't there yet");
+        return absl::InternalError("cpu: a fused step reads a value that doesn't exist yet");
       }
       sources.push_back(source);
       dtypes.push_back(dtypes_[source]);
@@ -111,8 +111,8 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // As much work as its steps have together is worth a thread. A cheap step takes a fraction of
-  // what the op takes by itself, from and to memory.
+  // Adds up the cost of the steps. A cheap step takes only a fraction of the time of the op alone,
+  // which reads and writes memory.
   void SetGrain() {
     constexpr double kCheapSpeedup = 6;
     double share = 0;
@@ -145,9 +145,9 @@ class Planner {
     }
   }
 
-  // Every value has a slot from the step that makes it to the last that reads it; a step writes
-  // over an operand that nobody reads after it, where its loop can. Uniform values, gathered inputs
-  // and what goes past the caches keep their slots for good.
+  // Each value has a slot from the step that computes it to the last step that reads it. If no
+  // later step reads an operand, the step overwrites the operand if its loop can. Uniform values,
+  // copied inputs and a result that is written without the caches keep their slots.
   bool AssignSlots() {
     const int steps = static_cast<int>(plan_.steps.size());
     std::vector<int> last_read(plan_.inputs + steps, kNoSlot);
@@ -168,7 +168,7 @@ class Planner {
         if (source < plan_.inputs || last_read[source] != s) continue;
         const Step& made = plan_.steps[source - plan_.inputs];
         if (made.uniform || made.slot == step.slot) continue;
-        last_read[source] = kNoSlot;  // an operand may be named twice
+        last_read[source] = kNoSlot;  // so that an operand that the step reads twice is freed once
         free_.push_back(made.slot);
       }
     }
@@ -198,7 +198,8 @@ class Planner {
     return slots_ <= kMaxSlots;
   }
 
-  // A block of the output is written when all steps before the last have read theirs.
+  // The last step writes a block of the output after all earlier steps have read their blocks. So
+  // only the last step restricts which inputs the output may overwrite.
   void SetInPlaceInputs() {
     const Step& last = plan_.steps.back();
     for (int i = 0; i < plan_.inputs; ++i) {
@@ -213,12 +214,12 @@ class Planner {
   const Loops& loops_;
   const FusedSpec& spec_;
   FusedPlan plan_;
-  std::vector<DType> dtypes_;  // by source
+  std::vector<DType> dtypes_;  // of each source
   std::vector<int> free_;
   int slots_ = 0;
 };
 
-// One thread's share.
+// Computes one thread's share, block by block.
 class BlockRunner {
  public:
   BlockRunner(const Loops& loops, const FusedPlan& plan, const void* const* inputs, void* output)
@@ -272,7 +273,7 @@ class BlockRunner {
   const FusedPlan& plan_;
   void* const output_;
   const void* const* const inputs_;
-  const void* at_[kMaxInputs + kMaxSteps];  // where each source's block is
+  const void* at_[kMaxInputs + kMaxSteps];  // the current block of each source
   alignas(64) char slots_[kMaxSlots][kSlotBytes];
 };
 

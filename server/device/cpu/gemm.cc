@@ -12,13 +12,14 @@
 namespace tensord::server::cpu {
 namespace {
 
-// Multiplications that are worth a thread of their own.
+// The number of multiplications from which a further thread pays off.
 constexpr int64_t kGrainProducts = 64 * 1024;
-// Below this many, OpenBLAS on one thread is done before oneDNN has started.
+// Up to this number of multiplications, OpenBLAS on one thread ends before oneDNN has started.
 constexpr int64_t kSmallProducts = 48 * 48 * 48;
-// The same for many products of one thread each, with b as it is stored.
+// The limit below which OpenBLAS is faster if each of many products runs on one thread and b isn't
+// transposed.
 constexpr int64_t kSmallProductsInARow = 112 * 112 * 112;
-// Matrix elements that are worth a thread in a product with a vector.
+// The number of matrix elements from which a further thread pays off in a product with a vector.
 constexpr int64_t kGrainMatvecElements = 32 * 1024;
 
 int64_t Products(const BatchedGemm& gemm) { return gemm.m * gemm.n * gemm.k; }
@@ -42,7 +43,7 @@ BlasMatmul<T> BlasItem(const BatchedGemm& gemm, int64_t item) {
 
 bool IsMatvec(const BatchedGemm& gemm) { return gemm.m == 1 || gemm.n == 1; }
 
-// The product with a row (M = 1) or a column (N = 1) as matrix times vector.
+// Returns the product with a row (M = 1) or a column (N = 1) as a product of a matrix and a vector.
 template <typename T>
 BlasMatvec<T> MatvecItem(const BatchedGemm& gemm, int64_t item) {
   const BlasMatmul<T> p = BlasItem<T>(gemm, item);
@@ -59,7 +60,7 @@ BlasMatvec<T> MatvecItem(const BatchedGemm& gemm, int64_t item) {
   return v;
 }
 
-// The outputs are shared out, so that each is one thread's sum.
+// Divides the outputs among the threads, so that one thread computes the whole sum of an output.
 template <typename T>
 void MatvecInParallel(const Context& ctx, const BlasMatvec<T>& whole) {
   const int64_t outputs = whole.transpose ? whole.cols : whole.rows;
@@ -76,7 +77,7 @@ void MatvecInParallel(const Context& ctx, const BlasMatvec<T>& whole) {
       16);
 }
 
-// Rows of c, or columns where those are more, are shared out.
+// Divides the rows of c among the threads, or the columns if there are more of them.
 template <typename T>
 void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
   const bool by_rows = whole.m >= whole.n;
@@ -144,7 +145,7 @@ absl::Status RunItem(const Context& ctx, const BatchedGemm& gemm, OneDnnProduct&
                         Advance(gemm.c, item * gemm.m * gemm.n * size));
 }
 
-// Items one after the other, while other threads do others.
+// Computes items [begin, end) on the calling thread, while other threads compute other items.
 absl::Status OneDnnRange(const Context& ctx, const BatchedGemm& gemm, const OneDnnProduct& product,
                          int64_t begin, int64_t end) {
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> own, ctx.onednn.Clone(product));
@@ -163,7 +164,7 @@ absl::Status OneDnnItems(const Context& ctx, const BatchedGemm& gemm) {
   return absl::OkStatus();
 }
 
-// The items are shared out, each to one thread.
+// Divides the items among the threads. One thread computes an item.
 absl::Status OneDnnItemsByThreads(const Context& ctx, const BatchedGemm& gemm) {
   OneDnnMatmul matmul = MakeOneDnnMatmul(ctx, gemm, false, std::nullopt);
   matmul.threads = 1;
@@ -228,7 +229,8 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
   whole.b_row = gemm.transpose_b ? 1 : gemm.n;
   whole.b_col = gemm.transpose_b ? gemm.k : 1;
   whole.c_stride = gemm.n;
-  // Rows of all items, or columns where an item is wide, are shared out.
+  // Divides the rows of all items among the threads. If there is one item with more columns than
+  // rows, divides the columns.
   const bool by_columns = gemm.items == 1 && gemm.n > gemm.m;
   const int64_t units = by_columns ? gemm.n : gemm.items * gemm.m;
   const int64_t each = gemm.k * (by_columns ? gemm.m : gemm.n);

@@ -1,4 +1,4 @@
-// One or many matrix products of one shape, routed to the library that is fastest for them.
+// One or many matrix products of one shape, by the library that is fastest for them.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace tensord::server::cpu {
 
-// For each item: (M,K)·(K,N) -> (M,N), dense and row-major; a transposed operand is stored as (K,M)
-// or (N,K). c's items lie one behind the other.
+// For each item: (M,K)·(K,N) -> (M,N), dense and row-major. A transposed operand is stored as (K,M)
+// or (N,K). The items of c lie one after another.
 struct BatchedGemm {
-  DType dtype = DType::kUnspecified;  // of all operands; anything but bool
+  DType dtype = DType::kUnspecified;  // of all operands; not bool
   int64_t items = 1;
   int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  // The item's first element in a and b; empty: the items lie one behind the other there, too.
+  // The first element of each item in a and b. Empty: the items lie one after another.
   std::vector<int64_t> a_offsets, b_offsets;
-  // How many elements a and b have altogether.
+  // The number of elements of a and b, with all items.
   int64_t a_elements = 0, b_elements = 0;
 
   int64_t a_offset(int64_t item) const {
@@ -33,27 +33,30 @@ struct BatchedGemm {
   }
 };
 
-// The product that a call of matmul or linear asks for, and its addresses. The output has elements.
+// Returns the product of a call of matmul or linear, with its addresses. The output must have
+// elements.
 BatchedGemm MatmulGemm(const KernelCall& call);
 BatchedGemm LinearGemm(const KernelCall& call);
 
-// The products, by the whole team. 16-bit operands accumulate in float32; integers wrap.
+// Computes the products, on the whole team. Products of 16-bit operands accumulate in float32.
+// Integers wrap around.
 absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm);
 
-// A product of one item over a floating dtype and what follows it: the bias (N), or null, is added
-// to each row of (M,N), then the activation is taken; 16-bit results are rounded once.
+// Computes a product of one item over a floating dtype. Then adds the bias (N), unless it is null,
+// to each row of (M,N), and applies the activation. 16-bit results are rounded once.
 absl::Status RunLinear(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                        const void* bias, std::optional<UnaryFunction> activation);
 
-// What follows a product of one item, in place. float32 and float64.
+// Adds the bias and applies the activation to a product of one item, in place. For float32 and
+// float64.
 void RunEpilogue(const Context& ctx, const BatchedGemm& gemm, const void* bias,
                  std::optional<UnaryFunction> activation);
 
-// Whether oneDNN should compute a float32 or bfloat16 product. It can fuse the bias and the
-// activations that OneDnnHas().
+// Returns true if oneDNN should compute a float32 or bfloat16 product. oneDNN can then also apply
+// the bias, and the activations for which OneDnnHas() is true.
 bool PrefersOneDnn(const BatchedGemm& gemm);
 
-// A product of one item as oneDNN knows it.
+// Returns oneDNN's description of one item's product.
 OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool has_bias,
                               std::optional<UnaryFunction> activation);
 

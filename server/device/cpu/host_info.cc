@@ -28,7 +28,7 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// The value of "key : value" or "key: value" in a file of /proc; empty where there is none.
+// Returns the value of "key : value" or "key: value" in a file of /proc. Empty if there is none.
 std::string ProcValue(const char* path, absl::string_view key) {
   std::ifstream file(path);
   std::string line;
@@ -42,7 +42,8 @@ std::string ProcValue(const char* path, absl::string_view key) {
   return "";
 }
 
-// "max", and the huge number that version 1 has for it, come out as unlimited.
+// Returns the number in a file. "max" (version 2 of control groups) gives kUnlimited. Version 1 has
+// a huge number instead.
 int64_t BytesIn(const std::string& path) {
   int64_t bytes = 0;
   return absl::SimpleAtoi(FirstLine(path), &bytes) ? bytes : kUnlimited;
@@ -53,7 +54,7 @@ struct GroupMemory {
   int64_t free_bytes = kUnlimited;
 };
 
-// The tightest of the limits from the process's control group up to the root.
+// Returns the smallest of the limits from the process's control group up to the root.
 GroupMemory TightestGroup(const std::string& root, std::string path, const char* limit_file,
                           const char* used_file) {
   GroupMemory tightest;
@@ -72,7 +73,7 @@ GroupMemory TightestGroup(const std::string& root, std::string path, const char*
   }
 }
 
-// Control groups of version 2 ("0::/path") or 1 ("4:memory:/path").
+// Reads the limits of control groups of version 2 ("0::/path") and version 1 ("4:memory:/path").
 GroupMemory ControlGroupMemory() {
   std::ifstream file("/proc/self/cgroup");
   std::string line;

@@ -1,4 +1,4 @@
-// What the host is and how much memory it lets this process have.
+// The host's processor, and the memory that this process may use.
 #pragma once
 
 #include <cstdint>
@@ -6,19 +6,21 @@
 
 namespace tensord::server::cpu {
 
-// "AMD EPYC 9654"; "CPU" where the system doesn't tell.
+// Returns the processor's name, such as "AMD EPYC 9654", or "CPU" if it is unknown.
 std::string HostModel();
 
-// Stable over restarts, and says nothing that identifies the machine elsewhere: a hash of its id.
+// Returns a hash of the machine's id. It doesn't change over restarts, and doesn't reveal the id.
 std::string HostUuid();
 
-// Processors that this process may run on, at least 1.
+// Returns the number of processors that this process may run on, at least 1.
 int HostThreads();
 
-// Physical memory in bytes, or the control group's limit where that is lower.
+// Returns the smaller of the physical memory and the control group's limit, in bytes. 0 if the
+// physical memory is unknown.
 int64_t HostTotalMemory();
 
-// How much of it could be had now without swapping, within the control group's limit.
+// Returns the bytes that this process could allocate now without swapping, within the control
+// group's limit.
 int64_t HostAvailableMemory();
 
 }  // namespace tensord::server::cpu

@@ -1,4 +1,4 @@
-// What a kernel of the CPU backend is, and what it may use.
+// The kernels of the CPU backend, and the context that they run in.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@ namespace tensord::server::cpu {
 
 class OneDnn;
 
-// One per device, used by its executor thread alone.
+// The objects of a device that its kernels use. A context whose team has several threads is used
+// only by the device's executor thread.
 struct Context {
   Team team;
   const Loops& loops;
@@ -22,23 +23,25 @@ struct Context {
   OneDnn& onednn;
 };
 
-// Computes all of call.output before it returns. Arguments are as the op's schema has left them and
-// are not checked again; (op, dtype) pairs that inference never lets through give NoKernel().
+// Computes call.output before it returns. Inference has checked the arguments, so kernels don't
+// check them again. For dtypes that inference doesn't accept, returns NoKernel().
 using Kernel = absl::Status (*)(const Context& ctx, const KernelCall& call);
 
-// INTERNAL: "cpu: no kernel for add over bool".
+// Returns INTERNAL: "cpu: no kernel for add over bool".
 absl::Status NoKernel(const KernelCall& call);
 
-// Memory for the length of a kernel; RESOURCE_EXHAUSTED naming the op where there is none.
+// Returns memory for use during a kernel. If the system has too little memory, returns
+// RESOURCE_EXHAUSTED, which names the op. If `size_bytes` is 0, data() is null.
 absl::StatusOr<Scratch> MakeScratch(const Context& ctx, const KernelCall& call, int64_t size_bytes);
 
-// y[0, n) = x[0, n) in another dtype, or the same; on the calling thread.
+// y[0, n) = x[0, n), converted to another dtype or copied. Runs on the calling thread.
 void Convert(const Loops& loops, DType from, const void* x, DType to, void* y, int64_t n);
 
-// The same, by the whole team.
+// The same, on the whole team.
 void ConvertInParallel(const Context& ctx, DType from, const void* x, DType to, void* y, int64_t n);
 
-// The dtype in which elements of `dtype` are computed: float32 for the 16-bit ones.
+// Returns the dtype in which elements of `dtype` are computed: float32 for 16-bit dtypes, otherwise
+// `dtype`.
 constexpr DType ComputeDType(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }

@@ -39,7 +39,7 @@ absl::StatusOr<Scratch> MakeScratch(const Context& ctx, const KernelCall& call,
   Scratch scratch(&ctx.pool, size_bytes);
   if (scratch.data() != nullptr) return scratch;
   return absl::ResourceExhaustedError(
-      absl::StrCat(call.schema->name, ": the host has no ", size_bytes,
+      absl::StrCat(call.schema->name, ": the host doesn't have ", size_bytes,
                    " bytes for intermediate values; delete tensors, or split the op"));
 }
 

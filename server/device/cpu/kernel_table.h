@@ -10,11 +10,11 @@ namespace tensord::server::cpu {
 // The keys are names of schemas, which live as long as the process.
 using KernelTable = absl::flat_hash_map<absl::string_view, Kernel>;
 
-// Returns the kernel of an op; null for `constant`, whose bytes the engine writes, and for a name
-// that no op has. Thread-safe.
+// Returns the kernel of an op. If there is none, returns null. `constant` has none, because the
+// engine writes its bytes. Thread-safe.
 Kernel FindKernel(absl::string_view op);
 
-// Each adds the kernels of one file. All are called in kernel_table.cc.
+// Each function adds the kernels of one file. kernel_table.cc calls all of them.
 void AppendArgReductionKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendElementwiseKernels(KernelTable& table);

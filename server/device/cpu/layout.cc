@@ -40,7 +40,7 @@ absl::Status SliceKernel(const Context& ctx, const KernelCall& call) {
   for (int axis = 0; axis < out.rank(); ++axis) {
     first += starts[axis] * strides[axis];
     source.sizes.push_back(out.dim(axis));
-    // A step is read only where there is a second element, so the product can't overflow.
+    // If there is one element, its step isn't used. Otherwise the product can't overflow.
     source.strides.push_back(out.dim(axis) == 1 ? 0 : strides[axis] * steps[axis]);
   }
   source.data = Advance(call.inputs[0].data, first * ElementBytes(call));
@@ -58,7 +58,8 @@ absl::Status BroadcastToKernel(const Context& ctx, const KernelCall& call) {
   return absl::OkStatus();
 }
 
-// Every input is `outer` runs of memory, which lie one behind the other's in the output.
+// Each input consists of `outer` runs of memory. In the output, the first runs of all inputs come
+// first, then the second runs, and so on.
 absl::Status ConcatKernel(const Context& ctx, const KernelCall& call) {
   const Shape& out = call.output.spec->shape;
   const auto axis = static_cast<int>(call.attrs->Int("axis"));

@@ -27,7 +27,7 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const BatchedGemm& 
   return absl::OkStatus();
 }
 
-// In float32 from the operands to the activation; only the result is rounded.
+// Converts the operands to float32, computes everything in float32, and rounds the result.
 absl::Status RunWidened(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm,
                         const void* bias, std::optional<UnaryFunction> activation) {
   const DType dtype = gemm.dtype;
@@ -52,7 +52,7 @@ absl::Status RunWidened(const Context& ctx, const KernelCall& call, const Batche
 
 }  // namespace
 
-// (M,in)·(out,in)ᵀ -> (M,out), M being all leading dimensions together.
+// (M,in)·(out,in)ᵀ -> (M,out). M is the product of all leading dimensions.
 BatchedGemm LinearGemm(const KernelCall& call) {
   const Shape& w = call.inputs[1].spec->shape;
   BatchedGemm gemm;

@@ -4,13 +4,13 @@
 namespace tensord::server::cpu {
 namespace {
 
-// An operand's leading dimensions; a vector has none.
+// Returns an operand's leading dimensions. A vector has none.
 Shape BatchOf(const Shape& shape) {
   return shape.rank() <= 2 ? Shape() : Shape(shape.dims().first(shape.rank() - 2));
 }
 
-// Where each item of `out_batch` starts in an operand with the batch dimensions `batch`; empty
-// where they lie one behind the other.
+// Returns the offset of each item of `out_batch` in an operand with the batch dimensions `batch`.
+// Empty if the items lie one after another.
 std::vector<int64_t> ItemOffsets(const Shape& batch, const Shape& out_batch, int64_t item_size) {
   const int64_t items = out_batch.num_elements();
   if (batch.num_elements() == items) return {};
@@ -58,7 +58,7 @@ BatchedGemm MatmulGemm(const KernelCall& call) {
   gemm.items = out_batch.num_elements();
   const Shape a_batch = BatchOf(a), b_batch = BatchOf(b);
   if (b_batch.num_elements() == 1 && !gemm.transpose_a && a_batch.num_elements() == gemm.items) {
-    gemm.m *= gemm.items;  // one matrix on the right: the rows of all items are one stack
+    gemm.m *= gemm.items;  // all items share the right matrix, so their rows make one tall matrix
     gemm.items = 1;
     return gemm;
   }

@@ -13,13 +13,12 @@ namespace tensord::server::cpu {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kPage = 4096;
-// From here on blocks are mapped by themselves, with huge pages where the system has them.
+// Blocks of at least this size are mapped separately, with huge pages if the system has them.
 constexpr int64_t kMappedBytes = 2 << 20;
-// From here on a new block is checked against what the system has left: it hands out addresses
-// freely, and would end the process when they are used.
+// Blocks of at least this size are checked against the system's free memory. Linux maps more memory
+// than it has, and kills the process when the memory is used.
 constexpr int64_t kCheckedBytes = 16 << 20;
-// The most that is kept of each class of small blocks.
+// The maximum that each class of small blocks keeps.
 constexpr int64_t kSmallIdleBytes = 512 << 10;
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -40,9 +39,7 @@ int ShiftOf(int64_t size_bytes) {
 
 int64_t ClassBytes(int64_t size_bytes) {
   if (size_bytes <= 8 * kAlignment) return (size_bytes + kAlignment - 1) & -kAlignment;
-  const int shift = ShiftOf(size_bytes);
-  int64_t unit = int64_t{1} << shift;
-  if (size_bytes >= kMappedBytes && unit < kPage) unit = kPage;
+  const int64_t unit = int64_t{1} << ShiftOf(size_bytes);
   return (size_bytes + unit - 1) & -unit;
 }
 
@@ -66,7 +63,7 @@ void ReturnToSystem(void* data, int64_t class_bytes) {
 
 }  // namespace
 
-// Of each class of small blocks, which together have at most a quarter of what may be kept.
+// All classes of small blocks together keep at most a quarter of `max_idle_bytes`.
 int64_t MemoryPool::SmallIdleBytes(int64_t max_idle_bytes) {
   return std::min(kSmallIdleBytes, max_idle_bytes / 4 / kSmallLists);
 }
@@ -81,7 +78,7 @@ MemoryPool::MemoryPool(int64_t max_idle_bytes)
 }
 
 MemoryPool::SmallList& MemoryPool::ListOf(int64_t class_bytes) const {
-  // 64, 128, … 512 are the first eight; then come eight to each power of two.
+  // The first eight classes are 64, 128, …, 512. Then each power of two has eight classes.
   if (class_bytes <= 8 * kAlignment) return small_[class_bytes / kAlignment - 1];
   const int shift = ShiftOf(class_bytes);
   return small_[(shift - 6) * 8 + (class_bytes >> shift) - 1];
@@ -141,7 +138,7 @@ void MemoryPool::Free(void* data, int64_t size_bytes) {
 
 void MemoryPool::ReleaseIdle() {
   for (int i = 0; i < kSmallLists; ++i) {
-    // A list in use is left alone: its blocks are small.
+    // Skips a list that another thread uses, because its blocks are small.
     if (small_[i].busy.exchange(true, std::memory_order_acquire)) continue;
     void* block = std::exchange(small_[i].first, nullptr);
     while (block != nullptr) {

@@ -24,7 +24,7 @@ constexpr size_t kMaxPrimitives = 512;
 
 absl::Status OutOfMemory() { return absl::ResourceExhaustedError("oneDNN: out of host memory"); }
 
-// The one place where the library's exceptions become a Status.
+// Converts the library's exceptions to a Status. No other code does so.
 absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
   try {
     return body();
@@ -79,7 +79,7 @@ bool OneDnnHas(std::optional<UnaryFunction> activation) {
   return !activation.has_value() || FindOneDnnFunction(*activation).has_value();
 }
 
-// A primitive and the memory objects that it is run on, which only change their addresses.
+// A primitive and its memory objects. Each run sets their addresses.
 class OneDnnProduct {
  public:
   OneDnnMatmul matmul;
@@ -87,7 +87,7 @@ class OneDnnProduct {
   memory a, b, c, bias, scratch;
   memory::desc plain_b;
   int64_t scratch_bytes = 0;
-  // A clone's own; the others share those of OneDnn.
+  // The next two members are used by a clone. Other products share the objects of OneDnn.
   bool is_clone = false;
   Scratch own_scratch;
   dnnl::stream own_stream;
@@ -104,8 +104,8 @@ void SetArguments(OneDnnProduct& product) {
   if (product.matmul.has_bias) product.args.push_back({DNNL_ARG_BIAS, product.bias.get()});
 }
 
-// Null where only the library's reference code would do it, or where packing b would change
-// nothing.
+// Returns null if the library has only reference code for the product, or if a packed b would have
+// the same layout.
 std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const OneDnnMatmul& key) {
   const auto type =
       key.dtype == DType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
@@ -116,7 +116,8 @@ std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const One
   const memory::desc c = Matrix(type, key.m, key.n, false);
   const memory::desc bias = Matrix(type, 1, key.n, false);
   dnnl::primitive_attr attr;
-  // The library's own scratchpad belongs to the thread that made the primitive.
+  // The caller provides the scratchpad: the library's scratchpad belongs to the thread that makes
+  // the primitive.
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops ops;
   if (key.activation.has_value()) {
@@ -177,7 +178,7 @@ class OneDnn::Cache {
   dnnl::engine engine_;
   dnnl::stream stream_;
   Mutex mu_;
-  Entries entries_ ABSL_GUARDED_BY(mu_);  // the last used first
+  Entries entries_ ABSL_GUARDED_BY(mu_);  // the most recently used first
   absl::flat_hash_map<OneDnnMatmul, Entries::iterator> index_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -228,7 +229,7 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
     if (scratch_bytes_ == 0) return OutOfMemory();
   }
   return Guarded([&] {
-    // The library reads through these, though its interface has no const.
+    // The library doesn't write to a, b and bias, but its interface has no const.
     product.a.set_data_handle(const_cast<void*>(a));
     product.b.set_data_handle(const_cast<void*>(b));
     product.c.set_data_handle(c);

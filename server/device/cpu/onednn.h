@@ -1,4 +1,4 @@
-// Matrix products by oneDNN, whose primitives are expensive to make and therefore kept.
+// Matrix products by oneDNN. Its primitives are expensive to make, so they are kept.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace tensord::server::cpu {
 // Returns whether oneDNN can apply the function to the result of a product. nullopt: no function.
 bool OneDnnHas(std::optional<UnaryFunction> activation);
 
-// (M,K)·(K,N) -> (M,N), dense and row-major; a transposed operand is stored as (K,M) or (N,K).
+// (M,K)·(K,N) -> (M,N), dense and row-major. A transposed operand is stored as (K,M) or (N,K).
 struct OneDnnMatmul {
   DType dtype =
       DType::kUnspecified;      // float32 or bfloat16 (accumulated in float32), of all operands
   int64_t m = 0, n = 0, k = 0;  // all positive
   bool transpose_a = false, transpose_b = false;
   bool has_bias = false;                    // (N), added to each row before the activation
-  std::optional<UnaryFunction> activation;  // one that OneDnnHas()
-  int threads = 1;                          // that share the work
-  bool packed_b = false;  // b is in the layout that suits the library best (OneDnn::Pack)
+  std::optional<UnaryFunction> activation;  // OneDnnHas() must be true for it
+  int threads = 1;                          // the number of threads that share the work
+  bool packed_b = false;                    // b is in the library's fastest layout (OneDnn::Pack)
 
   friend bool operator==(const OneDnnMatmul& x, const OneDnnMatmul& y) {
     return x.dtype == y.dtype && x.m == y.m && x.n == y.n && x.k == y.k &&
@@ -40,32 +40,35 @@ struct OneDnnMatmul {
   }
 };
 
-// A product that has been made ready.
+// A product with its primitive.
 class OneDnnProduct;
 
 class OneDnn {
  public:
-  // Intermediate values come from `pool`.
+  // Takes memory for intermediate values from `pool`, which must outlive the object.
   explicit OneDnn(MemoryPool* pool);
   ~OneDnn();
 
-  // Thread-safe. The product, from those last used or made anew. UNIMPLEMENTED where this processor
-  // has no fast code for it (the caller computes in float32 then), or where no other layout of b
-  // suits the library better. RESOURCE_EXHAUSTED or INTERNAL where the library fails.
+  // Thread-safe. Returns a kept product, or makes one. If the library has no fast code for it on
+  // this processor, returns UNIMPLEMENTED; the caller then computes in float32. If packed_b is set
+  // and no other layout of b is faster, returns UNIMPLEMENTED, too. If the library fails, returns
+  // RESOURCE_EXHAUSTED or INTERNAL.
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Find(const OneDnnMatmul& matmul);
 
-  // c = activation(a·b + bias). One thread at a time (clones aside), which may be any if the
-  // product's number of threads is one, and is the leader of the device's team otherwise.
+  // c = activation(a·b + bias). One thread at a time may run products other than clones. If a
+  // product has several threads, that must be the leader of the device's team.
   absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c);
 
-  // The same product of one thread, to be run by any one thread while others run the original.
-  // Thread-safe.
+  // Returns a copy of a product of one thread. One thread at a time may run the clone, also while
+  // other threads run the original and other clones. Thread-safe.
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Clone(const OneDnnProduct& product);
 
-  // Of a product with packed_b: the bytes of b as it reads it; whether it reads what was packed for
-  // the other; and packing, under the same rules as Run().
+  // The next functions are for products with packed_b.
+  // Returns the bytes of a packed b.
   static int64_t PackedBytes(const OneDnnProduct& product);
+  // Returns true if both products read the same layout of b.
   static bool ReadSameLayout(const OneDnnProduct& product, const OneDnnProduct& other);
+  // Packs b. The same rules for threads apply as for Run().
   absl::Status Pack(OneDnnProduct& product, const void* b, void* packed);
 
  private:

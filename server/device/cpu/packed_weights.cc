@@ -5,9 +5,9 @@
 namespace tensord::server::cpu {
 namespace {
 
-// Packing costs about as much as a product: it is done for who has come this often.
+// The use at which a weight is packed. Packing costs about as much as a product.
 constexpr int kUsesBeforePacking = 3;
-// Uses after which it is tried again where there was no room.
+// The number of uses until the next attempt, if there was no room or the copy was released.
 constexpr int kUsesBetweenTries = 64;
 
 }  // namespace
@@ -29,7 +29,7 @@ class PackedWeights::Copy {
 
  private:
   DeviceMemoryLimit* const memory_limit_;
-  const std::shared_ptr<OneDnnProduct> layout_;  // a product that reads it
+  const std::shared_ptr<OneDnnProduct> layout_;  // a product that reads this layout
   const Scratch memory_;
   const int64_t bytes_;
 };
@@ -42,7 +42,7 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
     MutexLock lock(&mu_);
     Entry& entry = entries_[weight];
     if (entry.copy != nullptr) {
-      turns_.splice(turns_.begin(), turns_, entry.turn);
+      recent_.splice(recent_.begin(), recent_, entry.place);
       const bool fits = OneDnn::ReadSameLayout(*product, entry.copy->layout());
       return fits ? entry.copy : nullptr;
     }
@@ -56,8 +56,8 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::Use(
     return nullptr;
   }
   entry.copy = copy;
-  turns_.push_front(weight);
-  entry.turn = turns_.begin();
+  recent_.push_front(weight);
+  entry.place = recent_.begin();
   return copy;
 }
 
@@ -74,11 +74,11 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
 }
 
 void PackedWeights::Forget(const Buffer* weight) {
-  std::shared_ptr<const Copy> freed;  // outside the lock
+  std::shared_ptr<const Copy> freed;  // destroyed without the lock
   MutexLock lock(&mu_);
   const auto found = entries_.find(weight);
   if (found == entries_.end()) return;
-  if (found->second.copy != nullptr) turns_.erase(found->second.turn);
+  if (found->second.copy != nullptr) recent_.erase(found->second.place);
   freed = std::move(found->second.copy);
   entries_.erase(found);
 }
@@ -86,9 +86,9 @@ void PackedWeights::Forget(const Buffer* weight) {
 bool PackedWeights::Release(int64_t bytes) {
   std::list<std::shared_ptr<const Copy>> freed;
   MutexLock lock(&mu_);
-  while (bytes > 0 && !turns_.empty()) {
-    Entry& entry = entries_[turns_.back()];
-    turns_.pop_back();
+  while (bytes > 0 && !recent_.empty()) {
+    Entry& entry = entries_[recent_.back()];
+    recent_.pop_back();
     bytes -= entry.copy->bytes();
     entry.uses = kUsesBeforePacking - kUsesBetweenTries;
     freed.push_back(std::move(entry.copy));

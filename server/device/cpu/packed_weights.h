@@ -14,9 +14,9 @@
 
 namespace tensord::server::cpu {
 
-// Thread-safe, except Use(): executor thread. A buffer is packed at its third product, if the
-// device's limit has room for the copy, which counts as used memory. The copy is freed with the
-// buffer, or when an allocation needs the room.
+// Thread-safe, except Use(), which must be called on the executor thread. A buffer is packed at its
+// third product if the device's limit has room for the copy. The copy counts as used memory. It is
+// freed with the buffer, or when an allocation needs the room.
 class PackedWeights {
  public:
   PackedWeights(DeviceMemoryLimit* memory_limit, MemoryPool* pool, OneDnn* onednn)
@@ -24,16 +24,17 @@ class PackedWeights {
 
   class Copy;
 
-  // Counts a product with `weight` and returns its packed copy, which this call may make. If there
-  // is no copy in the layout of `product` (which has packed_b), returns null. The device must call
-  // Forget() before the buffer is destroyed or written.
+  // Counts a product with `weight`, and makes a packed copy if it is time to. Returns the copy. If
+  // there is no copy in the layout of `product`, which must have packed_b, returns null. The device
+  // must call Forget() before the buffer is destroyed or written.
   std::shared_ptr<const Copy> Use(const Buffer* weight,
                                   const std::shared_ptr<OneDnnProduct>& product);
 
+  // Drops the copy of `weight` and its count.
   void Forget(const Buffer* weight);
 
-  // Frees the least recently used copies until `bytes` are freed or none is left. A copy in use is
-  // freed after that use. Returns false if there was no copy.
+  // Frees the least recently used copies until `bytes` are freed or no copy is left. A copy that a
+  // product uses is freed after the product. Returns false if there was no copy.
   bool Release(int64_t bytes);
 
   static const void* DataOf(const Copy& copy);
@@ -42,7 +43,7 @@ class PackedWeights {
   struct Entry {
     int uses = 0;
     std::shared_ptr<const Copy> copy;
-    std::list<const Buffer*>::iterator turn;  // in turns_, where there is a copy
+    std::list<const Buffer*>::iterator place;  // the place in recent_; valid if `copy` isn't null
   };
 
   std::shared_ptr<const Copy> MakeCopy(const Buffer* weight,
@@ -53,7 +54,8 @@ class PackedWeights {
   OneDnn* const onednn_;
   Mutex mu_;
   absl::flat_hash_map<const Buffer*, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  std::list<const Buffer*> turns_ ABSL_GUARDED_BY(mu_);  // with copies; the last used first
+  // Buffers with copies, the most recently used first.
+  std::list<const Buffer*> recent_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace tensord::server::cpu

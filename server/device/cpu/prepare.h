@@ -1,4 +1,4 @@
-// Kernels made ready for a device's plans to run again and again (PreparedKernel in ../device.h).
+// Makes the prepared kernels of the CPU backend (PreparedKernel in ../device.h).
 #pragma once
 
 #include <memory>
@@ -11,35 +11,39 @@ namespace tensord::server::cpu {
 
 class PackedWeights;
 
-// What prepared kernels run in; outlives them.
+// The objects of a device that prepared kernels use. They must outlive the kernels.
 struct PrepareContext {
-  const Context& team;   // on the executor's thread, with the others to help
-  const Context& alone;  // on the calling thread alone: for kernels that run inline
+  const Context& team;   // all threads of the team; for kernels that run on the executor's thread
+  const Context& alone;  // only the calling thread; for kernels that run inline
   PackedWeights& packed_weights;
 };
 
-// All of these are thread-safe.
+// These functions are thread-safe.
 
-// An elementwise op. Null where the op isn't one, or there is none over these dtypes.
+// Prepares an elementwise op. If the op isn't elementwise or has no loop over these dtypes, returns
+// null.
 std::unique_ptr<PreparedKernel> PrepareElementwise(const PrepareContext& ctx,
                                                    const KernelSpec& spec);
 
-// matmul and linear. Null for other ops, and where the operands are empty or ill-typed.
+// Prepares matmul or linear. For other ops, for an output without elements, and for dtypes without
+// a kernel, returns null.
 std::unique_ptr<PreparedKernel> PrepareProduct(const PrepareContext& ctx, const KernelSpec& spec);
 
-// Any op that has a kernel; null otherwise.
+// Prepares any op that has a kernel. For other ops, returns null.
 std::unique_ptr<PreparedKernel> PrepareAny(const PrepareContext& ctx, const KernelSpec& spec);
 
-// Elementwise ops in blocks that stay in the cache, in one pass over memory. UNIMPLEMENTED where
-// one of them isn't elementwise, or there are too many.
+// Prepares several elementwise ops as one kernel. It computes in blocks that stay in the cache, in
+// one pass over memory. If an op isn't elementwise, or there are too many ops, inputs or
+// intermediate values, returns UNIMPLEMENTED.
 absl::StatusOr<std::unique_ptr<PreparedKernel>> PrepareFusedElementwise(const PrepareContext& ctx,
                                                                         const FusedSpec& spec);
 
-// Whether a result is so large that it is written past the caches, which wouldn't hold it anyway.
+// Returns true if a result is larger than the last-level cache. It is then written to memory
+// without the caches.
 bool IsPastCaches(int64_t size_bytes);
 
-// Whether the output of an elementwise kernel might overwrite an input: both have as many elements
-// of one size.
+// Returns true if both have the same number of elements, and elements of the same size. Only then
+// may the output of an elementwise kernel overwrite the input.
 bool HasElementsOf(const TensorSpec& input, const TensorSpec& output);
 
 }  // namespace tensord::server::cpu

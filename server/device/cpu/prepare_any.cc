@@ -9,12 +9,12 @@ namespace {
 
 constexpr size_t kMaxInlineInputs = 8;
 
-// The number of elements, read or written, with which one thread is done in about 20 µs.
+// Returns the number of elements, read or written, for which one thread takes about 20 µs.
 int64_t MaxInlineElements(OpCost cost) {
   return cost == OpCost::kCopy ? kGrainElements : kGrainElements / 4;
 }
 
-// A kernel of the table, with its operands' descriptions kept.
+// A kernel of the table, with the specs of its operands.
 class TableKernel final : public PreparedKernel {
  public:
   TableKernel(const PrepareContext& ctx, Kernel kernel, const KernelSpec& spec)

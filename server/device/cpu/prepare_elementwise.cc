@@ -12,7 +12,7 @@ namespace {
 using DTypes = absl::InlinedVector<DType, kMaxElementwiseInputs>;
 using Specs = absl::InlinedVector<const TensorSpec*, kMaxElementwiseInputs>;
 
-// Operands of the output's shape, or of one element.
+// An elementwise op whose operands have the output's shape or one element.
 class DenseElementwise final : public PreparedKernel {
  public:
   DenseElementwise(const PrepareContext& ctx, const ElementwiseLoop& loop, const KernelSpec& spec)
@@ -60,7 +60,7 @@ class DenseElementwise final : public PreparedKernel {
   const int64_t n_;
   const int64_t output_bytes_;
   int step_[kMaxElementwiseInputs] = {};
-  int64_t input_bytes_[kMaxElementwiseInputs] = {};  // from element to element
+  int64_t input_bytes_[kMaxElementwiseInputs] = {};  // per element of the output; 0: one for all
 };
 
 class BroadcastElementwise final : public PreparedKernel {
@@ -92,7 +92,7 @@ class BroadcastElementwise final : public PreparedKernel {
   const Context& ctx_;
 };
 
-// A fused kernel of one step, which writes past the caches.
+// Returns a fused kernel of one step, which writes to memory without the caches.
 std::unique_ptr<PreparedKernel> PrepareLarge(const PrepareContext& ctx, const KernelSpec& spec) {
   FusedSpec::Step step = {spec.schema, spec.attrs, {}, spec.output->dtype};
   for (size_t i = 0; i < spec.inputs.size(); ++i) step.operands.push_back(static_cast<int>(i));

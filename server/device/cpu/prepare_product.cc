@@ -10,10 +10,10 @@
 namespace tensord::server::cpu {
 namespace {
 
-// What one thread does in a few microseconds: multiplications, and elements in memory.
+// The multiplications, and the elements in memory, that take one thread a few microseconds.
 constexpr int64_t kMaxInlineProducts = 64 * 64 * 64;
 constexpr int64_t kMaxInlineElements = 64 * 1024;
-// Packing pays where the weight isn't small and the other operand's rows are few.
+// Packing pays off if the weight isn't small and the other operand has few rows.
 constexpr int64_t kMinPackedElements = 64 * 1024;
 constexpr int64_t kMaxPackedRows = 512;
 
@@ -39,7 +39,7 @@ class PreparedProduct final : public PreparedKernel {
   std::optional<UnaryFunction> activation_;
   PackedWeights& packed_weights_;
   const Context* ctx_;
-  // Where the library does all of it; null otherwise. The other reads a packed weight.
+  // Not null if oneDNN computes everything. The second one reads a packed weight.
   std::shared_ptr<OneDnnProduct> product_, packed_product_;
 };
 
@@ -72,7 +72,8 @@ void PreparedProduct::FindLibraryProducts() {
   if (gemm_.items != 1 || gemm_.k == 0 || (!float32 && gemm_.dtype != DType::kBFloat16)) return;
   if (!PrefersOneDnn(gemm_) || !OneDnnHas(activation_)) return;
   OneDnnMatmul matmul = MakeOneDnnMatmul(*ctx_, gemm_, inputs_.size() == 3, activation_);
-  // What can't be had here is found out, and said, by the way without it.
+  // If this fails, Launch() calls RunLinear() or RunGemm(), which return the error or don't need
+  // oneDNN.
   auto product = ctx_->onednn.Find(matmul);
   if (!product.ok()) return;
   product_ = *std::move(product);

@@ -9,7 +9,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-// What puts the results of an earlier step together.
+// Returns the reduction that combines the results of an earlier step.
 Reduction Following(Reduction reduction) {
   switch (reduction) {
     case Reduction::kMax:
@@ -28,11 +28,11 @@ struct Reduced {
   DType dtype = DType::kUnspecified;
   Scratch owned;
   void* data = nullptr;
-  int64_t extent = 1;  // elements that went into each
+  int64_t extent = 1;  // the number of elements of each reduction
 };
 
-// Reduces the axes of the call, one group of neighbours at a time from the last. The last step
-// writes to call.output where that holds what the accumulators hold.
+// Reduces the axes of the call, one group of neighbours at a time, beginning with the last. If the
+// output's elements have the accumulators' representation, the last step writes to call.output.
 absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, Reduction reduction,
                                    double power) {
   const Operand& x = call.inputs[0];
@@ -46,7 +46,7 @@ absl::StatusOr<Reduced> ReduceAxes(const Context& ctx, const KernelCall& call, R
   std::vector<AxisGroup> groups = GroupAxes(x.spec->shape, call.attrs->Ints("axes"));
   int steps = 0;
   for (const AxisGroup& group : groups) steps += group.reduced ? 1 : 0;
-  // Where all reduced axes are of size 1 there is still each element's own term to take.
+  // All reduced axes have size 1. The term of each element must still be computed.
   if (steps == 0) {
     groups = {{true, 1}, {false, outputs}};
     steps = 1;
@@ -136,7 +136,7 @@ absl::Status NormKernel(const Context& ctx, const KernelCall& call) {
   TENSORD_ASSIGN_OR_RETURN(const Reduced norm, ReduceAxes(ctx, call, reduction, ord));
   const int f64 = Index(DType::kFloat64);
   const double root = 1.0 / ord;
-  // Over nothing the norm is 0, also where the largest of no magnitudes would be -inf.
+  // The norm of no elements is 0. kMaxAbs and kMinAbs of no elements are infinite.
   if (norm.extent == 0) memset(norm.data, 0, outputs * sizeof(double));
   ctx.team.For(outputs, kGrainElements / 8, [&](int64_t begin, int64_t end) {
     double* at = static_cast<double*>(norm.data) + begin;

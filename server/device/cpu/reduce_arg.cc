@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTileColumns = 64;
 
-// What the search runs over: the input itself, or a rearranged or converted copy of it.
+// The elements to search: the input, or a rearranged or converted copy of it.
 struct Source {
   DType dtype = DType::kUnspecified;
   const void* data = nullptr;
@@ -21,7 +21,7 @@ struct Source {
   Scratch owned;
 };
 
-// Brings reduced axes that aren't neighbours together at the end.
+// Makes `source` a copy of the input in which the reduced axes are the last.
 absl::Status MoveReducedLast(const Context& ctx, const KernelCall& call, Source& source) {
   const Shape& in = call.inputs[0].spec->shape;
   const std::vector<int64_t>& reduced = call.attrs->Ints("axes");
@@ -70,7 +70,8 @@ absl::StatusOr<Source> MakeSource(const Context& ctx, const KernelCall& call) {
   return source;
 }
 
-// One long row: the best of each thread's part, then the best of those.
+// Searches one long row. Finds the extreme element of each thread's part, then the extreme of
+// these.
 int64_t LongRow(const Context& ctx, const ArgLoops& loops, const char* x, int64_t n, int64_t size) {
   const int64_t parts = ctx.team.threads();
   const int64_t length = (n + parts - 1) / parts;

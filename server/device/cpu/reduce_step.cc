@@ -9,21 +9,20 @@ namespace {
 
 constexpr int64_t kLeafElements = 1024;  // of a row
 constexpr int64_t kLeafRows = 32;        // of columns
-constexpr int64_t kTileColumns = 256;    // columns that are reduced at a time
+constexpr int64_t kTileColumns = 256;    // the number of columns that are reduced at a time
 constexpr int64_t kLeavesPerChunk = 32;  // a power of two, so that a chunk is a subtree
 constexpr int64_t kNarrowColumns = 64;   // with fewer columns, several rows are read as one
-constexpr int kMaxTreeDepth = 48;
 constexpr int64_t kMaxAccBytes = 8;
 
-// Adds up leaves pairwise, as a binary counter counts: a subtree is put together as soon as it is
-// complete. What comes out depends on the number of leaves alone.
+// Combines leaves pairwise, like a binary counter: the two halves of a subtree are combined as soon
+// as both are complete. The order of operations depends only on the number of leaves.
 class Tree {
  public:
   // Each leaf is `width` accumulators of `acc_bytes` each.
   Tree(const ReductionLoops& loops, int64_t acc_bytes, int64_t width)
       : loops_(loops), bytes_(acc_bytes * width), width_(width) {}
 
-  // Where the next leaf goes; Push() takes it in.
+  // Returns the memory for the next leaf. The caller fills it, then calls Push().
   char* next() {
     const int64_t needed = (depth_ + 1) * bytes_;
     if (static_cast<int64_t>(stack_.size()) < needed) stack_.resize(needed);
@@ -55,7 +54,7 @@ class Tree {
   int64_t leaves_ = 0;
 };
 
-// One reduction; every method but Run() works on the calling thread.
+// One reduction. Run() uses the whole team.
 class Step {
  public:
   Step(const Context& ctx, Reduction reduction, DType dtype, const void* x,
@@ -104,7 +103,7 @@ class Step {
 
   const char* RowOf(int64_t o) const { return x_ + o * shape_.extent * size_; }
 
-  // Whole rows of one leaf each.
+  // Reduces rows, each of which is one leaf.
   void LeafRows(const char* x, int64_t rows, char* acc) const {
     const int64_t n = shape_.extent;
     if (!Is16Bit(dtype_)) return loops_.rows(x, rows, n, power_, acc);
@@ -161,7 +160,8 @@ class Step {
 
   // ---- inner > 1: each output is the reduction down a column
 
-  // How many rows are read as one: narrow rows are folded up to about kTileColumns columns.
+  // Returns how many rows are read as one row. Narrow rows are joined to about kTileColumns
+  // columns.
   int64_t Fold() const { return shape_.inner >= kNarrowColumns ? 1 : kTileColumns / shape_.inner; }
 
   void Columns() {
@@ -227,7 +227,8 @@ class Step {
     tree.Finish(acc);
   }
 
-  // (rows, width) with rows `stride` apart; rows <= kLeafRows, width <= kTileColumns.
+  // Reduces (rows, width), with rows `stride` elements apart. rows <= kLeafRows, width <=
+  // kTileColumns.
   void ColumnsLeaf(const char* x, int64_t rows, int64_t stride, int64_t width, char* acc) const {
     if (!Is16Bit(dtype_)) return loops_.columns(x, rows, stride, width, power_, acc);
     float widened[kLeafRows * kTileColumns];
@@ -238,7 +239,8 @@ class Step {
     loops_.columns(widened, rows, width, width, power_, acc);
   }
 
-  // Narrow rows, contiguous: Fold() of them as one wide row, whose parts are put together then.
+  // Reduces narrow rows, which are contiguous. Reads Fold() of them as one wide row. Then combines
+  // the parts of the wide result.
   void FoldedLeaf(const char* x, int64_t rows, char* acc) const {
     const int64_t fold = Fold(), width = shape_.inner, wide = fold * width;
     char folded[kTileColumns * kMaxAccBytes];
@@ -293,7 +295,7 @@ ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups) {
     part *= groups[i].size;
   }
   groups.erase(groups.begin() + static_cast<int64_t>(last) - 1);
-  // The kept groups on either side are neighbours now.
+  // The kept groups before and after the removed group are neighbours, so merges them.
   if (last - 1 > 0 && last - 1 < groups.size()) {
     groups[last - 2].size *= groups[last - 1].size;
     groups.erase(groups.begin() + static_cast<int64_t>(last) - 1);

@@ -1,4 +1,5 @@
-// The reduction of the middle of (outer, extent, inner): what every reduction over axes comes to.
+// The reduction of the middle of three axes (outer, extent, inner). Each reduction over axes is a
+// sequence of these.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,14 @@
 
 namespace tensord::server::cpu {
 
-// A shape's dimensions in alternating groups, kept and reduced, each merged into one.
+// Neighbouring dimensions that are all reduced or all kept, merged into one.
 struct AxisGroup {
   bool reduced;
   int64_t size;
 };
 
-// Dimensions of size 1 are left out. `axes` are sorted, non-negative.
+// Returns a shape's groups, alternately kept and reduced. Drops dimensions of size 1. `axes`, the
+// reduced axes, must be sorted and not negative.
 std::vector<AxisGroup> GroupAxes(const Shape& shape, absl::Span<const int64_t> axes);
 
 struct ReduceShape {
@@ -23,17 +25,20 @@ struct ReduceShape {
   int64_t inner;
 };
 
-// Takes the last reduced group out of `groups`: the shape of the reduction it stands for.
+// Removes the last reduced group from `groups`, and returns the shape of its reduction. There must
+// be one.
 ReduceShape TakeLastReduced(std::vector<AxisGroup>& groups);
 
-// (outer, extent, inner) -> (outer, inner), with elements of `dtype` and results of the dtype that
-// ReduceAccumulator says. Sums are taken over fixed trees: leaves of 1,024 elements of a row, or of
-// 32 rows, are added pairwise, so results don't depend on the number of threads and rounding errors
-// grow with the logarithm of the extent.
+// Reduces (outer, extent, inner) to (outer, inner). The elements have `dtype`, and the results the
+// dtype that ReduceAccumulator() returns. Sums are computed in fixed trees: leaves of 1,024
+// elements of a row, or of 32 rows, are added pairwise. So results don't depend on the number of
+// threads, and rounding errors grow with the logarithm of the extent. `power` is the exponent of
+// kSumPowers.
 void ReduceStep(const Context& ctx, Reduction reduction, DType dtype, const void* x,
                 const ReduceShape& shape, double power, void* acc);
 
-// kUnspecified where there is no such reduction over the dtype.
+// Returns the dtype of a reduction's accumulators. If there is no such reduction over `dtype`,
+// returns kUnspecified.
 DType ReduceAccumulator(const Context& ctx, Reduction reduction, DType dtype);
 
 }  // namespace tensord::server::cpu

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kTileColumns = 128;
 
-// (outer, extent, inner), the softmax running over `extent`.
+// (outer, extent, inner). The softmax is over `extent`.
 struct SoftmaxShape {
   int64_t outer = 1;
   int64_t extent = 1;
@@ -25,8 +25,8 @@ SoftmaxShape ShapeOf(const KernelCall& call) {
   return shape;
 }
 
-// A row or a tile of columns of 16-bit elements, by way of float32 in `work`, which has room for
-// two.
+// Computes a row or a tile of columns of 16-bit elements. Converts the elements to float32 in
+// `work`, which has room for the operand and the result.
 void Run16Bit(const Context& ctx, const SoftmaxLoops& loops, DType dtype, const char* x, char* y,
               const SoftmaxShape& shape, int64_t width, float* work) {
   const int64_t rows = shape.inner == 1 ? 1 : shape.extent;

@@ -8,10 +8,10 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kTransposeRows = 64;         // what a thread takes of a transpose at a time
-constexpr int64_t kCopyGrainBytes = 64 << 10;  // bytes of a plain copy that are worth a thread
+constexpr int64_t kTransposeRows = 64;         // rows that a thread transposes at a time
+constexpr int64_t kCopyGrainBytes = 64 << 10;  // bytes of a copy from which a thread pays off
 
-// Merges neighbouring axes that the source walks as one, and drops those of size 1.
+// Merges neighbouring axes that the source steps through like one, and drops axes of size 1.
 void Coalesce(StridedSource& source) {
   Dims sizes, strides;
   for (size_t d = 0; d < source.sizes.size(); ++d) {
@@ -43,7 +43,7 @@ void WidenElements(StridedSource& source, int64_t& element_bytes) {
   element_bytes = bytes;
 }
 
-// The source's offset of the row-major index `item` over the first `axes` of sizes.
+// Returns the source's offset for the row-major index `item` over the first `axes` axes.
 int64_t OffsetOf(const StridedSource& source, size_t axes, int64_t item) {
   int64_t offset = 0;
   for (size_t d = axes; d-- > 0;) {
@@ -72,14 +72,14 @@ void CopyRows(const Context& ctx, const StridedSource& source, int64_t size, cha
       64);
 }
 
-// The result's last axis is `last` in the source, and the axis `along` is contiguous there: for
-// every index over the other axes, a (last, along) matrix is transposed.
+// The source is contiguous along the axis `along`, and not along the last axis. For each index over
+// the other axes, transposes the matrix of these two axes.
 void Transpose(const Context& ctx, StridedSource source, size_t along, int64_t size, char* dst) {
   const int64_t rows = source.sizes.back(), row_stride = source.strides.back();
   const int64_t cols = source.sizes[along];
   int64_t dst_stride = 1;
   for (size_t d = along + 1; d < source.sizes.size(); ++d) dst_stride *= source.sizes[d];
-  // The remaining axes, with the result's strides beside the source's.
+  // The remaining axes. `target` has the result's strides, and `source` keeps the source's strides.
   StridedSource target;
   int64_t items = 1, dense = 1;
   for (size_t d = source.sizes.size(); d-- > 0;) {

@@ -11,8 +11,8 @@
 namespace tensord::server::cpu {
 namespace {
 
-// What every region is handed over by. Not on the stack: a thread would have to read the region's
-// own variables to find it.
+// The address that all regions pass to HandOver() and TakeOver(). It isn't on the stack: a thread
+// would have to read variables of the region, which are not handed over yet, to find it.
 char region;
 
 }  // namespace
@@ -48,8 +48,8 @@ int Team::Current() {
 #endif
 }
 
-// What the region's threads read of this frame they read before they can be told that it was handed
-// over: so ThreadSanitizer doesn't look at this function, only at what it calls.
+// The region's threads read variables of this frame before they call TakeOver(). So ThreadSanitizer
+// must not check this function. It checks the functions that this one calls.
 __attribute__((no_sanitize("thread"))) void Team::For(int64_t n, int64_t grain,
                                                       absl::FunctionRef<void(int64_t, int64_t)> fn,
                                                       int64_t multiple_of) const {
@@ -63,7 +63,7 @@ __attribute__((no_sanitize("thread"))) void Team::For(int64_t n, int64_t grain,
 #pragma omp parallel num_threads(threads_)
   {
     TakeOver(&region);
-    // The team may come out smaller than asked for.
+    // OpenMP may start fewer threads than requested.
     for (int64_t i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads()) {
       const int64_t begin = std::min(n, i * length), end = std::min(n, begin + length);
       if (begin < end) fn(begin, end);

@@ -7,35 +7,36 @@
 
 namespace tensord::server::cpu {
 
-// Elements of a cheap elementwise op that are worth a thread of their own.
+// The number of elements of a cheap elementwise op from which a further thread pays off.
 inline constexpr int64_t kGrainElements = 16 * 1024;
 
-// Used from the device's executor thread alone. The threads are OpenMP's, so that oneDNN and our
-// own loops use the same ones; without OpenMP everything runs on the caller.
+// A team of several threads is used only from the device's executor thread. A team of one thread is
+// the calling thread, which may be any. The threads are OpenMP's, so that oneDNN and our own loops
+// use the same threads. Without OpenMP, everything runs on the calling thread.
 class Team {
  public:
   explicit Team(int threads) : threads_(threads < 1 ? 1 : threads) {}
 
   int threads() const { return threads_; }
 
-  // Makes the calling thread the one that leads the team.
+  // Makes the calling thread the leader of the team.
   void Bind() const;
 
-  // Calls fn(begin, end) for ranges that together are [0, n), at most one for each thread and none
-  // shorter than `grain` >= 1 unless n is; returns when all are done. Ranges other than the last
-  // are multiples of `multiple_of` long. fn must not throw.
+  // Calls fn(begin, end) for ranges that together are [0, n), and blocks until all calls have
+  // returned. There are at most threads() ranges. All ranges except the last have at least `grain`
+  // >= 1 elements and are multiples of `multiple_of` long. fn must not throw.
   void For(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> fn,
            int64_t multiple_of = 1) const;
 
-  // Within For(): which of the team's threads is running, from 0 on.
+  // In a call of fn: returns the index of the running thread in the team, from 0 on.
   static int Current();
 
  private:
   const int threads_;
 };
 
-// While it exists, OpenMP regions of libraries that the calling thread calls use `threads` threads.
-// With one, the caller computes alone, and may be any thread.
+// While the object exists, libraries that the calling thread calls use `threads` threads in OpenMP
+// regions. With one thread, the calling thread computes alone.
 class ScopedThreads {
  public:
   explicit ScopedThreads(int threads);
@@ -44,7 +45,7 @@ class ScopedThreads {
   ScopedThreads& operator=(const ScopedThreads&) = delete;
 
  private:
-  int before_ = 0;  // 0: nothing to restore
+  int before_ = 0;  // the number to restore; 0: none
 };
 
 }  // namespace tensord::server::cpu

@@ -1,7 +1,7 @@
-// cuBLASLt's matrices are column-major. A row-major (r, c) matrix is, byte for byte, the
-// column-major (c, r) matrix of its transpose, so instead of out = a · b we ask for outᵀ = bᵀ · aᵀ:
-// cuBLASLt's left operand is b, its right one is a, and its result has n rows and m columns. Its
-// bias runs along the rows of the result, which are our n columns.
+// cuBLASLt's matrices are column-major. A row-major (r, c) matrix has the same bytes as its
+// transpose as a column-major (c, r) matrix. So cuBLASLt computes outᵀ = bᵀ · aᵀ instead of
+// out = a · b. Its left operand is b and its right operand is a. Its result has n rows and m
+// columns. Its bias has an element for each row of the result, which is a column of out.
 #include "tensord/server/device/cuda/blas.h"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ cublasLtEpilogue_t LibraryEpilogue(const MatmulProblem& problem) {
   }
 }
 
-// The greatest power of two that divides the address, and no more than matters.
+// Returns the greatest power of two that divides the address, at most kMaxAlignment.
 uint32_t AlignmentOf(const void* address) {
   const auto value = reinterpret_cast<uintptr_t>(address);
   if (value == 0) return kMaxAlignment;
@@ -67,7 +67,7 @@ cublasStatus_t SetPreference(cublasLtMatmulPreference_t preference,
   return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
 }
 
-// A dense column-major matrix, `batch` times.
+// Describes `batch` dense column-major matrices, `stride` elements apart.
 absl::Status FillLayout(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t columns,
                         int64_t batch, int64_t stride) {
   TENSORD_CUBLAS_RETURN_IF_ERROR(
@@ -114,11 +114,12 @@ absl::Status Blas::FillPlan(Plan& plan, const void* bias) const {
                                            p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N));
   TENSORD_CUBLAS_RETURN_IF_ERROR(
       SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, LibraryEpilogue(p)));
-  if (p.bias) {  // the choice of an algorithm looks at it
+  if (p.bias) {  // the choice of an algorithm depends on it
     TENSORD_CUBLAS_RETURN_IF_ERROR(
         SetMatmul(&plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
   }
-  // Stored (k, n) or, transposed, (n, k); and (m, k) or (k, m): column-major the other way round.
+  // b is stored row-major as (k, n) or, if transposed, (n, k), and a as (m, k) or (k, m). As
+  // column-major matrices their rows and columns are swapped.
   TENSORD_RETURN_IF_ERROR(FillLayout(&plan.left, p.dtype, p.transpose_b ? p.k : p.n,
                                      p.transpose_b ? p.n : p.k, p.batch, p.b_stride));
   TENSORD_RETURN_IF_ERROR(FillLayout(&plan.right, p.dtype, p.transpose_a ? p.m : p.k,
@@ -134,7 +135,7 @@ absl::Status Blas::ChooseAlgorithm(Plan& plan) const {
   TENSORD_CUBLAS_RETURN_IF_ERROR(SetPreference(&preference,
                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                static_cast<uint64_t>(kWorkspaceBytes)));
-  // Partial sums meet in the compute type: float16 ones would lose what float32 had kept.
+  // Partial sums are added in the compute type. Adding them in float16 would lose precision.
   TENSORD_CUBLAS_RETURN_IF_ERROR(
       SetPreference(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                     static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
@@ -152,7 +153,7 @@ absl::Status Blas::ChooseAlgorithm(Plan& plan) const {
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_, &plan.matmul, &plan.left, &plan.right, &plan.out, &plan.out, &preference,
       /*requestedAlgoCount=*/1, &result, &found);
-  // Sizes past what the library can count are invalid to it, others merely not supported.
+  // If a size exceeds the library's integer types, it returns INVALID_VALUE.
   if (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED ||
       (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
     return absl::UnimplementedError("cuBLASLt has no algorithm for a product of this kind");
@@ -168,10 +169,10 @@ absl::Status Blas::ChooseAlgorithm(Plan& plan) const {
   return absl::OkStatus();
 }
 
-Blas::Plan& Blas::PlanFor(const Key& key, const void* bias) {
+absl::StatusOr<Blas::Plan*> Blas::PlanFor(const Key& key, const void* bias) {
   if (auto it = plan_by_key_.find(key); it != plan_by_key_.end()) {
     plans_.splice(plans_.begin(), plans_, it->second);
-    return plans_.front();
+    return &plans_.front();
   }
   if (plans_.size() >= kMaxPlans) {
     plan_by_key_.erase(plans_.back().key);
@@ -180,15 +181,23 @@ Blas::Plan& Blas::PlanFor(const Key& key, const void* bias) {
   Plan& plan = plans_.emplace_front();
   plan.key = key;
   plan.status = FillPlan(plan, bias);
+  if (!plan.status.ok() && !absl::IsUnimplemented(plan.status)) {
+    const absl::Status failure = std::move(plan.status);
+    plans_.pop_front();
+    return failure;
+  }
   plan_by_key_[key] = plans_.begin();
-  return plan;
+  return &plan;
 }
 
 absl::Status Blas::Multiply(const MatmulProblem& problem, const void* a, const void* b,
                             const void* bias, void* out) {
   if (handle_ == nullptr) return CheckLibrary();
-  Plan& plan = PlanFor(
-      {problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(out), AlignmentOf(bias)}}, bias);
+  TENSORD_ASSIGN_OR_RETURN(
+      Plan* const kept,
+      PlanFor({problem, {AlignmentOf(a), AlignmentOf(b), AlignmentOf(out), AlignmentOf(bias)}},
+              bias));
+  Plan& plan = *kept;
   if (!plan.status.ok()) return plan.status;
   if (problem.bias) {
     TENSORD_CUBLAS_RETURN_IF_ERROR(

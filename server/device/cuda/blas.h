@@ -16,7 +16,7 @@
 
 namespace tensord::server::cuda {
 
-// What is done to a product before it is stored, without a pass of its own.
+// The function that cuBLASLt applies to a product before it stores the product.
 enum class Epilogue : uint8_t { kNone, kRelu, kGeluTanh };
 
 // For each of `batch` items: (m, k) · (k, n) -> (m, n). All matrices are row-major and dense. No
@@ -31,7 +31,7 @@ struct MatmulProblem {
   bool transpose_b = false;  // b is stored (n, k)
   int64_t m = 0, n = 0, k = 0;
   int64_t batch = 1;                   // at most kMaxBatch
-  int64_t a_stride = 0, b_stride = 0;  // elements from one item to the next; 0: one for all
+  int64_t a_stride = 0, b_stride = 0;  // elements from one item to the next; 0: all items share one
   bool bias = false;                   // (n) is added to every row
   Epilogue epilogue = Epilogue::kNone;
 
@@ -44,20 +44,20 @@ struct MatmulProblem {
   }
 };
 
-// Not thread-safe: for the one thread that launches a device's kernels, and for work that runs one
-// after another, since all products share a workspace.
+// Not thread-safe: for the thread that launches a device's kernels. All products share a workspace,
+// so they must run one after another.
 class Blas {
  public:
   static constexpr int64_t kMaxBatch = 63 * 1024;  // the library's kernels refuse 2^16 and more
 
-  // On the current device, for work on `stream`.
+  // Allocates the workspace on the current device. Products run on `stream`.
   static absl::StatusOr<std::unique_ptr<Blas>> Create(cudaStream_t stream);
   ~Blas();
 
   // If cuBLASLt can't be loaded, returns FAILED_PRECONDITION with the reason.
   static absl::Status CheckLibrary();
 
-  // Products go to `stream` from now on.
+  // Makes later products run on `stream`.
   void SetStream(cudaStream_t stream) { stream_ = stream; }
 
   // Enqueues the product. `bias` is null if the problem has none. If cuBLASLt can't be loaded,
@@ -67,7 +67,7 @@ class Blas {
                         const void* bias, void* out);
 
  private:
-  // Boundaries that addresses lie on, which a kernel may count on.
+  // The alignment of the addresses in bytes. A kernel may rely on it.
   struct Alignment {
     uint32_t a = 0, b = 0, out = 0, bias = 0;
     friend bool operator==(const Alignment&, const Alignment&) = default;
@@ -82,13 +82,13 @@ class Blas {
                         key.alignment.out, key.alignment.bias);
     }
   };
-  // How a problem is solved; kept, because asking the library takes far longer than a small
-  // product.
+  // The library's choice of a kernel for a problem. It is kept, because the choice takes far longer
+  // than a small product.
   struct Plan {
     Key key;
-    absl::Status status;  // why there is none
+    absl::Status status;  // why there is no kernel; OK if there is one
     cublasLtMatmulDescOpaque_t matmul;
-    cublasLtMatrixLayoutOpaque_t left, right, out;  // as cuBLASLt sees them: see blas.cc
+    cublasLtMatrixLayoutOpaque_t left, right, out;  // cuBLASLt's operands: see blas.cc
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes = 0;
   };
@@ -96,15 +96,16 @@ class Blas {
 
   Blas() = default;
 
-  // `bias` serves the choice of an algorithm; every product sets its own.
-  Plan& PlanFor(const Key& key, const void* bias);
+  // Returns the kept plan, or makes one. `bias` is used only for the choice of an algorithm. Each
+  // product sets its own bias. A failure other than UNIMPLEMENTED isn't kept, because it may pass.
+  absl::StatusOr<Plan*> PlanFor(const Key& key, const void* bias);
   absl::Status FillPlan(Plan& plan, const void* bias) const;
   absl::Status ChooseAlgorithm(Plan& plan) const;
 
   cublasLtHandle_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;
   DeviceMemory workspace_;
-  Plans plans_;  // the last used first
+  Plans plans_;  // the most recently used first
   absl::flat_hash_map<Key, Plans::iterator> plan_by_key_;
 };
 

@@ -15,7 +15,7 @@ bool PeerRead::over() {
   MutexLock lock(&mu_);
   if (event_.get() == nullptr) return true;
   const bool over = cudaEventQuery(event_.get()) == cudaSuccess;
-  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  cudaGetLastError();  // clears "not ready", which the runtime reports as an error
   return over;
 }
 
@@ -29,7 +29,7 @@ absl::Status PeerRead::Order(cudaStream_t stream) {
 void PeerRead::Await() {
   MutexLock lock(&mu_);
   if (event_.get() != nullptr && cudaEventSynchronize(event_.get()) != cudaSuccess) {
-    cudaGetLastError();  // the reader is lost, too, and reads no more
+    cudaGetLastError();  // the reader is lost, so the copy no longer runs
   }
 }
 
@@ -38,13 +38,13 @@ void PeerRead::Forget() {
   event_ = Event();
 }
 
-void DropOver(std::vector<PeerReadRef>* reads) {
+void RemoveEnded(std::vector<PeerReadRef>* reads) {
   std::erase_if(*reads, [](const PeerReadRef& read) { return read->over(); });
 }
 
 void CudaBuffer::AddReader(PeerReadRef read) const {
   MutexLock lock(&mu_);
-  DropOver(&readers_);  // of a buffer that is copied time and again
+  RemoveEnded(&readers_);  // so that a buffer that is copied many times doesn't collect them
   readers_.push_back(std::move(read));
 }
 

@@ -36,7 +36,7 @@ absl::Status CudaDevice::Start(int64_t limit_bytes, int multiprocessors) {
 
 CudaDevice::~CudaDevice() {
   const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return;  // Abandon() has left nothing
+  if (!entry.entered()) return;  // Abandon() has destroyed everything
   const DeviceGuard guard(info_.physical_index);
   fences_.reset();
   for (const Stream* stream : {&compute_, &retire_}) {
@@ -92,7 +92,8 @@ void CudaDevice::Release(CudaBuffer& buffer) {
   const CallGate::Entry entry(&gate_);
   if (buffer.data() != nullptr && entry.entered()) {
     const DeviceGuard guard(info_.physical_index);
-    // Removes the pointer before the free: afterwards another thread may allocate the same memory.
+    // Removes the pointer before the free, because another thread may allocate the same memory
+    // after it.
     {
       MutexLock lock(&mu_);
       live_.erase(buffer.data());
@@ -103,7 +104,7 @@ void CudaDevice::Release(CudaBuffer& buffer) {
 }
 
 void CudaDevice::FreeMemory(CudaBuffer& buffer) {
-  // Uploads may still be writing if the tensor was dropped before its upload was complete.
+  // If the tensor was dropped before its upload was complete, copies to the buffer may still run.
   absl::Status ordered =
       uploads_->OrderAfterUploads(buffer.data(), buffer.size_bytes(), compute_.get());
   // If the buffer had no transfers, only this orders its allocation before the free.
@@ -119,8 +120,8 @@ void CudaDevice::FreeMemory(CudaBuffer& buffer) {
   } else {
     for (const PeerReadRef& reader : readers) reader->Await();
   }
-  // Memory for transfers doesn't go to the lists of small blocks: AllocateForTransfer() takes no
-  // memory from the lists, so transfers would only fill them.
+  // Memory for transfers isn't reusable: AllocateForTransfer() takes no memory from the lists of
+  // small blocks, so transfers would only fill them.
   pool_->Free(buffer.data(), buffer.size_bytes(), stream,
               /*reusable=*/buffer.order() == MemoryOrder::kCompute);
 }
@@ -175,12 +176,12 @@ void CudaDevice::Fence(std::function<void(absl::Status)> done) {
 absl::Status CudaDevice::Check() {
   TENSORD_ENTER_OR_RETURN_LOSS(gate_);
   const DeviceGuard guard(info_.physical_index);
-  // The stream is a good one: whatever it gives but "not ready" is the context's.
+  // The stream is valid, so any error except "not ready" is an error of the context.
   const cudaError_t state = cudaStreamQuery(compute_.get());
   if (state != cudaSuccess && state != cudaErrorNotReady) {
     return absl::DataLossError(CudaStatus(state, "cudaStreamQuery").message());
   }
-  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  cudaGetLastError();  // clears "not ready", which the runtime reports as an error
   return absl::OkStatus();
 }
 
@@ -197,7 +198,8 @@ void CudaDevice::Abandon() {
     AddOrphans(info_.physical_index, {std::move(pool_), std::move(memory)});
     live_.clear();
   }
-  // Reads by others are waited for, as the memory goes; this device's own run no more.
+  // Waits until other devices have copied from this device's memory, which is freed later. Copies
+  // to this device don't run after the loss.
   for (const PeerReadRef& read : reads) read->Await();
   for (const PeerReadRef& read : reads) read->Forget();
   fused_kernels_.reset();

@@ -30,24 +30,26 @@ Backend CudaBackend();
 // "no NVIDIA driver found". Thread-safe.
 int CudaDeviceCount(std::string* reason);
 
-// Memory of GPU `physical_index` in bytes. INVALID_ARGUMENT where there is no such GPU, UNAVAILABLE
-// where there is no driver. Thread-safe.
+// Returns the memory of GPU `physical_index` in bytes. If there is no such GPU, returns
+// INVALID_ARGUMENT. If no GPU can be used, returns UNAVAILABLE. Thread-safe.
 absl::StatusOr<int64_t> CudaTotalMemory(int physical_index);
 
 // Creates a logical device `name` on GPU `physical_index` that holds at most `limit_bytes` (> 0) in
-// buffers. The limit doesn't include a workspace for matrix products and what the driver needs. If
-// cuBLASLt can't be loaded, prints a warning to standard error; matrix products then fail with
+// buffers. The limit doesn't include the workspace for matrix products and the driver's own memory.
+// If cuBLASLt can't be loaded, prints a warning to standard error; matrix products then fail with
 // FAILED_PRECONDITION. Returns the errors of CudaTotalMemory() and of the driver.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(DeviceName name, int physical_index,
                                                        int64_t limit_bytes);
 
-// These two are for work on a stream that doesn't belong to the device of `buffer`, but is on its
-// GPU. `buffer` is on a CUDA device. The caller keeps it until that work has ended. Thread-safe.
+// The next two functions are for work on a stream that doesn't belong to the device of `buffer`,
+// but is on its GPU. `buffer` must be on a CUDA device. The caller must keep `buffer` until the
+// work has ended. Thread-safe.
 //
-// Makes work that is enqueued on `stream` (a cudaStream_t) later wait for uploads into `buffer`,
-// which must be complete.
+// Makes work that is enqueued on `stream` (a cudaStream_t) later wait for uploads into `buffer`.
+// The Write() calls of these uploads must have returned.
 absl::Status OrderAfterCudaUploads(const Buffer& buffer, CUstream_st* stream);
-// Makes work that is enqueued on `stream` later wait for the allocation of `buffer`.
+// Makes transfers into `buffer` that are enqueued on `stream` later wait for its allocation. All
+// transfers into `buffer` must be on one stream.
 absl::Status OrderAfterCudaAllocation(Buffer& buffer, CUstream_st* stream);
 
 // Makes the GPU of `buffer` current, calls `call` and returns its status. `buffer` must be on a
@@ -56,9 +58,9 @@ absl::Status OrderAfterCudaAllocation(Buffer& buffer, CUstream_st* stream);
 // returns the error of its loss without calling `call`.
 absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Status()> call);
 
-// Makes a GPU usable again when a fault has taken its context: destroys what this process has on
-// it, once every device on it has been abandoned. Whether that was enough shows in what is made
-// next.
+// Makes a GPU usable again after a fault has broken its context. Destroys everything that this
+// process has on the GPU, and makes a new context. Returns the driver's error if that fails. All
+// devices on the GPU must have been abandoned. A return of OK doesn't prove that the GPU works.
 absl::Status ResetCudaDevice(int physical_index);
 
 }  // namespace tensord::server

@@ -24,8 +24,8 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/device_memory_limit.h"
 
-// If the device has been abandoned, returns its loss. Otherwise Abandon() waits until the enclosing
-// block ends.
+// If the device has been abandoned, returns its loss from the enclosing function. Otherwise
+// Abandon() waits until the enclosing block ends.
 #define TENSORD_ENTER_OR_RETURN_LOSS(gate)    \
   const CallGate::Entry tensord_entry(&gate); \
   if (!tensord_entry.entered()) return *loss()
@@ -34,49 +34,53 @@ namespace tensord::server::cuda {
 
 class CudaDevice;
 
-// A copy by which a device reads another one's buffer, until it is over. Thread-safe.
+// A copy from a buffer of one device to another device, the reader. Thread-safe.
 class PeerRead {
  public:
   explicit PeerRead(Event event) : event_(std::move(event)) {}
 
+  // Returns true if the copy has ended.
   bool over();
-  // Work given to `stream` from now on waits for it.
+  // Makes work that is enqueued on `stream` later wait for the copy.
   absl::Status Order(cudaStream_t stream);
-  // Waits for it.
+  // Blocks until the copy has ended.
   void Await();
-  // The reading device is lost: nothing of it runs any more, and its events go.
+  // Destroys the event. Call it when the copy has ended or the reader is lost. The functions above
+  // then treat the copy as ended.
   void Forget();
 
  private:
   Mutex mu_;
-  Event event_ ABSL_GUARDED_BY(mu_);  // null: it is over
+  Event event_ ABSL_GUARDED_BY(mu_);  // after the copy on the reader's stream; null after Forget()
 };
 
 using PeerReadRef = std::shared_ptr<PeerRead>;
 
-// Keeps those that aren't over.
-void DropOver(std::vector<PeerReadRef>* reads);
+// Removes the copies that have ended.
+void RemoveEnded(std::vector<PeerReadRef>* reads);
 
 // The stream on which memory was allocated. Work on this stream may use it without another wait.
 enum class MemoryOrder { kCompute, kUpload };
 
-// Memory of a CudaDevice. The destructor frees it in stream order: after all work with it that was
-// enqueued before on the device's streams, and after copies from it by other devices.
+// Memory of a CudaDevice. The destructor frees the memory in stream order: after all work with it
+// on the device's streams, and after copies from it to other devices.
 class CudaBuffer final : public Buffer {
  public:
   CudaBuffer(CudaDevice* device, MemoryOrder order, void* data, int64_t size_bytes);
   ~CudaBuffer() override;
 
-  // Another device's stream reads the buffer. Thread-safe.
+  // Records a copy from the buffer to another device. Thread-safe.
   void AddReader(PeerReadRef read) const;
+  // Returns the recorded copies, except some that have ended, and removes them. Thread-safe.
   std::vector<PeerReadRef> TakeReaders();
 
   MemoryOrder order() const { return order_; }
-  // Makes transfers into the buffer wait for its allocation: calls `order`, unless a call has
-  // already succeeded. All transfers into the buffer must be on one stream. Thread-safe.
+  // Calls `order`, which makes transfers into the buffer wait for its allocation, unless an earlier
+  // call has succeeded. All transfers into the buffer must be on one stream. Thread-safe.
   absl::Status OrderTransfersOnce(absl::FunctionRef<absl::Status()> order);
-  // Returns `status`, that of a transfer after OrderTransfersOnce(). If it is an error, the next
-  // transfer, or the free, is ordered after the allocation anew: there may have been no transfer.
+  // Takes and returns the status of a transfer after OrderTransfersOnce(). If the transfer failed,
+  // it may not have been enqueued. The next transfer, or the free, is then ordered after the
+  // allocation again. Thread-safe.
   absl::Status TransferEnded(absl::Status status);
   // Returns true if OrderTransfersOnce() has succeeded, and no transfer has failed since.
   // Thread-safe.
@@ -90,22 +94,25 @@ class CudaBuffer final : public Buffer {
 };
 
 // Streams, and how they are ordered:
-//   compute   Allocate(), kernels, copies from other devices, frees. What Fence() waits for.
-//   upload    AllocateForTransfer(), Write(). Uploads into memory of AllocateForTransfer() run
+//   compute   Allocate(), kernels, copies from other devices, and frees. Fence() waits for this
+//             stream.
+//   upload    AllocateForTransfer() and Write(). Uploads into memory of AllocateForTransfer() run
 //             concurrently with kernels: the driver prefers memory whose last use has ended, and
 //             makes the upload stream wait for an earlier use only if the GPU has no other memory.
-//             The first write to memory of Allocate() waits for the compute stream as it is at that
-//             time. A later use of a buffer (a kernel, a copy, a read, the free) waits only for
-//             uploads into this buffer that haven't ended (UploadRing::OrderAfterUploads). If these
-//             uploads have ended, the allocation has taken effect, too.
-//   download  Read(). Of complete buffers, so it waits for uploads alone.
-//   capture   nothing ever runs on it: Capture() has kernels go there to be recorded. The compute
-//             stream can't be the one, because other threads give it allocations, frees and events,
-//             which would be recorded too, and query it, which would break off the recording.
-//   retire    frees of buffers that another device has copied from: it waits for that device, which
-//             the compute stream must not.
-// Streams that don't belong to the device, such as a group's, are ordered by OrderAfterAllocation()
-// and OrderAfterUploads().
+//             The first write to memory of Allocate() waits for all work that is on the compute
+//             stream at that time. A later use of a buffer (a kernel, a copy, a read, the free)
+//             waits only for uploads into this buffer that haven't ended
+//             (UploadRing::OrderAfterUploads). If these uploads have ended, the allocation has
+//             taken effect, too.
+//   download  Read(). The buffers are complete, so this stream waits only for uploads.
+//   capture   Capture() enqueues kernels on this stream to record them. Nothing ever runs on it.
+//             The compute stream can't serve for this: other threads enqueue allocations, frees
+//             and events there, which would be recorded, too, and query it, which would abort the
+//             recording.
+//   retire    frees of buffers that another device has copied from. This stream waits for that
+//             device. The compute stream must not wait for it.
+// OrderAfterAllocation() and OrderAfterUploads() order streams that don't belong to the device,
+// such as the stream of a group.
 class CudaDevice final : public Device {
  public:
   static absl::StatusOr<std::unique_ptr<Device>> Create(DeviceName name, int physical_index,
@@ -133,7 +140,7 @@ class CudaDevice final : public Device {
   absl::Status Check() override;
   void Abandon() override;
 
-  // Executor thread. Enqueues a kernel of fused_kernels_ behind the uploads into its inputs.
+  // Executor thread. Enqueues a kernel of fused_kernels_ after the uploads into its inputs.
   absl::Status LaunchCompiled(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                               absl::Span<const Buffer* const> inputs);
 
@@ -143,12 +150,12 @@ class CudaDevice final : public Device {
   // As CallOnCudaDevice.
   absl::Status Call(absl::FunctionRef<absl::Status()> call);
 
-  // Executor thread. Enqueues a graph behind the uploads into `inputs`.
+  // Executor thread. Enqueues a graph after the uploads into `inputs`.
   absl::Status LaunchGraph(cudaGraphExec_t graph, absl::Span<const Buffer* const> inputs);
-  // Thread-safe. What is still running goes on to its end.
+  // Thread-safe. Launches of the graph that haven't ended still run to their end.
   void DestroyGraph(cudaGraphExec_t graph);
 
-  // Takes back what `buffer` holds. From its destructor.
+  // Frees the memory of `buffer`, whose destructor calls this function.
   void Release(CudaBuffer& buffer);
 
   // For tests.
@@ -160,9 +167,10 @@ class CudaDevice final : public Device {
   absl::Status Start(int64_t limit_bytes, int multiprocessors);
   absl::StatusOr<BufferRef> AllocateIn(MemoryOrder order, int64_t size_bytes);
   absl::StatusOr<void*> AllocateMemory(int64_t size_bytes, MemoryOrder order);
-  // Makes kernels that are launched later wait for uploads into an input. A graph waits for uploads
-  // into its inputs when it is launched.
+  // Makes kernels that are launched later wait for uploads into an input. While kernels are
+  // captured, does nothing: LaunchGraph() waits for the uploads.
   absl::Status OrderInput(const void* data, int64_t bytes);
+  // Captures the kernels that `launch` launches. They take their scratch memory from `scratch`.
   absl::StatusOr<Graph> Record(absl::FunctionRef<absl::Status()> launch, GraphScratch* scratch);
   // Makes transfers into `buffer` wait for its allocation. They must all be on `stream`.
   absl::Status OrderTransfers(CudaBuffer& buffer, cudaStream_t stream);
@@ -175,12 +183,12 @@ class CudaDevice final : public Device {
   absl::StatusOr<Event> RecordOnCompute();
 
   const DeviceInfo info_;
-  CallGate gate_;  // of every call that uses what Abandon() gives up
+  CallGate gate_;  // every call enters it before it uses objects that Abandon() destroys
   DeviceMemoryLimit memory_limit_;
   Mutex mu_;
-  // Memory that buffers hold: resetting the GPU doesn't free it.
+  // The memory of all buffers. A reset of the GPU doesn't free it.
   absl::flat_hash_set<void*> live_ ABSL_GUARDED_BY(mu_);
-  std::vector<PeerReadRef> peer_reads_ ABSL_GUARDED_BY(mu_);  // of this device, or by it
+  std::vector<PeerReadRef> peer_reads_ ABSL_GUARDED_BY(mu_);  // copies from or to this device
   EventPool events_;
   std::unique_ptr<MemoryPool> pool_;
   Stream compute_, capture_, retire_;
@@ -189,8 +197,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Blas> blas_;
   std::unique_ptr<FusedKernels> fused_kernels_;
   KernelContext context_;  // executor thread
-  std::unique_ptr<FenceThread>
-      fences_;  // last: it calls back into what is above until it is joined
+  // The last member: until its thread is joined, callbacks use the members above.
+  std::unique_ptr<FenceThread> fences_;
 };
 
 }  // namespace tensord::server::cuda

@@ -1,4 +1,4 @@
-// Which GPUs there are, and devices on them.
+// Finds the GPUs, and makes and resets devices on them.
 #include <stdlib.h>
 
 #include <cstdio>
@@ -139,8 +139,8 @@ absl::Status CallOnCudaDevice(const Buffer& buffer, absl::FunctionRef<absl::Stat
 }
 
 absl::Status ResetCudaDevice(int physical_index) {
-  // What these return may be the very fault that is being dealt with: what counts is whether the
-  // GPU can be used afterwards.
+  // The first two calls may return the fault that led to this reset. Their errors are ignored. Only
+  // the calls after them show whether the GPU can be used.
   const auto reset = [&]() -> absl::Status {
     cuda::MakeCurrent(physical_index);
     cudaDeviceReset();

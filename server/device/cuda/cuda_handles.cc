@@ -98,7 +98,7 @@ absl::Status OrderStreams(cudaStream_t earlier, cudaStream_t later, EventPool& e
   TENSORD_ASSIGN_OR_RETURN(Event event, events.Acquire());
   TENSORD_CUDA_RETURN_IF_ERROR(cudaEventRecord(event.get(), earlier));
   TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(later, event.get(), 0));
-  // The wait is for what has been recorded by now: recording anew doesn't touch it.
+  // The wait refers to the record above. A later record of the event doesn't change it.
   events.Return(std::move(event));
   return absl::OkStatus();
 }

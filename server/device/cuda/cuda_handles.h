@@ -1,4 +1,4 @@
-// The runtime's handles, owned: the current device, streams, events, pinned memory.
+// Owners of the CUDA runtime's handles (streams, events, memory), and the current device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,7 +38,8 @@ class DeviceGuard {
   const int outer_;  // physical index of the enclosing guard's GPU; -1 if there is none
 };
 
-// What owns a handle of type `Handle`, destroyed by `kDestroy`. Movable; null when moved from.
+// Owns a handle of type `Handle`, which `kDestroy` destroys. Movable. Move assignment swaps the
+// handles.
 template <typename Handle, cudaError_t (*kDestroy)(Handle)>
 class Owned {
  public:
@@ -67,17 +68,20 @@ using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using PinnedMemory = Owned<void*, cudaFreeHost>;
 using DeviceMemory = Owned<void*, cudaFree>;
 
-// All of these on the current device.
-absl::StatusOr<Stream> MakeStream();  // doesn't wait for the default stream
-absl::StatusOr<Event> MakeEvent();    // without times; waiting for it spins
+// The new object is on the current device.
+absl::StatusOr<Stream> MakeStream();  // the stream doesn't synchronize with the default stream
+absl::StatusOr<Event> MakeEvent();    // the event has no timing; a thread that waits for it spins
 absl::StatusOr<PinnedMemory> MakePinnedMemory(int64_t bytes);
 absl::StatusOr<DeviceMemory> MakeDeviceMemory(int64_t bytes);
 
-// Events for reuse; waiting for one sleeps. Thread-safe. Acquire() with the pool's device current.
+// Keeps events of one device for reuse. The events have no timing. A thread that waits for one
+// sleeps. Thread-safe.
 class EventPool {
  public:
+  // The pool's device must be current.
   absl::StatusOr<Event> Acquire();
   void Return(Event event);
+  // Destroys the events in the pool.
   void Clear();
 
  private:
@@ -85,8 +89,8 @@ class EventPool {
   std::vector<Event> idle_ ABSL_GUARDED_BY(mu_);
 };
 
-// Work given to `later` from now on waits for everything given to `earlier` so far. Both are
-// streams of the current device.
+// Makes work that is enqueued on `later` from now on wait for all work that is on `earlier` now.
+// Both must be streams of the current device.
 absl::Status OrderStreams(cudaStream_t earlier, cudaStream_t later, EventPool& events);
 
 }  // namespace tensord::server::cuda

@@ -63,7 +63,7 @@ absl::StatusCode CodeOf(cublasStatus_t error) {
   }
 }
 
-// The arguments of a call say nothing to a reader of the message.
+// Returns the text of a call without its arguments, which don't help a reader of the message.
 absl::string_view FunctionName(absl::string_view call) { return call.substr(0, call.find('(')); }
 
 }  // namespace

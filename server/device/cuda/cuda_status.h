@@ -1,4 +1,4 @@
-// Errors of the CUDA runtime and of cuBLAS as Status: the one place where they are turned.
+// Converts errors of the CUDA runtime and of cuBLAS to Status. No other file does so.
 #pragma once
 
 #include <cublas_api.h>
@@ -9,19 +9,19 @@
 
 namespace tensord::server::cuda {
 
-// OK, or the error with the call that gave it, its name and its text:
-//   UNAVAILABLE          no driver, no GPU, or none that can be reached now
-//   RESOURCE_EXHAUSTED   the GPU's memory is
-//   FAILED_PRECONDITION  the GPU is older than what this program was compiled for
-//   DATA_LOSS            a sticky error: a kernel broke off and took the context with it
-//                        (cudaErrorIllegalAddress, …), or the GPU's memory or links failed. Nothing
-//                        runs on the device, nor can it be read, until it has been reset
-//   UNIMPLEMENTED        the GPU or the driver can't do this
-//   INTERNAL             anything else
-// An error that doesn't last is taken from the runtime, so that no later call reports it again.
+// Returns OK, or a status with the function of `call`, and the error's name and text. Its code is:
+//   UNAVAILABLE          there is no driver or no GPU, or the GPU can't be reached now
+//   RESOURCE_EXHAUSTED   the GPU has too little memory
+//   FAILED_PRECONDITION  the GPU is older than the GPUs that this program was compiled for
+//   DATA_LOSS            a sticky error: a kernel failed and broke the context
+//                        (cudaErrorIllegalAddress, …), or the GPU's memory or links failed. Until
+//                        the device is reset, nothing runs on it and nothing can be read from it
+//   UNIMPLEMENTED        the GPU or the driver doesn't support the call
+//   INTERNAL             any other error
+// Clears errors that aren't sticky in the runtime, so that no later call reports them again.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
-// The same for cuBLAS and cuBLASLt.
+// The same for errors of cuBLAS and cuBLASLt. DATA_LOSS: a product's kernel failed.
 absl::Status CublasStatus(cublasStatus_t error, absl::string_view call);
 
 }  // namespace tensord::server::cuda

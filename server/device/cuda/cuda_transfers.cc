@@ -1,4 +1,4 @@
-// Transfers, and the order of streams that they need.
+// Transfers, and the order of streams that they require.
 #include <cstring>
 #include <utility>
 
@@ -85,7 +85,7 @@ absl::Status CudaDevice::CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes)
     return absl::UnimplementedError(
         absl::StrCat(name().ToString(), " can't copy from ", src.device().name().ToString()));
   }
-  // Kernels launched after it wait for the upload, as after any Write().
+  // Kernels that are launched later wait for the upload, as after any Write().
   return Write(dst, 0, src.data(), bytes);
 }
 
@@ -95,7 +95,8 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
   const CallGate::Entry at_source(&source.gate_);
   if (!at_source.entered()) return *source.loss();
   const DeviceGuard guard(info_.physical_index);
-  // Kernels have left `src` complete; an upload into it may be under way on its device's stream.
+  // All kernels that write `src` have finished or are on this stream. An upload into `src` may
+  // still run on its device's upload stream.
   TENSORD_RETURN_IF_ERROR(source.uploads_->OrderAfterUploads(src.data(), bytes, compute_.get()));
   const auto size = static_cast<size_t>(bytes);
   if (source.info_.physical_index == info_.physical_index) {
@@ -107,10 +108,10 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
                                                      source.info_.physical_index, size,
                                                      compute_.get()));
   }
-  if (&source == this) return absl::OkStatus();  // freed on the very stream that copies
+  if (&source == this) return absl::OkStatus();  // the stream that copies also frees the source
   absl::StatusOr<Event> event = RecordOnCompute();
   if (!event.ok()) {
-    // Without the event nothing would tell when the source may be freed.
+    // Without the event, only waiting here shows when the source may be freed.
     cudaStreamSynchronize(compute_.get());
     return event.status();
   }
@@ -123,7 +124,7 @@ absl::Status CudaDevice::CopyFromCuda(Buffer& dst, const CudaBuffer& src, int64_
 
 void CudaDevice::AddPeerRead(PeerReadRef read) {
   MutexLock lock(&mu_);
-  DropOver(&peer_reads_);
+  RemoveEnded(&peer_reads_);
   peer_reads_.push_back(std::move(read));
 }
 

@@ -1,4 +1,4 @@
-// Headers that code compiled at run time may include: the text they had when the program was built.
+// The headers that code compiled at run time may include. Their texts are those of the build.
 #pragma once
 
 #include <span>
@@ -6,11 +6,12 @@
 namespace tensord::server::cuda {
 
 struct EmbeddedHeader {
-  const char* name;  // as it is included
+  const char* name;  // as in an #include directive
   const char* text;
 };
 
-// Those of the project, and the little of the standard library's that they use.
+// Returns the project's headers, and replacements (rtc_std/) for the standard headers that they
+// use.
 std::span<const EmbeddedHeader> EmbeddedHeaders();
 
 }  // namespace tensord::server::cuda

@@ -40,7 +40,7 @@ absl::Status FenceThread::WaitFor(cudaEvent_t event) {
     state = cudaEventQuery(event);
   }
   if (state == cudaErrorNotReady) state = cudaEventSynchronize(event);
-  cudaGetLastError();  // "not ready" is no error, but the runtime remembers it as one
+  cudaGetLastError();  // clears "not ready", which the runtime reports as an error
   return CudaStatus(state, "waiting for the device");
 }
 

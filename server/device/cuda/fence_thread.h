@@ -1,7 +1,8 @@
-// Tells when a GPU has got somewhere in its work.
+// Calls back when a GPU has reached a point of its work.
 //
-// A thread that waits for events, and not cudaLaunchHostFunc: host functions are not called once
-// the context is broken, and must not let go of buffers, which calls the runtime.
+// This is a thread that waits for events. cudaLaunchHostFunc() won't do: it doesn't call host
+// functions after the context is broken. And a host function must not call the runtime, so it can't
+// free buffers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,15 +17,16 @@
 
 namespace tensord::server::cuda {
 
-// Thread-safe. Destroying it waits for every fence and calls back for it.
+// Thread-safe. The destructor blocks until all fences have been reached and called back.
 class FenceThread {
  public:
-  // Events come from `events` and go back there.
+  // `events` is the pool of the fences' events. It must outlive the object.
   FenceThread(int physical_index, EventPool* events);
   ~FenceThread();
 
-  // Calls `done` on this thread when `event` has come to pass, with the error that the device has
-  // reported by then, if any. Fences are called back in the order in which they were added.
+  // Calls `done` on the fence thread when the GPU has reached `event`. If the device has reported
+  // an error by then, passes it to `done`. Fences are called back in the order in which they were
+  // added. Then returns `event` to the pool.
   void Add(Event event, std::function<void(absl::Status)> done);
 
  private:

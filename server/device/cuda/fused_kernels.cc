@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kThreads = 256;
 constexpr int64_t kMaxBlocks = 1 << 20;
 
-// CUDA 12.8 and later load code by the runtime.
+// Only the runtime of CUDA 12.8 and later can load code.
 #if CUDART_VERSION >= 12080
 absl::Status Load(const std::string& code, const char* name, cudaLibrary_t* library,
                   cudaKernel_t* kernel) {
@@ -84,18 +84,21 @@ FusedKernels::~FusedKernels() {
   }
 }
 
-FusedCode FusedKernels::Make(const std::string& source, const char* name) const {
-  FusedCode made{absl::StatusOr<cudaKernel_t>(nullptr)};
-  cudaKernel_t kernel = nullptr;
-  const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
-  const absl::Status status =
-      code.ok() ? Load(*code, name, &made.cuda_library, &kernel) : code.status();
+absl::StatusOr<FusedCode> FusedKernels::Make(const std::string& source, const char* name) const {
   // UNIMPLEMENTED makes the caller run the ops one by one.
-  if (status.ok()) {
-    made.kernel = kernel;
-  } else {
-    made.kernel = absl::UnimplementedError(status.message());
+  FusedCode made{absl::UnimplementedError("")};
+  const absl::StatusOr<std::string> code = CompileForGpu(source, major_, minor_);
+  if (!code.ok()) {
+    made.kernel = absl::UnimplementedError(code.status().message());
+    return made;
   }
+  cudaKernel_t kernel = nullptr;
+  const absl::Status loaded = Load(*code, name, &made.cuda_library, &kernel);
+  if (!loaded.ok()) {
+    if (made.cuda_library != nullptr) Unload(made.cuda_library);
+    return absl::UnimplementedError(loaded.message());
+  }
+  made.kernel = kernel;
   return made;
 }
 
@@ -103,7 +106,7 @@ bool FusedKernels::Evict() {
   for (auto entry = entries_.end(); entry != entries_.begin();) {
     --entry;
     if (entry->code.use_count() > 1) continue;
-    // Waits for launches of the kernel that have not run yet.
+    // Waits for launches of the kernel that have not ended.
     if (entry->code->cuda_library != nullptr) {
       if (cudaStreamSynchronize(stream_) != cudaSuccess) cudaGetLastError();
       Unload(entry->code->cuda_library);
@@ -130,7 +133,7 @@ absl::StatusOr<FusedCodeRef> FusedKernels::Find(const std::string& source, const
   }
   // Compiles without the lock, because it takes long. If two threads compile the same source, the
   // first result is kept.
-  FusedCode made = Make(source, name);
+  TENSORD_ASSIGN_OR_RETURN(FusedCode made, Make(source, name));
   MutexLock lock(&mu_);
   const auto found = by_source_.find(source);
   const bool is_new = found == by_source_.end();

@@ -1,4 +1,4 @@
-// Fused elementwise kernels of one GPU, compiled when they are first asked for.
+// Fused elementwise kernels of one GPU, compiled at their first use.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,7 +49,9 @@ class FusedKernels {
   };
   using Entries = std::list<Entry>;
 
-  FusedCode Make(const std::string& source, const char* name) const;
+  // Compiles and loads a kernel. If the source can't be compiled, returns code without a kernel, which
+  // is kept. If loading fails, returns UNIMPLEMENTED, and a later call may succeed.
+  absl::StatusOr<FusedCode> Make(const std::string& source, const char* name) const;
   // Unloads one kernel. Returns false if all kernels have references.
   bool Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxInputs = 32;
 constexpr int kMaxSteps = 64;
 
-// The storage type's name in device code.
+// Returns the name of the storage type in device code.
 const char* StorageName(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -38,7 +38,7 @@ const char* StorageName(DType dtype) {
   }
 }
 
-// Returns the functor of elementwise_math.h. `function` isn't where.
+// Returns the functor of elementwise_math.h. `function` must not be kWhere.
 std::string FunctorText(ElementwiseFunction function, DType output) {
   if (function.kind == ElementwiseFunction::Kind::kCast) {
     return absl::StrCat("CastTo<MathOf<", StorageName(output), ">>");
@@ -48,7 +48,8 @@ std::string FunctorText(ElementwiseFunction function, DType output) {
                          : FunctorName(function.binary()));
 }
 
-// Values are named by what they are: x0 the input's element, s0 the result of the first step.
+// Returns the name of a value: "x0" is the element of the first input, "s0" the first step's
+// result.
 std::string ValueName(int operand) {
   return operand >= 0 ? absl::StrCat("x", operand) : absl::StrCat("s", -operand - 1);
 }
@@ -73,19 +74,20 @@ absl::StatusOr<std::string> StepText(const FusedSpec::Step& step, int number) {
   return result;
 }
 
-// What is spelled once per input, joined.
-template <typename Spell>
-std::string ForInputs(size_t count, const char* separator, Spell spell) {
+// Joins the texts that `text_of` returns for each input.
+template <typename TextOf>
+std::string ForInputs(size_t count, const char* separator, TextOf text_of) {
   std::string text;
   for (size_t i = 0; i < count; ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : separator, spell(static_cast<int>(i)));
+    absl::StrAppend(&text, i == 0 ? "" : separator, text_of(static_cast<int>(i)));
   }
   return text;
 }
 
-// $0 parameters, $1 the element function's parameters, $2 its steps, $3 its result, $4 the output's
-// type, $5 the pack's width, $6 single elements, $7 packs' loads, $8 a pack's element, $9 an
-// element.
+// $0 the kernel's parameters for the inputs, $1 Element()'s parameters, $2 its steps, $3 its
+// result, $4 the output's type, $5 the width of a pack, $6 the loads of single elements, $7 the
+// loads of packs, $8 Element()'s arguments in the loop over packs, $9 its arguments in the loop
+// over elements.
 constexpr char kKernel[] = R"(#include "tensord/server/device/cuda/kernels/storage.cuh"
 
 using namespace tensord;

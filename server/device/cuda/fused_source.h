@@ -10,20 +10,22 @@
 
 namespace tensord::server::cuda {
 
-// A kernel by the name kFusedName, with the parameters
+// The source of a kernel with the name kFusedName and the parameters
 //   (const I0* i0, …, Out* out, int64_t size, int64_t packs)
-// of which the first `packs` times `pack_width` elements are read and written 16 bytes at a time.
-// The same for all shapes but for which inputs are single elements.
+// The kernel computes the first `packs` * `pack_width` elements in packs of at most 16 bytes, and
+// the remaining elements one by one. The source depends on the shapes only by which inputs are
+// single elements.
 struct FusedSource {
   std::string text;
-  int pack_width = 1;
-  std::vector<bool> single;  // by input: one element for all
+  int pack_width = 1;        // elements of a pack
+  std::vector<bool> single;  // for each input: whether it is one element for all
 };
 
 inline constexpr char kFusedName[] = "tensord_fused";
 
-// UNIMPLEMENTED where an op isn't elementwise, or an input is neither of the output's shape nor a
-// single element. Each step's result is rounded to its dtype as it is where it is stored.
+// Returns the source of a kernel for `spec`. If an op isn't elementwise, or an input has neither as
+// many elements as the output nor one element, returns UNIMPLEMENTED. The kernel rounds each step's
+// result to its dtype, as the op does.
 absl::StatusOr<FusedSource> MakeFusedSource(const FusedSpec& spec);
 
 }  // namespace tensord::server::cuda

@@ -1,13 +1,14 @@
-// Kernels captured once, and launched as one.
+// Kernels that are captured once and launched as one.
 //
-// Capturing is relaxed: it forbids no thread any call. What would break it off all the same is seen
-// to: the stream is nobody else's (cuda_device_internal.h), and nobody waits for the GPU as a whole
-// meanwhile (CaptureLock). The one thing that the capturing thread itself does beside launching is
-// to take memory, on the compute stream, which isn't captured.
+// The capture mode is relaxed: it forbids no call on any thread. Two things would still abort a
+// capture, and both are prevented. No other code uses the capturing stream
+// (cuda_device_internal.h). No thread synchronizes with the whole GPU during a capture
+// (CaptureLock). Beside launches, the capturing thread only allocates memory, on the compute
+// stream, which isn't captured.
 //
-// What a capture needs is there before: kernels have run at least once with these very shapes, so
-// that their code is loaded and cuBLASLt has chosen its algorithms. Products work in the workspace
-// that they always have: graphs run on the compute stream, one after another with all else there.
+// Each kernel has run at least once with the same shapes before a capture. So its code is loaded
+// and cuBLASLt has chosen its algorithms. Products in a graph use the same workspace as other
+// products. That is safe, because graphs run on the compute stream, where all work runs in order.
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
@@ -22,7 +23,7 @@ class CudaGraph final : public KernelGraph {
  public:
   CudaGraph(CudaDevice* device, cudaGraphExec_t graph, std::vector<BufferRef> scratch)
       : device_(device), scratch_(std::move(scratch)), graph_(graph) {}
-  // Before its memory, which is freed behind what is running on the compute stream.
+  // Destroys the graph before its memory. The memory is freed in the order of the compute stream.
   ~CudaGraph() override { device_->DestroyGraph(graph_); }
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs) override {
@@ -51,8 +52,8 @@ absl::StatusOr<Graph> CudaDevice::Record(absl::FunctionRef<absl::Status()> launc
   blas_->SetStream(compute_.get());
   context_.graph_scratch = nullptr;
   context_.stream = compute_.get();
-  // Ended in any case: until then the stream takes nothing else. Where the capture was broken off
-  // it gives no graph.
+  // Ends the capture also after an error. Until then the stream can't be used otherwise. If the
+  // capture was aborted, there is no graph.
   cudaGraph_t recorded = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(capture_.get(), &recorded);
   Graph graph(recorded);
@@ -87,9 +88,9 @@ absl::Status CudaDevice::LaunchGraph(cudaGraphExec_t graph,
 
 void CudaDevice::DestroyGraph(cudaGraphExec_t graph) {
   const CallGate::Entry entry(&gate_);
-  if (!entry.entered()) return;  // it went with the context
+  if (!entry.entered()) return;  // the reset of the context destroys the graph
   const DeviceGuard guard(info_.physical_index);
-  // What runs is freed when it is over.
+  // If a launch of the graph still runs, the driver frees the graph after it.
   if (cudaGraphExecDestroy(graph) != cudaSuccess) cudaGetLastError();
 }
 

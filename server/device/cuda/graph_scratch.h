@@ -1,4 +1,4 @@
-// Memory that the kernels of one graph need beside their operands.
+// The scratch memory of the kernels of one graph.
 #pragma once
 
 #include <cstddef>
@@ -11,28 +11,32 @@
 
 namespace tensord::server::cuda {
 
-// The kernels of a graph run one after another, as they were captured, so that each op may have the
-// memory of the one before it. An allocation on the capturing stream would become a node of the
-// graph, with memory that is in nobody's figures; what is taken here is the device's, from before
-// the graph's first launch until it goes.
-// For the one thread that captures; `account` and `device` outlive it.
+// The kernels of a graph run one after another, in the order in which they were captured. So all
+// ops can use the same memory. An allocation on the capturing stream would become a node of the
+// graph, and no limit would count its memory. Therefore this class allocates from the device,
+// before the graph's first launch. The graph keeps the memory until it is destroyed.
+//
+// Not thread-safe: for the thread that captures. `account` and `device` must outlive the object.
 class GraphScratch {
  public:
   GraphScratch(MemoryAccount* account, Device* device) : account_(account), device_(device) {}
 
-  // An op begins: what is taken from here on may be what ops before have had.
+  // Begins an op. Take() may return memory that earlier ops took.
   void BeginOp() { next_ = 0; }
 
-  // RESOURCE_EXHAUSTED where there is no more now.
+  // Returns memory that no other Take() of this op returns. If there is too little memory, returns
+  // RESOURCE_EXHAUSTED.
   absl::StatusOr<void*> Take(int64_t bytes);
 
-  // All that was ever taken.
+  // Moves all memory that Take() has returned to the caller.
   std::vector<BufferRef> ReleaseMemory();
 
  private:
   MemoryAccount* const account_;
   Device* const device_;
-  std::vector<BufferRef> blocks_;  // in the order in which an op takes them
+  // In the order in which an op takes them.
+  std::vector<BufferRef> blocks_;
+  // Blocks that were too small for a later op.
   std::vector<BufferRef> outgrown_;
   size_t next_ = 0;
 };

@@ -13,7 +13,7 @@ namespace tensord::server::cuda {
 
 struct HostRegistration::Registry {
   Mutex mu;
-  CondVar changed;  // a registration has no Use, or one less is being unregistered
+  CondVar changed;  // a registration lost its last Use, or `unregistering` decreased
   int unregistering ABSL_GUARDED_BY(mu) = 0;
   absl::flat_hash_set<HostRegistration*> all ABSL_GUARDED_BY(mu);
   bool logged ABSL_GUARDED_BY(mu) = false;
@@ -45,8 +45,9 @@ HostRegistration::~HostRegistration() {
     ++registry.unregistering;
   }
   {
-    // Without the lock: the call may block until the GPU has finished its current work. It fails if
-    // the context is lost. The reset of the GPU then undoes the registration.
+    // Doesn't hold the lock, because the call may block until the GPU has finished its current
+    // work. The call fails if the context is lost. The reset of the GPU then undoes the
+    // registration.
     const DeviceGuard guard(physical_index_);
     if (cudaHostUnregister(data_) != cudaSuccess) cudaGetLastError();
   }
@@ -114,7 +115,7 @@ absl::Status HostRegistration::Reset(int physical_index, absl::FunctionRef<absl:
     // The cause of a refusal may have been the fault that led to the reset.
     if (registration->state_ == State::kRefused) registration->state_ = State::kNone;
     if (registration->state_ != State::kResetting) continue;
-    // In case the driver has kept the registration.
+    // The driver may have kept the registration.
     if (cudaHostUnregister(registration->data_) != cudaSuccess) cudaGetLastError();
     registration->state_ = State::kNone;
   }

@@ -10,7 +10,7 @@
 namespace tensord::server::cuda {
 
 // Registers memory for all GPUs at its first use. A reset of the GPU that was current at that time
-// undoes the registration; the next use registers the memory again. Thread-safe.
+// undoes the registration. The next use then registers the memory again. Thread-safe.
 class HostRegistration final : public HostMemory::Preparation {
  public:
   HostRegistration(void* data, int64_t size_bytes);
@@ -20,7 +20,8 @@ class HostRegistration final : public HostMemory::Preparation {
   // Returns the registration of `memory`, which owns it. The first call creates it.
   static HostRegistration& Of(HostMemory& memory);
 
-  // Keeps the memory registered while it exists. GPU `physical_index` must be current.
+  // The memory stays registered while a Use exists. GPU `physical_index` must be current for the
+  // constructor.
   class Use {
    public:
     Use(HostRegistration* registration, int physical_index);
@@ -54,7 +55,7 @@ class HostRegistration final : public HostMemory::Preparation {
   const int64_t size_bytes_;
   // Guarded by the registry's mutex.
   State state_ = State::kNone;
-  int physical_index_ = 0;  // of the GPU that was current
+  int physical_index_ = 0;  // of the GPU that was current at the registration
   int uses_ = 0;
 };
 

@@ -17,36 +17,38 @@ namespace tensord::server::cuda {
 
 class GraphScratch;
 
-// What a kernel has of its device, which is the current one.
+// What a kernel uses of its device. The device must be current.
 struct KernelContext {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
   MemoryPool* pool = nullptr;
   Blas* blas = nullptr;
-  GraphScratch* graph_scratch = nullptr;  // set while what goes to the stream is captured
+  GraphScratch* graph_scratch = nullptr;  // not null while the work on `stream` is captured
 };
 
-// Memory for the time of the kernels that are being launched.
+// Returns scratch memory for kernels that the caller launches while it holds the Scratch. `bytes` >
+// 0.
 absl::StatusOr<Scratch> MakeScratch(KernelContext& context, int64_t bytes);
 
-// Enqueues the op on the context's stream. An output without elements is left alone.
+// Enqueues the op on the context's stream. If the output has no elements, does nothing.
 using Kernel = std::function<absl::Status(const KernelCall& call, KernelContext& context)>;
 using KernelTable = absl::flat_hash_map<std::string, Kernel>;
 
-// Null where there is none, as for constant, whose bytes the engine writes. Thread-safe.
+// Returns the kernel of an op. If there is none, returns null. `constant` has none, because the
+// engine writes its bytes. Thread-safe.
 const Kernel* FindKernel(absl::string_view op);
 
-// Each adds the kernels of one family; all are in kernel_table.cc's list.
+// Each function adds the kernels of one family. kernel_table.cc calls all of them.
 void AppendElementwiseKernels(KernelTable& table);
 void AppendMovementKernels(KernelTable& table);
 void AppendCreationKernels(KernelTable& table);
 void AppendReductionKernels(KernelTable& table);
 void AppendMatmulKernels(KernelTable& table);
 
-// The error of a launch, with the op.
+// Returns OK, or the error of a launch with the name of the op.
 absl::Status LaunchStatus(const KernelCall& call, cudaError_t error);
 
-// INTERNAL: inference let a combination of dtypes through that no kernel was compiled for.
+// Returns INTERNAL: inference accepted a combination of dtypes that has no kernel.
 absl::Status NoKernelError(const KernelCall& call);
 
 inline int DTypeNumber(DType dtype) { return static_cast<int>(dtype); }

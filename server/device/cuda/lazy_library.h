@@ -9,9 +9,9 @@ namespace tensord::server::cuda {
 // Thread-safe.
 class LazyLibrary {
  public:
-  // `name`: the file name with the library's major version, such as "libnvrtc.so.13". The loader's
-  // search path is tried first, then the folder of the CUDA toolkit. If the environment variable
-  // TENSORD_CUDA_LIBRARY_FOLDER is set, only that folder is tried.
+  // `name`: the file name with the library's major version, such as "libnvrtc.so.13". Tries the
+  // loader's search path, then the folder of the CUDA toolkit. If the environment variable
+  // TENSORD_CUDA_LIBRARY_FOLDER is set, tries only the folder that it names.
   explicit LazyLibrary(std::string name);
   LazyLibrary(const LazyLibrary&) = delete;
   LazyLibrary& operator=(const LazyLibrary&) = delete;
@@ -22,22 +22,22 @@ class LazyLibrary {
     return reinterpret_cast<Function*>(FindAddress(function));
   }
 
-  // Returns why the library can't be loaded; empty if it is loaded.
+  // Returns why the library can't be loaded. Empty if the library is loaded.
   const std::string& error() const { return error_; }
 
  private:
   void* FindAddress(const char* function) const;
 
-  void* handle_ = nullptr;  // never closed: the library may have threads
+  void* handle_ = nullptr;  // never closed, because the library may have threads
   std::string error_;
 };
 
 }  // namespace tensord::server::cuda
 
 // Defines `function`, which a header of the library declares. The definition calls the function of
-// the same name in the library. If that can't be found, it returns `missing`. `library` is a
-// function that returns the LazyLibrary. The symbol is hidden: otherwise the library itself could
-// call this definition instead of its own function.
+// the same name in the library. If the library or the function is missing, it returns `missing`.
+// `library` is a function that returns the LazyLibrary. The symbol is hidden: otherwise the library
+// itself could call this definition instead of its own function.
 #define TENSORD_LAZY_FUNCTION(library, result, function, parameters, arguments, missing) \
   extern "C" __attribute__((visibility("hidden"))) result function parameters {          \
     static auto* const tensord_found = library().Find<decltype(function)>(#function);    \

@@ -13,7 +13,8 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Every pool of the process: logical devices on one GPU have to make room for each other.
+// All pools of the process. If a logical device is out of memory, the other logical devices on its
+// GPU return their unused memory.
 struct PoolList {
   Mutex mu;
   std::vector<MemoryPool*> pools ABSL_GUARDED_BY(mu);
@@ -50,8 +51,9 @@ std::atomic<bool> reuse_on = true;
 // Counts frees of memory and destroyed pools, on all GPUs together.
 std::atomic<int64_t> frees = 0;
 // For each GPU: the value of `frees` when an allocation last failed although all pools of the GPU
-// had returned their unused memory. While `frees` has this value, Allocate() doesn't try that
-// again.
+// had returned their unused memory. While `frees` has this value, Allocate() doesn't make the pools
+// return memory again. Initially 0, as `frees`: if nothing was ever freed, no pool has unused
+// memory.
 std::array<std::atomic<int64_t>, kMaxGpus> frees_at_exhaustion = {};
 
 // Returns the size of the block for a request of `bytes`. Rounds up to one of four sizes between
@@ -122,7 +124,7 @@ std::vector<void*> MemoryPool::Abandon() {
 }
 
 void MemoryPool::FreeReusable() {
-  // Holds the lock until the end: Abandon(), after which the stream may be destroyed, waits.
+  // Holds the lock until the end. So Abandon() waits, after which the stream may be destroyed.
   MutexLock lock(&mu_);
   std::vector<void*> blocks = std::exchange(unfreed_, {});
   for (const auto& [bytes, list] : reusable_) blocks.insert(blocks.end(), list.begin(), list.end());

@@ -1,4 +1,4 @@
-// A GPU's memory for one logical device, handed out and taken back in stream order.
+// The memory of one logical device on a GPU, allocated and freed in stream order.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,10 +15,10 @@
 namespace tensord::server::cuda {
 
 // Allocates from a memory pool of the driver. Keeps small blocks that are freed on the reuse stream
-// in lists by size, and returns them for later allocations on that stream without a call of the
-// runtime. (A runtime call to allocate or free takes about as long as a small kernel.)
+// in lists by size. Later allocations on that stream reuse them without a call of the runtime. (A
+// runtime call to allocate or free takes about as long as a small kernel.)
 //
-// Thread-safe. Make the pool's GPU current before each call.
+// Thread-safe. Make the pool's GPU current before each call except AllowPeer().
 class MemoryPool {
  public:
   // The size limit of a block in the lists, and of all blocks in the lists together.
@@ -37,27 +37,27 @@ class MemoryPool {
 
   // Returns memory, aligned to 256 bytes, for work that is enqueued on `stream` later. `bytes` > 0.
   // If the GPU has too little memory, synchronizes with the GPU, makes all pools on it return their
-  // unused memory, and tries again. If that fails, or if nothing has been freed since it last
-  // failed, returns RESOURCE_EXHAUSTED. On a thread that captures work, doesn't try again.
+  // unused memory, and tries again. If that fails, returns RESOURCE_EXHAUSTED. Doesn't try again if
+  // nothing has been freed since that last failed, or on a thread that captures work.
   absl::StatusOr<void*> Allocate(int64_t bytes, cudaStream_t stream);
 
-  // Frees memory that Allocate(bytes) has returned. Work that is enqueued on `stream` already may
-  // still use it. If `reusable`, a later Allocate() may get it from the lists of small blocks. If
-  // the driver can't free the memory because the context is lost, Abandon() returns it.
+  // Frees memory that Allocate(bytes) has returned. Work that is already enqueued on `stream` may
+  // still use it. If `reusable`, a later Allocate() may return this memory from the lists of small
+  // blocks. If the driver can't free the memory because the context is lost, Abandon() returns it.
   void Free(void* data, int64_t bytes, cudaStream_t stream, bool reusable = true);
 
-  // Lets another GPU read this pool's memory directly if the two GPUs have peer access. Otherwise
-  // does nothing: copies then go through the host.
+  // If the two GPUs have peer access, lets another GPU access this pool's memory directly.
+  // Otherwise does nothing, and copies go through the host.
   void AllowPeer(int peer_physical_index);
 
-  // Empties the lists and returns their blocks, and those that the driver didn't free, without
-  // freeing them. Later frees go to the driver. Call it when the device is lost.
+  // Returns the blocks in the lists and the blocks that the driver failed to free, without freeing
+  // them, and empties the lists. Later frees go to the driver. Call it when the device is lost.
   std::vector<void*> Abandon();
 
  private:
   MemoryPool(int physical_index, cudaMemPool_t pool, cudaStream_t reuse_stream);
 
-  // Returns the blocks in the lists to the driver's pool.
+  // Frees the blocks in the lists to the driver's pool.
   void FreeReusable();
   void FreeByDriver(void* data, cudaStream_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void FreeAllReusable(int physical_index);
@@ -70,7 +70,7 @@ class MemoryPool {
   absl::flat_hash_map<int64_t, std::vector<void*>> reusable_ ABSL_GUARDED_BY(mu_);  // by size
   int64_t reusable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<void*> unfreed_ ABSL_GUARDED_BY(mu_);  // blocks that the driver refused to free
-  std::vector<int> peers_ ABSL_GUARDED_BY(mu_);      // asked for already
+  std::vector<int> peers_ ABSL_GUARDED_BY(mu_);      // the arguments of earlier AllowPeer() calls
 };
 
 // A thread holds a CaptureLock while it captures work on a GPU. Synchronizing with the whole GPU
@@ -87,21 +87,23 @@ class CaptureLock {
   MutexLock lock_;
 };
 
-// A pool whose device is lost, and what it had handed out: resetting the GPU doesn't free it, and
-// as long as the context is broken nothing can.
+// A pool whose device is lost, and the memory that was allocated from it. A reset of the GPU
+// doesn't free this memory. While the context is broken, the memory can't be freed at all.
 struct Orphans {
   std::unique_ptr<MemoryPool> pool;
   std::vector<void*> memory;
 };
 
-// Thread-safe. Keeps them until FreeOrphans, which is to be called when the GPU can be used again,
-// with the GPU current.
+// Keeps `orphans` until FreeOrphans(). Thread-safe.
 void AddOrphans(int physical_index, Orphans orphans);
+// Frees the orphans of a GPU. Call it when the GPU can be used again. The GPU must be current.
+// Thread-safe.
 void FreeOrphans(int physical_index);
 
-// Memory for the time of one kernel, given back in stream order when it goes out of scope.
+// Memory for one kernel. The destructor frees it in stream order.
 class Scratch {
  public:
+  // Allocates `bytes` > 0 from `pool`, which must outlive the object.
   static absl::StatusOr<Scratch> Make(MemoryPool& pool, int64_t bytes, cudaStream_t stream);
   // Wraps memory that the caller owns. Nothing else may use the memory while the object lives.
   static Scratch Of(void* data) { return Scratch(nullptr, data, 0, nullptr); }

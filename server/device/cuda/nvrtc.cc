@@ -11,7 +11,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// A program, destroyed with the object.
+// Owns an NVRTC program.
 class Program {
  public:
   explicit Program(const std::string& source) {
@@ -42,7 +42,7 @@ class Program {
     if (program_ == nullptr || nvrtcGetProgramLogSize(program_, &size) != NVRTC_SUCCESS) return "";
     std::string log(size, '\0');
     if (nvrtcGetProgramLog(program_, log.data()) != NVRTC_SUCCESS) return "";
-    return log.c_str();  // up to its closing zero
+    return log.c_str();  // removes the zero at the end
   }
 
   absl::StatusOr<std::string> Code() {
@@ -66,7 +66,7 @@ absl::StatusOr<std::string> CompileForGpu(const std::string& source, int major, 
   const nvrtcResult error = program.Compile(absl::StrCat("sm_", major, minor));
   if (error == NVRTC_SUCCESS) return program.Code();
   const std::string text = absl::StrCat("NVRTC: ", nvrtcGetErrorString(error), ": ", program.Log());
-  // A GPU that it doesn't know, or parts of it that aren't installed.
+  // The compiler doesn't know the GPU, or a part of the compiler isn't installed.
   if (error != NVRTC_ERROR_COMPILATION) return absl::UnimplementedError(text);
   return absl::InternalError(text);
 }

@@ -16,7 +16,7 @@ uint64_t BitsOf(Value value) {
   return bits;
 }
 
-// The element that a scalar becomes in a dtype.
+// Returns a scalar as an element of a dtype.
 template <typename Value>
 ElementBits ElementFor(DType dtype, Value value) {
   ElementBits element;
@@ -89,7 +89,7 @@ absl::Status RunArange(const KernelCall& call, KernelContext& context) {
   const AttrValue& start = *call.attrs->Find("start");
   const AttrValue& step = *call.attrs->Find("step");
   ArangeJob job;
-  job.integral = std::holds_alternative<int64_t>(start);  // normal form: all of them or none
+  job.integral = std::holds_alternative<int64_t>(start);  // normal form: step has the same type
   if (job.integral) {
     job.int_start = std::get<int64_t>(start);
     job.int_step = std::get<int64_t>(step);

@@ -24,7 +24,7 @@ absl::Status RunBinary(BinaryFunction function, const KernelCall& call, KernelCo
   const Operand& b = call.inputs[1];
   const BinaryLauncher launch = FindBinaryLauncher(function, DTypeNumber(a));
   if (launch == nullptr) return NoKernelError(call);
-  // Broadcasting that adds no element adds only axes of size 1.
+  // If no operand is repeated, broadcasting adds only axes of size 1.
   if (a.spec->num_elements() == size && b.spec->num_elements() == size) {
     constexpr int64_t kDense[] = {1};
     const auto loop = MakeStridedLoop<2>(1, &size, {kDense, kDense});

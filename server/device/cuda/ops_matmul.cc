@@ -15,8 +15,8 @@
 namespace tensord::server::cuda {
 namespace {
 
-// A matmul brought to matrices: (m, k) · (k, n) -> (m, n) for every index of `batch`, whose strides
-// are those of (a, b) in elements. The output's items lie one after another.
+// A matmul as products of matrices: (m, k) · (k, n) -> (m, n) for each index of `batch`. `batch`
+// has the strides of (a, b) in elements. The output's items lie one after another.
 struct BatchedMatmul {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -24,7 +24,7 @@ struct BatchedMatmul {
   StridedLoop<2> batch;
 };
 
-// What an operand has beside its last two dimensions.
+// Returns the dimensions of an operand except the last two.
 Shape BatchShape(const Shape& shape) {
   return Shape(shape.dims().first(std::max(shape.rank() - 2, 0)));
 }
@@ -61,7 +61,8 @@ BatchedMatmul DescribeMatmul(const KernelCall& call) {
 // The maximum number of rows of a matrix in cuBLASLt.
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 
-// Many matrices times one matrix are one tall matrix times it.
+// If all items share the right matrix, makes one product of them: the left matrices become one tall
+// matrix.
 void FoldBatchIntoRows(BatchedMatmul& matmul) {
   const StridedLoop<2>& batch = matmul.batch;
   const bool folds = !matmul.transpose_a && batch.rank == 1 && batch.stride[1][0] == 0 &&
@@ -80,8 +81,8 @@ void* At(void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * SizeOf(dtype);
 }
 
-// `problem.batch` items, in calls of what the library takes at a time, or one by one where it takes
-// no batch of this kind.
+// Multiplies `problem.batch` items, at most Blas::kMaxBatch in one call. If the library doesn't
+// support a batch of this kind, multiplies the items one by one.
 absl::Status MultiplyRun(const MatmulProblem& problem, const void* a, const void* b, void* out,
                          Blas& blas) {
   int64_t at_once = std::min(problem.batch, Blas::kMaxBatch);
@@ -103,7 +104,8 @@ absl::Status MultiplyRun(const MatmulProblem& problem, const void* a, const void
   return absl::OkStatus();
 }
 
-// The library steps through a batch by one stride; the batch's outer axes are ours to walk.
+// A batch of the library has one stride. So this function loops over all batch axes except the
+// last.
 absl::Status MultiplyFloating(const KernelCall& call, const BatchedMatmul& matmul,
                               KernelContext& context) {
   const StridedLoop<2>& batch = matmul.batch;
@@ -154,7 +156,7 @@ absl::Status Zero(const KernelCall& call, KernelContext& context) {
   return LaunchStatus(call, cudaMemsetAsync(call.output.data, 0, bytes, context.stream));
 }
 
-// An error of the library's says neither op nor shapes.
+// Adds the op and the operands to an error of the library, which names neither.
 absl::Status WithOperands(const KernelCall& call, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(
@@ -192,8 +194,8 @@ absl::Status Activate(const KernelCall& call, UnaryFunction activation, KernelCo
                                    call.output.spec->num_elements(), context.stream));
 }
 
-// Returns what cuBLASLt can apply to a product: kNone for most activations. Its GELU is the
-// approximation by tanh.
+// Returns the epilogue with which cuBLASLt applies the activation. Returns kNone for most
+// activations. cuBLASLt's GELU is the approximation by tanh.
 Epilogue FusedActivation(std::optional<UnaryFunction> activation) {
   if (activation == UnaryFunction::kRelu) return Epilogue::kRelu;
   if (activation == UnaryFunction::kGeluTanh) return Epilogue::kGeluTanh;
@@ -204,9 +206,9 @@ struct LinearSteps {
   bool multiplied = false, biased = false, activated = false;
 };
 
-// Computes activation(x · wᵀ + bias) for 16-bit dtypes and rounds the result once. The product of
-// some rows at a time is stored in float32 scratch memory, at most kMaxScratchBytes unless one row
-// takes more.
+// Computes activation(x · wᵀ + bias) for 16-bit dtypes and rounds the result once. Multiplies some
+// rows at a time, whose float32 product is stored in scratch memory. The scratch memory has at most
+// kMaxScratchBytes, or one row.
 absl::Status MultiplyInFloat32(const KernelCall& call, std::optional<UnaryFunction> activation,
                                MatmulProblem problem, KernelContext& context) {
   constexpr int64_t kMaxScratchBytes = int64_t{64} << 20;

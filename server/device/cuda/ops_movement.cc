@@ -1,4 +1,4 @@
-// Ops that move elements without looking at them.
+// Ops that move elements and don't interpret them.
 #include <algorithm>
 
 #include "absl/types/span.h"
@@ -9,7 +9,7 @@ namespace tensord::server::cuda {
 namespace {
 
 constexpr int kMaxUnitBytes = 16;
-constexpr int64_t kMinTransposed = 8;  // a smaller side leaves most of a tile empty
+constexpr int64_t kMinTransposed = 8;  // a shorter side would leave most of a tile empty
 
 // A copy between strided operands. Strides and extents in elements.
 struct StridedCopy {
@@ -19,7 +19,7 @@ struct StridedCopy {
   StridedLoop<2> loop;  // strides of (in, out)
 };
 
-// The largest unit, up to kMaxUnitBytes, that divides every one of these.
+// The largest power of two, up to kMaxUnitBytes, that divides all values passed to MustDivide().
 class Unit {
  public:
   void MustDivide(int64_t bytes) { common_ |= static_cast<uint64_t>(bytes); }
@@ -30,7 +30,7 @@ class Unit {
   uint64_t common_ = kMaxUnitBytes;
 };
 
-// Where elements lie in runs on both sides, moves them by larger units.
+// If the innermost axis is contiguous in both operands, makes the copy move larger units.
 void WidenUnits(StridedCopy& copy) {
   StridedLoop<2>& loop = copy.loop;
   const int last = loop.rank - 1;
@@ -55,8 +55,9 @@ void WidenUnits(StridedCopy& copy) {
   copy.element_bytes = unit.bytes();
 }
 
-// A loop whose output runs along its last axis and whose input along another is a batch of
-// transpositions of these two. Returns false where it isn't, or not a rewarding one.
+// If the output is contiguous along the loop's last axis and the input along another axis, the copy
+// is a batch of transpositions of these two axes. Returns false if it isn't, or if it is too small
+// to be faster as a transposition.
 bool AsTranspose(const StridedCopy& copy, TransposeJob* job) {
   const StridedLoop<2>& loop = copy.loop;
   const int last = loop.rank - 1;
@@ -96,7 +97,7 @@ cudaError_t Run(StridedCopy copy, cudaStream_t stream) {
                            stream);
 }
 
-// out[i] = in[i · in_strides], from `first` elements into the input on.
+// out[i] = in[first + i · in_strides] for each index i of the output.
 absl::Status Gather(const KernelCall& call, KernelContext& context, int64_t first,
                     const Dims& in_strides) {
   const TensorSpec& out = *call.output.spec;
@@ -110,7 +111,7 @@ absl::Status Gather(const KernelCall& call, KernelContext& context, int64_t firs
                 context.stream));
 }
 
-// Where the memory can't be shared.
+// Copies the input. The engine doesn't launch it if the output can be an alias of the input.
 absl::Status RunReshape(const KernelCall& call, KernelContext& context) {
   const auto bytes = static_cast<size_t>(call.output.spec->size_bytes());
   if (bytes == 0) return absl::OkStatus();
@@ -140,7 +141,8 @@ absl::Status RunBroadcastTo(const KernelCall& call, KernelContext& context) {
                 BroadcastStrides(call.inputs[0].spec->shape, call.output.spec->shape));
 }
 
-// The inputs as matrices of bytes with a row for each index before the axis; `unit` divides all.
+// Describes the inputs as matrices of bytes that have a row for each index before the axis. Makes
+// `unit` divide all addresses and widths.
 void CollectParts(const KernelCall& call, int axis, std::vector<ConcatJob::Part>& parts,
                   Unit& unit) {
   const Shape& out = call.output.spec->shape;

@@ -9,7 +9,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// The loops over the axes that stay and over those that go.
+// Sets the loops over the kept axes and over the reduced axes.
 void SplitAxes(const Shape& shape, const std::vector<int64_t>& axes, ReduceJob& job) {
   const Dims strides = RowMajorStrides(shape);
   Dims kept_extent, kept_stride, over_extent, over_stride;
@@ -24,7 +24,8 @@ void SplitAxes(const Shape& shape, const std::vector<int64_t>& axes, ReduceJob& 
                                 {over_stride.data()});
 }
 
-// Whether the elements of one output lie closer together than those of neighbouring outputs.
+// Returns true if the elements of one output lie closer together than those of neighbouring
+// outputs.
 bool LanesFast(const ReduceJob& job) {
   if (job.over.size <= 1) return false;
   if (job.kept.size <= 1) return true;
@@ -51,7 +52,8 @@ bool IsAligned(const void* address, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % bytes == 0;
 }
 
-// In a shorter row, too many elements would lie before the first pack and after the last.
+// If a row were shorter, too many of its elements would lie before the first pack and after the
+// last.
 constexpr int64_t kMinPacksOfUnalignedRow = 8;
 
 // Returns true if threads can load packs of `width` elements of one output.

@@ -1,6 +1,6 @@
-// Host transfers through rings of pinned memory, so that the copy between the caller's memory and
-// the ring goes on while the GPU's copy engine moves another piece. One ring per direction and
-// device, each with a stream of its own; kernels run meanwhile.
+// Host transfers through rings of pinned memory. The CPU copies one piece between the caller's
+// memory and the ring while the GPU's copy engine moves another piece. Each device has one ring per
+// direction. Each ring has a stream of its own, so kernels run concurrently.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,12 +22,12 @@ namespace tensord::server::cuda {
 inline constexpr int kStagingSlots = 16;
 inline constexpr int64_t kStagingSlotBytes = int64_t{1} << 20;
 
-// Bytes to be moved at a time in a transfer of `bytes`: some pieces, so that the two copies
-// overlap, but none so small that starting it costs more than moving it.
+// Returns the size of a piece in a transfer of `bytes` bytes. There are several pieces, so that the
+// two copies overlap. A piece isn't so small that starting its copy costs more than the copy.
 int64_t StagingPieceBytes(int64_t bytes);
 
-// Pinned memory cut into the slots of a ring, and the stream of its copies. `Slot` has a member
-// `host`, the slot's memory, and an Event `done`.
+// The pinned memory of a ring, divided into slots, and the stream of its copies. `Slot` has a
+// member `host`, the slot's memory, and an Event `done`.
 template <typename Slot>
 struct StagingMemory {
   static absl::StatusOr<StagingMemory> Allocate() {
@@ -47,7 +47,7 @@ struct StagingMemory {
   std::vector<Slot> slots;  // kStagingSlots of them
 };
 
-// Thread-safe; every call with the device's GPU current.
+// Thread-safe. The device's GPU must be current for each call except OrderAfterUploads().
 class UploadRing {
  public:
   static absl::StatusOr<std::unique_ptr<UploadRing>> Create();
@@ -55,33 +55,34 @@ class UploadRing {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Calls `fill` to put `bytes` bytes into the ring (see Device::WriteBy), and copies them to
-  // `dst`, which is on the GPU. The copies are in the order of stream(). They may end after this
-  // returns.
+  // Calls `fill` to write `bytes` bytes to the ring (see Device::WriteBy), and enqueues their
+  // copies to `dst`, which is on the GPU, on stream(). Blocks while no slot is free. The copies may
+  // end after Upload() has returned.
   absl::Status Upload(void* dst, int64_t bytes, Device::Fill fill);
 
-  // Copies from pinned host memory without the ring, in the order of stream(). Blocks until
-  // the bytes are at `dst`.
+  // Copies from pinned host memory without the ring, on stream(). Blocks until the copy has ended.
   absl::Status UploadPinned(void* dst, const void* src, int64_t bytes, EventPool& events);
 
-  // Makes work given to `stream` from now on wait for uploads into [data, data + bytes).
+  // Makes work that is enqueued on `stream` later wait for uploads into [data, data + bytes). Their
+  // Upload() calls must have returned.
   absl::Status OrderAfterUploads(const void* data, int64_t bytes, cudaStream_t stream);
 
  private:
   struct Slot {
     char* host = nullptr;
-    Event done;              // recorded behind the copy to the GPU
-    bool claimed = false;    // a caller is filling it, or waiting until it may
-    bool in_flight = false;  // the copy may not be over: `done` tells
-    int64_t turn = 0;        // grows with every use
+    Event done;              // recorded after the copy to the GPU
+    bool claimed = false;    // a caller fills the slot, or waits until it may fill it
+    bool in_flight = false;  // the copy may not have ended; `done` shows whether it has
+    int64_t last_use = 0;    // the value of uses_ at the last use
     const char* dst = nullptr;
     int64_t bytes = 0;
   };
 
   UploadRing() = default;
 
-  // A slot that is free to be filled, the caller's until Submit().
+  // Blocks until a slot is free, and returns it. The caller must fill it and pass it to Submit().
   absl::StatusOr<Slot*> Claim();
+  // Enqueues the copy of a filled slot to `dst`, and ends the claim.
   absl::Status Submit(Slot* slot, char* dst, int64_t bytes);
   void SetInFlight(Slot* slot, bool in_flight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Slot* OldestUnclaimed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -90,13 +91,14 @@ class UploadRing {
   Stream stream_;
   Mutex mu_;
   CondVar unclaimed_;
-  std::vector<Slot> slots_;  // kStagingSlots of them; but for `host` and `done`, guarded by mu_
-  int64_t turns_ ABSL_GUARDED_BY(mu_) = 0;
-  // The number of slots in flight. If it is 0, OrderAfterUploads() needn't lock mu_.
+  // kStagingSlots slots. mu_ guards their members, except `host` and `done`.
+  std::vector<Slot> slots_;
+  int64_t uses_ ABSL_GUARDED_BY(mu_) = 0;  // of all slots so far
+  // The number of slots in flight. If it is 0, OrderAfterUploads() doesn't lock mu_.
   std::atomic<int> in_flight_ = 0;
 };
 
-// Thread-safe; every call with the device's GPU current.
+// Thread-safe. The device's GPU must be current for each call.
 class DownloadRing {
  public:
   static absl::StatusOr<std::unique_ptr<DownloadRing>> Create();
@@ -104,8 +106,7 @@ class DownloadRing {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Copies from the GPU's memory, in the order of stream(), to the host's. Blocks until it is
-  // there.
+  // Copies from the GPU's memory to host memory, on stream(). Blocks until the copy has ended.
   absl::Status Download(void* dst, const void* src, int64_t bytes);
 
  private:
@@ -121,12 +122,13 @@ class DownloadRing {
 
   DownloadRing() = default;
 
-  // Waits for a slot where `wait`; otherwise null where there is none.
+  // Returns a free slot. If there is none, blocks until there is one, or returns null if not
+  // `wait`.
   Slot* Claim(bool wait);
   void Release(Slot* slot);
-  // Starts the copy of a piece into its slot.
+  // Enqueues the copy of a piece of `src` to its slot.
   absl::Status Start(const Piece& piece, const char* src);
-  // Waits for the piece to be in its slot, and copies it to its place in `dst`.
+  // Blocks until the piece is in its slot, and copies it to its place in `dst`.
   absl::Status Finish(const Piece& piece, char* dst);
 
   PinnedMemory memory_;

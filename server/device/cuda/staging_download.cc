@@ -45,7 +45,7 @@ absl::Status DownloadRing::Start(const Piece& piece, const char* src) {
                                                static_cast<size_t>(piece.bytes),
                                                cudaMemcpyDeviceToHost, stream_.get()));
   const cudaError_t error = cudaEventRecord(piece.slot->done.get(), stream_.get());
-  // Without the event nothing would tell when the slot may be used again.
+  // Without the event, only waiting here shows when the slot may be used again.
   if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
   return CudaStatus(error, "cudaEventRecord");
 }
@@ -67,7 +67,7 @@ absl::Status DownloadRing::Download(void* dst, const void* src, int64_t bytes) {
   int64_t offset = 0;
   while (true) {
     while (status.ok() && offset < bytes) {
-      // Who waits for a slot holds none, so that callers can't wait for each other.
+      // A caller that holds a slot doesn't wait for another, so callers can't block each other.
       Slot* slot = Claim(/*wait=*/started.empty());
       if (slot == nullptr) break;
       const Piece piece{slot, offset, std::min(piece_bytes, bytes - offset)};
@@ -82,7 +82,7 @@ absl::Status DownloadRing::Download(void* dst, const void* src, int64_t bytes) {
     if (started.empty()) return status;
     const Piece piece = started.front();
     started.pop_front();
-    // After a failure too: a slot is free only when the copy into it is over.
+    // Also after a failure: a slot is free only when the copy to it has ended.
     const absl::Status finished = Finish(piece, static_cast<char*>(dst));
     if (status.ok()) status = finished;
     Release(piece.slot);

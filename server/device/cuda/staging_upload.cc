@@ -31,7 +31,7 @@ UploadRing::~UploadRing() {
 UploadRing::Slot* UploadRing::OldestUnclaimed() {
   Slot* oldest = nullptr;
   for (Slot& slot : slots_) {
-    if (!slot.claimed && (oldest == nullptr || slot.turn < oldest->turn)) oldest = &slot;
+    if (!slot.claimed && (oldest == nullptr || slot.last_use < oldest->last_use)) oldest = &slot;
   }
   return oldest;
 }
@@ -47,7 +47,8 @@ absl::StatusOr<UploadRing::Slot*> UploadRing::Claim() {
   }
   if (!in_flight) return slot;
   const cudaError_t error = cudaEventSynchronize(slot->done.get());
-  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());  // the slot will be filled again
+  // The next caller fills the slot again, so its copy must have ended.
+  if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
   MutexLock lock(&mu_);
   SetInFlight(slot, false);
   if (error == cudaSuccess) return slot;
@@ -66,12 +67,12 @@ absl::Status UploadRing::Submit(Slot* slot, char* dst, int64_t bytes) {
                                       cudaMemcpyHostToDevice, stream_.get());
   if (error == cudaSuccess) {
     error = cudaEventRecord(slot->done.get(), stream_.get());
-    // Without the event nothing would tell when the slot may be filled again.
+    // Without the event, only waiting here shows when the slot may be filled again.
     if (error != cudaSuccess) cudaStreamSynchronize(stream_.get());
   }
   MutexLock lock(&mu_);
   SetInFlight(slot, error == cudaSuccess);
-  slot->turn = ++turns_;
+  slot->last_use = ++uses_;
   slot->dst = dst;
   slot->bytes = bytes;
   slot->claimed = false;
@@ -114,12 +115,12 @@ absl::Status UploadRing::OrderAfterUploads(const void* data, int64_t bytes, cuda
     if (!slot.in_flight || slot.dst >= begin + bytes || begin >= slot.dst + slot.bytes) continue;
     const cudaError_t state = cudaEventQuery(slot.done.get());
     if (state == cudaErrorNotReady) {
-      cudaGetLastError();  // no error, but the runtime remembers it as one
+      cudaGetLastError();  // clears "not ready", which the runtime reports as an error
       TENSORD_CUDA_RETURN_IF_ERROR(cudaStreamWaitEvent(stream, slot.done.get(), 0));
     } else if (state == cudaSuccess) {
       SetInFlight(&slot, false);
     } else {
-      return CudaStatus(state, "cudaEventQuery of an upload");  // it may still be in flight
+      return CudaStatus(state, "cudaEventQuery of an upload");  // the slot stays in flight
     }
   }
   return absl::OkStatus();

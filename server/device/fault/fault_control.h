@@ -10,13 +10,14 @@
 
 namespace tensord::server {
 
-// Reads lines such as "cpu:0 kernel 1" (FaultPlan::Take lists the orders). Answers each with "ok"
-// when the order is in force, or with the error. Serves one connection after another:
+// Reads lines such as "cpu:0 kernel 1" (FaultPlan::Take lists the orders). If an order was
+// accepted, it is in force, and the answer is "ok". Otherwise the answer is the error. Serves one
+// connection after another:
 //   printf 'cpu:0 die\n' | nc -U PATH
 class FaultControl {
  public:
-  // Listens at `path`, which only its owner can access. `plans` must outlive it. If it can't
-  // listen, returns UNAVAILABLE.
+  // Listens at `path`, which only its owner can access. `plans` must outlive the object. If `path`
+  // is too long, returns INVALID_ARGUMENT. If it can't listen, returns UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<FaultControl>> Listen(const std::string& path,
                                                               FaultPlans* plans);
   ~FaultControl();
@@ -26,12 +27,12 @@ class FaultControl {
 
   void Run();
   void Serve(int connection);
-  // Blocks until input arrives. Returns false if the thread must end.
+  // Blocks until `fd` has input. Returns false if the thread must end.
   bool AwaitInput(int fd) const;
 
   const std::string path_;
   const int listener_;
-  const int stop_;  // an eventfd, readable once it is time to end
+  const int stop_;  // an eventfd; readable if the thread must end
   FaultPlans* const plans_;
   std::thread thread_;
 };

@@ -12,11 +12,11 @@
 namespace tensord::server {
 namespace {
 
-// Steps in the order of FaultPlan::Step.
+// The names of the steps, in the order of FaultPlan::Step.
 constexpr absl::string_view kStepWords[] = {"alloc", "kernel", "copy", "fence"};
 constexpr int64_t kMaxDelayMs = 60000;
 
-// The step of that name, or as many as there are.
+// Returns the index of the step with this name. If there is none, returns the number of steps.
 size_t FindStep(absl::string_view word) {
   return std::find(std::begin(kStepWords), std::end(kStepWords), word) - std::begin(kStepWords);
 }
@@ -39,7 +39,7 @@ absl::Status FaultPlan::Take(absl::string_view order) {
   }
   int64_t number = 0;
   if (words.size() != 2 || !absl::SimpleAtoi(words[1], &number) || number < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", order, "\" is no order to a device"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", order, "\" is not an order for a device"));
   }
   constexpr absl::string_view kDelay = "delay-";
   if (words[0].substr(0, kDelay.size()) == kDelay) {
@@ -121,7 +121,8 @@ absl::Status FaultPlans::Take(absl::string_view line) {
     if (found != plans_.end()) plan = found->second.get();
   }
   if (plan == nullptr || parts.size() < 2) {
-    return absl::NotFoundError(absl::StrCat("\"", line, "\" names no faulty device and an order"));
+    return absl::NotFoundError(
+        absl::StrCat("\"", line, "\" doesn't name a faulty device and an order"));
   }
   return plan->Take(parts[1]);
 }

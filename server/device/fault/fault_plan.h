@@ -1,4 +1,4 @@
-// The faults that a test orders for a device.
+// The faults that a test has ordered for a device.
 #pragma once
 
 #include <array>
@@ -18,34 +18,33 @@ namespace tensord::server {
 // The orders for one logical device, over all its restarts. Thread-safe.
 class FaultPlan {
  public:
-  // Where a fault may strike.
+  // The steps that may fail.
   enum class Step { kAllocation, kKernel, kCopy, kFence };
 
   explicit FaultPlan(DeviceName device) : device_(device) {}
 
-  // Takes one order. Its words are separated by blanks:
+  // Executes one order. Its words are separated by blanks:
   //   alloc N          the Nth allocation from now on fails with RESOURCE_EXHAUSTED;
-  //                   the device is not lost
+  //                    the device is not lost
   //   kernel N         the Nth kernel from now on fails, and the device is lost
   //   copy N           the same for copies: between devices, and to and from the host if they go
   //                    through the device
   //   fence N          the Nth fence from now on finds that the device is lost
-  //   die              the device is lost now, without a call that meets the fault
+  //   die              the device is lost now, although no call has failed
   //   delay-kernel MS  kernels that don't run inline take MS milliseconds longer from now on
   //   delay-copy MS    the same for copies
   //   delay-fence MS   the same for fences
   //   no-return N      the next N attempts to restart the device fail
   //   clear            withdraws all orders; a device that is lost stays lost
-  // If the order is invalid, returns INVALID_ARGUMENT that says why.
+  // If the order is invalid, returns INVALID_ARGUMENT with the cause.
   absl::Status Take(absl::string_view order);
 
-  // Blocks for the delay that was ordered, if `may_be_late`. Then returns OK, or the fault that is
-  // due.
+  // Called at each step. If `may_be_late`, blocks for the step's delay. Then returns OK, or the
+  // fault that is due.
   absl::Status At(Step step, bool may_be_late = true);
-  // Returns an error if the device must not be made now.
+  // Called when the device is made. Returns an error if that must fail.
   absl::Status Make();
-  // If the device was ordered to die, returns why, once: to the backend device that exists then.
-  // Otherwise returns OK.
+  // If "die" was ordered since the last call, returns DATA_LOSS. Otherwise returns OK.
   absl::Status TakeDeath();
 
  private:
@@ -56,7 +55,8 @@ class FaultPlan {
 
   const DeviceName device_;
   Mutex mu_;
-  std::array<int64_t, kSteps> due_ ABSL_GUARDED_BY(mu_) = {};  // steps until a fault; 0: none
+  // For each kind of step, the number of steps until the fault. 0: none.
+  std::array<int64_t, kSteps> due_ ABSL_GUARDED_BY(mu_) = {};
   std::array<std::chrono::milliseconds, kSteps> delay_ ABSL_GUARDED_BY(mu_) = {};
   int64_t failing_makes_ ABSL_GUARDED_BY(mu_) = 0;
   bool dead_ ABSL_GUARDED_BY(mu_) = false;
@@ -65,11 +65,12 @@ class FaultPlan {
 // The plans of a server, by device. Thread-safe.
 class FaultPlans {
  public:
-  // The reference is valid while this object exists.
+  // Returns the plan of a device. The first call makes it. The reference is valid while this object
+  // exists.
   FaultPlan& Add(DeviceName device);
 
-  // Takes a device and an order for it: "cpu:0 kernel 3". If that device is not faulty, returns
-  // NOT_FOUND.
+  // Executes a line with a device and an order for it: "cpu:0 kernel 3". If there is no such faulty
+  // device, or no order, returns NOT_FOUND. Otherwise returns the errors of FaultPlan::Take().
   absl::Status Take(absl::string_view line);
 
  private:

@@ -70,14 +70,15 @@ class FaultyDevice final : public Device {
     if (broken_.ok()) broken_ = death;
     return broken_;
   }
-  // The buffers are those of the device below.
+  // Buffers belong to the wrapped device, so marks that as lost, too.
   void MarkLost(const absl::Status& loss) override {
     Device::MarkLost(loss);
     device_->MarkLost(loss);
   }
   void Abandon() override { device_->Abandon(); }
 
-  // The fault that is due at this step, or the one that everything meets since it struck.
+  // Begins a step. If the device is broken, returns the fault that broke it. Otherwise returns OK,
+  // or the fault that is due at this step.
   absl::Status Begin(Step step, bool may_be_late = true) {
     {
       MutexLock lock(&mu_);
@@ -105,7 +106,7 @@ class FaultyDevice::Kernel final : public PreparedKernel {
       : PreparedKernel(kernel.get()), device_(device), kernel_(std::move(kernel)) {}
 
   absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) override {
-    // The thread that runs a kernel inline holds locks that other threads wait for.
+    // A kernel that runs inline isn't delayed: its thread holds locks that other threads wait for.
     TENSORD_RETURN_IF_ERROR(device_->Begin(Step::kKernel, /*may_be_late=*/!runs_inline()));
     return kernel_->Launch(inputs, output);
   }

@@ -8,8 +8,8 @@
 
 namespace tensord::server {
 
-// Wraps `device`, and returns its buffers. `plan` must outlive the result. After a fault other than
-// that of an allocation, all calls fail.
+// Wraps `device` in a device with the faults of `plan`, which must outlive the result. The buffers
+// are those of `device`. After a fault other than a failed allocation, all calls fail.
 std::unique_ptr<Device> MakeFaultyDevice(std::unique_ptr<Device> device, FaultPlan* plan);
 
 }  // namespace tensord::server

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::streamsize kMaxFileBytes = 16 << 20;
 constexpr size_t kMaxNameBytes = 256;
-// Clients whose certificates are remembered as good.
+// The maximum number of verified chains in the cache.
 constexpr size_t kMaxVerified = 4096;
 
 template <typename T, void (*free)(T*)>
@@ -46,11 +46,11 @@ std::vector<Certificate> ReadCertificates(const std::string& pem) {
   while (X509* certificate = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
     certificates.emplace_back(certificate);
   }
-  ERR_clear_error();  // that it has come to the end
+  ERR_clear_error();  // the end of the text is reported as an error
   return certificates;
 }
 
-// A key with a password can't be read: nobody is asked for one.
+// Makes OpenSSL refuse a key with a password, instead of asking for the password on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 absl::Time ToTime(const ASN1_TIME* time) {
@@ -96,7 +96,7 @@ std::string ToString(const ASN1_STRING* text) {
                      ASN1_STRING_length(text));
 }
 
-// Names are told to people and to logs.
+// Returns whether a name may be shown in messages and logs.
 bool IsPrintable(const std::string& name) {
   const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   return !name.empty() && name.size() <= kMaxNameBytes &&
@@ -133,11 +133,11 @@ absl::StatusOr<std::string> NameOf(X509* certificate) {
       {"cn:", CommonName(certificate)}};
   for (const auto& [kind, name] : names) {
     if (IsPrintable(name)) return absl::StrCat(kind, name);
-    if (!name.empty()) break;  // strange: who knows whom the next one names
+    if (!name.empty()) break;  // the certificate is malformed, so the other names aren't used
   }
   return Unauthenticated(
       kCredentialsInvalid,
-      "the client certificate names nobody: it needs a URI, a DNS name or a common name");
+      "the client certificate has no valid name: it needs a URI, a DNS name or a common name");
 }
 
 absl::StatusOr<std::shared_ptr<X509_STORE>> MakeStore(const std::string& path,
@@ -167,7 +167,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
     return absl::NotFoundError(absl::StrCat(path, " can't be read, or is empty"));
   }
   if (static_cast<std::streamsize>(text.size()) > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is larger than any such file is"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 16 MiB"));
   }
   return text;
 }
@@ -195,7 +195,7 @@ absl::StatusOr<Certificates::Client> Certificates::Verify(const std::string& cha
     if (it != verified_.end()) client = it->second;
   }
   if (!client.ok()) {
-    client = VerifyAnew(chain_pem);
+    client = VerifyUncached(chain_pem);
     if (!client.ok()) return client;
     MutexLock lock(&mu_);
     if (verified_.size() >= kMaxVerified) verified_.clear();
@@ -205,23 +205,25 @@ absl::StatusOr<Certificates::Client> Certificates::Verify(const std::string& cha
   return Unauthenticated(kCredentialsExpired, "the client certificate has expired; use a new one");
 }
 
-absl::StatusOr<Certificates::Client> Certificates::VerifyAnew(const std::string& chain_pem) const {
+absl::StatusOr<Certificates::Client> Certificates::VerifyUncached(
+    const std::string& chain_pem) const {
   const std::vector<Certificate> chain = ReadCertificates(chain_pem);
   if (chain.empty() || client_authorities_ == nullptr) {
-    return Unauthenticated(kCredentialsMissing, "no client certificate has come");
+    return Unauthenticated(kCredentialsMissing, "the client sent no certificate");
   }
-  const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> above(
+  const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> intermediates(
       sk_X509_new_null(), [](STACK_OF(X509) * stack) { sk_X509_free(stack); });
-  for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(above.get(), chain[i].get());
+  for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(intermediates.get(), chain[i].get());
   const StoreContext context(X509_STORE_CTX_new());
-  X509_STORE_CTX_init(context.get(), client_authorities_.get(), chain.front().get(), above.get());
+  X509_STORE_CTX_init(context.get(), client_authorities_.get(), chain.front().get(),
+                      intermediates.get());
   X509_STORE_CTX_set_purpose(context.get(), X509_PURPOSE_SSL_CLIENT);
   const bool good = X509_verify_cert(context.get()) == 1;
   ERR_clear_error();
   if (!good) {
     return Unauthenticated(
         kCredentialsInvalid,
-        absl::StrCat("the client certificate isn't good here (any more): ",
+        absl::StrCat("the server doesn't accept the client certificate: ",
                      X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()))));
   }
   Client client{.expires = absl::InfiniteFuture()};

@@ -1,4 +1,4 @@
-// The server's certificate and key, and who signs the certificates of its clients.
+// The server's certificate and key, and the authorities that sign its clients' certificates.
 #pragma once
 
 #include <memory>
@@ -14,24 +14,26 @@ struct x509_store_st;  // OpenSSL's
 
 namespace tensord::server {
 
-// Files in PEM.
+// The files are in PEM.
 struct TlsOptions {
-  std::string cert_file;  // and what it takes up to an authority; empty: no TLS
+  std::string cert_file;  // the server's certificate and its intermediates; empty: no TLS
   std::string key_file;
-  std::string client_ca_file;               // empty: clients aren't asked for certificates
-  bool client_certificate_required = true;  // where they are
+  std::string client_ca_file;               // empty: the server requests no client certificates
+  bool client_certificate_required = true;  // applies if client_ca_file isn't empty
 
   bool enabled() const { return !cert_file.empty(); }
 };
 
-// The whole of a file of at most 16 MiB. The error names the file.
+// Returns the content of a file. If the file can't be read, is empty or is larger than 16 MiB,
+// returns an error that names it.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
-// What one look at the files has brought, and found to be good. Immutable, thread-safe.
+// The valid content of the files at one time. Immutable but for a cache. Thread-safe.
 class Certificates {
  public:
-  // The error names the file and says what is wrong: it can't be read, holds no certificate or key,
-  // the two don't belong together, the certificate's time is over or hasn't come.
+  // Reads and checks the files. Returns an error that names the file if it can't be read or
+  // contains no certificate or key, if certificate and key don't match, or if the certificate has
+  // expired or isn't valid yet.
   static absl::StatusOr<std::shared_ptr<const Certificates>> Load(const TlsOptions& options);
   ~Certificates();
 
@@ -39,21 +41,23 @@ class Certificates {
   const std::string& key_pem() const { return key_pem_; }
   const std::string& client_ca_pem() const { return client_ca_pem_; }
 
-  // Whom a client's certificate stands for: its first URI, or else its first DNS name, or else its
-  // common name, and which of them that is: "uri:spiffe://…", "dns:box", "cn:alice".
+  // The client of a certificate.
   struct Client {
+    // The certificate's first URI, or else its first DNS name, or else its common name, with the
+    // kind of name: "uri:spiffe://…", "dns:box", "cn:alice".
     std::string name;
-    absl::Time expires;  // it, or a certificate above it
+    absl::Time expires;  // the earliest expiry in the chain
   };
 
-  // `chain_pem`: a certificate and what it takes up to an authority. Checked against the client
-  // authorities as they are now: what gRPC has found when the connection was made may be long past.
-  // The error repeats nothing of the certificate.
+  // Verifies a client's certificate against the client authorities. `chain_pem`: the certificate,
+  // then its intermediates. gRPC has verified it at the handshake, but maybe against earlier
+  // authorities. If the chain isn't valid, returns UNAUTHENTICATED; the message repeats nothing of
+  // the certificate.
   absl::StatusOr<Client> Verify(const std::string& chain_pem) const;
 
  private:
   Certificates() = default;
-  absl::StatusOr<Client> VerifyAnew(const std::string& chain_pem) const;
+  absl::StatusOr<Client> VerifyUncached(const std::string& chain_pem) const;
 
   std::string chain_pem_;
   std::string key_pem_;
@@ -61,7 +65,7 @@ class Certificates {
   std::shared_ptr<x509_store_st> client_authorities_;
 
   mutable Mutex mu_;
-  // What was found good, so that a call costs no signature.
+  // The chains that were verified, so that not each call costs a signature check.
   mutable absl::flat_hash_map<std::string, Client> verified_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,4 +1,4 @@
-// Why somebody isn't let in, in words for programs.
+// The errors of authentication, with machine-readable reasons.
 #pragma once
 
 #include "absl/status/status.h"
@@ -11,7 +11,7 @@ inline constexpr absl::string_view kCredentialsMissing = "CREDENTIALS_MISSING";
 inline constexpr absl::string_view kCredentialsInvalid = "CREDENTIALS_INVALID";
 inline constexpr absl::string_view kCredentialsExpired = "CREDENTIALS_EXPIRED";
 
-// UNAUTHENTICATED with an ErrorInfo.
+// Returns UNAUTHENTICATED with an ErrorInfo.
 inline absl::Status Unauthenticated(absl::string_view reason, absl::string_view message) {
   return WithErrorInfo(absl::UnauthenticatedError(message), reason);
 }

@@ -9,14 +9,14 @@
 namespace tensord::server {
 
 FileWatch::FileWatch(std::vector<std::string> paths)
-    : paths_(std::move(paths)), taken_(Stamp()), seen_(taken_) {}
+    : paths_(std::move(paths)), reported_(Stamp()), last_(reported_) {}
 
 bool FileWatch::Changed() {
   std::string now = Stamp();
-  const bool still = now == seen_;
-  seen_ = std::move(now);
-  if (!still || seen_ == taken_) return false;
-  taken_ = seen_;
+  const bool unchanged = now == last_;
+  last_ = std::move(now);
+  if (!unchanged || last_ == reported_) return false;
+  reported_ = last_;
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Whether files have changed.
+// Detects changes of files.
 #pragma once
 
 #include <string>
@@ -6,21 +6,22 @@
 
 namespace tensord::server {
 
-// Looks at files when it is asked to. Not thread-safe.
+// Checks the files only when Changed() is called. Not thread-safe.
 class FileWatch {
  public:
   explicit FileWatch(std::vector<std::string> paths);
 
-  // Whether the files are others than they were when this last said so (or was made), and the same
-  // as when it was last asked: what is still being written isn't ready to be read.
+  // Returns whether the files have changed since the last call that returned true, or since the
+  // constructor. If they have changed since the last call, returns false: a program may still be
+  // writing them.
   bool Changed();
 
  private:
   std::string Stamp() const;
 
   const std::vector<std::string> paths_;
-  std::string taken_;
-  std::string seen_;
+  std::string reported_;  // the stamp when Changed() last returned true
+  std::string last_;      // the stamp at the last call
 };
 
 }  // namespace tensord::server

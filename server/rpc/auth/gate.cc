@@ -20,10 +20,12 @@ namespace {
 
 using CallState = Listeners::CallState;
 
-// A change of a file is taken in within twice that, an end of a token within once.
-constexpr auto kLookInterval = std::chrono::milliseconds(400);
-// A call that was told to end and hasn't, because its client doesn't read, is cut.
-constexpr auto kTimeToEnd = std::chrono::seconds(5);
+// How often the gate's thread checks files and credentials. A changed file takes effect within
+// twice this time, the expiry of a token within once.
+constexpr auto kCheckInterval = std::chrono::milliseconds(400);
+// If a call hasn't ended this long after the end of its credentials, because its client doesn't
+// read, the gate cancels it.
+constexpr auto kEndTimeout = std::chrono::seconds(5);
 
 constexpr char kAuthorization[] = "authorization";
 constexpr char kHowToSend[] = "send it as \"authorization: Bearer TOKEN\"";
@@ -33,18 +35,19 @@ bool IsLocalPeer(absl::string_view peer) {
          absl::StartsWith(peer, "ipv6:[::1]:") || absl::StartsWith(peer, "ipv6:%5B::1%5D:");
 }
 
-// Whoever may write the file lets in whom they like. That others may read it does no harm.
-absl::Status CheckOthersDontWrite(const std::string& path) {
+// A user who can write the file can give access to anyone. Reading it does no harm: it contains
+// hashes.
+absl::Status CheckOnlyOwnerWrites(const std::string& path) {
   struct stat file = {};
   if (stat(path.c_str(), &file) != 0 || (file.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat(path, " may be written by others than its owner: chmod go-w ", path));
+      absl::StrCat("users other than its owner can write ", path, ": run chmod go-w ", path));
 }
 
 absl::StatusOr<std::shared_ptr<const TokenFile>> ReadTokens(const std::string& path) {
-  TENSORD_RETURN_IF_ERROR(CheckOthersDontWrite(path));
+  TENSORD_RETURN_IF_ERROR(CheckOnlyOwnerWrites(path));
   struct stat file = {};
   const bool is_empty = stat(path.c_str(), &file) == 0 && file.st_size == 0;
   std::string text;
@@ -71,20 +74,21 @@ std::string FirstProperty(const grpc::AuthContext& context, const char* name) {
   return values.empty() ? "" : std::string(values[0].data(), values[0].size());
 }
 
-// The certificates that the client has shown in its handshake, in PEM, its own first; empty: none.
+// Returns the certificates that the client presented in its handshake, in PEM, its own first. Empty
+// if it presented none.
 std::string PeerCertificates(const grpc::ServerContext& call) {
   const std::shared_ptr<const grpc::AuthContext> context = call.auth_context();
   if (context == nullptr) return "";
   const std::string own = FirstProperty(*context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
   if (own.empty()) return "";
-  // On this side of a connection OpenSSL leaves the client's own certificate out of the chain.
+  // On the server's side, OpenSSL's chain doesn't contain the client's own certificate.
   return absl::StrCat(own, "\n", FirstProperty(*context, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));
 }
 
-void WarnOfReadableKey(const TlsOptions& tls) {
+void WarnIfKeyIsReadable(const TlsOptions& tls) {
   struct stat file = {};
   if (stat(tls.key_file.c_str(), &file) == 0 && (file.st_mode & S_IROTH) != 0) {
-    std::cerr << "tensord: WARNING: everybody on this machine can read " << tls.key_file << "\n";
+    std::cerr << "tensord: WARNING: all users of this machine can read " << tls.key_file << "\n";
   }
 }
 
@@ -93,29 +97,30 @@ void WarnOfReadableKey(const TlsOptions& tls) {
 absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
   call_ = call;
-  const absl::Status shown = ShowPass(gate, call, std::move(ended));
-  if (!shown.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), shown);
-  if (gate->listeners_ == nullptr) return shown;
+  const absl::Status admitted = Authenticate(gate, call, std::move(ended));
+  if (!admitted.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), admitted);
+  if (gate->listeners_ == nullptr) return admitted;
   listeners_ = gate->listeners_;
   began_at_ = Listeners::Clock::now();
-  state_ =
-      shown.ok() ? listeners_->CallAdmitted(call->peer()) : listeners_->CallRefused(call->peer());
-  return shown;
+  state_ = admitted.ok() ? listeners_->CallAdmitted(call->peer())
+                         : listeners_->CallRefused(call->peer());
+  return admitted;
 }
 
-absl::Status Admission::ShowPass(Gate* gate, grpc::ServerContext* call,
-                                 std::function<void(const absl::Status&)> ended) {
+absl::Status Admission::Authenticate(Gate* gate, grpc::ServerContext* call,
+                                     std::function<void(const absl::Status&)> ended) {
   while (true) {
     const Gate::FilesRef files = gate->files();
-    TENSORD_ASSIGN_OR_RETURN(pass_, gate->Identify(*files, *call));
-    if (pass_.expires == absl::InfiniteFuture() && !pass_.by_token && pass_.certificate.empty()) {
-      return absl::OkStatus();  // nothing that could end
+    TENSORD_ASSIGN_OR_RETURN(credentials_, gate->Authenticate(*files, *call));
+    if (credentials_.expires == absl::InfiniteFuture() && !credentials_.by_token &&
+        credentials_.certificate.empty()) {
+      return absl::OkStatus();  // an anonymous caller: no credentials can end
     }
     MutexLock lock(&gate->mu_);
-    if (gate->files_ != files) continue;  // and what was good may be so no more
+    if (gate->files_ != files) continue;  // the new files may not accept the credentials
     gate_ = gate;
     ended_ = std::move(ended);
-    gate->inside_.insert(this);
+    gate->admitted_.insert(this);
     return absl::OkStatus();
   }
 }
@@ -123,7 +128,7 @@ absl::Status Admission::ShowPass(Gate* gate, grpc::ServerContext* call,
 void Admission::Leave() {
   if (gate_ == nullptr) return;
   MutexLock lock(&gate_->mu_);
-  gate_->inside_.erase(this);
+  gate_->admitted_.erase(this);
   gate_ = nullptr;
 }
 
@@ -166,10 +171,10 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::Make(const GateOptions& options) {
   }
   if (options.tls.enabled()) {
     TENSORD_ASSIGN_OR_RETURN(files.certificates, Certificates::Load(options.tls));
-    WarnOfReadableKey(options.tls);
+    WarnIfKeyIsReadable(options.tls);
   }
   const bool any = files.tokens != nullptr || files.certificates != nullptr;
-  gate->TakeOver(std::move(files));
+  gate->SetFiles(std::move(files));
   if (any) gate->thread_ = std::thread([raw = gate.get()] { raw->Run(); });
   return gate;
 }
@@ -204,97 +209,100 @@ Gate::FilesRef Gate::files() const {
   return files_;
 }
 
-absl::StatusOr<Admission::Pass> Gate::Identify(const Files& files,
-                                               const grpc::ServerContext& call) {
-  if (!options_.authenticates()) return Admission::Pass{.principal = anonymous_};
+absl::StatusOr<Admission::Credentials> Gate::Authenticate(const Files& files,
+                                                          const grpc::ServerContext& call) {
+  if (!options_.authenticates()) return Admission::Credentials{.principal = anonymous_};
   if (files.tokens != nullptr) {
     const auto [first, last] = call.client_metadata().equal_range(kAuthorization);
     if (first != last && std::next(first) != last) {
       return Unauthenticated(kCredentialsInvalid, "more than one authorization header; send one");
     }
     if (first != last) {
-      return ByToken(*files.tokens, absl::string_view(first->second.data(), first->second.size()));
+      return AuthenticateToken(*files.tokens,
+                               absl::string_view(first->second.data(), first->second.size()));
     }
   }
   if (!options_.tls.client_ca_file.empty()) {
     const std::string chain = PeerCertificates(call);
-    if (!chain.empty()) return ByCertificate(*files.certificates, chain);
+    if (!chain.empty()) return AuthenticateCertificate(*files.certificates, chain);
   }
   if (options_.allow_anonymous_local && IsLocalPeer(call.peer())) {
-    return Admission::Pass{.principal = anonymous_};
+    return Admission::Credentials{.principal = anonymous_};
   }
-  return NobodyCalls();
+  return CredentialsMissing();
 }
 
-absl::StatusOr<Admission::Pass> Gate::ByToken(const TokenFile& tokens, absl::string_view header) {
+absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& tokens,
+                                                               absl::string_view header) {
   constexpr absl::string_view kScheme = "Bearer ";
   if (!absl::StartsWithIgnoreCase(header, kScheme)) {
     return Unauthenticated(
         kCredentialsInvalid,
-        absl::StrCat("the authorization header is no bearer token; ", kHowToSend));
+        absl::StrCat("the authorization header isn't a bearer token; ", kHowToSend));
   }
   const absl::string_view token = absl::StripAsciiWhitespace(header.substr(kScheme.size()));
-  Admission::Pass pass;
-  pass.by_token = true;
+  Admission::Credentials credentials;
+  credentials.by_token = true;
   const TokenFile::Token* known = nullptr;
   if (token.size() <= kMaxTokenBytes) {
-    pass.token = HashToken(token);
-    known = tokens.Find(pass.token);
+    credentials.token = HashToken(token);
+    known = tokens.Find(credentials.token);
   }
   if (known == nullptr) {
     return Unauthenticated(
         kCredentialsInvalid,
-        "the token isn't known here: it was revoked, or is another server's; ask whoever runs this "
-        "one for a new token");
+        "the server doesn't know the token: it was revoked, or it belongs to another server; ask "
+        "the server's operator for a new one");
   }
   if (known->expires <= absl::Now()) {
     return Unauthenticated(kCredentialsExpired,
-                           "the token has expired; ask whoever runs the server for a new one");
+                           "the token has expired; ask the server's operator for a new one");
   }
-  pass.expires = known->expires;
-  pass.principal = principals_.Get(Principal::Kind::kToken, known->name);
-  pass.principal->SetWeight(known->weight);
-  return pass;
+  credentials.expires = known->expires;
+  credentials.principal = principals_.Get(Principal::Kind::kToken, known->name);
+  credentials.principal->SetWeight(known->weight);
+  return credentials;
 }
 
-absl::StatusOr<Admission::Pass> Gate::ByCertificate(const Certificates& certificates,
-                                                    const std::string& chain) {
+absl::StatusOr<Admission::Credentials> Gate::AuthenticateCertificate(
+    const Certificates& certificates, const std::string& chain) {
   TENSORD_ASSIGN_OR_RETURN(const Certificates::Client client, certificates.Verify(chain));
-  Admission::Pass pass;
-  pass.principal = principals_.Get(Principal::Kind::kCertificate, client.name);
-  pass.expires = client.expires;
-  pass.certificate = chain;
-  return pass;
+  Admission::Credentials credentials;
+  credentials.principal = principals_.Get(Principal::Kind::kCertificate, client.name);
+  credentials.expires = client.expires;
+  credentials.certificate = chain;
+  return credentials;
 }
 
-absl::Status Gate::NobodyCalls() const {
+absl::Status Gate::CredentialsMissing() const {
   const bool tokens = !options_.token_file.empty();
   const bool certificates = !options_.tls.client_ca_file.empty();
   return Unauthenticated(
       kCredentialsMissing,
       absl::StrCat(
-          "this server wants to know who calls: ",
-          tokens ? absl::StrCat("it takes a bearer token (TENSORD_TOKEN_FILE names a file in the "
-                                "environment of clients; in a call, ",
+          "the server requires authentication: ",
+          tokens ? absl::StrCat("present a bearer token (name its file in the client's environment "
+                                "as TENSORD_TOKEN_FILE; in a call, ",
                                 kHowToSend, ")")
                  : "",
           tokens && certificates ? ", or " : "",
-          certificates ? "it takes a client certificate (TENSORD_TLS_CERT and TENSORD_TLS_KEY name "
-                         "one in the environment of clients)"
+          certificates ? "present a client certificate (name its files in the client's environment "
+                         "as TENSORD_TLS_CERT and TENSORD_TLS_KEY)"
                        : ""));
 }
 
-absl::StatusOr<absl::Time> Gate::Judge(const Files& files, const Admission::Pass& pass) {
-  if (pass.by_token) {
-    const TokenFile::Token* known = files.tokens->Find(pass.token);
-    if (known == nullptr || known->name != pass.principal->name()) {
+absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,
+                                         const Admission::Credentials& credentials) {
+  if (credentials.by_token) {
+    const TokenFile::Token* known = files.tokens->Find(credentials.token);
+    if (known == nullptr || known->name != credentials.principal->name()) {
       return Unauthenticated(kCredentialsInvalid,
-                             "the token was revoked; ask whoever runs the server for a new one");
+                             "the token was revoked; ask the server's operator for a new one");
     }
     return known->expires;
   }
   TENSORD_ASSIGN_OR_RETURN(const Certificates::Client client,
-                           files.certificates->Verify(pass.certificate));
+                           files.certificates->Verify(credentials.certificate));
   return client.expires;
 }
 
@@ -303,81 +311,82 @@ void Gate::Run() {
     bool reload = false;
     {
       MutexLock lock(&mu_);
-      if (!stopping_ && !reload_) wake_.WaitFor(&mu_, kLookInterval);
+      if (!stopping_ && !reload_) wake_.WaitFor(&mu_, kCheckInterval);
       if (stopping_) return;
       reload = std::exchange(reload_, false);
     }
     if (token_watch_.Changed() || (reload && !options_.token_file.empty())) LoadTokens();
     if (certificate_watch_.Changed() || (reload && options_.tls.enabled())) LoadCertificates();
-    EndThoseThatExpired();
+    EndExpired();
   }
 }
 
 void Gate::LoadTokens() {
   absl::StatusOr<std::shared_ptr<const TokenFile>> tokens = ReadTokens(options_.token_file);
   if (!tokens.ok()) {
-    std::cerr << absl::StrCat("tensord: the tokens stay as they were: ", tokens.status().message(),
-                              "\n");
+    std::cerr << absl::StrCat(
+        "tensord: the server keeps the previous tokens: ", tokens.status().message(), "\n");
     return;
   }
-  std::cerr << absl::StrCat("tensord: ", options_.token_file, " read anew: ", (*tokens)->size(),
+  std::cerr << absl::StrCat("tensord: reloaded ", options_.token_file, ": ", (*tokens)->size(),
                             " tokens\n");
   Files changed = *files();
   changed.tokens = *std::move(tokens);
-  TakeOver(std::move(changed));
+  SetFiles(std::move(changed));
 }
 
 void Gate::LoadCertificates() {
   absl::StatusOr<std::shared_ptr<const Certificates>> loaded = Certificates::Load(options_.tls);
   if (!loaded.ok()) {
     std::cerr << absl::StrCat(
-        "tensord: the certificates stay as they were: ", loaded.status().message(), "\n");
+        "tensord: the server keeps the previous certificates: ", loaded.status().message(), "\n");
     return;
   }
-  std::cerr << absl::StrCat("tensord: ", options_.tls.cert_file,
-                            " read anew: new connections have it\n");
+  std::cerr << absl::StrCat("tensord: reloaded ", options_.tls.cert_file,
+                            ": new connections use it\n");
   Files changed = *files();
   changed.certificates = *std::move(loaded);
-  TakeOver(std::move(changed));
+  SetFiles(std::move(changed));
 }
 
-// Those inside are looked at anew: who wouldn't be let in now is told so.
-void Gate::TakeOver(Files files) {
-  const auto taken = std::make_shared<const Files>(std::move(files));
+void Gate::SetFiles(Files files) {
+  const auto current = std::make_shared<const Files>(std::move(files));
   MutexLock lock(&mu_);
-  files_ = taken;
-  for (Admission* admission : inside_) {
-    const Admission::Pass& pass = admission->pass_;
-    const absl::StatusOr<absl::Time> expires = Judge(*taken, pass);
+  files_ = current;
+  for (Admission* admission : admitted_) {
+    Admission::Credentials& credentials = admission->credentials_;
+    const absl::StatusOr<absl::Time> expires = Recheck(*current, credentials);
     if (expires.ok()) {
-      admission->pass_.expires = *expires;
-      if (pass.by_token) pass.principal->SetWeight(taken->tokens->Find(pass.token)->weight);
+      credentials.expires = *expires;
+      if (credentials.by_token) {
+        credentials.principal->SetWeight(current->tokens->Find(credentials.token)->weight);
+      }
     } else {
-      TellLocked(admission, expires.status());
+      EndLocked(admission, expires.status());
     }
   }
 }
 
-void Gate::EndThoseThatExpired() {
+void Gate::EndExpired() {
   const absl::Time now = absl::Now();
-  const auto cut_before = std::chrono::steady_clock::now() - kTimeToEnd;
+  const auto cancel_before = std::chrono::steady_clock::now() - kEndTimeout;
   MutexLock lock(&mu_);
-  for (Admission* admission : inside_) {
-    if (admission->told_) {
-      if (admission->told_at_ < cut_before) admission->call_->TryCancel();
-    } else if (admission->pass_.expires <= now) {
-      TellLocked(admission,
-                 Unauthenticated(
-                     kCredentialsExpired,
-                     "what the caller was let in by has expired; ask whoever runs the server for a "
-                     "new token or certificate"));
+  for (Admission* admission : admitted_) {
+    if (admission->ended_reported_) {
+      if (admission->ended_at_ < cancel_before) admission->call_->TryCancel();
+    } else if (admission->credentials_.expires <= now) {
+      EndLocked(admission,
+                Unauthenticated(
+                    kCredentialsExpired,
+                    "the caller's token or certificate has expired; ask the server's operator for "
+                    "a new one"));
     }
   }
 }
 
-void Gate::TellLocked(Admission* admission, const absl::Status& status) {
-  if (std::exchange(admission->told_, true)) return;
-  admission->told_at_ = std::chrono::steady_clock::now();
+void Gate::EndLocked(Admission* admission, const absl::Status& status) {
+  if (std::exchange(admission->ended_reported_, true)) return;
+  admission->ended_at_ = std::chrono::steady_clock::now();
   admission->ended_(status);
 }
 

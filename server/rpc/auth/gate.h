@@ -1,4 +1,4 @@
-// Who calls, and whether they may.
+// Authentication: the principal of each call.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
@@ -27,20 +27,20 @@
 namespace tensord::server {
 
 struct GateOptions {
-  std::string token_file;  // common/util/token_file.h; empty: no tokens are taken
+  std::string token_file;  // common/util/token_file.h; empty: the gate accepts no tokens
   TlsOptions tls;
-  // Calls from this machine need no credentials, though others do.
+  // Whether calls from this machine need no credentials.
   bool allow_anonymous_local = false;
 
-  // Whether anybody is asked who they are. Otherwise everybody is let in as the one anonymous
-  // principal: the server then listens where this machine alone reaches it, or was told otherwise.
+  // Returns whether callers must authenticate. If not, all calls are made by one anonymous
+  // principal. The server then listens only on local addresses, unless its flags allow others.
   bool authenticates() const { return !token_file.empty() || !tls.client_ca_file.empty(); }
 };
 
 class Gate;
 
-// The admission of one call by the gate: a member of ServerCall, which enters before it looks at
-// anything that the call brings, and leaves when gRPC is done with the call.
+// The admission of one call by the gate. ServerCall owns it: calls Enter() before it reads a
+// request, and Leave() when gRPC is done with the call.
 class Admission {
  public:
   Admission() = default;
@@ -49,14 +49,14 @@ class Admission {
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
-  // UNAUTHENTICATED, in words that say what to do and repeat nothing of what was sent, where the
-  // caller is nobody. Where what it has shown ends before Leave() (a token expires, or is taken out
-  // of the file) `ended` is called once with the reason, from the gate's thread: it ends the call
-  // and doesn't wait for anything.
+  // Authenticates the caller. On failure, returns UNAUTHENTICATED; the message says what to do, and
+  // repeats nothing of what the client sent. If the credentials expire or are revoked before
+  // Leave(), the gate's thread calls `ended` once with the reason. `ended` must end the call, and
+  // must not block.
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
-  // If `ended` is running, blocks until it has returned. It isn't called from then on.
+  // If `ended` is running, blocks until it has returned. After Leave(), `ended` isn't called.
   void Leave();
 
   // Reports that the first or only request of an admitted call has been received. `bytes`: its
@@ -69,38 +69,39 @@ class Admission {
   // Reports that the client has cancelled the call.
   void Cancelled();
 
-  // Who calls; null where the call wasn't let in.
-  const PrincipalRef& principal() const { return pass_.principal; }
+  // The caller; null if the call was refused.
+  const PrincipalRef& principal() const { return credentials_.principal; }
 
  private:
   friend class Gate;
 
-  // What somebody is let in by.
-  struct Pass {
+  // The verified credentials of a call.
+  struct Credentials {
     PrincipalRef principal;
     absl::Time expires = absl::InfiniteFuture();
     bool by_token = false;
-    TokenHash token;          // where it is by one
-    std::string certificate;  // a chain in PEM; empty where it isn't by one
+    TokenHash token;          // if by_token
+    std::string certificate;  // a chain in PEM; empty if the caller didn't use one
   };
 
-  absl::Status ShowPass(Gate* gate, grpc::ServerContext* call,
-                        std::function<void(const absl::Status&)> ended);
+  absl::Status Authenticate(Gate* gate, grpc::ServerContext* call,
+                            std::function<void(const absl::Status&)> ended);
 
-  Gate* gate_ = nullptr;  // where it has to be told of an end
+  Gate* gate_ = nullptr;  // set if the credentials may end
   grpc::ServerContext* call_ = nullptr;
   Listeners* listeners_ = nullptr;
   Listeners::CallState state_ = Listeners::CallState::kNotCounted;
   Listeners::Clock::time_point began_at_;
   std::function<void(const absl::Status&)> ended_;
-  Pass pass_;
-  bool told_ = false;                              // the gate's, under its lock
-  std::chrono::steady_clock::time_point told_at_;  // likewise
+  Credentials credentials_;
+  // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.
+  bool ended_reported_ = false;
+  std::chrono::steady_clock::time_point ended_at_;
 };
 
-// Knows the tokens and certificates, looks after changes of their files with a thread of its own,
-// and makes the principals. A bad file changes nothing, and is told on standard error. Thread-safe;
-// outlives the calls.
+// Authenticates calls by tokens and certificates, and makes the principals. A thread watches the
+// files of tokens and certificates, and reloads changed ones. If a file is invalid, the gate keeps
+// the previous content and logs the error on standard error. Thread-safe. Outlives the calls.
 class Gate {
  public:
   static absl::StatusOr<std::unique_ptr<Gate>> Make(const GateOptions& options);
@@ -112,15 +113,16 @@ class Gate {
   // Sets the log of refused callers. Call it before the first call.
   void SetLog(SessionLog* log) { log_ = log; }
 
-  // For a listener on "HOST:PORT": TLS where it is configured. None on a Unix socket.
+  // Returns the credentials of a listener: TLS if it is configured and the address isn't a Unix
+  // socket.
   std::shared_ptr<grpc::ServerCredentials> CredentialsFor(absl::string_view address);
 
-  // Reads the files now.
+  // Has the gate's thread reload the files. Doesn't wait for it.
   void Reload();
 
  private:
   friend class Admission;
-  // What the files say. Immutable; a change makes another.
+  // The content of the files. Immutable; after a change, another object replaces it.
   struct Files {
     std::shared_ptr<const TokenFile> tokens;
     std::shared_ptr<const Certificates> certificates;
@@ -130,20 +132,25 @@ class Gate {
   explicit Gate(const GateOptions& options);
 
   FilesRef files() const;
-  absl::StatusOr<Admission::Pass> Identify(const Files& files, const grpc::ServerContext& call);
-  absl::StatusOr<Admission::Pass> ByToken(const TokenFile& tokens, absl::string_view header);
-  absl::StatusOr<Admission::Pass> ByCertificate(const Certificates& certificates,
-                                                const std::string& chain);
-  absl::Status NobodyCalls() const;
+  absl::StatusOr<Admission::Credentials> Authenticate(const Files& files,
+                                                      const grpc::ServerContext& call);
+  absl::StatusOr<Admission::Credentials> AuthenticateToken(const TokenFile& tokens,
+                                                           absl::string_view header);
+  absl::StatusOr<Admission::Credentials> AuthenticateCertificate(const Certificates& certificates,
+                                                                 const std::string& chain);
+  // Returns the error of a call without credentials. It names those that the gate accepts.
+  absl::Status CredentialsMissing() const;
 
-  // Whether who was let in by `pass` would be now: until when.
-  absl::StatusOr<absl::Time> Judge(const Files& files, const Admission::Pass& pass);
+  // Checks whether `files` still accept the credentials. Returns when the credentials expire.
+  absl::StatusOr<absl::Time> Recheck(const Files& files, const Admission::Credentials& credentials);
   void Run();
   void LoadTokens();
   void LoadCertificates();
-  void TakeOver(Files files);
-  void EndThoseThatExpired();
-  void TellLocked(Admission* admission, const absl::Status& status)
+  // Replaces the files. Ends the calls whose credentials the new files don't accept.
+  void SetFiles(Files files);
+  // Ends the calls whose credentials have expired. Cancels calls that don't end.
+  void EndExpired();
+  void EndLocked(Admission* admission, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const GateOptions options_;
@@ -155,11 +162,12 @@ class Gate {
   mutable Mutex mu_;
   CondVar wake_;
   FilesRef files_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<Admission*> inside_ ABSL_GUARDED_BY(mu_);  // those that may have to be told
+  // The admitted calls whose credentials may end.
+  absl::flat_hash_set<Admission*> admitted_ ABSL_GUARDED_BY(mu_);
   bool reload_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  // The thread's.
+  // Used by the thread only.
   FileWatch token_watch_;
   FileWatch certificate_watch_;
   std::thread thread_;

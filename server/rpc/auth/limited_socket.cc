@@ -168,7 +168,7 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, int64_t limit_bytes, 
   slot.waiting = false;
   slot.pool = pool;
   slot.pool_bytes = 0;
-  slot.limited = true;
+  slot.limited = limit_bytes != kUnlimited;
   return std::unique_ptr<LimitedSocket>(new LimitedSocket(fd, own_fd, cookie));
 }
 

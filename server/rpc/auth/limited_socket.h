@@ -10,7 +10,7 @@
 namespace tensord::server {
 
 // Counts the bytes that several sockets have received together. While the pool is full, its sockets
-// receive nothing. Thread-safe after its fields have been set.
+// receive nothing. Thread-safe after capacity_bytes and full_event_fd have been set.
 struct ReceivePool {
   int64_t capacity_bytes = 0;
   // An eventfd(2), not owned. It is signalled when a socket can't receive because the pool is full.
@@ -28,7 +28,8 @@ struct ReceivePool {
 // control then stops the peer, and no byte is lost. When the limit rises, setting SO_RCVLOWAT makes
 // the kernel report the waiting bytes again (tcp_set_rcvlowat(), Linux 4.18).
 //
-// If a socket has no limit, recvmsg costs two atomic loads more than the system call. Thread-safe.
+// For a socket without a limit, recvmsg costs two atomic loads more than the system call.
+// Thread-safe.
 class LimitedSocket {
  public:
   static constexpr int64_t kUnlimited = -1;

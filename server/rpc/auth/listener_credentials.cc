@@ -29,14 +29,16 @@ grpc_ssl_certificate_config_reload_status TlsListenerCredentials::Fetch(
     void* self, grpc_ssl_server_certificate_config** config) {
   auto* credentials = static_cast<TlsListenerCredentials*>(self);
   std::shared_ptr<const Certificates> current = credentials->current_();
-  if (current == credentials->given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+  if (current == credentials->last_fetched_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair = {.private_key = current->key_pem().c_str(),
                                            .cert_chain = current->chain_pem().c_str()};
-  // gRPC insists on authorities here; where clients aren't asked, they are for nothing.
-  const bool asks_clients = !current->client_ca_pem().empty();
-  const std::string& authorities = asks_clients ? current->client_ca_pem() : current->chain_pem();
+  // gRPC requires authorities here. If the server requests no client certificates, they have no
+  // effect.
+  const bool requests_certificates = !current->client_ca_pem().empty();
+  const std::string& authorities =
+      requests_certificates ? current->client_ca_pem() : current->chain_pem();
   *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
-  credentials->given_ = std::move(current);
+  credentials->last_fetched_ = std::move(current);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
 

@@ -1,4 +1,4 @@
-// TLS for a listener, with certificates that change while it listens.
+// TLS for a listener whose certificates may change while it listens.
 #pragma once
 
 #include <grpc/grpc_security.h>
@@ -11,12 +11,12 @@
 
 namespace tensord::server {
 
-// Each new connection has the certificates that `current` returns, which is called from gRPC's
-// threads and must outlive the server. Connections that stand keep what they were made with.
+// Each new connection uses the certificates that `current` returns. Existing connections keep
+// theirs. gRPC's threads call `current`, so it must be thread-safe and outlive the server. Supports
+// TLS 1.2 and 1.3. Make one object for each listener. It must outlive the server.
 //
-// This is gRPC's plain TLS with its hook for each handshake, which the C++ interface doesn't offer;
-// the experimental one that it does offer instead watches files, and takes what is in them unseen.
-// TLS 1.2 and 1.3. One object for each listener, kept for as long as the server.
+// Uses the C interface of gRPC's TLS, which has a callback for each handshake. The C++ interface
+// has only an experimental class that watches files itself, and uses them unchecked.
 class TlsListenerCredentials final : public grpc::ServerCredentials {
  public:
   using Current = std::function<std::shared_ptr<const Certificates>()>;
@@ -26,15 +26,15 @@ class TlsListenerCredentials final : public grpc::ServerCredentials {
 
  private:
   int AddPortToServer(const std::string& address, grpc_server* server) override;
-  // None: the gate does all.
+  // Does nothing: the gate authenticates calls.
   void SetAuthMetadataProcessor(
       const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {}
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config);
 
   const Current current_;
-  // What was given last; gRPC asks with a lock of the listener held.
-  std::shared_ptr<const Certificates> given_;
+  // The certificates that gRPC got last. gRPC calls Fetch() with a lock of the listener held.
+  std::shared_ptr<const Certificates> last_fetched_;
   grpc_server_credentials* credentials_;
 };
 

@@ -83,7 +83,7 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
 
 std::string Errno(int error) { return std::strerror(error); }
 
-// An IPv4 address as IPv6 writes it.
+// Converts an IPv4 address to its IPv6 form.
 void MapV4(const in_addr& v4, in6_addr* v6) {
   *v6 = {};
   v6->s6_addr[10] = v6->s6_addr[11] = 0xff;
@@ -95,14 +95,14 @@ in_port_t& PortOf(sockaddr* address) {
                                        : reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
 }
 
-// A listening socket; -1 with errno.
+// Returns a listening socket. On failure, returns -1 and sets errno.
 int BindTcp(const addrinfo& at) {
   const int fd = socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
   const int on = 1;
-  // "[::]" takes IPv4, too.
   const int off = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // "[::]" accepts IPv4 connections, too.
   if (at.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   if (bind(fd, at.ai_addr, at.ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
   const int why = errno;
@@ -142,7 +142,7 @@ std::optional<Listeners::PeerKey> Listeners::ParsePeer(absl::string_view peer) {
   if (error != std::errc() || rest != end) return std::nullopt;
   absl::string_view host = peer.substr(0, colon);
   for (absl::string_view open : {"[", "%5B", "%5b"}) absl::ConsumePrefix(&host, open);
-  host = host.substr(0, host.find_first_of("]%"));  // nor a link-local address's interface
+  host = host.substr(0, host.find_first_of("]%"));  // "%" begins a link-local address's interface
   char text[INET6_ADDRSTRLEN] = {};
   if (host.size() >= sizeof(text)) return std::nullopt;
   host.copy(text, host.size());
@@ -182,7 +182,7 @@ absl::Status Listeners::ListenTcp(const std::string& address, std::vector<Listen
       port = PortOf(reinterpret_cast<sockaddr*>(&at));
       listeners->push_back({.fd = fd});
     } else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) {
-      return CannotListen(address, Errno(errno));  // not merely a family that isn't there
+      return CannotListen(address, Errno(errno));  // this machine has the address's family
     }
   }
   if (listeners->empty()) return CannotListen(address, Errno(errno));
@@ -200,11 +200,11 @@ absl::Status Listeners::ListenUnix(const std::string& path, Listener* listener) 
   path.copy(at.sun_path, sizeof(at.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return CannotListen("unix:" + path, Errno(errno));
-  // A socket that a former server has left is in the way; one that somebody listens on isn't ours.
+  // Removes a socket file that an earlier server has left, but not one that a server listens on.
   const auto* generic = reinterpret_cast<const sockaddr*>(&at);
-  const bool somebody_answers = connect(fd, generic, sizeof(at)) == 0 || errno == EAGAIN;
+  const bool in_use = connect(fd, generic, sizeof(at)) == 0 || errno == EAGAIN;
   close(fd);
-  if (somebody_answers) return CannotListen("unix:" + path, "another server listens there");
+  if (in_use) return CannotListen("unix:" + path, "another server listens there");
   struct stat what = {};
   if (stat(path.c_str(), &what) == 0 && S_ISSOCK(what.st_mode)) unlink(path.c_str());
   listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -230,7 +230,7 @@ absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* 
   } else {
     status = ListenTcp(address, &added, &bound);
   }
-  // Those that are there are closed with the others by Stop().
+  // Stop() closes these sockets, also after an error.
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   for (Listener& listener : added) {
     listener.acceptor =
@@ -247,7 +247,7 @@ Listeners::Listeners() { pool_.capacity_bytes = kPoolBytes; }
 void Listeners::Start() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;  // a connection costs little
+  limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
   const absl::Status supported = LimitedSocket::CheckSupport();
   has_limits_ = supported.ok();
@@ -278,7 +278,7 @@ void Listeners::Stop() {
   ForEachUnadmitted([](Connection& connection) { connection.socket->Reset(); });
   connections_.clear();
   unadmitted_ = 0;
-  // No socket is in the pool any more.
+  // The pool has no sockets, so no thread writes to the descriptor.
   if (pool_.full_event_fd >= 0) close(std::exchange(pool_.full_event_fd, -1));
 }
 
@@ -289,7 +289,7 @@ void Listeners::Run() {
   bool has_descriptors = true;
   Clock::time_point inspected;
   while (true) {
-    // Without descriptors, connections wait in the kernel's backlog.
+    // While no descriptors are free, connections wait in the kernel's backlog.
     const size_t watched = has_descriptors ? ready.size() : size_t{kFirstListener};
     for (pollfd& each : ready) each.revents = 0;
     poll(ready.data(), watched, has_descriptors ? kInspectIntervalMs : kDescriptorIntervalMs);
@@ -398,8 +398,8 @@ void Listeners::MakeRoomInPool() {
   const auto now = Clock::now();
   MutexLock lock(&mu_);
   while (pool_.used_bytes >= pool_.capacity_bytes) {
-    // Doesn't close the one that holds most: that may be a legitimate client, which has just
-    // connected and sent large headers or certificates.
+    // Doesn't close the connection that holds most: it may be that of a legitimate client, which
+    // has just connected and sent large headers or certificates.
     const int64_t share = pool_.used_bytes / std::max(unadmitted_, 1);
     Connection* oldest = nullptr;
     ForEachUnadmitted([&](Connection& connection) {
@@ -533,7 +533,7 @@ void Listeners::SessionUsed(absl::string_view peer, Clock::time_point began_at) 
   ForEach(peer, began_at, [](Connection& connection, Clock::time_point) {
     if (std::exchange(connection.trusted, true)) return true;
     connection.socket->SetLimit(LimitedSocket::kUnlimited);
-    // From here on the kernel chooses the buffer's size by itself (socket(7), since Linux 5.15).
+    // Re-enables the kernel's automatic sizing of the buffer (socket(7), since Linux 5.15).
     const int unlocked = 0;
     const int fd = connection.socket->fd();
     if (setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)) != 0) {
@@ -564,7 +564,7 @@ void Listeners::CallEnded(absl::string_view peer, Clock::time_point began_at, Ca
         state == CallState::kRefused ? connection.refused_calls : connection.requests_pending;
     if (state != CallState::kRequestReceived) count = std::max(count - 1, 0);
     connection.drops_requests = true;
-    // Each call has ended, or its request has been received. So gRPC holds no bytes of requests.
+    // Every call has ended, or its request has been received. So gRPC holds no bytes of requests.
     if (connection.refused_calls == 0 && connection.requests_pending == 0) {
       connection.credit_bytes = connection.socket->received_bytes();
       connection.socket->ReturnPoolBytes();

@@ -22,8 +22,8 @@
 
 namespace tensord::server {
 
-// Accepts connections for gRPC. gRPC's own listener never accepts again once the process has run
-// out of descriptors, and gRPC reads whatever arrives before any handler runs.
+// Accepts connections for gRPC. After the process has run out of descriptors once, gRPC's own
+// listener never accepts again. And gRPC reads everything that arrives before any handler runs.
 //
 // Connection admission limits how many bytes gRPC reads from a TCP connection, by its state:
 // - unadmitted: the gate has admitted no call of it yet. The limit is 32 KiB. From all unadmitted
@@ -170,7 +170,7 @@ class Listeners {
   template <typename Visit>
   void ForEachUnadmitted(Visit visit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  ReceivePool pool_;        // of the unadmitted connections
+  ReceivePool pool_;        // the pool of the unadmitted connections
   bool has_limits_ = true;  // the system enforces limits
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
@@ -179,7 +179,7 @@ class Listeners {
 
   Mutex mu_;
   absl::flat_hash_map<PeerKey, std::vector<Connection>> connections_ ABSL_GUARDED_BY(mu_);
-  int unadmitted_ ABSL_GUARDED_BY(mu_) = 0;  // of these
+  int unadmitted_ ABSL_GUARDED_BY(mu_) = 0;  // number of unadmitted connections
 };
 
 }  // namespace tensord::server

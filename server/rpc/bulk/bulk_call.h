@@ -10,8 +10,7 @@
 
 namespace tensord::server {
 
-// A call that waits now and then: for a tensor, or for a worker that waits for a device. Used on
-// the thread of the call's queue.
+// A call that may wait for a tensor or for a worker. Used on the thread of the call's queue.
 class BulkCall : public ServerCall {
  public:
   BulkCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
@@ -23,9 +22,9 @@ class BulkCall : public ServerCall {
   // Ends the call, because the client has cancelled it while it waited.
   virtual void OnWaitCancelled() { Fail(ClientGone()); }
 
-  // Runs `start` with a callback for what the call waits for. The callback ends the wait: `then`
-  // runs with its arguments, unless the call has finished by then. The callback may run on any
-  // thread, also within `start`, and at most once. It may also outlive the call.
+  // Begins a wait: calls `start` with a callback that ends it. When the callback runs, `then` runs
+  // with its arguments on the queue's thread, unless the call has finished. The callback may run on
+  // any thread, also within `start`, and at most once. It may outlive the call.
   template <typename Start, typename Then>
   void Wait(Start start, Then then) {
     if (done()) return Fail(ClientGone());  // no OnDone will end this wait
@@ -38,8 +37,8 @@ class BulkCall : public ServerCall {
     });
   }
 
-  // Has a worker run `work`, which may wait for the device and returns a status. Then runs `then`,
-  // or ends the call with the error.
+  // Has a worker run `work`, which returns a status and may block. If the status is OK, then runs
+  // `then` on the queue's thread. Otherwise ends the call with the error.
   template <typename Work, typename Then>
   void RunByWorker(Work work, Then then) {
     working_ = true;
@@ -59,7 +58,7 @@ class BulkCall : public ServerCall {
   // Returns whether the call waits or a worker works for it.
   bool busy() const { return waiting_ || working_; }
 
-  // Ends the call with an error as soon as no worker works for it.
+  // Ends the call with an error: at once, or when the worker that works for it has finished.
   void FailWhenIdle(const absl::Status& status) {
     if (finished()) return;
     if (working_) {
@@ -69,8 +68,8 @@ class BulkCall : public ServerCall {
     }
   }
 
-  // A call that doesn't wait reads or writes, or a worker works for it: it then meets the end of
-  // the stream by itself.
+  // Ends a call that waits. Any other call reads, writes or has a worker work for it: its next read
+  // or write fails and ends it.
   void OnDone() override {
     if (cancelled() && waiting_ && !finished()) OnWaitCancelled();
   }
@@ -82,7 +81,7 @@ class BulkCall : public ServerCall {
 
   bool waiting_ = false;
   bool working_ = false;
-  absl::Status failure_;  // what FailWhenIdle() has put off
+  absl::Status failure_;  // the error that FailWhenIdle() has deferred
 };
 
 }  // namespace tensord::server

@@ -6,8 +6,8 @@
 namespace tensord::server {
 namespace {
 
-// One thread keeps up with a connection of several GB/s, and more of them than are needed wake one
-// another: a second from eight cores on, and so on up to this many.
+// One thread can serve a connection of several GB/s, and too many threads wake one another. So
+// there is one queue per kCoresPerQueue cores, up to this many.
 constexpr int kMaxQueues = 4;
 constexpr int kCoresPerQueue = 4;
 

@@ -15,14 +15,14 @@
 
 namespace tensord::server {
 
-// What every bulk call works with. Outlives the calls.
+// The objects that all bulk calls use. They outlive the calls.
 struct BulkContext {
   ServiceContext* service;
   ZeroCopySlices slices = {};
   SharedRings rings = {};
 };
 
-// The handlers.
+// Return the factories of the handlers. `context` outlives the calls.
 CallFactory MakeWriteFactory(BulkContext* context);
 CallFactory MakeReadFactory(BulkContext* context);
 CallFactory MakeSharedMemoryFactory(BulkContext* context);
@@ -39,18 +39,18 @@ class BulkService {
   // Makes the queues await calls. Call it once the server is built.
   void Start(CallDispatcher* dispatcher);
 
-  // What the handlers work with.
   BulkContext* context() { return &context_; }
 
   bool shares_memory() const { return context_.rings.available(); }
-  // Lets no further ring of shared memory be made.
+  // Refuses further rings of shared memory.
   void DrainRings() { context_.rings.Drain(); }
 
-  // Once the server has been shut down: waits, until the deadline, for the calls to end.
+  // Blocks until there is no call, or until the deadline. Call it after the gRPC server has shut
+  // down.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
   bool AnyCalls() const;
-  // After that, and before the server goes: waits, until the deadline, for gRPC to
-  // have sent the tensor memory that it still holds, and ends the queues.
+  // Blocks until gRPC has released all tensor memory that it sends, or until the deadline. Then
+  // ends the queues. Call it after AwaitNoCalls(), and before the gRPC server is destroyed.
   void Stop(std::chrono::steady_clock::time_point deadline);
 
  private:

@@ -1,4 +1,4 @@
-// Read: a tensor's elements for a client.
+// The handler of Read, which sends a tensor's elements to a client.
 #include <utility>
 
 #include "tensord/server/rpc/bulk/send_call.h"

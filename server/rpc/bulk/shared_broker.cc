@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kSweepIntervalMs = 500;
 
-// One byte and the descriptor. A client that has gone, or whose socket is full, has lost it.
+// Sends one byte and the descriptor. If the client has gone or its socket is full, the message is
+// lost.
 void SendDescriptor(int socket, const sockaddr_un& to, socklen_t to_size, int fd) {
   char byte = 0;
   iovec data = {.iov_base = &byte, .iov_len = 1};
@@ -44,16 +45,16 @@ void SendDescriptor(int socket, const sockaddr_un& to, socklen_t to_size, int fd
 
 SharedBroker::SharedBroker(std::function<void()> sweep) : sweep_(std::move(sweep)) {
   Listen();
-  stop_ = eventfd(0, EFD_CLOEXEC);
+  stop_fd_ = eventfd(0, EFD_CLOEXEC);
   thread_ = std::thread([this] { Run(); });
 }
 
 SharedBroker::~SharedBroker() {
   const uint64_t one = 1;
-  while (write(stop_, &one, sizeof(one)) < 0) {
+  while (write(stop_fd_, &one, sizeof(one)) < 0) {
   }
   thread_.join();
-  close(stop_);
+  close(stop_fd_);
   if (socket_ >= 0) close(socket_);
 }
 
@@ -88,7 +89,7 @@ void SharedBroker::Withdraw(const std::string& secret) {
 
 void SharedBroker::Run() {
   while (true) {
-    pollfd waited[] = {{.fd = stop_, .events = POLLIN, .revents = 0},
+    pollfd waited[] = {{.fd = stop_fd_, .events = POLLIN, .revents = 0},
                        {.fd = socket_, .events = POLLIN, .revents = 0}};
     poll(waited, 2, kSweepIntervalMs);
     if (waited[0].revents != 0) return;

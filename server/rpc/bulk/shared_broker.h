@@ -1,4 +1,4 @@
-// Hands shared regions to the clients they are meant for.
+// Gives the descriptors of shared regions to the clients that know their secrets.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,22 @@
 
 namespace tensord::server {
 
-// Thread-safe. Listens on a Unix socket for datagrams that bring a secret, and answers each good
-// one, once, with the file descriptor of its region. Whatever else comes is dropped; nobody is
-// waited for.
+// Receives datagrams on a Unix socket. If a datagram contains the secret of an offer, answers with
+// the file descriptor of its region and removes the offer. Ignores other datagrams, and never waits
+// for a client. Thread-safe.
 class SharedBroker {
  public:
-  // `sweep` is called from the broker's thread, about twice a second.
+  // The broker's thread calls `sweep` at least about twice a second.
   explicit SharedBroker(std::function<void()> sweep);
   ~SharedBroker();
 
-  // In the abstract namespace; empty where there is no such socket, or TENSORD_SHARED_MEMORY=0 is
-  // set, and nothing can be shared.
+  // Returns the socket's name in the abstract namespace. Empty if nothing can be shared: the socket
+  // couldn't be bound, or TENSORD_SHARED_MEMORY=0 is set.
   const std::string& socket_name() const { return socket_name_; }
 
-  // The secret by which `region` may be fetched, once.
+  // Offers a region. Returns the secret with which one client can get it, once.
   std::string Offer(std::shared_ptr<SharedRegion> region);
+  // Removes an offer, if it still exists.
   void Withdraw(const std::string& secret);
 
  private:
@@ -38,7 +39,7 @@ class SharedBroker {
   const std::function<void()> sweep_;
   std::string socket_name_;
   int socket_ = -1;
-  int stop_ = -1;  // an eventfd
+  int stop_fd_ = -1;  // an eventfd
 
   Mutex mu_;
   absl::flat_hash_map<std::string, std::shared_ptr<SharedRegion>> offers_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,5 @@
-// SharedMemory: transfers through a ring of slots that client and server both have mapped.
+// The handler of SharedMemory: transfers through a ring of slots that client and server have
+// mapped.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -30,11 +31,11 @@ class SharedCall final : public UploadCall {
   void OnWritten(bool ok) override {
     writing_ = false;
     if (ok) return SendNext();
-    // What the call is busy with finds out by itself.
+    // A busy call ends after its wait or its worker's work.
     if (!busy()) End(ClientGone());
   }
 
-  // The client would otherwise keep its ring for as long as it likes.
+  // Cancels the call, because its client would keep the ring without a limit of time.
   void OnDrain() override {
     if (!finished()) context().TryCancel();
   }
@@ -43,24 +44,25 @@ class SharedCall final : public UploadCall {
     Request request;
     absl::Status status = DecodeMessage(message(), &request);
     message()->Clear();
-    if (status.ok()) status = Take(request);
+    if (status.ok()) status = Process(request);
     if (!status.ok()) End(status);
   }
 
-  // The client has done with the ring, or has gone.
+  // If no transfer is under way, the client has half-closed the call and the status is OK.
   void OnLastMessage() override {
     const bool idle = state_ == State::kIdle;
     End(idle ? absl::OkStatus() : ClientGone());
   }
 
-  // Goes on after a wait or a worker's work with `step`.
+  // Runs `step` after a wait or a worker's work. Then processes the next message, or ends the call
+  // with the error of `step`.
   template <typename Step>
   void Resume(const Step& step) {
     const absl::Status status = step();
     return status.ok() ? ProcessNext() : End(status);
   }
 
-  absl::Status Take(const Request& request) {
+  absl::Status Process(const Request& request) {
     switch (request.request_case()) {
       case Request::kOpen:
         if (state_ == State::kNew) return Open(request.open().session());
@@ -72,14 +74,14 @@ class SharedCall final : public UploadCall {
         if (state_ == State::kIdle) return BeginDownload(request.read());
         break;
       case Request::kSlot:
-        if (state_ == State::kUploading) return Filled(request.slot());
-        if (state_ == State::kDownloading) return Emptied(request.slot());
+        if (state_ == State::kUploading) return OnSlotFilled(request.slot());
+        if (state_ == State::kDownloading) return OnSlotEmptied(request.slot());
         break;
       default:
         break;
     }
     return absl::InvalidArgumentError(
-        "a message of SharedMemory that isn't due: first open, then write or read and its slots");
+        "unexpected message of SharedMemory: send open first, then write or read, then its slots");
   }
 
   absl::Status Open(const std::string& session) {
@@ -97,7 +99,7 @@ class SharedCall final : public UploadCall {
 
   absl::Status CheckSession(const std::string& session) const {
     if (session == ring_->session()->id()) return absl::OkStatus();
-    return absl::InvalidArgumentError("a transfer must name the session that the ring is of");
+    return absl::InvalidArgumentError("a transfer must name the session of the ring");
   }
 
   absl::Status BeginSharedUpload(const v1::WriteSpec& spec) {
@@ -108,7 +110,7 @@ class SharedCall final : public UploadCall {
     BeginUpload(&*upload_, spec, [this, handle = spec.handle()](const absl::Status& begun) {
       Resume([&]() -> absl::Status {
         TENSORD_RETURN_IF_ERROR(begun);
-        // Slots are filled from the tensor's first byte on.
+        // An upload through the ring always starts at the tensor's first byte.
         if (upload_->written_bytes() > 0) return Engine::UploadMovedOn(handle);
         return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
       });
@@ -120,7 +122,7 @@ class SharedCall final : public UploadCall {
     TENSORD_RETURN_IF_ERROR(CheckSession(request.session()));
     TENSORD_ASSIGN_OR_RETURN(use_, bulk_->service->sessions->Use(principal(), request.session()));
     state_ = State::kDownloading;
-    slots_out_ = SlotTurns(kSharedSlots);
+    slots_ = SlotTurns(kSharedSlots);
     offset_ = request.offset();
     Wait(
         [&](auto on_readable) {
@@ -131,34 +133,35 @@ class SharedCall final : public UploadCall {
           Resume([&]() -> absl::Status {
             TENSORD_ASSIGN_OR_RETURN(tensor_, tensor);
             TENSORD_ASSIGN_OR_RETURN(end_, ReadEnd(*tensor_, offset_, limit));
-            return Fill();
+            return FillSlots();
           });
         });
     return absl::OkStatus();
   }
 
-  // Uploading: the client has filled a slot.
-  absl::Status Filled(const v1::SharedSlot& slot) {
+  // In an upload: the client has filled a slot.
+  absl::Status OnSlotFilled(const v1::SharedSlot& slot) {
     const int64_t bytes =
         std::min(kSharedSlotBytes, upload_->size_bytes() - upload_->written_bytes());
     TENSORD_RETURN_IF_ERROR(CheckSlot(slot, next_slot_, bytes));
     if (!upload_->host_accessible()) {
-      // The server returns the slot after the device has read it. Meanwhile the client fills
-      // others.
+      // The server returns the slot after the device has read it. Meanwhile the client fills other
+      // slots.
       RunByWorker(
           [this, bytes] {
             HostMemory& memory = ring_->region()->memory();
             return upload_->WriteFrom(memory, next_slot_ * ring_->slot_bytes(), bytes);
           },
-          [this] { Resume([this] { return Landed(); }); });
+          [this] { Resume([this] { return ReturnSlot(); }); });
       return absl::OkStatus();
     }
     StreamCopy(upload_->destination(), ring_->slot(next_slot_), bytes);
     upload_->Advance(bytes);
-    return Landed();
+    return ReturnSlot();
   }
 
-  absl::Status Landed() {
+  // In an upload: returns the slot that was stored. After the last one, ends the upload instead.
+  absl::Status ReturnSlot() {
     if (upload_->written_bytes() == upload_->size_bytes()) return EndUpload();
     SendSlot(next_slot_, 0);
     next_slot_ = (next_slot_ + 1) % kSharedSlots;
@@ -175,36 +178,36 @@ class SharedCall final : public UploadCall {
     return absl::OkStatus();
   }
 
-  // Downloading: fills what slots are free.
-  absl::Status Fill() {
-    while (!busy() && offset_ < end_ && slots_out_.any_free()) {
+  // In a download: fills the free slots.
+  absl::Status FillSlots() {
+    while (!busy() && offset_ < end_ && slots_.any_free()) {
       const int64_t bytes = std::min(kSharedSlotBytes, end_ - offset_);
-      uint8_t* data = ring_->slot(slots_out_.next());
+      uint8_t* data = ring_->slot(slots_.next());
       if (!tensor_->device().host_accessible()) {
         RunByWorker(
             [this, data, bytes] {
               return tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes);
             },
-            [this, bytes] { Resume([&] { return SlotFilled(bytes), Fill(); }); });
+            [this, bytes] { Resume([&] { return SendFilledSlot(bytes), FillSlots(); }); });
         return absl::OkStatus();
       }
       TENSORD_RETURN_IF_ERROR(tensor_->device().Read(*tensor_->buffer(), offset_, data, bytes));
-      SlotFilled(bytes);
+      SendFilledSlot(bytes);
     }
-    if (offset_ == end_ && slots_out_.out() == 0) EndDownload();
+    if (offset_ == end_ && slots_.out() == 0) EndDownload();
     return absl::OkStatus();
   }
 
-  void SlotFilled(int64_t bytes) {
-    SendSlot(slots_out_.next(), bytes);
-    slots_out_.Filled();
+  void SendFilledSlot(int64_t bytes) {
+    SendSlot(slots_.next(), bytes);
+    slots_.Filled();
     offset_ += bytes;
   }
 
-  // The client has emptied a slot: the oldest that it has.
-  absl::Status Emptied(const v1::SharedSlot& slot) {
-    TENSORD_RETURN_IF_ERROR(slots_out_.GiveBack(slot));
-    return Fill();
+  // In a download: the client has emptied a slot.
+  absl::Status OnSlotEmptied(const v1::SharedSlot& slot) {
+    TENSORD_RETURN_IF_ERROR(slots_.GiveBack(slot));
+    return FillSlots();
   }
 
   void EndDownload() {
@@ -220,7 +223,7 @@ class SharedCall final : public UploadCall {
     Send(response);
   }
 
-  // At most one message for each slot waits, and one besides.
+  // At most one message per slot waits here, and one other message.
   void Send(const Response& response) {
     outgoing_.push_back(EncodeMessage(response));
     SendNext();
@@ -235,7 +238,7 @@ class SharedCall final : public UploadCall {
 
   void Fail(const absl::Status& status) override { End(status); }
 
-  // Ends the call: with OK if the client has said all.
+  // Ends the call with `status`, and with it the transfer under way and the ring.
   void End(const absl::Status& status) {
     if (finished()) return;
     if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
@@ -248,14 +251,16 @@ class SharedCall final : public UploadCall {
   std::unique_ptr<SharedRings::Ring> ring_;
   State state_ = State::kNew;
 
-  // Of the transfer under way.
+  // The upload under way.
   std::optional<TensorUpload> upload_;
+  uint32_t next_slot_ = 0;  // the slot that the client fills next
+
+  // The download under way.
   SessionUse use_;
   TensorRef tensor_;
-  int64_t offset_ = 0;  // of the next byte to go down
+  int64_t offset_ = 0;  // the position of the next byte to send
   int64_t end_ = 0;
-  uint32_t next_slot_ = 0;  // going up
-  SlotTurns slots_out_;     // going down
+  SlotTurns slots_;
 
   std::deque<grpc::ByteBuffer> outgoing_;
   bool writing_ = false;

@@ -16,10 +16,11 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Make(int64_t size_by
   if (region->fd_ < 0) {
     return absl::FailedPreconditionError("the server's host can't make memory files");
   }
-  // Allocated now: a page that can't be had later would end the process.
+  // Allocates all pages at once. If a page couldn't be allocated later, a signal would end the
+  // process.
   if (fallocate(region->fd_, 0, 0, size_bytes) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the server's host has no ", size_bytes, " bytes to share"));
+        absl::StrCat("the server's host can't allocate ", size_bytes, " bytes to share"));
   }
   if (fcntl(region->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return absl::FailedPreconditionError("the server's host can't seal memory files");

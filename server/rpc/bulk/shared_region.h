@@ -9,12 +9,12 @@
 
 namespace tensord::server {
 
-// A memory file, sealed so that nobody can change its size, mapped here and there before its first
-// use. What lies in it a client may change at any time: it is data, never anything to rely on.
+// A mapped memory file. It is sealed, so that no process can change its size. The client may change
+// its content at any time, so never rely on it.
 class SharedRegion {
  public:
-  // RESOURCE_EXHAUSTED where the host has no memory for it, FAILED_PRECONDITION where its kernel
-  // has no such files.
+  // Allocates and maps all its memory. If the host doesn't have enough, returns RESOURCE_EXHAUSTED.
+  // If the kernel doesn't support sealed memory files, returns FAILED_PRECONDITION.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Make(int64_t size_bytes);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;

@@ -11,7 +11,7 @@
 namespace tensord::server {
 namespace {
 
-// Rings at once: they are memory besides the devices'.
+// The maximum number of rings. Their memory doesn't count against any device's limit.
 constexpr int kMaxRings = 32;
 constexpr int kMaxRingsPerSession = 2;
 
@@ -23,7 +23,7 @@ void SharedRings::Close(std::unique_ptr<Ring> ring) {
   if (!ring->region_->memory().prepared()) return;
   {
     MutexLock lock(&mu_);
-    ring->call_ = nullptr;  // which may end before the ring
+    ring->call_ = nullptr;  // the call may end before the ring
     ring->session_.reset();
   }
   closer_.Post([closed = std::shared_ptr<Ring>(std::move(ring))]() mutable { closed.reset(); });
@@ -80,7 +80,7 @@ absl::Status SharedRings::Enter(Ring* ring) {
 
 void SharedRings::Leave(Ring* ring) {
   if (!ring->secret_.empty()) broker_.Withdraw(ring->secret_);
-  ring->region_.reset();  // unmaps the memory, before another ring may take its place
+  ring->region_.reset();  // unmaps the memory before another ring may be opened
   MutexLock lock(&mu_);
   rings_.erase(ring);
 }

@@ -1,4 +1,4 @@
-// The rings of shared memory that clients and other servers have, and their limits.
+// The rings of memory that the server shares with clients and other servers, and their limits.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,14 @@ class ServerContext;
 
 namespace tensord::server {
 
-// Few messages, and a ring that the caches hold.
+// The ring of a client: large slots for few messages, and few slots so that it fits the caches.
 inline constexpr int64_t kSharedSlotBytes = 4 << 20;
 inline constexpr uint32_t kSharedSlots = 3;
-// A ring that serves one fetch is small: its pages are new, and take longer to come than to fill.
+// The ring of a fetch. It is small, because it serves one fetch only, and allocating a page takes
+// longer than filling it.
 inline constexpr int64_t kFetchSlotBytes = 512 << 10;
 inline constexpr uint32_t kFetchSlots = 4;
-// Less isn't worth one.
+// The minimum size of a fetch that gets a ring.
 inline constexpr int64_t kMinSharedBytes = 4 << 20;
 
 // Thread-safe.
@@ -34,11 +35,12 @@ class SharedRings {
  public:
   SharedRings() : broker_([this] { Sweep(); }) {}
 
-  // Whether anything can be shared here.
+  // Returns whether this server can share memory.
   bool available() const { return !broker_.socket_name().empty(); }
 
-  // A ring for a call, which counts until this object goes; it goes before the call does. Made anew
-  // for each: what has once lain in it nobody else sees.
+  // The ring of one call. It counts against the limits until it is destroyed. Destroy it, or pass it
+  // to Close(), before the call is destroyed. Each ring has new memory, so no client sees the data
+  // of another.
   class Ring {
    public:
     ~Ring();
@@ -48,7 +50,7 @@ class SharedRings {
     uint8_t* slot(uint32_t index) const { return region_->data() + index * slot_bytes_; }
     int64_t slot_bytes() const { return slot_bytes_; }
     uint32_t slots() const { return slots_; }
-    // What the other side needs to come by it.
+    // Fills in what the other side needs to map the ring.
     void Describe(v1::SharedRing* ring) const;
     const SessionRef& session() const { return session_; }
     // The memory that contains the slots, one after another.
@@ -63,24 +65,24 @@ class SharedRings {
     SharedRings* rings_ = nullptr;
     std::string owner_;  // the session's id
     bool for_fetch_ = false;
-    grpc::ServerContext* call_ = nullptr;  // null for a fetch, and while the ring is closed
-    SessionRef session_;                   // the same
+    grpc::ServerContext* call_ = nullptr;  // null for a fetch, and after Close()
+    SessionRef session_;                   // null for a fetch, and after Close()
     std::shared_ptr<SharedRegion> region_;
     std::string secret_;
   };
 
-  // RESOURCE_EXHAUSTED where there are too many, UNAVAILABLE once the server drains. The call is
-  // cancelled when its session ends.
+  // Opens a ring for a call. If there are too many rings, returns RESOURCE_EXHAUSTED; if the server
+  // drains, UNAVAILABLE. When the session ends, the call is cancelled.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
-  // The same for a fetch of a tensor of the session, whose clients' rings don't count. The
-  // session's end doesn't end it.
+  // The same for a fetch of a tensor of the session. Rings of fetches and of clients count
+  // separately against the limit of a session. The end of the session doesn't cancel the fetch.
   absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id);
 
-  // Destroys a ring. If GPUs have read its memory, a thread of its own does so, because this may
-  // block until the GPUs have finished their current work; the ring counts until then.
+  // Destroys a ring. If a GPU has read its memory, that may block until the GPU has finished its
+  // current work. So a separate thread does it, and the ring counts until then.
   void Close(std::unique_ptr<Ring> ring);
 
-  // Lets no further ring be made.
+  // Refuses further rings.
   void Drain();
 
  private:
@@ -92,8 +94,8 @@ class SharedRings {
   Mutex mu_;
   absl::flat_hash_set<Ring*> rings_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  SharedBroker broker_;   // its thread uses the above
-  WorkerPool closer_{1};  // last: its thread uses all others
+  SharedBroker broker_;   // its thread uses the members above
+  WorkerPool closer_{1};  // last: its thread uses all other members
 };
 
 }  // namespace tensord::server

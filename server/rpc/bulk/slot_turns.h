@@ -1,4 +1,4 @@
-// Whose turn it is in a ring of slots.
+// Which slots of a ring are filled, and which one is next.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,39 @@
 
 namespace tensord::server {
 
-// INVALID_ARGUMENT unless a message is of this slot, with as much in it.
-inline absl::Status CheckSlot(const v1::SharedSlot& slot, uint32_t due, int64_t bytes) {
-  if (slot.slot() == due && slot.bytes() == bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("slot ", due, " with ", bytes,
-                                                 " bytes is due, not slot ", slot.slot(), " with ",
-                                                 slot.bytes()));
+// If `slot` isn't the expected slot with `bytes` bytes, returns INVALID_ARGUMENT.
+inline absl::Status CheckSlot(const v1::SharedSlot& slot, uint32_t expected, int64_t bytes) {
+  if (slot.slot() == expected && slot.bytes() == bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected slot ", expected, " with ", bytes,
+                                                 " bytes, got slot ", slot.slot(), " with ",
+                                                 slot.bytes(), " bytes"));
 }
 
-// The slots of a transfer that are filled and given back in turn. Not thread-safe.
+// The slots of a transfer. One side fills them in order, and the other side returns them in the
+// same order. Not thread-safe.
 class SlotTurns {
  public:
   explicit SlotTurns(uint32_t slots = 0) : slots_(slots) {}
 
-  // Filled, and not yet given back.
+  // Returns the number of slots that are filled and not yet returned.
   uint32_t out() const { return out_; }
   bool any_free() const { return out_ < slots_; }
-  // The one to be filled next, where any is free.
+  // Returns the slot to fill next, if any is free.
   uint32_t next() const { return next_; }
+  // Reports that slot next() has been filled.
   void Filled() {
     next_ = (next_ + 1) % slots_;
     ++out_;
   }
+  // Reports that the oldest filled slot has been returned.
   void GivenBack() { --out_; }
-  // The same by what the other side says: it has to be the oldest that is out.
+  // The same for a message of the other side. If `slot` isn't the oldest filled slot, returns
+  // INVALID_ARGUMENT.
   absl::Status GiveBack(const v1::SharedSlot& slot) {
-    if (out_ == 0) return absl::InvalidArgumentError("no slot is to be given back");
-    const absl::Status due = CheckSlot(slot, (next_ + slots_ - out_) % slots_, 0);
-    if (due.ok()) --out_;
-    return due;
+    if (out_ == 0) return absl::InvalidArgumentError("a slot was returned that isn't filled");
+    const absl::Status expected = CheckSlot(slot, (next_ + slots_ - out_) % slots_, 0);
+    if (expected.ok()) --out_;
+    return expected;
   }
 
  private:

@@ -43,7 +43,7 @@ absl::Status TensorUpload::Claim(const SessionRef& session, const v1::WriteSpec&
 
 absl::Status TensorUpload::TakeMemory() {
   if (upload_->tensor == nullptr) upload_->tensor = claimed_.lock();
-  if (upload_->tensor == nullptr) return absl::CancelledError("nobody wants the tensor any more");
+  if (upload_->tensor == nullptr) return absl::CancelledError("the tensor no longer exists");
   return context_->engine->TakeMemory(*session_, &*upload_);
 }
 
@@ -51,14 +51,14 @@ absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
   if (const absl::Status* loss = upload_->buffer->device().loss()) return *loss;
   if (offset != written_bytes_) {
     if (resumable_) return Engine::UploadMovedOn(upload_->tensor->handle());
-    return absl::InvalidArgumentError(absl::StrCat("a chunk says offset ", offset, ", but ",
-                                                   written_bytes_, " bytes have come so far"));
+    return absl::InvalidArgumentError(absl::StrCat("a chunk has offset ", offset, ", but ",
+                                                   written_bytes_, " bytes have been received"));
   }
   const TensorSpec& spec = upload_->tensor->spec();
   if (bytes > spec.size_bytes() - written_bytes_) {
     return absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ",
                                                    spec.size_bytes(), " bytes, but at least ",
-                                                   written_bytes_ + bytes, " came"));
+                                                   written_bytes_ + bytes, " were sent"));
   }
   return absl::OkStatus();
 }
@@ -95,7 +95,7 @@ absl::StatusOr<TensorRef> TensorUpload::Finish() {
   if (written_bytes_ != spec.size_bytes()) {
     const absl::Status status =
         absl::InvalidArgumentError(absl::StrCat("a ", spec.ToString(), " takes ", spec.size_bytes(),
-                                                " bytes, but only ", written_bytes_, " came"));
+                                                " bytes, but only ", written_bytes_, " were sent"));
     Fail(status);
     return status;
   }

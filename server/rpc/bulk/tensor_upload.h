@@ -1,4 +1,4 @@
-// A tensor that is filled from its first byte to its last by what a client sends, or another
+// An upload: fills a tensor, from its first byte to its last, with data of a client or another
 // server.
 #pragma once
 
@@ -13,67 +13,77 @@
 
 namespace tensord::server {
 
-// Used by one thread at a time. Going away unfinished, it leaves nothing behind.
+// Used by one thread at a time. The destructor calls BreakOff().
+//
+// A client's upload calls Await(), then Begin(). A fetch from another server calls Claim(), then
+// TakeMemory().
 class TensorUpload {
  public:
   explicit TensorUpload(ServiceContext* context) : context_(context) {}
   ~TensorUpload();
 
-  // Finds the caller's session and calls back, on any thread, when Begin() may be called: its
-  // stream has brought what the spec waits for. May call back before it returns. An error: it
-  // won't.
+  // Finds the caller's session. Calls `ready` when the session's stream has brought the commands
+  // that the spec waits for: on any thread, possibly before this function returns. Call Begin()
+  // then. If this function returns an error, it never calls `ready`.
   absl::Status Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
                      std::function<void(absl::Status)> ready);
 
-  // Takes the memory, or goes on with what an earlier call has left. `stop` is to break the call
-  // off, where it says that it is resumable: from any thread, as long as begun().
+  // Allocates the memory, or continues the upload that an earlier call has left. If the spec is
+  // resumable, another call may call `stop` to abort this one: from any thread, while begun().
   absl::Status Begin(const v1::WriteSpec& spec, std::function<void()> stop);
   bool begun() const { return upload_.has_value(); }
 
-  // As Begin(), of a tensor that is promised, in two steps. From the first on nobody else brings
-  // it, but it is held only weakly, and its session not in use: `stop` is also called when nobody
-  // wants it any more. The second takes the memory, and CANCELLED says that nobody does.
+  // Begin() in two steps, for a promised tensor. After Claim() no other call can fill the tensor.
+  // Claim() holds the tensor only weakly, and doesn't use the session; `stop` is also called when
+  // the tensor is destroyed. TakeMemory() allocates the memory and holds the tensor. If the tensor
+  // no longer exists, it returns CANCELLED.
   absl::Status Claim(const SessionRef& session, const v1::WriteSpec& spec,
                      std::function<void()> stop);
   absl::Status TakeMemory();
-  // Whether anybody but this holds the tensor, once its memory has been taken.
+  // Returns whether anything else refers to the tensor. Call it after TakeMemory().
   bool wanted() const { return upload_->tensor.use_count() > 1; }
   bool resumable() const { return resumable_; }
 
-  // Whether `bytes` may come next, and at `offset` of the tensor. DATA_LOSS where its device is
-  // lost; ABORTED where the upload is resumable and stands elsewhere.
+  // Checks that a chunk of `bytes` at `offset` continues the upload. If the tensor's device is
+  // lost, returns DATA_LOSS. If the offset is wrong, returns ABORTED for a resumable upload,
+  // otherwise INVALID_ARGUMENT. If the chunk exceeds the tensor, returns INVALID_ARGUMENT.
   absl::Status Check(int64_t offset, int64_t bytes) const;
   int64_t written_bytes() const { return written_bytes_; }
   int64_t size_bytes() const { return upload_->tensor->spec().size_bytes(); }
 
-  // Where the next byte goes; the host may write there only where this says so.
+  // Returns whether the host can access the tensor's memory. Only then may destination() be used.
   bool host_accessible() const { return upload_->tensor->device().host_accessible(); }
+  // Returns where the next byte must be written.
   uint8_t* destination() const {
     return static_cast<uint8_t*>(upload_->buffer->data()) + written_bytes_;
   }
   const BufferRef& buffer() const { return upload_->buffer; }
-  // `bytes` have been put at destination().
+  // Reports that `bytes` have been written at destination().
   void Advance(int64_t bytes);
-  // Write the next bytes, as the functions of Device with these names. They may block.
+  // Write the next bytes, as the functions of Device with the same names. They may block.
   absl::Status Write(const void* data, int64_t bytes);
   absl::Status WriteFrom(HostMemory& memory, int64_t offset, int64_t bytes);
   absl::Status WriteBy(int64_t bytes, Device::Fill fill);
 
-  // The client has said all: the tensor, or what is missing.
+  // Ends the upload after the last byte, and returns the tensor. If bytes are missing, fails the
+  // upload with INVALID_ARGUMENT and returns that error.
   absl::StatusOr<TensorRef> Finish();
-  // The client has gone. What has come is kept where the upload is resumable; otherwise it fails.
+  // Ends the upload early. If it is resumable, parks the received bytes for the next call;
+  // otherwise calls Fail(CANCELLED). If it has not begun or has ended, only releases the session.
   void BreakOff();
-  // A promise fails with `status`, another handle stays free. ABORTED is as BreakOff.
+  // Fails the upload. If the tensor is promised, it fails with `status`; otherwise its handle stays
+  // free. If `status` is ABORTED and the upload is resumable, does the same as BreakOff().
   void Fail(const absl::Status& status);
 
  private:
-  // The upload is over; none where nobody wants the tensor any more.
+  // Removes the upload from this object and returns it. If it has not begun or the tensor no longer
+  // exists, returns nullopt.
   std::optional<Engine::Upload> TakeOut();
 
   ServiceContext* const context_;
-  SessionUse use_;  // of a client's upload
+  SessionUse use_;  // set for a client's upload
   SessionRef session_;
-  std::weak_ptr<Tensor> claimed_;  // what upload_ lacks between Claim and TakeMemory
+  std::weak_ptr<Tensor> claimed_;  // the tensor, while upload_ doesn't hold it
   std::optional<Engine::Upload> upload_;
   bool resumable_ = false;
   int64_t written_bytes_ = 0;

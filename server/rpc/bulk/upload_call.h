@@ -1,4 +1,4 @@
-// The base of the handlers of Write and SharedMemory: they process messages, and fill tensors.
+// The base of the handlers of Write and SharedMemory, which process messages and fill tensors.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,7 +13,7 @@
 
 namespace tensord::server {
 
-// Processes one message while gRPC brings in the next: no more than two are held.
+// Processes one message while gRPC receives the next. So a call holds at most two messages.
 class UploadCall : public BulkCall {
  public:
   UploadCall(BulkContext* bulk, std::unique_ptr<GrpcCall> grpc_call)
@@ -22,11 +22,11 @@ class UploadCall : public BulkCall {
  protected:
   // Processes message().
   virtual void OnMessage() = 0;
-  // The client has half-closed the call, or has gone.
+  // Runs after the last message: the client has half-closed the call, or has gone.
   virtual void OnLastMessage() = 0;
 
-  // If the call isn't busy with a message, processes the next one that has come in. A derived class
-  // calls it when it no longer is.
+  // Processes the next message, if it has arrived and the call isn't busy with another one. A
+  // derived class calls it after it has finished a message.
   void ProcessNext() {
     if (finished() || busy() || !has_incoming_) return;
     has_incoming_ = false;
@@ -40,8 +40,8 @@ class UploadCall : public BulkCall {
   // The message that is being processed.
   grpc::ByteBuffer* message() { return &message_; }
 
-  // Waits until the session's stream has brought what `spec` waits for, and begins the upload. Then
-  // runs `then` with the outcome.
+  // Waits until the session's stream has brought the commands that `spec` waits for, and begins the
+  // upload. Then runs `then` with the status.
   template <typename Then>
   void BeginUpload(TensorUpload* upload, const v1::WriteSpec& spec, Then then) {
     Wait(

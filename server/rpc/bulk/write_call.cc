@@ -1,4 +1,4 @@
-// Write: chunks from the wire into a tensor's memory.
+// The handler of Write, which stores received chunks in a tensor's memory.
 #include <string>
 #include <utility>
 
@@ -25,7 +25,7 @@ class WriteCall final : public UploadCall {
     } else if (chunk_.has_spec) {
       Fail(absl::InvalidArgumentError("only the first message of a Write may carry a spec"));
     } else {
-      Land();
+      StoreChunk();
     }
   }
 
@@ -33,11 +33,12 @@ class WriteCall final : public UploadCall {
     if (!chunk_.has_spec) {
       return Fail(absl::InvalidArgumentError("the first message of a Write must carry its spec"));
     }
-    BeginUpload(&upload_, chunk_.spec,
-                [this](const absl::Status& begun) { return begun.ok() ? Land() : Fail(begun); });
+    BeginUpload(&upload_, chunk_.spec, [this](const absl::Status& begun) {
+      return begun.ok() ? StoreChunk() : Fail(begun);
+    });
   }
 
-  void Land() {
+  void StoreChunk() {
     if (chunk_.data_bytes == 0) return ProcessNext();
     const absl::Status status = upload_.Check(chunk_.offset, chunk_.data_bytes);
     if (!status.ok()) return Fail(status);
@@ -59,7 +60,7 @@ class WriteCall final : public UploadCall {
   void OnLastMessage() override {
     if (!upload_.begun()) {
       return Fail(
-          absl::InvalidArgumentError("a Write without messages; the first carries the spec"));
+          absl::InvalidArgumentError("the Write has no message; the first must carry the spec"));
     }
     if (upload_.resumable() && upload_.written_bytes() < upload_.size_bytes()) return BreakOff();
     const absl::StatusOr<TensorRef> tensor = upload_.Finish();
@@ -83,7 +84,7 @@ class WriteCall final : public UploadCall {
   }
 
   TensorUpload upload_;
-  WriteChunk chunk_;  // what message() says
+  WriteChunk chunk_;  // the decoded message()
 };
 
 }  // namespace

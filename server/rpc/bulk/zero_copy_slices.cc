@@ -6,7 +6,7 @@
 
 namespace tensord::server {
 
-// What a slice keeps alive.
+// The objects that a slice keeps alive.
 struct ZeroCopySlices::Reference {
   std::shared_ptr<State> state;
   BufferRef buffer;
@@ -27,7 +27,8 @@ void ZeroCopySlices::Release(void* reference) {
   TakeOver(reference);
   auto* released = static_cast<Reference*>(reference);
   const std::shared_ptr<State> state = released->state;
-  // With the lock held: Close() must not return, and the device be destroyed, before the buffer is.
+  // The lock is held so that Close() doesn't return, and the device isn't destroyed, before the
+  // buffer is freed.
   MutexLock lock(&state->mu);
   if (state->closed) return;
   delete released;

@@ -1,4 +1,4 @@
-// Tensor memory that gRPC sends from where it lies.
+// Slices with which gRPC sends tensor memory without a copy.
 #pragma once
 
 #include <grpcpp/support/slice.h>
@@ -12,19 +12,20 @@
 
 namespace tensord::server {
 
-// Makes slices that refer to tensor memory, and counts them. When a write has completed, gRPC may
-// still hold its slices: each keeps its buffer until the transport has released it. Thread-safe.
+// Makes slices that refer to tensor memory, and counts them. gRPC may hold a slice after its write
+// has completed. So each slice keeps its buffer alive until gRPC has released the slice.
+// Thread-safe.
 class ZeroCopySlices {
  public:
   ZeroCopySlices() : state_(std::make_shared<State>()) {}
   ~ZeroCopySlices() { Close(std::chrono::steady_clock::now()); }
 
-  // Returns a slice of `bytes` > 0 of a host-accessible buffer, from `offset` on.
+  // Returns a slice of `bytes` bytes, more than 0, of a host-accessible buffer from `offset` on.
   grpc::Slice Make(BufferRef buffer, int64_t offset, int64_t bytes);
 
-  // Blocks until gRPC has released all slices, or until the deadline. A slice that remains, because
-  // its reader has stopped reading, is never freed, so that devices may be destroyed; the process
-  // is about to end.
+  // Blocks until gRPC has released all slices, or until the deadline. Slices that remain, because a
+  // client has stopped reading, are never freed. So the devices may then be destroyed. Only for the
+  // end of the process.
   void Close(std::chrono::steady_clock::time_point deadline);
 
  private:

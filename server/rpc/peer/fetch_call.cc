@@ -1,4 +1,5 @@
-// Fetch: a tensor's elements for another server that shows a ticket, in messages or by memory.
+// Sends a tensor's bytes to another server that presents a ticket, in messages or through shared
+// memory. That server is called the destination.
 #include "tensord/server/rpc/peer/fetch_call.h"
 
 #include <grpcpp/alarm.h>
@@ -19,9 +20,9 @@
 namespace tensord::server {
 namespace {
 
-// It says at once, by the tensor's spec, that the ticket was good; then it waits for the tensor,
-// for as long as that may take. It doesn't keep the tensor's session in use: who waits for a tensor
-// that never comes goes when their own client does.
+// If the ticket is valid, the call sends the tensor's spec at once. It then waits for the tensor
+// without a time limit. If the tensor never becomes done, the call ends when the destination
+// cancels it. The call doesn't keep the tensor's session in use.
 class FetchCall final : public SendCall {
  public:
   using SendCall::SendCall;
@@ -30,13 +31,13 @@ class FetchCall final : public SendCall {
   friend class CallEvent<FetchCall>;
   using Clock = std::chrono::steady_clock;
 
-  // How the bytes go.
-  enum class Way {
-    kUnknown,   // the tensor isn't there
-    kOpening,   // a worker makes a ring
-    kOffered,   // and the destination has been asked whether it can map it
-    kRing,      // it can
-    kMessages,  // it can't, or nobody wants it to
+  // How the bytes are sent.
+  enum class Route {
+    kUnknown,   // not chosen: the tensor has no readable bytes
+    kOpening,   // a worker opens a ring
+    kOffered,   // the ring is offered, and the destination hasn't answered
+    kRing,      // through the ring: the destination has mapped it
+    kMessages,  // in messages: there is no ring, or the destination can't map it
   };
 
   void OnAdmitted() override {
@@ -47,7 +48,7 @@ class FetchCall final : public SendCall {
 
   void OnRead(bool ok) override {
     if (finished()) return;
-    return ticket_ == nullptr ? Begun(ok) : Answered(ok);
+    return ticket_ == nullptr ? OnRequest(ok) : OnAnswer(ok);
   }
 
   void OnWritten(bool ok) override {
@@ -63,8 +64,10 @@ class FetchCall final : public SendCall {
     SendCall::OnDone();
   }
 
-  void Begun(bool ok) {
-    if (!ok) return Fail(absl::InvalidArgumentError("a fetch begins with what is wanted"));
+  void OnRequest(bool ok) {
+    if (!ok) {
+      return Fail(absl::InvalidArgumentError("the first message of Fetch must be the request"));
+    }
     const absl::Status joined = JoinReads();
     if (!joined.ok()) return Fail(joined);
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request_);
@@ -103,11 +106,11 @@ class FetchCall final : public SendCall {
     };
     Wait(start, [this](const absl::Status& readable) {
       readable_ = readable;
-      BeginWanted();
+      BeginSending();
     });
   }
 
-  // Its last chunk goes out when it is done: until then it may fail.
+  // The last chunk is sent only when the tensor is done, because the tensor may fail until then.
   int64_t AvailableEnd() override {
     const int64_t size = ticket_->tensor()->spec().size_bytes();
     const int64_t received = ticket_->tensor()->received().bytes;
@@ -127,23 +130,25 @@ class FetchCall final : public SendCall {
     Wait(start, [this] { SendNext(); });
   }
 
-  void BeginWanted() {
+  // Chooses the route and begins to send, once the first requested byte is readable.
+  void BeginSending() {
     if (!readable_.ok()) return FailWithTensor(readable_);
     const TensorRef& tensor = ticket_->tensor();
     const int64_t size = tensor->spec().size_bytes();
     if (request_.offset() < 0 || request_.offset() > size || request_.limit_bytes() < 0) {
-      return Fail(absl::OutOfRangeError("the tensor doesn't reach as far as what is asked for"));
+      return Fail(absl::OutOfRangeError("the requested range isn't inside the tensor"));
     }
-    // What is done meanwhile has nothing received any more.
+    // If the tensor has become done meanwhile, received() is empty, and SetRange() uses the
+    // tensor's own buffer.
     BufferRef received = tensor->received().buffer;
     if (received == nullptr && !tensor->done()) return AwaitTensor();
-    if (way_ == Way::kUnknown) {
+    if (route_ == Route::kUnknown) {
       const std::string& here = bulk_->service->boot_id;
       const bool shares = !here.empty() && request_.boot_id() == here &&
                           request_.limit_bytes() == 0 &&
                           size - request_.offset() >= kMinSharedBytes;
       if (shares) return OpenRing();
-      way_ = Way::kMessages;
+      route_ = Route::kMessages;
     }
     const int64_t left = size - request_.offset();
     const int64_t wanted =
@@ -152,64 +157,66 @@ class FetchCall final : public SendCall {
     SendNext();
   }
 
-  void SendNext() override { return way_ == Way::kRing ? FillSlots() : SendCall::SendNext(); }
+  void SendNext() override { return route_ == Route::kRing ? FillSlots() : SendCall::SendNext(); }
 
-  // Whose memory is allocated here, a page at a time.
+  // A worker opens the ring, because allocating its memory may block.
   void OpenRing() {
-    way_ = Way::kOpening;
+    route_ = Route::kOpening;
     RunByWorker(
         [this] {
           auto ring = bulk_->rings.OpenForFetch(ticket_->session_id());
           if (ring.ok()) ring_ = *std::move(ring);
-          return absl::OkStatus();  // without one it goes by messages
+          return absl::OkStatus();  // without a ring, the bytes go in messages
         },
-        [this] { Offer(); });
+        [this] { OfferRing(); });
   }
 
-  void Offer() {
+  void OfferRing() {
     if (ring_ == nullptr) {
-      way_ = Way::kMessages;
-      return BeginWanted();
+      route_ = Route::kMessages;
+      return BeginSending();
     }
-    way_ = Way::kOffered;
+    route_ = Route::kOffered;
     turns_ = SlotTurns(ring_->slots());
     v1::FetchResponse offer;
     offer.set_offset(request_.offset());
     ring_->Describe(offer.mutable_ring());
     Send(offer);
-    heard_ = Clock::now();
+    last_answer_time_ = Clock::now();
     SetTimer();
     StartRead(&request_bytes_);
   }
 
-  // What the destination says of the ring, or of a slot.
-  void Answered(bool ok) {
+  // Handles the destination's answer to the offered ring, or to a filled slot.
+  void OnAnswer(bool ok) {
     if (!ok) return FailWhenIdle(ClientGone());
     v1::FetchRequest answer;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &answer);
     if (!decoded.ok()) return FailWhenIdle(decoded);
-    heard_ = Clock::now();
-    if (way_ == Way::kRing && answer.has_slot()) {
+    last_answer_time_ = Clock::now();
+    if (route_ == Route::kRing && answer.has_slot()) {
       const absl::Status due = turns_.GiveBack(answer.slot());
       if (!due.ok()) return FailWhenIdle(due);
       StartRead(&request_bytes_);
       return SendNext();
     }
-    if (way_ != Way::kOffered || !answer.has_ring_mapped()) {
+    if (route_ != Route::kOffered || !answer.has_ring_mapped()) {
       return FailWhenIdle(absl::InvalidArgumentError(
-          "a message of Fetch that isn't due: first what is wanted, then whether the ring is "
-          "mapped, then its slots"));
+          "unexpected message of Fetch: the request comes first, then ring_mapped, then one "
+          "message for each returned slot"));
     }
     if (answer.ring_mapped()) {
-      way_ = Way::kRing;
+      route_ = Route::kRing;
       StartRead(&request_bytes_);
     } else {
-      way_ = Way::kMessages;
+      route_ = Route::kMessages;
       ring_.reset();
     }
-    BeginWanted();
+    BeginSending();
   }
 
+  // Fills free slots with the bytes that may be sent. Once all bytes are sent and all slots are
+  // returned, ends the call.
   void FillSlots() {
     if (finished() || busy() || FailIfTensorFailed()) return;
     while (turns_.any_free()) {
@@ -236,7 +243,7 @@ class FetchCall final : public SendCall {
   }
 
   void SlotFilled(int64_t bytes) {
-    if (turns_.out() == 0) heard_ = Clock::now();  // the destination owes us nothing until now
+    if (turns_.out() == 0) last_answer_time_ = Clock::now();  // no answer was outstanding
     v1::FetchResponse response;
     response.set_offset(next_offset());
     response.mutable_slot()->set_slot(turns_.next());
@@ -246,7 +253,8 @@ class FetchCall final : public SendCall {
     Send(response);
   }
 
-  // At most one message for each slot waits.
+  // Sends the message, after those that are queued. The queue holds at most the offer and one
+  // message for each slot.
   void Send(const v1::FetchResponse& response) {
     queued_.push_back(EncodeMessage(response));
     SendQueued();
@@ -260,23 +268,24 @@ class FetchCall final : public SendCall {
   }
 
   void SetTimer() {
-    const auto left = heard_ + bulk_->service->peers->timeout() - Clock::now();
+    const auto left = last_answer_time_ + bulk_->service->peers->timeout() - Clock::now();
     timer_.Set(queue()->get(),
                std::chrono::system_clock::now() +
                    std::chrono::ceil<std::chrono::system_clock::duration>(left),
-               time_.Begin(std::static_pointer_cast<FetchCall>(shared_from_this())));
+               timeout_event_.Begin(std::static_pointer_cast<FetchCall>(shared_from_this())));
   }
 
-  // Memory isn't held for a destination that says nothing.
-  void OnTime(bool ok) {
-    if (!ok || finished() || way_ == Way::kMessages) return;
-    const bool owes = way_ == Way::kOffered || turns_.out() > 0;
+  // If the destination hasn't answered for too long, ends the call, so that the ring's memory is
+  // freed.
+  void OnTimeout(bool ok) {
+    if (!ok || finished() || route_ == Route::kMessages) return;
+    const bool awaits_answer = route_ == Route::kOffered || turns_.out() > 0;
     const auto now = Clock::now();
-    if (!owes) heard_ = now;
+    if (!awaits_answer) last_answer_time_ = now;
     const auto timeout = bulk_->service->peers->timeout();
-    if (now - heard_ < timeout) return SetTimer();
+    if (now - last_answer_time_ < timeout) return SetTimer();
     FailWhenIdle(absl::DeadlineExceededError(absl::StrCat(
-        "nothing was heard of the ring of shared memory for ", timeout.count(), " s")));
+        "the destination hasn't answered about the shared memory for ", timeout.count(), " s")));
   }
 
   void Fail(const absl::Status& status) override {
@@ -294,12 +303,12 @@ class FetchCall final : public SendCall {
   std::unique_ptr<Tickets::Use> ticket_;
   absl::Status readable_;
 
-  Way way_ = Way::kUnknown;
+  Route route_ = Route::kUnknown;
   std::unique_ptr<SharedRings::Ring> ring_;
   SlotTurns turns_;
   std::deque<grpc::ByteBuffer> queued_;
-  Clock::time_point heard_;  // when the destination last said something, or began to owe it
-  CallEvent<FetchCall> time_{&FetchCall::OnTime};
+  Clock::time_point last_answer_time_;  // or when the oldest answer fell due
+  CallEvent<FetchCall> timeout_event_{&FetchCall::OnTimeout};
   grpc::Alarm timer_;
 };
 

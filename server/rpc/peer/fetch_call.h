@@ -1,4 +1,4 @@
-// PeerService.Fetch: a tensor's elements for another server.
+// The handler of PeerService.Fetch, which sends a tensor's bytes to another server.
 #pragma once
 
 #include "tensord/server/rpc/bulk/bulk_service.h"

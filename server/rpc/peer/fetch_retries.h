@@ -1,4 +1,4 @@
-// Whether, and when, a fetch calls its source again.
+// Decides whether and when a fetch calls its source again.
 #pragma once
 
 #include <algorithm>
@@ -11,44 +11,51 @@ class FetchRetries {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The source is in reach, as far as is known: of a fetch that begins or whose parts have ended.
-  void Restart() { out_of_reach_since_ = Clock::now(); }
+  // Treats the source as reachable. Call it when a fetch begins, and when its parts have ended.
+  void Restart() { unreachable_since_ = Clock::now(); }
 
-  // A call has ended and another may go better. `answered`: whether the source answered it.
-  // `bytes`: how many the fetch has brought. Returns whether to call again, because the source has
-  // been out of reach for less than `timeout`.
+  // Records a call that has failed, and returns whether to call again: if the source has been
+  // unreachable for less than `timeout`, and at most kMaxIdleCalls calls in a row have been answered
+  // without bytes. `answered`: whether the source answered the call. `bytes`: how many bytes the
+  // fetch has received in all its calls.
   bool MayRetry(bool answered, int64_t bytes, std::chrono::seconds timeout) {
     const auto now = Clock::now();
     if (answered) {
-      out_of_reach_since_ = now;
+      unreachable_since_ = now;
       ++resumptions_;
-      if (bytes > bytes_before_) pause_ = std::chrono::milliseconds(0);
+      ++idle_calls_;
+      if (bytes > bytes_before_) {
+        pause_ = std::chrono::milliseconds(0);
+        idle_calls_ = 0;
+      }
       bytes_before_ = bytes;
     }
-    return now - out_of_reach_since_ < timeout;
+    return now - unreachable_since_ < timeout && idle_calls_ <= kMaxIdleCalls;
   }
 
-  // Returns how long to wait before the next call: ever longer while calls bring nothing.
+  // Returns how long to wait before the next call. The pause doubles while calls receive no bytes.
   std::chrono::milliseconds NextPause() {
     pause_ = std::clamp(2 * pause_, kMinPause, kMaxPause);
     return pause_;
   }
 
-  // Returns when a call that isn't answered is given up.
+  // Returns the deadline for the source's answer to a call.
   Clock::time_point GiveUpAt(std::chrono::seconds timeout) const {
-    return out_of_reach_since_ + timeout;
+    return unreachable_since_ + timeout;
   }
 
-  // Returns how many calls went on with what earlier ones had left.
+  // Returns how many answered calls failed, so that a later call had to continue.
   int resumptions() const { return resumptions_; }
 
  private:
   static constexpr std::chrono::milliseconds kMinPause{50};
   static constexpr std::chrono::milliseconds kMaxPause{1000};
+  static constexpr int kMaxIdleCalls = 100;
 
-  Clock::time_point out_of_reach_since_;
+  Clock::time_point unreachable_since_;
   std::chrono::milliseconds pause_{0};
-  int64_t bytes_before_ = 0;  // the last call
+  int64_t bytes_before_ = 0;  // before the last call
+  int idle_calls_ = 0;        // answered calls in a row without bytes
   int resumptions_ = 0;
 };
 

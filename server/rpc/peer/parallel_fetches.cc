@@ -6,12 +6,13 @@
 namespace tensord::server {
 namespace {
 
-// How long one connection is watched before others are made, what is then to be left, and the rate
-// beyond which this machine and not the connection limits the copy.
+// A fetch is spread if its connection has been measured for kMinWatchTime, kMinSpreadBytes remain,
+// and the connection is slower than kFastBytesPerSecond. Above that rate, this machine limits the
+// copy, not the connection.
 constexpr std::chrono::milliseconds kMinWatchTime{100};
 constexpr int64_t kMinSpreadBytes = 32 << 20;
 constexpr double kFastBytesPerSecond = 1e9;
-// Small, so that what has come without a gap, which others may be waiting for, grows steadily.
+// Small, so that the received prefix of the tensor, which readers may wait for, grows steadily.
 constexpr int64_t kPartBytes = 8 << 20;
 constexpr size_t kMaxPartsPerConnection = 2;
 
@@ -25,20 +26,21 @@ bool ParallelFetches::MaySpeedUp(std::chrono::nanoseconds elapsed, int64_t bytes
   return static_cast<double>(bytes) < kFastBytesPerSecond * seconds;
 }
 
-void ParallelFetches::Start(BufferRef buffer, int64_t landed_bytes, int64_t size_bytes) {
+void ParallelFetches::Start(BufferRef buffer, int64_t received_bytes, int64_t size_bytes) {
   started_ = true;
   buffer_ = std::move(buffer);
   size_bytes_ = size_bytes;
-  next_begin_ = landed_bytes + kPartBytes;
+  next_begin_ = received_bytes + kPartBytes;
 }
 
 void ParallelFetches::BeginMore(const v1::FetchRequest& request,
-                                const std::function<void()>& on_news) {
+                                const std::function<void()>& on_progress) {
   const size_t max_parts = kMaxPartsPerConnection * peers_->connections();
   while (!stopped_ && parts_.size() < max_parts && next_begin_ < size_bytes_) {
     const int64_t begin = next_begin_;
     next_begin_ = std::min(begin + kPartBytes, size_bytes_);
-    const auto part = std::make_shared<RangeFetch>(peers_, buffer_, begin, next_begin_, on_news);
+    const auto part =
+        std::make_shared<RangeFetch>(peers_, buffer_, begin, next_begin_, on_progress);
     {
       MutexLock lock(&mu_);
       parts_.push_back(part);

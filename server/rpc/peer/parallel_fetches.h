@@ -1,4 +1,4 @@
-// The parts of a tensor that are fetched side by side, over several connections.
+// The parts of a tensor that are fetched in parallel, over several connections.
 #pragma once
 
 #include <chrono>
@@ -15,40 +15,43 @@
 
 namespace tensord::server {
 
-// Parts in order and without gaps, of a limited number at a time. Used on the thread of the peers'
-// queue, but for Cancel().
+// The parts are in order and without gaps. Only a limited number is under way at a time. Only the
+// thread of the peers' queue uses this object, except for Cancel().
 class ParallelFetches {
  public:
   // `peers` outlives this object.
   ParallelFetches(Peers* peers, std::string source_address)
       : peers_(peers), source_address_(std::move(source_address)) {}
 
-  // Returns whether parts may speed up a fetch whose connection has brought `bytes` in `elapsed`,
-  // with `left_bytes` to go.
+  // Returns whether parts may speed up a fetch whose connection has received `bytes` bytes in
+  // `elapsed` and of which `left_bytes` bytes remain.
   bool MaySpeedUp(std::chrono::nanoseconds elapsed, int64_t bytes, int64_t left_bytes) const;
 
-  // Chooses what the parts bring: the bytes of `buffer`, which the host may write, from about
-  // `landed_bytes` on. The first part leaves room for what is on its way by other means. Once.
-  void Start(BufferRef buffer, int64_t landed_bytes, int64_t size_bytes);
+  // Sets the range of the parts: the bytes of `buffer`, which the host may write, from one part
+  // after `received_bytes` to `size_bytes`. The call under way receives the bytes before the first
+  // part. Call it once.
+  void Start(BufferRef buffer, int64_t received_bytes, int64_t size_bytes);
   bool started() const { return started_; }
 
-  // Begins as many parts as the connections carry. `request`: what is fetched, but for its range.
-  // `on_news` runs whenever a part has come further and when it has ended.
-  void BeginMore(const v1::FetchRequest& request, const std::function<void()>& on_news);
+  // Begins parts until the connections carry as many as they may. `request` needs no range.
+  // `on_progress` runs when a part has received bytes and when it has ended.
+  void BeginMore(const v1::FetchRequest& request, const std::function<void()>& on_progress);
 
-  // The first part that hasn't been removed. `empty()`: there is none.
+  // The parts that have begun and haven't been removed, in order.
   bool empty() const { return parts_.empty(); }
   std::shared_ptr<RangeFetch> front() const { return parts_.front(); }
   void PopFront();
-  // Lets no further part begin, because one has failed.
+  // Makes BeginMore() do nothing. Call it when a part has failed.
   void StopBeginning() { stopped_ = true; }
 
-  // Fetches nothing, up to the tensor's end: the source then knows that the ticket is used up.
+  // Fetches an empty range at the tensor's end. The source then knows that the tensor has been
+  // fetched, and drops the ticket's reference.
   void FetchEnd(const v1::FetchRequest& request);
 
-  // Has all parts end soon, also those that begin later. Thread-safe.
+  // Cancels all parts, including those that begin later. Thread-safe.
   void Cancel();
-  // Has all parts end soon, without news, and leave the memory alone from here on.
+  // Cancels and removes all parts. From now on, they neither run `on_progress` nor write to the
+  // buffer.
   void Abandon();
 
   // Returns how many parts have begun.
@@ -66,7 +69,7 @@ class ParallelFetches {
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  // Written with the lock held, by the queue's thread alone, which reads it without.
+  // Only the queue's thread writes it, with the lock held. That thread reads it without the lock.
   std::deque<std::shared_ptr<RangeFetch>> parts_;
 };
 

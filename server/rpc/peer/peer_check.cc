@@ -7,58 +7,67 @@
 namespace tensord::server {
 
 void PeerCheck::Start() {
-  peers_->queue()->CallBegan();
   deadline_ = std::chrono::system_clock::now() + peers_->timeout();
   channel_ = peers_->Connect(address_);
   stub_ = v1::TensorService::NewStub(channel_);
   peer_stub_ = v1::PeerService::NewStub(channel_);
-  Ask();
+  peers_->queue()->Began(this);
+  RequestInfo();
+}
+
+void PeerCheck::Cancel() {
+  MutexLock lock(&mu_);
+  cancelled_ = true;
+  if (context_ != nullptr) context_->TryCancel();
 }
 
 void PeerCheck::Prepare() {
-  // Before the context: they lie in memory of the call's.
-  asking_.reset();
-  fetching_.reset();
-  context_ = std::make_unique<grpc::ClientContext>();
-  context_->set_deadline(deadline_);
-  peers_->Authorize(context_.get());
+  // Destroys the previous calls before their context, because they are allocated in its arena.
+  info_call_.reset();
+  fetch_call_.reset();
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->set_deadline(deadline_);
+  peers_->Authorize(context.get());
+  MutexLock lock(&mu_);
+  context_ = std::move(context);
+  if (cancelled_) context_->TryCancel();
 }
 
-void PeerCheck::Ask() {
+void PeerCheck::RequestInfo() {
   Prepare();
-  asked_ = std::chrono::steady_clock::now();
-  asking_ = stub_->AsyncGetServerInfo(context_.get(), {}, peers_->queue()->get());
-  asking_->Finish(response_.mutable_server(), &status_, answer_.Begin(shared_from_this()));
+  info_requested_at_ = std::chrono::steady_clock::now();
+  info_call_ = stub_->AsyncGetServerInfo(context_.get(), {}, peers_->queue()->get());
+  info_call_->Finish(response_.mutable_server(), &status_, info_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnAnswer(bool /*ok*/) {
+void PeerCheck::OnInfo(bool /*ok*/) {
   if (!status_.ok()) return End(status_);
-  if (!std::exchange(asked_twice_, true)) return Ask();
+  if (!std::exchange(info_requested_twice_, true)) return RequestInfo();
   response_.set_round_trip_nanoseconds(
-      std::chrono::nanoseconds(std::chrono::steady_clock::now() - asked_).count());
-  Knock();
+      std::chrono::nanoseconds(std::chrono::steady_clock::now() - info_requested_at_).count());
+  ProbeFetch();
 }
 
-void PeerCheck::Knock() {
+void PeerCheck::ProbeFetch() {
   Prepare();
-  fetching_ = peer_stub_->AsyncFetch(context_.get(), peers_->queue()->get(),
-                                     knocked_.Begin(shared_from_this()));
+  fetch_call_ = peer_stub_->AsyncFetch(context_.get(), peers_->queue()->get(),
+                                       probe_started_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnKnocked(bool ok) {
-  if (!ok) return OnRead(false);
-  fetching_->WriteLast({}, grpc::WriteOptions(), shown_.Begin(shared_from_this()));
+void PeerCheck::OnProbeStarted(bool ok) {
+  if (!ok) return OnProbeRead(false);
+  fetch_call_->WriteLast({}, grpc::WriteOptions(), probe_sent_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnShown(bool /*ok*/) {
-  fetching_->Read(&nothing_, read_.Begin(shared_from_this()));
+void PeerCheck::OnProbeSent(bool /*ok*/) {
+  fetch_call_->Read(&fetch_response_, probe_read_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnRead(bool /*ok*/) {
-  fetching_->Finish(&status_, refused_.Begin(shared_from_this()));
+void PeerCheck::OnProbeRead(bool /*ok*/) {
+  fetch_call_->Finish(&status_, probe_finished_.Begin(shared_from_this()));
 }
 
-void PeerCheck::OnRefused(bool /*ok*/) {
+void PeerCheck::OnProbeFinished(bool /*ok*/) {
   absl::Status refused(static_cast<absl::StatusCode>(status_.error_code()),
                        status_.error_message());
   DecodeDetails(status_.error_details(), &refused);
@@ -79,7 +88,7 @@ void PeerCheck::End(const grpc::Status& status) {
   }
   if (response_.server().epoch().empty()) response_.clear_server();
   done_(response_);
-  peers_->queue()->CallEnded();
+  peers_->queue()->Ended(this);
 }
 
 }  // namespace tensord::server

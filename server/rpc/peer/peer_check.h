@@ -1,4 +1,4 @@
-// Whether another server can be reached, and would let this one fetch.
+// Checks whether this server can reach another server and may fetch from it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -8,37 +8,42 @@
 #include <memory>
 #include <string>
 
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/peer/peers.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
 namespace tensord::server {
 
-// Asks what it is, twice, the second time by a connection that stands; then shows a ticket that
-// isn't one, to see by whose fault it is refused. Driven by the thread of the peers' queue.
-class PeerCheck final : public std::enable_shared_from_this<PeerCheck> {
+// Requests GetServerInfo twice. The second request uses the established connection and measures the
+// round trip. Then calls Fetch with an invalid ticket: TICKET_REFUSED shows that the other server
+// admits this one. Runs on the thread of the peers' queue.
+class PeerCheck final : public PeerOperation, public std::enable_shared_from_this<PeerCheck> {
  public:
   using Done = std::function<void(const v1::CheckPeerResponse&)>;
 
-  // `address` is listed. `peers` outlives the check.
+  // `address` must be listed (Peers::CheckListed). `peers` outlives the check.
   PeerCheck(Peers* peers, std::string address, Done done)
       : peers_(peers), address_(std::move(address)), done_(std::move(done)) {}
 
-  // Once: `done` is told, on the queue's thread, within the peers' timeout.
+  // Starts the check. Call it once. `done` runs on the queue's thread within the peers' timeout.
   void Start();
+  // Ends the check with an error. Thread-safe.
+  void Cancel() override;
 
  private:
   friend class CallEvent<PeerCheck>;
   using Event = CallEvent<PeerCheck>;
 
-  void Ask();
-  void OnAnswer(bool ok);
-  void Knock();
-  void OnKnocked(bool ok);
-  void OnShown(bool ok);
-  void OnRead(bool ok);
-  void OnRefused(bool ok);
+  void RequestInfo();
+  void OnInfo(bool ok);
+  void ProbeFetch();
+  void OnProbeStarted(bool ok);
+  void OnProbeSent(bool ok);
+  void OnProbeRead(bool ok);
+  void OnProbeFinished(bool ok);
   void AfterEvent() {}
+  // Makes the context of the next call.
   void Prepare();
   void End(const grpc::Status& status);
 
@@ -49,18 +54,21 @@ class PeerCheck final : public std::enable_shared_from_this<PeerCheck> {
   std::unique_ptr<v1::TensorService::Stub> stub_;
   std::unique_ptr<v1::PeerService::Stub> peer_stub_;
 
-  Event answer_{&PeerCheck::OnAnswer};
-  Event knocked_{&PeerCheck::OnKnocked};
-  Event shown_{&PeerCheck::OnShown};
-  Event read_{&PeerCheck::OnRead};
-  Event refused_{&PeerCheck::OnRefused};
+  Event info_{&PeerCheck::OnInfo};
+  Event probe_started_{&PeerCheck::OnProbeStarted};
+  Event probe_sent_{&PeerCheck::OnProbeSent};
+  Event probe_read_{&PeerCheck::OnProbeRead};
+  Event probe_finished_{&PeerCheck::OnProbeFinished};
   std::chrono::system_clock::time_point deadline_;
-  std::chrono::steady_clock::time_point asked_;
-  bool asked_twice_ = false;
+  std::chrono::steady_clock::time_point info_requested_at_;
+  bool info_requested_twice_ = false;
+  Mutex mu_;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  // Only the queue's thread writes it, with the lock held. That thread reads it without the lock.
   std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServerInfo>> asking_;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::FetchRequest, v1::FetchResponse>> fetching_;
-  v1::FetchResponse nothing_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServerInfo>> info_call_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::FetchRequest, v1::FetchResponse>> fetch_call_;
+  v1::FetchResponse fetch_response_;
   grpc::Status status_;
   v1::CheckPeerResponse response_;
 };

@@ -15,8 +15,9 @@
 namespace tensord::server {
 namespace {
 
-// gRPC's own words for connections that break, and a source's that has no time for us now.
-bool MayPass(grpc::StatusCode code) {
+// Returns whether another call may succeed: the code is one that gRPC uses for broken connections,
+// or that a busy source returns.
+bool IsTransient(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::INTERNAL:
@@ -54,16 +55,16 @@ PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
 
 void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {
   tensor_ = tensor;
-  ended_ = std::move(ended);
-  peers_->queue()->CallBegan();
+  on_ended_ = std::move(ended);
+  peers_->queue()->Began(this);
   const auto stop = [weak = weak_from_this()] {
-    if (const std::shared_ptr<PeerPull> self = weak.lock()) self->Stop();
+    if (const std::shared_ptr<PeerPull> self = weak.lock()) self->Cancel();
   };
   absl::Status claimed = upload_.Claim(session_, request_.tensor(), stop);
   if (claimed.ok()) claimed = session_->FailAtEnd(tensor);
   if (!claimed.ok()) return End({.status = claimed});
   retries_.Restart();
-  // Also where something else finishes it: its session's end, its device's loss.
+  // Stops the fetch if something else finishes the tensor: the session's end, the device's loss.
   tensor->WhenDone(stop);
   MutexLock lock(&mu_);
   due_set_ = true;
@@ -71,7 +72,7 @@ void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended
                  due_.Begin(shared_from_this()));
 }
 
-void PeerPull::Stop() {
+void PeerPull::Cancel() {
   MutexLock lock(&mu_);
   stopped_ = true;
   if (attempt_ != nullptr) attempt_->context.TryCancel();
@@ -94,8 +95,8 @@ void PeerPull::OnDue(bool /*ok*/) {
     MutexLock lock(&mu_);
     due_set_ = false;
   }
-  if (stopped()) return End(WhyStopped());
-  Dial();
+  if (stopped()) return End(StoppedResult());
+  StartAttempt();
 }
 
 v1::FetchRequest PeerPull::FirstRequest() const {
@@ -109,14 +110,14 @@ v1::FetchRequest PeerPull::FirstRequest() const {
   request.set_offset(upload_.written_bytes());
   const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
   const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kMinSharedBytes;
-  if (large && !ring_broke_ && !parts_.started() &&
+  if (large && !avoid_ring_ && !parts_.started() &&
       peers_->MayShareWith(request_.source_address())) {
     request.set_boot_id(context_->boot_id);
   }
   return request;
 }
 
-void PeerPull::Dial() {
+void PeerPull::StartAttempt() {
   grpc::CompletionQueue* const queue = peers_->queue()->get();
   grpc::GenericStub stub(peers_->Connect(request_.source_address()));
   auto attempt = std::make_unique<Attempt>();
@@ -141,13 +142,13 @@ void PeerPull::OnStarted(bool ok) {
   const v1::FetchRequest request = FirstRequest();
   attempt_->wants_ring = !request.boot_id().empty();
   if (attempt_->wants_ring) {
-    attempt_->call->Write(EncodeMessage(request), Begin(&asked_));
+    attempt_->call->Write(EncodeMessage(request), Begin(&request_sent_));
   } else {
-    attempt_->call->WriteLast(EncodeMessage(request), grpc::WriteOptions(), Begin(&asked_));
+    attempt_->call->WriteLast(EncodeMessage(request), grpc::WriteOptions(), Begin(&request_sent_));
   }
 }
 
-void PeerPull::OnAsked(bool ok) {
+void PeerPull::OnRequestSent(bool ok) {
   --outstanding_;
   if (ok) {
     StartRead();
@@ -156,10 +157,10 @@ void PeerPull::OnAsked(bool ok) {
   }
 }
 
-void PeerPull::OnSent(bool ok) {
+void PeerPull::OnAnswerSent(bool ok) {
   --outstanding_;
   attempt_->sending = false;
-  if (ok) SendNext();  // otherwise reading says so, too
+  if (ok) SendNext();  // otherwise the read fails, too
   if (attempt_->finished) AttemptEnded();
 }
 
@@ -172,15 +173,15 @@ void PeerPull::OnRead(bool ok) {
   ProcessNext();
 }
 
-void PeerPull::OnWoken(bool /*ok*/) {
+void PeerPull::OnWorkerDone(bool /*ok*/) {
   --outstanding_;
   busy_ = false;
-  if (std::exchange(mapping_, false)) {
-    RingMapped();
-  } else if (landed_.ok()) {
-    Landed();
+  if (std::exchange(maps_ring_, false)) {
+    OnRingMapped();
+  } else if (store_status_.ok()) {
+    OnChunkStored();
   } else {
-    Fail(landed_);
+    Fail(store_status_);
   }
   if (attempt_->finished) return AttemptEnded();
   ProcessNext();
@@ -208,50 +209,51 @@ PeerPull::Result PeerPull::ClassifyAttempt() const {
   const grpc::Status& status = attempt_->status;
   if (!failure_.ok()) return {.status = failure_};
   const bool complete = has_memory_ && upload_.written_bytes() == upload_.size_bytes();
-  // The end of the call may be lost with its connection when all has come.
+  // If all bytes have arrived, the fetch is complete even if the connection broke before the call's
+  // status arrived.
   if (status.ok() || complete) return {};
-  if (stopped()) return WhyStopped();
+  if (stopped()) return StoppedResult();
   const absl::Status error = FromGrpc(status);
   if (attempt_->context.GetServerTrailingMetadata().count(kTensorErrorKey) > 0) {
     return {.status = error};
   }
-  const bool silent = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
+  const bool no_answer = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
   const std::string distrust = attempt_->answered ? "" : peers_->Distrust(status);
-  const std::string whose = absl::StrCat(request_.source_address(), ": ",
-                                         silent              ? "it doesn't answer"
-                                         : !distrust.empty() ? distrust
-                                                             : status.error_message());
-  // What is wrong with a certificate doesn't pass.
-  const bool distrusted = absl::StrContains(whose, "SSL_ERROR_SSL") ||
-                          absl::StrContains(whose, "is not in peer certificate");
+  const std::string message = absl::StrCat(request_.source_address(), ": ",
+                                           no_answer           ? "it doesn't answer"
+                                           : !distrust.empty() ? distrust
+                                                               : status.error_message());
+  // An invalid certificate of the source stays invalid, so another call is useless.
+  const bool distrusted = absl::StrContains(message, "SSL_ERROR_SSL") ||
+                          absl::StrContains(message, "is not in peer certificate");
   if (distrusted) {
     return {.status = WithErrorInfo(
                 absl::PermissionDeniedError(absl::StrCat(
-                    whose, " (--peer-tls-ca must name its authority, and its certificate the ",
-                    "name it goes by)")),
+                    message, " (--peer-tls-ca must contain the authority of its certificate, ",
+                    "and the certificate must contain the name in its address)")),
                 "PEER_NOT_TRUSTED"),
             .leaves_promise = true};
   }
-  if (MayPass(status.error_code())) {
-    return {.status = WithErrorInfo(absl::UnavailableError(whose), "PEER_UNREACHABLE"),
+  if (IsTransient(status.error_code())) {
+    return {.status = WithErrorInfo(absl::UnavailableError(message), "PEER_UNREACHABLE"),
             .leaves_promise = true,
-            .may_pass = true};
+            .retryable = true};
   }
   if (absl::IsUnimplemented(error)) {
-    return {.status = absl::UnimplementedError(whose), .leaves_promise = true};
+    return {.status = absl::UnimplementedError(message), .leaves_promise = true};
   }
   const bool refused =
       absl::IsPermissionDenied(error) || absl::IsUnauthenticated(error) || absl::IsNotFound(error);
   if (refused) {
     const std::string reason = ErrorReason(error);
-    return {.status = WithErrorInfo(absl::PermissionDeniedError(whose),
+    return {.status = WithErrorInfo(absl::PermissionDeniedError(message),
                                     reason.empty() ? "PEER_REFUSED" : reason),
             .leaves_promise = true};
   }
   return {.status = WithPrefix(error, absl::StrCat(request_.source_address(), ": "))};
 }
 
-PeerPull::Result PeerPull::WhyStopped() const {
+PeerPull::Result PeerPull::StoppedResult() const {
   const TensorRef tensor = tensor_.lock();
   if (tensor == nullptr) return {.status = absl::CancelledError(kTensorUnwanted)};
   if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
@@ -267,23 +269,23 @@ void PeerPull::AttemptEnded() {
       MutexLock lock(&mu_);
       attempt_.reset();
     }
-    return TakeParts();
+    return CollectParts();
   }
   Result result = ClassifyAttempt();
   const bool answered = attempt_->answered;
-  ring_broke_ = ring_broke_ || attempt_->ring.mapped();
+  avoid_ring_ = avoid_ring_ || attempt_->ring.mapped();
   {
     MutexLock lock(&mu_);
     attempt_.reset();
   }
-  if (!result.may_pass) return End(std::move(result));
-  if (retries_.MayRetry(answered, bytes_, peers_->timeout())) return DialLater();
+  if (!result.retryable) return End(std::move(result));
+  if (retries_.MayRetry(answered, bytes_, peers_->timeout())) return ScheduleAttempt();
   result.status = WithPrefix(result.status, absl::StrCat("no answer from another server for ",
                                                          peers_->timeout().count(), " s: "));
   End(std::move(result));
 }
 
-void PeerPull::DialLater() {
+void PeerPull::ScheduleAttempt() {
   std::chrono::milliseconds pause = retries_.NextPause();
   MutexLock lock(&mu_);
   if (stopped_) pause = std::chrono::milliseconds(0);
@@ -302,7 +304,7 @@ void PeerPull::End(Result result) {
       .transfer = last_byte_ - first_byte_,
       .resumptions = retries_.resumptions(),
       .connections = std::clamp(parts_.begun(), 1, peers_->connections())};
-  if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // of no bytes
+  if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // the tensor has no bytes
   if (status.ok()) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();
     status = finished.status();
@@ -320,8 +322,8 @@ void PeerPull::End(Result result) {
   }
   outcome.status = std::move(status);
   counted_ = UsageHold();
-  std::exchange(ended_, nullptr)(std::move(outcome));
-  peers_->queue()->CallEnded();
+  std::exchange(on_ended_, nullptr)(std::move(outcome));
+  peers_->queue()->Ended(this);
 }
 
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// One tensor, fetched from another server.
+// The fetch of one tensor from another server.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -24,18 +24,19 @@
 
 namespace tensord::server {
 
-inline constexpr char kTensorUnwanted[] = "nobody wants the tensor any more";
+// The error of a fetch to whose tensor nothing else refers.
+inline constexpr char kTensorUnwanted[] = "nothing refers to the tensor any more";
 
-// Calls the source, puts what comes where it belongs, out of messages or out of memory that the
-// source shares, and calls again where the connection breaks, for messages from then on, until the
-// source has been out of reach for too long. Driven by the thread of the peers' queue, and kept
-// alive by what it has begun there.
-class PeerPull final : public std::enable_shared_from_this<PeerPull> {
+// Calls the source and writes the received bytes to the tensor. The bytes come in messages or
+// through shared memory. If the connection breaks, calls again, until the source has been
+// unreachable for too long. If a call with a mapped ring failed, requests no further shared memory.
+// Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
+class PeerPull final : public PeerOperation, public std::enable_shared_from_this<PeerPull> {
  public:
-  // How a fetch went.
+  // The outcome of a fetch.
   struct Outcome {
     absl::Status status;
-    TensorRef tensor;  // where that is OK
+    TensorRef tensor;  // null after an error
     v1::CopyPath path = v1::COPY_PATH_UNSPECIFIED;
     int64_t bytes = 0;
     std::chrono::nanoseconds transfer{0};  // from the first byte to the last
@@ -43,89 +44,94 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
     int connections = 1;
   };
 
-  // `promised_here`: its handle was made for this fetch, and goes where that fails.
+  // `promised_here`: the handle was made for this fetch, and is removed if the fetch fails.
+  // `counted` counts the fetch against the principal's limit.
   PeerPull(ServiceContext* context, Peers* peers, SessionRef session, v1::PullTensorRequest request,
            bool promised_here, UsageHold counted);
 
-  // Once, for a tensor that is promised: `ended` is told how it went, at once or later.
+  // Starts the fetch of a promised tensor. Call it once. `ended` runs with the outcome, at once or
+  // later on the queue's thread.
   void Start(const TensorRef& tensor, std::function<void(Outcome)> ended);
 
-  // Breaks it off. From any thread, also with locks of tensors held.
-  void Stop();
+  // Stops the fetch. Thread-safe. The caller may hold locks of tensors.
+  void Cancel() override;
 
  private:
   friend class CallEvent<PeerPull>;
   using Event = CallEvent<PeerPull>;
   using Clock = std::chrono::steady_clock;
 
-  // One call.
+  // One call to the source.
   struct Attempt {
     grpc::ClientContext context;
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
-    grpc::Alarm deadline;  // to be answered by
+    grpc::Alarm deadline;  // for the source's first answer
     grpc::Status status;
     bool answered = false;
     bool finished = false;
-    bool handed_over = false;  // parts bring what follows
+    bool handed_over = false;  // parts receive the remaining bytes
     Clock::time_point first_byte;
     int64_t bytes = 0;
     std::deque<grpc::ByteBuffer> outgoing;
     bool sending = false;
-    bool wants_ring = false;  // and none has been offered so far
+    bool wants_ring = false;  // requested, and not yet offered
     RingReceiver ring;
   };
 
-  void Dial();
-  // What is wanted, by memory where that may be had.
+  void StartAttempt();
+  // Returns the request for the remaining bytes. It requests shared memory if that is possible.
   v1::FetchRequest FirstRequest() const;
   void OnDue(bool ok);
   void OnStarted(bool ok);
-  void OnAsked(bool ok);
-  void OnSent(bool ok);
+  void OnRequestSent(bool ok);
+  void OnAnswerSent(bool ok);
   void OnRead(bool ok);
-  void OnWoken(bool ok);
+  void OnWorkerDone(bool ok);
   void OnDeadline(bool ok);
   void OnFinished(bool ok);
   void AfterEvent() {}
 
-  // The tag for an operation that begins now.
+  // Returns the tag for an operation that begins now, and counts the operation.
   void* Begin(Event* event);
   void StartRead();
-  // Says something to the source after the first request.
-  void Answer(const v1::FetchRequest& answer);
+  // Queues a message to the source. Call it after the first request.
+  void SendAnswer(const v1::FetchRequest& answer);
   void SendNext();
-  // Takes up what has come in, where nothing is under way with what came before.
+  // Handles the received message, unless a worker still handles the previous one.
   void ProcessNext();
-  void Take(const FetchChunk& chunk);
+  void HandleChunk(const FetchChunk& chunk);
   absl::Status CheckSpec(const v1::TensorSpec& spec) const;
-  void TakeRing(const v1::SharedRing& ring);
-  void RingMapped();
-  void Land(const FetchChunk& chunk);
-  void Landed();
-  void LandedMessage();
-  // Has `work`, which may wait, run by a worker; woken_ comes then.
+  void MapRing(const v1::SharedRing& ring);
+  void OnRingMapped();
+  void StoreChunk(const FetchChunk& chunk);
+  void OnChunkStored();
+  void OnMessageStored();
+  // Has a worker run `work`, which may block. worker_done_ follows.
   void RunByWorker(std::function<void()> work);
-  // The fetch fails by this as soon as its call has ended.
+  // Cancels the call. Once it has ended, the fetch fails with `status`.
   void Fail(const absl::Status& status);
-  // Nothing of the call is outstanding.
+  // If the call has finished and no operation of it is outstanding, decides how to continue.
   void AttemptEnded();
-  // Where one connection is slow: fetches parts of what follows over others. They are taken up once
-  // the call's bytes have come so far; where one fails a call brings what is missing.
+  // If the connection is slow, begins to fetch the following bytes in parts, over more connections.
+  // The call continues up to the first part. If a part fails, another call fetches the missing
+  // bytes.
   void MaybeSpread();
   void BeginParts();
-  void OnPartNews();
-  void TakeParts();
-  // Where the call's bytes end, and those of parts begin.
+  void OnPartProgress();
+  // Counts the bytes of the parts as received, in order. Ends the fetch, or calls the source again,
+  // once no further part can follow.
+  void CollectParts();
+  // Returns the offset at which the call's bytes end and those of the parts begin.
   int64_t AttemptEnd() const;
   // The outcome of a call, or of the fetch.
   struct Result {
     absl::Status status;          // OK if the tensor is complete
-    bool leaves_promise = false;  // something else may bring the tensor
-    bool may_pass = false;        // another call may succeed
+    bool leaves_promise = false;  // another writer may fill the tensor
+    bool retryable = false;       // another call may succeed
   };
   Result ClassifyAttempt() const;
-  Result WhyStopped() const;
-  void DialLater();
+  Result StoppedResult() const;
+  void ScheduleAttempt();
   void End(Result result);
   bool stopped() const;
 
@@ -134,46 +140,46 @@ class PeerPull final : public std::enable_shared_from_this<PeerPull> {
   const SessionRef session_;
   const v1::PullTensorRequest request_;
   const bool promised_here_;
-  UsageHold counted_;
+  UsageHold counted_;  // against the principal's limit
   const std::string fetch_id_;
   std::weak_ptr<Tensor> tensor_;
-  std::function<void(Outcome)> ended_;
+  std::function<void(Outcome)> on_ended_;
   TensorUpload upload_;
   bool has_memory_ = false;
 
   Event due_{&PeerPull::OnDue};
   Event started_{&PeerPull::OnStarted};
-  Event asked_{&PeerPull::OnAsked};
-  Event sent_{&PeerPull::OnSent};
+  Event request_sent_{&PeerPull::OnRequestSent};
+  Event answer_sent_{&PeerPull::OnAnswerSent};
   Event read_{&PeerPull::OnRead};
-  Event woken_{&PeerPull::OnWoken};
+  Event worker_done_{&PeerPull::OnWorkerDone};
   Event deadline_{&PeerPull::OnDeadline};
   Event finish_{&PeerPull::OnFinished};
-  int outstanding_ = 0;  // of the call's events
+  int outstanding_ = 0;  // operations of the call
 
   grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer message_;  // what is being landed
+  grpc::ByteBuffer message_;  // the message that is being stored
   bool has_incoming_ = false;
-  bool busy_ = false;       // kept so by a worker
-  bool mapping_ = false;    // which maps a ring
-  FetchChunk chunk_;        // or what it lands
-  absl::Status landed_;     // how that went
-  absl::Status failure_;    // our own
-  grpc::Alarm wake_alarm_;  // the worker's
+  bool busy_ = false;          // a worker works for the fetch
+  bool maps_ring_ = false;     // the worker maps a ring
+  FetchChunk chunk_;           // the chunk that is being stored
+  absl::Status store_status_;  // the worker's result
+  absl::Status failure_;       // set by Fail()
+  grpc::Alarm worker_done_alarm_;
 
   FetchRetries retries_;
   Clock::time_point first_byte_;
   Clock::time_point last_byte_;
   int64_t bytes_ = 0;
-  int64_t shared_bytes_ = 0;  // of them, that came by memory
-  bool ring_broke_ = false;   // messages do from now on
+  int64_t shared_bytes_ = 0;  // of bytes_, received through shared memory
+  bool avoid_ring_ = false;   // a call with a mapped ring has failed
 
   ParallelFetches parts_;
-  bool awaits_parts_ = false;  // and there is no call
+  bool awaits_parts_ = false;  // there is no call, and a part's bytes come next
 
-  mutable Mutex mu_;  // after tensors' locks
+  mutable Mutex mu_;  // acquired after tensors' locks
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  // Written with the lock held, by the queue's thread alone, which reads it without.
+  // Only the queue's thread writes it, with the lock held. That thread reads it without the lock.
   std::unique_ptr<Attempt> attempt_;
   grpc::Alarm due_alarm_;
   bool due_set_ ABSL_GUARDED_BY(mu_) = false;

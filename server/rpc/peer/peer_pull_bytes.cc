@@ -1,4 +1,4 @@
-// A fetch's other half: what the source sends, and what it is answered.
+// PeerPull: handles the source's messages and answers them.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,24 +15,24 @@ void PeerPull::ProcessNext() {
   has_incoming_ = false;
   message_.Swap(&incoming_);
   incoming_.Clear();
-  StartRead();  // comes in while this one is landed
+  StartRead();  // while this message is stored
   if (!failure_.ok() || attempt_->handed_over) return;
   const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&message_);
   if (chunk.ok()) {
-    Take(*chunk);
+    HandleChunk(*chunk);
   } else {
     Fail(chunk.status());
   }
 }
 
-void PeerPull::Take(const FetchChunk& chunk) {
+void PeerPull::HandleChunk(const FetchChunk& chunk) {
   if (!std::exchange(attempt_->answered, true)) attempt_->deadline.Cancel();
   if (chunk.has_spec) {
     const absl::Status same = CheckSpec(chunk.spec);
     if (!same.ok()) return Fail(same);
   }
-  if (chunk.has_ring) return TakeRing(chunk.ring);
-  if (chunk.has_slot || chunk.data_bytes > 0) Land(chunk);
+  if (chunk.has_ring) return MapRing(chunk.ring);
+  if (chunk.has_slot || chunk.data_bytes > 0) StoreChunk(chunk);
 }
 
 absl::Status PeerPull::CheckSpec(const v1::TensorSpec& spec) const {
@@ -41,26 +41,26 @@ absl::Status PeerPull::CheckSpec(const v1::TensorSpec& spec) const {
   if (theirs == ours) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the ticket is for a ", theirs.ToString(),
                                                  ", but tensor ", request_.tensor().handle(),
-                                                 " is to be a ", ours.ToString()));
+                                                 " was promised as a ", ours.ToString()));
 }
 
-void PeerPull::TakeRing(const v1::SharedRing& ring) {
+void PeerPull::MapRing(const v1::SharedRing& ring) {
   if (!std::exchange(attempt_->wants_ring, false)) {
-    return Fail(absl::InternalError("the source offers memory that it wasn't asked for"));
+    return Fail(absl::InternalError("the source offers shared memory that wasn't requested"));
   }
-  mapping_ = true;
+  maps_ring_ = true;
   RunByWorker([this, ring] { attempt_->ring.Map(ring); });
 }
 
-void PeerPull::RingMapped() {
+void PeerPull::OnRingMapped() {
   const bool mapped = attempt_->ring.mapped();
   if (!mapped) peers_->CantShareWith(request_.source_address());
   v1::FetchRequest answer;
   answer.set_ring_mapped(mapped);
-  Answer(answer);
+  SendAnswer(answer);
 }
 
-void PeerPull::Land(const FetchChunk& chunk) {
+void PeerPull::StoreChunk(const FetchChunk& chunk) {
   if (chunk.has_slot) {
     const absl::Status due = attempt_->ring.CheckSlot(chunk.slot);
     if (!due.ok()) return Fail(due);
@@ -72,8 +72,12 @@ void PeerPull::Land(const FetchChunk& chunk) {
     first_byte_ = Clock::now();
   }
   if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorUnwanted));
+  if (chunk.offset != upload_.written_bytes()) {
+    return Fail(absl::InternalError(absl::StrCat(
+        "the source sent byte ", chunk.offset, ", but byte ", upload_.written_bytes(), " is due")));
+  }
   const int64_t all_bytes = chunk.has_slot ? chunk.slot.bytes() : chunk.data_bytes;
-  // Parts bring the rest.
+  // The parts receive the bytes from AttemptEnd() on.
   const int64_t bytes =
       parts_.empty() ? all_bytes : std::min(all_bytes, AttemptEnd() - chunk.offset);
   const absl::Status fits = upload_.Check(chunk.offset, bytes);
@@ -88,28 +92,28 @@ void PeerPull::Land(const FetchChunk& chunk) {
       CopyOut(&message_, chunk.data_position, bytes, upload_.destination());
     }
     upload_.Advance(bytes);
-    return Landed();
+    return OnChunkStored();
   }
   RunByWorker([this, slot, bytes] {
     const auto copy_out = [this](int64_t at, int64_t size, void* to) {
       CopyOut(&message_, chunk_.data_position + at, size, to);
     };
-    landed_ = slot != nullptr ? upload_.Write(slot, bytes) : upload_.WriteBy(bytes, copy_out);
+    store_status_ = slot != nullptr ? upload_.Write(slot, bytes) : upload_.WriteBy(bytes, copy_out);
   });
 }
 
-void PeerPull::Landed() {
+void PeerPull::OnChunkStored() {
   last_byte_ = Clock::now();
   message_.Clear();
-  if (!chunk_.has_slot) return LandedMessage();
+  if (!chunk_.has_slot) return OnMessageStored();
   shared_bytes_ += chunk_.slot.bytes();
   attempt_->ring.Emptied();
   v1::FetchRequest emptied;
   emptied.mutable_slot()->set_slot(chunk_.slot.slot());
-  Answer(emptied);
+  SendAnswer(emptied);
 }
 
-void PeerPull::LandedMessage() {
+void PeerPull::OnMessageStored() {
   if (attempt_->bytes == 0) attempt_->first_byte = last_byte_;
   attempt_->bytes += chunk_.data_bytes;
   if (!parts_.empty() && upload_.written_bytes() == AttemptEnd()) {
@@ -122,16 +126,16 @@ void PeerPull::LandedMessage() {
 
 void PeerPull::RunByWorker(std::function<void()> work) {
   busy_ = true;
-  void* const tag = Begin(&woken_);
+  void* const tag = Begin(&worker_done_);
   grpc::CompletionQueue* const queue = peers_->queue()->get();
   context_->workers->Post([this, work = std::move(work), tag, queue] {
     work();
     HandOver(tag);
-    wake_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);
+    worker_done_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);
   });
 }
 
-void PeerPull::Answer(const v1::FetchRequest& answer) {
+void PeerPull::SendAnswer(const v1::FetchRequest& answer) {
   attempt_->outgoing.push_back(EncodeMessage(answer));
   SendNext();
 }
@@ -139,7 +143,7 @@ void PeerPull::Answer(const v1::FetchRequest& answer) {
 void PeerPull::SendNext() {
   if (attempt_->finished || attempt_->sending || attempt_->outgoing.empty()) return;
   attempt_->sending = true;
-  attempt_->call->Write(attempt_->outgoing.front(), Begin(&sent_));
+  attempt_->call->Write(attempt_->outgoing.front(), Begin(&answer_sent_));
   attempt_->outgoing.pop_front();
   attempt_->ring.MessageSent();
 }

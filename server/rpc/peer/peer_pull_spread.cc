@@ -1,4 +1,4 @@
-// A fetch over several connections, in parts that are fetched side by side and taken in order.
+// PeerPull: fetches over several connections, in parallel parts that are counted in order.
 #include <utility>
 
 #include "tensord/server/rpc/peer/peer_pull.h"
@@ -13,22 +13,22 @@ void PeerPull::MaybeSpread() {
   if (parts_.started() || !upload_.host_accessible()) return;
   const int64_t left_bytes = upload_.size_bytes() - upload_.written_bytes();
   if (!parts_.MaySpeedUp(last_byte_ - attempt_->first_byte, attempt_->bytes, left_bytes)) return;
-  // The attempt goes on until it meets the first part.
+  // The current call continues up to the first part.
   parts_.Start(upload_.buffer(), upload_.written_bytes(), upload_.size_bytes());
   BeginParts();
 }
 
 void PeerPull::BeginParts() {
-  parts_.BeginMore(FirstRequest(), [self = shared_from_this()] { self->OnPartNews(); });
+  parts_.BeginMore(FirstRequest(), [self = shared_from_this()] { self->OnPartProgress(); });
 }
 
-void PeerPull::OnPartNews() {
-  if (attempt_ == nullptr && awaits_parts_) TakeParts();
+void PeerPull::OnPartProgress() {
+  if (attempt_ == nullptr && awaits_parts_) CollectParts();
 }
 
-void PeerPull::TakeParts() {
+void PeerPull::CollectParts() {
   awaits_parts_ = true;
-  if (stopped()) return End(WhyStopped());
+  if (stopped()) return End(StoppedResult());
   if (!upload_.wanted()) return End({.status = absl::CancelledError(kTensorUnwanted)});
   while (!parts_.empty()) {
     const std::shared_ptr<RangeFetch> part = parts_.front();
@@ -40,7 +40,7 @@ void PeerPull::TakeParts() {
       upload_.Advance(bytes);
       last_byte_ = Clock::now();
     }
-    if (!part->complete() && !part->ended()) return;  // there will be news of it
+    if (!part->complete() && !part->ended()) return;  // OnPartProgress() continues
     parts_.PopFront();
     if (!part->complete()) {
       parts_.StopBeginning();
@@ -51,9 +51,9 @@ void PeerPull::TakeParts() {
   awaits_parts_ = false;
   if (upload_.written_bytes() < upload_.size_bytes()) {
     retries_.Restart();
-    return Dial();  // what no part brings
+    return StartAttempt();  // it fetches the bytes that no part has received
   }
-  // The call that requests the last byte uses the ticket up.
+  // The source drops the ticket's reference to the tensor only after a call without a limit.
   parts_.FetchEnd(FirstRequest());
   End({});
 }

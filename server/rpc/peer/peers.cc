@@ -21,15 +21,15 @@
 namespace tensord::server {
 namespace {
 
-// A change of a file is taken in within this.
-constexpr auto kLookInterval = std::chrono::seconds(1);
-// Channels that are kept for the next fetch.
+// The time between two checks whether the files have changed.
+constexpr auto kFileCheckInterval = std::chrono::seconds(1);
+// The most channels that are kept for later fetches.
 constexpr size_t kMaxChannels = 256;
 constexpr int kFirstReconnectPauseMs = 50;
 constexpr int kMaxReconnectPauseMs = 1000;
-// Servers whose memory can't be reached are asked for it again after this.
-constexpr std::chrono::minutes kApart{1};
-// Servers take offence at questions that come more often.
+// After a server's memory couldn't be mapped, this server requests it again after this time.
+constexpr std::chrono::minutes kSharingRetryInterval{1};
+// A server may close the connection if keepalive pings come more often.
 constexpr std::chrono::seconds kMinKeepaliveInterval{5};
 
 struct HostAndPort {
@@ -37,7 +37,8 @@ struct HostAndPort {
   absl::string_view port;
 };
 
-// Hosts as names, IPv4 or "[IPv6]", and nothing that gRPC might take for something else.
+// Returns whether `host` is a name, an IPv4 address or "[IPv6]". gRPC can't interpret such a host
+// as another kind of target.
 bool IsHost(absl::string_view host) {
   const bool v6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (v6) host = host.substr(1, host.size() - 2);
@@ -99,7 +100,7 @@ absl::Status CheckPatterns(const PeerOptions& options, bool use_tls) {
   return absl::OkStatus();
 }
 
-// Tokens are sent as they are: nothing that could end the header.
+// Tokens are sent as they are. So a token must not contain a character that could end the header.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   TENSORD_ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path));
   const std::string token(absl::StripAsciiWhitespace(text));
@@ -121,6 +122,7 @@ PeerOptions WithOwnCertificate(PeerOptions options, const TlsOptions& own) {
 }  // namespace
 
 PeerQueue::~PeerQueue() {
+  Stop();
   queue_.Shutdown();
   {
     MutexLock lock(&mu_);
@@ -130,31 +132,29 @@ PeerQueue::~PeerQueue() {
   thread_.join();
 }
 
-void PeerQueue::CallBegan() {
+void PeerQueue::Began(PeerOperation* operation) {
   MutexLock lock(&mu_);
-  ++calls_;
+  operations_.insert(operation);
+  if (stopping_) operation->Cancel();
   changed_.SignalAll();
 }
 
-void PeerQueue::CallEnded() {
+void PeerQueue::Ended(PeerOperation* operation) {
   MutexLock lock(&mu_);
-  --calls_;
+  operations_.erase(operation);
   changed_.SignalAll();
 }
 
-bool PeerQueue::AnyCalls() const {
+bool PeerQueue::Any() const {
   MutexLock lock(&mu_);
-  return calls_ > 0;
+  return !operations_.empty();
 }
 
-bool PeerQueue::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
+void PeerQueue::Stop() {
   MutexLock lock(&mu_);
-  while (calls_ > 0) {
-    const auto left = deadline - std::chrono::steady_clock::now();
-    if (left <= left.zero()) return false;
-    changed_.WaitFor(&mu_, left);
-  }
-  return true;
+  stopping_ = true;
+  for (PeerOperation* operation : operations_) operation->Cancel();
+  while (!operations_.empty()) changed_.Wait(&mu_);
 }
 
 void PeerQueue::Run() {
@@ -163,7 +163,7 @@ void PeerQueue::Run() {
   while (true) {
     {
       MutexLock lock(&mu_);
-      while (calls_ == 0 && !ending_) changed_.Wait(&mu_);
+      while (operations_.empty() && !ending_) changed_.Wait(&mu_);
     }
     if (!queue_.Next(&tag, &ok)) return;
     TakeOver(tag);
@@ -173,7 +173,7 @@ void PeerQueue::Run() {
 
 Peers::Peers(const PeerOptions& options, const GateOptions& gate)
     : options_(WithOwnCertificate(options, gate.tls)),
-      asks_callers_(gate.authenticates()),
+      authenticates_callers_(gate.authenticates()),
       use_tls_(gate.tls.enabled() || !options.ca_file.empty()) {}
 
 absl::StatusOr<std::unique_ptr<Peers>> Peers::Make(const PeerOptions& options,
@@ -183,7 +183,7 @@ absl::StatusOr<std::unique_ptr<Peers>> Peers::Make(const PeerOptions& options,
   TENSORD_ASSIGN_OR_RETURN(Files files, peers->ReadFiles());
   MutexLock lock(&peers->mu_);
   peers->files_ = std::move(files);
-  peers->looked_at_ = std::chrono::steady_clock::now();
+  peers->files_checked_at_ = std::chrono::steady_clock::now();
   return peers;
 }
 
@@ -196,7 +196,7 @@ absl::Status Peers::Check() const {
   }
   if (!options_.advertise.empty() && !IsAddress(options_.advertise)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", options_.advertise, "\" is nothing to advertise; write HOST:PORT"));
+        absl::StrCat("--advertise needs HOST:PORT, not \"", options_.advertise, "\""));
   }
   return CheckPatterns(options_, use_tls_);
 }
@@ -224,57 +224,58 @@ absl::Status Peers::CheckListed(absl::string_view address) const {
     return absl::OkStatus();
   }
   return WithErrorInfo(
-      absl::PermissionDeniedError(absl::StrCat(
-          "this server fetches nothing from ", address.substr(0, 256),
-          ": whoever runs it hasn't listed that server, as \"HOST:PORT\", in --peers")),
+      absl::PermissionDeniedError(
+          absl::StrCat("this server fetches nothing from ", address.substr(0, 256),
+                       ": its operator hasn't listed that server, as \"HOST:PORT\", in --peers")),
       "PEER_NOT_LISTED");
 }
 
 absl::Status Peers::CheckCaller(const Principal& caller) const {
-  if (!asks_callers_) return absl::OkStatus();
+  if (!authenticates_callers_) return absl::OkStatus();
   const auto& names = options_.principals;
   const bool known = caller.kind() != Principal::Kind::kAnonymous &&
                      std::find(names.begin(), names.end(), caller.name()) != names.end();
   if (known) return absl::OkStatus();
-  const std::string who = caller.kind() == Principal::Kind::kAnonymous
-                              ? "the caller, who showed neither a token nor a certificate,"
-                              : absl::StrCat("the caller, \"", caller.name(), "\" by its ",
-                                             KindName(caller.kind()), ",");
+  const std::string subject = caller.kind() == Principal::Kind::kAnonymous
+                                  ? "the caller, which presented neither a token nor a certificate,"
+                                  : absl::StrCat("the caller, \"", caller.name(), "\" by its ",
+                                                 KindName(caller.kind()), ",");
   return WithErrorInfo(
       absl::PermissionDeniedError(
-          absl::StrCat(who,
-                       " isn't known here as a server: whoever runs this one hasn't named it in "
+          absl::StrCat(subject,
+                       " isn't listed as a server: the operator of this server hasn't named it in "
                        "--peer-principals")),
       "NOT_A_PEER", {{"caller", caller.name()}});
 }
 
 std::string Peers::Distrust(const grpc::Status& status) const {
-  // By TLS 1.3 our end of the handshake is over before the peer looks at our certificate: it hangs
-  // up then. What a server says itself comes with details.
+  // With TLS 1.3, our end of the handshake finishes before the peer checks our certificate. So a
+  // peer that rejects it closes the connection after the handshake. An error that the server itself
+  // returns has details.
   const std::string& message = status.error_message();
-  const bool hung_up = absl::StrContains(message, "Socket closed") ||
-                       absl::StrContains(message, "Connection reset") ||
-                       absl::StrContains(message, "ALERT");
-  if (!use_tls_ || !hung_up || status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+  const bool closed = absl::StrContains(message, "Socket closed") ||
+                      absl::StrContains(message, "Connection reset") ||
+                      absl::StrContains(message, "ALERT");
+  if (!use_tls_ || !closed || status.error_code() != grpc::StatusCode::UNAVAILABLE ||
       !status.error_details().empty()) {
     return "";
   }
   return absl::StrCat(
       message,
-      "; it hangs up after the TLS handshake, as a server does that requires a certificate ",
-      "(--tls-client-auth=require) which an authority in its --tls-client-ca has signed: ",
+      "; the connection was closed after the TLS handshake. That server may require a certificate ",
+      "(--tls-client-auth=require) signed by an authority in its --tls-client-ca: ",
       options_.cert_file.empty()
-          ? "this one has none to show (--peer-tls-cert, --peer-tls-key)"
-          : "is the one that this one shows such (--peer-tls-cert, without it --tls-cert)?");
+          ? "this server has no certificate (--peer-tls-cert, --peer-tls-key)"
+          : "check the certificate of this server (--peer-tls-cert, or else --tls-cert)");
 }
 
 void Peers::RefreshLocked() {
   const auto now = std::chrono::steady_clock::now();
-  if (now - looked_at_ < kLookInterval) return;
-  looked_at_ = now;
+  if (now - files_checked_at_ < kFileCheckInterval) return;
+  files_checked_at_ = now;
   absl::StatusOr<Files> read = ReadFiles();
-  if (!read.ok()) return;  // half written, or being replaced
-  // Connections have the certificates that they were made with.
+  if (!read.ok()) return;  // a file may be half written
+  // A channel keeps the certificates with which it was made, so new ones need new channels.
   if (read->ca != files_.ca || read->cert != files_.cert || read->key != files_.key) {
     channels_.clear();
   }
@@ -287,7 +288,7 @@ std::shared_ptr<grpc::Channel> Peers::Connect(const std::string& address, int nu
   const std::pair<std::string, int> key(address, number);
   const auto found = channels_.find(key);
   if (found != channels_.end()) return found->second;
-  if (channels_.size() >= kMaxChannels) channels_.clear();  // those in use live on by themselves
+  if (channels_.size() >= kMaxChannels) channels_.clear();  // calls keep their channels alive
   return channels_[key] = MakeChannelLocked(address);
 }
 
@@ -303,7 +304,7 @@ std::shared_ptr<grpc::Channel> Peers::MakeChannelLocked(const std::string& addre
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectPauseMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(keepalive.count()));
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectPauseMs);
-  // Nobody else is called than who was listed.
+  // Without these, a proxy or a service config could redirect calls to servers that aren't listed.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   const std::shared_ptr<grpc::ChannelCredentials> credentials =
@@ -322,14 +323,14 @@ void Peers::Authorize(grpc::ClientContext* call) {
 
 bool Peers::MayShareWith(const std::string& address) {
   MutexLock lock(&mu_);
-  const auto found = apart_.find(address);
-  return found == apart_.end() || std::chrono::steady_clock::now() >= found->second;
+  const auto found = no_sharing_until_.find(address);
+  return found == no_sharing_until_.end() || std::chrono::steady_clock::now() >= found->second;
 }
 
 void Peers::CantShareWith(const std::string& address) {
   MutexLock lock(&mu_);
-  if (apart_.size() >= kMaxChannels) apart_.clear();
-  apart_[address] = std::chrono::steady_clock::now() + kApart;
+  if (no_sharing_until_.size() >= kMaxChannels) no_sharing_until_.clear();
+  no_sharing_until_[address] = std::chrono::steady_clock::now() + kSharingRetryInterval;
 }
 
 std::string PeerAddress(const std::string& advertise, const std::vector<std::string>& listening,

@@ -1,4 +1,4 @@
-// Other servers: which may be called, how, and who may call as one.
+// Other servers (peers): which ones this server may call, how, and which callers count as servers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,45 +20,59 @@
 
 namespace tensord::server {
 
-// In the trailing metadata of a Fetch that ends with the tensor's own error.
+// Trailing metadata of a Fetch that ends with the tensor's own error.
 inline constexpr char kTensorErrorKey[] = "tensord-tensor-error";
 
 struct PeerOptions {
-  // Servers that may be fetched from, "HOST:PORT": "*" as the port is any, "*.DOMAIN" any host in
-  // the domain. No others are ever called.
+  // The servers that this server may call, "HOST:PORT". The port "*" matches any port, and the host
+  // "*.DOMAIN" any host in the domain. This server calls no server that isn't listed.
   std::vector<std::string> peers;
-  std::string advertise;                // "HOST:PORT" by which others reach this one; empty: found
-  std::vector<std::string> principals;  // who may call PeerService, where callers are asked
-  std::string token_file;               // with the token that peers are shown; empty: none
-  // Files in PEM. TLS is spoken where there is an authority's or the server itself speaks it, which
-  // then shows its own certificate where there is none here.
+  // "HOST:PORT" by which other servers reach this one. Empty: PeerAddress() determines it.
+  std::string advertise;
+  // The principals that may call PeerService, if this server authenticates callers.
+  std::vector<std::string> principals;
+  std::string token_file;  // with the token for calls to peers; empty: no token
+  // Files in PEM. Calls to peers use TLS if `ca_file` is set or this server itself serves TLS. If
+  // there is no certificate here, they present this server's own one.
   std::string ca_file;
   std::string cert_file;
   std::string key_file;
-  // How long a peer may be out of reach before a fetch from it gives up.
+  // How long a peer may be unreachable before a fetch from it fails.
   std::chrono::seconds timeout{10};
-  // Over how many connections a fetch may be spread where one is slow.
+  // The most connections of one fetch, if a single connection is slow.
   int connections = 4;
 };
 
-// Of PeerService.
+// The method Fetch of PeerService.
 inline constexpr char kFetchMethod[] = "/tensord.v1.PeerService/Fetch";
 
-// A completion queue for calls to others, and its thread, which waits at it only while there are
-// calls: as a CallQueue with an accept queue. Its tags are QueueEvents.
+// A call to a peer, or a sequence of calls, that PeerQueue can cancel.
+class PeerOperation {
+ public:
+  // Makes the operation end soon. Thread-safe. Must not call the queue.
+  virtual void Cancel() = 0;
+
+ protected:
+  ~PeerOperation() = default;
+};
+
+// A completion queue for calls to peers, and its thread. The thread polls the queue only while
+// there are operations, as that of a CallQueue with an accept queue. The tags are QueueEvents.
 class PeerQueue {
  public:
   PeerQueue() : thread_([this] { Run(); }) {}
-  ~PeerQueue();  // no call may be left
+  ~PeerQueue();  // calls Stop()
 
   grpc::CompletionQueue* get() { return &queue_; }
 
-  // Counts calls, each from before its first event until after its last.
-  void CallBegan();
-  void CallEnded();
-  bool AnyCalls() const;
-  // False where there are calls left at the deadline.
-  bool AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
+  // Call Began() before an operation's first event, and Ended() after its last. Thread-safe.
+  void Began(PeerOperation* operation);
+  void Ended(PeerOperation* operation);
+  // Returns whether an operation is under way. Thread-safe.
+  bool Any() const;
+  // Cancels all operations, including those that begin later, and blocks until none is under way.
+  // Don't call it on the queue's thread.
+  void Stop();
 
  private:
   void Run();
@@ -65,7 +80,8 @@ class PeerQueue {
   grpc::CompletionQueue queue_;
   mutable Mutex mu_;
   CondVar changed_;
-  int calls_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<PeerOperation*> operations_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
@@ -73,40 +89,41 @@ class PeerQueue {
 // Thread-safe.
 class Peers {
  public:
-  // INVALID_ARGUMENT for flags that make no sense, or by which a token would go unencrypted to
-  // another machine. Reads the files.
+  // Reads the files. If the options contradict each other, or a token would be sent unencrypted to
+  // another machine, returns INVALID_ARGUMENT. If a file can't be read, returns its error.
   static absl::StatusOr<std::unique_ptr<Peers>> Make(const PeerOptions& options,
                                                      const GateOptions& gate);
 
-  // Whether any may be fetched from.
+  // Returns whether any peer is listed.
   bool any() const { return !options_.peers.empty(); }
   std::chrono::seconds timeout() const { return options_.timeout; }
   int connections() const { return options_.connections; }
 
-  // PERMISSION_DENIED for an address that the operator hasn't listed.
+  // If the operator hasn't listed the address, returns PERMISSION_DENIED.
   absl::Status CheckListed(absl::string_view address) const;
 
-  // PERMISSION_DENIED where callers are asked who they are, and this one is no server.
+  // If this server authenticates callers, and `caller` isn't in PeerOptions::principals, returns
+  // PERMISSION_DENIED.
   absl::Status CheckCaller(const Principal& caller) const;
 
-  // Where a call to a peer ended as it does where the peer wants another certificate than ours:
-  // that it may be so, and what to do. Empty otherwise.
+  // If `status` of a call to a peer suggests that the peer rejected this server's certificate,
+  // returns a message that says so and what to do. Otherwise returns an empty string.
   std::string Distrust(const grpc::Status& status) const;
 
-  // The channel to a server, which must be listed; each number is a connection of its own.
+  // Returns the channel to a server, which must be listed. Each number has its own connection.
   std::shared_ptr<grpc::Channel> Connect(const std::string& address, int number = 0);
-  // Says who we are, for a call that is about to begin.
+  // Adds this server's token to a call that has not begun.
   void Authorize(grpc::ClientContext* call);
 
-  // Whether it makes sense to ask a server for memory; it doesn't for a minute after that couldn't
-  // be reached.
+  // Returns whether to request shared memory from a server. Returns false for a minute after
+  // CantShareWith(), which records that the server's memory couldn't be mapped.
   bool MayShareWith(const std::string& address);
   void CantShareWith(const std::string& address);
 
   PeerQueue* queue() { return &queue_; }
 
  private:
-  // What the files say.
+  // The contents of the files.
   struct Files {
     std::string ca;
     std::string cert;
@@ -117,28 +134,30 @@ class Peers {
   Peers(const PeerOptions& options, const GateOptions& gate);
   absl::Status Check() const;
   absl::StatusOr<Files> ReadFiles() const;
-  // Looks at the files where the last look is a while ago; what can't be read stays as it was.
+  // If the last read was more than a second ago, reads the files again. If that fails, keeps the
+  // old contents.
   void RefreshLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<grpc::Channel> MakeChannelLocked(const std::string& address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const PeerOptions options_;  // with the server's own certificate where it is shown
-  const bool asks_callers_;
+  const PeerOptions options_;  // with the server's own certificate if no other is given
+  const bool authenticates_callers_;
   const bool use_tls_;
 
   Mutex mu_;
   Files files_ ABSL_GUARDED_BY(mu_);
-  std::chrono::steady_clock::time_point looked_at_ ABSL_GUARDED_BY(mu_);
+  std::chrono::steady_clock::time_point files_checked_at_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::pair<std::string, int>, std::shared_ptr<grpc::Channel>> channels_
       ABSL_GUARDED_BY(mu_);
-  // Until when those aren't asked for memory.
-  absl::flat_hash_map<std::string, std::chrono::steady_clock::time_point> apart_
+  // By address: the time until which this server doesn't request shared memory from it.
+  absl::flat_hash_map<std::string, std::chrono::steady_clock::time_point> no_sharing_until_
       ABSL_GUARDED_BY(mu_);
   PeerQueue queue_;
 };
 
-// The address by which others reach a server: `advertise`, or the first of `listening` that is no
-// Unix socket, with `host_name` in place of a wildcard. Empty where there is none.
+// Returns the address by which other servers reach this one: `advertise`, or the first of
+// `listening` that isn't a Unix socket, with `host_name` in place of a wildcard. If there is none,
+// returns an empty string.
 std::string PeerAddress(const std::string& advertise, const std::vector<std::string>& listening,
                         const std::string& host_name);
 

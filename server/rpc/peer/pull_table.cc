@@ -11,13 +11,13 @@
 namespace tensord::server {
 namespace {
 
-absl::Status TooMany(int64_t limit) {
+absl::Status TooManyPulls(int64_t limit) {
   return ToStatus({.reason = "PRINCIPAL_PULLS_EXCEEDED",
                    .subject = "principal",
                    .limit = "max-pulls-per-principal",
                    .value = limit,
-                   .message = "as many of the caller's tensors as may are being fetched from other "
-                              "servers; wait for some"});
+                   .message = "the caller has as many fetches from other servers under way as the "
+                              "limit allows; wait for some"});
 }
 
 }  // namespace
@@ -67,34 +67,27 @@ void PullTable::Pull(const SessionRef& session, const v1::PullTensorRequest& req
 
 void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& request,
                       const TensorRef& tensor, bool made, const RecordRef& record) {
-  // What has failed already says so.
+  // A tensor that has failed already isn't fetched. The waiters get its error.
   if (tensor->done() && !tensor->status().ok()) {
-    return Ended(tensor.get(), record, {.status = tensor->status()});
+    return OnPullEnded(tensor.get(), record, {.status = tensor->status()});
   }
   const PrincipalRef& principal = session->principal();
   UsageRef usage(principal, &principal->pulls());
   const int64_t limit = context_->limits.max_pulls_per_principal;
   if (!usage->Take(1, limit)) {
-    const absl::Status refused = TooMany(limit);
+    const absl::Status refused = TooManyPulls(limit);
     if (made) session->Remove(tensor);
     tensor->FailPromise(refused);
-    return Ended(tensor.get(), record, {.status = refused});
+    return OnPullEnded(tensor.get(), record, {.status = refused});
   }
   const auto pull = std::make_shared<PeerPull>(context_, peers_, session, request, made,
                                                UsageHold(std::move(usage), 1));
-  bool stopping = false;
-  {
-    MutexLock lock(&mu_);
-    record->pull = pull;
-    stopping = stopping_;
-  }
-  if (stopping) pull->Stop();
   pull->Start(tensor, [this, raw = tensor.get(), record](Outcome outcome) {
-    Ended(raw, record, std::move(outcome));
+    OnPullEnded(raw, record, std::move(outcome));
   });
 }
 
-void PullTable::Ended(const Tensor* tensor, const RecordRef& record, Outcome outcome) {
+void PullTable::OnPullEnded(const Tensor* tensor, const RecordRef& record, Outcome outcome) {
   std::vector<Waiter> waiters;
   {
     MutexLock lock(&mu_);
@@ -103,7 +96,7 @@ void PullTable::Ended(const Tensor* tensor, const RecordRef& record, Outcome out
     record->outcome = outcome;
     record->outcome.tensor = nullptr;
     const auto found = records_.find(tensor);
-    // Another may be tried; or the tensor itself says what has become of it.
+    // After a failure, a later Pull() either starts another fetch or gets the tensor's error.
     if (!outcome.status.ok() && found != records_.end() && found->second == record) {
       records_.erase(found);
     }
@@ -118,20 +111,6 @@ void PullTable::SweepLocked() {
     if (at->second->done && at->second->tensor.expired()) records_.erase(at);
   }
   sweep_at_ = std::max<size_t>(64, 2 * records_.size());
-}
-
-void PullTable::Stop(std::chrono::steady_clock::time_point deadline) {
-  std::vector<std::shared_ptr<PeerPull>> pulls;
-  {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    for (const auto& [tensor, record] : records_) {
-      if (auto pull = record->pull.lock()) pulls.push_back(std::move(pull));
-    }
-  }
-  for (const auto& pull : pulls) pull->Stop();
-  pulls.clear();
-  peers_->queue()->AwaitNoCalls(deadline);
 }
 
 }  // namespace tensord::server

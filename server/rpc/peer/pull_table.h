@@ -1,4 +1,4 @@
-// All tensors that are being fetched from other servers, and who asks how it goes.
+// All tensors that this server fetches from other servers, and the calls that wait for them.
 #pragma once
 
 #include <chrono>
@@ -23,48 +23,41 @@ class PullTable {
   using Outcome = PeerPull::Outcome;
   using Waiter = std::function<void(const Outcome&)>;
 
-  // Both outlive this.
+  // Both outlive this object.
   PullTable(ServiceContext* context, Peers* peers) : context_(context), peers_(peers) {}
-  ~PullTable() { Stop(std::chrono::steady_clock::now()); }
 
-  // Fetches what the request says, from a server that is listed, into its session, whose stream has
-  // brought what the request waits for; calls back when it is there or can't be had. Of a tensor
-  // that is being fetched, or has been, only calls back. May call back before it returns.
+  // Fetches the requested tensor into `session`, and runs `waiter` with the outcome. If the tensor
+  // is being fetched or has been fetched already, only runs `waiter`. `waiter` runs once, on any
+  // thread, perhaps before this returns. The source must be listed, and the session's stream must
+  // have received the commands that the request waits for.
   void Pull(const SessionRef& session, const v1::PullTensorRequest& request, Waiter waiter);
 
-  // Whether any are under way.
-  bool Any() const { return peers_->queue()->AnyCalls(); }
-  // Ends them all, and takes no more; waits until the deadline for them to end.
-  void Stop(std::chrono::steady_clock::time_point deadline);
-
  private:
-  // A fetch, under way or done well.
+  // A fetch that is under way or has succeeded.
   struct Record {
     std::weak_ptr<Tensor> tensor;
-    std::weak_ptr<PeerPull> pull;
     bool done = false;
-    Outcome outcome;              // then, without the tensor
-    std::vector<Waiter> waiters;  // until then
+    Outcome outcome;              // once done, without the tensor
+    std::vector<Waiter> waiters;  // until done
   };
   using RecordRef = std::shared_ptr<Record>;
 
-  // The tensor that the request names, promised here where it doesn't exist yet.
+  // Returns the tensor that the request names. If it doesn't exist, promises it and sets `made`.
   absl::StatusOr<TensorRef> FindTensor(Session& session, const v1::WriteSpec& spec, bool* made);
   void Start(const SessionRef& session, const v1::PullTensorRequest& request,
              const TensorRef& tensor, bool made, const RecordRef& record);
-  // The fetch has ended: its waiters are told.
-  void Ended(const Tensor* tensor, const RecordRef& record, Outcome outcome);
+  // Records the end of a fetch and runs its waiters.
+  void OnPullEnded(const Tensor* tensor, const RecordRef& record, Outcome outcome);
+  // If the table has doubled, removes the records of destroyed tensors.
   void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ServiceContext* const context_;
   Peers* const peers_;
 
   mutable Mutex mu_;
-  // By the tensor's address; those of tensors that have gone are swept out when the table has
-  // doubled.
+  // By the tensor's address.
   absl::flat_hash_map<const Tensor*, RecordRef> records_ ABSL_GUARDED_BY(mu_);
   size_t sweep_at_ ABSL_GUARDED_BY(mu_) = 64;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace tensord::server

@@ -6,20 +6,24 @@
 namespace tensord::server {
 namespace {
 
-// What is too slow for this goes on without parts.
+// The deadline of a part. If it passes, another call fetches the part's missing bytes.
 constexpr std::chrono::seconds kMaxTime{60};
 
 }  // namespace
 
 RangeFetch::RangeFetch(Peers* peers, BufferRef buffer, int64_t begin, int64_t end,
-                       std::function<void()> news)
-    : peers_(peers), buffer_(std::move(buffer)), begin_(begin), end_(end), news_(std::move(news)) {}
+                       std::function<void()> on_progress)
+    : peers_(peers),
+      buffer_(std::move(buffer)),
+      begin_(begin),
+      end_(end),
+      on_progress_(std::move(on_progress)) {}
 
 void RangeFetch::Start(const std::string& address, int connection, v1::FetchRequest request) {
   request_ = std::move(request);
   request_.set_offset(begin_);
   request_.set_limit_bytes(end_ - begin_);
-  peers_->queue()->CallBegan();
+  peers_->queue()->Began(this);
   peers_->Authorize(&context_);
   context_.set_deadline(std::chrono::system_clock::now() + kMaxTime);
   grpc::GenericStub stub(peers_->Connect(address, connection));
@@ -29,16 +33,17 @@ void RangeFetch::Start(const std::string& address, int connection, v1::FetchRequ
 
 void RangeFetch::Abandon() {
   abandoned_ = true;
-  news_ = nullptr;
+  on_progress_ = nullptr;
   Cancel();
 }
 
 void RangeFetch::OnStarted(bool ok) {
   if (!ok) return Finish();
-  call_->WriteLast(EncodeMessage(request_), grpc::WriteOptions(), asked_.Begin(shared_from_this()));
+  call_->WriteLast(EncodeMessage(request_), grpc::WriteOptions(),
+                   request_sent_.Begin(shared_from_this()));
 }
 
-void RangeFetch::OnAsked(bool ok) {
+void RangeFetch::OnRequestSent(bool ok) {
   if (!ok) return Finish();
   call_->Read(&incoming_, read_.Begin(shared_from_this()));
 }
@@ -46,14 +51,14 @@ void RangeFetch::OnAsked(bool ok) {
 void RangeFetch::OnRead(bool ok) {
   if (!ok) return Finish();
   const int64_t before = landed_;
-  if (!abandoned_ && !Land()) Cancel();
+  if (!abandoned_ && !StoreChunk()) Cancel();
   call_->Read(&incoming_, read_.Begin(shared_from_this()));
   if (landed_ == before || abandoned_) return;
-  const std::function<void()> news = news_;  // which may have this one abandoned
-  news();
+  const std::function<void()> on_progress = on_progress_;  // a copy: the call may run Abandon()
+  on_progress();
 }
 
-bool RangeFetch::Land() {
+bool RangeFetch::StoreChunk() {
   const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&incoming_);
   if (!chunk.ok() || chunk->has_ring || chunk->has_slot) return false;
   if (chunk->data_bytes == 0) return true;
@@ -68,9 +73,9 @@ void RangeFetch::Finish() { call_->Finish(&status_, finished_.Begin(shared_from_
 
 void RangeFetch::OnFinished(bool /*ok*/) {
   ended_ = true;
-  const std::function<void()> news = std::exchange(news_, nullptr);
-  if (!abandoned_) news();
-  peers_->queue()->CallEnded();
+  const std::function<void()> on_progress = std::exchange(on_progress_, nullptr);
+  if (!abandoned_) on_progress();
+  peers_->queue()->Ended(this);
 }
 
 }  // namespace tensord::server

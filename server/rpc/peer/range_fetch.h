@@ -1,4 +1,4 @@
-// A part of a tensor, fetched from another server by a call of its own, beside others.
+// Fetches one part of a tensor from another server, with a call of its own.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -16,28 +16,28 @@
 
 namespace tensord::server {
 
-// Driven by the thread of the peers' queue, which alone may use it but for Cancel(), and kept alive
-// by what it has begun there.
-class RangeFetch final : public std::enable_shared_from_this<RangeFetch> {
+// Runs on the thread of the peers' queue. Only that thread may use it, except for Cancel(). Its
+// operations on the queue keep it alive.
+class RangeFetch final : public PeerOperation, public std::enable_shared_from_this<RangeFetch> {
  public:
-  // Bytes `begin` to `end` of the tensor that `buffer`, which the host may write, holds. `news` is
-  // called whenever it has come further, and when it has ended.
+  // Fetches bytes `begin` to `end` of a tensor into the same range of `buffer`, which the host may
+  // write. `on_progress` runs after each chunk, and when the fetch has ended.
   RangeFetch(Peers* peers, BufferRef buffer, int64_t begin, int64_t end,
-             std::function<void()> news);
+             std::function<void()> on_progress);
 
-  // Once. Over the peers' connection of this number; `request` is what is fetched, but for offset
-  // and limit.
+  // Starts the call, over the peers' connection of this number. Call it once. `request` needs no
+  // offset and no limit.
   void Start(const std::string& address, int connection, v1::FetchRequest request);
-  // Has it end soon. From any thread.
-  void Cancel() { context_.TryCancel(); }
-  // Has it end soon, without news, and leave the memory alone from here on.
+  // Cancels the call. The fetch ends soon after. Thread-safe.
+  void Cancel() override { context_.TryCancel(); }
+  // Cancels the call. From now on, the fetch neither runs `on_progress` nor writes to the buffer.
   void Abandon();
 
   int64_t begin() const { return begin_; }
-  // How many bytes from its beginning on are there.
+  // Returns how many bytes, from begin() on, have been written to the buffer.
   int64_t landed() const { return landed_; }
   bool complete() const { return landed_ == end_ - begin_; }
-  // Whether no more will come.
+  // Returns whether the call has ended: no more bytes will come.
   bool ended() const { return ended_; }
 
  private:
@@ -45,27 +45,28 @@ class RangeFetch final : public std::enable_shared_from_this<RangeFetch> {
   using Event = CallEvent<RangeFetch>;
 
   void OnStarted(bool ok);
-  void OnAsked(bool ok);
+  void OnRequestSent(bool ok);
   void OnRead(bool ok);
   void OnFinished(bool ok);
   void AfterEvent() {}
-  // False where what has come is no part of it.
-  bool Land();
+  // Writes the received chunk to the buffer. If the message is invalid or out of range, returns
+  // false.
+  bool StoreChunk();
   void Finish();
 
   Peers* const peers_;
   const BufferRef buffer_;
   const int64_t begin_;
   const int64_t end_;
-  std::function<void()> news_;
+  std::function<void()> on_progress_;
   v1::FetchRequest request_;
 
   Event started_{&RangeFetch::OnStarted};
-  Event asked_{&RangeFetch::OnAsked};
+  Event request_sent_{&RangeFetch::OnRequestSent};
   Event read_{&RangeFetch::OnRead};
   Event finished_{&RangeFetch::OnFinished};
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;  // before its context goes
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;  // destroyed before context_
   grpc::ByteBuffer incoming_;
   grpc::Status status_;
   int64_t landed_ = 0;

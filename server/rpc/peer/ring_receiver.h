@@ -1,4 +1,4 @@
-// The destination's end of a ring of shared memory, which a source fills for one fetch.
+// The destination's side of a ring of shared memory, which the source fills during one fetch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tensord::server {
 // Not thread-safe.
 class RingReceiver {
  public:
-  // Maps the ring that the source offers, if that is possible: mapped() says so. May block.
+  // Tries to map the ring that the source offers. mapped() tells whether that succeeded. May block.
   void Map(const v1::SharedRing& ring) {
     auto mapping = SharedMapping::Map({.socket_name = ring.socket_name(),
                                        .secret = ring.secret(),
@@ -28,18 +28,19 @@ class RingReceiver {
   }
   bool mapped() const { return mapping_ != nullptr; }
 
-  // Returns INTERNAL unless the source may fill this slot now.
+  // If the source must not fill this slot now, returns INTERNAL.
   absl::Status CheckSlot(const v1::SharedSlot& slot) const {
     const bool due = mapped() && turns_.any_free() && slot.slot() == turns_.next() &&
                      slot.bytes() > 0 && slot.bytes() <= mapping_->slot_bytes();
     return due ? absl::OkStatus() : absl::InternalError("the source fills a slot that isn't due");
   }
-  // The memory of the slot that CheckSlot() has accepted.
+  // Returns the memory of the slot that CheckSlot() has accepted.
   const uint8_t* slot() const { return mapping_->slot(turns_.next()); }
 
-  // The slot has been copied out. Its return to the source waits.
+  // Records that the slot's bytes have been copied. The slot must still be returned to the source.
   void Emptied() { turns_.Filled(); }
-  // A message has gone to the source: it returns the oldest slot that waits for that, if any.
+  // Records that a message has been sent to the source. If slots wait for their return, the message
+  // returned the oldest one.
   void MessageSent() {
     if (turns_.out() > 0) turns_.GivenBack();
   }

@@ -12,19 +12,21 @@
 namespace tensord::server {
 namespace {
 
-// Commands after which reading waits until the devices have caught up with them.
+// After this many posted commands, reading stops until the devices have run them.
 constexpr int64_t kCommandsInFlight = 16384;
-// Answers that may be to come, or to be sent, before reading waits; and errors among them.
+// While this many answers are to come or to be sent, reading stops. Errors are counted separately.
 constexpr size_t kMaxUnanswered = 4096;
-// Answers that the client may leave unacknowledged.
+// The most answers that the client may leave unacknowledged.
 constexpr size_t kMaxUnacknowledged = 1 << 16;
-// What answers may take in memory, those that are to come included, and what one takes besides its
-// texts.
+// The most memory for answers, including answers that are still to come; and the estimated memory
+// of one answer without its texts.
 constexpr int64_t kMaxAnswerBytes = 128 << 20;
 constexpr int64_t kAnswerBytes = 256;
-// Errors, and bytes of fetched elements, that one response carries at most.
-constexpr int kErrorsPerResponse = 256;
-constexpr int64_t kFetchedBytesPerResponse = 1 << 20;
+// The most answers, and the most errors among them, in one response. At this many bytes of elements
+// and of their errors' texts, no more answers are added to it.
+constexpr int kMaxAnswersPerResponse = 4096;
+constexpr int kMaxErrorsPerResponse = 256;
+constexpr int64_t kMaxElementBytesPerResponse = 1 << 20;
 
 int64_t TextBytes(const v1::HandleError& error) {
   return static_cast<int64_t>(error.message().size() + error.status_details().size());
@@ -45,11 +47,11 @@ SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
 
 absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
                                      const v1::Attach& attach, uint64_t answers_received) {
-  std::shared_ptr<CommandWire> former;
+  std::shared_ptr<CommandWire> previous;
   {
     MutexLock lock(&mu_);
-    former = wire_.lock();
-    if (former != nullptr && !attach.resumable()) {
+    previous = wire_.lock();
+    if (previous != nullptr && !attach.resumable()) {
       return absl::FailedPreconditionError(
           "another stream is attached to this session; a session has one at a time");
     }
@@ -59,44 +61,42 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
     attempt_ = attach.attempt();
     wire_ = wire;
     owner_ = wire.get();
-    if (!resumable_ || !attach.resumable()) StartAnewLocked();
+    if (!resumable_ || !attach.resumable()) ResetAnswersLocked();
     resumable_ = attach.resumable();
     sent_ = 0;
     unsent_errors_ = std::count_if(answers_.begin(), answers_.end(), [](const Answer& answer) {
       return std::holds_alternative<v1::HandleError>(answer);
     });
-    if (resumable_) ForgetLocked(answers_received);
-    // The client hears at once where the session stands, also when it comes back to it.
+    if (resumable_) ForgetAnswersLocked(answers_received);
+    // Makes the next response acknowledge commands at once, also after a reconnect.
     acked_ = ~uint64_t{0};
     unacked_bytes_ = 0;
     ack_commands_ = attach.ack_commands();
     ack_bytes_ = attach.ack_bytes();
+    session_->SetStreamAttached(true);
   }
-  session_->SetStreamAttached(true);
-  if (former != nullptr) former->Supersede();
+  if (previous != nullptr) previous->Supersede();
   return absl::OkStatus();
 }
 
 void SessionCommands::Detach(const CommandWire* wire) {
-  {
-    MutexLock lock(&mu_);
-    if (owner_ != wire) return;
-    owner_ = nullptr;
-    wire_.reset();
-    if (!resumable_) StartAnewLocked();  // what it has left unsaid is nobody's
-  }
+  MutexLock lock(&mu_);
+  if (owner_ != wire) return;
+  owner_ = nullptr;
+  wire_.reset();
+  if (!resumable_) ResetAnswersLocked();  // no connection can send these answers
   session_->SetStreamAttached(false);
 }
 
 absl::Status SessionCommands::Take(const CommandWire* wire, const v1::SessionStreamRequest& request,
                                    int64_t message_bytes) {
-  MutexLock taking(&take_mu_);
+  MutexLock take_lock(&take_mu_);
   {
     MutexLock lock(&mu_);
     if (owner_ != wire) {
       return absl::AbortedError("another stream of the session has taken this one's place");
     }
-    if (resumable_) ForgetLocked(request.answers_received());
+    if (resumable_) ForgetAnswersLocked(request.answers_received());
     if (answers_.size() > kMaxUnacknowledged) {
       return absl::ResourceExhaustedError(
           absl::StrCat(answers_.size(), " answers haven't been acknowledged by answers_received; ",
@@ -139,8 +139,8 @@ absl::Status SessionCommands::CheckAnswers() const {
   MutexLock lock(&mu_);
   if (AnswerBytesLocked() < kMaxAnswerBytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the answers to what was sent take more than ", kMaxAnswerBytes,
-                   " bytes; send less in a message, and read what comes"));
+      absl::StrCat("the answers to the session's commands take more than ", kMaxAnswerBytes,
+                   " bytes; send fewer commands in a message, and read the answers"));
 }
 
 int64_t SessionCommands::AnswerBytesLocked() const {
@@ -148,8 +148,8 @@ int64_t SessionCommands::AnswerBytesLocked() const {
 }
 
 void SessionCommands::CatchUp() {
-  if (since_marker_ < kCommandsInFlight) return;
-  since_marker_ = 0;
+  if (posted_since_catch_up_ < kCommandsInFlight) return;
+  posted_since_catch_up_ = 0;
   {
     MutexLock lock(&mu_);
     catching_up_ = true;
@@ -191,14 +191,14 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
   out.set_message(WireMessage(error));
   out.set_status_details(WireDetails(error));
   MutexLock lock(&mu_);
-  if (owner_ == nullptr && !resumable_) return;  // nobody will ask
+  if (owner_ == nullptr && !resumable_) return;  // no connection will send it
   ++unsent_errors_;
   error_bytes_ += TextBytes(out);
   answers_.push_back(std::move(out));
 }
 
-void SessionCommands::ForgetLocked(uint64_t answers_received) {
-  while (forgotten_ < answers_received && !answers_.empty()) {
+void SessionCommands::ForgetAnswersLocked(uint64_t answers_received) {
+  while (forgotten_answers_ < answers_received && !answers_.empty()) {
     const auto* error = std::get_if<v1::HandleError>(&answers_.front());
     if (error != nullptr) error_bytes_ -= TextBytes(*error);
     if (sent_ > 0) {
@@ -207,14 +207,14 @@ void SessionCommands::ForgetLocked(uint64_t answers_received) {
       --unsent_errors_;
     }
     answers_.pop_front();
-    ++forgotten_;
+    ++forgotten_answers_;
   }
 }
 
-void SessionCommands::StartAnewLocked() {
+void SessionCommands::ResetAnswersLocked() {
   ++stream_number_;
   awaited_ = 0;
-  forgotten_ += answers_.size();
+  forgotten_answers_ += answers_.size();
   answers_.clear();
   sent_ = unsent_errors_ = 0;
   error_bytes_ = 0;
@@ -252,19 +252,22 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
   if (owner_ != wire) return false;
   const bool ack = acked_ != received_ && (must_ack || MustAckLocked());
   response->set_commands_received(received_);
-  if (resumable_) response->set_answers(forgotten_ + sent_);
+  if (resumable_) response->set_answers(forgotten_answers_ + sent_);
   if (!ack && UnsentLocked() == 0) return false;
   acked_ = received_;
   unacked_bytes_ = 0;
   int64_t bytes = 0;
-  while (UnsentLocked() > 0 && bytes < kFetchedBytesPerResponse &&
-         response->errors_size() < kErrorsPerResponse) {
+  for (int count = 0;
+       count < kMaxAnswersPerResponse && UnsentLocked() > 0 &&
+       bytes < kMaxElementBytesPerResponse && response->errors_size() < kMaxErrorsPerResponse;
+       ++count) {
     Answer& answer = answers_[sent_];
     if (auto* error = std::get_if<v1::HandleError>(&answer)) {
       *response->add_errors() = *error;
       --unsent_errors_;
     } else if (auto* fetch = std::get_if<ReadyElements>(&answer)) {
-      if (fetch->status.ok()) bytes += fetch->tensor->spec().size_bytes();
+      bytes += fetch->status.ok() ? fetch->tensor->spec().size_bytes()
+                                  : static_cast<int64_t>(fetch->status.message().size());
       fetched->push_back(*fetch);
     } else {
       *response->add_barriers() = std::get<v1::BarrierDone>(answer);
@@ -272,9 +275,9 @@ bool SessionCommands::NextResponse(const CommandWire* wire, bool must_ack,
     ++sent_;
   }
   if (resumable_) {
-    response->set_answers(forgotten_ + sent_);
+    response->set_answers(forgotten_answers_ + sent_);
   } else {
-    ForgetLocked(forgotten_ + sent_);
+    ForgetAnswersLocked(forgotten_answers_ + sent_);
   }
   return true;
 }

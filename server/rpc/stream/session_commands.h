@@ -1,4 +1,4 @@
-// What comes and goes by a session's stream, whichever connection carries it at the time.
+// The commands and answers of a session's stream, independent of the connection that carries them.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace tensord::server {
 
-// A connection, as the commands know it.
+// A connection of the stream, as SessionCommands uses it.
 class CommandWire {
  public:
-  // Writes what there is to say, and reads again if commands may be read. Thread-safe; the caller
+  // Writes the answers that are ready, and continues reading if MayTake(). Thread-safe. The caller
   // holds no lock.
   virtual void Resume() = 0;
-  // Ends this stream, because another one of the session has taken its place. Thread-safe; the
+  // Ends this connection, because another one of the session has replaced it. Thread-safe. The
   // caller holds no lock.
   virtual void Supersede() = 0;
 
@@ -30,48 +30,52 @@ class CommandWire {
   ~CommandWire() = default;
 };
 
-// Takes commands in, in their order and each once, and keeps the answers until they are sent or,
-// where the stream is resumable, until the client has them. Lives as long as its session: a
-// connection that breaks leaves everything here for the next one. Thread-safe.
+// Applies commands in order, each exactly once. Keeps the answers until they are sent or, if the
+// stream is resumable, until the client has acknowledged them. It exists as long as its session. So
+// if a connection breaks, the next connection continues with this state. Thread-safe.
 class SessionCommands final : public StreamState,
                               public std::enable_shared_from_this<SessionCommands> {
  public:
-  // A Fetch whose tensor is ready, or has failed.
+  // A GetElements whose tensor is readable, or has failed.
   struct ReadyElements {
     uint64_t request_id;
     TensorRef tensor;
     absl::Status status;
   };
 
-  // The commands of the session, made where there are none yet.
+  // Returns the session's commands. The first call for a session creates them. If the session is
+  // closed, returns FAILED_PRECONDITION.
   static absl::StatusOr<std::shared_ptr<SessionCommands>> Of(ServiceContext* context,
                                                              const SessionRef& session);
 
   SessionCommands(ServiceContext* context, SessionRef session);
 
-  // Makes `wire` the one that carries the commands; FAILED_PRECONDITION where there is one already
-  // and `attach` isn't resumable, ABORTED where it is late.
-  // Of a resumable stream the client has the answers up to `answers_received`.
+  // Makes `wire` the connection of the stream. If another connection is attached, a resumable
+  // `attach` supersedes it, and any other returns FAILED_PRECONDITION. If a later attempt of a
+  // resumable stream has already attached, returns ABORTED. If the stream is resumable, the client
+  // has received the answers up to number `answers_received`.
   absl::Status Attach(const std::shared_ptr<CommandWire>& wire, const v1::Attach& attach,
                       uint64_t answers_received);
-  // No effect where another has taken its place.
+  // Detaches `wire`. If another connection has replaced it, does nothing.
   void Detach(const CommandWire* wire);
 
-  // Takes in what a message of this wire carries. An error ends the stream: ABORTED where another
-  // wire has taken its place.
+  // Applies the commands of a message from `wire`. After an error, the caller must end the stream.
+  // If another connection has replaced `wire`, returns ABORTED.
   absl::Status Take(const CommandWire* wire, const v1::SessionStreamRequest& request,
                     int64_t message_bytes);
 
-  // Whether the next message may be read: false while too much waits to run or to be sent.
+  // Returns whether the next message may be read: false while too many commands wait to run, or too
+  // many answers wait to be sent.
   bool MayTake() const;
 
-  // Fills in what there is to say; `must_ack`: also that commands were received, whenever any were.
-  // `fetched` are to be put in by the caller. False where there is nothing, and `response` says no
-  // more than how far the session is, or where the wire isn't the session's.
+  // Fills `response` with the next answers, and adds to `fetched` those whose elements the caller
+  // must append to `response`. With `must_ack`, acknowledges received commands even before the
+  // interval that the client requested. If there is nothing to send, or `wire` isn't attached,
+  // returns false. `response` then holds at most the position of the session.
   bool NextResponse(const CommandWire* wire, bool must_ack, v1::SessionStreamResponse* response,
                     std::vector<ReadyElements>* fetched);
 
-  // Whether all that was asked has been answered, as far as a wire can.
+  // Returns whether no answer is to come, and NextResponse() has returned all others.
   bool AllAnswered() const;
 
  private:
@@ -79,11 +83,13 @@ class SessionCommands final : public StreamState,
 
   absl::Status TakeCommands(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  // Whether the message's commands are due; false where they have been taken in.
+  // Returns whether the message's commands are the next ones; false if there are none, or they have
+  // been applied before. If earlier commands are missing, returns INVALID_ARGUMENT.
   absl::StatusOr<bool> CheckDue(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
   absl::Status TakeCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  // RESOURCE_EXHAUSTED where no more answers may be kept: one message may ask for millions.
+  // If the answers take kMaxAnswerBytes or more, returns RESOURCE_EXHAUSTED. Called after each
+  // command, because one message may request millions of answers.
   absl::Status CheckAnswers() const;
   absl::Status TakeDefinition(const v1::Definition& definition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
@@ -97,53 +103,56 @@ class SessionCommands final : public StreamState,
   void TakeFailPromise(const v1::FailPromise& fail, uint64_t number);
   void TakeGetElements(const v1::GetElements& command);
   void TakeBarrier(const v1::Barrier& barrier);
-  // Lets the devices catch up where many commands have been posted.
+  // If many commands have been posted, stops reading until the devices have run them.
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
 
-  // The op or promise of `handle` was refused: the error sticks to the handle.
+  // Handles a refused op or promise: stores the error under `handle`, and sends it to the client.
   void Refuse(Handle handle, uint64_t number, const absl::Status& error);
-  // Tells the client when a promised tensor fails.
+  // Sends the error to the client if the promised tensor fails.
   void Watch(const TensorRef& tensor, uint64_t number);
 
-  // An answer is to come; the number is for Deliver.
+  // Counts an answer that will come later. Returns the stream number to pass to Deliver().
   uint64_t Expect();
+  // Queues that answer. If the stream has been reset since Expect(), drops it.
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
   int64_t AnswerBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgetLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // No answer asked for so far is wanted any more.
-  void StartAnewLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Drops the answers up to number `answers_received`.
+  void ForgetAnswersLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Drops all answers, including those that are still to come.
+  void ResetAnswersLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MustAckLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   size_t UnsentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return answers_.size() - sent_; }
+  // Runs Resume() of the attached connection, if any.
   void Notify();
 
   ServiceContext* const context_;
   const SessionRef session_;
 
-  // Held by whoever takes a message in.
-  Mutex take_mu_;
+  Mutex take_mu_;  // held while a message is applied
   PackedOps packed_ ABSL_GUARDED_BY(take_mu_);
-  uint64_t taken_ ABSL_GUARDED_BY(take_mu_) = 0;        // commands that have taken effect
-  int64_t since_marker_ ABSL_GUARDED_BY(take_mu_) = 0;  // posted since the lanes last caught up
+  uint64_t taken_ ABSL_GUARDED_BY(take_mu_) = 0;                 // commands that have taken effect
+  int64_t posted_since_catch_up_ ABSL_GUARDED_BY(take_mu_) = 0;  // since CatchUp() waited
 
-  mutable Mutex mu_;  // after take_mu_
+  mutable Mutex mu_;  // acquired after take_mu_
   std::weak_ptr<CommandWire> wire_ ABSL_GUARDED_BY(mu_);
-  const CommandWire* owner_ ABSL_GUARDED_BY(mu_) = nullptr;  // what wire_ is, or was
+  const CommandWire* owner_ ABSL_GUARDED_BY(mu_) = nullptr;  // wire_, even if it has expired
   bool resumable_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t attempt_ ABSL_GUARDED_BY(mu_) = 0;        // of the last that attached
-  std::deque<Answer> answers_ ABSL_GUARDED_BY(mu_);  // those not forgotten yet
-  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;             // of them, by this wire
+  uint64_t attempt_ ABSL_GUARDED_BY(mu_) = 0;        // of the last attach
+  std::deque<Answer> answers_ ABSL_GUARDED_BY(mu_);  // not yet acknowledged, or not yet sent
+  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;             // of answers_, by the attached connection
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t error_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // texts of errors in answers_
-  uint64_t forgotten_ ABSL_GUARDED_BY(mu_) = 0;   // answers before those
-  int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;      // answers that are to come
-  // Streams so far, resumable ones that went on counting as one: who asked on another is gone.
+  int64_t error_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // message texts in answers_
+  uint64_t forgotten_answers_ ABSL_GUARDED_BY(mu_) = 0;  // answers dropped from the front
+  int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;             // answers that are still to come
+  // Counts the streams of the session. A resumable stream keeps its number over all its
+  // connections. Deliver() drops answers to requests of an earlier stream.
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool catching_up_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t acked_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t unacked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint32_t ack_commands_ ABSL_GUARDED_BY(mu_) = 0;  // as the client asked for them
+  uint32_t ack_commands_ ABSL_GUARDED_BY(mu_) = 0;  // how often the client wants acknowledgements
   uint32_t ack_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,9 +1,10 @@
-// What each command of a session's stream has the server do.
+// Applies the commands of a session's stream, one function for each kind.
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/utf8.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/rpc/run_collective.h"
 #include "tensord/server/rpc/stream/session_commands.h"
@@ -11,17 +12,17 @@
 namespace tensord::server {
 namespace {
 
-// The largest tensor that Fetch brings.
+// The largest tensor that GetElements returns.
 constexpr int64_t kMaxFetchBytes = 1 << 20;
-// Of what FailPromise says.
+// The longest message that FailPromise keeps.
 constexpr size_t kMaxMessageBytes = 4096;
 
 absl::Status CheckFetchable(const Tensor& tensor) {
   if (tensor.spec().size_bytes() <= kMaxFetchBytes) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat("tensor ", tensor.handle(), " (", tensor.spec().ToString(), ") has ",
-                   tensor.spec().size_bytes(), " bytes, more than Fetch brings (", kMaxFetchBytes,
-                   "); use Read"));
+                   tensor.spec().size_bytes(), " bytes; GetElements returns at most ",
+                   kMaxFetchBytes, "; use Read"));
 }
 
 }  // namespace
@@ -36,7 +37,7 @@ absl::Status SessionCommands::TakeCommand(const v1::Command& command) {
     ++taken_;
     return TakeProgram(command.program());
   }
-  ++since_marker_;
+  ++posted_since_catch_up_;
   ++taken_;
   if (command.has_run()) {
     TakeRun(command.run(), taken_);
@@ -93,7 +94,7 @@ absl::Status SessionCommands::TakeBatch(const v1::Batch& batch) {
         Watch(*tensor, number);
         return absl::OkStatus();
       });
-  since_marker_ += posted;
+  posted_since_catch_up_ += posted;
   return status;
 }
 
@@ -128,7 +129,7 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
       return;
     }
     case v1::Command::kFinishMember:
-      // Where there is no such member it has left already.
+      // NOT_FOUND means that the member has already left.
       if (context_->collectives != nullptr) {
         context_->collectives->LeaveWhenDone(session_, command.finish_member()).IgnoreError();
       }
@@ -144,7 +145,7 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
       TakeBarrier(command.barrier());
       return;
     default:
-      Refuse(0, number, absl::InvalidArgumentError("a command without content"));
+      Refuse(0, number, absl::InvalidArgumentError("the command has no content"));
       return;
   }
 }
@@ -158,12 +159,12 @@ void SessionCommands::TakeFailPromise(const v1::FailPromise& fail, uint64_t numb
   if (fail.code() < static_cast<int>(absl::StatusCode::kCancelled) ||
       fail.code() > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     return Refuse(0, number,
-                  absl::InvalidArgumentError(absl::StrCat(fail.code(), " is no code of an error")));
+                  absl::InvalidArgumentError(absl::StrCat(fail.code(), " is not an error code")));
   }
   const absl::StatusOr<TensorRef> tensor = session_->Find(fail.handle());
   if (!tensor.ok()) return;
   const absl::Status error(static_cast<absl::StatusCode>(fail.code()),
-                           fail.message().substr(0, kMaxMessageBytes));
+                           ToUtf8(fail.message(), kMaxMessageBytes));
   (*tensor)->FailPromise(error);
 }
 
@@ -203,13 +204,13 @@ void SessionCommands::TakeBarrier(const v1::Barrier& barrier) {
 }
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
-  // Taken or 0: then there is nothing that the error could stick to, and only the client is told.
+  // If the handle can't be inserted (0, in use, past a limit), only the client gets the error.
   session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
   AppendError(handle, number, error);
 }
 
 void SessionCommands::Watch(const TensorRef& tensor, uint64_t number) {
-  // A weak reference: the tensor holds this call back.
+  // The reference is weak, because the tensor keeps this callback.
   tensor->WhenDone([weak = weak_from_this(), raw = tensor.get(), number] {
     if (raw->status().ok()) return;
     const std::shared_ptr<SessionCommands> self = weak.lock();

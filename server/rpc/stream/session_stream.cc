@@ -10,10 +10,23 @@
 namespace tensord::server {
 namespace {
 
-// Messages that are larger, which our own client never sends, may have so many parts; and their
-// memory doesn't serve for the next one.
+// Messages above this size may have at most kMaxParts parts, and their memory isn't kept for the
+// next message. Our own client never sends such messages.
 constexpr int64_t kLargeBytes = 512 << 10;
 constexpr int64_t kMaxParts = 1 << 18;
+
+// The next response reuses the memory of this one. Elements above this size don't keep theirs.
+constexpr size_t kKeptElementBytes = 1 << 10;
+
+// Frees the memory of large elements. Otherwise each position in the list of elements would keep
+// the memory of the largest element that it ever held.
+void TrimMemory(v1::SessionStreamResponse* response) {
+  for (v1::Elements& elements : *response->mutable_elements()) {
+    for (std::string* text : {elements.mutable_data(), elements.mutable_message()}) {
+      if (text->capacity() > kKeptElementBytes) std::string().swap(*text);
+    }
+  }
+}
 
 }  // namespace
 
@@ -61,7 +74,7 @@ void SessionStream::OnRead(bool ok) {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
-    if (ended_) return;  // nothing is taken in any more
+    if (ended_) return;  // no further command is applied
     commands = commands_;
     taken = ok && !draining_;
     want_read_ = ok && draining_ && commands != nullptr;
@@ -84,7 +97,7 @@ void SessionStream::OnRead(bool ok) {
     status = absl::InvalidArgumentError("only the first message of a stream may carry attach");
   }
   if (status.ok()) status = commands->Take(this, request_, message_bytes);
-  // Commands that have been parsed are kept for the next message, but not by the million.
+  // Parsing the next message reuses the memory of request_. A large message's memory is freed.
   if (message_bytes > kLargeBytes) v1::SessionStreamRequest().Swap(&request_);
   {
     MutexLock lock(&mu_);
@@ -127,20 +140,20 @@ void SessionStream::MaybeWrite() {
     if (writing_ || ended_) return;
     const bool ending = half_closed_ || draining_;
     response_.Clear();
-    const bool news =
+    const bool has_answers =
         commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &fetches);
-    const bool tell_draining = draining_ && !told_draining_ && commands_ != nullptr;
-    if (!news && !tell_draining) {
+    const bool send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
+    if (!has_answers && !send_draining) {
       if (commands_ != nullptr && draining_ && !half_closed_ && !hanging_up_) return;
       if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
-        // No later than the client hears of the end, so that it may attach anew at once.
+        // Detach before the client learns of the end, so that it can attach again at once.
         if (commands_ != nullptr) commands_->Detach(this);
         EndLocked(EndStatus());
       }
       return;
     }
     response_.set_draining(draining_);
-    told_draining_ = draining_;
+    draining_sent_ = draining_;
     writing_ = true;
   }
   WriteFetches(std::move(fetches));
@@ -168,9 +181,11 @@ void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
         out->set_status_details(WireDetails(fetch.status));
       }
     }
+    const grpc::ByteBuffer encoded = EncodeMessage(self->response_);
+    TrimMemory(&self->response_);
     MutexLock lock(&self->mu_);
     if (!self->ended_) {
-      self->StartWrite(EncodeMessage(self->response_));
+      self->StartWrite(encoded);
       return;
     }
     self->writing_ = false;
@@ -200,7 +215,7 @@ void SessionStream::OnWritten(bool ok) {
 
 void SessionStream::OnDone() {
   MutexLock lock(&mu_);
-  over_ = true;
+  grpc_done_ = true;
   EndLocked(ClientGone());
 }
 
@@ -219,12 +234,12 @@ void SessionStream::AfterEvent() {
   std::shared_ptr<SessionCommands> commands;
   {
     MutexLock lock(&mu_);
-    if (!over_ || reading_ || writing_ || detached_) return;
+    if (!grpc_done_ || reading_ || writing_ || detached_) return;
     detached_ = true;
     commands = commands_;
   }
   if (commands != nullptr) commands->Detach(this);
-  session_ = SessionUse();  // the lease runs from here
+  session_ = SessionUse();  // the lease begins to run
 }
 
 }  // namespace tensord::server

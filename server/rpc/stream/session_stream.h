@@ -1,4 +1,4 @@
-// SessionStream: one connection for a session's commands and answers.
+// The handler of SessionStream: one connection for a session's commands and answers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,11 +15,12 @@
 
 namespace tensord::server {
 
-// One per call. Reads a message, has its commands taken in on the queue's thread, reads the next;
-// answers gather meanwhile and go out together when the last write is done. Reading pauses while
-// too much waits to run or to be sent, so that the client feels it as waiting and the server
-// doesn't grow.
+// There is one per call. It reads a message, applies the message's commands on the queue's thread,
+// and reads the next message. Answers that arrive during a write are sent together in the next
+// write.
 //
+// Backpressure: the stream doesn't read while too many commands wait to run, or too many answers
+// wait to be sent. So the client blocks, and the server's memory use stays bounded.
 class SessionStream final : public ServerCall, public CommandWire {
  public:
   SessionStream(ServiceContext* context, std::unique_ptr<GrpcCall> grpc_call)
@@ -34,48 +35,52 @@ class SessionStream final : public ServerCall, public CommandWire {
   void OnAdmitted() override;
   void OnRead(bool ok) override;
   void OnWritten(bool ok) override;
-  // Ends as soon as what is being written has been.
+  // Ends the stream with `status` as soon as the write under way has ended.
   void OnRevoked(const absl::Status& status) override;
-  // Takes no more in, answers what has been taken in, says so, and ends with UNAVAILABLE once the
-  // client has half-closed: were it still sending when the connection is closed, the system would
-  // throw away what the client hasn't read yet.
+  // Applies no further commands, sends all answers and `draining`, and ends with UNAVAILABLE once
+  // the client has half-closed. It waits for the half-close, because if the client still sent data
+  // when the connection is closed, the kernel would discard data that the client hasn't read.
   void OnDrain() override;
-  // The same without waiting for the client's half-close any more.
+  // As OnDrain(), but doesn't wait for the client's half-close.
   void OnHangUp() override;
   void OnDone() override;
-  // After the last event: the session may go, or have another stream.
+  // After the last event, detaches the stream from its session and ends the use of the session.
   void AfterEvent() override;
 
   void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of the first message.
+  // Attaches the stream to the session that its first message names.
   absl::Status Attach(const v1::SessionStreamRequest& request);
 
+  // Continues reading and writes the next response, where either is possible. If the stream has
+  // nothing left to do, ends it.
   void MaybeWrite();
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds the elements of `fetches` to response_ and writes it. If a device isn't host-accessible, a
+  // worker does this.
   void WriteFetches(std::vector<ReadyElements> fetches);
-  // Decides how the stream ends. It takes nothing more in, and finishes once nothing is being
-  // written. If that has been decided before, does nothing.
+  // Sets the stream's final status. The stream then applies no further commands, and finishes once
+  // no write is under way. If the final status is already set, does nothing.
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MaybeFinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ServiceContext* const context_;
-  grpc::ByteBuffer incoming_;           // owned by the read under way
-  v1::SessionStreamRequest request_;    // owned by who reads
-  v1::SessionStreamResponse response_;  // owned by the write under way
+  grpc::ByteBuffer incoming_;           // used by the read under way
+  v1::SessionStreamRequest request_;    // used by OnRead()
+  v1::SessionStreamResponse response_;  // used by the write under way
   SessionUse session_;                  // set by the first message
 
-  Mutex mu_;                                                        // before the commands' own
+  Mutex mu_;  // acquired before the mutex of SessionCommands
   std::shared_ptr<SessionCommands> commands_ ABSL_GUARDED_BY(mu_);  // set by the first message
-  bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // a message is done and the next not asked for
+  bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // the next read starts once MayTake()
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
-  bool told_draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool draining_sent_ ABSL_GUARDED_BY(mu_) = false;
   bool hanging_up_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // the outcome is known
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // outcome_ is set
   bool detached_ ABSL_GUARDED_BY(mu_) = false;
-  bool over_ ABSL_GUARDED_BY(mu_) = false;  // gRPC is done with the call
+  bool grpc_done_ ABSL_GUARDED_BY(mu_) = false;  // OnDone() has run
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
 };
 

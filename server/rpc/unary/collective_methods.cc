@@ -1,4 +1,4 @@
-// The methods of groups.
+// The methods about groups of devices.
 #include <string>
 #include <utility>
 #include <vector>

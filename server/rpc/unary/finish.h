@@ -1,4 +1,4 @@
-// How calls that make a tensor end.
+// Finishes calls that make a tensor.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,9 @@
 
 namespace tensord::server {
 
-// Finishes the call when `tensor` is done, once `describe` has filled the response. A tensor that
-// fails is taken out of the session: a call that fails changes nothing.
+// Finishes the call when `tensor` is done, after `describe` has filled the response. If the tensor
+// fails, removes it from the session, because a call that fails changes nothing. If `tensor` is an
+// error, finishes the call with it at once.
 void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
                     const absl::StatusOr<TensorRef>& tensor,
                     std::function<void(const Tensor&)> describe);

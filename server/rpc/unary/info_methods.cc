@@ -1,4 +1,4 @@
-// Server, devices, ops and sessions.
+// The methods about the server, devices, ops and sessions.
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/server/rpc/peer/peers.h"
 #include "tensord/server/rpc/proto_convert.h"
@@ -72,7 +72,7 @@ void UnaryMethods::OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Sessio
 
 void UnaryMethods::CloseSession(
     const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call) {
-  // All its memory goes back to the system.
+  // A worker closes the session, because freeing its memory may take long.
   context_->workers->Post([this, call] {
     const absl::StatusOr<int64_t> freed =
         context_->sessions->Close(call->principal(), call->request().session());

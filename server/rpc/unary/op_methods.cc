@@ -1,4 +1,4 @@
-// Tensors made and computed.
+// The methods that create and compute tensors.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,7 +41,8 @@ absl::Status FillArange(const v1::Arange& arange, const TensorSpec& spec, Attrib
   const int64_t length = spec.shape.dim(0);
   attrs->Set("start", arange.start());
   attrs->Set("step", step);
-  // Half a step past the last value: as many elements as asked for, however it rounds.
+  // The end is half a step past the last value, so that rounding can't change the number of
+  // elements.
   attrs->Set("stop", length == 0 ? arange.start()
                                  : arange.start() + (static_cast<double>(length) - 0.5) * step);
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Tensors that go from server to server.
+// The methods that copy tensors between servers.
 #include <memory>
 #include <utility>
 
@@ -13,14 +13,14 @@ namespace {
 
 constexpr size_t kMaxEpochBytes = 64;
 
-absl::Status GiveTicket(SessionTable& sessions, const SessionRef& session, Handle handle,
-                        const std::string& destination_epoch, v1::Ticket* ticket) {
+absl::Status IssueTicket(SessionTable& sessions, const SessionRef& session, Handle handle,
+                         const std::string& destination_epoch, v1::Ticket* ticket) {
   const absl::StatusOr<TensorRef> tensor = session->Find(handle);
   if (!tensor.ok()) return tensor.status();
   if ((*tensor)->done() && !(*tensor)->status().ok()) return (*tensor)->status();
-  absl::StatusOr<std::string> given = sessions.tickets().Give(session, *tensor, destination_epoch);
-  if (!given.ok()) return given.status();
-  ticket->set_ticket(*std::move(given));
+  absl::StatusOr<std::string> issued = sessions.tickets().Give(session, *tensor, destination_epoch);
+  if (!issued.ok()) return issued.status();
+  ticket->set_ticket(*std::move(issued));
   ticket->set_expires_in_seconds(Tickets::kLifetime.count());
   ToProto((*tensor)->spec(), ticket->mutable_spec());
   return absl::OkStatus();
@@ -34,7 +34,7 @@ void UnaryMethods::CreateTicket(const UnaryRef<v1::CreateTicketRequest, v1::Tick
   const v1::CreateTicketRequest& request = call->request();
   if (request.destination_epoch().empty() || request.destination_epoch().size() > kMaxEpochBytes) {
     return call->Finish(absl::InvalidArgumentError(
-        "destination_epoch must be the ServerInfo.epoch of the server that is to fetch"));
+        "destination_epoch must be the ServerInfo.epoch of the server that will fetch the tensor"));
   }
   const SessionRef session = use->ref();
   call->Use(*std::move(use));
@@ -42,11 +42,11 @@ void UnaryMethods::CreateTicket(const UnaryRef<v1::CreateTicketRequest, v1::Tick
       request.after_command(), [this, weak = call->weak_from_this(), session,
                                 handle = request.handle(), epoch = request.destination_epoch(),
                                 response = call->response()](const absl::Status& received) {
-        const std::shared_ptr<UnaryCallBase> asking = weak.lock();
-        if (asking == nullptr) return;
-        asking->Finish(received.ok()
-                           ? GiveTicket(*context_->sessions, session, handle, epoch, response)
-                           : received);
+        const std::shared_ptr<UnaryCallBase> live_call = weak.lock();
+        if (live_call == nullptr) return;
+        live_call->Finish(received.ok()
+                              ? IssueTicket(*context_->sessions, session, handle, epoch, response)
+                              : received);
       });
   if (!waiting.ok()) call->Finish(waiting);
 }
@@ -61,8 +61,8 @@ void UnaryMethods::PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTens
   call->Use(*std::move(use));
   const auto answer = [weak = call->weak_from_this(),
                        response = call->response()](const PullTable::Outcome& outcome) {
-    const std::shared_ptr<UnaryCallBase> asking = weak.lock();
-    if (asking == nullptr) return;
+    const std::shared_ptr<UnaryCallBase> live_call = weak.lock();
+    if (live_call == nullptr) return;
     if (outcome.status.ok()) {
       ToProto(*outcome.tensor, response->mutable_tensor());
       response->set_path(outcome.path);
@@ -71,14 +71,14 @@ void UnaryMethods::PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTens
       response->set_resumptions(outcome.resumptions);
       response->set_connections(outcome.connections);
     }
-    asking->Finish(outcome.status);
+    live_call->Finish(outcome.status);
   };
   const absl::Status waiting = session->WhenReceived(
       request.tensor().after_command(), [this, weak = call->weak_from_this(), session, request,
                                          answer](const absl::Status& received) {
-        const std::shared_ptr<UnaryCallBase> asking = weak.lock();
-        if (asking == nullptr) return;
-        if (!received.ok()) return asking->Finish(received);
+        const std::shared_ptr<UnaryCallBase> live_call = weak.lock();
+        if (live_call == nullptr) return;
+        if (!received.ok()) return live_call->Finish(received);
         context_->pulls->Pull(session, request, answer);
       });
   if (!waiting.ok()) call->Finish(waiting);

@@ -1,4 +1,4 @@
-// Tensors lent to other principals under names.
+// The methods that share tensors with other principals under names.
 #include <string>
 #include <vector>
 
@@ -38,16 +38,17 @@ void UnaryMethods::OpenPublished(const UnaryRef<v1::OpenPublishedRequest, v1::Te
   if (!(*published)->status().ok()) return call->Finish((*published)->status());
   const auto opened = std::make_shared<Tensor>(request.output(), (*published)->spec(),
                                                (*published)->slot(), (*published)->buffer());
-  absl::Status taken = (*use)->Insert(opened);
-  if (absl::IsAlreadyExists(taken)) {
-    // Asked again, since the answer was lost: the handle is this tensor's.
-    const absl::StatusOr<TensorRef> there = (*use)->Find(request.output());
-    const bool same = there.ok() && (*there)->done() && (*there)->status().ok() &&
-                      (*there)->buffer() == opened->buffer() && (*there)->spec() == opened->spec();
-    if (same) taken = absl::OkStatus();
+  absl::Status inserted = (*use)->Insert(opened);
+  if (absl::IsAlreadyExists(inserted)) {
+    // A client that has lost the answer repeats the call. The handle then has this tensor already.
+    const absl::StatusOr<TensorRef> existing = (*use)->Find(request.output());
+    const bool same = existing.ok() && (*existing)->done() && (*existing)->status().ok() &&
+                      (*existing)->buffer() == opened->buffer() &&
+                      (*existing)->spec() == opened->spec();
+    if (same) inserted = absl::OkStatus();
   }
-  if (taken.ok()) ToProto(*opened, call->response());
-  call->Finish(taken);
+  if (inserted.ok()) ToProto(*opened, call->response());
+  call->Finish(inserted);
 }
 
 void UnaryMethods::UnpublishTensor(

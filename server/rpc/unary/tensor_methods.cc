@@ -1,4 +1,4 @@
-// Tensors described, read, listed and let go.
+// The methods that describe, read, list and delete tensors.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -17,10 +17,11 @@ namespace {
 
 constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10000;
-// Room that a message needs beside the elements.
+// The maximum size of everything but the elements in a response.
 constexpr int64_t kMessageOverheadBytes = 1024;
-// What is larger, or has to be waited for, is read by a worker.
-constexpr int64_t kReadAtOnceBytes = 64 << 10;
+// Tensors up to this size are read at once, if the host can access their memory. A worker reads all
+// others.
+constexpr int64_t kMaxInlineReadBytes = 64 << 10;
 
 absl::Status CheckFitsMessage(const Tensor& tensor, int64_t max_message_bytes) {
   const int64_t bytes = tensor.spec().size_bytes();
@@ -40,7 +41,7 @@ absl::Status FillResponse(const Tensor& tensor, v1::ReadTensorResponse* response
 
 using ReadCall = UnaryCall<v1::ReadTensorRequest, v1::ReadTensorResponse>;
 
-// Reads the tensor once its bytes can be, and finishes the call.
+// Finishes the call with the tensor's elements, which can be read now, or with an error.
 void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
               const absl::StatusOr<TensorRef>& tensor) {
   const auto call = std::static_pointer_cast<ReadCall>(weak.lock());
@@ -51,16 +52,16 @@ void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
   const auto read = [call, tensor = *tensor] {
     call->Finish(FillResponse(*tensor, call->response()));
   };
-  const bool at_once =
-      (*tensor)->device().host_accessible() && (*tensor)->spec().size_bytes() <= kReadAtOnceBytes;
-  if (at_once) {
+  const bool runs_inline = (*tensor)->device().host_accessible() &&
+                           (*tensor)->spec().size_bytes() <= kMaxInlineReadBytes;
+  if (runs_inline) {
     read();
   } else {
     context.workers->Post(read);
   }
 }
 
-// Where a listing goes on: after this handle of this session.
+// A page begins after this handle of this session.
 struct PageStart {
   uint64_t session_number = 0;
   Handle handle = 0;
@@ -73,7 +74,7 @@ absl::StatusOr<PageStart> ParsePageToken(const std::string& token) {
   if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &start.session_number) ||
       !absl::SimpleAtoi(parts[1], &start.handle)) {
     return absl::InvalidArgumentError(
-        "page_token is not one that ListTensors gave; leave it empty for the first page");
+        "page_token is not from a response of ListTensors; leave it empty for the first page");
   }
   return start;
 }
@@ -155,11 +156,11 @@ void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& c
       call->request().after_command(),
       [weak = call->weak_from_this(), session, handle = call->request().handle(),
        response = call->response()](const absl::Status& received) {
-        const std::shared_ptr<UnaryCallBase> asking = weak.lock();
-        if (asking == nullptr) return;
+        const std::shared_ptr<UnaryCallBase> live_call = weak.lock();
+        if (live_call == nullptr) return;
         const absl::StatusOr<TensorRef> found =
             received.ok() ? session->Find(handle) : absl::StatusOr<TensorRef>(received);
-        if (!found.ok()) return asking->Finish(found.status());
+        if (!found.ok()) return live_call->Finish(found.status());
         (*found)->StopUpload([weak, tensor = *found, response] {
           const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
           if (waiting == nullptr) return;

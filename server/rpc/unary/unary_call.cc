@@ -5,10 +5,10 @@
 namespace tensord::server {
 namespace {
 
-// The queue's thread decodes and handles requests up to this size. A worker does it for larger
-// ones.
+// The queue's thread decodes and handles requests up to this size. A worker handles larger ones.
 constexpr size_t kMaxInlineRequestBytes = 64 << 10;
-// The most refused calls whose requests the server waits for at once, because they may be public.
+// The maximum number of refused calls whose requests the server waits for at once, because a
+// request may be public.
 constexpr size_t kMaxPublicCalls = 256;
 
 }  // namespace

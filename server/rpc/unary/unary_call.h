@@ -25,7 +25,7 @@ class UnaryCallBase : public ServerCall {
  public:
   ~UnaryCallBase() override;
 
-  // Ends the call: with its response if `status` is OK, with the error otherwise. If the call has
+  // Ends the call: with its response if `status` is OK, otherwise with the error. If the call has
   // ended or the client has cancelled it, does nothing. Thread-safe.
   void Finish(const absl::Status& status);
 
@@ -57,7 +57,7 @@ class UnaryCallBase : public ServerCall {
   friend class PublicCalls;
 
   void OnAdmitted() final;
-  // Reads the request all the same if MayBePublic().
+  // If MayBePublic(), reads the request before it refuses the call.
   void OnRefused(const absl::Status& status) final;
   void OnRead(bool ok) final;
   void OnDone() final;
@@ -89,7 +89,7 @@ class UnaryCall final : public UnaryCallBase {
       : UnaryCallBase(workers, std::move(grpc_call)), method_(std::move(method)) {}
 
   const Request& request() const { return request_; }
-  // One thread fills it before the call is finished.
+  // Only one thread may use the response, before it calls Finish().
   Response* response() { return &response_; }
 
  private:
@@ -118,7 +118,8 @@ CallFactory MakeUnaryFactory(WorkerPool* workers,
   using Call = UnaryCall<Request, Response>;
   const auto shared = std::make_shared<const typename Call::Method>(std::move(method));
   return [shared, workers](std::unique_ptr<GrpcCall> grpc_call) {
-    return std::make_shared<Call>(shared, workers, std::move(grpc_call));
+    // Not make_shared: the call's memory is freed with the call, even if weak_ptrs remain.
+    return std::shared_ptr<ServerCall>(new Call(shared, workers, std::move(grpc_call)));
   };
 }
 

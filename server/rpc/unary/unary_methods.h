@@ -12,8 +12,8 @@
 
 namespace tensord::server {
 
-// The handlers of the unary methods. They run on a queue's thread, which serves streams as well:
-// what takes long goes to the workers. Thread-safe.
+// The handlers of the unary methods. They run on a queue's thread, which also serves streams. So
+// they post long work to the workers. Thread-safe.
 class UnaryMethods {
  public:
   // `context` outlives this object, and this object outlives the calls.
@@ -54,9 +54,11 @@ class UnaryMethods {
  private:
   // Returns the caller's session of that name.
   absl::StatusOr<SessionUse> UseSession(UnaryCallBase& call, const std::string& session);
-  // The same for methods about groups. FAILED_PRECONDITION if this server takes no part in groups.
+  // The same for methods about groups. If this server takes no part in groups, returns
+  // FAILED_PRECONDITION.
   absl::StatusOr<SessionUse> UseGroups(UnaryCallBase& call, const std::string& session);
-  // Runs `start` in the call's session, and answers when the tensor that it promises is done.
+  // Runs `start` in the call's session. Finishes the call when the tensor that `start` returns is
+  // done.
   template <typename Call, typename Start>
   void Compute(const Call& call, Start start);
 

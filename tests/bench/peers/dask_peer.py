@@ -38,7 +38,7 @@ def main():
         return latencies
 
     def chain(n):
-        steps = [client.scatter(small)]  # all held: what is let go of may be cancelled
+        steps = [client.scatter(small)]  # holds all futures: Dask may cancel one that is released
         start = time.perf_counter()
         for _ in range(n):
             steps.append(client.submit(add, steps[-1], 1.0, pure=False))

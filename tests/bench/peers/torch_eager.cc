@@ -1,4 +1,4 @@
-// PyTorch run eagerly in its own process: what a user has at home. The protocol is peer.h's.
+// PyTorch run eagerly, as on the user's own machine. Answers questions by the protocol of peer.h.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -21,7 +21,7 @@ double SecondsOf(Work work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Op/s of a chain of `n` dependent additions of 64 elements.
+// Runs a chain of `n` dependent additions of 64 elements. Returns op/s.
 double Chain(int64_t n) {
   at::Tensor x = at::zeros({64});
   const at::Tensor one = at::ones({64});

@@ -1,4 +1,4 @@
-"""PyTorch run eagerly, from Python: where its C++ headers aren't installed. Protocol: peer.h."""
+"""PyTorch run eagerly from Python, used if its C++ headers aren't installed. Protocol: peer.h."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""PyTorch's own remote calls, to a worker process on this machine. Protocol: peer.h."""
+"""PyTorch's RPC, with a worker process on this machine. Protocol: peer.h."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 def run_worker(port):
     import torch.distributed.rpc as rpc
 
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # not to outlive the client
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the worker ends with the client
     rpc.init_rpc("worker", rank=1, world_size=2, rpc_backend_options=options(rpc, port))
     rpc.shutdown()
 

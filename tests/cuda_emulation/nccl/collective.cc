@@ -138,7 +138,7 @@ void Run(const Call& call, uint64_t number) {
     std::this_thread::sleep_for(
         std::chrono::microseconds(cuda_emulation::TheOptions().max_delay_us));
   }
-  // On a lost device kernels have ended: the emulation must not write any more.
+  // The kernels of a lost device have ended, so the emulation must not write.
   const bool is_lost =
       cuda_emulation::StickyError(device) != cudaSuccess || call.stream->was_reset();
   if (!writes || is_lost) return;

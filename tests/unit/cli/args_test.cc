@@ -28,7 +28,7 @@ absl::StatusOr<Invocation> Parse(const std::vector<std::string>& args) {
   return ParseCommandLine(args, Commands(), general);
 }
 
-// The message of a usage error.
+// Parses invalid arguments. Returns the message of the usage error.
 std::string ErrorOf(const std::vector<std::string>& args) {
   const absl::StatusOr<Invocation> invocation = Parse(args);
   if (invocation.ok()) return "(no error)";
@@ -63,7 +63,7 @@ TEST(Args, AnOperandStandsBeforeAndAfterTheFlags) {
   EXPECT_THAT(ErrorOf({"token", "alice", "bob"}), AllOf(HasSubstr("bob"), HasSubstr("one NAME")));
 }
 
-TEST(Args, NothingAndHelpGiveTheOverview) {
+TEST(Args, NoArgumentsAndHelpGiveTheOverview) {
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{}, {"help"}, {"--help"}, {"-h"}, {"nonsense", "--help"}}) {
     const auto invocation = Parse(args);
@@ -90,7 +90,7 @@ TEST(Args, Version) {
   EXPECT_EQ(invocation->action, Action::kVersion);
 }
 
-TEST(Args, MistakesNameTheNearest) {
+TEST(Args, MistakesSuggestTheNearestName) {
   EXPECT_THAT(ErrorOf({"device"}), AllOf(HasSubstr("\"device\""), HasSubstr("\"devices\"?")));
   EXPECT_THAT(ErrorOf({"helth"}), HasSubstr("\"health\"?"));
   EXPECT_THAT(ErrorOf({"frobnicate"}), Not(HasSubstr("did you mean")));
@@ -100,7 +100,7 @@ TEST(Args, MistakesNameTheNearest) {
   EXPECT_THAT(ErrorOf({"--json", "devices"}), HasSubstr("after the command"));
 }
 
-TEST(Args, MistakesInValues) {
+TEST(Args, RejectsInvalidValues) {
   EXPECT_THAT(ErrorOf({"health", "--timeout"}), HasSubstr("--timeout SECONDS"));
   EXPECT_THAT(ErrorOf({"devices", "--json=yes"}), HasSubstr("takes no value"));
   EXPECT_THAT(ErrorOf({"devices", "cpu:0"}), HasSubstr("\"cpu:0\""));
@@ -121,7 +121,7 @@ TEST(Args, NumbersAreChecked) {
               AllOf(HasSubstr("--n"), HasSubstr("0 to 11"), HasSubstr("12")));
 }
 
-TEST(Args, NearestKeepsItsDistance) {
+TEST(Args, NearestIgnoresDistantWords) {
   const std::vector<std::string> words = {"device", "rows", "run-model"};
   EXPECT_EQ(Nearest("devcie", words), "device");
   EXPECT_EQ(Nearest("row", words), "rows");

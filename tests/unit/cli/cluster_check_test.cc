@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// "gpu-a", "gpu-b", … as they ought to be.
+// Returns a check of the servers "gpu-a", "gpu-b", … that found no problem.
 ClusterCheck Good(size_t servers) {
   ClusterCheck check;
   for (size_t i = 0; i < servers; ++i) {
@@ -44,7 +44,7 @@ ClusterCheck Good(size_t servers) {
   return check;
 }
 
-// What a server finds that fetches from another.
+// Returns the pair in which server `to` fetches from server `from`.
 CheckedPair& Fetching(ClusterCheck& check, size_t to, size_t from) {
   for (CheckedPair& pair : check.pairs) {
     if (pair.from == from && pair.to == to) return pair;
@@ -53,7 +53,7 @@ CheckedPair& Fetching(ClusterCheck& check, size_t to, size_t from) {
   return check.pairs[0];
 }
 
-// As a server answers that hasn't reached the other.
+// Sets the answer of a server that hasn't reached the other server.
 void Fail(CheckedPair& pair, const absl::Status& status) { pair.check = {.status = status}; }
 
 void Remove(ClusterCheck& check, size_t server, const absl::Status& why) {
@@ -70,13 +70,13 @@ Problem OnlyProblem(const ClusterCheck& check) {
   return problems.empty() ? Problem() : problems[0];
 }
 
-TEST(ClusterCheck, AllIsWell) {
+TEST(ClusterCheck, ReportsNoProblem) {
   const ClusterCheck check = Good(3);
   const std::vector<Problem> problems = FindProblems(check);
   EXPECT_TRUE(problems.empty());
   EXPECT_EQ(CheckExitCode(problems), 0);
   EXPECT_EQ(CheckText(check, problems, {}),
-            "server  version  devices  found by others at   fetches  collectives\n"
+            "server  version  devices  peer address         fetches  collectives\n"
             "gpu-a   0.1.0          2  gpu-a.cluster:50051  yes      yes\n"
             "gpu-b   0.1.0          2  gpu-b.cluster:50051  yes      yes\n"
             "gpu-c   0.1.0          2  gpu-c.cluster:50051  yes      yes\n"
@@ -86,8 +86,8 @@ TEST(ClusterCheck, AllIsWell) {
             "gpu-b      150 µs       ·  150 µs\n"
             "gpu-c      150 µs  150 µs       ·\n"
             "\n"
-            "3 of 3 servers are there; 6 of 6 ways between them are open.\n"
-            "A group of 3 devices, one a server, stood and passed a barrier.\n");
+            "3 of 3 servers can be used; 6 of 6 routes between them work.\n"
+            "A group of 3 devices, one on each server, was created and passed a barrier.\n");
 }
 
 TEST(ClusterCheck, OneServerAloneNeedsNoPeers) {
@@ -98,7 +98,7 @@ TEST(ClusterCheck, OneServerAloneNeedsNoPeers) {
   EXPECT_TRUE(FindProblems(check).empty());
 }
 
-TEST(ClusterCheck, AServerThatIsMissing) {
+TEST(ClusterCheck, ReportsAMissingServer) {
   ClusterCheck check = Good(3);
   Remove(check, 1,
          absl::UnavailableError("failed to connect to all addresses; last error: UNKNOWN: "
@@ -111,10 +111,10 @@ TEST(ClusterCheck, AServerThatIsMissing) {
   EXPECT_EQ(CheckExitCode({&problem, 1}), 2);
   EXPECT_THAT(
       CheckText(check, {&problem, 1}, {}),
-      AllOf(HasSubstr("gpu-b   missing"), HasSubstr("2 of 3 servers"), HasSubstr("2 of 6 ways")));
+      AllOf(HasSubstr("gpu-b   missing"), HasSubstr("2 of 3 servers"), HasSubstr("2 of 6 routes")));
 }
 
-TEST(ClusterCheck, NoServerNeedsToTakePartInGroups) {
+TEST(ClusterCheck, AllowsClustersWithoutCollectives) {
   ClusterCheck check = Good(3);
   check.group.members.clear();
   for (absl::Status& refusal : check.group.refusals) {
@@ -126,7 +126,7 @@ TEST(ClusterCheck, NoServerNeedsToTakePartInGroups) {
               HasSubstr("No server takes part in groups"));
 }
 
-TEST(ClusterCheck, AServerThatTakesNoPartInGroupsWhereOthersDo) {
+TEST(ClusterCheck, ReportsAServerWithoutCollectives) {
   ClusterCheck check = Good(3);
   check.group.members = {0, 2};
   check.group.refusals[1] = absl::FailedPreconditionError("start it so");
@@ -138,7 +138,7 @@ TEST(ClusterCheck, AServerThatTakesNoPartInGroupsWhereOthersDo) {
   EXPECT_EQ(CheckExitCode({&problem, 1}), 1);
 }
 
-TEST(ClusterCheck, AServerWhoseCollectiveAddressTheOthersDontReach) {
+TEST(ClusterCheck, ReportsAnUnreachableCollectiveAddress) {
   ClusterCheck check = Good(4);
   check.group.together = absl::DeadlineExceededError("rank 0 waited");
   check.group.meetings = MeetingsOf(check.group.members);
@@ -158,7 +158,7 @@ TEST(ClusterCheck, AServerWhoseCollectiveAddressTheOthersDontReach) {
   EXPECT_EQ(json["group"]["members"].size(), 4u);
 }
 
-TEST(ClusterCheck, AGroupThatOnlyFailsAsAWhole) {
+TEST(ClusterCheck, ReportsAGroupThatOnlyFailsAsAWhole) {
   ClusterCheck check = Good(3);
   check.group.together = absl::ResourceExhaustedError("no descriptors");
   check.group.meetings = MeetingsOf(check.group.members);
@@ -166,7 +166,7 @@ TEST(ClusterCheck, AGroupThatOnlyFailsAsAWhole) {
               HasSubstr("No group can be made of gpu-a, gpu-b, gpu-c: no descriptors."));
 }
 
-TEST(ClusterCheck, OfManyServersNotAllMeetButEachMeetsSome) {
+TEST(ClusterCheck, LimitsTheMeetingsOfManyServers) {
   std::vector<size_t> members(1000);
   std::iota(members.begin(), members.end(), 0);
   EXPECT_EQ(MeetingsOf(members).size(), 999u);
@@ -175,7 +175,7 @@ TEST(ClusterCheck, OfManyServersNotAllMeetButEachMeetsSome) {
   EXPECT_EQ(MeetingsOf({}).size(), 0u);
 }
 
-TEST(ClusterCheck, ACallerUnderTwoNames) {
+TEST(ClusterCheck, ReportsACallerWithTwoNames) {
   ClusterCheck check = Good(2);
   check.servers[0].info.caller = "alice";
   check.servers[1].info.caller = "bob";
@@ -183,18 +183,19 @@ TEST(ClusterCheck, ACallerUnderTwoNames) {
   const std::vector<Problem> problems = FindProblems(check);
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_EQ(problems[0].flag, "--token-file");
-  EXPECT_THAT(problems[0].sentence, HasSubstr("gpu-a knows us as \"alice\", and gpu-b as \"bob\""));
+  EXPECT_THAT(problems[0].sentence,
+              HasSubstr("gpu-a knows this client as \"alice\", and gpu-b as \"bob\""));
 }
 
-TEST(ClusterCheck, ATensorThatDoesntGetThere) {
+TEST(ClusterCheck, ReportsAFailedCopy) {
   ClusterCheck check = Good(2);
   Fetching(check, 1, 0).copied = absl::UnavailableError("no room");
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-b");
-  EXPECT_EQ(problem.sentence, "A tensor from gpu-a doesn't get to gpu-b: no room.");
+  EXPECT_EQ(problem.sentence, "gpu-b can't fetch a tensor from gpu-a: no room.");
 }
 
-TEST(ClusterCheck, MoreOrFewerServersThanExpected) {
+TEST(ClusterCheck, ReportsMoreOrFewerServersThanExpected) {
   ClusterCheck check = Good(2);
   check.asked_for = "tensord.local:50051";
   check.expected = 2;
@@ -202,23 +203,23 @@ TEST(ClusterCheck, MoreOrFewerServersThanExpected) {
   check.expected = 3;
   const Problem fewer = OnlyProblem(check);
   EXPECT_THAT(fewer.sentence,
-              HasSubstr("tensord.local:50051 are 2 servers, and 3 are expected: is each"));
+              HasSubstr("tensord.local:50051 names 2 servers, and 3 are expected: check"));
   EXPECT_EQ(CheckExitCode({&fewer, 1}), 2);
   check.expected = 1;
   const Problem more = OnlyProblem(check);
   EXPECT_EQ(CheckExitCode({&more, 1}), 1);
 }
 
-TEST(ClusterCheck, AServerThatDoesntLetUsIn) {
+TEST(ClusterCheck, ReportsRefusedCredentials) {
   ClusterCheck check = Good(2);
   Remove(check, 1, absl::UnauthenticatedError("show a token"));
   const Problem problem = OnlyProblem(check);
-  EXPECT_THAT(problem.sentence,
-              AllOf(HasSubstr("gpu-b doesn't let us in"), HasSubstr("tensorctl --token-file")));
+  EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-b rejects this client's credentials"),
+                                      HasSubstr("tensorctl --token-file")));
   EXPECT_EQ(CheckExitCode({&problem, 1}), 2);
 }
 
-TEST(ClusterCheck, AServerThatIsTooOld) {
+TEST(ClusterCheck, ReportsAServerThatIsTooOld) {
   ClusterCheck check = Good(3);
   check.servers[2].info.features = {"session-stream"};
   check.servers[2].info.peer_address.clear();
@@ -230,7 +231,7 @@ TEST(ClusterCheck, AServerThatIsTooOld) {
   EXPECT_EQ(CheckExitCode({&problem, 1}), 1);
 }
 
-TEST(ClusterCheck, AServerWithoutPeersIsToldOnceForAll) {
+TEST(ClusterCheck, ReportsAServerWithoutPeersOnce) {
   ClusterCheck check = Good(3);
   check.servers[0].info.features = {"session-stream"};
   for (size_t to : {1, 2}) Fail(Fetching(check, 0, to), absl::PermissionDeniedError("no --peers"));
@@ -241,7 +242,7 @@ TEST(ClusterCheck, AServerWithoutPeersIsToldOnceForAll) {
   EXPECT_THAT(problem.sentence, Not(HasSubstr("gpu-a.cluster")));
 }
 
-TEST(ClusterCheck, AServerThatIsNotListed) {
+TEST(ClusterCheck, ReportsAnUnlistedServer) {
   ClusterCheck check = Good(3);
   Fail(Fetching(check, 0, 2), absl::PermissionDeniedError("not listed in --peers"));
   const Problem problem = OnlyProblem(check);
@@ -251,7 +252,7 @@ TEST(ClusterCheck, AServerThatIsNotListed) {
               HasSubstr("gpu-a may not fetch from gpu-c: add gpu-c.cluster:50051 to its --peers."));
 }
 
-TEST(ClusterCheck, AServerThatIsntTakenForOne) {
+TEST(ClusterCheck, ReportsMissingPeerPrincipals) {
   ClusterCheck check = Good(3);
   for (size_t from : {0, 1}) {
     Fetching(check, from, 2).check.status = absl::PermissionDeniedError("not known as a server");
@@ -259,24 +260,24 @@ TEST(ClusterCheck, AServerThatIsntTakenForOne) {
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-c");
   EXPECT_EQ(problem.flag, "--peer-principals");
-  EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-c doesn't take gpu-a, gpu-b for a server"),
+  EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-c doesn't accept fetches from gpu-a, gpu-b"),
                                       HasSubstr("--peer-principals of gpu-c")));
-  // Who they are, where it is known.
+  // If the principals are known, the message names them.
   Fetching(check, 0, 2).check.server.caller = "a";
   Fetching(check, 1, 2).check.server.caller = "dns:b";
   EXPECT_THAT(OnlyProblem(check).sentence,
-              HasSubstr("add a,dns:b, as it knows them, to the --peer-principals of gpu-c."));
+              HasSubstr("add a,dns:b to the --peer-principals of gpu-c."));
 }
 
-TEST(ClusterCheck, AServerThatTheOtherDoesntKnow) {
+TEST(ClusterCheck, ReportsRefusedPeerCredentials) {
   ClusterCheck check = Good(2);
   Fail(Fetching(check, 0, 1), absl::UnauthenticatedError("show a token"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-a");
   EXPECT_THAT(problem.sentence,
-              AllOf(HasSubstr("gpu-a isn't let in by gpu-b (show a token)"),
+              AllOf(HasSubstr("gpu-a fails authentication at gpu-b (show a token)"),
                     HasSubstr("--peer-token-file"), HasSubstr("--peer-tls-cert")));
-  // A token is of no use where it wants a certificate.
+  // If the server requires a certificate, the message suggests no token.
   Fail(Fetching(check, 0, 1), absl::UnauthenticatedError("hung up: --tls-client-auth=require"));
   const Problem certificate = OnlyProblem(check);
   EXPECT_EQ(certificate.flag, "--peer-tls-cert");
@@ -284,7 +285,7 @@ TEST(ClusterCheck, AServerThatTheOtherDoesntKnow) {
                                           Not(HasSubstr("--peer-token-file"))));
 }
 
-TEST(ClusterCheck, ACutBetweenTwoIsToldByBothNames) {
+TEST(ClusterCheck, NamesBothServersOfABrokenRoute) {
   ClusterCheck check = Good(3);
   Fail(Fetching(check, 0, 1), absl::UnavailableError("Connection timed out."));
   const Problem problem = OnlyProblem(check);
@@ -296,8 +297,8 @@ TEST(ClusterCheck, ACutBetweenTwoIsToldByBothNames) {
                     HasSubstr("network policy")));
 }
 
-TEST(ClusterCheck, AnAddressThatIsSomebodyElses) {
-  // Both say that they are found on loopback: each finds itself there.
+TEST(ClusterCheck, ReportsAnAddressOfAnotherServer) {
+  // Both servers advertise a loopback address, where each one finds itself.
   ClusterCheck check = Good(2);
   for (CheckedServer& server : check.servers) server.info.peer_address = "127.0.0.1:50051";
   Fetching(check, 0, 1).check.server = check.servers[0].info;
@@ -309,23 +310,23 @@ TEST(ClusterCheck, AnAddressThatIsSomebodyElses) {
   EXPECT_THAT(problems[0].sentence, HasSubstr("start gpu-a with --advertise"));
 }
 
-TEST(ClusterCheck, AServerThatIsFoundNowhere) {
+TEST(ClusterCheck, ReportsAServerWithoutAnAddress) {
   ClusterCheck check = Good(2);
   check.servers[1].info.peer_address.clear();
   Fail(Fetching(check, 0, 1), absl::PermissionDeniedError("not listed"));
   const Problem problem = OnlyProblem(check);
   EXPECT_EQ(problem.server, "gpu-b");
-  EXPECT_THAT(problem.sentence, HasSubstr("gpu-b doesn't say where other servers find it"));
+  EXPECT_THAT(problem.sentence, HasSubstr("gpu-b has no address for other servers"));
 }
 
-TEST(ClusterCheck, OneServerUnderTwoNames) {
+TEST(ClusterCheck, ReportsOneServerWithTwoNames) {
   ClusterCheck check = Good(2);
   check.servers[1].info.epoch = check.servers[0].info.epoch;
   for (CheckedPair& pair : check.pairs) pair.check.server.epoch = check.servers[0].info.epoch;
   EXPECT_THAT(OnlyProblem(check).sentence, HasSubstr("gpu-b and gpu-a are the same server"));
 }
 
-TEST(ClusterCheck, AServerThatGoesWhileItIsAsked) {
+TEST(ClusterCheck, ReportsAServerThatDisconnects) {
   ClusterCheck check = Good(2);
   Fetching(check, 1, 0).asked = absl::UnavailableError("Socket closed");
   const Problem problem = OnlyProblem(check);
@@ -333,17 +334,17 @@ TEST(ClusterCheck, AServerThatGoesWhileItIsAsked) {
   EXPECT_THAT(problem.sentence, HasSubstr("Socket closed"));
 }
 
-TEST(ClusterCheck, ManyServersKeepToTheWidth) {
+TEST(ClusterCheck, TextOfManyServersFitsTheWidth) {
   ClusterCheck check = Good(26);
   Fail(Fetching(check, 0, 1), absl::UnavailableError("no route to host"));
   const std::vector<Problem> problems = FindProblems(check);
   const std::string text = CheckText(check, problems, {.width = 80});
   for (absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(DisplayWidth(line), 80);
-  EXPECT_THAT(text, HasSubstr("649 of 650 ways"));
+  EXPECT_THAT(text, HasSubstr("649 of 650 routes"));
   EXPECT_THAT(text, HasSubstr("gpu-a can't reach gpu-b"));
 }
 
-TEST(ClusterCheck, WhatDoesntFitASideBySideTableIsALineAPair) {
+TEST(ClusterCheck, ListsPairsIfTheTableIsTooWide) {
   ClusterCheck check = Good(4);
   for (CheckedPair& pair : check.pairs) {
     pair.measured = CopyReport{.path = CopyPath::kSharedMemory,
@@ -355,13 +356,13 @@ TEST(ClusterCheck, WhatDoesntFitASideBySideTableIsALineAPair) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(DisplayWidth(line), 80);
 }
 
-TEST(ClusterCheck, OfGroupsNothingIsSaidWhereNobodyIsThere) {
+TEST(ClusterCheck, OmitsGroupsIfNoServerIsReachable) {
   ClusterCheck check = Good(2);
   for (size_t i : {0, 1}) Remove(check, i, absl::UnavailableError("no answer in 10s"));
   EXPECT_THAT(CheckText(check, FindProblems(check), {}), Not(HasSubstr("group")));
 }
 
-TEST(ClusterCheck, AServerWhoseCertificateIsntTrusted) {
+TEST(ClusterCheck, ReportsAnUntrustedCertificate) {
   ClusterCheck check = Good(2);
   Remove(check, 1, absl::UnavailableError("SSL_ERROR_SSL: certificate verify failed"));
   const Problem problem = OnlyProblem(check);
@@ -369,7 +370,7 @@ TEST(ClusterCheck, AServerWhoseCertificateIsntTrusted) {
   EXPECT_THAT(problem.sentence, AllOf(HasSubstr("gpu-b"), HasSubstr("--tls-ca")));
 }
 
-TEST(ClusterCheck, WhatServersSayCantDriveTheTerminal) {
+TEST(ClusterCheck, ReplacesControlCharactersOfServers) {
   ClusterCheck check = Good(2);
   check.servers[0].info.version = "0.1\x1b[2J";
   check.servers[1].info.peer_address = "b\x1b[2J:1";
@@ -383,7 +384,7 @@ TEST(ClusterCheck, Json) {
   const auto json = nlohmann::json::parse(CheckJson(check, FindProblems(check)));
   EXPECT_EQ(json["good"], false);
   EXPECT_EQ(json["servers"][1]["peer_address"], "gpu-b.cluster:50051");
-  // From the one that a tensor comes from to the one that fetches it.
+  // A pair goes from the source server to the server that fetches.
   EXPECT_EQ(json["pairs"][0]["from"], "gpu-a");
   EXPECT_EQ(json["pairs"][0]["to"], "gpu-b");
   EXPECT_EQ(json["pairs"][0]["state"], "ok");

@@ -32,10 +32,10 @@ TEST(Help, OverviewNamesCommandsFlagsAndFirstSteps) {
                            "tensorctl tour", "help COMMAND"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
-  EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "plain where colours aren't welcome";
+  EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << "no colours by default";
 }
 
-TEST(Help, CommandHelpHasAllThereIs) {
+TEST(Help, CommandHelpHasAllParts) {
   const std::string text = CommandHelp(Probe(), kGeneral, {});
   for (const char* part : {"tensorctl probe [FLAGS]", "--timeout SECONDS", "3 by default",
                            "--server ADDRESS", "tensorctl probe --timeout 1", "Impatiently."}) {

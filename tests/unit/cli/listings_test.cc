@@ -51,16 +51,16 @@ TEST(DeviceTable, ShowsEverythingAtAnyWidth) {
   }
 }
 
-TEST(DeviceTable, ARowADeviceWhereThereIsRoom) {
+TEST(DeviceTable, OneRowPerDeviceInAWideTerminal) {
   const std::string wide = DeviceTable(Devices(), {.width = 200});
   EXPECT_EQ(std::count(wide.begin(), wide.end(), '\n'), 6);
 }
 
-TEST(DeviceTable, WhatTheServerSendsCantDriveTheTerminal) {
+TEST(DeviceTable, ReplacesControlCharactersOfTheServer) {
   EXPECT_THAT(DeviceTable(Devices(), {}), Not(HasSubstr("\x1b")));
 }
 
-TEST(DeviceTable, NoLimitIsNoDivision) {
+TEST(DeviceTable, ShowsALimitOfZero) {
   std::vector<DeviceInfo> devices = Devices();
   devices[0].memory = {};
   EXPECT_THAT(DeviceTable(devices, {}), HasSubstr("0 B / 0 B"));
@@ -75,7 +75,7 @@ TEST(DeviceTable, SaysWhichDeviceIsLostAndWhy) {
   devices[1].restarts = 2;
   const std::string text = DeviceTable(devices, {.width = 120});
   EXPECT_THAT(text, HasSubstr("cuda:1 is lost: an illegal address"));
-  EXPECT_THAT(text, HasSubstr("cpu:0 has come back from 2 faults"));
+  EXPECT_THAT(text, HasSubstr("cpu:0 was reset after 2 failures"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b[2J")));
   const auto json = nlohmann::json::parse(DevicesJson({{.address = "h:1", .devices = devices}}));
   EXPECT_EQ(json["devices"][0]["state"], "lost");
@@ -120,7 +120,7 @@ TEST(ClusterDeviceTable, NamesDevicesInFullAtAnyWidth) {
   }
 }
 
-TEST(ClusterDeviceTable, ALostServerIsARowAndAReason) {
+TEST(ClusterDeviceTable, ListsALostServerWithItsReason) {
   for (int width : {80, 160}) {
     const std::string text = ClusterDeviceTable(Servers(), {.width = width});
     EXPECT_THAT(text, ::testing::ContainsRegex("│ gpu-b +│ lost +│")) << text;
@@ -129,7 +129,7 @@ TEST(ClusterDeviceTable, ALostServerIsARowAndAReason) {
   }
 }
 
-// What a program reads of one server it reads of several in the same place.
+// Returns the keys of a JSON object. Output for one server and for several has the same keys.
 template <typename Json>
 std::set<std::string> Keys(const Json& json) {
   std::set<std::string> keys;
@@ -137,7 +137,7 @@ std::set<std::string> Keys(const Json& json) {
   return keys;
 }
 
-TEST(DevicesJson, HasAllServersInTheShapeOfOne) {
+TEST(DevicesJson, HasTheSameKeysForOneServerAndForSeveral) {
   const auto json = nlohmann::json::parse(DevicesJson(Servers()));
   const auto one = nlohmann::json::parse(DevicesJson({{.address = "h:1", .devices = Devices()}}));
   EXPECT_EQ(Keys(json), Keys(one));
@@ -179,9 +179,9 @@ TEST(TensorTable, RowsAndTotals) {
             "      3       8  int64    []         cpu:1        8 B\n"
             "      4       7  uint8    [1048576]  cpu:0   1.00 MiB\n"
             "\n"
-            "device  tensors  size together\n"
-            "cpu:0         2       1.00 MiB\n"
-            "cpu:1         1            8 B\n");
+            "device  tensors  total size\n"
+            "cpu:0         2    1.00 MiB\n"
+            "cpu:1         1         8 B\n");
 }
 
 TEST(TensorsJson, IsJson) {

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Progress, LineHasShareAmountSpeedAndWhatIsLeft) {
+TEST(Progress, LineHasShareAmountSpeedAndRemainingTime) {
   const int64_t gib = int64_t{1} << 30;
   EXPECT_EQ(ProgressLine("Sending", gib, 4 * gib, absl::Seconds(2), 80),
             "Sending  ████░░░░░░░░░░░░   25 %  1.00 GiB of 4.00 GiB  0.500 GiB/s  6.00 s left");
@@ -32,7 +32,7 @@ TEST(Progress, AnEmptyTransferIsDone) {
   EXPECT_THAT(ProgressLine("Sending", 0, 0, absl::ZeroDuration(), 80), HasSubstr("100 %"));
 }
 
-TEST(Progress, DrawsNothingWhereThereIsNoTerminal) {
+TEST(Progress, DrawsNothingWithoutATerminal) {
   std::ostringstream out;
   const Terminal pipe;
   {

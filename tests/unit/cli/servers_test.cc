@@ -32,7 +32,7 @@ TEST(Servers, TheEnvironmentMayNameBoth) {
   EXPECT_EQ(*OneServer(*choice), "c:1");
 }
 
-TEST(Servers, WhereNothingIsSaidItIsThisMachine) {
+TEST(Servers, DefaultsToThisMachine) {
   const auto choice = ChooseServers({}, "", "");
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->several, "");
@@ -46,7 +46,7 @@ TEST(Servers, ACommandForOneServerTakesAListOfOne) {
   EXPECT_THAT(several.status().message(), HasSubstr("--server"));
 }
 
-TEST(Servers, BothFlagsAreAMistakeAndSoIsAnEmptyList) {
+TEST(Servers, RejectsBothFlagsAndAnEmptyList) {
   Flags both = Given("server", "a:1");
   both.Set("servers", "b:1");
   EXPECT_TRUE(IsUsageError(ChooseServers(both, "", "").status()));

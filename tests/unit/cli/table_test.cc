@@ -34,7 +34,7 @@ TEST(Table, WithoutFrameColumnsAreTwoSpacesApart) {
   EXPECT_EQ(table.Render({}, /*indent=*/2), "   n  word\n  10  x\n   9\n");
 }
 
-TEST(Table, NoHeaderRowWhereThereAreNoHeaders) {
+TEST(Table, OmitsTheHeaderRowWithoutHeaders) {
   Table table({{""}, {""}}, Frame::kNone);
   table.AddRow({"key", "value"});
   EXPECT_EQ(table.Render({}), "key  value\n");
@@ -50,9 +50,9 @@ TEST(Table, CutsOnlyColumnsThatMayBeCut) {
   }
   EXPECT_NE(text.find("cpu:0"), std::string::npos);
   EXPECT_NE(text.find("…"), std::string::npos);
-  const std::string least = table.Render({.width = 1});
-  EXPECT_EQ(DisplayWidth(least.substr(0, least.find('\n'))), 1 + 7 + 1 + 10 + 1)
-      << "not below the columns' least widths";
+  const std::string narrowest = table.Render({.width = 1});
+  EXPECT_EQ(DisplayWidth(narrowest.substr(0, narrowest.find('\n'))), 1 + 7 + 1 + 10 + 1)
+      << "columns don't become narrower than their minimum widths";
 }
 
 TEST(Table, ColouredCellsKeepTheirAlignment) {

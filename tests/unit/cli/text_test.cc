@@ -23,7 +23,7 @@ TEST(Text, PadsToColumnsNotBytes) {
   EXPECT_EQ(PadRight("longer", 3), "longer");
 }
 
-TEST(Text, TruncatesWithAnEllipsisAndSetsColoursBack) {
+TEST(Text, TruncatesWithAnEllipsisAndResetsColours) {
   EXPECT_EQ(Truncate("abcdef", 6), "abcdef");
   EXPECT_EQ(Truncate("abcdef", 4), "abc…");
   EXPECT_EQ(Truncate("ääää", 2), "ä…");
@@ -37,7 +37,7 @@ TEST(Text, WrapsAtSpacesAndKeepsNewlines) {
   EXPECT_THAT(Wrap("×× ×× ××", 5), ElementsAre("×× ××", "××"));
 }
 
-TEST(Text, PrintableDisarmsWhatATerminalWouldObey) {
+TEST(Text, PrintableReplacesControlCharacters) {
   EXPECT_EQ(Printable("NVIDIA H100 80GB"), "NVIDIA H100 80GB");
   EXPECT_EQ(Printable("\x1b]0;owned\x07"), "?]0;owned?");
   EXPECT_EQ(Printable("a\nb\tc"), "a?b?c");
@@ -60,7 +60,7 @@ TEST(Text, BytesHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(FormatBytes(int64_t{999} << 30), "999 GiB");
 }
 
-TEST(Text, DurationsHaveTheUnitThatSuits) {
+TEST(Text, DurationsHaveASuitableUnit) {
   EXPECT_EQ(FormatElapsed(absl::ZeroDuration()), "0.000 µs");
   EXPECT_EQ(FormatElapsed(absl::Microseconds(85)), "85.0 µs");
   EXPECT_EQ(FormatElapsed(absl::Microseconds(12340)), "12.3 ms");
@@ -88,16 +88,16 @@ TEST(Text, NumbersAndRates) {
   EXPECT_EQ(FormatBandwidth(1, absl::ZeroDuration()), "-");
 }
 
-TEST(Text, BarShowsTheLeastUse) {
+TEST(Text, BarShowsTheSmallestUse) {
   EXPECT_EQ(UsageBar(0, 4), "░░░░");
   EXPECT_EQ(UsageBar(1e-9, 4), "▌░░░");
   EXPECT_EQ(UsageBar(0.5, 4), "██░░");
   EXPECT_EQ(UsageBar(1, 4), "████");
-  EXPECT_EQ(UsageBar(7, 4), "████") << "never wider than told";
+  EXPECT_EQ(UsageBar(7, 4), "████") << "never wider than `width`";
   EXPECT_EQ(UsageBar(0.5, 0), "");
 }
 
-TEST(Text, AFailedConnectionIsToldAsTheSystemDoes) {
+TEST(Text, ConnectionFailureKeepsTheSystemsMessage) {
   EXPECT_EQ(ConnectionFailure("failed to connect to all addresses; last error: UNKNOWN: "
                               "ipv4:1.2.3.4:5: Failed to connect to remote host: No route\x1b"),
             "No route?");

@@ -66,13 +66,13 @@ TEST(BulkCodecTest, AChunkMayBeSpreadOverSlices) {
   EXPECT_THAT(out, ElementsAre('a', 'b', 'c', 'd', 'e'));
 }
 
-TEST(BulkCodecTest, WhatDoesntFitIsRefused) {
+TEST(BulkCodecTest, RefusesChunksThatDoNotFit) {
   std::vector<uint8_t> out(2);
   int64_t filled = 0;
   EXPECT_THAT(Decode(EncodeMessage(Response(0, "abc")), &out, &filled).message(),
-              HasSubstr("more than the 2 bytes"));
+              HasSubstr("more than the 2 requested bytes"));
   EXPECT_THAT(Decode(EncodeMessage(Response(1, "a")), &out, &filled).message(),
-              HasSubstr("byte 1 where 0 was due"));
+              HasSubstr("byte 1 instead of byte 0"));
 }
 
 TEST(BulkCodecTest, GarbageIsRefused) {
@@ -90,7 +90,7 @@ TEST(BulkCodecTest, GarbageIsRefused) {
   }
 }
 
-// Where there is room for more than an int can say.
+// The memory is larger than the greatest int, so the length doesn't exceed it.
 TEST(BulkCodecTest, LengthsPastAnIntAreRefused) {
   constexpr size_t kRoom = size_t{3} << 30;
   void* room = mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

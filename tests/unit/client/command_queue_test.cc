@@ -26,7 +26,7 @@ v1::Command Constant(size_t size_bytes) {
   return command;
 }
 
-// The next message, as the server would read it.
+// Takes the next message and parses it, as the server does. Returns false if there is none.
 bool Take(CommandQueue* queue, v1::SessionStreamRequest* message) {
   const CommandQueue::Message bytes = queue->Take();
   return bytes != nullptr && message->ParseFromString(*bytes);
@@ -37,7 +37,7 @@ std::vector<int64_t> Words(const v1::SessionStreamRequest& message, int command)
   return {words.begin(), words.end()};
 }
 
-TEST(CommandQueueTest, WhatQueuesTogetherIsSentTogetherInOrder) {
+TEST(CommandQueueTest, QueuedCommandsAreSentTogetherInOrder) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(queue.Push(Barrier(i)).ok());
@@ -115,7 +115,7 @@ TEST(CommandQueueTest, AnOpIsDefinedOnceAndThenTakesAFewWords) {
   EXPECT_EQ(queue.pushed(), 4u) << "a definition, two ops, a drop";
 }
 
-TEST(CommandQueueTest, WhatInferenceRefusesIsNotSent) {
+TEST(CommandQueueTest, OpsThatInferenceRefusesAreNotSent) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   Tensors a({DType::kFloat32, Shape{2}});
@@ -125,8 +125,8 @@ TEST(CommandQueueTest, WhatInferenceRefusesIsNotSent) {
   EXPECT_EQ(queue.pushed(), 0u);
 }
 
-// Attributes that change from call to call would make ever new definitions.
-TEST(CommandQueueTest, AnOpWithAttributesIsDefinedWhenItComesAgain) {
+// Attributes may change with each call, and a definition for each would be wasteful.
+TEST(CommandQueueTest, OpWithAttributesIsDefinedWhenItRepeats) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   Tensors x({DType::kFloat32, Shape{2, 3}});
@@ -140,7 +140,7 @@ TEST(CommandQueueTest, AnOpWithAttributesIsDefinedWhenItComesAgain) {
   EXPECT_EQ(message.commands(2).batch().words_size(), 6);
 }
 
-// Pushes from another thread, and tells whether that has returned.
+// Pushes a command on another thread. done() returns whether Push() has returned.
 class Pusher {
  public:
   Pusher(CommandQueue* queue, v1::Command command)
@@ -160,7 +160,7 @@ class Pusher {
   std::thread thread_;
 };
 
-TEST(CommandQueueTest, AFullQueueLetsTheCallerWaitForAnAcknowledgement) {
+TEST(CommandQueueTest, PushToAFullQueueWaitsForAnAcknowledgement) {
   Counters counters;
   CommandQueue queue(2, 1 << 20, &counters);
   ASSERT_TRUE(queue.Push(Barrier(1)).ok());
@@ -168,7 +168,7 @@ TEST(CommandQueueTest, AFullQueueLetsTheCallerWaitForAnAcknowledgement) {
   Pusher pusher(&queue, Barrier(3));
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
-  EXPECT_EQ(message.commands_size(), 2);  // being sent makes no room
+  EXPECT_EQ(message.commands_size(), 2);  // sending commands frees no space
   queue.Acknowledge(1);
   EXPECT_TRUE(pusher.Join().ok());
   EXPECT_EQ(queue.pushed(), 3u);
@@ -177,7 +177,7 @@ TEST(CommandQueueTest, AFullQueueLetsTheCallerWaitForAnAcknowledgement) {
 TEST(CommandQueueTest, BytesCountUntilTheyAreAcknowledged) {
   Counters counters;
   CommandQueue queue(100, 1000, &counters);
-  ASSERT_TRUE(queue.Push(Constant(2000)).ok());  // the first always goes
+  ASSERT_TRUE(queue.Push(Constant(2000)).ok());  // the first command is always accepted
   Pusher pusher(&queue, Barrier(2));
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
@@ -194,7 +194,7 @@ TEST(CommandQueueTest, DropsNeverWait) {
   EXPECT_EQ(queue.pushed(), 2u);
 }
 
-TEST(CommandQueueTest, ClosingWakesWhoeverWaits) {
+TEST(CommandQueueTest, CloseWakesWaitingCallers) {
   Counters counters;
   CommandQueue queue(1, 1 << 20, &counters);
   ASSERT_TRUE(queue.Push(Barrier(1)).ok());
@@ -209,7 +209,7 @@ TEST(CommandQueueTest, ClosingWakesWhoeverWaits) {
   EXPECT_FALSE(Take(&queue, &message));
 }
 
-TEST(CommandQueueTest, AServerThatAcknowledgesTooMuchDoesNoHarm) {
+TEST(CommandQueueTest, ExcessiveAcknowledgementDoesNoHarm) {
   Counters counters;
   CommandQueue queue(2, 1 << 20, &counters);
   ASSERT_TRUE(queue.Push(Barrier(1)).ok());
@@ -223,7 +223,7 @@ TEST(CommandQueueTest, AServerThatAcknowledgesTooMuchDoesNoHarm) {
   EXPECT_EQ(queue.pushed(), 3u);
 }
 
-TEST(CommandQueueTest, WhatIsNotAcknowledgedIsSentAgainAsItWas) {
+TEST(CommandQueueTest, ResendsUnacknowledgedMessagesUnchanged) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   std::vector<std::string> sent;
@@ -245,8 +245,8 @@ TEST(CommandQueueTest, WhatIsNotAcknowledgedIsSentAgainAsItWas) {
   EXPECT_EQ(queue.Take(), nullptr);
 }
 
-// Whoever sends goes on for as long as there is something to say.
-TEST(CommandQueueTest, AReceiptThatANewConnectionHasSaidIsOwedNoMore) {
+// The sender sends as long as a receipt is owed. Attach() sends it, so then none is owed.
+TEST(CommandQueueTest, AttachAndCloseClearAnOwedReceipt) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.Acknowledge(0, /*answers=*/64, /*bytes=*/10);
@@ -271,7 +271,7 @@ TEST(CommandQueueTest, AnswersAreAcknowledgedWithCommandsOrWhenThereAreMany) {
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.answers_received(), 5u);
   queue.Acknowledge(1, /*answers=*/6, /*bytes=*/1 << 20);
-  EXPECT_TRUE(queue.owes_receipt()) << "memory that the server keeps for it";
+  EXPECT_TRUE(queue.owes_receipt()) << "the server keeps memory for them";
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.answers_received(), 6u);
   EXPECT_EQ(message.commands_size(), 0);

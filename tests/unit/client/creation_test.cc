@@ -6,7 +6,7 @@
 namespace tensord {
 namespace {
 
-TEST(CreationTest, NoDeviceIsAnErrorThatSaysWhereToGetOne) {
+TEST(CreationTest, ErrorForAnInvalidDeviceSuggestsTryDevice) {
   const Tensor tensors[] = {Zeros({}, {2}),
                             Full({}, {2}, 1.5),
                             Arange({}, 3),

@@ -1,4 +1,4 @@
-// What a program that includes the client's headers gets to see.
+// Checks what the client's public headers include and name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::string ReadFile(const fs::path& path) {
   return text.str();
 }
 
-// Everything that `text` includes.
+// Returns the names of all headers that `text` includes.
 std::vector<std::string> Includes(const std::string& text) {
   static const std::regex kInclude("#[ \t]*include[ \t]*[<\"]([^>\"]+)[>\"]");
   std::vector<std::string> names;
@@ -31,22 +31,22 @@ std::vector<std::string> Includes(const std::string& text) {
   return names;
 }
 
-// The public headers, and those of the project that they pull in, by name.
+// Returns the names of the public headers and of the project's headers that they include.
 std::set<std::string> PublicHeaders() {
   const fs::path root = TENSORD_SOURCE_DIR;
-  std::vector<std::string> open;
+  std::vector<std::string> pending;
   for (const fs::directory_entry& entry : fs::directory_iterator(root / "client")) {
     if (entry.path().extension() == ".h") {
-      open.push_back("tensord/client/" + entry.path().filename().string());
+      pending.push_back("tensord/client/" + entry.path().filename().string());
     }
   }
   std::set<std::string> seen;
-  while (!open.empty()) {
-    const std::string name = open.back();
-    open.pop_back();
+  while (!pending.empty()) {
+    const std::string name = pending.back();
+    pending.pop_back();
     if (!seen.insert(name).second) continue;
     for (const std::string& include : Includes(ReadFile(root / name.substr(8)))) {
-      if (include.rfind("tensord/", 0) == 0) open.push_back(include);
+      if (include.rfind("tensord/", 0) == 0) pending.push_back(include);
     }
   }
   return seen;
@@ -60,7 +60,7 @@ TEST(HeaderHygieneTest, TheUmbrellaIncludesEveryPublicHeader) {
   }
 }
 
-TEST(HeaderHygieneTest, NoPublicHeaderLeadsToGrpcOrGeneratedCode) {
+TEST(HeaderHygieneTest, NoPublicHeaderIncludesGrpcOrGeneratedCode) {
   const std::set<std::string> headers = PublicHeaders();
   ASSERT_THAT(headers, testing::Contains("tensord/client/tensor.h"));
   const std::regex forbidden("grpc|google/protobuf|\\.pb\\.h|/internal/|nlohmann|tensord/server");

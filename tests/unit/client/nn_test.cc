@@ -38,14 +38,14 @@ TEST(NnTest, ParametersAreNamedAsInPyTorch) {
   EXPECT_EQ(model.NumParameters(), 4 * 3 + 3 + 3 * 2);
 }
 
-TEST(NnTest, AModuleWithoutValuesSaysHowToGetThem) {
+TEST(NnTest, ErrorOfAModuleWithoutValuesNamesTheRemedy) {
   const Linear layer(4, 3);
   const absl::Status status = layer(Tensor()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("call To(device) or LoadStateDict"));
 }
 
-TEST(NnTest, AStateDictMustHaveJustTheNamesOfTheModule) {
+TEST(NnTest, StateDictMustHaveExactlyTheModulesNames) {
   Sequential model(Linear(4, 3), ReLU(), Linear(3, 2));
   const absl::Status status = model.LoadStateDict({{"0.weigth", Tensor()}});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -54,16 +54,16 @@ TEST(NnTest, AStateDictMustHaveJustTheNamesOfTheModule) {
             "missing 2.bias [2]; unexpected 0.weigth");
 }
 
-TEST(NnTest, AFailedTensorInAStateDictIsNamed) {
+TEST(NnTest, NamesAFailedTensorInAStateDict) {
   Linear layer(4, 3, {.bias = false});
   const absl::Status status = layer.LoadStateDict(
       {{"weight", Tensor::Failed(WithErrorInfo(absl::NotFoundError("it isn't there"), "GONE"))}});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "parameter weight: it isn't there");
-  EXPECT_EQ(ErrorReason(status), "GONE") << "what is said to programs stays";
+  EXPECT_EQ(ErrorReason(status), "GONE") << "the details for programs stay";
 }
 
-TEST(NnTest, MovingNowhereFailsAndChangesNothing) {
+TEST(NnTest, MoveToAnInvalidDeviceChangesNothing) {
   Linear layer(4, 3);
   EXPECT_EQ(layer.To(Device()).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(layer.weight().state(), nullptr);

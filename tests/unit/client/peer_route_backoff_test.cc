@@ -26,7 +26,7 @@ TEST_F(PeerRouteBackoffTest, SkipsRouteForAPauseAfterFailure) {
   EXPECT_FALSE(IsTried());
   now_ += seconds(1);
   EXPECT_TRUE(IsTried());
-  // One is enough to find out.
+  // Until the outcome of this attempt is known, there is no other attempt.
   EXPECT_FALSE(IsTried());
   routes_.RecordSuccess("a");
   EXPECT_TRUE(IsTried());
@@ -40,7 +40,7 @@ TEST_F(PeerRouteBackoffTest, EachFailureDoublesThePause) {
     EXPECT_FALSE(IsTried()) << pause;
     now_ += seconds(1);
     EXPECT_TRUE(IsTried()) << pause;
-    now_ += seconds(10);  // for which the try took
+    now_ += seconds(10);  // the duration of the attempt
     routes_.RecordFailure("a", 0, "no answer");
   }
 }
@@ -64,7 +64,7 @@ TEST_F(PeerRouteBackoffTest, ReconnectEndsThePause) {
   EXPECT_TRUE(IsTried(/*reconnects=*/1));
   routes_.RecordFailure("a", 1, "refused");
   EXPECT_EQ(routes_.ReasonToSkip("a", 1), "refused");
-  // Begun before the connection broke.
+  // This attempt began before the connection broke.
   routes_.RecordFailure("a", 0, "no answer");
   EXPECT_TRUE(IsTried(/*reconnects=*/1));
 }

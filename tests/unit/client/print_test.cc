@@ -1,4 +1,4 @@
-// The expected texts are what PyTorch 1.13 prints for the same values, on a device that it names.
+// The expected texts are those that PyTorch 1.13 prints for the same values on a named device.
 #include "tensord/client/print.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST(PrintTest, IntegersAndBoolsAreAligned) {
             "tensor([ True, False], device='cpu:0')");
 }
 
-TEST(PrintTest, NamesTheDTypeUnlessTheValuesTellIt) {
+TEST(PrintTest, NamesTheDTypeUnlessTheValuesShowIt) {
   EXPECT_EQ(Print<double>({2}, {1, 2}), "tensor([1., 2.], device='cpu:0', dtype=float64)");
   EXPECT_EQ(Print<BFloat16>({1}, {BFloat16(1.5f)}),
             "tensor([1.5000], device='cpu:0', dtype=bfloat16)");
@@ -113,7 +113,7 @@ TEST(PrintTest, LongRowsAreBroken) {
             "        400.0000, 414.2857], device='cpu:0')");
 }
 
-TEST(PrintTest, WhatNamesTheTensorGoesOnALineOfItsOwnWhereItDoesntFit) {
+TEST(PrintTest, WrapsDeviceAndDTypeToTheirOwnLine) {
   std::vector<int32_t> values(16);
   std::iota(values.begin(), values.end(), 0);
   EXPECT_EQ(Print<int32_t>({16}, values),
@@ -121,7 +121,7 @@ TEST(PrintTest, WhatNamesTheTensorGoesOnALineOfItsOwnWhereItDoesntFit) {
             "       device='cpu:0', dtype=int32)");
 }
 
-TEST(PrintTest, MatricesAreSetApart) {
+TEST(PrintTest, SeparatesMatricesByBlankLines) {
   EXPECT_EQ(Print<int64_t>({2, 2, 2}, Count(8)),
             "tensor([[[0, 1],\n"
             "         [2, 3]],\n"
@@ -151,7 +151,7 @@ TEST(PrintTest, LargeTensorsAreSummarised) {
             "         [1500, 1501, 1502,  ..., 1597, 1598, 1599]]], device='cpu:0')");
 }
 
-TEST(PrintTest, ASummaryIsStyledByWhatItShows) {
+TEST(PrintTest, SummaryIsFormattedByTheShownValues) {
   // The large values in the middle aren't shown, so nothing needs scientific notation.
   std::vector<float> values(1200, 1e9f);
   for (int i : {0, 1, 2, 1197, 1198, 1199}) values[i] = 1;
@@ -172,10 +172,10 @@ TEST(PrintTest, RefusesDataOfAnotherSize) {
   const uint8_t bytes[3] = {};
   const absl::Status status = FormatTensor({DType::kFloat32, {1}}, bytes, "cpu:0").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "float32[1] has 4 bytes, the data given 3");
+  EXPECT_EQ(status.message(), "float32[1] has 4 bytes; the given data has 3");
 }
 
-TEST(StreamTest, WhatATensorIsCanBePrinted) {
+TEST(StreamTest, PrintsDTypesShapesAndSpecs) {
   std::ostringstream out;
   const TensorSpec spec{DType::kFloat32, {2, 3}};
   out << spec.dtype << " " << spec.shape << " " << spec << " " << Shape();

@@ -47,7 +47,7 @@ TEST(ReplyTableTest, WaitsForTheAnswer) {
   server.join();
 }
 
-TEST(ReplyTableTest, AnswersToNobodyAreIgnored) {
+TEST(ReplyTableTest, UnexpectedAnswersAreIgnored) {
   ReplyTable table;
   const uint64_t id = table.Expect();
   table.Forget(id);
@@ -67,7 +67,7 @@ TEST(ReplyTableTest, TheEndOfTheStreamEndsEveryWait) {
   EXPECT_EQ(table.Await(table.Expect()).status(), absl::UnavailableError("gone"));
 }
 
-TEST(ReplyTableTest, ErrorsAreTakenInOrderAndTheirConsequencesWithThem) {
+TEST(ReplyTableTest, TakesErrorsInOrderAndOnceForDependentTensors) {
   ReplyTable table;
   v1::SessionStreamResponse response;
   AddError(&response, 1, "first");
@@ -79,7 +79,7 @@ TEST(ReplyTableTest, ErrorsAreTakenInOrderAndTheirConsequencesWithThem) {
   EXPECT_TRUE(table.TakeError().ok());
 }
 
-TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
+TEST(ReplyTableTest, ErrorThatAReadReportedIsNotReportedAgain) {
   ReplyTable table;
   const uint64_t id = table.Expect();
   v1::SessionStreamResponse response;
@@ -93,7 +93,7 @@ TEST(ReplyTableTest, AnErrorThatAReadHasToldIsNotToldAgain) {
   EXPECT_TRUE(table.TakeError().ok());
 }
 
-TEST(ReplyTableTest, AnErrorReportedLateIsNotToldAgain) {
+TEST(ReplyTableTest, ErrorThatArrivesAfterItsReportIsNotReportedAgain) {
   ReplyTable table;
   table.MarkReported(absl::ResourceExhaustedError("read"));
   v1::SessionStreamResponse response;
@@ -111,9 +111,9 @@ TEST(ReplyTableTest, KeepsABoundedNumberOfErrors) {
     AddError(&response, i + 1, std::to_string(i));
   }
   table.Deliver(&response);
-  int told = 0;
-  while (!table.TakeError().ok()) ++told;
-  EXPECT_EQ(told, ReplyTable::kMaxErrors);
+  int taken = 0;
+  while (!table.TakeError().ok()) ++taken;
+  EXPECT_EQ(taken, ReplyTable::kMaxErrors);
 }
 
 }  // namespace

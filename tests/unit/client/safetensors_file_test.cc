@@ -19,7 +19,7 @@ using ::testing::Pair;
 
 namespace fs = std::filesystem;
 
-// A folder of the test's own, gone afterwards.
+// A temporary folder, which the destructor deletes.
 class SafetensorsFileTest : public testing::Test {
  protected:
   SafetensorsFileTest() {
@@ -44,7 +44,7 @@ class SafetensorsFileTest : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(SafetensorsFileTest, ReadsARealOne) {
+TEST_F(SafetensorsFileTest, ReadsARealFile) {
   const SafetensorsFile file =
       SafetensorsFile::Open(TENSORD_SOURCE_DIR "/tests/data/digits_mlp.safetensors").value();
   EXPECT_THAT(file.names(),
@@ -73,7 +73,7 @@ TEST_F(SafetensorsFileTest, TheMappingOutlivesTheFile) {
   EXPECT_THAT(file.bytes("a").value(), ElementsAre('x'));
 }
 
-TEST_F(SafetensorsFileTest, AForeignDTypeIsAnErrorOfItsTensorAlone) {
+TEST_F(SafetensorsFileTest, UnknownDTypeFailsOnlyItsTensor) {
   const std::string header = R"({"q": {"dtype": "U16", "shape": [1], "data_offsets": [0, 2]},)"
                              R"("a": {"dtype": "U8", "shape": [1], "data_offsets": [2, 3]}})";
   const SafetensorsFile file = SafetensorsFile::Open(Write(header.size(), header + "xyz")).value();
@@ -103,7 +103,7 @@ TEST_F(SafetensorsFileTest, AFolderIsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(SafetensorsFileTest, LyingHeaderLengthsAreRefused) {
+TEST_F(SafetensorsFileTest, WrongHeaderLengthsAreRefused) {
   const auto complaint = [](const std::string& path) {
     const absl::Status status = SafetensorsFile::Open(path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -111,14 +111,14 @@ TEST_F(SafetensorsFileTest, LyingHeaderLengthsAreRefused) {
   };
   EXPECT_THAT(complaint(WriteRaw("")), HasSubstr("has 0 bytes"));
   EXPECT_THAT(complaint(WriteRaw("1234567")), HasSubstr("has 7 bytes"));
-  EXPECT_THAT(complaint(Write(3, "{}")), HasSubstr("3 bytes of the 2 that are there"));
+  EXPECT_THAT(complaint(Write(3, "{}")), HasSubstr("3 bytes, but only 2 bytes follow"));
   EXPECT_THAT(complaint(Write(0, "{}")), HasSubstr("doesn't begin with"));
   EXPECT_THAT(complaint(Write(~uint64_t{0}, "{}")), HasSubstr("the limit is"));
   EXPECT_THAT(complaint(Write(100'000'001, "{}")), HasSubstr("the limit is"));
   EXPECT_THAT(complaint(Write(1, "{}")), HasSubstr("isn't JSON"));
 }
 
-TEST_F(SafetensorsFileTest, SavingWhatCantBeSavedLeavesTheOldFile) {
+TEST_F(SafetensorsFileTest, FailedSaveKeepsTheOldFile) {
   const std::string path = WriteRaw("old");
   const Tensor failed = Tensor::Failed(absl::InternalError("broken"));
   const absl::Status status = SaveSafetensors(path, {{"t", failed}});
@@ -138,7 +138,7 @@ TEST_F(SafetensorsFileTest, SavesMetadataAndReplacesTheFile) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
 
-TEST_F(SafetensorsFileTest, SavingIntoAFolderThatIsntThereIsNotFound) {
+TEST_F(SafetensorsFileTest, SavingIntoAMissingFolderIsNotFound) {
   EXPECT_EQ(SaveSafetensors(Path("none/x"), {}).code(), absl::StatusCode::kNotFound);
 }
 

@@ -43,7 +43,7 @@ TEST(SafetensorsHeaderTest, UnescapesNames) {
             "a\"é");
 }
 
-TEST(SafetensorsHeaderTest, KeepsDTypesThatAreNotOurs) {
+TEST(SafetensorsHeaderTest, KeepsUnknownDTypes) {
   const SafetensorsHeader header =
       ParseSafetensorsHeader(R"({"q": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [0, 3]},
                                  "h": {"dtype": "F4", "shape": [2], "data_offsets": [3, 4]}})",
@@ -62,11 +62,11 @@ TEST(SafetensorsHeaderTest, KnowsTheNameOfEveryDType) {
   }
 }
 
-struct Lie {
+struct InvalidHeader {
   const char* name;
   std::string json;
   uint64_t data_bytes;
-  const char* complaint;
+  const char* message;
 };
 
 std::string Tensor(absl::string_view dtype, absl::string_view shape, absl::string_view offsets) {
@@ -74,16 +74,16 @@ std::string Tensor(absl::string_view dtype, absl::string_view shape, absl::strin
                       R"(, "data_offsets": )", offsets, "}}");
 }
 
-class LyingHeaderTest : public testing::TestWithParam<Lie> {};
+class InvalidHeaderTest : public testing::TestWithParam<InvalidHeader> {};
 
-TEST_P(LyingHeaderTest, IsRefused) {
+TEST_P(InvalidHeaderTest, IsRefused) {
   const absl::Status status =
       ParseSafetensorsHeader(GetParam().json, GetParam().data_bytes).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr(GetParam().complaint));
+  EXPECT_THAT(status.message(), HasSubstr(GetParam().message));
 }
 
-const Lie kLies[] = {
+const InvalidHeader kInvalidHeaders[] = {
     {"Empty", "", 0, "doesn't begin with"},
     {"NoObject", "[1]", 0, "doesn't begin with"},
     {"SpaceBefore", " {}", 0, "doesn't begin with"},
@@ -92,8 +92,8 @@ const Lie kLies[] = {
     {"ZeroByte", std::string("{}\0{", 4), 0, "zero byte"},
     {"NotUtf8", "{\"\xff\": {}}", 0, "isn't JSON"},
     {"ControlCharacter", "{\"a\nb\": {}}", 0, "isn't JSON"},
-    {"TensorNoObject", R"({"x": 5})", 0, "a number where none belongs"},
-    {"TensorNull", R"({"x": null})", 0, "null where none belongs"},
+    {"TensorNoObject", R"({"x": 5})", 0, "a number in a wrong place"},
+    {"TensorNull", R"({"x": null})", 0, "null in a wrong place"},
     {"NoDType", R"({"x": {"shape": [1], "data_offsets": [0, 4]}})", 4, "has no \"dtype\""},
     {"NoShape", R"({"x": {"dtype": "F32", "data_offsets": [0, 4]}})", 4, "has no \"shape\""},
     {"NoOffsets", R"({"x": {"dtype": "F32", "shape": [1]}})", 4, "has no \"data_offsets\""},
@@ -102,15 +102,15 @@ const Lie kLies[] = {
     {"NameTwice",
      R"({"x": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
          "x": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
-     2, "\"x\" stands there twice"},
-    {"MetadataTwice", R"({"__metadata__": {}, "__metadata__": {}})", 0, "stands there twice"},
+     2, "\"x\" occurs twice"},
+    {"MetadataTwice", R"({"__metadata__": {}, "__metadata__": {}})", 0, "occurs twice"},
     {"MetadataKeyTwice", R"({"__metadata__": {"a": "1", "a": "2"}})", 0, "has \"a\" twice"},
-    {"MetadataNoString", R"({"__metadata__": {"a": 1}})", 0, "a number where none belongs"},
-    {"MetadataNested", R"({"__metadata__": {"a": {}}})", 0, "an object where none belongs"},
+    {"MetadataNoString", R"({"__metadata__": {"a": 1}})", 0, "a number in a wrong place"},
+    {"MetadataNested", R"({"__metadata__": {"a": {}}})", 0, "an object in a wrong place"},
     {"UnknownDType", Tensor("F33", "[1]", "[0, 4]"), 4, "unknown dtype \"F33\""},
-    {"DTypeNumber", R"({"x": {"dtype": 3}})", 0, "a number where none belongs"},
-    {"ShapeNoList", R"({"x": {"shape": 3}})", 0, "a number where none belongs"},
-    {"ShapeNested", Tensor("F32", "[[1]]", "[0, 4]"), 4, "a list where none belongs"},
+    {"DTypeNumber", R"({"x": {"dtype": 3}})", 0, "a number in a wrong place"},
+    {"ShapeNoList", R"({"x": {"shape": 3}})", 0, "a number in a wrong place"},
+    {"ShapeNested", Tensor("F32", "[[1]]", "[0, 4]"), 4, "a list in a wrong place"},
     {"DimNegative", Tensor("F32", "[-1]", "[0, 4]"), 4, "has -1 in its shape"},
     {"DimFraction", Tensor("F32", "[1.5]", "[0, 4]"), 4, "has 1.5 in its shape"},
     {"DimHuge", Tensor("F32", "[18446744073709551615]", "[0, 4]"), 4, "the limit is"},
@@ -142,10 +142,11 @@ const Lie kLies[] = {
     {"DataWithoutTensors", "{}", 1, "the tensors end at byte 0 of the data, which has 1"},
 };
 
-INSTANTIATE_TEST_SUITE_P(SafetensorsHeaderTest, LyingHeaderTest, testing::ValuesIn(kLies),
+INSTANTIATE_TEST_SUITE_P(SafetensorsHeaderTest, InvalidHeaderTest,
+                         testing::ValuesIn(kInvalidHeaders),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(SafetensorsHeaderTest, NestingCostsNothing) {
+TEST(SafetensorsHeaderTest, RefusesDeepNesting) {
   const std::string deep(1'000'000, '[');
   const absl::Status status =
       ParseSafetensorsHeader(absl::StrCat(R"({"x": {"shape": )", deep), 0).status();

@@ -11,7 +11,7 @@ namespace {
 
 using internal::PromotedDType;
 
-TEST(ScalarTest, RemembersWhatItWasWrittenAs) {
+TEST(ScalarTest, KeepsTheKindOfItsValue) {
   EXPECT_TRUE(Scalar(true).is_bool());
   EXPECT_TRUE(Scalar(1).is_int());
   EXPECT_TRUE(Scalar(size_t{3}).is_int());
@@ -21,7 +21,7 @@ TEST(ScalarTest, RemembersWhatItWasWrittenAs) {
   EXPECT_EQ(std::get<double>(Scalar(0.5).value()), 0.5);
 }
 
-TEST(ScalarTest, AnUnsignedPastInt64IsReal) {
+TEST(ScalarTest, UnsignedValueAboveInt64IsReal) {
   EXPECT_EQ(std::get<double>(Scalar(~uint64_t{0}).value()), 0x1p64);
 }
 
@@ -34,7 +34,7 @@ TEST(ScalarTest, TakesTheDTypeOfATensorOfItsKindOrAHigherOne) {
   EXPECT_EQ(PromotedDType(DType::kBool, true), DType::kBool);
 }
 
-TEST(ScalarTest, AHigherKindLiftsTheTensor) {
+TEST(ScalarTest, HigherKindPromotesTheTensor) {
   EXPECT_EQ(PromotedDType(DType::kInt64, 2.0), DType::kFloat32);
   EXPECT_EQ(PromotedDType(DType::kUInt8, 0.5), DType::kFloat32);
   EXPECT_EQ(PromotedDType(DType::kBool, 3), DType::kInt64);

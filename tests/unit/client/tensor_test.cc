@@ -1,4 +1,4 @@
-// Tensors and clients where there is no server.
+// Tensors and clients without a server.
 #include "tensord/client/tensor.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 const absl::Status kRoot = absl::ResourceExhaustedError("the root of it");
 
-TEST(TensorTest, AnEmptyOneSaysSo) {
+TEST(TensorTest, EmptyTensorHasAnError) {
   const Tensor tensor;
   EXPECT_EQ(tensor.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(tensor.dtype(), DType::kUnspecified);
@@ -31,7 +31,7 @@ TEST(TensorTest, AnEmptyOneSaysSo) {
   EXPECT_EQ(tensor.Wait().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(TensorTest, WhatIsComputedFromAFailedOneFailsWithTheRootError) {
+TEST(TensorTest, OpsOnAFailedTensorFailWithTheRootError) {
   const Tensor failed = Tensor::Failed(kRoot);
   const Tensor results[] = {failed + failed,
                             failed * 2.0,
@@ -50,11 +50,11 @@ TEST(TensorTest, WhatIsComputedFromAFailedOneFailsWithTheRootError) {
   EXPECT_EQ(sum.status(), kRoot);
 }
 
-TEST(TensorTest, TheFirstFailedInputCounts) {
+TEST(TensorTest, OpFailsWithTheErrorOfItsFirstFailedInput) {
   EXPECT_EQ(Add(Tensor::Failed(kRoot), Tensor()).status(), kRoot);
 }
 
-TEST(TensorTest, EveryWayOfReadingAFailedOneGivesItsError) {
+TEST(TensorTest, EveryReadOfAFailedTensorGivesItsError) {
   const Tensor failed = Tensor::Failed(kRoot);
   float room[1];
   EXPECT_EQ(failed.Read<float>().status(), kRoot);
@@ -65,7 +65,7 @@ TEST(TensorTest, EveryWayOfReadingAFailedOneGivesItsError) {
   EXPECT_EQ(failed.Wait(), kRoot);
 }
 
-TEST(TensorTest, AFailedOnePrintsItsError) {
+TEST(TensorTest, FailedTensorPrintsItsError) {
   std::ostringstream out;
   out << Tensor::Failed(kRoot);
   EXPECT_EQ(out.str(), "tensor(<error: RESOURCE_EXHAUSTED: the root of it>)");
@@ -73,10 +73,10 @@ TEST(TensorTest, AFailedOnePrintsItsError) {
             "Tensor(<error: RESOURCE_EXHAUSTED: the root of it>)");
 }
 
-TEST(TensorTest, TwoNumbersAreNoTensor) {
+TEST(TensorTest, OpOnTwoNumbersFails) {
   const Tensor sum = Add(1, 2.5);
   EXPECT_EQ(sum.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(sum.status().message(), HasSubstr("add: both sides are numbers"));
+  EXPECT_THAT(sum.status().message(), HasSubstr("add: both operands are numbers"));
 }
 
 TEST(TensorTest, AnOpWithoutInputsNeedsADevice) {
@@ -84,7 +84,7 @@ TEST(TensorTest, AnOpWithoutInputsNeedsADevice) {
   EXPECT_EQ(RunOp(Device(), "zeros").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(ClientTest, WithoutAConnectionEveryQuestionFails) {
+TEST(ClientTest, CallsFailWithoutAConnection) {
   Client client;
   EXPECT_EQ(client.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(client.Synchronize().code(), absl::StatusCode::kFailedPrecondition);
@@ -95,7 +95,7 @@ TEST(ClientTest, WithoutAConnectionEveryQuestionFails) {
   client.Close();
 }
 
-TEST(ClientTest, AnAddressThatIsNoneIsRefused) {
+TEST(ClientTest, InvalidAddressIsRefused) {
   for (const char* address :
        {"", "host", "host:", ":5", "host:0", "host:65536", "host:x", "unix:", "http://host:5"}) {
     const absl::Status status = Client::Connect(address).status();
@@ -104,7 +104,7 @@ TEST(ClientTest, AnAddressThatIsNoneIsRefused) {
   }
 }
 
-// A port of this machine on which nobody listens, held until the object goes.
+// A bound port of this machine on which no process listens. The destructor closes it.
 class DeadPort {
  public:
   DeadPort() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -127,23 +127,23 @@ class DeadPort {
   int port_ = 0;
 };
 
-TEST(ClientTest, WhereNobodyListensIsUnavailableAndNamed) {
+TEST(ClientTest, UnreachableServerIsUnavailableAndNamed) {
   const DeadPort port;
   const absl::Status status = Client::Connect(port.address()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(status.message(), HasSubstr(port.address()));
 }
 
-TEST(ClientTest, AServerThatNeverAnswersIsUnavailableInTime) {
+TEST(ClientTest, SilentServerIsUnavailableInTime) {
   const DeadPort port;
-  ASSERT_EQ(listen(port.fd(), 8), 0);  // connections are taken, and nothing is said
+  ASSERT_EQ(listen(port.fd(), 8), 0);  // the kernel accepts connections, and no server answers
   const absl::Status status =
       Client::Connect(port.address(), {.connect_timeout = absl::Milliseconds(200)}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(status.message(), HasSubstr(port.address()));
 }
 
-TEST(ClientTest, ANameTooLongIsRefused) {
+TEST(ClientTest, TooLongClientNameIsRefused) {
   const DeadPort port;
   EXPECT_EQ(Client::Connect(port.address(), {.client_name = std::string(129, 'x')}).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(WireTest, SpecsGoThereAndBack) {
+TEST(WireTest, SpecsSurviveARoundTrip) {
   for (DType dtype : kAllDTypes) {
     for (const Shape& shape : {Shape({}), Shape({0}), Shape({2, 3, 5})}) {
       v1::TensorSpec proto;
@@ -19,7 +19,7 @@ TEST(WireTest, SpecsGoThereAndBack) {
   }
 }
 
-TEST(WireTest, AServersNonsenseIsInternal) {
+TEST(WireTest, InvalidSpecOfAServerIsInternal) {
   v1::TensorSpec proto;
   EXPECT_EQ(SpecFromProto(proto).status().code(), absl::StatusCode::kInternal);
   proto.set_dtype(static_cast<v1::DType>(1000 * 256 + 8));  // must not be taken for a float32
@@ -56,19 +56,19 @@ TEST(WireTest, EveryKindOfAttributeKeepsItsKind) {
   EXPECT_EQ(proto.data(), "xy");
 }
 
-TEST(WireTest, WhatTheServerSaidIsKeptWordForWord) {
+TEST(WireTest, KeepsTheServersMessage) {
   EXPECT_EQ(StatusFromGrpc(grpc::Status(grpc::StatusCode::NOT_FOUND, "no tensor 7"), "h:1"),
             absl::NotFoundError("no tensor 7"));
   EXPECT_TRUE(StatusFromGrpc(grpc::Status::OK, "h:1").ok());
 }
 
-TEST(WireTest, AServerOutOfReachIsUnavailableAndNamed) {
+TEST(WireTest, UnreachableServerIsUnavailableAndNamed) {
   const absl::Status status =
       StatusFromGrpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, "refused"), "h:1");
   EXPECT_EQ(status, absl::UnavailableError("tensord server at h:1: refused"));
 }
 
-TEST(WireTest, ACodeThatIsNoneIsUnknown) {
+TEST(WireTest, InvalidCodeIsUnknown) {
   EXPECT_EQ(StatusFromCode(4711, "x").code(), absl::StatusCode::kUnknown);
   EXPECT_EQ(StatusFromCode(-1, "x").code(), absl::StatusCode::kUnknown);
   EXPECT_TRUE(StatusFromCode(0, "x").ok());

@@ -1,4 +1,4 @@
-// Which operations there are, and how members find out whether they agree.
+// Plans of collective operations, and the comparison of the members' intents.
 #include "tensord/server/collective/collective_op.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ TEST(PlanCollectiveTest, Results) {
             (TensorSpec{DType::kUInt8, Shape({0})}));
 }
 
-TEST(PlanCollectiveTest, WhatCantBe) {
+TEST(PlanCollectiveTest, RejectsInvalidOperations) {
   const auto refused = [](const CollectiveOp& op, int size) {
     return absl::IsInvalidArgument(PlanCollective(op, size).status());
   };
@@ -43,7 +43,7 @@ TEST(PlanCollectiveTest, WhatCantBe) {
   EXPECT_TRUE(refused(rootless, 2));
 }
 
-TEST(JudgeIntentsTest, SameIsFineAndDifferenceNamesBothSides) {
+TEST(JudgeIntentsTest, DifferentIntentsNameBothRanks) {
   const CollectiveOp sum = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4, 8})});
   CollectiveOp max = sum;
   max.reduction = CollectiveReduction::kMax;
@@ -58,7 +58,7 @@ TEST(JudgeIntentsTest, SameIsFineAndDifferenceNamesBothSides) {
   EXPECT_THAT(std::string(later.message()), testing::HasSubstr("number 8"));
 }
 
-TEST(JudgeIntentsTest, WhoCantTakePartIsTheErrorOfAll) {
+TEST(JudgeIntentsTest, ErrorOfOneMemberIsTheErrorOfAll) {
   const CollectiveOp op = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
   const std::string fine = EncodeIntent(1, op, absl::OkStatus());
   const std::string full =
@@ -69,7 +69,7 @@ TEST(JudgeIntentsTest, WhoCantTakePartIsTheErrorOfAll) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 1"));
 }
 
-TEST(JudgeIntentsTest, WhoLeavesTakesNoPart) {
+TEST(JudgeIntentsTest, LeavingMemberAbortsTheOperation) {
   const CollectiveOp op = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
   const absl::Status status =
       JudgeIntents({EncodeIntent(1, op, absl::OkStatus()), EncodeLeaving()});
@@ -78,7 +78,7 @@ TEST(JudgeIntentsTest, WhoLeavesTakesNoPart) {
             "rank 1 of the group can't take part in its next operation: it is leaving");
 }
 
-TEST(JudgeIntentsTest, MembersAreNamedAsTheClientCallsThem) {
+TEST(JudgeIntentsTest, ErrorsUseTheClientsNamesOfMembers) {
   const MemberNames names({"gpu-a/cuda:0", "gpu-b/cuda:0"});
   const CollectiveOp sum = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
   const CollectiveOp barrier;
@@ -92,7 +92,7 @@ TEST(JudgeIntentsTest, MembersAreNamedAsTheClientCallsThem) {
               testing::HasSubstr("rank 1 (gpu-b/cuda:0) of the group can't take part"));
 }
 
-TEST(MemberNamesTest, ManyAreCutShort) {
+TEST(MemberNamesTest, ShortensLongListsOfRanks) {
   const MemberNames names({"a", "", "c"});
   EXPECT_EQ(names.Who(0), "rank 0 (a)");
   EXPECT_EQ(names.Who(1), "rank 1");
@@ -101,7 +101,7 @@ TEST(MemberNamesTest, ManyAreCutShort) {
             "rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
-TEST(JudgeIntentsTest, NonsenseIsAnError) {
+TEST(JudgeIntentsTest, InvalidIntentsAreAnError) {
   EXPECT_FALSE(JudgeIntents({"", ""}).ok());
   EXPECT_FALSE(JudgeIntents({std::string(1, '\xff'), std::string(1, '\xff')}).ok());
 }

@@ -1,4 +1,4 @@
-// How members find each other, and what becomes of strangers at their ports.
+// The handshake between members of a group, and other connections to their ports.
 #include "tensord/server/collective/handshake.h"
 
 #include <gmock/gmock.h>
@@ -36,8 +36,8 @@ class HandshakeTest : public testing::Test {
     });
   }
 
-  // A connection to a member's port.
-  int Visit(int rank) {
+  // Opens a connection to a member's port. The caller closes it.
+  int OpenConnection(int rank) {
     sockaddr_storage storage;
     const socklen_t length = listeners_[rank]->endpoint().ToSockaddr(&storage);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -51,7 +51,7 @@ class HandshakeTest : public testing::Test {
   std::vector<std::string> addresses_;
 };
 
-TEST_F(HandshakeTest, AllMeet) {
+TEST_F(HandshakeTest, ConnectsAllMembers) {
   Listen(5);
   std::vector<std::future<absl::Status>> connecting;
   for (int rank : {4, 2, 0, 3, 1}) connecting.push_back(Connect(rank));
@@ -63,53 +63,53 @@ TEST_F(HandshakeTest, AllMeet) {
   }
 }
 
-TEST_F(HandshakeTest, StrangersAreHungUpOnAndTheGroupMeetsAllTheSame) {
+TEST_F(HandshakeTest, ClosesOtherConnectionsAndConnectsTheGroup) {
   Listen(2);
-  const int silent = Visit(0), noisy = Visit(0), brief = Visit(0);
+  const int silent = OpenConnection(0), noisy = OpenConnection(0), closed = OpenConnection(0);
   const std::string garbage(1 << 16, '\xa5');
   EXPECT_GT(send(noisy, garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
-  close(brief);
+  close(closed);
   auto lower = Connect(0);
   auto upper = Connect(1);
   EXPECT_TRUE(lower.get().ok());
   EXPECT_TRUE(upper.get().ok());
   char byte;
-  EXPECT_LE(recv(noisy, &byte, 1, 0), 0) << "not a byte is sent to it";
+  EXPECT_LE(recv(noisy, &byte, 1, 0), 0) << "the member sends nothing";
   close(silent);
   close(noisy);
 }
 
-TEST_F(HandshakeTest, WhoDoesntKnowTheGroupsIdIsNoMember) {
+TEST_F(HandshakeTest, RejectsAMemberOfAnotherGroup) {
   Listen(2, milliseconds(300));
-  // Another group's rank 1 comes to this group's rank 0: by an address of its own making.
-  auto stranger = GroupListener::Listen(network_, 1, 2, "another group id", "");
-  ASSERT_TRUE(stranger.ok());
+  // Rank 1 of another group connects to rank 0 of this group.
+  auto foreign = GroupListener::Listen(network_, 1, 2, "another group id", "");
+  ASSERT_TRUE(foreign.ok());
   auto lower = Connect(0);
   PeerMesh mesh(1, 2, milliseconds(300));
   std::vector<std::string> notes;
-  EXPECT_TRUE(absl::IsInvalidArgument((*stranger)->Connect(addresses_, &mesh, &notes)));
+  EXPECT_TRUE(absl::IsInvalidArgument((*foreign)->Connect(addresses_, &mesh, &notes)));
   EXPECT_TRUE(absl::IsDeadlineExceeded(lower.get()));
   EXPECT_FALSE(meshes_[0]->HasPeer(1));
 }
 
-TEST_F(HandshakeTest, AForgedProofIsNoProof) {
+TEST_F(HandshakeTest, RejectsAForgedProof) {
   Listen(2, milliseconds(500));
   auto lower = Connect(0);
-  const int fd = Visit(0);
-  // A greeting as it should be, and then any proof.
+  const int fd = OpenConnection(0);
+  // Sends a valid greeting, and then a false proof.
   std::string greeting = "tnsrdcg1";
   greeting += std::string("\1\0\0\0\0\0\0\0", 8) + std::string(16, 'n');
   ASSERT_EQ(send(fd, greeting.data(), greeting.size(), 0), 32);
   char answer[48];
   ASSERT_EQ(recv(fd, answer, sizeof(answer), MSG_WAITALL), 48);
-  // What it has proved itself is no proof of who asks.
+  // Sends the member's own proof back. It must not prove the test's identity.
   ASSERT_EQ(send(fd, answer + 16, 32, 0), 32);
   EXPECT_LE(recv(fd, answer, 1, 0), 0);
   close(fd);
   EXPECT_TRUE(absl::IsDeadlineExceeded(lower.get()));
 }
 
-TEST_F(HandshakeTest, NobodyIsCalledWhoIsntOnTheNetwork) {
+TEST_F(HandshakeTest, ConnectsOnlyToAddressesOnTheNetwork) {
   Listen(2);
   const auto narrow = CollectiveNetwork::Find("127.0.0.9/32");
   ASSERT_TRUE(narrow.ok());
@@ -123,13 +123,13 @@ TEST_F(HandshakeTest, NobodyIsCalledWhoIsntOnTheNetwork) {
   EXPECT_TRUE(absl::StrContains(refused.message(), "--collectives"));
 }
 
-TEST_F(HandshakeTest, AMemberThatIsGoneIsFoundOutAtOnce) {
+TEST_F(HandshakeTest, DetectsALostMemberAtOnce) {
   Listen(2);
   listeners_[0].reset();
   EXPECT_TRUE(absl::IsAborted(Connect(1).get()));
 }
 
-TEST_F(HandshakeTest, CancellingEndsIt) {
+TEST_F(HandshakeTest, CancelEndsConnect) {
   Listen(2);
   auto lower = Connect(0);
   meshes_[0]->Cancel(absl::CancelledError("enough"));

@@ -1,4 +1,4 @@
-// Which network --collectives names, and who is on it.
+// The network that --collectives names, and the addresses that belong to it.
 #include "tensord/server/collective/network.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@ Endpoint Ipv4(const std::string& address) {
   return endpoint;
 }
 
-TEST(CollectiveNetworkTest, AnAddressBringsItsInterfacesNetwork) {
+TEST(CollectiveNetworkTest, AddressSelectsTheNetworkOfItsInterface) {
   const auto network = CollectiveNetwork::Find("127.0.0.1");
   ASSERT_TRUE(network.ok()) << network.status();
   EXPECT_EQ(network->ToString(), "127.0.0.1/8");
@@ -23,13 +23,13 @@ TEST(CollectiveNetworkTest, AnAddressBringsItsInterfacesNetwork) {
   EXPECT_FALSE(network->Contains(Ipv4("128.0.0.1")));
 }
 
-TEST(CollectiveNetworkTest, AnInterfaceBringsItsAddress) {
+TEST(CollectiveNetworkTest, InterfaceSelectsItsAddress) {
   const auto network = CollectiveNetwork::Find("lo");
   ASSERT_TRUE(network.ok()) << network.status();
   EXPECT_EQ(network->ToString(), "127.0.0.1/8");
 }
 
-TEST(CollectiveNetworkTest, BitsNarrowOrWidenIt) {
+TEST(CollectiveNetworkTest, PrefixLengthNarrowsOrWidensTheNetwork) {
   const auto narrow = CollectiveNetwork::Find("127.0.0.1/30");
   ASSERT_TRUE(narrow.ok()) << narrow.status();
   EXPECT_TRUE(narrow->Contains(Ipv4("127.0.0.3")));
@@ -45,14 +45,14 @@ TEST(CollectiveNetworkTest, EveryLoopbackAddressIsThisMachines) {
   EXPECT_EQ(network->ToString(), "127.0.0.3/8");
 }
 
-TEST(CollectiveNetworkTest, WhatIsNone) {
+TEST(CollectiveNetworkTest, RejectsInvalidNetworks) {
   for (const char* wanted : {"", "192.0.2.1", "0.0.0.0", "nosuch0", "127.0.0.1/33", "127.0.0.1/-1",
                              "127.0.0.1/", "127.0.0.1/x", "/8"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(CollectiveNetwork::Find(wanted).status())) << wanted;
   }
 }
 
-TEST(EndpointTest, ThereAndBack) {
+TEST(EndpointTest, SurvivesARoundTrip) {
   Endpoint endpoint = Ipv4("10.1.2.3");
   endpoint.port = 4711;
   sockaddr_storage storage;

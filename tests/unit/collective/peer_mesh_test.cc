@@ -1,4 +1,4 @@
-// What goes over a group's connections, and what is made of peers that send nonsense.
+// Messages over a group's connections, and peers that send invalid messages.
 #include "tensord/server/collective/peer_mesh.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A frame as it goes over the wire.
+// The header of a frame, in the wire format.
 struct RawFrame {
   uint32_t kind;
   uint32_t code;
@@ -38,7 +38,7 @@ class PeerMeshTest : public testing::Test {
     right_->Adopt(0, fds[1]);
   }
 
-  // One member, whose peer is the test.
+  // Makes one member. The test is its peer.
   void ConnectRaw(milliseconds timeout = milliseconds(20000)) {
     int fds[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
@@ -69,7 +69,7 @@ TEST_F(PeerMeshTest, WordsAreExchanged) {
 
 TEST_F(PeerMeshTest, ElementsGoBothWaysAtOnce) {
   Connect();
-  // More than any connection's buffers take.
+  // More than the buffers of a connection hold.
   constexpr size_t kBytes = 32 << 20;
   const auto swap = [](PeerMesh* mesh, int peer, char own, std::vector<char>* received) {
     const std::vector<char> sent(kBytes, own);
@@ -95,7 +95,7 @@ TEST_F(PeerMeshTest, WatchEndsWhenItIsWoken) {
   EXPECT_TRUE(watching.get().ok());
 }
 
-TEST_F(PeerMeshTest, CancellingEndsWhateverWaits) {
+TEST_F(PeerMeshTest, CancelEndsWaitingCalls) {
   Connect();
   auto waiting = std::async(std::launch::async, [this] { return left_->Exchange("left"); });
   left_->Cancel(absl::CancelledError("enough"));
@@ -103,16 +103,16 @@ TEST_F(PeerMeshTest, CancellingEndsWhateverWaits) {
   EXPECT_TRUE(absl::IsCancelled(left_->Watch()));
 }
 
-TEST_F(PeerMeshTest, WhoIsLateIsNamedToAll) {
+TEST_F(PeerMeshTest, TimeoutNamesTheLateRankToAllMembers) {
   Connect(milliseconds(50));
   const absl::Status late = left_->Exchange("left").status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late));
   EXPECT_THAT(std::string(late.message()), testing::HasSubstr("50 ms for rank 1"));
-  EXPECT_EQ(right_->Watch(), late) << "the other hears of it while it waits for nobody";
+  EXPECT_EQ(right_->Watch(), late) << "the other member receives the error";
   EXPECT_EQ(right_->Exchange("right").status(), late);
 }
 
-TEST_F(PeerMeshTest, APeerThatLeavesIsGone) {
+TEST_F(PeerMeshTest, LeavingPeerAbortsTheGroup) {
   Connect();
   right_->Leave(absl::OkStatus());
   const absl::Status status = left_->Watch();
@@ -120,30 +120,30 @@ TEST_F(PeerMeshTest, APeerThatLeavesIsGone) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 1 of the group has left"));
 }
 
-TEST_F(PeerMeshTest, APeerThatDiesIsGone) {
+TEST_F(PeerMeshTest, LostPeerAbortsTheGroup) {
   Connect();
   right_.reset();
   const absl::Status status = left_->Exchange("left").status();
   EXPECT_TRUE(absl::IsAborted(status)) << status;
 }
 
-TEST_F(PeerMeshTest, APeerThatHasDoneItsPartMayLeave) {
+TEST_F(PeerMeshTest, PeerMayLeaveAfterItsLastMessage) {
   Connect();
   char element = 'x', received = 0;
-  int sent = 0, come = 0;
+  int sent = 0, receives = 0;
   auto words = std::async(std::launch::async, [this] { return right_->Exchange("w"); });
   ASSERT_TRUE(left_->Exchange("w").ok());
   ASSERT_TRUE(words.get().ok());
   right_->Send(0, 1, &element, 1, &sent);
   ASSERT_TRUE(right_->Await(&sent).ok());
   right_->Leave(absl::OkStatus());
-  left_->Receive(1, 1, &received, 1, &come);
-  EXPECT_TRUE(left_->Await(&come).ok());
+  left_->Receive(1, 1, &received, 1, &receives);
+  EXPECT_TRUE(left_->Await(&receives).ok());
   EXPECT_EQ(received, 'x');
   EXPECT_TRUE(absl::IsAborted(left_->Watch()));
 }
 
-TEST_F(PeerMeshTest, NonsenseEndsTheGroupAndNothingElse) {
+TEST_F(PeerMeshTest, InvalidFramesEndOnlyTheGroup) {
   const std::string zeros(64, '\0');
   const std::vector<std::pair<RawFrame, std::string>> nonsense = {
       {{0, 0, 0, 0}, ""},
@@ -171,13 +171,13 @@ TEST_F(PeerMeshTest, APeerMayBeOneWordAhead) {
   EXPECT_THAT(*left_->Exchange("again"), testing::ElementsAre("again", "b"));
 }
 
-TEST_F(PeerMeshTest, ThreeWordsAtOnceAreNonsense) {
+TEST_F(PeerMeshTest, RejectsThreeWordsAtOnce) {
   ConnectRaw();
   for (const char* word : {"a", "b", "c"}) SendRaw({kWord, 0, 0, 1}, word);
   EXPECT_TRUE(absl::IsAborted(left_->Watch()));
 }
 
-TEST_F(PeerMeshTest, NotAByteMoreThanWasAskedForIsTaken) {
+TEST_F(PeerMeshTest, RejectsDataThatWasNotRequested) {
   for (const RawFrame& frame : {RawFrame{kData, 0, 7, 9}, RawFrame{kData, 0, 7, 7},
                                 RawFrame{kData, 0, 6, 8}, RawFrame{kData, 0, 7, ~uint64_t{0}}}) {
     ConnectRaw();
@@ -185,16 +185,16 @@ TEST_F(PeerMeshTest, NotAByteMoreThanWasAskedForIsTaken) {
     ASSERT_TRUE(left_->Exchange("").ok());
     SendRaw(frame, std::string(16, '!'));
     char memory[8] = {};
-    int come = 0;
-    left_->Receive(1, 7, memory, sizeof(memory), &come);
-    EXPECT_TRUE(absl::IsAborted(left_->Await(&come)));
+    int receives = 0;
+    left_->Receive(1, 7, memory, sizeof(memory), &receives);
+    EXPECT_TRUE(absl::IsAborted(left_->Await(&receives)));
     EXPECT_EQ(std::string(memory, 8), std::string(8, '\0'));
     close(raw_);
   }
   raw_ = -1;
 }
 
-TEST_F(PeerMeshTest, HalfAFrameAndThenNothing) {
+TEST_F(PeerMeshTest, IncompleteFrameTimesOut) {
   ConnectRaw(milliseconds(50));
   const char half[10] = {1, 0x7a};
   ASSERT_EQ(send(raw_, half, sizeof(half), 0), 10);

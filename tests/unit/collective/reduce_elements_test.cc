@@ -1,4 +1,4 @@
-// The elementwise part of reductions, against one written out in plain C++.
+// Compares the elementwise part of reductions with loops in plain C++.
 #include "tensord/server/collective/reduce_elements.h"
 
 #include <gmock/gmock.h>
@@ -17,10 +17,10 @@ namespace {
 constexpr CollectiveReduction kSum = CollectiveReduction::kSum;
 constexpr CollectiveReduction kMax = CollectiveReduction::kMax;
 
-// Lengths around those of vectors and blocks.
+// Lengths around the sizes of vectors and blocks.
 constexpr int64_t kLengths[] = {0, 1, 3, 7, 16, 31, 1023, 1024, 1025, 5000};
 
-// As many different values as 16 bits tell apart.
+// Returns one of 4001 different values.
 template <typename T>
 T ValueAt(int64_t i) {
   const int64_t spread = (i * 7919 + 17) % 4001 - 2000;
@@ -63,8 +63,8 @@ void CheckReduction(DType dtype, CollectiveReduction reduction) {
       ASSERT_TRUE(SameBits(out[i], Reference(reduction, a[i], b[i])))
           << DTypeName(dtype) << " " << i << " of " << length;
     }
-    EXPECT_TRUE(SameBits(out[length], ValueAt<T>(3))) << "nothing is written behind the end";
-    // In place, as rings do.
+    EXPECT_TRUE(SameBits(out[length], ValueAt<T>(3))) << "nothing is written past the end";
+    // Reduces in place, as ring algorithms do.
     std::vector<T> in_place = a;
     ReduceElements(reduction, dtype, in_place.data(), in_place.data(), b.data(), length);
     EXPECT_EQ(std::memcmp(in_place.data(), out.data(), length * sizeof(T)), 0);
@@ -89,7 +89,7 @@ TEST(ReduceElementsTest, IntegersWrapAround) {
   EXPECT_EQ(sum, std::numeric_limits<int32_t>::min());
 }
 
-TEST(ReduceElementsTest, OfANanComesANan) {
+TEST(ReduceElementsTest, PropagatesNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float a[] = {nan, 1, nan}, b[] = {2, nan, nan};
   float out[3] = {};
@@ -101,7 +101,7 @@ TEST(ReduceElementsTest, OfANanComesANan) {
   for (Half value : half_out) EXPECT_TRUE(std::isnan(static_cast<float>(value)));
 }
 
-TEST(ReduceElementsTest, AMeanIsDivided) {
+TEST(ReduceElementsTest, DividesForTheMean) {
   std::vector<double> doubles = {3, -9, 0.75};
   DivideElements(DType::kFloat64, doubles.data(), 3, 3);
   EXPECT_THAT(doubles, testing::ElementsAre(1, -3, 0.25));

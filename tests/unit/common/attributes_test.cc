@@ -19,7 +19,7 @@ TEST(Attributes, KeepsTheLastValueOfAName) {
   EXPECT_TRUE(Attributes().empty());
 }
 
-TEST(Attributes, EveryTypeGoesInAndComesOut) {
+TEST(Attributes, ReturnsValuesOfEveryType) {
   const Attributes attrs = {{"b", true},
                             {"i", int64_t{-5}},
                             {"f", 2.5},

@@ -13,12 +13,12 @@ TEST(DeviceName, ParsesWhatItPrints) {
   }
 }
 
-TEST(DeviceName, ABareKindIsItsFirstDevice) {
+TEST(DeviceName, KindWithoutNumberIsItsFirstDevice) {
   EXPECT_EQ(ParseDeviceName("cuda").value(), (DeviceName{DeviceKind::kCuda, 0}));
   EXPECT_EQ(ParseDeviceName("cpu").value(), (DeviceName{DeviceKind::kCpu, 0}));
 }
 
-TEST(DeviceName, RefusesTheRestWithTheForm) {
+TEST(DeviceName, RefusesOtherNamesAndShowsTheForm) {
   for (const char* text :
        {"", ":", ":0", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:1 ", "CPU", "cpu:0:0",
         "cuda:1x", "cuda:99999999999999999999", "cuda0", "abcdefghijklmnop"}) {

@@ -12,8 +12,9 @@ namespace {
 
 using testing::HasSubstr;
 
-// "Type promotion rules" of the Python array API standard 2023.12, row and column in the order of
-// kAllDTypes; "-" where it defines nothing. uint8 with int8 (int16 there) and bfloat16 are our own.
+// "Type promotion rules" of the Python array API standard 2023.12. Rows and columns are in the
+// order of kAllDTypes. "-" means that the standard defines no rule. The rules for uint8 with int8
+// (int16 in the standard) and for bfloat16 are our own.
 constexpr const char* kPromotion[9][9] = {
     // bool  u1    i1    i4    i8    f2    bf    f4    f8
     {"b", "-", "-", "-", "-", "-", "-", "-", "-"},      // bool
@@ -48,7 +49,7 @@ TEST(DType, SaysWhatToCastWhenKindsDiffer) {
   EXPECT_FALSE(PromoteTypes(DType::kFloat32, static_cast<DType>(200)).ok());
 }
 
-TEST(DType, EachHasANameOfItsOwn) {
+TEST(DType, NamesAreUnique) {
   std::set<std::string> names;
   for (DType dtype : kAllDTypes) names.insert(std::string(DTypeName(dtype)));
   EXPECT_EQ(names.size(), std::size(kAllDTypes));

@@ -8,7 +8,7 @@
 namespace tensord {
 namespace {
 
-// The value of a bit pattern by the definition of IEEE 754's binary formats.
+// Returns the value of a bit pattern, by the definition of IEEE 754's binary formats.
 double ValueOf(uint32_t bits, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -61,7 +61,7 @@ TYPED_TEST(Float16Test, RoundsToNearestEvenBetweenAllNeighbours) {
   using T = typename TypeParam::Type;
   for (uint32_t low = 0; low < TypeParam::kInfinity; ++low) {
     const double below = TypeParam::Value(low);
-    // Past the largest finite value rounding goes as if the exponent went on.
+    // Above the largest finite value, rounding works as if there were a next exponent.
     const double above = low + 1 == TypeParam::kInfinity ? 2 * below - TypeParam::Value(low - 1)
                                                          : TypeParam::Value(low + 1);
     const auto middle = static_cast<float>(below + (above - below) / 2);

@@ -62,7 +62,7 @@ TEST(Registry, EveryRowOfTheElementwiseListIsAnOp) {
 #undef TENSORD_CHECK
 }
 
-TEST(Registry, AnAttributeChoosesGelusFunction) {
+TEST(Registry, AttributeSelectsTheFunctionOfGelu) {
   const OpSchema& gelu = *FindOp("gelu");
   EXPECT_EQ(FunctionOf(gelu, PlanOp("gelu", {F32({2})}, {})->attrs)->unary(), UnaryFunction::kGelu);
   const Attributes by_tanh = {{"approximate", std::string("tanh")}};
@@ -71,7 +71,7 @@ TEST(Registry, AnAttributeChoosesGelusFunction) {
   EXPECT_EQ(FunctionOf(*FindOp("matmul"), {}), std::nullopt);
 }
 
-TEST(PlanOp, AnUnknownOpIsNotFoundWithTheNearestNames) {
+TEST(PlanOp, UnknownOpErrorSuggestsTheNearestNames) {
   EXPECT_THAT(Result("sofmax", {}), AllOf(StartsWith("NOT_FOUND"), HasSubstr("are softmax")));
   EXPECT_THAT(Result("cat", {}), HasSubstr("are concat"));
   EXPECT_THAT(Result("MatMul", {}), HasSubstr("are matmul"));
@@ -114,7 +114,7 @@ TEST(PlanOp, RefusesUnknownMissingAndIllTypedAttributesWithTheList) {
               HasSubstr("bytes and is string"));
 }
 
-TEST(PlanOp, MessagesStaySmallWhateverIsSent) {
+TEST(PlanOp, MessagesStaySmallForAnyInput) {
   const Ints huge(1 << 20, 3);
   const std::string text(1 << 20, '\x07');
   EXPECT_LT(Result("reshape", {F32({2})}, {{"shape", huge}}).size(), 1000u);
@@ -129,7 +129,7 @@ TEST(PlanOp, MessagesStaySmallWhateverIsSent) {
   EXPECT_THAT(Result("concat", many), HasSubstr("and 997 more"));
 }
 
-TEST(PlanOp, AnIntegerPassesForAFloat) {
+TEST(PlanOp, AcceptsAnIntegerForAFloat) {
   const Attributes attrs = NormalForm("norm", {F32({2})}, {{"ord", int64_t{1}}});
   EXPECT_EQ(attrs.Float("ord"), 1.0);
 }
@@ -140,7 +140,7 @@ TEST(PlanOp, ErrorsNameTheInputs) {
   EXPECT_THAT(Result("mean", {Of(DType::kInt8)}), HasSubstr("input is int8[2]"));
 }
 
-TEST(PlanOp, ARepeatedPlanNeverCrashesOnHostileAttributes) {
+TEST(PlanOp, HostileAttributesNeverCrash) {
   const int64_t extremes[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX};
   for (const OpSchema* op : AllOps()) {
     for (int64_t extreme : extremes) {
@@ -173,7 +173,7 @@ TEST(PlanOp, ARepeatedPlanNeverCrashesOnHostileAttributes) {
   }
 }
 
-TEST(CheckSameDevice, NamesBothTensorsAndTheCopyThatMendsIt) {
+TEST(CheckSameDevice, NamesBothTensorsAndSuggestsACopy) {
   const TensorSpec spec = F32({2, 3});
   const NamedInput on_gpu = {7, &spec, {DeviceKind::kCuda, 0}};
   const NamedInput on_cpu = {9, &spec, {DeviceKind::kCpu, 0}};

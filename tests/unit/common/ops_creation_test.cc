@@ -55,7 +55,7 @@ TEST(Full, ConvertsTheValueToTheDTypesKind) {
   EXPECT_EQ(FullValue(kInf, DType::kBFloat16), AttrValue(kInf));
 }
 
-TEST(Full, RefusesWhatDoesNotFit) {
+TEST(Full, RefusesValuesThatDoNotFit) {
   EXPECT_THAT(Full(int64_t{256}, DType::kUInt8), HasSubstr("value 256 doesn't fit uint8"));
   EXPECT_THAT(Full(int64_t{-1}, DType::kUInt8), HasSubstr("from 0 to 255"));
   EXPECT_THAT(Full(-129.0, DType::kInt8), HasSubstr("from -128 to 127"));

@@ -23,7 +23,7 @@ TEST(Elementwise, NumericUnaryKeepsTheDTypeAndRefusesBool) {
   }
 }
 
-TEST(Elementwise, FloatUnaryReadsTheRestAsFloat32) {
+TEST(Elementwise, FloatUnaryReadsOtherDTypesAsFloat32) {
   for (const char* op : {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid"}) {
     for (DType dtype : kAllDTypes) {
       const DType expected = IsFloating(dtype) ? dtype : DType::kFloat32;
@@ -46,7 +46,7 @@ TEST(Elementwise, GeluAndSiluAreFloatingOnly) {
               AllOf(HasSubstr("\"erf\""), HasSubstr("\"none\", \"tanh\"")));
 }
 
-TEST(Elementwise, CastGoesAnywhereAndToItselfIsAnAlias) {
+TEST(Elementwise, CastsToEveryDTypeAndAliasesTheSame) {
   for (DType from : kAllDTypes) {
     for (DType to : kAllDTypes) {
       EXPECT_EQ(Result("cast", {Of(from)}, {{"dtype", to}}),

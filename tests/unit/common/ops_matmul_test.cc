@@ -37,7 +37,7 @@ TEST(MatMul, TransposeFlags) {
               HasSubstr("transpose_b is set for a vector"));
 }
 
-TEST(MatMul, RefusalsSayWhatWouldFit) {
+TEST(MatMul, ErrorsSuggestWhatWouldFit) {
   EXPECT_THAT(MatMul({2, 3}, {4, 3}), AllOf(HasSubstr("(2,3)·(4,3) needs 3 == 4"),
                                             HasSubstr("with transpose_b they would match")));
   EXPECT_THAT(MatMul({3, 2}, {3, 4}), HasSubstr("with transpose_a they would match"));

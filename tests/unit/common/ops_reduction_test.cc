@@ -78,7 +78,7 @@ TEST(Reduction, DTypes) {
   }
 }
 
-TEST(Reduction, OverNothing) {
+TEST(Reduction, OfNoElements) {
   for (const char* op : {"sum", "mean", "norm"}) {
     EXPECT_EQ(Result(op, {F32({2, 0})}, {{"axes", Ints{1}}}), "float32[2]");
   }

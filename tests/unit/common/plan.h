@@ -1,4 +1,4 @@
-// How the tests of inference read: Result("add", {F32({2, 3}), F32({3})}) == "float32[2, 3]".
+// Helpers for tests of inference: Result("add", {F32({2, 3}), F32({3})}) == "float32[2, 3]".
 #pragma once
 
 #include <string>
@@ -21,24 +21,25 @@ inline bool SamePlan(const OpPlan& a, const OpPlan& b) {
   return a.output == b.output && a.alias == b.alias && a.input_dtypes == b.input_dtypes;
 }
 
-// The result's spec, " alias" after it where it is one; or the refusal's text. A plan's own
-// attributes must come to the same plan: a server plans again what a client has planned.
+// Returns the result's spec, followed by " alias" if the result is one. If inference fails, returns
+// the error. Also plans again with the plan's attributes, as a server does with a client's plan. If
+// that gives a different plan, returns a text that says so.
 inline std::string Result(absl::string_view op, const std::vector<TensorSpec>& inputs,
                           const Attributes& attrs = {}) {
   const absl::StatusOr<OpPlan> plan = PlanOp(op, inputs, attrs);
   if (!plan.ok()) return plan.status().ToString();
   const absl::StatusOr<OpPlan> again = PlanOp(op, inputs, plan->attrs);
-  if (!again.ok() || !SamePlan(*plan, *again)) return "planned again it comes out differently";
+  if (!again.ok() || !SamePlan(*plan, *again)) return "planning again gives a different plan";
   return plan->output.ToString() + (plan->alias ? " alias" : "");
 }
 
-// The attributes in normal form. Only for what inference lets through.
+// Returns the attributes in normal form. The inputs and attributes must be valid.
 inline Attributes NormalForm(absl::string_view op, const std::vector<TensorSpec>& inputs,
                              const Attributes& attrs) {
   return PlanOp(op, inputs, attrs).value().attrs;
 }
 
-// The dtype in which input 0 is read.
+// Returns the dtype in which the op reads input 0.
 inline DType ReadAs(absl::string_view op, const std::vector<TensorSpec>& inputs) {
   return PlanOp(op, inputs, {}).value().input_dtypes[0];
 }

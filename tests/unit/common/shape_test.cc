@@ -33,7 +33,7 @@ TEST(Shape, ValidatesAtTheLimits) {
   EXPECT_FALSE(Shape({kMaxElements + 1}).Validate().ok());
 }
 
-TEST(Shape, RefusalsNameTheFigure) {
+TEST(Shape, ErrorsNameTheNumber) {
   const auto message = [](const Shape& shape) {
     EXPECT_EQ(shape.Validate().code(), absl::StatusCode::kInvalidArgument);
     return std::string(shape.Validate().message());

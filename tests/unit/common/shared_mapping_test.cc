@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kSlotBytes = 4096;
 constexpr uint32_t kSlots = 3;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr unsigned int kGoodSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::string Digits() {
@@ -46,7 +46,7 @@ int MemoryFile(int64_t size, unsigned int seals, unsigned int flags = 0) {
   return fd;
 }
 
-// Answers whoever sends something with these descriptors, which it closes in the end.
+// A server that answers each datagram with these descriptors. The destructor closes them.
 class Server {
  public:
   Server(std::string name, std::vector<int> files)
@@ -82,10 +82,10 @@ class Server {
     }
   }
   void Answer() {
-    char said[64];
+    char request[64];
     sockaddr_un from = {};
     socklen_t from_size = sizeof(from);
-    recvfrom(socket_, said, sizeof(said), 0, reinterpret_cast<sockaddr*>(&from), &from_size);
+    recvfrom(socket_, request, sizeof(request), 0, reinterpret_cast<sockaddr*>(&from), &from_size);
     ++asked_;
     char byte = 0;
     iovec data = {.iov_base = &byte, .iov_len = 1};
@@ -118,10 +118,11 @@ class Server {
 
 std::string Name() { return absl::StrCat(kSharedSocketPrefix, Digits()); }
 
-// That an offer brings nothing, and leaves nothing behind.
-void ExpectNone(const SharedMapping::Offer& offer, absl::StatusCode code, int64_t most = kMost) {
+// Expects that an offer can't be mapped, and that no descriptor is left open.
+void ExpectNone(const SharedMapping::Offer& offer, absl::StatusCode code,
+                int64_t max_bytes = kNoLimit) {
   const int before = Descriptors();
-  const auto mapped = SharedMapping::Map(offer, SharedMapping::Access::kRead, most);
+  const auto mapped = SharedMapping::Map(offer, SharedMapping::Access::kRead, max_bytes);
   EXPECT_EQ(mapped.status().code(), code) << mapped.status();
   EXPECT_EQ(Descriptors(), before);
 }
@@ -135,19 +136,19 @@ TEST(SharedMappingTest, BothSeeTheSameBytes) {
   const int before = Descriptors();
   {
     const auto mapped =
-        SharedMapping::Map(server.Offer(), SharedMapping::Access::kReadWrite, kMost);
+        SharedMapping::Map(server.Offer(), SharedMapping::Access::kReadWrite, kNoLimit);
     ASSERT_TRUE(mapped.ok()) << mapped.status();
     EXPECT_EQ((*mapped)->slots(), kSlots);
     EXPECT_EQ((*mapped)->slot_bytes(), kSlotBytes);
     std::memset((*mapped)->slot(1), 'x', kSlotBytes);
     EXPECT_EQ(static_cast<char*>(theirs)[kSlotBytes], 'x');
     EXPECT_EQ(static_cast<char*>(theirs)[2 * kSlotBytes], 0);
-    EXPECT_EQ(Descriptors(), before) << "the mapping is enough";
+    EXPECT_EQ(Descriptors(), before) << "the mapping needs no descriptor";
   }
   munmap(theirs, kSlots * kSlotBytes);
 }
 
-TEST(SharedMappingTest, WhatMightGoFromUnderUsIsNotMapped) {
+TEST(SharedMappingTest, RefusesFilesWhoseSizeMayChange) {
   constexpr auto kCode = absl::StatusCode::kFailedPrecondition;
   const int64_t size = kSlots * kSlotBytes;
   for (const int file :
@@ -158,7 +159,7 @@ TEST(SharedMappingTest, WhatMightGoFromUnderUsIsNotMapped) {
     ExpectNone(server.Offer(), kCode);
     EXPECT_EQ(server.asked(), 1);
   }
-  // Huge pages, of which the host may have none.
+  // A file of huge pages, if the host has any.
   const int huge = MemoryFile(2 << 20, kGoodSeals, MFD_HUGETLB);
   if (huge >= 0) {
     const Server server(Name(), {huge});
@@ -169,7 +170,7 @@ TEST(SharedMappingTest, WhatMightGoFromUnderUsIsNotMapped) {
   }
 }
 
-TEST(SharedMappingTest, OfManyDescriptorsNoneIsLeft) {
+TEST(SharedMappingTest, ClosesAllDescriptorsOfAnInvalidAnswer) {
   const int64_t size = kSlots * kSlotBytes;
   for (const int count : {0, 2, 3, 20}) {
     std::vector<int> files;
@@ -179,7 +180,7 @@ TEST(SharedMappingTest, OfManyDescriptorsNoneIsLeft) {
   }
 }
 
-TEST(SharedMappingTest, NothingIsSaidToOtherSockets) {
+TEST(SharedMappingTest, SendsNothingToOtherSockets) {
   const std::string digits = Digits();
   for (const std::string& name :
        {"tensord" + digits, "other-" + digits, absl::StrCat("tensord-", digits, "0"),
@@ -198,7 +199,7 @@ TEST(SharedMappingTest, NothingIsSaidToOtherSockets) {
   EXPECT_EQ(server.asked(), 0);
 }
 
-TEST(SharedMappingTest, OffersThatMakeNoSenseAreNotTried) {
+TEST(SharedMappingTest, RejectsInvalidOffersWithoutAsking) {
   const Server server(Name(), {MemoryFile(kSlots * kSlotBytes, kGoodSeals)});
   const auto with = [&](int64_t slot_bytes, uint32_t slots) {
     SharedMapping::Offer offer = server.Offer();
@@ -214,7 +215,7 @@ TEST(SharedMappingTest, OffersThatMakeNoSenseAreNotTried) {
   EXPECT_EQ(server.asked(), 0);
 }
 
-TEST(SharedMappingTest, NobodyThereIsNotWaitedFor) {
+TEST(SharedMappingTest, DoesNotWaitForAMissingServer) {
   SharedMapping::Offer offer;
   offer.socket_name = Name();
   offer.secret = std::string(kSharedSecretBytes, 'a');
@@ -223,7 +224,7 @@ TEST(SharedMappingTest, NobodyThereIsNotWaitedFor) {
   ExpectNone(offer, absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(SharedMappingTest, OneVariableSwitchesItOff) {
+TEST(SharedMappingTest, EnvironmentVariableSwitchesItOff) {
   for (const auto& [value, off] :
        {std::pair<const char*, bool>{"0", true}, {"1", false}, {"", false}, {"00", false}}) {
     setenv("TENSORD_SHARED_MEMORY", value, 1);

@@ -1,4 +1,4 @@
-// What a status says to programs, there and back.
+// The details of a status for programs: encoding and decoding.
 #include "tensord/common/status_details.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ const absl::Status kReached = ToStatus({.reason = "SESSION_BYTES_EXCEEDED",
                                         .value = 100,
                                         .message = "no more"});
 
-TEST(StatusDetailsTest, ALimitNamesItselfToPeopleAndPrograms) {
+TEST(StatusDetailsTest, LimitIsNamedInMessageAndDetails) {
   EXPECT_EQ(kReached.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(std::string(kReached.message()), "no more (--max-bytes-per-session=100)");
   EXPECT_EQ(ErrorReason(kReached), "SESSION_BYTES_EXCEEDED");
@@ -22,7 +22,7 @@ TEST(StatusDetailsTest, ALimitNamesItselfToPeopleAndPrograms) {
   EXPECT_EQ(ErrorMetadataValue(kReached, "nothing"), "");
 }
 
-TEST(StatusDetailsTest, GoesOverTheWireAndStaysThroughAPrefix) {
+TEST(StatusDetailsTest, SurvivesEncodingAndAPrefix) {
   const std::string wire = EncodeDetails(kReached, kReached.message());
   absl::Status back(kReached.code(), kReached.message());
   DecodeDetails(wire, &back);
@@ -33,14 +33,14 @@ TEST(StatusDetailsTest, GoesOverTheWireAndStaysThroughAPrefix) {
   EXPECT_EQ(EncodeDetails(absl::NotFoundError("x"), "x"), "");
 }
 
-// As protoc --encode=google.rpc.ErrorInfo has it.
-TEST(StatusDetailsTest, IsWhatOthersReadAsErrorInfo) {
+// The expected bytes are those of protoc --encode=google.rpc.ErrorInfo.
+TEST(StatusDetailsTest, EncodesAsErrorInfo) {
   const absl::Status status = WithErrorInfo(absl::NotFoundError("x"), "GONE", {{"k", "v"}});
   EXPECT_EQ(absl::BytesToHexString(std::string(*status.GetPayload(kErrorInfoUrl))),
             "0a04474f4e45120774656e736f72641a060a016b120176");
 }
 
-TEST(StatusDetailsTest, BytesThatAreNoDetailsChangeNothing) {
+TEST(StatusDetailsTest, InvalidDetailsChangeNothing) {
   const std::string wire = EncodeDetails(kReached, kReached.message());
   for (size_t size = 0; size < wire.size(); ++size) {
     absl::Status status = absl::ResourceExhaustedError("x");

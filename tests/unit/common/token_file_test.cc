@@ -1,4 +1,4 @@
-// The file of hashed tokens: what is taken, and what is refused with the line's number.
+// The file of hashed tokens: valid lines, and errors that name the invalid line.
 #include "tensord/common/util/token_file.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Of "abc", from FIPS 180-2's appendix.
+// The SHA-256 hash of "abc", from the appendix of FIPS 180-2.
 constexpr char kHashOfAbc[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 TEST(TokenFileTest, FindsATokenByItsHash) {
@@ -28,7 +28,7 @@ TEST(TokenFileTest, FindsATokenByItsHash) {
   EXPECT_EQ(file->Find(HashToken("")), nullptr);
 }
 
-TEST(TokenFileTest, PassesOverCommentsAndSpace) {
+TEST(TokenFileTest, IgnoresCommentsAndSpace) {
   const auto file = TokenFile::Parse(absl::StrCat("# tokens\n\n  \t\n\talice   sha256:", kHashOfAbc,
                                                   "   # hers\r\n#bob sha256:1"));
   ASSERT_TRUE(file.ok()) << file.status();
@@ -36,7 +36,7 @@ TEST(TokenFileTest, PassesOverCommentsAndSpace) {
   EXPECT_EQ(TokenFile::Parse("")->size(), 0u);
 }
 
-TEST(TokenFileTest, TakesBothKindsOfEnd) {
+TEST(TokenFileTest, AcceptsBothFormsOfExpiry) {
   for (const char* end : {"2027-01-31T12:00:00Z", "2027-01-31T13:00:00+01:00", "1801396800"}) {
     const auto file = TokenFile::Parse(absl::StrCat("alice sha256:", kHashOfAbc, " expires=", end));
     ASSERT_TRUE(file.ok()) << file.status();
@@ -44,7 +44,7 @@ TEST(TokenFileTest, TakesBothKindsOfEnd) {
   }
 }
 
-TEST(TokenFileTest, NamesTheLineThatIsWrongAndRepeatsNothingOfIt) {
+TEST(TokenFileTest, NamesTheInvalidLineWithoutItsContent) {
   const std::string hash = absl::StrCat("sha256:", kHashOfAbc);
   const std::string bad[] = {"SECRET",
                              absl::StrCat("SE/CRET ", hash),
@@ -83,20 +83,21 @@ TEST(TokenFileTest, NamesTheLineThatIsWrongAndRepeatsNothingOfIt) {
   }
 }
 
-TEST(TokenFileTest, AWeightIsTheNames) {
+TEST(TokenFileTest, WeightBelongsToTheName) {
   const auto line = [](const char* name, const char* token, int weight) {
     return *TokenLine(name, HashToken(token), absl::InfiniteFuture(), weight) + "\n";
   };
   const auto file = TokenFile::Parse(absl::StrCat(line("alice", "a1", 1), line("alice", "a2", 4),
                                                   line("bob", "b", 1), line("carol", "c", 1000)));
   ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_EQ(file->Find(HashToken("a1"))->weight, 4) << "said on her other line";
+  EXPECT_EQ(file->Find(HashToken("a1"))->weight, 4) << "set on alice's other line";
   EXPECT_EQ(file->Find(HashToken("a2"))->weight, 4);
   EXPECT_EQ(file->Find(HashToken("b"))->weight, 1);
   EXPECT_EQ(file->Find(HashToken("c"))->weight, 1000);
-  const auto torn = TokenFile::Parse(absl::StrCat(line("alice", "a1", 3), line("alice", "a2", 4)));
-  EXPECT_THAT(std::string(torn.status().message()), HasSubstr("line 2: "));
-  EXPECT_THAT(std::string(torn.status().message()), HasSubstr("another weight"));
+  const auto conflicting =
+      TokenFile::Parse(absl::StrCat(line("alice", "a1", 3), line("alice", "a2", 4)));
+  EXPECT_THAT(std::string(conflicting.status().message()), HasSubstr("line 2: "));
+  EXPECT_THAT(std::string(conflicting.status().message()), HasSubstr("another weight"));
   for (const int bad : {-1, 0, 1001}) {
     EXPECT_FALSE(TokenLine("alice", HashToken("a"), absl::InfiniteFuture(), bad).ok()) << bad;
   }

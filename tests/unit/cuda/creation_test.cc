@@ -28,8 +28,8 @@ TEST_F(CudaTest, ArangesInIntegersAndInFloats) {
   ExpectSame("arange", {}, {{"start", 1.5}, {"stop", -300.0}, {"step", -0.1}}, 0);
 }
 
-// Bit for bit: the same seed gives the same numbers on every device.
-TEST_F(CudaTest, DrawsTheCpusRandomNumbers) {
+// The same seed gives the same bits on every device.
+TEST_F(CudaTest, GivesTheCpusRandomNumbers) {
   for (DType dtype : kAllDTypes) {
     if (!IsFloating(dtype)) continue;
     for (int64_t size : {0, 1, 2, 3, 5, 10007}) {

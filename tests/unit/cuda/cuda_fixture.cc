@@ -53,7 +53,7 @@ void AppendAs(DType dtype, double value, std::string& bytes) {
   }
 }
 
-// Half a unit in the last place, relative to the value.
+// Returns half a unit in the last place, relative to the value.
 double RoundingOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:

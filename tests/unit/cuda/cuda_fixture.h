@@ -1,4 +1,4 @@
-// A GPU and the CPU side by side: what one computes is held against the other.
+// A fixture that compares the results of a GPU with those of the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,15 +25,16 @@ struct HostTensor {
     return tensor;
   }
 
-  // Element i as a double; int64 past 2^53 is rounded.
+  // Returns element i as a double. Values of int64 above 2^53 are rounded.
   double At(int64_t i) const;
 };
 
-// Values from -9 to 9 in steps of 1/4 (whole ones for integers, from 0 on for uint8), the same for
-// the same salt. In floating dtypes `special` strews in NaN, infinities and zeros of either sign.
+// Returns values from -9 to 9 in steps of 1/4, truncated for integers, and without their sign for
+// uint8. The same salt gives the same values. If `special`, floating dtypes also get NaN,
+// infinities and zeros of both signs.
 HostTensor MakeValues(DType dtype, const Shape& shape, uint64_t salt, bool special = false);
 
-// Its tests skip themselves, with the reason, where there is no GPU.
+// If there is no GPU, the tests are skipped with the reason.
 class CudaTest : public testing::Test {
  protected:
   static constexpr int64_t kLimitBytes = int64_t{1} << 30;
@@ -56,9 +57,9 @@ class CudaTest : public testing::Test {
   HostTensor Run(Device& device, absl::string_view op, const std::vector<HostTensor>& inputs,
                  const Attributes& attrs);
 
-  // Runs the op on both devices and expects one result: integers and bool exactly, floating dtypes
-  // to within `ulps` units of the dtype's rounding of the value, or of `scale` where that is
-  // larger. NaN equals NaN.
+  // Runs the op on both devices and expects the same result. Integers and bool must be equal.
+  // Floating dtypes may differ by `ulps` units in the last place of the value, or of `scale` if
+  // that is larger. NaN equals NaN.
   void ExpectSame(absl::string_view op, const std::vector<HostTensor>& inputs,
                   const Attributes& attrs = {}, double ulps = 8, double scale = 1e-3);
 

@@ -3,7 +3,7 @@
 namespace tensord::server {
 namespace {
 
-// Odd sizes, so that packs leave a rest; and nothing, and a scalar.
+// Odd sizes, so that elements are left over after the packs. Also a scalar and an empty tensor.
 const Shape kShapes[] = {{1027}, {}, {0}, {3, 5, 7}};
 
 TEST_F(CudaTest, UnaryOpsOverNumbers) {
@@ -20,7 +20,7 @@ TEST_F(CudaTest, UnaryOpsOverFloats) {
        {"exp", "log", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "silu", "gelu"}) {
     for (DType dtype : kAllDTypes) {
       if (!IsFloating(dtype)) continue;
-      // gelu and silu take differences of numbers near 1: their error goes with x.
+      // gelu and silu subtract numbers near 1, so their error is proportional to x.
       for (const Shape& shape : kShapes) {
         ExpectSame(op, {MakeValues(dtype, shape, 2, true)}, {}, 8, /*scale=*/4);
       }

@@ -153,7 +153,7 @@ absl::Status FailingProgram::CopyBetween(Device& from, Device& to) {
   TENSORD_ASSIGN_OR_RETURN(const BufferRef copy, to.Allocate(source->size_bytes()));
   TENSORD_RETURN_IF_ERROR(to.CopyFrom(*copy, *source, source->size_bytes()));
   buffers_.clear();
-  source.reset();  // the copy may be under way
+  source.reset();  // the copy may still run
   return Expect(to, copy, values, "a copy between GPUs");
 }
 

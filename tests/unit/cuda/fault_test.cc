@@ -36,13 +36,13 @@ class CudaFaultTest : public CudaTest {
 
   RestartableDevice& restartable() { return dynamic_cast<RestartableDevice&>(*cuda_); }
 
-  // Has a kernel read an address of nobody's.
+  // Runs a kernel that reads an invalid address.
   void Break() {
     const TensorSpec spec{DType::kFloat32, {1 << 20}};
     const BufferRef out = *cuda_->Allocate(spec.size_bytes());
     const Attributes attrs;
     const Operand input = {&spec, reinterpret_cast<void*>(uintptr_t{0x1000})};
-    // That it fails may show later.
+    // The error may appear only at the fence.
     cuda_->Launch({FindOp("neg"), &attrs, absl::MakeConstSpan(&input, 1), {&spec, out->data()}})
         .IgnoreError();
     std::promise<absl::Status> fenced;

@@ -1,4 +1,4 @@
-// Fused kernels are compiled for a GPU; that needs none.
+// Compiles fused kernels. This needs no GPU.
 #include "tensord/server/device/cuda/fused_source.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// Every elementwise op over `dtype` that takes it, one after another.
+// Builds a fused kernel over `dtype` step by step. Add() ignores an op that doesn't take the dtype.
 class Builder {
  public:
   explicit Builder(DType dtype) : dtype_(dtype), spec_{dtype, {1000}} {}
@@ -79,7 +79,7 @@ TEST(FusedSourceTest, WhereChoosesAmongStoredElements) {
   EXPECT_TRUE(code.ok()) << code.status() << "\n" << source->text;
 }
 
-TEST(FusedSourceTest, LeavesOtherOpsAndBroadcastsAlone) {
+TEST(FusedSourceTest, RejectsOtherOpsAndBroadcasts) {
   const TensorSpec square = {DType::kFloat32, {8, 8}}, row = {DType::kFloat32, {8}};
   const OpPlan matmul = *PlanOp("matmul", {square, square}, {});
   const OpPlan add = *PlanOp("add", {square, row}, {});
@@ -92,7 +92,7 @@ TEST(FusedSourceTest, LeavesOtherOpsAndBroadcastsAlone) {
             absl::StatusCode::kUnimplemented);
 }
 
-TEST(FusedSourceTest, TheCompilersWordsComeBack) {
+TEST(FusedSourceTest, ReturnsTheCompilersMessage) {
   const absl::StatusOr<std::string> code = CompileForGpu("no such thing", 8, 0);
   if (absl::IsUnimplemented(code.status())) GTEST_SKIP() << code.status();
   EXPECT_EQ(code.status().code(), absl::StatusCode::kInternal);

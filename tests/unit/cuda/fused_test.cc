@@ -1,4 +1,4 @@
-// A fused kernel gives the bits that its ops give one by one on the same GPU.
+// Compares the bits of a fused kernel with those of its ops, run one by one on the same GPU.
 #include "cuda_fixture.h"
 
 namespace tensord::server {
@@ -6,7 +6,7 @@ namespace {
 
 class FusedCudaTest : public CudaTest {
  protected:
-  // max(gelu(x * s + y), x) < y ? x : y, or the number itself, by steps.
+  // Checks where(m < y, m, y), in which m = max(gelu(x * s + y), x).
   void Check(DType dtype, const Shape& shape) {
     const HostTensor x = MakeValues(dtype, shape, 1), y = MakeValues(dtype, shape, 2);
     const HostTensor s = MakeValues(dtype, {}, 3);

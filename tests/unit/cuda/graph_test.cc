@@ -1,5 +1,5 @@
-// Kernels captured once and launched as one, against the same launched one by one; and programs
-// that run that way.
+// Compares kernels that are launched as a graph with the same kernels launched one by one. Also
+// tests programs that run as graphs.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ class CudaGraphTest : public CudaTest {
     Buffer* output;
   };
 
-  // The kernel over buffers that stay; the output's is returned.
+  // Adds a step that runs the op. Returns its output. The caller keeps all buffers alive.
   BufferRef Add(absl::string_view op, const std::vector<TensorSpec>& specs,
                 const std::vector<BufferRef>& inputs, const Attributes& attrs = {}) {
     auto plan = PlanOp(op, specs, attrs);
@@ -56,7 +56,7 @@ class CudaGraphTest : public CudaTest {
     return cuda_->Capture(*account_, [this] { return Launch(); });
   }
 
-  // What the steps give one by one and as a graph: the same bits, each time.
+  // Runs the steps one by one, and then three times as a graph. Expects the same bits each time.
   void ExpectTheSame(const BufferRef& output) {
     ASSERT_TRUE(Launch().ok());
     Wait(*cuda_);
@@ -116,7 +116,7 @@ TEST_F(CudaGraphTest, ProductsWithBiasAndActivation) {
   ExpectTheSame(out);
 }
 
-TEST_F(CudaGraphTest, ReductionsHaveMemoryForPartialSumsThatIsCountedAndComesBack) {
+TEST_F(CudaGraphTest, ReductionsCountAndFreeMemoryForPartialSums) {
   const TensorSpec spec{DType::kFloat32, {1 << 20}};
   const BufferRef x = Upload(*cuda_, MakeValues(spec.dtype, spec.shape, 1));
   const BufferRef sum = Add("sum", {spec}, {x});
@@ -129,7 +129,7 @@ TEST_F(CudaGraphTest, ReductionsHaveMemoryForPartialSumsThatIsCountedAndComesBac
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(cuda_->memory().used_bytes - before, account_->used_bytes());
   EXPECT_GT(account_->used_bytes(), 0);
-  // It may go while it runs.
+  // The graph may be destroyed while it runs.
   ASSERT_TRUE((*graph)->Launch({}).ok());
   graph->reset();
   EXPECT_EQ(cuda_->memory().used_bytes, before);
@@ -144,9 +144,10 @@ TEST_F(CudaGraphTest, FillsRandomNumbersAndMovement) {
   const BufferRef zeros =
       Add("zeros", {}, {}, {{"shape", std::vector<int64_t>{40, 50}}, {"dtype", DType::kFloat32}});
   const BufferRef sum = Add("add", {spec, spec}, {random, zeros});
-  const BufferRef turned = Add("permute", {spec}, {sum}, {{"axes", std::vector<int64_t>{1, 0}}});
-  const TensorSpec turned_spec = spec_;
-  const BufferRef soft = Add("softmax", {turned_spec}, {turned}, {{"axis", int64_t{1}}});
+  const BufferRef transposed =
+      Add("permute", {spec}, {sum}, {{"axes", std::vector<int64_t>{1, 0}}});
+  const TensorSpec transposed_spec = spec_;
+  const BufferRef soft = Add("softmax", {transposed_spec}, {transposed}, {{"axis", int64_t{1}}});
   ExpectTheSame(soft);
 }
 
@@ -169,7 +170,7 @@ TEST_F(CudaGraphTest, WaitsForUploadsIntoItsInputs) {
   }
 }
 
-TEST_F(CudaGraphTest, CapturesWhileOthersUseTheDevice) {
+TEST_F(CudaGraphTest, CapturesWhileOtherThreadsUseTheDevice) {
   const TensorSpec spec{DType::kFloat32, {1000}};
   const BufferRef x = Upload(*cuda_, MakeValues(spec.dtype, spec.shape, 1));
   BufferRef y = x;
@@ -191,7 +192,7 @@ TEST_F(CudaGraphTest, CapturesWhileOthersUseTheDevice) {
       }
     });
   }
-  // One whose GPU runs out of memory, so that it waits for all of it.
+  // Allocations of this device fail, and before that wait for all work of the GPU.
   const int64_t too_much = 2 * *CudaTotalMemory(0);
   auto greedy = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, too_much);
   ASSERT_TRUE(greedy.ok()) << greedy.status();
@@ -208,7 +209,7 @@ TEST_F(CudaGraphTest, CapturesWhileOthersUseTheDevice) {
   EXPECT_EQ(Download(spec, y).bytes, Download(spec, x).bytes);
 }
 
-TEST_F(CudaGraphTest, GoesOnAfterACaptureThatFails) {
+TEST_F(CudaGraphTest, WorksAfterAFailedCapture) {
   const TensorSpec spec{DType::kFloat32, {10}};
   const BufferRef x = Upload(*cuda_, MakeValues(spec.dtype, spec.shape, 1));
   const BufferRef y = Add("neg", {spec}, {x});
@@ -256,7 +257,8 @@ class CudaProgramTest : public CudaTest {
     Handle last = 0;
   };
 
-  // (x, w): x <- tanh(x · w), thirty times. Two outputs, one of them on the way.
+  // Prepares a program with inputs x and w that sets x to tanh(x · w) thirty times. It has two
+  // outputs. One of them is an intermediate value.
   static std::shared_ptr<Program> Prepare(Runner& runner) {
     const TensorSpec spec{DType::kFloat32, {48, 48}};
     const Attributes none;
@@ -268,7 +270,7 @@ class CudaProgramTest : public CudaTest {
     return *runner.engine->Prepare(*runner.session, program, "cuda:0");
   }
 
-  // Both outputs of several runs, read when all of them are over.
+  // Runs the program several times, and then reads both outputs of each run.
   static std::vector<std::string> Results(Runner& runner) {
     const std::shared_ptr<Program> program = Prepare(runner);
     const Handle w = runner.Uniform(1), other_w = runner.Uniform(2);
@@ -291,7 +293,7 @@ TEST_F(CudaProgramTest, GivesTheSameBitsAsOpsOneByOne) {
   EXPECT_EQ(Results(with), Results(without));
 }
 
-TEST_F(CudaProgramTest, MemoryComesBackWithTheProgram) {
+TEST_F(CudaProgramTest, ReleasedProgramFreesItsMemory) {
   Runner runner(true);
   std::shared_ptr<Program> program = Prepare(runner);
   const Handle w = runner.Uniform(1);

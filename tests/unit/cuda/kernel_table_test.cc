@@ -27,7 +27,7 @@ TEST(KernelTableTest, HasAnEpilogueForEveryActivationOfLinear) {
   }
 }
 
-// What inference lets through has a kernel.
+// Every dtype that inference accepts has a kernel.
 TEST(KernelTableTest, HasALauncherForEveryDTypeOfEveryElementwiseOp) {
   for (const OpSchema* schema : AllOps()) {
     for (const DType dtype : kAllDTypes) {

@@ -70,7 +70,7 @@ TEST_F(CudaTest, LinearWithEveryActivation) {
   }
 }
 
-TEST_F(CudaTest, LinearOfOddSizesAndOfNothing) {
+TEST_F(CudaTest, LinearOfOddAndEmptySizes) {
   const std::pair<Shape, Shape> cases[] = {
       {{1}, {1, 1}}, {{5}, {3, 5}}, {{13, 5}, {3, 5}}, {{0, 5}, {3, 5}}, {{4, 0}, {3, 0}}};
   for (const auto& [x, w] : cases) {

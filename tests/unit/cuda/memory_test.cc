@@ -9,7 +9,7 @@
 namespace tensord::server {
 namespace {
 
-TEST_F(CudaTest, KnowsWhatItStandsOn) {
+TEST_F(CudaTest, DescribesItsGpu) {
   const DeviceInfo& info = cuda_->info();
   EXPECT_EQ(info.name.ToString(), "cuda:0");
   EXPECT_FALSE(info.model.empty());
@@ -20,7 +20,7 @@ TEST_F(CudaTest, KnowsWhatItStandsOn) {
   EXPECT_EQ(cuda_->memory().limit_bytes, kLimitBytes);
 }
 
-TEST_F(CudaTest, CountsWhatBuffersHold) {
+TEST_F(CudaTest, CountsTheBytesOfBuffers) {
   EXPECT_EQ(cuda_->memory().used_bytes, 0);
   {
     const auto a = cuda_->Allocate(1000), b = cuda_->Allocate(24);
@@ -32,7 +32,7 @@ TEST_F(CudaTest, CountsWhatBuffersHold) {
   EXPECT_EQ(cuda_->memory().peak_bytes, 1024);
 }
 
-TEST_F(CudaTest, NothingTakesNothing) {
+TEST_F(CudaTest, EmptyAllocationTakesNoMemory) {
   const auto empty = cuda_->Allocate(0);
   ASSERT_TRUE(empty.ok());
   EXPECT_EQ((*empty)->data(), nullptr);
@@ -40,7 +40,7 @@ TEST_F(CudaTest, NothingTakesNothing) {
   EXPECT_TRUE(cuda_->Read(**empty, 0, nullptr, 0).ok());
 }
 
-TEST_F(CudaTest, RefusesWhatGoesPastTheLimitAndGoesOn) {
+TEST_F(CudaTest, RefusesOnlyAllocationsBeyondTheLimit) {
   const auto all = cuda_->Allocate(kLimitBytes - 100);
   ASSERT_TRUE(all.ok()) << all.status();
   const absl::Status refused = cuda_->Allocate(101).status();
@@ -49,7 +49,7 @@ TEST_F(CudaTest, RefusesWhatGoesPastTheLimitAndGoesOn) {
   EXPECT_TRUE(cuda_->Allocate(100).ok());
 }
 
-TEST_F(CudaTest, SaysWhenTheGpuItselfHasNoMore) {
+TEST_F(CudaTest, ReportsThatTheGpuIsOutOfMemory) {
   const int64_t more_than_there_is = 2 * *CudaTotalMemory(0);
   auto greedy = MakeCudaDevice({DeviceKind::kCuda, 1}, 0, more_than_there_is);
   ASSERT_TRUE(greedy.ok()) << greedy.status();

@@ -1,4 +1,4 @@
-// Where there is no driver the backend says so, and nothing breaks.
+// Without a driver, the backend returns errors that name the reason.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -14,7 +14,8 @@ struct ReduceCase {
   Ints axes;
 };
 
-// Rows, columns, both ends of three axes, everything (long enough to be split), nothing, a scalar.
+// Reductions over rows, columns, inner and outer axes, all elements of a tensor that is long enough
+// to be split, a scalar, and an empty tensor.
 const ReduceCase kCases[] = {{{33, 1000}, {1}},         {{1000, 33}, {0}}, {{70000}, {}},
                              {{6, 7, 8}, {0, 2}},       {{6, 7, 8}, {1}},  {{5, 200, 3}, {1}},
                              {{3, 300, 100}, {0, 1}},   {{4, 1, 5}, {1}},  {{}, {}},
@@ -31,14 +32,14 @@ TEST_F(CudaTest, SumsAndMeans) {
   }
 }
 
-TEST_F(CudaTest, ReducesNothingToWhatNothingComesTo) {
+TEST_F(CudaTest, ReducesEmptyTensors) {
   const HostTensor empty = MakeValues(DType::kFloat32, {3, 0}, 3);
   ExpectSame("sum", {empty}, {{"axes", Ints{1}}});
   ExpectSame("mean", {empty}, {{"axes", Ints{1}}});
   ExpectSame("norm", {empty}, {{"axes", Ints{1}}});
 }
 
-TEST_F(CudaTest, ExtremaAndWhereTheyAre) {
+TEST_F(CudaTest, ExtremaAndTheirIndices) {
   for (const char* op : {"max", "min", "argmax", "argmin"}) {
     for (const ReduceCase& c : kCases) {
       for (DType dtype : kAllDTypes) {
@@ -62,7 +63,7 @@ TEST_F(CudaTest, NormsOfEveryOrder) {
   ExpectSame("norm", {MakeValues(DType::kFloat32, {1000, 100}, 7)}, {}, 32);
 }
 
-// Extents of one element less or more than multiples of a pack, and of what a block's lanes load
+// Extents around multiples of a pack, and of the number of elements that a block's lanes load
 // together.
 constexpr int64_t kExtents[] = {1,  2,  3,  4,  5,  7,   8,   9,   15,  16,   17,
                                 31, 33, 63, 64, 65, 127, 128, 129, 257, 1023, 1025};
@@ -103,16 +104,16 @@ TEST_F(CudaTest, ReducesUnalignedOperands) {
 
 TEST_F(CudaTest, SumsOfIntegersDoNotOverflow) {
   constexpr int kCount = 5000;
-  const auto most32 = std::numeric_limits<int32_t>::max();
-  const auto least32 = std::numeric_limits<int32_t>::min();
+  const auto max32 = std::numeric_limits<int32_t>::max();
+  const auto min32 = std::numeric_limits<int32_t>::min();
   const HostTensor inputs[] = {
-      HostTensor::Of(DType::kInt32, {kCount}, std::vector<int32_t>(kCount, most32)),
-      HostTensor::Of(DType::kInt32, {kCount}, std::vector<int32_t>(kCount, least32)),
+      HostTensor::Of(DType::kInt32, {kCount}, std::vector<int32_t>(kCount, max32)),
+      HostTensor::Of(DType::kInt32, {kCount}, std::vector<int32_t>(kCount, min32)),
       HostTensor::Of(DType::kInt8, {kCount}, std::vector<int8_t>(kCount, -128)),
       HostTensor::Of(DType::kUInt8, {kCount}, std::vector<uint8_t>(kCount, 255)),
       // Bytes other than 0 are true.
       HostTensor::Of(DType::kBool, {kCount}, std::vector<uint8_t>(kCount, 255))};
-  const double sums[] = {most32 * 5000.0, least32 * 5000.0, -128 * 5000.0, 255 * 5000.0, 5000};
+  const double sums[] = {max32 * 5000.0, min32 * 5000.0, -128 * 5000.0, 255 * 5000.0, 5000};
   for (int i = 0; i < 5; ++i) {
     const HostTensor sum = Run(*cuda_, "sum", {inputs[i]}, {{"axes", Ints{0}}});
     EXPECT_EQ(sum.spec.dtype, DType::kInt64);

@@ -36,7 +36,7 @@ TEST(DividerTest, DividesWideNumbers) {
   }
 }
 
-// Offsets of every index, in order.
+// Returns the offsets of all indices, in order.
 std::vector<int64_t> AllOffsets(const StridedLoop<1>& loop) {
   std::vector<int64_t> offsets;
   for (int64_t i = 0; i < loop.size; ++i) {
@@ -53,7 +53,7 @@ TEST(StridedLoopTest, WalksATransposedMatrix) {
   EXPECT_EQ(AllOffsets(loop), (std::vector<int64_t>{0, 3, 1, 4, 2, 5}));
 }
 
-TEST(StridedLoopTest, MergesWhatLiesTogetherAndDropsOnes) {
+TEST(StridedLoopTest, MergesContiguousAxesAndDropsAxesOfOne) {
   const int64_t extent[] = {2, 1, 3, 4}, stride[] = {12, 77, 4, 1};
   const auto loop = MakeStridedLoop<1>(4, extent, {stride});
   EXPECT_EQ(loop.rank, 1);
@@ -67,7 +67,7 @@ TEST(StridedLoopTest, MergesOnlyWhereEveryOperandAgrees) {
   EXPECT_EQ(MakeStridedLoop<2>(2, extent, {dense, row}).rank, 2);
 }
 
-TEST(StridedLoopTest, AScalarIsOneStepOfNothing) {
+TEST(StridedLoopTest, ScalarHasOneElement) {
   const auto loop = MakeStridedLoop<1>(0, nullptr, {nullptr});
   EXPECT_EQ(AllOffsets(loop), std::vector<int64_t>{0});
 }

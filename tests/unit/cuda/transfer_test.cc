@@ -17,8 +17,8 @@ HostTensor MakeBytes(int64_t size, uint64_t salt) {
   return tensor;
 }
 
-TEST_F(CudaTest, BringsBackWhatItWasGiven) {
-  // One byte; about a piece; about a slot of the ring; about the whole ring and far past it.
+TEST_F(CudaTest, BringsBackUploadedBytes) {
+  // Sizes around those of a piece, of a slot of the ring and of the whole ring, and far larger.
   for (int64_t size : {1, 3, 262143, 262145, 1048577, 16777215, 50000001}) {
     const HostTensor sent = MakeBytes(size, 1);
     const BufferRef buffer = Upload(*cuda_, sent);
@@ -51,7 +51,7 @@ TEST_F(CudaTest, CarriesManyTransfersAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(CudaTest, KernelsSeeWhatWasWrittenBeforeThem) {
+TEST_F(CudaTest, KernelsSeeEarlierWrites) {
   const HostTensor big = MakeValues(DType::kFloat32, {4'000'001}, 3);
   for (int i = 0; i < 5; ++i) ExpectSame("neg", {big});
 }
@@ -64,7 +64,7 @@ TEST_F(CudaTest, CopiesBetweenLogicalDevicesOfOneGpu) {
   const auto copy = (*other)->Allocate(sent.spec.size_bytes());
   ASSERT_TRUE(copy.ok());
   ASSERT_TRUE((*other)->CopyFrom(**copy, *source, sent.spec.size_bytes()).ok());
-  source.reset();  // while the copy may be under way
+  source.reset();  // while the copy may still run
   const BufferRef reused = Upload(*cuda_, MakeBytes(3'000'003, 5));
   Wait(**other);
   EXPECT_TRUE(Download(sent.spec, *copy).bytes == sent.bytes);

@@ -94,7 +94,7 @@ TEST_F(KernelEmulationTest, KernelsAfterAFaultDoNotRun) {
 }
 
 TEST_F(KernelEmulationTest, OutOfBoundsWriteIsAFault) {
-  constexpr int kInts = 64;  // 256 bytes: as far as allocations are aligned
+  constexpr int kInts = 64;  // 256 bytes, the alignment of allocations
   int* data = MakeInts(kInts, 0);
   EXPECT_EQ(LaunchFill(data, kInts + 1, 1, first_), cudaSuccess);
   ExpectStickyError(cudaErrorIllegalAddress);

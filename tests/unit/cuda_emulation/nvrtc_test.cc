@@ -20,7 +20,7 @@ extern "C" __global__ void scale(int* data, int size) {
 
 class NvrtcEmulationTest : public EmulationTest {
  protected:
-  // Compiles kSource with a header that is `header`; the log goes to log_.
+  // Compiles kSource with `header` as the text of its header. Stores the log in log_.
   nvrtcResult Compile(const char* header) {
     const char* name = "scale.h";
     EXPECT_EQ(nvrtcCreateProgram(&program_, kSource, "scale.cu", 1, &header, &name), NVRTC_SUCCESS);

@@ -6,12 +6,12 @@
 
 namespace tensord::cuda_emulation {
 
-inline constexpr int kThreads = 64;  // of every block
+inline constexpr int kThreads = 64;  // threads of every block
 
 // out[i] = value for 0 <= i < size; one block.
 cudaError_t LaunchFill(int* out, int size, int value, cudaStream_t stream);
 
-// The same, by blocks of `threads` threads on a grid of `blocks` blocks.
+// out[i] = 1 for 0 <= i < size; a grid of `blocks` blocks of `threads` threads.
 cudaError_t LaunchFillWith(unsigned blocks, unsigned threads, int* out, int size,
                            cudaStream_t stream);
 

@@ -46,7 +46,7 @@ const UnaryCase kUnaryCases[] = {
     {"tanh", -5, 5, [](double x) { return std::tanh(x); }},
     {"sigmoid", -5, 5, [](double x) { return 1 / (1 + std::exp(-x)); }},
     {"silu", -5, 5, [](double x) { return x / (1 + std::exp(-x)); }},
-    // Not far below 0: what is left of 1 + erf there has few bits.
+    // Not far below 0, because 1 + erf has few significant bits there.
     {"gelu", -1, 5, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }},
 };
 
@@ -69,7 +69,7 @@ TEST(ElementwiseTest, UnaryOpsAgreeWithDoubleOverEverySize) {
   }
 }
 
-TEST(ElementwiseTest, SpecialValuesAreThoseOfTheMathematics) {
+TEST(ElementwiseTest, SpecialValuesFollowMathematics) {
   OpRunner runner;
   const HostTensor x = MakeTensor(DType::kFloat32, {4}, {kNan, kInf, -kInf, 0.0});
   const auto expect = [&](const char* op, std::vector<double> values) {
@@ -88,7 +88,7 @@ TEST(ElementwiseTest, SpecialValuesAreThoseOfTheMathematics) {
   expect("abs", {kNan, kInf, kInf, 0});
 }
 
-TEST(ElementwiseTest, AnElementsValueDoesNotDependOnItsPlace) {
+TEST(ElementwiseTest, ResultsDoNotDependOnThePosition) {
   OpRunner runner;
   for (const char* op : {"exp", "tanh", "gelu", "log", "log1p"}) {
     const auto y =
@@ -116,7 +116,7 @@ TEST(ElementwiseTest, IntegerPowersFollowTheProduct) {
   EXPECT_THAT(runner.Run("pow", {a, b})->ToDoubles(), ElementsAre(81, -8, 1, 1, -1, 1, 0));
 }
 
-TEST(ElementwiseTest, NanWinsMaximumAndMinimum) {
+TEST(ElementwiseTest, MaximumAndMinimumPropagateNan) {
   OpRunner runner;
   const HostTensor a = MakeTensor(DType::kFloat16, {3}, {kNan, 1, 2});
   const HostTensor b = MakeTensor(DType::kFloat16, {3}, {1, kNan, -kInf});
@@ -151,7 +151,7 @@ TEST(ElementwiseTest, CastsTruncateAndSaturate) {
   EXPECT_THAT(cast(DType::kBool), ElementsAre(1, 1, 1, 1, 1, 1, 1));
 }
 
-TEST(ElementwiseTest, CastsGoBetweenAnyTwoDTypes) {
+TEST(ElementwiseTest, CastsBetweenAllDTypes) {
   OpRunner runner;
   for (const DType from : kAllDTypes) {
     for (const DType to : kAllDTypes) {
@@ -186,7 +186,7 @@ const BroadcastCase kBroadcasts[] = {
     {{300, 200}, {300, 1}, {300, 200}},
 };
 
-// The element of `x` that output element `i` of shape `out` is read from.
+// Returns the element of `x` from which output element `i` of shape `out` is read.
 double BroadcastAt(const HostTensor& x, const Shape& out, int64_t i) {
   const Dims strides = BroadcastStrides(x.spec.shape, out);
   int64_t offset = 0;

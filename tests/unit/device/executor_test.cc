@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <future>
 #include <memory>
 #include <string>
@@ -22,10 +23,10 @@ class ExecutorTest : public ::testing::Test {
   std::unique_ptr<Device> device_ = *MakeCpuDevice({DeviceKind::kCpu, 0}, 1 << 20, 1);
 };
 
-// A device on which tasks take the time that they say, and who ran in which order.
+// An executor with a simulated clock. Each task takes a given time, and order_ records its name.
 class ExecutorTimeTest : public ExecutorTest {
  protected:
-  // Nothing that is posted from now on runs before Open().
+  // Blocks the executor thread until Open(), so that tasks queue up.
   void Hold() { Hold(executor_->NewLane()); }
   void Hold(const std::shared_ptr<Executor::Lane>& lane) {
     opened_ = {};
@@ -50,13 +51,13 @@ class ExecutorTimeTest : public ExecutorTest {
     }
   }
 
-  // How often `name` is among the first so many; what is left runs, too.
+  // Runs all tasks. Returns how often `name` is among the first `tasks` of them.
   int64_t CountInFirst(char name, int64_t tasks) {
     executor_->Drain();
     return std::count(order_.begin(), order_.begin() + tasks, name);
   }
 
-  int64_t time_ = 0;  // the executor's thread's
+  int64_t time_ = 0;  // nanoseconds; only the executor thread uses it
   std::string order_;
   std::promise<void> opened_;
   std::unique_ptr<Executor> executor_ = std::make_unique<Executor>(
@@ -76,7 +77,7 @@ TEST_F(ExecutorTimeTest, OwnersGetTimeByWeight) {
   EXPECT_EQ(CountInFirst('l', 700), 100);
 }
 
-TEST_F(ExecutorTimeTest, WhoPostsLargeTasksGetsNoMore) {
+TEST_F(ExecutorTimeTest, LargeTasksGetNoMoreTime) {
   const auto large = executor_->NewLane(Owner(1)), small = executor_->NewLane(Owner(1));
   Hold();
   Post(large, 50, 'L', 16 * kMillisecond);
@@ -86,8 +87,8 @@ TEST_F(ExecutorTimeTest, WhoPostsLargeTasksGetsNoMore) {
   EXPECT_EQ(CountInFirst('s', 17 * 20), 16 * 20);
 }
 
-// Tasks so brief that a turn is of many.
-TEST_F(ExecutorTimeTest, BriefTasksAreSharedOutByWeight) {
+// The tasks are so short that the executor runs many of one owner at a time.
+TEST_F(ExecutorTimeTest, ShortTasksGetTimeByWeight) {
   const auto heavy = executor_->NewLane(Owner(4)), light = executor_->NewLane(Owner(1));
   Hold();
   Post(light, 8000, 'l', 1000);
@@ -106,12 +107,12 @@ TEST_F(ExecutorTimeTest, ManySessionsGetNoMoreThanOne) {
   Post(one, 260, '1');
   Open();
   EXPECT_EQ(CountInFirst('1', 104), 52);
-  // Each of the others had its turn before any had three.
+  // Each of the 26 lanes has run two tasks before any runs a third.
   for (char name = 'a'; name <= 'z'; ++name) EXPECT_EQ(CountInFirst(name, 104), 2) << name;
 }
 
-// Who comes late has its share from then on, and doesn't get what it missed.
-TEST_F(ExecutorTimeTest, IdleTimeIsNotMadeUpFor) {
+// Idle owners accrue no credit. An owner that begins late gets its share from then on.
+TEST_F(ExecutorTimeTest, IdleOwnersAccrueNoCredit) {
   const auto busy = executor_->NewLane(Owner(1)), late = executor_->NewLane(Owner(1));
   Post(busy, 1000, 'b');
   Hold(busy);
@@ -122,8 +123,8 @@ TEST_F(ExecutorTimeTest, IdleTimeIsNotMadeUpFor) {
   EXPECT_NEAR(CountInFirst('l', 100), 50, 1);
 }
 
-// What was taken while nobody else wanted it isn't held against anybody either.
-TEST_F(ExecutorTimeTest, AfterAPauseAllBeginAnew) {
+// An owner isn't charged for time that it used while no other owner had work.
+TEST_F(ExecutorTimeTest, TimeUsedAloneIsNotCharged) {
   const auto first = executor_->NewLane(Owner(1)), second = executor_->NewLane(Owner(1));
   Post(first, 1, 'f', 1000 * kMillisecond);
   executor_->Drain();
@@ -137,7 +138,7 @@ TEST_F(ExecutorTimeTest, AfterAPauseAllBeginAnew) {
   EXPECT_EQ(CountInFirst('f', 100), 50);
 }
 
-TEST_F(ExecutorTimeTest, AWeightMayChange) {
+TEST_F(ExecutorTimeTest, WeightMayChange) {
   const auto weight = std::make_shared<std::atomic<int>>(1);
   const auto changed = executor_->NewLane(weight), other = executor_->NewLane(Owner(1));
   *weight = 4;
@@ -148,8 +149,8 @@ TEST_F(ExecutorTimeTest, AWeightMayChange) {
   EXPECT_EQ(CountInFirst('c', 500), 400);
 }
 
-// The server's own, such as the fence that a read waits for.
-TEST_F(ExecutorTimeTest, WhatHasNoOwnerComesFirst) {
+// Tasks without an owner are the server's, such as the fence that a read waits for.
+TEST_F(ExecutorTimeTest, TasksWithoutAnOwnerRunFirst) {
   const auto lane = executor_->NewLane(Owner(1));
   Hold();
   Post(lane, 100, 'x');
@@ -172,7 +173,7 @@ TEST_F(ExecutorTest, RunsALaneInTheOrderPosted) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[i], i);
 }
 
-TEST_F(ExecutorTest, OneLanesBacklogDoesNotHoldUpAnothersSingleTask) {
+TEST_F(ExecutorTest, BacklogOfOneLaneDoesNotBlockAnotherLane) {
   std::vector<char> order;
   {
     Executor executor(device_.get());
@@ -186,8 +187,8 @@ TEST_F(ExecutorTest, OneLanesBacklogDoesNotHoldUpAnothersSingleTask) {
     gate.set_value();
   }
   ASSERT_EQ(order.size(), 1001);
-  const size_t turn = std::string(order.begin(), order.end()).find('o');
-  EXPECT_LT(turn, 100);
+  const size_t position = std::string(order.begin(), order.end()).find('o');
+  EXPECT_LT(position, 100);
 }
 
 TEST_F(ExecutorTest, RunsEverythingOnOneThread) {
@@ -214,6 +215,28 @@ TEST_F(ExecutorTest, TasksMayPostMore) {
   executor.Post(lane, again);
   ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(runs, 100);
+}
+
+// A thread waits for a Turn whose holder posts a task. The executor's thread may run that task
+// before the waiting thread wakes up.
+TEST_F(ExecutorTest, EveryWaitForATurnEnds) {
+  constexpr int kRounds = 20000;
+  Executor executor(device_.get());
+  const auto lane = executor.NewLane();
+  std::atomic<int> runs{0};
+  std::barrier round(2);
+  const auto run_rounds = [&](bool posts) {
+    for (int i = 0; i < kRounds; ++i) {
+      round.arrive_and_wait();
+      const Executor::Turn turn(&executor);
+      if (posts) executor.Post(lane, [&runs] { ++runs; });
+    }
+  };
+  std::thread other(run_rounds, /*posts=*/false);
+  run_rounds(/*posts=*/true);
+  other.join();
+  executor.Drain();
+  EXPECT_EQ(runs, kRounds);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Fused elementwise kernels give the very bits that their steps give one by one.
+// Compares the bits of fused elementwise kernels with those of their steps, run one by one.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@ struct Op {
 
 class FusedTest : public ::testing::Test {
  protected:
-  // The steps one by one, and the fused kernel of them.
+  // Runs the steps one by one, which sets expected_. Prepares the fused kernel in kernel_.
   void Build(const std::vector<HostTensor>& inputs, const std::vector<Op>& ops) {
     inputs_ = inputs;
     steps_.clear();
@@ -48,7 +48,8 @@ class FusedTest : public ::testing::Test {
     kernel_ = runner_.device().PrepareFused({specs, steps_, &expected_.spec});
   }
 
-  // Out of place, then over each input that allows it.
+  // Runs the fused kernel out of place, and then in place over each input that allows it. Expects
+  // the bits of the single steps each time.
   void Check(const std::vector<HostTensor>& inputs, const std::vector<Op>& ops) {
     Build(inputs, ops);
     ASSERT_TRUE(kernel_.ok()) << kernel_.status();
@@ -100,7 +101,7 @@ TEST_F(FusedTest, AChainOverEveryFloatingDTypeAndManySizes) {
   EXPECT_GT(in_place_runs_, 10);
 }
 
-TEST_F(FusedTest, ResultsPastTheCacheAreTheSame) {
+TEST_F(FusedTest, ResultsLargerThanTheCacheAreTheSame) {
   const Shape shape = {(40 << 20) / 4 + 13};
   Check({Spread(DType::kFloat32, shape, 0.5, 2, 1), Spread(DType::kFloat32, shape, 0.5, 2, 2)},
         {{"add", {0, 1}}, {"mul", {-1, 0}}});
@@ -119,7 +120,7 @@ TEST_F(FusedTest, InputsThatBroadcast) {
         {{"mul", {0, 1}}, {"add", {-1, 2}}});
 }
 
-TEST_F(FusedTest, StepsOverSingleElementsAreDoneOnce) {
+TEST_F(FusedTest, StepsOverSingleElements) {
   const HostTensor x = Spread(DType::kFloat32, {3000}, 1, 2, 1);
   const HostTensor s = Spread(DType::kFloat32, {}, 1, 2, 2), t = Spread(DType::kFloat32, {1}, 1, 2);
   Check({x, s, t}, {{"mul", {1, 2}}, {"exp", {-1}}, {"add", {0, -2}}, {"sub", {-3, -1}}});
@@ -139,7 +140,7 @@ TEST_F(FusedTest, ComparisonsWhereAndCasts) {
   Check({p, q}, {{"mul", {0, 1}}, {"add", {-1, 0}}, {"eq", {-2, 1}}});
 }
 
-TEST_F(FusedTest, ValuesThatLiveLongAndOnesNamedTwice) {
+TEST_F(FusedTest, LongLivedValuesAndRepeatedOperands) {
   const HostTensor x = Spread(DType::kFloat32, {2500}, 1, 2, 1);
   Check({x}, {{"exp", {0}},
               {"log", {0}},
@@ -151,7 +152,7 @@ TEST_F(FusedTest, ValuesThatLiveLongAndOnesNamedTwice) {
               {"sub", {-7, -1}}});
 }
 
-TEST_F(FusedTest, LeavesOtherOpsAlone) {
+TEST_F(FusedTest, RefusesOtherOps) {
   const HostTensor x = Spread(DType::kFloat32, {8, 8}, 1, 2, 1);
   Build({x}, {{"exp", {0}}, {"matmul", {-1, 0}}});
   EXPECT_EQ(kernel_.status().code(), absl::StatusCode::kUnimplemented);

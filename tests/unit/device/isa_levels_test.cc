@@ -1,4 +1,4 @@
-// The levels of the instruction set that this processor has give the same results.
+// Compares the results of the instruction set levels that this processor has.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kCount = 1003;  // no multiple of any vector
+constexpr int64_t kCount = 1003;  // not a multiple of a vector length
 
 template <typename Function>
 bool UsesLibm(int number) {
@@ -30,7 +30,8 @@ std::string Inputs(DType dtype, int seed) {
   return tensor.bytes;
 }
 
-// Bit by bit, or, by libm, within a tolerance; NaN equals NaN.
+// If `tolerance` is 0, expects the same bits. Otherwise expects values within the tolerance, and
+// NaN equals NaN. Ops that use libm need a tolerance.
 void ExpectSame(const std::string& a, const std::string& b, DType dtype, double tolerance,
                 const std::string& what) {
   if (tolerance == 0) {
@@ -41,7 +42,7 @@ void ExpectSame(const std::string& a, const std::string& b, DType dtype, double 
   for (int64_t i = 0; i < kCount; ++i) {
     if (std::isnan(x.At(i)) && std::isnan(y.At(i))) continue;
     if (x.At(i) == y.At(i)) continue;
-    // gelu of a large negative number is a small difference of larger ones.
+    // gelu of a large negative number is a small difference of larger numbers.
     ASSERT_NEAR(x.At(i), y.At(i), tolerance * (std::fabs(x.At(i)) + 1)) << what << " " << i;
   }
 }
@@ -50,7 +51,7 @@ class IsaLevelsTest : public ::testing::TestWithParam<IsaLevel> {
  protected:
   void SetUp() override {
     loops_ = LoopsOf(GetParam());
-    if (loops_ == nullptr) GTEST_SKIP() << "this build or processor has not got this level";
+    if (loops_ == nullptr) GTEST_SKIP() << "this build or processor lacks this level";
   }
 
   const Loops& baseline_ = *LoopsOf(IsaLevel::kBaseline);
@@ -107,7 +108,7 @@ TEST_P(IsaLevelsTest, CastsAgree) {
   }
 }
 
-TEST_P(IsaLevelsTest, EveryHalfWidensAndNarrowsAlike) {
+TEST_P(IsaLevelsTest, EveryHalfConvertsAlike) {
   std::vector<uint16_t> bits(1 << 16), back(1 << 16), expected_back(1 << 16);
   for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
   std::vector<float> wide(1 << 16), expected(1 << 16);

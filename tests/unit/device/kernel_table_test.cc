@@ -16,7 +16,7 @@ TEST(KernelTableTest, EveryOpOfTheRegistryHasAKernel) {
   }
 }
 
-// What inference lets through has a loop.
+// Every dtype that inference accepts has a loop.
 TEST(KernelTableTest, EveryElementwiseOpHasALoopForEveryDTypeThatItTakes) {
   for (const OpSchema* schema : AllOps()) {
     if (!schema->elementwise.has_value() || schema->name == "cast") continue;
@@ -33,7 +33,7 @@ TEST(KernelTableTest, EveryElementwiseOpHasALoopForEveryDTypeThatItTakes) {
   }
 }
 
-TEST(KernelTableTest, ACombinationWithoutAKernelIsAnErrorAndNoCrash) {
+TEST(KernelTableTest, MissingKernelIsAnErrorAndNoCrash) {
   const auto device = *MakeCpuDevice({DeviceKind::kCpu, 0}, 1 << 20, 1);
   const TensorSpec spec = {DType::kBool, {4}};
   const BufferRef in = *device->Allocate(4), out = *device->Allocate(4);

@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using Ints = std::vector<int64_t>;
 
-// 0, 1, 2, … (mod 251, so that every dtype holds them).
+// Returns a tensor of 0, 1, 2, …, modulo 113, so that every dtype but bool holds the values.
 HostTensor Counting(DType dtype, const Shape& shape) {
   std::vector<double> values(shape.num_elements());
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i % 113);

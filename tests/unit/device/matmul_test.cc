@@ -46,7 +46,7 @@ const MatmulCase kCases[] = {
     {{3, 512}, {512, 300}},
 };
 
-// A stack of matrices, with a vector as a row (left) or a column (right).
+// A stack of matrices. A vector is a row on the left side, and a column on the right side.
 struct Stack {
   const HostTensor& tensor;
   bool transposed;
@@ -67,7 +67,7 @@ struct Stack {
   }
 };
 
-// Which item of `batch` stands at item `i` of `out`.
+// Returns the item of `batch` that item `i` of `out` uses.
 int64_t ItemAt(const Shape& batch, const Shape& out, int64_t i) {
   const Dims strides = BroadcastStrides(batch, out);
   int64_t item = 0;
@@ -124,7 +124,7 @@ TEST(MatmulTest, IntegersWrap) {
   EXPECT_EQ(runner.Run("matmul", {a, b})->At(0), static_cast<int8_t>(100 * 100 + 100 * 27));
 }
 
-TEST(MatmulTest, ManyDifferentShapesOneAfterTheOther) {
+TEST(MatmulTest, ManyShapesInARow) {
   OpRunner runner;
   for (int64_t n = 49; n < 1149; n += 2) {
     const HostTensor a = MakeTensor(DType::kFloat32, {49, 50}, std::vector<double>(2450, 1));

@@ -20,7 +20,7 @@ std::unique_ptr<Device> MakeDevice(int64_t limit_bytes) {
   return *MakeCpuDevice({DeviceKind::kCpu, 1}, limit_bytes, 1);
 }
 
-TEST(CpuMemoryTest, CountsWhatBuffersHoldAndTheMostEverHeld) {
+TEST(CpuMemoryTest, CountsUsedAndPeakBytes) {
   const auto device = MakeDevice(1 << 20);
   {
     const BufferRef a = *device->Allocate(1000);
@@ -33,7 +33,7 @@ TEST(CpuMemoryTest, CountsWhatBuffersHoldAndTheMostEverHeld) {
   EXPECT_EQ(device->memory().peak_bytes, 1500);
 }
 
-TEST(CpuMemoryTest, RefusesPastTheLimitWithTheFiguresAndStaysUsable) {
+TEST(CpuMemoryTest, RefusesAllocationsBeyondTheLimit) {
   const auto device = MakeDevice(1 << 20);
   const BufferRef held = *device->Allocate(1000000);
   const auto refused = device->Allocate(50000);
@@ -50,10 +50,10 @@ TEST(CpuMemoryTest, RefusesPastTheLimitWithTheFiguresAndStaysUsable) {
   EXPECT_TRUE(device->Allocate(48576).ok());
   const absl::Status never = device->Allocate(1 << 21).status();
   EXPECT_EQ(ErrorReason(never), "DEVICE_OUT_OF_MEMORY");
-  EXPECT_FALSE(never.GetPayload(kRetryInfoUrl).has_value()) << "no use in trying again";
+  EXPECT_FALSE(never.GetPayload(kRetryInfoUrl).has_value()) << "a retry can't succeed";
 }
 
-TEST(CpuMemoryTest, RefusesWhatTheHostHasNot) {
+TEST(CpuMemoryTest, RefusesMoreMemoryThanTheHostHas) {
   const auto device = MakeDevice(int64_t{1} << 60);
   const auto refused = device->Allocate(int64_t{1} << 58);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
@@ -63,7 +63,7 @@ TEST(CpuMemoryTest, RefusesWhatTheHostHasNot) {
   EXPECT_EQ(device->memory().used_bytes, 0);
 }
 
-TEST(CpuMemoryTest, AlignsEverySizeAndGivesNothingForNothing) {
+TEST(CpuMemoryTest, AlignsEverySizeAndGivesNoMemoryForZero) {
   const auto device = MakeDevice(int64_t{1} << 30);
   for (const int64_t size : {1, 63, 64, 65, 1000, 4097, 100000, 3000000, 20000000}) {
     const BufferRef buffer = *device->Allocate(size);
@@ -83,7 +83,7 @@ TEST(CpuMemoryTest, WritesAndReadsParts) {
   EXPECT_STREQ(read, "cde");
 }
 
-TEST(CpuMemoryTest, RefusesPartsThatLieOutside) {
+TEST(CpuMemoryTest, RefusesRangesOutsideTheBuffer) {
   const auto device = MakeDevice(1 << 20);
   const BufferRef buffer = *device->Allocate(6);
   char byte = 0;
@@ -101,7 +101,7 @@ TEST(CpuMemoryTest, CopiesBetweenDevices) {
   EXPECT_EQ(std::memcmp(src->data(), dst->data(), size), 0);
 }
 
-TEST(CpuMemoryTest, BuffersThatAreFreedElsewhereLeaveNothingBehind) {
+TEST(CpuMemoryTest, BuffersMayBeFreedOnOtherThreads) {
   const auto device = MakeDevice(64 << 20);
   for (int round = 0; round < 20; ++round) {
     std::vector<BufferRef> buffers;
@@ -141,7 +141,7 @@ TEST(MemoryPoolTest, ReusesAFreedBlockForTheNextOfItsSize) {
   pool.Free(again, (10 << 20) - 1000);
 }
 
-TEST(MemoryPoolTest, SmallBlocksOfEverySizeAreTheirOwn) {
+TEST(MemoryPoolTest, SmallBlocksDoNotOverlap) {
   cpu::MemoryPool pool(64 << 20);
   std::vector<std::pair<char*, int64_t>> blocks;
   for (int round = 0; round < 3; ++round) {
@@ -160,7 +160,7 @@ TEST(MemoryPoolTest, SmallBlocksOfEverySizeAreTheirOwn) {
   }
 }
 
-TEST(MemoryPoolTest, KeepsNoMoreIdleThanItsBound) {
+TEST(MemoryPoolTest, LimitsIdleBytes) {
   cpu::MemoryPool pool(8 << 20);
   void* small = pool.Allocate(4 << 20);
   void* large = pool.Allocate(9 << 20);

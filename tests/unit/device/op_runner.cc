@@ -148,7 +148,7 @@ absl::StatusOr<HostTensor> OpRunner::Run(absl::string_view op,
   for (size_t i = 0; i < read.size(); ++i) operands.push_back({&read[i].spec, buffers[i]->data()});
   HostTensor result{plan.output, std::string(plan.output.size_bytes(), '\0')};
   TENSORD_ASSIGN_OR_RETURN(const BufferRef output, device_->Allocate(plan.output.size_bytes()));
-  // What a kernel leaves out must show.
+  // Makes elements visible that the kernel doesn't write.
   if (output->size_bytes() > 0) std::memset(output->data(), 0x5a, output->size_bytes());
   TENSORD_RETURN_IF_ERROR(
       device_->Launch({plan.schema, &plan.attrs, operands, {&plan.output, output->data()}}));

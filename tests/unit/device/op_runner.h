@@ -12,7 +12,7 @@
 
 namespace tensord::server {
 
-// Elements as bytes; At() and ToDoubles() read any dtype (an int64 past 2^53 is rounded).
+// A tensor on the host. At() and ToDoubles() read any dtype. They round int64 values above 2^53.
 struct HostTensor {
   TensorSpec spec;
   std::string bytes;
@@ -21,14 +21,14 @@ struct HostTensor {
   std::vector<double> ToDoubles() const;
 };
 
-// Rounded to the dtype; integers wrap.
+// Makes a tensor of these values, rounded to the dtype. Integers wrap around.
 HostTensor MakeTensor(DType dtype, const Shape& shape, const std::vector<double>& values);
 
 // A deterministic spread of values in [low, high], the same for every dtype that can hold them.
 HostTensor Spread(DType dtype, const Shape& shape, double low, double high, int seed = 1);
 
-// The relative error of a few units in the last place, and of an intermediate float32. `float64` is
-// that of float64.
+// Returns a relative error that allows for a few units in the last place, and for an intermediate
+// float32. For float64, returns `float64`.
 double RoundingTolerance(DType dtype, double float64);
 
 class OpRunner {
@@ -37,7 +37,7 @@ class OpRunner {
 
   Device& device() { return *device_; }
 
-  // Plans the op, casts inputs as planned, and launches it. An alias comes back as a copy.
+  // Plans the op, casts inputs as planned, and launches it. If the result is an alias, copies it.
   absl::StatusOr<HostTensor> Run(absl::string_view op, const std::vector<HostTensor>& inputs,
                                  const Attributes& attrs = {});
 

@@ -1,4 +1,4 @@
-// Weights that are multiplied again and again are kept packed, as long as there is room.
+// Weights that are multiplied repeatedly are kept packed, as long as there is enough memory.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -42,7 +42,8 @@ class PackedWeightsTest : public ::testing::Test {
     return result;
   }
 
-  // False where the library wants no other layout on this processor.
+  // Multiplies often enough that the weight is packed. Returns false if the library uses no packed
+  // layout on this processor.
   bool MultiplyUntilPacked() {
     const int64_t before = device_->memory().used_bytes;
     for (int i = 0; i < 3; ++i) Multiply();
@@ -55,7 +56,7 @@ class PackedWeightsTest : public ::testing::Test {
   std::unique_ptr<PreparedKernel> kernel_;
 };
 
-TEST_F(PackedWeightsTest, GiveTheSameValuesAndCountAsMemoryUntilTheWeightGoes) {
+TEST_F(PackedWeightsTest, GiveTheSameValuesAndCountAsMemory) {
   const int64_t before = device_->memory().used_bytes;
   const std::vector<float> expected = Multiply();
   EXPECT_EQ(device_->memory().used_bytes, before);
@@ -67,7 +68,7 @@ TEST_F(PackedWeightsTest, GiveTheSameValuesAndCountAsMemoryUntilTheWeightGoes) {
   EXPECT_EQ(device_->memory().used_bytes, before - kWeightBytes);
 }
 
-TEST_F(PackedWeightsTest, MakeRoomForWhoAsks) {
+TEST_F(PackedWeightsTest, AreFreedForOtherAllocations) {
   const int64_t before = device_->memory().used_bytes;
   const std::vector<float> expected = Multiply();
   if (!MultiplyUntilPacked()) GTEST_SKIP() << "nothing is packed on this processor";
@@ -76,16 +77,16 @@ TEST_F(PackedWeightsTest, MakeRoomForWhoAsks) {
   EXPECT_EQ(device_->memory().used_bytes, kLimitBytes);
 }
 
-TEST_F(PackedWeightsTest, AreNotMadeWhereThereIsNoRoom) {
+TEST_F(PackedWeightsTest, AreNotMadeWithoutMemory) {
   const int64_t left = kLimitBytes - device_->memory().used_bytes;
-  const BufferRef most = *device_->Allocate(left - kWeightBytes / 2);
+  const BufferRef ballast = *device_->Allocate(left - kWeightBytes / 2);
   const int64_t before = device_->memory().used_bytes;
   const std::vector<float> expected = Multiply();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Multiply(), expected);
   EXPECT_EQ(device_->memory().used_bytes, before);
 }
 
-TEST_F(PackedWeightsTest, FollowABufferThatIsWrittenAgain) {
+TEST_F(PackedWeightsTest, AreUpdatedAfterTheBufferIsWritten) {
   if (!MultiplyUntilPacked()) GTEST_SKIP() << "nothing is packed on this processor";
   const TensorSpec spec = {DType::kFloat32, {kOut, kIn}};
   const OpPlan neg = *PlanOp("neg", {spec}, {});

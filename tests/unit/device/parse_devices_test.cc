@@ -27,7 +27,7 @@ TEST(ParseDevicesTest, ReadsKindsIndicesAndLimits) {
   EXPECT_EQ((*requests)[3].limit_bytes, int64_t{512} << 20);
 }
 
-TEST(ParseDevicesTest, NothingIsAnEmptyList) {
+TEST(ParseDevicesTest, EmptyTextIsAnEmptyList) {
   EXPECT_TRUE(ParseDevices("")->empty());
   EXPECT_TRUE(ParseDevices("  ")->empty());
 }
@@ -52,7 +52,7 @@ TEST(ParseDevicesTest, ReadsSizesInEveryForm) {
   EXPECT_EQ(*ParseByteSize("0"), 0);
 }
 
-TEST(ParseByteSizeTest, SaysWhatASizeIs) {
+TEST(ParseByteSizeTest, ErrorsShowTheForm) {
   for (const char* text : {"", "-1", "8 bananas", "GiB", "1e30", "nan", "-inf",
                            "9223372036854775808", "1GiB\nroot", "0x10GiB!"}) {
     const auto bytes = ParseByteSize(text);
@@ -62,7 +62,7 @@ TEST(ParseByteSizeTest, SaysWhatASizeIs) {
   }
 }
 
-TEST(ParseDevicesTest, RefusesWhatIsNoDeviceAndSaysTheForm) {
+TEST(ParseDevicesTest, RefusesInvalidDevicesAndShowsTheForm) {
   for (const char* text :
        {"cpu0", "cpu:", "cpu:1", "cuda:-1", "cuda:x", "cpu=", "cpu=0", "cpu=-1", "cpu=1XB",
         "cpu=1e30", "cpu=nan", "cpu=GiB", "cpu,,cpu", "cpu=1=2", "cpu=9223372036854775808"}) {
@@ -90,7 +90,7 @@ TEST(MakeDevicesTest, NumbersDevicesPerKindAndSharesMemoryAndThreads) {
   EXPECT_EQ((*devices)[2]->info().threads, 1);
 }
 
-TEST(MakeDevicesTest, NoLimitIsMoreThanThereIs) {
+TEST(MakeDevicesTest, RefusesLimitsAboveTheHostsMemory) {
   const std::string total = std::to_string(CpuTotalMemory());
   EXPECT_TRUE(MakeDevices(*ParseDevices("cpu=" + total), 1).ok());
   for (const char* too_much : {"cpu=999TiB", "cpu,cpu=999TiB"}) {
@@ -101,7 +101,7 @@ TEST(MakeDevicesTest, NoLimitIsMoreThanThereIs) {
   }
 }
 
-TEST(MakeDevicesTest, EveryDeviceHasAThreadOfItsOwn) {
+TEST(MakeDevicesTest, EveryDeviceHasAtLeastOneThread) {
   const auto devices = MakeDevices(*ParseDevices("cpu,cpu,cpu"), 1);
   ASSERT_TRUE(devices.ok());
   for (const auto& device : *devices) EXPECT_EQ(device->info().threads, 1);
@@ -117,13 +117,13 @@ TEST(MakeDevicesTest, DescribesTheHostWithoutItsId) {
   EXPECT_EQ((*MakeDevices(*ParseDevices("cpu"), 0))[0]->info().uuid, info.uuid);
 }
 
-TEST(MakeDevicesTest, AKindWithoutABackendIsRefusedWithTheKindsThatHaveOne) {
+TEST(MakeDevicesTest, UnknownKindErrorListsTheKinds) {
   const auto devices = MakeDevices(*ParseDevices("tpu"), 1);
   EXPECT_EQ(devices.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(devices.status().message(), HasSubstr("\"tpu\"; the kinds are cpu, cuda"));
 }
 
-TEST(MakeDevicesTest, AGpuThatIsNotThereIsUnavailable) {
+TEST(MakeDevicesTest, MissingGpuIsUnavailable) {
   const auto devices = MakeDevices(*ParseDevices("cpu,cuda:4096"), 1);
   EXPECT_EQ(devices.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(devices.status().message(), HasSubstr("cuda:4096"));

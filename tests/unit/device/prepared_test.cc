@@ -1,4 +1,4 @@
-// Prepared kernels give the very bits that Launch() gives, as often as they are run, and in place.
+// Compares the bits of prepared kernels, run repeatedly and in place, with those of Launch().
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 
 class PreparedTest : public ::testing::Test {
  protected:
-  // An op made ready, and buffers to run it on.
+  // A prepared op and buffers of its inputs.
   struct Case {
     OpPlan plan;
     std::vector<HostTensor> inputs;
@@ -52,7 +52,8 @@ class PreparedTest : public ::testing::Test {
     return runner_.Download(*output, c.plan.output);
   }
 
-  // Twice out of place, then over each input that allows it, all against Launch().
+  // Runs the kernel twice out of place, and then in place over each input that allows it. Expects
+  // the bits of Launch() each time.
   void Check(const char* op, const std::vector<HostTensor>& inputs, const Attributes& attrs = {}) {
     std::string what = op;
     for (const HostTensor& input : inputs) what += " " + input.spec.ToString();
@@ -171,7 +172,7 @@ TEST_F(PreparedTest, Products) {
   Check("matmul", {stack, Spread(DType::kFloat32, {7}, -1, 1)});
 }
 
-TEST_F(PreparedTest, EverythingElse) {
+TEST_F(PreparedTest, OtherOps) {
   for (const Shape& shape : {Shape{6, 10}, Shape{300, 400}}) {
     const HostTensor x = Spread(DType::kFloat32, shape, -1, 1);
     for (const char* op : {"sum", "mean", "max", "min", "norm", "argmax", "argmin"}) {
@@ -186,21 +187,21 @@ TEST_F(PreparedTest, EverythingElse) {
   Check("uniform", {}, {{"shape", std::vector<int64_t>{50}}, {"seed", int64_t{7}}});
 }
 
-TEST_F(PreparedTest, WhatTakesLongIsLeftToTheDevicesOwnThread) {
-  const auto brief = [this](const char* op, const std::vector<HostTensor>& inputs) {
+TEST_F(PreparedTest, LongKernelsDoNotRunInline) {
+  const auto runs_inline = [this](const char* op, const std::vector<HostTensor>& inputs) {
     return Prepare(op, inputs, {}).kernel->runs_inline();
   };
   const HostTensor small = Spread(DType::kFloat32, {32, 32}, 0, 1);
   const HostTensor large = Spread(DType::kFloat32, {512, 512}, 0, 1);
-  EXPECT_TRUE(brief("add", {small, small}));
-  EXPECT_TRUE(brief("matmul", {small, small}));
-  EXPECT_TRUE(brief("sum", {small}));
-  EXPECT_FALSE(brief("add", {large, large}));
-  EXPECT_FALSE(brief("matmul", {large, large}));
-  EXPECT_FALSE(brief("sum", {large}));
+  EXPECT_TRUE(runs_inline("add", {small, small}));
+  EXPECT_TRUE(runs_inline("matmul", {small, small}));
+  EXPECT_TRUE(runs_inline("sum", {small}));
+  EXPECT_FALSE(runs_inline("add", {large, large}));
+  EXPECT_FALSE(runs_inline("matmul", {large, large}));
+  EXPECT_FALSE(runs_inline("sum", {large}));
 }
 
-TEST_F(PreparedTest, BriefKernelsRunOnThreadsThatTheDeviceDoesNotKnow) {
+TEST_F(PreparedTest, InlineKernelsRunOnAnyThread) {
   const HostTensor x = Spread(DType::kFloat32, {64, 64}, -1, 1);
   const Attributes axis = {{"axis", int64_t{1}}};
   Case product = Prepare("matmul", {x, x}, {}), softmax = Prepare("softmax", {x}, axis);
@@ -214,7 +215,7 @@ TEST_F(PreparedTest, BriefKernelsRunOnThreadsThatTheDeviceDoesNotKnow) {
   }
 }
 
-TEST_F(PreparedTest, SaysWhatHasNoKernel) {
+TEST_F(PreparedTest, MissingKernelIsAnError) {
   const TensorSpec spec = {DType::kBool, {4}};
   const std::vector<TensorSpec> specs = {spec, spec};
   const Attributes attrs;

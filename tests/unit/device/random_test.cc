@@ -12,7 +12,7 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-TEST(RandomTest, PhiloxIsThatOfItsAuthors) {
+TEST(RandomTest, PhiloxMatchesRandom123) {
   std::mt19937_64 generator(1);
   for (int i = 0; i < 1000; ++i) {
     const uint64_t seed = generator(), block = generator();
@@ -40,15 +40,19 @@ TEST(RandomTest, LogarithmSineAndCosineAreExactToAnUlpOrTwo) {
   EXPECT_EQ(exact::Ln(1.0), 0.0);
 }
 
-// Element i as random_math.h defines it, one at a time.
+// Returns element i, computed alone, as random_math.h defines it.
 double UniformAt(DType dtype, uint64_t seed, int64_t i, double low, double high) {
   if (dtype == DType::kFloat64) {
     const PhiloxBlock block = Philox(seed, static_cast<uint64_t>(i / 2));
     return UniformDouble(Word64(block, static_cast<int>(i % 2)), {low, high});
   }
   const PhiloxBlock block = Philox(seed, static_cast<uint64_t>(i / 4));
-  const float value =
-      UniformFloat(block.word[i % 4], {static_cast<float>(low), static_cast<float>(high)});
+  const auto low_float = static_cast<float>(low), high_float = static_cast<float>(high);
+  float value = UniformFloat(block.word[i % 4], {low_float, high_float});
+  if (dtype == DType::kFloat16) value = std::min(value, HighestBelow<Half>(low_float, high_float));
+  if (dtype == DType::kBFloat16) {
+    value = std::min(value, HighestBelow<BFloat16>(low_float, high_float));
+  }
   return MakeTensor(dtype, {}, {value}).At(0);
 }
 
@@ -66,7 +70,7 @@ double NormalAt(DType dtype, uint64_t seed, int64_t i, double mean, double stdde
   return MakeTensor(dtype, {}, {value}).At(0);
 }
 
-TEST(RandomTest, KernelsDrawTheDefinedStreamBitForBit) {
+TEST(RandomTest, KernelsGiveTheDefinedBits) {
   OpRunner runner;
   const int64_t seed = int64_t{-0x123456789abcdef};
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
@@ -86,7 +90,7 @@ TEST(RandomTest, KernelsDrawTheDefinedStreamBitForBit) {
   }
 }
 
-TEST(RandomTest, MomentsAreThoseAskedFor) {
+TEST(RandomTest, MomentsMatchTheParameters) {
   OpRunner runner;
   const int64_t n = 1 << 20;
   const auto uniform = runner.Run("uniform", {}, {{"shape", Ints{n}}, {"seed", int64_t{5}}});
@@ -104,10 +108,26 @@ TEST(RandomTest, MomentsAreThoseAskedFor) {
   EXPECT_NEAR(normal_squares / n, 1, 1e-2);
 }
 
-TEST(RandomTest, TheUpperBoundIsNeverDrawn) {
+TEST(RandomTest, NeverGivesTheUpperBound) {
   const float low = 1.0f, high = 1.0f + 0x1p-23f;
   EXPECT_EQ(UniformFloat(0xffffffff, {low, high}), low);
   EXPECT_LT(UniformDouble(~uint64_t{0}, {1.0, 1.5}), 1.5);
+  EXPECT_EQ(HighestBelow<Half>(0, 1), 1 - 0x1p-11f);
+  EXPECT_EQ(HighestBelow<BFloat16>(0, 1), 1 - 0x1p-8f);
+  EXPECT_EQ(HighestBelow<Half>(-1, 0), -0x1p-24f);
+  EXPECT_EQ(HighestBelow<Half>(-2, -1), -1 - 0x1p-10f);
+  EXPECT_EQ(HighestBelow<Half>(0, 0.1f), 0x1.998p-4f);  // 0.1f isn't a value of float16
+  EXPECT_EQ(HighestBelow<Half>(3, 3), 3);
+  OpRunner runner;
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    const auto drawn = runner.Run(
+        "uniform", {}, {{"shape", Ints{100000}}, {"seed", int64_t{6}}, {"dtype", dtype}});
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    double largest = 0;
+    for (int64_t i = 0; i < 100000; ++i) largest = std::max(largest, drawn->At(i));
+    EXPECT_LT(largest, 1);
+    EXPECT_GT(largest, 0.99);
+  }
 }
 
 }  // namespace

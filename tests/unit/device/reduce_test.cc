@@ -92,7 +92,7 @@ double RoundedTo(DType dtype, double value) { return MakeTensor(dtype, {}, {valu
 
 class ReduceTest : public ::testing::Test {
  protected:
-  // Every output of the op against what `pick` takes from the reference.
+  // Compares every output of the op with the value that `pick` selects from the reference.
   template <typename Pick>
   void Expect(const char* op, const HostTensor& x, const AxesCase& test, double tolerance,
               Pick pick, Attributes attrs = {}) {
@@ -128,7 +128,7 @@ TEST_F(ReduceTest, SumsAndMeansAgreeWithDouble) {
   }
 }
 
-TEST_F(ReduceTest, ExtremesAndTheirPlacesAreExact) {
+TEST_F(ReduceTest, ExtremaAndTheirIndicesAreExact) {
   for (const AxesCase& test : kAxes) {
     for (const DType dtype : kAllDTypes) {
       const HostTensor x = Spread(dtype, test.shape, IsBool(dtype) ? 0 : 1, IsBool(dtype) ? 1 : 90);
@@ -173,7 +173,7 @@ TEST_F(ReduceTest, ALongSumOfFloatsKeepsItsPrecision) {
   EXPECT_NEAR(runner_.Run("sum", {x})->At(0), exact, exact * 3e-7);
 }
 
-TEST_F(ReduceTest, OverNothing) {
+TEST_F(ReduceTest, EmptyInputs) {
   const HostTensor empty = MakeTensor(DType::kFloat32, {2, 0}, {});
   const Attributes last = {{"axes", std::vector<int64_t>{1}}};
   EXPECT_THAT(runner_.Run("sum", {empty}, last)->ToDoubles(), ElementsAre(0, 0));
@@ -185,7 +185,7 @@ TEST_F(ReduceTest, OverNothing) {
   EXPECT_FALSE(runner_.Run("max", {empty}, last).ok());
 }
 
-TEST_F(ReduceTest, NanWinsAndItsFirstPlaceIsFound) {
+TEST_F(ReduceTest, PropagatesNanAndFindsItsFirstIndex) {
   std::vector<double> values(5000, 1.0);
   values[3210] = values[4000] = kNan;
   values[100] = kInf;

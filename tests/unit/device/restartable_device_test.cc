@@ -1,4 +1,4 @@
-// One backend device after another under the same name, and the faults that lead there.
+// A device that is lost by a fault and restarts with a new backend device.
 #include "tensord/server/device/restartable_device.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ class RestartableDeviceTest : public testing::Test {
   RestartableDevice& restartable() { return dynamic_cast<RestartableDevice&>(*device_); }
   void Order(const std::string& order) { ASSERT_TRUE(faults_.Take("cpu:0 " + order).ok()); }
 
-  absl::Status BringBack() {
+  absl::Status AbandonAndRestart() {
     restartable().Abandon();
     return restartable().Restart();
   }
@@ -46,7 +46,7 @@ class RestartableDeviceTest : public testing::Test {
     return kernel.ok() ? *std::move(kernel) : nullptr;
   }
 
-  // Runs the kernel on ones; its first element, or the error.
+  // Runs the kernel on ones. Returns the first element of its output, or the error.
   absl::StatusOr<float> RunOn(PreparedKernel& kernel) {
     auto in = device_->Allocate(spec_.size_bytes());
     if (!in.ok()) return in.status();
@@ -67,7 +67,7 @@ class RestartableDeviceTest : public testing::Test {
   std::unique_ptr<Device> device_;
 };
 
-TEST_F(RestartableDeviceTest, LooksLikeTheDeviceThatItStandsOn) {
+TEST_F(RestartableDeviceTest, BehavesLikeItsBackendDevice) {
   EXPECT_EQ(device_->name().ToString(), "cpu:0");
   EXPECT_TRUE(device_->host_accessible());
   EXPECT_TRUE(device_->health().serving());
@@ -79,7 +79,7 @@ TEST_F(RestartableDeviceTest, LooksLikeTheDeviceThatItStandsOn) {
   EXPECT_EQ(*RunOn(*kernel), -1);
 }
 
-TEST_F(RestartableDeviceTest, AnAllocationThatFailsLosesNothing) {
+TEST_F(RestartableDeviceTest, FailedAllocationLosesNothing) {
   Order("alloc 2");
   EXPECT_TRUE(device_->Allocate(8).ok());
   EXPECT_EQ(device_->Allocate(8).status().code(), Code::kResourceExhausted);
@@ -88,7 +88,7 @@ TEST_F(RestartableDeviceTest, AnAllocationThatFailsLosesNothing) {
   EXPECT_TRUE(device_->health().serving());
 }
 
-TEST_F(RestartableDeviceTest, AFaultTakesEverything) {
+TEST_F(RestartableDeviceTest, FaultLosesTheWholeDevice) {
   const auto kernel = PrepareNeg();
   const BufferRef before = *device_->Allocate(1000);
   EXPECT_EQ(before->device().loss(), nullptr);
@@ -107,7 +107,7 @@ TEST_F(RestartableDeviceTest, AFaultTakesEverything) {
   EXPECT_EQ(fenced.code(), Code::kDataLoss);
 }
 
-TEST_F(RestartableDeviceTest, ComesBackEmptyAndWorks) {
+TEST_F(RestartableDeviceTest, RestartsEmptyAndWorks) {
   const auto kernel = PrepareNeg();
   BufferRef before = *device_->Allocate(1000);
   Order("die");
@@ -122,8 +122,8 @@ TEST_F(RestartableDeviceTest, ComesBackEmptyAndWorks) {
   EXPECT_EQ(device_->health().restarts, 1);
   EXPECT_EQ(device_->memory().used_bytes, 0);
   EXPECT_GE(device_->memory().peak_bytes, 1000);
-  EXPECT_EQ(*RunOn(*kernel), -1);  // prepared anew
-  // What was there before stays lost, counts no more, and goes without a trace.
+  EXPECT_EQ(*RunOn(*kernel), -1);  // the kernel is prepared again
+  // A buffer from before the loss stays lost. Its bytes don't count, even when it is freed.
   char byte = 0;
   EXPECT_EQ(device_->Read(*before, 0, &byte, 1).code(), Code::kDataLoss);
   const BufferRef after = *device_->Allocate(10);
@@ -132,32 +132,32 @@ TEST_F(RestartableDeviceTest, ComesBackEmptyAndWorks) {
   EXPECT_EQ(device_->memory().used_bytes, 10);
 }
 
-TEST_F(RestartableDeviceTest, StaysLostWhereItDoesntComeBack) {
+TEST_F(RestartableDeviceTest, StaysLostIfItsRestartFails) {
   Order("no-return 1");
   Order("die");
   restartable().Poll();
-  EXPECT_FALSE(BringBack().ok());
+  EXPECT_FALSE(AbandonAndRestart().ok());
   EXPECT_EQ(device_->health().state, DeviceState::kLost);
-  EXPECT_THAT(device_->health().reason, HasSubstr("doesn't come back"));
+  EXPECT_THAT(device_->health().reason, HasSubstr("the restart failed"));
   EXPECT_THAT(device_->health().reason, HasSubstr("died"));
-  EXPECT_TRUE(BringBack().ok());
+  EXPECT_TRUE(AbandonAndRestart().ok());
   EXPECT_TRUE(device_->health().serving());
 }
 
-TEST_F(RestartableDeviceTest, KernelsAndBuffersMayGoAtAnyTime) {
+TEST_F(RestartableDeviceTest, KernelsAndBuffersMayBeFreedAtAnyTime) {
   auto kernel = PrepareNeg();
   auto other = PrepareNeg();
   BufferRef buffer = *device_->Allocate(1 << 20);
   Order("die");
   restartable().Poll();
   kernel.reset();
-  ASSERT_TRUE(BringBack().ok());
+  ASSERT_TRUE(AbandonAndRestart().ok());
   buffer.reset();
   other.reset();
   EXPECT_EQ(device_->memory().used_bytes, 0);
 }
 
-TEST(FaultPlanTest, SaysWhatIsWrongWithAnOrder) {
+TEST(FaultPlanTest, RejectsInvalidOrders) {
   FaultPlan plan({DeviceKind::kCpu, 0});
   for (const char* order : {"", "kernel", "kernel x", "kernel -1", "delay-alloc 5", "nap 3"}) {
     EXPECT_EQ(plan.Take(order).code(), Code::kInvalidArgument) << order;
@@ -166,7 +166,7 @@ TEST(FaultPlanTest, SaysWhatIsWrongWithAnOrder) {
   EXPECT_EQ(plans.Take("cpu:0 die").code(), Code::kNotFound);
 }
 
-TEST(ParseFaultyDevices, OnlyCpus) {
+TEST(ParseFaultyDevices, OnlyCpusMayBeFaulty) {
   const auto requests = ParseDevices("cpu,faulty:cpu=1KiB");
   ASSERT_TRUE(requests.ok());
   EXPECT_FALSE((*requests)[0].faulty);

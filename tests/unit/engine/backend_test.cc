@@ -1,4 +1,4 @@
-// A third backend needs a Backend, and nothing else in the server has to know it.
+// A third backend. It consists of a Backend, and no other part of the server knows it.
 #include "tensord/server/device/backend.h"
 
 #include <gmock/gmock.h>
@@ -62,13 +62,13 @@ TEST_F(BackendTest, DefaultLimitsShareWhatTheBackendDoesNotReserve) {
   EXPECT_EQ(devices[2]->memory().limit_bytes, 64 << 10);
 }
 
-TEST_F(BackendTest, APhysicalDeviceThatIsNotThereIsUnavailable) {
+TEST_F(BackendTest, MissingPhysicalDeviceIsUnavailable) {
   const auto made = MakeDevices(backends_, *ParseDevices("toy:2"), 1);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(made.status().message(), testing::HasSubstr("toy:0 to toy:1"));
 }
 
-TEST_F(BackendTest, TheEngineComputesOnItAndCopiesToAndFromIt) {
+TEST_F(BackendTest, EngineComputesOnItAndCopiesFromIt) {
   Engine engine(Make("cpu,toy:1"));
   SessionTable sessions({}, engine.slots());
   const SessionRef session = *sessions.Open(TestPrincipal(), 0, "test");
@@ -83,7 +83,7 @@ TEST_F(BackendTest, TheEngineComputesOnItAndCopiesToAndFromIt) {
   EXPECT_EQ(static_cast<const float*>(copy->buffer()->data())[3], 2.0f);
 }
 
-TEST_F(BackendTest, ADeviceThatCanBeResetComesBackFromAFault) {
+TEST_F(BackendTest, ResettableDeviceRestartsAfterAFault) {
   Engine engine(Make("toy"));
   DeviceSlot& slot = *engine.slots()[0];
   ASSERT_NE(slot.restartable, nullptr);
@@ -96,7 +96,7 @@ TEST_F(BackendTest, ADeviceThatCanBeResetComesBackFromAFault) {
   EXPECT_EQ(resets_, 1);
 }
 
-TEST_F(BackendTest, SaysWhichKindsThisHostDoesNotHave) {
+TEST_F(BackendTest, ListsUnavailableKinds) {
   const std::vector<Backend> backends = {CpuBackend(),
                                          UnavailableBackend(kToy, "built without toys")};
   const auto unavailable = UnavailableKinds(backends);

@@ -1,4 +1,4 @@
-// Many threads at one engine: results stay right, and nothing is left over.
+// Many threads use one engine: the results are right, and no memory is left.
 #include <atomic>
 #include <thread>
 
@@ -35,7 +35,7 @@ TEST_F(EngineConcurrencyTest, ThreadsShareASession) {
   EXPECT_EQ(UsedBytes(1), kThreads / 2 * 32);
 }
 
-TEST_F(EngineConcurrencyTest, SessionsComeAndGoWhileTheyWork) {
+TEST_F(EngineConcurrencyTest, SessionsOpenAndCloseDuringWork) {
   InThreads([this](int thread) {
     for (int round = 0; round < 20; ++round) {
       const SessionRef session = *sessions_->Open(TestPrincipal(), 0, "short-lived");
@@ -53,7 +53,7 @@ TEST_F(EngineConcurrencyTest, SessionsComeAndGoWhileTheyWork) {
       << UsedBytes(0) << " and " << UsedBytes(1) << " bytes are left";
 }
 
-TEST_F(EngineConcurrencyTest, OneOfManyGetsTheHandle) {
+TEST_F(EngineConcurrencyTest, OneOfManyThreadsGetsTheHandle) {
   std::atomic<int> won{0};
   InThreads([this, &won](int thread) {
     for (Handle handle = 1; handle <= 100; ++handle) won += Full(handle, 1, thread).ok();
@@ -63,7 +63,7 @@ TEST_F(EngineConcurrencyTest, OneOfManyGetsTheHandle) {
   EXPECT_EQ(UsedBytes(0), 800);
 }
 
-TEST_F(EngineConcurrencyTest, PromisesMeetTheirUploadsFromOtherThreads) {
+TEST_F(EngineConcurrencyTest, UploadsOfOtherThreadsFulfillPromises) {
   const TensorSpec spec{DType::kInt64, {1}};
   for (Handle handle = 1; handle <= 100; ++handle) {
     ASSERT_TRUE(engine_->Promise(*session_, handle, spec, "cpu:0").ok());

@@ -1,4 +1,4 @@
-// What waits for what: uploads, other devices, fences, barriers, closing.
+// Ops that wait for uploads, other devices and fences, and what happens when a session closes.
 #include "tensord/tests/unit/engine/engine_fixture.h"
 
 namespace tensord::server {
@@ -11,7 +11,7 @@ const TensorSpec kTwo{DType::kInt64, {2}};
 
 using EngineDataflowTest = EngineFixture;
 
-TEST_F(EngineDataflowTest, AnOpThatWaitsForAnUploadHoldsUpNobody) {
+TEST_F(EngineDataflowTest, WaitingOpBlocksNoOtherOp) {
   ASSERT_TRUE(engine_->Promise(*session_, 1, kTwo, "cpu:0").ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
   ASSERT_TRUE(Run("add", {2, 2}, 3).ok());
@@ -23,7 +23,7 @@ TEST_F(EngineDataflowTest, AnOpThatWaitsForAnUploadHoldsUpNobody) {
   EXPECT_THAT(*Read(3), ElementsAre(-20, -40));
 }
 
-TEST_F(EngineDataflowTest, AnUploadWithoutAPromiseAppearsWhenItIsFinished) {
+TEST_F(EngineDataflowTest, UnpromisedUploadAppearsWhenItIsFinished) {
   auto upload = engine_->BeginUpload(*session_, 1, kTwo, "cpu:1");
   ASSERT_TRUE(upload.ok());
   ExpectError(session_->Find(1), Code::kNotFound);
@@ -34,7 +34,7 @@ TEST_F(EngineDataflowTest, AnUploadWithoutAPromiseAppearsWhenItIsFinished) {
   EXPECT_THAT(*Read(1), ElementsAre(7, 8));
 }
 
-TEST_F(EngineDataflowTest, ACutUploadLeavesItsHandleFreeAndNoMemory) {
+TEST_F(EngineDataflowTest, FailedUploadFreesItsHandleAndMemory) {
   auto upload = engine_->BeginUpload(*session_, 1, kTwo, "cpu:0");
   ASSERT_TRUE(upload.ok());
   ExpectError(engine_->FinishUpload(*session_, *std::move(upload), absl::CancelledError("cut")),
@@ -43,7 +43,7 @@ TEST_F(EngineDataflowTest, ACutUploadLeavesItsHandleFreeAndNoMemory) {
   EXPECT_EQ(UsedBytes(0), 0);
 }
 
-TEST_F(EngineDataflowTest, ACutUploadFailsItsPromiseAndWhatDependsOnIt) {
+TEST_F(EngineDataflowTest, FailedUploadFailsItsPromiseAndDependents) {
   ASSERT_TRUE(engine_->Promise(*session_, 1, kTwo, "cpu:0").ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
   auto upload = engine_->BeginUpload(*session_, 1, kTwo, "cpu:0");
@@ -67,7 +67,7 @@ TEST_F(EngineDataflowTest, AHandleIsUploadedOnce) {
   EXPECT_EQ(UsedBytes(0), 16);
 }
 
-TEST_F(EngineDataflowTest, TwoUploadsToOneFreeHandleOneWins) {
+TEST_F(EngineDataflowTest, OneOfTwoUploadsToAHandleWins) {
   auto first = engine_->BeginUpload(*session_, 1, kTwo, "cpu:0");
   auto second = engine_->BeginUpload(*session_, 1, kTwo, "cpu:0");
   ASSERT_TRUE(first.ok());
@@ -78,17 +78,17 @@ TEST_F(EngineDataflowTest, TwoUploadsToOneFreeHandleOneWins) {
   EXPECT_EQ(UsedBytes(0), 16);
 }
 
-TEST_F(EngineDataflowTest, APromiseLetGoFailsWhatWaitsForItAndFreesIt) {
+TEST_F(EngineDataflowTest, DroppedPromiseFailsItsDependents) {
   ASSERT_TRUE(Full(1, 1000, 7).ok());
   ASSERT_TRUE(engine_->Promise(*session_, 2, {DType::kInt64, {1000}}, "cpu:0").ok());
   ASSERT_TRUE(Run("add", {1, 2}, 3).ok());
   session_->Drop({1, 2});
-  ExpectError(Outcome(3), Code::kFailedPrecondition, {"tensor 2", "let go"});
+  ExpectError(Outcome(3), Code::kFailedPrecondition, {"tensor 2", "deleted"});
   Settle();
   EXPECT_EQ(UsedBytes(0), 0);
 }
 
-TEST_F(EngineDataflowTest, AnUploadMustMeetItsPromise) {
+TEST_F(EngineDataflowTest, UploadMustMatchItsPromise) {
   for (const auto& [spec, device] :
        {std::pair(TensorSpec{DType::kInt64, {3}}, "cpu:0"),
         std::pair(TensorSpec{DType::kInt32, {2}}, "cpu:0"), std::pair(kTwo, "cpu:1")}) {
@@ -142,12 +142,12 @@ TEST_F(EngineDataflowTest, OneDeviceWorksWhileTheOtherIsBusy) {
   EXPECT_THAT(*Read(3), ElementsAre(1, 1));
 }
 
-TEST_F(EngineDataflowTest, ADeletedTensorIsStillThereForWhatNeedsIt) {
+TEST_F(EngineDataflowTest, DeletedTensorLivesUntilItsReadersHaveRun) {
   device(0).Hold();
   ASSERT_TRUE(Full(1, 2, 4).ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
   ASSERT_TRUE(session_->Delete({1}).ok());
-  ASSERT_TRUE(Full(1, 2, 9).ok()) << "its handle may be given anew meanwhile";
+  ASSERT_TRUE(Full(1, 2, 9).ok()) << "its handle may be used again at once";
   device(0).Release();
   EXPECT_THAT(*Read(2), ElementsAre(-4, -4));
   EXPECT_THAT(*Read(1), ElementsAre(9, 9));
@@ -155,7 +155,7 @@ TEST_F(EngineDataflowTest, ADeletedTensorIsStillThereForWhatNeedsIt) {
   EXPECT_EQ(UsedBytes(0), 32);
 }
 
-TEST_F(EngineDataflowTest, IdleWaitsForWhatRunsAndForUploads) {
+TEST_F(EngineDataflowTest, IdleWaitsForRunningOpsAndUploads) {
   device(1).Hold();
   ASSERT_TRUE(Full(1, 2, 1, "cpu:1").ok());
   ASSERT_TRUE(device(1).WaitUntilHeld());
@@ -170,7 +170,7 @@ TEST_F(EngineDataflowTest, IdleWaitsForWhatRunsAndForUploads) {
 
 TEST_F(EngineDataflowTest, IdleWithNothingToDoCallsBack) { Settle(); }
 
-TEST_F(EngineDataflowTest, ClosingTellsWhoWaitsForAnUpload) {
+TEST_F(EngineDataflowTest, ClosingFailsOpsThatWaitForAnUpload) {
   ASSERT_TRUE(engine_->Promise(*session_, 1, kTwo, "cpu:0").ok());
   const auto waiting = Run("neg", {1}, 2);
   ASSERT_TRUE(waiting.ok());
@@ -181,7 +181,7 @@ TEST_F(EngineDataflowTest, ClosingTellsWhoWaitsForAnUpload) {
   EXPECT_FALSE((*waiting)->status().ok());
 }
 
-TEST_F(EngineDataflowTest, OpsThatHaveNotBegunWhenTheSessionEndsNeverDo) {
+TEST_F(EngineDataflowTest, ClosingCancelsOpsThatHaveNotBegun) {
   device(0).Hold();
   ASSERT_TRUE(Full(1, 2, 1).ok());
   const auto later = Run("neg", {1}, 2);
@@ -197,7 +197,7 @@ TEST_F(EngineDataflowTest, OpsThatHaveNotBegunWhenTheSessionEndsNeverDo) {
   EXPECT_TRUE(Eventually([this] { return UsedBytes(0) == 0; }));
 }
 
-TEST_F(EngineDataflowTest, TheEngineEndsWithWorkUnderWay) {
+TEST_F(EngineDataflowTest, EngineMayBeDestroyedDuringWork) {
   device(0).Hold();
   for (Handle handle = 1; handle < 50; ++handle) ASSERT_TRUE(Full(handle, 2, 1).ok());
   for (Handle handle = 1; handle < 50; ++handle) {
@@ -208,11 +208,11 @@ TEST_F(EngineDataflowTest, TheEngineEndsWithWorkUnderWay) {
   device(0).Release();
   session_.reset();
   sessions_.reset();
-  devices_.clear();  // they go with the engine
+  devices_.clear();  // the engine owns them
   engine_.reset();
 }
 
-// A device whose kernels go on after Launch() has returned, like a GPU.
+// A device whose kernels may still run after Launch() has returned, like a GPU.
 class StreamOrderedTest : public EngineFixture {
  protected:
   StreamOrderedTest() : EngineFixture({.host_accessible = false}) {}

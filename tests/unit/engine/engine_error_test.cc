@@ -12,9 +12,9 @@ class EngineErrorTest : public EngineFixture {
   EngineErrorTest() : EngineFixture({.limit_bytes = 1000}) {}
 };
 
-TEST_F(EngineErrorTest, OutOfMemoryNamesItsFiguresAndLeavesTheRestUsable) {
+TEST_F(EngineErrorTest, OutOfMemoryFailsOnlyItsTensor) {
   ASSERT_TRUE(Full(1, 100, 3).ok());
-  ASSERT_TRUE(Full(2, 100, 3).ok()) << "taken in: memory is looked for when it runs";
+  ASSERT_TRUE(Full(2, 100, 3).ok()) << "memory is allocated when the op runs";
   ExpectError(Outcome(2), Code::kResourceExhausted,
               {"full (tensor 2)", "cpu:0", "800", "200", "1000"});
   EXPECT_EQ((*Read(1))[99], 3);
@@ -42,13 +42,13 @@ TEST_F(EngineErrorTest, DependentsCarryTheRootError) {
   ExpectError(root, Code::kInternal, {"neg (tensor 2)", "the kernel fell over"});
   for (Handle dependent : {3, 4, 5, 6, 7}) EXPECT_EQ(Outcome(dependent), root) << dependent;
   EXPECT_EQ(Read(4).status(), root);
-  EXPECT_THAT(*Read(8), ElementsAre(6, 6)) << "what doesn't depend on it is well";
+  EXPECT_THAT(*Read(8), ElementsAre(6, 6)) << "independent tensors aren't affected";
   Settle();
   EXPECT_EQ(UsedBytes(0), 32);
   EXPECT_EQ(UsedBytes(1), 0);
 }
 
-TEST_F(EngineErrorTest, AnInputThatHasFailedGivesItsErrorAtOnce) {
+TEST_F(EngineErrorTest, FailedInputGivesItsErrorAtOnce) {
   ASSERT_TRUE(Full(1, 200, 3).ok());
   const absl::Status root = Outcome(1);
   ExpectError(root, Code::kResourceExhausted);
@@ -66,14 +66,14 @@ TEST_F(EngineErrorTest, AFailedCopySticks) {
   EXPECT_EQ(UsedBytes(1), 0);
 }
 
-TEST_F(EngineErrorTest, ACopyThatFindsNoMemorySticks) {
+TEST_F(EngineErrorTest, OutOfMemoryOfACopySticks) {
   ASSERT_TRUE(Full(1, 200, 3, "cpu:1").ok());
   ASSERT_TRUE(engine_->Copy(session_, 1, 2, "cpu:0", false).ok());
   ExpectError(Outcome(2), Code::kResourceExhausted, {"cpu:0", "1600", "1000"});
   EXPECT_EQ(UsedBytes(0), 0);
 }
 
-TEST_F(EngineErrorTest, AnUploadThatFindsNoMemoryFailsItsPromise) {
+TEST_F(EngineErrorTest, UploadWithoutMemoryFailsItsPromise) {
   const TensorSpec spec{DType::kInt64, {200}};
   ASSERT_TRUE(engine_->Promise(*session_, 1, spec, "cpu:0").ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
@@ -89,7 +89,7 @@ class InFlightTest : public EngineFixture {
   InFlightTest() : EngineFixture({}, {.max_ops_in_flight = 3}) {}
 };
 
-TEST_F(InFlightTest, OpsInFlightHaveALimit) {
+TEST_F(InFlightTest, LimitsOpsInFlight) {
   device(0).Hold();
   for (Handle handle : {1, 2, 3}) ASSERT_TRUE(Full(handle, 1, 1).ok());
   ExpectError(Full(4, 1, 1), Code::kResourceExhausted, {"3"});
@@ -97,6 +97,21 @@ TEST_F(InFlightTest, OpsInFlightHaveALimit) {
   device(0).Release();
   Settle();
   EXPECT_TRUE(Full(4, 1, 1).ok());
+}
+
+TEST_F(InFlightTest, CountsCopies) {
+  ASSERT_TRUE(Full(1, 1, 1).ok());
+  Settle();
+  device(1).Hold();
+  for (Handle handle : {2, 3, 4}) {
+    ASSERT_TRUE(engine_->Copy(session_, 1, handle, "cpu:1", /*share=*/false).ok());
+  }
+  ExpectError(engine_->Copy(session_, 1, 5, "cpu:1", /*share=*/false), Code::kResourceExhausted,
+              {"3"});
+  EXPECT_TRUE(session_->CheckFree(5).ok());
+  device(1).Release();
+  Settle();
+  EXPECT_TRUE(engine_->Copy(session_, 1, 5, "cpu:1", /*share=*/false).ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the engine makes of a device that is lost, and of its coming back.
+// The engine while a device is lost and after it has restarted.
 #include <atomic>
 #include <thread>
 
@@ -14,7 +14,7 @@ using Code = absl::StatusCode;
 using testing::Each;
 using testing::ElementsAre;
 
-// cpu:0 has faults, cpu:1 has none; two sessions.
+// An engine with two sessions. Tests inject faults into cpu:0, but not into cpu:1.
 class EngineFaultTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -56,7 +56,7 @@ class EngineFaultTest : public testing::Test {
                {{"shape", std::vector<int64_t>{n}}, {"value", value}, {"dtype", DType::kFloat32}},
                device, by);
   }
-  // Waits for the outcome; the elements, or the error.
+  // Blocks until the tensor can be read. Returns its elements, or its error.
   absl::StatusOr<std::vector<float>> Read(Handle handle, int by = 0) {
     absl::StatusOr<TensorRef> tensor = session_[by]->Find(handle);
     if (!tensor.ok()) return tensor.status();
@@ -79,15 +79,15 @@ class EngineFaultTest : public testing::Test {
 class EngineFaultAtTest : public EngineFaultTest,
                           public testing::WithParamInterface<const char*> {};
 
-// However it is lost, the same becomes of it.
-TEST_P(EngineFaultAtTest, TakesTheDeviceAndNothingElse) {
+// Each kind of fault has the same effects.
+TEST_P(EngineFaultAtTest, LosesOnlyTheFaultyDevice) {
   ASSERT_TRUE(Full(1, 100, 1).ok());
   ASSERT_TRUE(Full(1, 10, 7, "cpu:0", 1).ok());
   ASSERT_TRUE(Full(2, 100, 2, "cpu:1").ok());
   EXPECT_THAT(*Read(1), Each(1));
   Order("no-return 3");
   Order(GetParam());
-  // Whatever meets it: a copy, a kernel, a fence, or only the monitor.
+  // A copy, a kernel or a fence hits the fault, or the monitor detects it.
   engine_->Copy(session_[0], 2, 3, "cpu:0", true).IgnoreError();
   Run("neg", {1}, 4).IgnoreError();
   engine_->WhenIdle(session_[0], [] {});
@@ -95,11 +95,11 @@ TEST_P(EngineFaultAtTest, TakesTheDeviceAndNothingElse) {
   for (int by : {0, 1}) ExpectError(Read(1, by), Code::kDataLoss, {"cpu:0"});
   ExpectError(Run("neg", {1}, 5), Code::kDataLoss, {"cpu:0"});
   ExpectError(engine_->Copy(session_[0], 1, 6, "cpu:1", true), Code::kDataLoss, {"cpu:0"});
-  // The other one goes on.
+  // The other device works.
   EXPECT_THAT(*Read(2), Each(2));
   ASSERT_TRUE(Run("neg", {2}, 7).ok());
   EXPECT_THAT(*Read(7), Each(-2));
-  // And so does this one, when it is back.
+  // The lost device works after its restart.
   ASSERT_TRUE(WaitUntilBack(1));
   EXPECT_EQ(engine_->slots()[0]->device->health().restarts, 1);
   EXPECT_EQ(Used(0), 0);
@@ -116,7 +116,7 @@ TEST_P(EngineFaultAtTest, TakesTheDeviceAndNothingElse) {
 INSTANTIATE_TEST_SUITE_P(Faults, EngineFaultAtTest,
                          testing::Values("kernel 1", "copy 1", "fence 1", "die"));
 
-TEST_F(EngineFaultTest, RefusesWhatIsNewUntilItIsBack) {
+TEST_F(EngineFaultTest, RefusesNewWorkUntilTheRestart) {
   ASSERT_TRUE(Full(1, 10, 1, "cpu:1").ok());
   Order("no-return 1000000");
   Order("die");
@@ -135,14 +135,14 @@ TEST_F(EngineFaultTest, RefusesWhatIsNewUntilItIsBack) {
   EXPECT_EQ(lost_.load(), 1);
 }
 
-TEST_F(EngineFaultTest, WhatIsQueuedFailsForEverybody) {
+TEST_F(EngineFaultTest, QueuedOpsFailForAllSessions) {
   const Attributes shape = {{"shape", std::vector<int64_t>{300, 300}}};
   for (int by : {0, 1}) {
     ASSERT_TRUE(Full(1, 90000, 1, "cpu:0", by).ok());
     ASSERT_TRUE(Run("reshape", {1}, 2, shape, "", by).ok());
   }
   ASSERT_TRUE(Read(2).ok());
-  // Products don't run inline: the first holds the others up, and then the fourth breaks off.
+  // Products don't run inline. The first one delays the others, and the fourth one fails.
   Order("delay-kernel 50");
   Order("kernel 4");
   for (Handle handle = 3; handle < 23; ++handle) {
@@ -156,7 +156,7 @@ TEST_F(EngineFaultTest, WhatIsQueuedFailsForEverybody) {
   EXPECT_EQ(Used(0), 0);
 }
 
-TEST_F(EngineFaultTest, AnUploadUnderWayAndWhatWaitsForItFail) {
+TEST_F(EngineFaultTest, ActiveUploadAndItsDependentsFail) {
   const TensorSpec spec{DType::kFloat32, {4}};
   ASSERT_TRUE(engine_->Promise(*session_[0], 1, spec, "cpu:0").ok());
   ASSERT_TRUE(engine_->Promise(*session_[0], 2, spec, "cpu:0").ok());
@@ -167,7 +167,7 @@ TEST_F(EngineFaultTest, AnUploadUnderWayAndWhatWaitsForItFail) {
   auto unpromised = engine_->BeginUpload(*session_[0], 5, spec, "cpu:0");
   ASSERT_TRUE(unpromised.ok());
   Order("die");
-  // Nobody finishes the upload, nor begins the other: what waits for them is told all the same.
+  // The test finishes no upload. The ops that wait for the uploads fail all the same.
   for (Handle handle : {3, 4}) ExpectError(Read(handle), Code::kDataLoss, {"cpu:0"});
   ASSERT_TRUE(WaitUntilBack(1));
   ExpectError(engine_->FinishUpload(*session_[0], *std::move(first), absl::OkStatus()),
@@ -179,7 +179,7 @@ TEST_F(EngineFaultTest, AnUploadUnderWayAndWhatWaitsForItFail) {
   EXPECT_EQ(Used(0), 0);
 }
 
-TEST_F(EngineFaultTest, AnAllocationThatFailsIsOneOpsAffair) {
+TEST_F(EngineFaultTest, FailedAllocationFailsOneOp) {
   ASSERT_TRUE(Full(1, 10, 1).ok());
   Order("alloc 1");
   ASSERT_TRUE(Full(2, 10, 2).ok());
@@ -188,8 +188,9 @@ TEST_F(EngineFaultTest, AnAllocationThatFailsIsOneOpsAffair) {
   EXPECT_EQ(lost_.load(), 0);
 }
 
-// x -> relu(matmul(x, x) + x) + …: with values that the program keeps memory for.
-TEST_F(EngineFaultTest, ProgramsRunAgainOnceItIsBack) {
+// The program computes a = x·x, b = a·x, c = b + a and c·c. It holds memory for its intermediate
+// values.
+TEST_F(EngineFaultTest, ProgramsRunAgainAfterTheRestart) {
   const Attributes none;
   ProgramSpec spec;
   spec.inputs = {{DType::kFloat32, {8, 8}}};
@@ -208,7 +209,7 @@ TEST_F(EngineFaultTest, ProgramsRunAgainOnceItIsBack) {
     ASSERT_TRUE(Run("reshape", {1}, 2, shape).ok());
     const Handle in = 2, out = 3;
     ASSERT_TRUE(engine_->Run(session_[0], *program, {&in, 1}, {&out, 1}).ok());
-    // All halves: 2, then 8, 10 together, 8 * 100.
+    // For x of 0.5: a is 2, b is 8, c is 10, and c·c is 8 * 100.
     EXPECT_THAT(*Read(3), Each(800));
     ASSERT_TRUE(session_[0]->Delete({{1, 2}}).ok());
     EXPECT_EQ(Used(0), kept_bytes + 256);
@@ -223,7 +224,7 @@ TEST_F(EngineFaultTest, ProgramsRunAgainOnceItIsBack) {
   }
 }
 
-TEST_F(EngineFaultTest, HundredTimesOver) {
+TEST_F(EngineFaultTest, HundredLossesLeakNothing) {
   for (int round = 0; round < 100; ++round) {
     ASSERT_TRUE(Full(1, 1000, round).ok());
     ASSERT_TRUE(Full(2, 1000, round, "cpu:0", 1).ok());
@@ -231,7 +232,7 @@ TEST_F(EngineFaultTest, HundredTimesOver) {
     Run("neg", {1}, 3).IgnoreError();
     ASSERT_TRUE(WaitUntilBack(round + 1));
     ExpectError(Read(1), Code::kDataLoss);
-    // The thread that ran the op lets go of what it read a moment after it has told the error.
+    // The executor thread frees the op's inputs shortly after it has reported the error.
     EXPECT_TRUE(Eventually([&] { return Used(0) == 0; })) << Used(0);
     session_[0]->Drop({{1, 3}});
     session_[1]->Drop({{2}});
@@ -240,8 +241,8 @@ TEST_F(EngineFaultTest, HundredTimesOver) {
   EXPECT_EQ(lost_.load(), 100);
 }
 
-// Faults while several threads go on as if nothing were: whatever is read is right, or lost.
-TEST_F(EngineFaultTest, UnderLoad) {
+// Injects faults while several threads work. Each read gives the right elements or an error.
+TEST_F(EngineFaultTest, SurvivesFaultsUnderLoad) {
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
@@ -268,9 +269,9 @@ TEST_F(EngineFaultTest, UnderLoad) {
   EXPECT_TRUE(Eventually([&] { return Used(0) == 0 && Used(1) == 0; }));
 }
 
-// Two logical devices on one GPU share its context: what takes one takes both, and they wait for
-// each other before what they share is reset.
-TEST(FaultDomainTest, GoesAndComesBackTogether) {
+// Two logical devices on one GPU share its context. A fault loses both, and the context is reset
+// only after both have been abandoned.
+TEST(FaultDomainTest, DevicesOfOneGpuRestartTogether) {
   FaultPlan plans[2] = {FaultPlan({DeviceKind::kCpu, 0}), FaultPlan({DeviceKind::kCpu, 1})};
   std::atomic<int> living{0}, resets{0};
   std::atomic<bool> shared_while_living{false};

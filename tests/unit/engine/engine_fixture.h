@@ -32,7 +32,7 @@ class EngineFixture : public testing::Test {
     session_ = *sessions_->Open(TestPrincipal(), 0, "test");
   }
 
-  // A held device would hold up the engine's end.
+  // Releases the devices, because a held device would block the engine's destructor.
   ~EngineFixture() override {
     for (FakeDevice* device : devices_) {
       device->Release();
@@ -55,20 +55,20 @@ class EngineFixture : public testing::Test {
                                    .device = device});
   }
 
-  // `n` elements of int64, all `value`.
+  // Makes an int64 tensor of `n` elements, all `value`.
   absl::StatusOr<TensorRef> Full(Handle output, int64_t n, int64_t value,
                                  absl::string_view device = "cpu:0") {
     return Run("full", {}, output, {{"shape", std::vector<int64_t>{n}}, {"value", value}}, device);
   }
 
-  // Waits for the tensor; its elements, or its error.
+  // Blocks until the tensor can be read. Returns its elements, or its error.
   absl::StatusOr<std::vector<int64_t>> Read(Handle handle) {
     absl::StatusOr<TensorRef> tensor = session_->Find(handle);
     if (!tensor.ok()) return tensor.status();
     return ReadTensor<int64_t>(*engine_, *tensor);
   }
 
-  // Waits until the tensor is done; its outcome.
+  // Blocks until the tensor is done. Returns its status.
   absl::Status Outcome(Handle handle) {
     absl::StatusOr<TensorRef> tensor = session_->Find(handle);
     if (!tensor.ok()) return tensor.status();

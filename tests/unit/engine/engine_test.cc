@@ -1,4 +1,4 @@
-// What an op gives, what it refuses at once, and what it costs in memory.
+// Results, immediate errors and memory use of ops.
 #include "tensord/server/engine/engine.h"
 
 #include "tensord/tests/unit/engine/engine_fixture.h"
@@ -14,7 +14,7 @@ using testing::Not;
 
 using EngineTest = EngineFixture;
 
-TEST_F(EngineTest, AnOpGivesItsResult) {
+TEST_F(EngineTest, OpGivesItsResult) {
   ASSERT_TRUE(Full(1, 3, 20).ok());
   ASSERT_TRUE(Full(2, 3, 22).ok());
   const auto sum = Run("add", {1, 2}, 3);
@@ -24,7 +24,7 @@ TEST_F(EngineTest, AnOpGivesItsResult) {
   EXPECT_THAT(*Read(3), ElementsAre(42, 42, 42));
 }
 
-TEST_F(EngineTest, InputsAreCastToWhereTheyMeet) {
+TEST_F(EngineTest, InputsAreCastToTheirCommonDType) {
   ASSERT_TRUE(Full(1, 2, 5).ok());
   ASSERT_TRUE(Run("full", {}, 2,
                   {{"shape", Ints{2}}, {"value", int64_t{-7}}, {"dtype", DType::kInt32}}, "cpu:0")
@@ -33,10 +33,10 @@ TEST_F(EngineTest, InputsAreCastToWhereTheyMeet) {
   EXPECT_THAT(*Read(3), ElementsAre(-2, -2));
   EXPECT_THAT(device(0).launched(), ElementsAre("full", "full", "cast", "add"));
   Settle();
-  EXPECT_EQ(UsedBytes(0), 16 + 8 + 16) << "the cast's memory is gone";
+  EXPECT_EQ(UsedBytes(0), 16 + 8 + 16) << "the cast's memory is freed";
 }
 
-TEST_F(EngineTest, ConstantsBringTheirBytes) {
+TEST_F(EngineTest, ConstantsContainTheirBytes) {
   const Ints values{1, -2, 3};
   const std::string data(reinterpret_cast<const char*>(values.data()), 24);
   ASSERT_TRUE(Run("constant", {}, 1,
@@ -46,7 +46,7 @@ TEST_F(EngineTest, ConstantsBringTheirBytes) {
   EXPECT_EQ(UsedBytes(1), 24);
 }
 
-TEST_F(EngineTest, EmptyTensorsTakeNothing) {
+TEST_F(EngineTest, EmptyTensorsTakeNoMemory) {
   ASSERT_TRUE(Full(1, 0, 1).ok());
   ASSERT_TRUE(Run("neg", {1}, 2).ok());
   EXPECT_THAT(*Read(2), ElementsAre());
@@ -65,14 +65,14 @@ TEST_F(EngineTest, ReshapeSharesItsInputsMemory) {
   EXPECT_EQ(UsedBytes(0), 0);
 }
 
-TEST_F(EngineTest, ATensorTakesMemoryOnItsOwnDeviceAlone) {
+TEST_F(EngineTest, TensorTakesMemoryOnlyOnItsDevice) {
   ASSERT_TRUE(Full(1, 100, 3, "cpu:1").ok());
   Settle();
   EXPECT_EQ(UsedBytes(0), 0);
   EXPECT_EQ(UsedBytes(1), 800);
 }
 
-TEST_F(EngineTest, CopyToTheSameDeviceIsTheTensorItself) {
+TEST_F(EngineTest, CopyToTheSameDeviceReturnsTheTensorItself) {
   ASSERT_TRUE(Full(1, 4, 9).ok());
   Settle();
   const auto copy = engine_->Copy(session_, 1, 2, "cpu:0", /*share=*/false);
@@ -101,7 +101,7 @@ TEST_F(EngineTest, CopyToAnotherDevice) {
   EXPECT_THAT(*Read(2), ElementsAre(9, 9, 9, 9));
 }
 
-TEST_F(EngineTest, AnOpOverTwoDevicesNamesBothTensorsAndTheCopy) {
+TEST_F(EngineTest, CrossDeviceErrorNamesBothTensorsAndTheCopy) {
   ASSERT_TRUE(Full(17, 4, 1, "cpu:0").ok());
   ASSERT_TRUE(Full(23, 4, 1, "cpu:1").ok());
   ExpectError(Run("add", {17, 23}, 3), Code::kInvalidArgument,
@@ -117,8 +117,8 @@ TEST_F(EngineTest, DevicesAreFoundByName) {
   ExpectError(engine_->FindDevice(""), Code::kInvalidArgument);
 }
 
-// Each is refused at once, promises nothing, and leaves everything usable.
-TEST_F(EngineTest, WhatCanBeSeenAtOnceIsRefusedAtOnce) {
+// Each call fails at once, makes no tensor, and leaves the session usable.
+TEST_F(EngineTest, InvalidOpsFailAtOnce) {
   ASSERT_TRUE(Full(1, 4, 9).ok());
   ASSERT_TRUE(Full(2, 3, 9).ok());
   ExpectError(Run("add", {1, 99}, 5), Code::kNotFound, {"add", "99"});
@@ -143,7 +143,7 @@ TEST_F(EngineTest, WhatCanBeSeenAtOnceIsRefusedAtOnce) {
   EXPECT_EQ(UsedBytes(0), 32 + 24);
 }
 
-TEST_F(EngineTest, AnotherSessionsHandleIsAsUnknownAsOneThatNeverWas) {
+TEST_F(EngineTest, AnotherSessionsHandleLooksUnknown) {
   ASSERT_TRUE(Full(1, 4, 9).ok());
   const SessionRef other = *sessions_->Open(TestPrincipal(), 0, "other");
   const auto theirs = engine_->Run(other, {.op = "neg", .inputs = {1}, .output = 5});
@@ -153,7 +153,7 @@ TEST_F(EngineTest, AnotherSessionsHandleIsAsUnknownAsOneThatNeverWas) {
   EXPECT_EQ(theirs.status().code(), Code::kNotFound);
 }
 
-TEST_F(EngineTest, DroppedIntermediatesGiveTheirMemoryBackAsTheyGo) {
+TEST_F(EngineTest, DroppedIntermediatesAreFreedDuringTheChain) {
   ASSERT_TRUE(Full(1, 100, 1).ok());
   for (Handle handle = 2; handle <= 100; ++handle) {
     ASSERT_TRUE(Run("neg", {handle - 1}, handle).ok());

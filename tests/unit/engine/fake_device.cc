@@ -11,7 +11,7 @@
 namespace tensord::server {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kTimeout = std::chrono::seconds(30);
 
 class FakeBuffer : public Buffer {
  public:
@@ -47,7 +47,7 @@ void Compute(const KernelCall& call) {
 
 }  // namespace
 
-// A kernel call, owned.
+// A copy of a kernel call. The operands' memory must outlive it.
 struct FakeDevice::Recorded {
   explicit Recorded(const KernelCall& call)
       : schema(call.schema), attrs(*call.attrs), output(*call.output.spec) {
@@ -101,7 +101,7 @@ FakeDevice::FakeDevice(int index, Options options) : options_(options) {
 FakeDevice::~FakeDevice() { ReleaseFences(); }
 
 bool FakeDevice::Await(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     changed_.WaitFor(&mu_, std::chrono::milliseconds(100));
@@ -237,7 +237,7 @@ bool Event::happened() const {
 }
 
 bool Event::Wait() const {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   MutexLock lock(&state_->mu);
   while (!state_->happened && std::chrono::steady_clock::now() < deadline) {
     state_->changed.WaitFor(&state_->mu, std::chrono::milliseconds(100));
@@ -246,7 +246,7 @@ bool Event::Wait() const {
 }
 
 bool Eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

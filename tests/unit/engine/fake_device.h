@@ -1,4 +1,4 @@
-// A device whose every step a test can hold up or have fail. Its memory is the host's.
+// A device on the host. A test can block each step of it, or make it fail.
 #pragma once
 
 #include <deque>
@@ -13,9 +13,9 @@
 
 namespace tensord::server {
 
-// Knows full, ones, add, neg and cast of int32 and int64; anything else leaves its output zero. A
-// graph of its kernels takes kGraphBytes, and shows as "capture" and "graph" among the ops.
-// Thread-safe.
+// Computes full, ones, add, neg and cast of int32 and int64. Other ops leave their output zero. A
+// graph of its kernels takes kGraphBytes. launched() lists its capture as "capture" and its
+// launches as "graph". Thread-safe.
 class FakeDevice : public Device {
  public:
   static constexpr int64_t kGraphBytes = 64;
@@ -28,23 +28,23 @@ class FakeDevice : public Device {
   FakeDevice(int index, Options options);
   ~FakeDevice() override;
 
-  // From now on Launch() and CopyFrom() block, until Release().
+  // Makes Launch() and CopyFrom() block until Release().
   void Hold();
   void Release();
-  // Waits until a launch is held up. False after a bounded time.
+  // Blocks until a launch is held. Returns false after 30 seconds.
   bool WaitUntilHeld();
 
-  // From now on fences don't call back, until ReleaseFences().
+  // Delays the callbacks of fences until ReleaseFences().
   void HoldFences();
   void ReleaseFences();
-  // Waits until a fence is held up. False after a bounded time.
+  // Blocks until a fence is held. Returns false after 30 seconds.
   bool WaitUntilFenceHeld();
 
-  // The next Launch() of `op` ("copy": CopyFrom, "capture": Capture, "graph": a graph's) fails with
-  // `error`.
+  // Makes the next launch of `op` fail with `error`. `op` may also be "copy" for CopyFrom(),
+  // "capture" for Capture(), or "graph" for the launch of a graph.
   void FailNext(std::string op, absl::Status error);
 
-  // Ops launched so far, in order.
+  // Returns the ops launched so far, in order.
   std::vector<std::string> launched() const;
 
   const DeviceInfo& info() const override { return info_; }
@@ -83,13 +83,13 @@ class FakeDevice : public Device {
   std::vector<Recorded>* recording_ = nullptr;  // executor thread; null outside of Capture()
 };
 
-// Something that happens once, awaited for a bounded time. Copies are the same event.
+// An event that happens once. Copies share the event. Thread-safe.
 class Event {
  public:
   Event() : state_(std::make_shared<State>()) {}
   void Set() const;
   bool happened() const;
-  // False where it hasn't happened after a bounded time.
+  // Blocks until the event has happened. Returns false after 30 seconds.
   bool Wait() const;
 
  private:
@@ -101,7 +101,7 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-// Asks until it is so. False where it isn't after a bounded time.
+// Polls `condition` until it is true. Returns false after 30 seconds.
 bool Eventually(const std::function<bool()>& condition);
 
 }  // namespace tensord::server

@@ -1,4 +1,4 @@
-// Chains of elementwise ops on the CPU device: fused, they give what they give one by one.
+// Compares fused chains of elementwise ops on the CPU device with the same ops run one by one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,11 +20,12 @@ namespace {
 
 struct Link {
   std::string op;
-  std::vector<Handle> inputs;  // 1 and 2 are given, further ones are the links' results from 3 on
+  std::vector<Handle> inputs;  // 1 and 2 are given; the links' results have handles from 3 on
   Attributes attrs = {};
 };
 
-// The executor's thread may be on its way out of its last task.
+// Drains the executor and takes its turn. Retries, because the executor thread may still hold the
+// turn for a moment after its last task.
 Executor::Turn TakeTurn(Executor& executor) {
   executor.Drain();
   Executor::Turn turn;
@@ -39,11 +40,11 @@ class FusionTest : public testing::TestWithParam<DType> {
  protected:
   struct Result {
     std::vector<uint8_t> bytes;
-    int ran_alone = 0;  // links whose own result was made
+    int ran_alone = 0;  // the number of links whose result was computed
   };
 
-  // Runs the links while the executor stands still, and lets go of every handle but the last and
-  // those in `kept`, so that all is there to be fused when it goes on.
+  // Queues the links while the executor thread can't run. Drops all handles but the last one and
+  // those in `kept`, so that the links can be fused when the executor thread continues.
   Result Run(bool fusion, int64_t n, const std::vector<Link>& links,
              const std::vector<Handle>& kept = {}) {
     return Run(fusion, {{n}, {n}}, links, kept);
@@ -71,7 +72,7 @@ class FusionTest : public testing::TestWithParam<DType> {
       EXPECT_TRUE(turn.held());
       Handle output = 3;
       for (const Link& link : links) {
-        // Nothing is inline while another thread holds the executor's turn.
+        // The op doesn't run inline, because this task is queued before it.
         executor.Post(session->lane(*engine.slots()[0]), [] {});
         const auto tensor = engine.Run(session, {link.op, link.inputs, output, link.attrs, ""});
         EXPECT_TRUE(tensor.ok()) << tensor.status();
@@ -100,7 +101,7 @@ const std::vector<Link>& Chain() {
   return *chain;
 }
 
-TEST_P(FusionTest, AChainIsOneKernelWithTheSameBits) {
+TEST_P(FusionTest, ChainIsOneKernelWithTheSameBits) {
   for (int64_t n : {1, 7, 64, 5000, 300000}) {
     const Result fused = Run(true, n, Chain());
     const Result one_by_one = Run(false, n, Chain());
@@ -110,14 +111,14 @@ TEST_P(FusionTest, AChainIsOneKernelWithTheSameBits) {
   }
 }
 
-TEST_P(FusionTest, WhatSomebodyHoldsIsMade) {
+TEST_P(FusionTest, HeldIntermediatesAreComputed) {
   const Result fused = Run(true, 1000, Chain(), {2, 5});
   const Result one_by_one = Run(false, 1000, Chain(), {2, 5});
   EXPECT_EQ(fused.bytes, one_by_one.bytes);
   EXPECT_EQ(fused.ran_alone, 2);
 }
 
-TEST_P(FusionTest, WhatIsReadTwiceIsMade) {
+TEST_P(FusionTest, ValuesWithTwoReadersAreComputed) {
   const std::vector<Link> links = {
       {"exp", {1}}, {"neg", {3}}, {"add", {3, 4}}, {"mul", {5, 5}}, {"exp", {6}}};
   const Result fused = Run(true, 1000, links);
@@ -143,7 +144,7 @@ TEST_P(FusionTest, EveryElementwiseOpFuses) {
   }
 }
 
-TEST_P(FusionTest, ALinearTakesItsActivationAlong) {
+TEST_P(FusionTest, LinearFusesItsActivation) {
   for (const UnaryFunction function : Activations()) {
     if (function == UnaryFunction::kGeluTanh) continue;  // gelu with an attribute
     const std::string activation(FunctionName(function));
@@ -152,16 +153,16 @@ TEST_P(FusionTest, ALinearTakesItsActivationAlong) {
     const Result one_by_one = Run(false, {{8, 16}, {4, 16}}, links);
     EXPECT_EQ(fused.ran_alone, 1) << activation;
     EXPECT_EQ(fused.bytes.size(), one_by_one.bytes.size());
-    // relu rounds nothing; the others may differ in the last place, as the fused op does.
+    // relu doesn't round. The other activations may differ in the last place.
     if (function == UnaryFunction::kRelu) {
       EXPECT_EQ(fused.bytes, one_by_one.bytes);
     }
   }
 }
 
-// An op that is let go of while somebody waits for all to have run, and that could be passed over
-// then, is still waited for.
-TEST(FusionIdleTest, WhoWaitsForAllHearsOfWhatIsLetGoOf) {
+// The output of an op is dropped during WhenIdle(), so that the op may be skipped. WhenIdle() must
+// still call back.
+TEST(FusionIdleTest, WhenIdleCallsBackAfterADroppedOutput) {
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 20, 1));
   Engine engine(std::move(devices), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand);
@@ -170,7 +171,7 @@ TEST(FusionIdleTest, WhoWaitsForAllHearsOfWhatIsLetGoOf) {
   const Attributes attrs{{"shape", std::vector<int64_t>{4}}};
   ASSERT_TRUE(engine.Run(session, {"ones", {}, 1, attrs, "cpu:0"}).ok());
   Executor& executor = *engine.slots()[0]->executor;
-  executor.Post(executor.NewLane(), [] {});  // what comes now waits
+  executor.Post(executor.NewLane(), [] {});  // later ops are queued behind this task
   ASSERT_TRUE(engine.Run(session, {"neg", std::vector<Handle>{1}, 2, {}, ""}).ok());
   ASSERT_TRUE(engine.Run(session, {"abs", std::vector<Handle>{2}, 3, {}, ""}).ok());
   bool idle = false;
@@ -185,8 +186,8 @@ INSTANTIATE_TEST_SUITE_P(DTypes, FusionTest,
                                          DType::kBFloat16),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
-// A reader that is posted later, and one whose other input is still to come, wait for their turn.
-TEST(FusionOrderTest, AReaderThatWaitsForAnUploadIsLeftAlone) {
+// An op isn't fused with a reader whose other input isn't ready.
+TEST(FusionOrderTest, DoesNotFuseAReaderThatWaitsForAnUpload) {
   std::vector<std::unique_ptr<Device>> devices;
   devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
   Engine engine(std::move(devices));

@@ -1,4 +1,4 @@
-// Batches of packed ops, as a stream's words.
+// Batches of ops that a stream packs into words.
 #include "tensord/server/engine/packed_ops.h"
 
 #include "tensord/tests/unit/engine/engine_fixture.h"
@@ -10,44 +10,44 @@ using testing::ElementsAre;
 
 class PackedOpsTest : public EngineFixture {
  protected:
-  // The code of Take; what it tells is in told_.
+  // Calls PackedOps::Take(). Appends each reported step to results_.
   absl::Status Take(const std::vector<uint64_t>& words) {
     return packed_.Take(
         words, &command_,
         [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
-          told_.push_back({command, output, t.status().code()});
-          return told_.size() < most_told_ ? absl::OkStatus()
-                                           : absl::ResourceExhaustedError("enough");
+          results_.push_back({command, output, t.status().code()});
+          return results_.size() < max_results_ ? absl::OkStatus()
+                                                : absl::ResourceExhaustedError("enough");
         });
   }
 
-  struct Told {
+  struct StepResult {
     uint64_t command;
     Handle output;
     absl::StatusCode code;
-    friend bool operator==(const Told& a, const Told& b) {
+    friend bool operator==(const StepResult& a, const StepResult& b) {
       return a.command == b.command && a.output == b.output && a.code == b.code;
     }
   };
 
   PackedOps packed_{engine_.get(), session_};
   uint64_t command_ = 0;
-  std::vector<Told> told_;
-  size_t most_told_ = 1000;
+  std::vector<StepResult> results_;
+  size_t max_results_ = 1000;
 };
 
 TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
   ASSERT_TRUE(Upload(7, {1, 2}).ok());
   ASSERT_TRUE(Upload(~Handle{0}, {10, 20}).ok());
   ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
-  // 9 = 7 + ~0, 10 = 9 + 7, and 9 goes.
+  // Tensor 9 = 7 + ~0, tensor 10 = 9 + 7. Then tensor 9 is dropped.
   ASSERT_TRUE(Take({1, 9, 2, 10, 1, 1, 1, 3, 0, 1}).ok());
   EXPECT_EQ(command_, 3u);
   EXPECT_THAT(*Read(10), ElementsAre(12, 24));
   ExpectError(Read(9), absl::StatusCode::kNotFound, {"9"});
 }
 
-TEST_F(PackedOpsTest, AStepThatIsRefusedHarmsNoOther) {
+TEST_F(PackedOpsTest, RefusedStepHarmsNoOther) {
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
   ASSERT_TRUE(Upload(2, {1, 2, 3}).ok());
   ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
@@ -59,14 +59,14 @@ TEST_F(PackedOpsTest, AStepThatIsRefusedHarmsNoOther) {
                   .ok());  // 8 = 1 + 1
   EXPECT_EQ(command_, 4u);
   using Code = absl::StatusCode;
-  ASSERT_GE(told_.size(), 3u);
-  EXPECT_EQ(told_[0], (Told{1, 5, Code::kInvalidArgument}));
-  EXPECT_EQ(told_[1], (Told{2, 6, Code::kNotFound}));
-  EXPECT_EQ(told_[2].code, Code::kNotFound);
+  ASSERT_GE(results_.size(), 3u);
+  EXPECT_EQ(results_[0], (StepResult{1, 5, Code::kInvalidArgument}));
+  EXPECT_EQ(results_[1], (StepResult{2, 6, Code::kNotFound}));
+  EXPECT_EQ(results_[2].code, Code::kNotFound);
   EXPECT_THAT(*Read(8), ElementsAre(2, 4));
 }
 
-TEST_F(PackedOpsTest, WordsThatMakeNoSenseAreRefusedWhereTheyBegin) {
+TEST_F(PackedOpsTest, RejectsInvalidWords) {
   ASSERT_TRUE(Upload(1, {1, 2}).ok());
   ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
   for (const std::vector<uint64_t>& words :
@@ -74,7 +74,7 @@ TEST_F(PackedOpsTest, WordsThatMakeNoSenseAreRefusedWhereTheyBegin) {
     ExpectError(Take(words), absl::StatusCode::kInvalidArgument, {"packed"});
   }
   ExpectError(Take({1, 5, 4, 1}), absl::StatusCode::kInvalidArgument, {"middle"});
-  EXPECT_THAT(*Read(5), ElementsAre(-1, -2)) << "what came before has been taken in";
+  EXPECT_THAT(*Read(5), ElementsAre(-1, -2)) << "earlier steps have been applied";
 }
 
 TEST_F(PackedOpsTest, DefinitionsComeInOrder) {
@@ -86,7 +86,7 @@ TEST_F(PackedOpsTest, DefinitionsComeInOrder) {
   ExpectError(packed_.Define(1, "neg", {}, "", 1), Code::kInvalidArgument, {"2"});
 }
 
-TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
+TEST_F(PackedOpsTest, LimitsDefinitionsAndPrograms) {
   using Code = absl::StatusCode;
   const Attributes large{{"data", Bytes{std::string(1 << 20, 'x')}}};
   uint32_t number = 0;
@@ -95,7 +95,7 @@ TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
   ExpectError(status, Code::kResourceExhausted, {"definitions"});
   EXPECT_LE(number, 33u);
 
-  // One program too many is refused where it is run, and harms no other.
+  // A program beyond the limit is refused when it is run. Other programs aren't affected.
   const std::vector<uint32_t> ops((1 << 18) - 1, 1);  // and one for the output
   for (uint32_t program = 1; program <= 5; ++program) {
     ASSERT_TRUE(packed_.AddProgram(program, "cpu:0", {}, ops, {0}).ok());
@@ -116,11 +116,11 @@ TEST_F(PackedOpsTest, WhatAStreamKeepsIsBounded) {
   ExpectError(packed_.RunProgram(8, {}, {1}), Code::kInvalidArgument);
 }
 
-TEST_F(PackedOpsTest, EndsWhereNoMoreCanBeTold) {
+TEST_F(PackedOpsTest, StopsIfAResultCannotBeReported) {
   ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
-  most_told_ = 2;
+  max_results_ = 2;
   ExpectError(Take({1, 5, 1, 1, 1, 1, 1, 1, 1}), absl::StatusCode::kResourceExhausted, {"enough"});
-  EXPECT_EQ(told_.size(), 2u);
+  EXPECT_EQ(results_.size(), 2u);
   EXPECT_EQ(command_, 2u);
 }
 
@@ -136,8 +136,7 @@ TEST_F(PackedOpsTest, OneDefinitionServesAllShapes) {
   }
 }
 
-// Programs whose words lie.
-TEST_F(PackedOpsTest, AProgramThatMakesNoSenseIsRefusedWhereItIsRun) {
+TEST_F(PackedOpsTest, RejectsInvalidProgramsWhenTheyAreRun) {
   using Code = absl::StatusCode;
   ASSERT_TRUE(packed_.Define(1, "add", {}, "", 2).ok());
   ASSERT_TRUE(Upload(1, {1, 2}).ok());

@@ -1,4 +1,4 @@
-// Programs on the CPU device: what is fused in them gives what the ops give one by one.
+// Compares programs with fused ops on the CPU device with the same programs without fusion.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ struct Recorded {
   }
 };
 
-// An engine over one CPU device, in which programs are run over numbers that are always the same.
+// Runs programs on an engine with one CPU device. Every Runner makes the same inputs.
 class Runner {
  public:
   explicit Runner(bool fusion)
@@ -49,8 +49,8 @@ class Runner {
         sessions_({}, engine_.slots()),
         session_(*sessions_.Open(TestPrincipal(), 0, "test")) {}
 
-  // The outputs' bytes. Of the device's memory the program takes `held_bytes` for itself, and at
-  // most `peak_bytes` while it runs, above its inputs.
+  // Runs a program twice. Returns the bytes of its outputs. Sets `held_bytes` to the memory that
+  // the program holds, and `peak_bytes` to the peak of used memory. Neither includes the inputs.
   std::vector<Bytes> Run(const Recorded& recorded) {
     std::vector<Handle> inputs;
     for (const TensorSpec& spec : recorded.inputs) inputs.push_back(Uniform(spec));
@@ -61,7 +61,7 @@ class Runner {
     if (!program.ok()) return {};
     held_bytes = Memory().used_bytes - before;
     std::vector<Bytes> results;
-    for (int run = 0; run < 2; ++run) {  // the second one finds what the first one left
+    for (int run = 0; run < 2; ++run) {  // the second run reuses the memory of the first one
       std::vector<Handle> outputs;
       for (size_t i = 0; i < recorded.outputs.size(); ++i) outputs.push_back(++last_handle_);
       const auto tensors = engine_.Run(session_, *program, inputs, outputs);
@@ -113,7 +113,7 @@ void ExpectTheSameBits(const Recorded& recorded) {
   EXPECT_EQ(Runner(true).Run(recorded), Runner(false).Run(recorded));
 }
 
-// (x, y) -> … of eight ops that read one another, values 2 to 9.
+// Returns a program with inputs x and y. Its eight ops read each other's results, values 2 to 9.
 Recorded EightOps(DType dtype, int64_t n, std::vector<uint32_t> outputs = {9}) {
   return {{{dtype, {n}}, {dtype, {n}}},
           {{"mul", {0, 1}},
@@ -127,7 +127,7 @@ Recorded EightOps(DType dtype, int64_t n, std::vector<uint32_t> outputs = {9}) {
           std::move(outputs)};
 }
 
-// (x, y) -> x + n y.
+// Returns a program that computes x + n · y by n additions.
 Recorded Additions(int64_t elements, int n) {
   Recorded recorded{{{DType::kFloat32, {elements}}, {DType::kFloat32, {elements}}}, {}, {}};
   uint32_t last = 0;
@@ -141,23 +141,23 @@ Recorded Additions(int64_t elements, int n) {
 
 class ProgramFusionTest : public testing::TestWithParam<DType> {};
 
-TEST_P(ProgramFusionTest, AChainGivesTheSameBits) {
+TEST_P(ProgramFusionTest, ChainGivesTheSameBits) {
   for (int64_t n : {1, 7, 64, 5000, 300000}) {
     SCOPED_TRACE(absl::StrCat(n, " elements"));
     ExpectTheSameBits(EightOps(GetParam(), n));
   }
 }
 
-TEST_P(ProgramFusionTest, OutputsWithinAChainAreThere) {
+TEST_P(ProgramFusionTest, IntermediateOutputsAreComputed) {
   for (int64_t n : {64, 5000}) {
     ExpectTheSameBits(EightOps(GetParam(), n, {9, 4, 2, 4, 0}));
-    ExpectTheSameBits(EightOps(GetParam(), n, {8}));  // nobody wants the last
+    ExpectTheSameBits(EightOps(GetParam(), n, {8}));  // the last op has no reader
   }
 }
 
-TEST_P(ProgramFusionTest, WhatTwoReadIsThere) {
+TEST_P(ProgramFusionTest, ValuesWithTwoReadersAreComputed) {
   const TensorSpec spec{GetParam(), {5000}};
-  // exp is read by two, either of which could follow it.
+  // Two ops read exp, and each of them could be fused with it.
   ExpectTheSameBits({{spec}, {{"exp", {0}}, {"neg", {1}}, {"mul", {1, 0}}}, {2, 3}});
   // The square reads its one operand twice.
   ExpectTheSameBits({{spec},
@@ -170,7 +170,7 @@ TEST_P(ProgramFusionTest, WhatTwoReadIsThere) {
                      {6}});
 }
 
-// What a chain reads may be made between its ops, and even by another chain.
+// A chain may read values that are computed between its ops, even by another chain.
 TEST_P(ProgramFusionTest, BranchesThatMeet) {
   const TensorSpec spec{GetParam(), {3000}};
   const std::vector<Op> ops = {{"neg", {0}},          {"exp", {1}},  {"mul", {2, 0}},
@@ -198,7 +198,7 @@ TEST_P(ProgramFusionTest, ChainsOfManyInputsAndOps) {
 TEST_P(ProgramFusionTest, BroadcastsAndCasts) {
   const DType other = GetParam() == DType::kFloat32 ? DType::kFloat64 : DType::kFloat32;
   ExpectTheSameBits({{{GetParam(), {40, 60}}, {GetParam(), {60}}, {GetParam(), {}}},
-                     {{"mul", {1, 2}},  // of another shape than what follows
+                     {{"mul", {1, 2}},  // its shape differs from that of the next op
                       {"add", {0, 3}},
                       {"sub", {4, 1}},
                       {"cast", {5}, {{"dtype", other}}},
@@ -209,7 +209,7 @@ TEST_P(ProgramFusionTest, BroadcastsAndCasts) {
                      {10}});
 }
 
-TEST_P(ProgramFusionTest, ALinearTakesItsActivationAlong) {
+TEST_P(ProgramFusionTest, LinearFusesItsActivation) {
   const TensorSpec x{GetParam(), {8, 16}}, weight{GetParam(), {4, 16}}, bias{GetParam(), {4}};
   for (const char* activation : {"relu", "tanh", "gelu", "silu", "sigmoid"}) {
     const Recorded apart{{x, weight, bias}, {{"linear", {0, 1, 2}}, {activation, {3}}}, {4}};
@@ -217,11 +217,11 @@ TEST_P(ProgramFusionTest, ALinearTakesItsActivationAlong) {
         {x, weight, bias}, {{"linear", {0, 1, 2}, {{"activation", std::string(activation)}}}}, {3}};
     Runner fused(true), one_by_one(false);
     EXPECT_EQ(fused.Run(apart), one_by_one.Run(together)) << activation;
-    EXPECT_EQ(fused.held_bytes, 0) << activation << ": what linear gives has no memory";
+    EXPECT_EQ(fused.held_bytes, 0) << activation << ": linear's result needs no memory";
   }
 }
 
-TEST_P(ProgramFusionTest, ALinearThatIsReadOtherwiseStaysBare) {
+TEST_P(ProgramFusionTest, LinearWithOtherReadersIsNotFused) {
   const TensorSpec x{GetParam(), {8, 16}}, weight{GetParam(), {4, 16}};
   const std::vector<Op> ops = {{"linear", {0, 1}}, {"tanh", {2}}, {"add", {2, 3}}};
   ExpectTheSameBits({{x, weight}, ops, {4}});
@@ -233,30 +233,30 @@ INSTANTIATE_TEST_SUITE_P(DTypes, ProgramFusionTest,
                                          DType::kBFloat16),
                          [](const auto& info) { return std::string(DTypeName(info.param)); });
 
-TEST(ProgramMemoryTest, WhatLiesWithinAChainTakesNoMemory) {
+TEST(ProgramMemoryTest, IntermediatesOfAChainTakeNoMemory) {
   constexpr int64_t kElements = 1 << 20, kBytes = kElements * 4;
   const Recorded chain = EightOps(DType::kFloat32, kElements);
   Runner fused(true), one_by_one(false);
   EXPECT_EQ(fused.Run(chain), one_by_one.Run(chain));
   EXPECT_EQ(fused.held_bytes, 0);
   EXPECT_EQ(fused.peak_bytes, kBytes) << "the output alone";
-  EXPECT_EQ(one_by_one.peak_bytes, 2 * kBytes) << "what an op reads and what it makes";
+  EXPECT_EQ(one_by_one.peak_bytes, 2 * kBytes) << "an op's input and output";
   const Recorded with_middle = EightOps(DType::kFloat32, kElements, {9, 5});
   EXPECT_EQ(fused.Run(with_middle), one_by_one.Run(with_middle));
 }
 
-TEST(ProgramMemoryTest, SmallValuesWithinAChainAreNotKept) {
+TEST(ProgramMemoryTest, SmallIntermediatesOfAChainTakeNoMemory) {
   Runner fused(true), one_by_one(false);
   const Recorded few = Additions(64, 20), many = Additions(64, 1000);
   EXPECT_EQ(fused.Run(few), one_by_one.Run(few));
   EXPECT_EQ(fused.held_bytes, 0);
   EXPECT_EQ(one_by_one.held_bytes, 2 * 64 * 4);
-  // More than one kernel computes: each reads what the one before it made.
+  // Several kernels compute this. Each one reads the result of the kernel before it.
   EXPECT_EQ(fused.Run(many), one_by_one.Run(many));
   EXPECT_LE(fused.held_bytes, 2 * 64 * 4);
 }
 
-// Two chains, recorded in turns: the one's result is all that is kept for the other.
+// The ops of two chains alternate. The program keeps only the first chain's result for the second.
 TEST(ProgramMemoryTest, ChainsThatAreInterleaved) {
   const TensorSpec spec{DType::kFloat32, {64}};
   const Recorded recorded{{spec, spec},
@@ -272,7 +272,7 @@ TEST(ProgramMemoryTest, ChainsThatAreInterleaved) {
   EXPECT_EQ(fused.held_bytes, 64 * 4);
 }
 
-TEST(ProgramErrorTest, FusedOrNotTheOpIsNamed) {
+TEST(ProgramErrorTest, ErrorNamesTheOpWithAndWithoutFusion) {
   for (bool fusion : {true, false}) {
     std::vector<std::unique_ptr<Device>> devices;
     devices.push_back(*MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{1} << 30, 2));
@@ -288,7 +288,7 @@ TEST(ProgramErrorTest, FusedOrNotTheOpIsNamed) {
 }
 
 // A device without fused kernels runs every op, in the order of the recording.
-TEST(ProgramOrderTest, WhatCannotBeFusedRunsOneByOne) {
+TEST(ProgramOrderTest, UnfusedOpsRunOneByOne) {
   std::vector<std::unique_ptr<Device>> devices;
   auto device = std::make_unique<FakeDevice>(0, FakeDevice::Options{});
   FakeDevice& fake = *device;

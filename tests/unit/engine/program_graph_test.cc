@@ -1,5 +1,5 @@
-// Programs as graphs, on a device that captures but needs no GPU: when they are captured, that they
-// give what ops one by one give, whatever the inputs, and what becomes of their memory.
+// Programs that run as graphs, on a fake device without a GPU: when they are captured, their
+// results for changing inputs, and their memory.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -23,9 +23,9 @@ using Words = std::vector<std::string>;
 
 constexpr FakeDevice::Options kWithGraphs{
     .limit_bytes = 1 << 20, .host_accessible = false, .graphs = true};
-constexpr int64_t kSmall = 16;           // a program keeps such values
+constexpr int64_t kSmall = 16;           // a program holds values of this size itself
 constexpr int64_t kLarge = 4096;         // 32 KiB: allocated by each run
-constexpr int kRunsBeforeNextTry = 256;  // once memory was needed elsewhere
+constexpr int kRunsBeforeNextTry = 256;  // after the graph's memory was needed elsewhere
 
 struct Op {
   std::string name;
@@ -51,7 +51,7 @@ class ProgramGraphTest : public EngineFixture {
     return *program;
   }
 
-  // (x, w) -> x + 20 w, in twenty steps, over `n` elements.
+  // Prepares a program that computes x + 20 · w in twenty steps. x and w have `n` elements.
   ProgramRef PrepareTwentyAdds(int64_t n) {
     std::vector<Op> ops;
     for (uint32_t i = 0; i < 20; ++i) ops.push_back({"add", {i == 0 ? 0 : i + 1, 1}});
@@ -59,7 +59,7 @@ class ProgramGraphTest : public EngineFixture {
     return Prepare({spec, spec}, ops, {21});
   }
 
-  // Handles of a run's outputs.
+  // Starts a run. Returns the handles of its outputs.
   std::vector<Handle> Start(const ProgramRef& program, const std::vector<Handle>& inputs) {
     std::vector<Handle> outputs;
     for (size_t i = 0; i < program->num_outputs(); ++i) outputs.push_back(++last_handle_);
@@ -75,8 +75,8 @@ class ProgramGraphTest : public EngineFixture {
     return handle;
   }
 
-  // Runs it on x full of `x`; the first element, having made sure that all are the same. The
-  // output stays.
+  // Runs the program on an input whose elements are all `x`. Expects that all elements of the
+  // output are equal, and returns the first one. Doesn't drop the output.
   absl::StatusOr<int64_t> RunOn(const ProgramRef& program, int64_t n, int64_t x, Handle w) {
     const Handle input = New(n, x);
     absl::StatusOr<std::vector<int64_t>> values = Read(Start(program, {input, w})[0]);
@@ -85,11 +85,11 @@ class ProgramGraphTest : public EngineFixture {
     return (*values)[0];
   }
 
-  // Ops that the device has launched since it was last asked.
+  // Returns the ops that the device has launched since the last call.
   Words Launched() {
     const Words all = device(0).launched();
-    Words since(all.begin() + static_cast<int64_t>(asked_), all.end());
-    asked_ = all.size();
+    Words since(all.begin() + static_cast<int64_t>(returned_), all.end());
+    returned_ = all.size();
     return since;
   }
   int64_t Captures() {
@@ -98,15 +98,15 @@ class ProgramGraphTest : public EngineFixture {
   }
 
   Handle last_handle_ = 100;
-  size_t asked_ = 0;
+  size_t returned_ = 0;
 };
 
-TEST_F(ProgramGraphTest, IsCapturedAtTheSecondRunAndLaunchedFromThenOn) {
+TEST_F(ProgramGraphTest, IsCapturedAtTheSecondRunAndLaunchedLater) {
   const ProgramRef program = PrepareTwentyAdds(kSmall);
   const Handle w = New(kSmall, 2);
   Launched();
   EXPECT_EQ(*RunOn(program, kSmall, 1, w), 41);
-  EXPECT_EQ(Launched().size(), 21u);  // op by op, and the input
+  EXPECT_EQ(Launched().size(), 21u);  // the ops of the program, and the input's
   EXPECT_EQ(*RunOn(program, kSmall, 2, w), 42);
   EXPECT_THAT(Launched(), ElementsAre("full", "capture", "copy", "graph", "copy"));
   for (int64_t x = 3; x < 30; ++x) {
@@ -115,12 +115,12 @@ TEST_F(ProgramGraphTest, IsCapturedAtTheSecondRunAndLaunchedFromThenOn) {
   }
 }
 
-TEST_F(ProgramGraphTest, WhatEarlierRunsGaveStays) {
+TEST_F(ProgramGraphTest, OutputsOfEarlierRunsStay) {
   const ProgramRef program = PrepareTwentyAdds(kSmall);
   const Handle w = New(kSmall, 1);
   std::vector<std::pair<Handle, int64_t>> results;
   Handle x = New(kSmall, 0);
-  for (int64_t run = 1; run <= 10; ++run) {  // each on what the last gave
+  for (int64_t run = 1; run <= 10; ++run) {  // each run reads the last run's output
     x = Start(program, {x, w})[0];
     results.emplace_back(x, 20 * run);
   }
@@ -128,7 +128,7 @@ TEST_F(ProgramGraphTest, WhatEarlierRunsGaveStays) {
   EXPECT_EQ(Captures(), 1);
 }
 
-TEST_F(ProgramGraphTest, AnInputThatMovesIsCopiedFromThenOn) {
+TEST_F(ProgramGraphTest, ChangedInputIsCopiedAfterANewCapture) {
   const ProgramRef program = PrepareTwentyAdds(kSmall);
   const Handle w = New(kSmall, 2);
   for (int64_t x = 0; x < 5; ++x) EXPECT_EQ(*RunOn(program, kSmall, x, w), 40 + x);
@@ -142,19 +142,19 @@ TEST_F(ProgramGraphTest, AnInputThatMovesIsCopiedFromThenOn) {
   EXPECT_EQ(Captures(), 2);
 }
 
-TEST_F(ProgramGraphTest, RunsOpByOpForGoodWhereCapturingIsRefused) {
+TEST_F(ProgramGraphTest, RunsOpByOpAfterAFailedCapture) {
   const ProgramRef program = PrepareTwentyAdds(kSmall);
   const Handle w = New(kSmall, 2);
   device(0).FailNext("capture", absl::InternalError("not permitted when the stream is capturing"));
   testing::internal::CaptureStderr();
   for (int64_t x = 0; x < 6; ++x) EXPECT_EQ(*RunOn(program, kSmall, x, w), 40 + x);
   EXPECT_EQ(Captures(), 1);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, testing::HasSubstr("a program of 20 steps on cpu:0 runs step by step"));
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, testing::HasSubstr("a program of 20 steps on cpu:0 runs step by step"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
 }
 
-TEST_F(ProgramGraphTest, ARunWhoseLaunchFailsIsMadeOpByOp) {
+TEST_F(ProgramGraphTest, RunWhoseGraphLaunchFailsRunsOpByOp) {
   const ProgramRef program = PrepareTwentyAdds(kSmall);
   const Handle w = New(kSmall, 2);
   for (int64_t x = 0; x < 3; ++x) EXPECT_EQ(*RunOn(program, kSmall, x, w), 40 + x);
@@ -164,7 +164,7 @@ TEST_F(ProgramGraphTest, ARunWhoseLaunchFailsIsMadeOpByOp) {
   EXPECT_EQ(Captures(), 1);
 }
 
-TEST_F(ProgramGraphTest, MemoryIsCountedAndGoesWithTheProgram) {
+TEST_F(ProgramGraphTest, MemoryIsCountedAndFreedWithTheProgram) {
   const int64_t before = UsedBytes(0);
   ProgramRef program = PrepareTwentyAdds(kLarge);
   const Handle w = New(kLarge, 1), x = New(kLarge, 0), other_x = New(kLarge, 1);
@@ -176,7 +176,7 @@ TEST_F(ProgramGraphTest, MemoryIsCountedAndGoesWithTheProgram) {
   }
   EXPECT_EQ(Captures(), 1);
   Settle();
-  // The input's copy and two values that take turns, of which one is the output: not twenty.
+  // The program holds the input's copy and two values that it uses alternately, not twenty.
   const int64_t held = 3 * kLarge * 8 + FakeDevice::kGraphBytes;
   EXPECT_TRUE(Eventually([&] { return UsedBytes(0) == with_inputs + held; })) << UsedBytes(0);
   EXPECT_EQ(session_->account(*engine_->slots()[0]).used_bytes(), UsedBytes(0));
@@ -186,14 +186,14 @@ TEST_F(ProgramGraphTest, MemoryIsCountedAndGoesWithTheProgram) {
   EXPECT_EQ(UsedBytes(0), before);
 }
 
-TEST_F(ProgramGraphTest, MemoryGoesToWhoeverNeedsIt) {
+TEST_F(ProgramGraphTest, MemoryIsFreedForOtherAllocations) {
   const ProgramRef program = PrepareTwentyAdds(kLarge);
   const Handle w = New(kLarge, 1), x = New(kLarge, 0), other_x = New(kLarge, 1);
   const int64_t with_inputs = UsedBytes(0);
   for (Handle input : {x, other_x}) session_->Drop(Start(program, {input, w}));
   Settle();
   ASSERT_GT(UsedBytes(0), with_inputs);
-  // All that isn't held by tensors.
+  // Allocates all memory that tensors don't hold.
   const Handle all = New((kWithGraphs.limit_bytes - with_inputs) / 8, 0);
   EXPECT_EQ(UsedBytes(0), kWithGraphs.limit_bytes);
   session_->Drop({all});
@@ -205,10 +205,10 @@ TEST_F(ProgramGraphTest, MemoryGoesToWhoeverNeedsIt) {
   }
 }
 
-TEST_F(ProgramGraphTest, MemoryIsTakenByOthersWhileItRuns) {
+TEST_F(ProgramGraphTest, MemoryIsTakenByUploadsDuringRuns) {
   const ProgramRef program = PrepareTwentyAdds(kLarge);
   const Handle w = New(kLarge, 1), x = New(kLarge, 0), other_x = New(kLarge, 1);
-  // Leaves room for a run, but not for a graph beside it.
+  // The uploads leave memory for a run, but not for a graph as well.
   const std::vector<int64_t> upload(24 * kLarge, 9);
   std::atomic<bool> stop{false};
   std::thread uploader([&] {
@@ -233,7 +233,7 @@ class ProgramGraphQuotaTest : public ProgramGraphTest {
   ProgramGraphQuotaTest() : ProgramGraphTest(kWithGraphs, kQuota) {}
 };
 
-TEST_F(ProgramGraphQuotaTest, DoesNotCostTheSessionATensor) {
+TEST_F(ProgramGraphQuotaTest, GraphNeverPreventsAnAllocationOfTheSession) {
   const ProgramRef program = PrepareTwentyAdds(kLarge);
   const Handle w = New(kLarge, 1), x = New(kLarge, 0), other_x = New(kLarge, 1);
   for (Handle input : {x, other_x}) session_->Drop(Start(program, {input, w}));
@@ -242,17 +242,17 @@ TEST_F(ProgramGraphQuotaTest, DoesNotCostTheSessionATensor) {
   const int64_t held = 3 * kLarge * 8;
   const Handle rest = New((kQuota.max_bytes_per_session - held) / 8, 5);
   session_->Drop({rest});
-  // So much that a run has room, and a graph hasn't.
-  const Handle most = New((kQuota.max_bytes_per_session - held) / 8 - 4 * kLarge, 5);
+  // This leaves memory for a run, but not for a graph.
+  const Handle ballast = New((kQuota.max_bytes_per_session - held) / 8 - 4 * kLarge, 5);
   for (int run = 0; run < 2 * kRunsBeforeNextTry; ++run) {
     const Handle output = Start(program, {run % 2 == 0 ? x : other_x, w})[0];
     EXPECT_TRUE(Outcome(output).ok());
     session_->Drop({output});
   }
-  EXPECT_THAT(*Read(most), Each(5));
+  EXPECT_THAT(*Read(ballast), Each(5));
 }
 
-TEST_F(ProgramGraphTest, OutputsMayBeInputsConstantsAndOneAnother) {
+TEST_F(ProgramGraphTest, OutputsMayBeInputsConstantsOrEachOther) {
   const std::vector<int64_t> numbers(kSmall, 3);
   const std::string bytes(reinterpret_cast<const char*>(numbers.data()), kSmall * 8);
   const TensorSpec spec{DType::kInt64, {kSmall}};
@@ -276,7 +276,7 @@ TEST_F(ProgramGraphTest, OutputsMayBeInputsConstantsAndOneAnother) {
   EXPECT_EQ(Captures(), 1);
 }
 
-TEST_F(ProgramGraphTest, CastsHaveMemoryOfTheirOwn) {
+TEST_F(ProgramGraphTest, CastsHaveTheirOwnMemory) {
   const TensorSpec narrow{DType::kInt32, {kSmall}}, wide{DType::kInt64, {kSmall}};
   std::vector<Op> ops = {{"neg", {0}}};
   for (uint32_t i = 0; i < 20; ++i) ops.push_back({"add", {i == 0 ? 1 : i + 2, 2}});
@@ -296,9 +296,10 @@ TEST_F(ProgramGraphTest, CastsHaveMemoryOfTheirOwn) {
 
 TEST_F(ProgramGraphTest, ShortProgramsRunOpByOp) {
   const TensorSpec small{DType::kInt64, {kSmall}};
-  const ProgramRef brief = Prepare({small}, {{"neg", {0}}, {"neg", {1}}, {"neg", {2}}}, {3});
+  const ProgramRef short_program =
+      Prepare({small}, {{"neg", {0}}, {"neg", {1}}, {"neg", {2}}}, {3});
   const Handle x = New(kSmall, 4);
-  for (int run = 0; run < 4; ++run) EXPECT_THAT(*Read(Start(brief, {x})[0]), Each(-4));
+  for (int run = 0; run < 4; ++run) EXPECT_THAT(*Read(Start(short_program, {x})[0]), Each(-4));
   EXPECT_EQ(Captures(), 0);
 }
 
@@ -308,7 +309,7 @@ class ProgramGraphLargeTest : public ProgramGraphTest {
       : ProgramGraphTest({.limit_bytes = 128 << 20, .host_accessible = false, .graphs = true}) {}
 };
 
-TEST_F(ProgramGraphLargeTest, WhatTakesLongToCopyRunsOpByOp) {
+TEST_F(ProgramGraphLargeTest, LargeInputsRunOpByOp) {
   constexpr int64_t kHuge = 1 << 20;
   std::vector<Op> ops;
   for (uint32_t i = 0; i < 7; ++i) ops.push_back({"neg", {i}});
@@ -324,7 +325,7 @@ TEST_F(ProgramGraphLargeTest, WhatTakesLongToCopyRunsOpByOp) {
   }
 }
 
-TEST(ProgramGraphOffTest, NothingIsCapturedWhereGraphsAreSwitchedOff) {
+TEST(ProgramGraphOffTest, CapturesNothingIfGraphsAreOff) {
   std::vector<std::unique_ptr<Device>> devices;
   auto owned = std::make_unique<FakeDevice>(0, kWithGraphs);
   FakeDevice& device = *owned;
@@ -354,7 +355,7 @@ TEST(ProgramGraphOffTest, NothingIsCapturedWhereGraphsAreSwitchedOff) {
   EXPECT_EQ(launched.size(), 81u);
 }
 
-// One device that comes back, whose lives are counted.
+// An engine over one device that restarts. life_ is the current backend device.
 class ProgramGraphFaultTest : public testing::Test {
  protected:
   ProgramGraphFaultTest() {
@@ -405,7 +406,7 @@ class ProgramGraphFaultTest : public testing::Test {
   Handle last_handle_ = 100;
 };
 
-TEST_F(ProgramGraphFaultTest, IsCapturedAnewWhenTheDeviceIsBack) {
+TEST_F(ProgramGraphFaultTest, IsCapturedAgainAfterARestart) {
   const Attributes attrs;
   ProgramSpec spec{{{DType::kInt64, {kSmall}}}, {}, {21}};
   for (uint32_t i = 0; i < 21; ++i) spec.steps.push_back({"neg", &attrs, {i}});

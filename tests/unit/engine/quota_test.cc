@@ -1,5 +1,5 @@
-// Quotas hold to the byte however many race for what is left, and nothing is lost when they give it
-// back.
+// Quotas are exact to the byte, even if many sessions allocate at the same time. Freed bytes are
+// returned completely.
 #include <stdlib.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ constexpr Limits kQuotas{.max_bytes_per_session = kSessionQuota,
                          .max_bytes_per_principal = kPrincipalQuota,
                          .max_upload_bytes_per_principal = 64'000};
 
-// On the real CPU device, where small ops run on the thread that makes the call.
+// Uses the real CPU device, which runs small ops on the calling thread.
 class QuotaTest : public testing::Test {
  protected:
   QuotaTest() {
@@ -46,7 +46,7 @@ class QuotaTest : public testing::Test {
     return TestPrincipal(name)->device_bytes(0).used();
   }
 
-  // Bytes of zeros; the outcome once it is there.
+  // Makes a tensor of `bytes` zeros. Blocks until it is done and returns its status.
   absl::Status Make(const SessionRef& session, Handle handle, int64_t bytes,
                     absl::string_view device = "cpu:0") {
     const auto tensor = engine_->Run(
@@ -74,7 +74,7 @@ class QuotaTest : public testing::Test {
   SessionRef session_;
 };
 
-TEST_F(QuotaTest, ASessionGetsItsBytesAndNotOneMore) {
+TEST_F(QuotaTest, SessionGetsExactlyItsBytes) {
   ASSERT_TRUE(Make(session_, 1, kSessionQuota - 10).ok());
   const absl::Status refused = Make(session_, 2, 11);
   ExpectError(refused, Code::kResourceExhausted,
@@ -84,7 +84,7 @@ TEST_F(QuotaTest, ASessionGetsItsBytesAndNotOneMore) {
   EXPECT_EQ(ErrorMetadataValue(refused, "value"), "100000");
   EXPECT_TRUE(refused.GetPayload(kQuotaFailureUrl).has_value());
   EXPECT_TRUE(refused.GetPayload(kRetryInfoUrl).has_value());
-  EXPECT_EQ(DeviceBytes(), kSessionQuota - 10) << "what is refused takes nothing";
+  EXPECT_EQ(DeviceBytes(), kSessionQuota - 10) << "a refused tensor takes no memory";
   EXPECT_TRUE(Make(session_, 3, 10).ok());
   EXPECT_TRUE(Make(session_, 4, kSessionQuota, "cpu:1").ok()) << "each device has its own";
   ExpectError(Run(session_, "reshape", 2, 5, {{"shape", std::vector<int64_t>{11}}}),
@@ -93,27 +93,27 @@ TEST_F(QuotaTest, ASessionGetsItsBytesAndNotOneMore) {
   EXPECT_TRUE(Make(session_, 6, kSessionQuota - 10).ok());
 }
 
-TEST_F(QuotaTest, WhatSharesMemoryIsChargedOnceToWhoeverTookIt) {
+TEST_F(QuotaTest, SharedMemoryIsChargedOnce) {
   ASSERT_TRUE(Make(session_, 1, 60'000).ok());
   ASSERT_TRUE(Run(session_, "reshape", 1, 2, {{"shape", std::vector<int64_t>{600, 100}}}).ok());
   ASSERT_TRUE(engine_->Copy(session_, 1, 3, "cpu:0", /*share=*/true).ok());
   EXPECT_EQ(session_->account(*slot()).used_bytes(), 60'000);
   session_->Drop({1, 3});
-  EXPECT_EQ(session_->account(*slot()).used_bytes(), 60'000) << "the second name is left";
+  EXPECT_EQ(session_->account(*slot()).used_bytes(), 60'000) << "tensor 2 still uses the memory";
   session_->Drop({2});
-  // The thread that ran the op lets go of what it read a moment after it has told the result.
+  // The executor thread frees the op's inputs shortly after it has reported the result.
   EXPECT_TRUE(Eventually([&] { return session_->account(*slot()).used_bytes() == 0; }));
   EXPECT_EQ(PrincipalBytes(), 0);
 }
 
-TEST_F(QuotaTest, AKernelThatReusesItsInputTakesNoMore) {
+TEST_F(QuotaTest, RefusedOpTakesNoMemory) {
   ASSERT_TRUE(Make(session_, 1, 80'000).ok());
   ASSERT_TRUE(Run(session_, "cast", 1, 2, {{"dtype", DType::kInt8}}).code() ==
               Code::kResourceExhausted);
   EXPECT_EQ(session_->account(*slot()).used_bytes(), 80'000);
 }
 
-TEST_F(QuotaTest, HandlesOfAllSessionsOfACallerCount) {
+TEST_F(QuotaTest, CountsHandlesOfAllSessionsOfACaller) {
   const SessionRef other = Open();
   for (Handle handle = 1; handle <= 250; ++handle) {
     ASSERT_TRUE(Make(session_, handle, 1).ok());
@@ -121,13 +121,13 @@ TEST_F(QuotaTest, HandlesOfAllSessionsOfACallerCount) {
   }
   ExpectError(Make(session_, 1000, 1), Code::kResourceExhausted,
               {"--max-handles-per-principal=500"});
-  ASSERT_TRUE(Make(Open("stranger"), 1, 1).ok()) << "others aren't disturbed";
+  ASSERT_TRUE(Make(Open("another"), 1, 1).ok()) << "other callers aren't affected";
   EXPECT_EQ(*sessions_->Close(TestPrincipal(), other->id()), 250);
   EXPECT_EQ(TestPrincipal()->handles().used(), 250);
   EXPECT_TRUE(Make(session_, 1000, 1).ok());
 }
 
-TEST_F(QuotaTest, UploadsUnderWayCount) {
+TEST_F(QuotaTest, CountsActiveUploads) {
   const TensorSpec spec{DType::kUInt8, {40'000}};
   auto first = engine_->BeginUpload(*session_, 1, spec, "cpu:0");
   ASSERT_TRUE(first.ok()) << first.status();
@@ -138,10 +138,10 @@ TEST_F(QuotaTest, UploadsUnderWayCount) {
   ASSERT_TRUE(engine_->FinishUpload(*session_, *std::move(first), absl::OkStatus()).ok());
   EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0);
   EXPECT_TRUE(engine_->BeginUpload(*other, 1, spec, "cpu:0").ok());
-  EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0) << "given up";
+  EXPECT_EQ(TestPrincipal()->upload_bytes().used(), 0) << "the upload was dropped";
 }
 
-TEST_F(QuotaTest, SessionsOfACallerHaveALimit) {
+TEST_F(QuotaTest, LimitsSessionsOfACaller) {
   SessionTable table({.max_sessions_per_principal = 2}, engine_->slots());
   const auto first = table.Open(TestPrincipal("many"), 0, ""),
              second = table.Open(TestPrincipal("many"), 0, "");
@@ -163,8 +163,8 @@ TEST_F(QuotaTest, MemoryThatOutlivesItsSessionStaysCharged) {
   EXPECT_EQ(PrincipalBytes(), 0);
 }
 
-// 64 sessions of one caller take memory until they are refused, by ops and by uploads; an observer
-// sees that it is never too much. TENSORD_TEST_LONG=1: 1,000 rounds.
+// 64 sessions of one caller allocate by ops and uploads until they are refused. An observer thread
+// checks that the quota is never exceeded. TENSORD_TEST_LONG=1 runs 1,000 rounds.
 TEST_F(QuotaTest, ExactUnder64RacingSessions) {
   const int rounds = getenv("TENSORD_TEST_LONG") != nullptr ? 1000 : 50;
   std::vector<SessionRef> sessions;
@@ -204,7 +204,7 @@ TEST_F(QuotaTest, ExactUnder64RacingSessions) {
         }
         if (status.code() != Code::kResourceExhausted) ++wrong_errors;
         held_bytes += held;
-        step.arrive_and_wait();  // looked at
+        step.arrive_and_wait();  // the main thread checks the totals
         step.arrive_and_wait();
         std::vector<Handle> handles(handle);
         for (Handle h = 1; h <= handle; ++h) handles[h - 1] = h;

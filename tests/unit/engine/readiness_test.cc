@@ -1,4 +1,4 @@
-// When an op may run: the states of its inputs.
+// The states of an op's inputs, which decide when it may run.
 #include "tensord/server/engine/readiness.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ const TensorSpec kTwo{DType::kInt64, {2}};
 
 class FakeOp final : public Executable {
  public:
-  FakeOp(DeviceSlot* slot, bool brief) : slot_(slot), runs_inline_(brief) {}
+  FakeOp(DeviceSlot* slot, bool runs_inline) : slot_(slot), runs_inline_(runs_inline) {}
   absl::string_view name() const override { return "fake"; }
   DeviceSlot* slot() const override { return slot_; }
   bool runs_inline() const override { return runs_inline_; }
@@ -60,7 +60,7 @@ class ReadinessTest : public testing::Test {
   std::shared_ptr<Executor::Lane> lanes_[2];
 };
 
-TEST_F(ReadinessTest, TellsTheStatesOfAnInputApart) {
+TEST_F(ReadinessTest, DistinguishesInputStates) {
   const Executor::Lane* lane = lanes_[0].get();
   EXPECT_EQ(StateOf(*Pending(), lane), InputState::kPending);
   EXPECT_EQ(StateOf(*PostedTo(0), lane), InputState::kPosted);
@@ -69,7 +69,7 @@ TEST_F(ReadinessTest, TellsTheStatesOfAnInputApart) {
   EXPECT_EQ(StateOf(*Failed(), lane), InputState::kFailed);
 }
 
-TEST_F(ReadinessTest, NothingIsPostedToNoLane) {
+TEST_F(ReadinessTest, InputsArePendingWithoutALane) {
   EXPECT_EQ(StateOf(*Pending(), nullptr), InputState::kPending);
   EXPECT_EQ(StateOf(*PostedTo(0), nullptr), InputState::kPending);
 }
@@ -80,13 +80,13 @@ TEST_F(ReadinessTest, DoneTensorIsReadyThoughItWasPosted) {
   EXPECT_EQ(StateOf(*tensor, lanes_[0].get()), InputState::kReady);
 }
 
-TEST_F(ReadinessTest, OnlyBriefOpsWithReadyInputsRunInline) {
-  const FakeOp brief(&slots_[0], true), lengthy(&slots_[0], false);
-  EXPECT_TRUE(CanRunInline(brief, {}));
-  EXPECT_TRUE(CanRunInline(brief, {Ready(), Ready()}));
-  EXPECT_FALSE(CanRunInline(lengthy, {Ready(), Ready()}));
-  EXPECT_FALSE(CanRunInline(brief, {Ready(), PostedTo(0)}));
-  EXPECT_FALSE(CanRunInline(brief, {Pending(), Ready()}));
+TEST_F(ReadinessTest, OnlyInlineOpsWithReadyInputsRunInline) {
+  const FakeOp short_op(&slots_[0], true), long_op(&slots_[0], false);
+  EXPECT_TRUE(CanRunInline(short_op, {}));
+  EXPECT_TRUE(CanRunInline(short_op, {Ready(), Ready()}));
+  EXPECT_FALSE(CanRunInline(long_op, {Ready(), Ready()}));
+  EXPECT_FALSE(CanRunInline(short_op, {Ready(), PostedTo(0)}));
+  EXPECT_FALSE(CanRunInline(short_op, {Pending(), Ready()}));
 }
 
 TEST_F(ReadinessTest, OpWithFailedInputDoesNotRunInline) {

@@ -1,5 +1,5 @@
-// Memory that changes hands is never read unwritten: what one caller computes is the same, bit by
-// bit, whatever another has left behind in memory.
+// Reused memory is never read before it is written: the bits that one caller computes don't depend
+// on data that another caller left in memory.
 #include <stdlib.h>
 
 #include <cstdint>
@@ -27,8 +27,9 @@ class ResidueTest : public testing::Test {
     sessions_ = std::make_unique<SessionTable>(Limits{}, engine_->slots());
   }
 
-  // A caller that fills blocks of every size the others take with `pattern`, and lets go of them.
-  void Leave(uint8_t pattern, bool large) {
+  // As the first caller, fills blocks of all sizes that the cases use with `pattern`, and frees
+  // them.
+  void FillAndFree(uint8_t pattern, bool large) {
     const SessionRef session = *sessions_->Open(TestPrincipal("first"), 0, "");
     Handle handle = 0;
     const auto fill = [&](int64_t bytes, absl::string_view device) {
@@ -59,7 +60,7 @@ class ResidueTest : public testing::Test {
     ASSERT_TRUE(idle.Wait());
   }
 
-  // The bytes of a tensor, or its error in words.
+  // Returns the bytes of a tensor, or the message of its error.
   std::string Read(const SessionRef& session, Handle handle) {
     const auto tensor = session->Find(handle);
     if (!tensor.ok()) return std::string(tensor.status().message());
@@ -78,7 +79,7 @@ class ResidueTest : public testing::Test {
     ASSERT_TRUE(tensor.ok()) << op << ": " << tensor.status();
   }
 
-  // Numbers of these shapes under the handles 1, 2, …
+  // Makes random tensors of these shapes under the handles 1, 2, …
   void Inputs(const SessionRef& session, const std::vector<Shape64>& shapes, DType dtype) {
     for (size_t i = 0; i < shapes.size(); ++i) {
       Run(session, "uniform", {}, 1000 + i,
@@ -87,7 +88,7 @@ class ResidueTest : public testing::Test {
     }
   }
 
-  // A case of its own session: what it reads.
+  // A case runs in a new session of the second caller. It returns the bytes that it reads.
   using Case = std::function<std::string(const SessionRef&)>;
   std::string Observe(const Case& run) {
     const SessionRef session = *sessions_->Open(TestPrincipal("second"), 0, "");
@@ -108,13 +109,13 @@ class ResidueTest : public testing::Test {
   }
 
   std::vector<Case> Ops();
-  std::vector<Case> OtherWays();
+  std::vector<Case> OtherCases();
 
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<SessionTable> sessions_;
 };
 
-// Every kind of kernel, and the shapes at which there is little or nothing to compute from.
+// Every kind of kernel, also with shapes without elements.
 std::vector<ResidueTest::Case> ResidueTest::Ops() {
   std::vector<Case> cases;
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kInt32}) {
@@ -157,8 +158,8 @@ std::vector<ResidueTest::Case> ResidueTest::Ops() {
   return cases;
 }
 
-// What takes memory besides an op alone: chains, programs, uploads, copies.
-std::vector<ResidueTest::Case> ResidueTest::OtherWays() {
+// Other users of memory: chains of ops, programs, uploads and copies.
+std::vector<ResidueTest::Case> ResidueTest::OtherCases() {
   std::vector<Case> cases;
   cases.push_back([this](const SessionRef& session) {
     Inputs(session, {{37}, {37}}, DType::kFloat32);
@@ -188,7 +189,7 @@ std::vector<ResidueTest::Case> ResidueTest::OtherWays() {
     EXPECT_TRUE(engine_->Run(session, *program, {&input, 1}, {&output, 1}).ok());
     return Read(session, 2);
   });
-  // Bytes that came, of an upload that ends too soon: neither they nor what lies behind is seen.
+  // An upload that fails after some bytes: neither these bytes nor those behind them can be read.
   cases.push_back([this](const SessionRef& session) {
     const TensorSpec spec{DType::kUInt8, {100}};
     EXPECT_TRUE(engine_->Promise(*session, 1, spec, "cpu:0").ok());
@@ -207,23 +208,23 @@ std::vector<ResidueTest::Case> ResidueTest::OtherWays() {
   return cases;
 }
 
-// Otherwise the next test would show nothing.
-TEST_F(ResidueTest, MemoryDoesChangeHands) {
-  Leave(0xA5, true);
+// Checks that memory is reused. Otherwise the next test would prove nothing.
+TEST_F(ResidueTest, MemoryIsReused) {
+  FillAndFree(0xA5, true);
   const BufferRef buffer = *engine_->slots()[0]->device->Allocate(100 << 10);
   EXPECT_EQ(static_cast<const uint8_t*>(buffer->data())[50 << 10], 0xA5);
 }
 
-TEST_F(ResidueTest, WhatOthersLeftIsNeverSeen) {
+TEST_F(ResidueTest, ResultsDoNotDependOnOldData) {
   const int cycles = getenv("TENSORD_TEST_LONG") != nullptr ? 10'000 : 300;
   std::vector<Case> cases = Ops();
-  for (Case& way : OtherWays()) cases.push_back(std::move(way));
+  for (Case& other : OtherCases()) cases.push_back(std::move(other));
   ASSERT_GT(cases.size(), 50u);
   std::vector<std::string> first(cases.size());
   for (int cycle = 0; cycle < cycles || cycle < 2 * static_cast<int>(cases.size()); ++cycle) {
     const size_t i = cycle % cases.size();
     const size_t lap = cycle / cases.size();
-    Leave(lap % 2 == 0 ? 0xA5 : 0x5A, i + 2 >= cases.size() || i % 16 == 0);
+    FillAndFree(lap % 2 == 0 ? 0xA5 : 0x5A, i + 2 >= cases.size() || i % 16 == 0);
     const std::string seen = Observe(cases[i]);
     ASSERT_FALSE(seen.empty()) << "case " << i;
     if (lap == 0) {

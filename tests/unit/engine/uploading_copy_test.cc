@@ -25,12 +25,14 @@ class WritingDevice final : public FakeDevice {
   absl::Status Write(Buffer& dst, int64_t offset, const void* src, int64_t bytes) override {
     if (offset == 0) {
       writing.Set();
-      if (!go_on.Wait()) return absl::DeadlineExceededError("the test didn't release the write");
+      if (!may_continue.Wait()) {
+        return absl::DeadlineExceededError("the test didn't release the write");
+      }
     }
     return FakeDevice::Write(dst, offset, src, bytes);
   }
 
-  Event writing, go_on;
+  Event writing, may_continue;
 };
 
 TEST(UploadingCopyTest, LetsOtherWorkOfItsDeviceRunBetweenParts) {
@@ -59,19 +61,19 @@ TEST(UploadingCopyTest, LetsOtherWorkOfItsDeviceRunBetweenParts) {
 
   // The copy has begun. An op of another session and an op of the copy's session both end before
   // it.
-  std::atomic<int> before_the_end = 0;
+  std::atomic<int> ended_before_copy = 0;
   std::vector<Event> computed(2);
   const TensorRef small[] = {full(other, 1, 3, "cpu:0"), full(session, 3, 3, "cpu:0")};
   for (int i = 0; i < 2; ++i) {
     small[i]->WhenDone([&, i] {
-      if (!copied.happened()) ++before_the_end;
+      if (!copied.happened()) ++ended_before_copy;
       computed[i].Set();
     });
   }
-  device.go_on.Set();
+  device.may_continue.Set();
   for (const Event& event : computed) ASSERT_TRUE(event.Wait());
   ASSERT_TRUE(copied.Wait());
-  EXPECT_EQ(before_the_end, 2);
+  EXPECT_EQ(ended_before_copy, 2);
   ASSERT_TRUE(copy->status().ok()) << copy->status();
 
   EXPECT_EQ(*ReadTensor<int64_t>(engine, copy), std::vector<int64_t>(kElements, 7));

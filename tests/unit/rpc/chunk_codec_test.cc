@@ -1,4 +1,4 @@
-// The hand-written codec of bulk messages against protobuf's own.
+// Compares the hand-written codec of bulk messages with protobuf's.
 #include "tensord/server/rpc/chunk_codec.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 namespace tensord::server {
 namespace {
 
-// The bytes in slices of at most `slice_bytes`.
+// Returns the bytes in slices of at most `slice_bytes`.
 grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += slice_bytes) {
@@ -22,7 +22,7 @@ grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice_bytes) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// That we find what protobuf finds, or refuse what it refuses.
+// Expects that the codec decodes what protobuf decodes, and refuses what protobuf refuses.
 void ExpectSameAsProtobuf(const std::string& bytes) {
   v1::WriteRequest expected;
   const bool good = expected.ParseFromString(bytes);
@@ -53,7 +53,7 @@ std::string Sample() {
   return request.SerializeAsString();
 }
 
-TEST(ChunkCodecTest, FindsWhatProtobufFinds) {
+TEST(ChunkCodecTest, DecodesWhatProtobufDecodes) {
   ExpectSameAsProtobuf(Sample());
   ExpectSameAsProtobuf("");
   v1::WriteRequest negative;
@@ -61,7 +61,7 @@ TEST(ChunkCodecTest, FindsWhatProtobufFinds) {
   ExpectSameAsProtobuf(negative.SerializeAsString());
 }
 
-TEST(ChunkCodecTest, AFieldThatComesAgainReplacesTheFirstAndASpecIsMerged) {
+TEST(ChunkCodecTest, RepeatedFieldReplacesTheFirstAndSpecsAreMerged) {
   v1::WriteRequest first;
   first.mutable_spec()->set_handle(1);
   first.mutable_spec()->set_device("cpu:0");
@@ -75,7 +75,7 @@ TEST(ChunkCodecTest, AFieldThatComesAgainReplacesTheFirstAndASpecIsMerged) {
   ExpectSameAsProtobuf(first.SerializeAsString() + std::string("\x1a\x00", 2));
 }
 
-TEST(ChunkCodecTest, UnknownFieldsArePassedOver) {
+TEST(ChunkCodecTest, IgnoresUnknownFields) {
   // Fields 9 (varint), 10 (bytes), 11 (32 bits), 12 (64 bits), a group, and known numbers of
   // another wire type.
   for (const std::string& extra :
@@ -94,14 +94,14 @@ TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
         std::string("\x10\x80"), std::string("\x10") + std::string(11, '\xff'), std::string("\x1c"),
         std::string("\x6b\x48\x05"), std::string(1, '\0'), std::string("\x02\x00", 2),
         std::string("\x0a\x03\x0a\x01\xff"),
-        // A tag and a length in more bytes than they need, and than 32 bits can need.
+        // A tag and a length, each in more bytes than it needs and than 32 bits can need.
         std::string("\x9a\x80\x80\x80\x00\x01x", 7),
         std::string("\x9a\x80\x80\x80\x80\x00\x01x", 8),
         std::string("\x1a\x81\x80\x80\x80\x00x", 7),
         std::string("\x1a\x81\x80\x80\x80\x80\x00x", 8),
         std::string("\xb8\xb8\xb8\xb8\xb8\xb8\xb8\xb8\x0a\x05", 10),
         std::string("\x1a\x81\x80\x80\x80\x10x", 7),
-        // The same of an unknown field, and within groups: one in another, one without its end.
+        // The same for an unknown field and within groups, nested groups, and a group without end.
         std::string("\x7a\x81\x80\x80\x80\x80\x00x", 8),
         std::string("\x73\x7a\x81\x80\x80\x80\x80\x00x\x74", 10),
         std::string("\x73\x7a\x01x\x74", 5), std::string("\x73\x6b\x6c\x74", 4),
@@ -114,7 +114,7 @@ TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
   }
 }
 
-// Commands, what is in them, and the entries of maps.
+// Counts commands, the messages in them, and the entries of maps.
 TEST(ChunkCodecTest, CountsTheMessagesWithinAMessage) {
   v1::SessionStreamRequest request;
   for (int i = 0; i < 10; ++i) request.add_commands();
@@ -133,7 +133,7 @@ TEST(ChunkCodecTest, CountsTheMessagesWithinAMessage) {
   EXPECT_TRUE(CheckParts(&garbage, *v1::SessionStreamRequest::descriptor(), 1).ok());
 }
 
-TEST(ChunkCodecTest, AgreesOnCutAndDamagedMessages) {
+TEST(ChunkCodecTest, AgreesOnTruncatedAndDamagedMessages) {
   const google::protobuf::LogSilencer silencer;  // each refusal would be logged
   const std::string sample = Sample();
   for (size_t size = 0; size < sample.size(); ++size) ExpectSameAsProtobuf(sample.substr(0, size));
@@ -147,7 +147,7 @@ TEST(ChunkCodecTest, AgreesOnCutAndDamagedMessages) {
   }
 }
 
-TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
+TEST(ChunkCodecTest, DecodesReadResponsesLikeProtobuf) {
   v1::TensorSpec spec;
   spec.add_shape(7);
   for (const std::string& data : {std::string(), std::string("0123456")}) {
@@ -159,7 +159,7 @@ TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
       EXPECT_EQ(response.offset(), 1 << 20);
       EXPECT_EQ(response.data(), data);
       EXPECT_EQ(response.has_spec(), first != nullptr);
-      // And what we read ourselves.
+      // The codec must decode the same.
       const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&buffer);
       ASSERT_TRUE(chunk.ok()) << chunk.status();
       EXPECT_EQ(chunk->has_spec, response.has_spec());
@@ -172,8 +172,8 @@ TEST(ChunkCodecTest, ReadResponsesAreWhatProtobufReads) {
   }
 }
 
-// What a fetch by memory brings besides, whole, cut and damaged.
-TEST(ChunkCodecTest, FetchResponsesAreWhatProtobufReads) {
+// Responses with the messages of a fetch through shared memory: whole, truncated and damaged.
+TEST(ChunkCodecTest, DecodesFetchResponsesLikeProtobuf) {
   const google::protobuf::LogSilencer silencer;
   v1::FetchResponse sample;
   sample.mutable_spec()->add_shape(7);

@@ -113,6 +113,14 @@ TEST_F(LimitedSocketTest, ReceivesUpToTheLimitAndLosesNothing) {
   EXPECT_EQ(Receive(), "EAGAIN");  // nothing is there
 }
 
+TEST_F(LimitedSocketTest, ReceivesEverythingWithoutALimit) {
+  limited_ = LimitedSocket::Make(receiver_, LimitedSocket::kUnlimited, /*pool=*/nullptr);
+  ASSERT_NE(limited_, nullptr);
+  Send("0123456789");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "0123456789");
+}
+
 TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
   pool_.capacity_bytes = 10;
   pool_.used_bytes = 7;

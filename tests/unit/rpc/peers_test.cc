@@ -1,4 +1,4 @@
-// Which servers may be called, and who may call as one.
+// The servers that may be called, and the callers that may act as a server.
 #include "tensord/server/rpc/peer/peers.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ bool Listed(const std::string& pattern, const std::string& address) {
   return peers.ok() && (*peers)->CheckListed(address).ok();
 }
 
-TEST(PeersTest, OnlyWhatIsListedIsCalled) {
+TEST(PeersTest, ConnectsOnlyToListedAddresses) {
   EXPECT_TRUE(Listed("gpu-a:50051", "gpu-a:50051"));
   EXPECT_TRUE(Listed("gpu-a:50051", "GPU-A:50051"));
   EXPECT_FALSE(Listed("gpu-a:50051", "gpu-a:50052"));
@@ -35,7 +35,7 @@ TEST(PeersTest, OnlyWhatIsListedIsCalled) {
   EXPECT_FALSE(Listed("[::1]:*", "::1:7"));
 }
 
-TEST(PeersTest, ADomainIsWhatStandsBehindADot) {
+TEST(PeersTest, DomainMatchesOnlyAfterADot) {
   EXPECT_TRUE(Listed("*.gpus.example:*", "a.gpus.example:1"));
   EXPECT_TRUE(Listed("*.gpus.example:*", "a.b.gpus.example:1"));
   EXPECT_FALSE(Listed("*.gpus.example:*", "gpus.example:1"));
@@ -45,7 +45,7 @@ TEST(PeersTest, ADomainIsWhatStandsBehindADot) {
   EXPECT_FALSE(Listed("*.gpus.example:*", "*.gpus.example:1"));
 }
 
-TEST(PeersTest, NoOtherKindOfAddressIsCalled) {
+TEST(PeersTest, RejectsOtherKindsOfAddresses) {
   for (const char* address :
        {"", ":", ":1", "unix:/tmp/a.gpus.example:1", "unix:a.gpus.example:1",
         "ipv4:1.2.3.4/a.gpus.example:1", "dns:///evil/a.gpus.example:1", "a.gpus.example:1:1",
@@ -54,7 +54,7 @@ TEST(PeersTest, NoOtherKindOfAddressIsCalled) {
   }
 }
 
-TEST(PeersTest, WithoutAListNobodyIsCalled) {
+TEST(PeersTest, RejectsEveryAddressWithoutAList) {
   const auto peers = *Peers::Make({}, {});
   EXPECT_FALSE(peers->any());
   const absl::Status status = peers->CheckListed("gpu-a:50051");
@@ -62,7 +62,7 @@ TEST(PeersTest, WithoutAListNobodyIsCalled) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("--peers"));
 }
 
-TEST(PeersTest, WhoMayCallIsAskedWhereAnybodyIs) {
+TEST(PeersTest, ChecksCallersOnlyIfTheServerAuthenticates) {
   const PeerOptions options{.principals = {"server-a", "dns:server-b"}};
   const auto open = *Peers::Make(options, {});
   EXPECT_TRUE(open->CheckCaller(*TestPrincipal("alice")).ok());
@@ -72,7 +72,7 @@ TEST(PeersTest, WhoMayCallIsAskedWhereAnybodyIs) {
             absl::StatusCode::kPermissionDenied);
 }
 
-TEST(PeersTest, AdvertisesWhereOthersReachIt) {
+TEST(PeersTest, AdvertisesAReachableAddress) {
   EXPECT_EQ(PeerAddress("gpu-a:1", {"127.0.0.1:2"}, "box"), "gpu-a:1");
   EXPECT_EQ(PeerAddress("", {"unix:/tmp/x", "10.0.0.5:2", "10.0.0.6:3"}, "box"), "10.0.0.5:2");
   EXPECT_EQ(PeerAddress("", {"0.0.0.0:2"}, "box"), "box:2");

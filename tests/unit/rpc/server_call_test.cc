@@ -34,7 +34,7 @@ constexpr char kWork[] = "/test.Service/Work";
 constexpr char kEcho[] = "/test.Service/Echo";
 constexpr char kUnary[] = "/test.Service/Unary";
 
-// What the handlers of a test have seen.
+// Events that the handlers of a test record.
 struct Journal {
   Event admitted;
   Event drained;
@@ -253,7 +253,7 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
     return ClientCall(address_, method, token, deadline);
   }
 
-  // Runs the callback of the last wait, as what was waited for does.
+  // Runs the callback of the last wait, as if the awaited event had happened.
   void EndWait() {
     std::function<void()> end_wait;
     {

@@ -1,4 +1,4 @@
-// What the log of sessions says: lines that are lines, and not too many.
+// The log of sessions: its lines, their escaping, and the limit of their rate.
 #include "tensord/server/session/session_log.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class SessionLogTest : public testing::Test {
   SessionTable table_;
 };
 
-TEST_F(SessionLogTest, TellsOfEverySessionsBeginAndEnd) {
+TEST_F(SessionLogTest, LogsTheBeginAndEndOfEverySession) {
   const PrincipalRef alice = TestPrincipal("alice");
   const std::string first = (*table_.Open(alice, 10, "notebook"))->id();
   ASSERT_TRUE(table_.Open(alice, 10, "").ok());
@@ -52,7 +52,7 @@ TEST_F(SessionLogTest, TellsOfEverySessionsBeginAndEnd) {
           "tensord: session 2 of alice by a token expired, 0 tensors freed\n"));
 }
 
-TEST_F(SessionLogTest, NobodyWritesLinesOfTheirOwn) {
+TEST_F(SessionLogTest, EscapesControlCharacters) {
   const std::string evil = "x\ntensord: session 9 of root opened\r\x1b[2J\xff\"";
   ASSERT_TRUE(table_.Open(TestPrincipal(evil), 0, evil).ok());
   log_.Refused(evil, absl::UnauthenticatedError(evil + std::string(5000, 'y')));
@@ -70,7 +70,7 @@ TEST_F(SessionLogTest, KeepsTheQuotesOfTheServersOwnMessages) {
               ElementsAre("tensord: refused alice: send \"authorization\", don't \\\\ \\n\n"));
 }
 
-TEST_F(SessionLogTest, FloodsAreCounted) {
+TEST_F(SessionLogTest, LimitsAndCountsFloods) {
   for (int i = 0; i < 5000; ++i) log_.Refused("somebody", absl::UnauthenticatedError("no"));
   EXPECT_THAT(lines_, SizeIs(SessionLog::kMaxAtOnce));
   EXPECT_THAT(lines_, Each("tensord: refused somebody: no\n"));

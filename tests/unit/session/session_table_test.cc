@@ -1,4 +1,4 @@
-// All sessions: opening, finding, closing, leases that run out.
+// The table of sessions: opening, finding and closing sessions, and expired leases.
 #include "tensord/server/session/session_table.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST_F(SessionTableTest, OpensFindsAndCloses) {
   EXPECT_TRUE(table_.All().empty());
 }
 
-TEST_F(SessionTableTest, AClosedSessionIsAsUnknownAsOneThatNeverWas) {
+TEST_F(SessionTableTest, ClosedSessionLooksUnknown) {
   const std::string id = (*table_.Open(TestPrincipal(), 0, ""))->id();
   ASSERT_TRUE(table_.Close(TestPrincipal(), id).ok());
   const absl::Status never =
@@ -51,7 +51,7 @@ TEST_F(SessionTableTest, AClosedSessionIsAsUnknownAsOneThatNeverWas) {
   ExpectError(table_.Use(TestPrincipal(), ""), Code::kInvalidArgument, {"session"});
 }
 
-TEST_F(SessionTableTest, ASessionOfAnotherIsAsUnknownAsOneThatNeverWas) {
+TEST_F(SessionTableTest, SessionOfAnotherPrincipalLooksUnknown) {
   const PrincipalRef alice = TestPrincipal("alice");
   const PrincipalRef bob = TestPrincipal("bob");
   const SessionRef session = *table_.Open(alice, 0, "");
@@ -65,18 +65,18 @@ TEST_F(SessionTableTest, ASessionOfAnotherIsAsUnknownAsOneThatNeverWas) {
   EXPECT_TRUE(table_.Use(alice, session->id()).ok());
 }
 
-TEST_F(SessionTableTest, NobodyOpensASession) {
+TEST_F(SessionTableTest, RejectsOpenWithoutAPrincipal) {
   ExpectError(table_.Open(nullptr, 0, ""), Code::kUnauthenticated);
   EXPECT_TRUE(table_.All().empty());
 }
 
-TEST(PrincipalTableTest, OneObjectForANameWhileAnybodyHoldsIt) {
+TEST(PrincipalTableTest, OneObjectPerNameWhileReferenced) {
   PrincipalTable table;
   using Kind = Principal::Kind;
   const PrincipalRef alice = table.Get(Kind::kToken, "alice");
   EXPECT_EQ(table.Get(Kind::kToken, "alice"), alice);
   EXPECT_NE(table.Get(Kind::kToken, "bob"), alice);
-  EXPECT_NE(table.Get(Kind::kCertificate, "alice"), alice) << "another way to be known";
+  EXPECT_NE(table.Get(Kind::kCertificate, "alice"), alice) << "another kind of credential";
   for (int i = 0; i < 1000; ++i) table.Get(Kind::kToken, absl::StrCat("passer-by ", i));
   EXPECT_EQ(table.Get(Kind::kToken, "alice"), alice);
 }
@@ -98,7 +98,7 @@ TEST_F(SessionTableTest, LeasesAreGrantedWithinLimits) {
   ExpectError(table_.Open(TestPrincipal(), -1, ""), Code::kInvalidArgument, {"-1"});
 }
 
-TEST_F(SessionTableTest, SessionsHaveALimit) {
+TEST_F(SessionTableTest, LimitsSessions) {
   std::vector<SessionRef> sessions;
   for (int i = 0; i < 3; ++i) sessions.push_back(*table_.Open(TestPrincipal(), 0, ""));
   ExpectError(table_.Open(TestPrincipal(), 0, ""), Code::kResourceExhausted,
@@ -110,10 +110,10 @@ TEST_F(SessionTableTest, SessionsHaveALimit) {
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0], sessions[0]);
   EXPECT_EQ(all[2], *another);
-  EXPECT_GT((*another)->number(), sessions[2]->number()) << "numbers aren't given anew";
+  EXPECT_GT((*another)->number(), sessions[2]->number()) << "numbers aren't reused";
 }
 
-TEST_F(SessionTableTest, ClientNamesHaveALimit) {
+TEST_F(SessionTableTest, LimitsClientNames) {
   EXPECT_TRUE(table_.Open(TestPrincipal(), 0, std::string(128, 'x')).ok());
   ExpectError(table_.Open(TestPrincipal(), 0, std::string(129, 'x')), Code::kInvalidArgument,
               {"129", "128"});
@@ -141,37 +141,37 @@ TEST(SessionTableOrderTest, ExpiredSessionsCloseInOrderOfNumber) {
   EXPECT_EQ(closed, opened);
 }
 
-// With an engine, so that there is memory to free.
+// Uses an engine, so that there is memory to free.
 using LeaseTest = EngineFixture;
 
-TEST_F(LeaseTest, WhenTheLeaseHasRunOutEverythingIsFreed) {
-  const SessionRef brief = *sessions_->Open(TestPrincipal(), 1, "brief");
+TEST_F(LeaseTest, ExpiredLeaseFreesEverything) {
+  const SessionRef expiring = *sessions_->Open(TestPrincipal(), 1, "expiring");
   ASSERT_TRUE(engine_
-                  ->Run(brief, {.op = "ones",
-                                .output = 1,
-                                .attrs = {{"shape", std::vector<int64_t>{16}}},
-                                .device = "cpu:1"})
+                  ->Run(expiring, {.op = "ones",
+                                   .output = 1,
+                                   .attrs = {{"shape", std::vector<int64_t>{16}}},
+                                   .device = "cpu:1"})
                   .ok());
   ASSERT_TRUE(Full(1, 2, 3).ok());
-  EXPECT_TRUE(Eventually([&] { return brief->closed(); }));
+  EXPECT_TRUE(Eventually([&] { return expiring->closed(); }));
   EXPECT_TRUE(Eventually([&] { return UsedBytes(1) == 0; }));
-  ExpectError(sessions_->Use(TestPrincipal(), brief->id()), Code::kNotFound);
-  EXPECT_TRUE(Read(1).ok()) << "the other session has its lease still";
+  ExpectError(sessions_->Use(TestPrincipal(), expiring->id()), Code::kNotFound);
+  EXPECT_TRUE(Read(1).ok()) << "the other session's lease still runs";
 }
 
-TEST_F(LeaseTest, ASessionInUseOutlivesItsLease) {
+TEST_F(LeaseTest, SessionInUseOutlivesItsLease) {
   const SessionRef used = *sessions_->Open(TestPrincipal(), 1, "used");
   const SessionRef unused = *sessions_->Open(TestPrincipal(), 2, "unused");
   auto use = sessions_->Use(TestPrincipal(), used->id());
   ASSERT_TRUE(use.ok());
-  // The other one's end says that more time than the lease has gone by.
+  // When the other session ends, more time than the lease of `used` has passed.
   ASSERT_TRUE(Eventually([&] { return unused->closed(); }));
   EXPECT_FALSE(used->closed());
   *use = SessionUse();
   EXPECT_TRUE(Eventually([&] { return used->closed(); }));
 }
 
-TEST_F(LeaseTest, TheTablesEndClosesEverySession) {
+TEST_F(LeaseTest, DestroyingTheTableClosesEverySession) {
   ASSERT_TRUE(Full(1, 2, 3).ok());
   sessions_.reset();
   EXPECT_TRUE(session_->closed());

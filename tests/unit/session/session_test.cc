@@ -1,4 +1,4 @@
-// One session: handles, limits, the stream's commands.
+// One session: its handles, limits and commands.
 #include "tensord/server/session/session.h"
 
 #include <gmock/gmock.h>
@@ -43,33 +43,33 @@ TEST_F(SessionTest, HandlesAreUniqueAndNeverZero) {
   ExpectError(Add(0), Code::kInvalidArgument, {"0"});
   ExpectError(session_.CheckFree(7), Code::kAlreadyExists);
   EXPECT_TRUE(session_.CheckFree(8).ok());
-  EXPECT_TRUE(Add(~Handle{0}).ok()) << "every other number will do";
+  EXPECT_TRUE(Add(~Handle{0}).ok()) << "every other number is valid";
   ExpectError(session_.Find(8), Code::kNotFound, {"8"});
 }
 
-TEST_F(SessionTest, HandlesHaveALimit) {
+TEST_F(SessionTest, LimitsHandles) {
   for (Handle handle : {1, 2, 3, 4}) ASSERT_TRUE(Add(handle).ok());
   ExpectError(Add(5), Code::kResourceExhausted, {"4"});
   session_.Drop({2});
   EXPECT_TRUE(Add(5).ok());
 }
 
-TEST_F(SessionTest, DeleteTakesAllOrNone) {
+TEST_F(SessionTest, DeletesAllOrNone) {
   for (Handle handle : {1, 2, 3}) ASSERT_TRUE(Add(handle).ok());
   ExpectError(session_.Delete({1, 9, 2, 8}), Code::kNotFound, {"9"});
   EXPECT_THAT(Listed(0, 10), ElementsAre(1, 2, 3));
-  EXPECT_TRUE(session_.Delete({1, 3, 1}).ok()) << "named twice is named";
+  EXPECT_TRUE(session_.Delete({1, 3, 1}).ok()) << "a handle may be named twice";
   EXPECT_THAT(Listed(0, 10), ElementsAre(2));
   EXPECT_TRUE(session_.Delete({}).ok());
 }
 
-TEST_F(SessionTest, DropPassesOverWhatIsNotThere) {
+TEST_F(SessionTest, DropIgnoresUnknownHandles) {
   for (Handle handle : {1, 2}) ASSERT_TRUE(Add(handle).ok());
   session_.Drop({5, 1, 0});
   EXPECT_THAT(Listed(0, 10), ElementsAre(2));
 }
 
-TEST_F(SessionTest, RemoveLetsGoOfThisTensorOnly) {
+TEST_F(SessionTest, RemovesOnlyTheGivenTensor) {
   const TensorRef tensor = Make(1);
   ASSERT_TRUE(session_.Insert(tensor).ok());
   session_.Remove(Make(1));
@@ -86,7 +86,7 @@ TEST_F(SessionTest, ListsInOrderAPageAtATime) {
   EXPECT_THAT(Listed(0, 0), ElementsAre());
 }
 
-TEST_F(SessionTest, PendingAreThoseNotDone) {
+TEST_F(SessionTest, PendingListsTensorsThatAreNotDone) {
   const TensorRef done = Make(1);
   ASSERT_TRUE(session_.Insert(done).ok());
   ASSERT_TRUE(Add(2).ok());
@@ -96,7 +96,7 @@ TEST_F(SessionTest, PendingAreThoseNotDone) {
   EXPECT_EQ(pending[0]->handle(), 2u);
 }
 
-// What the stream leaves behind; counts those that are there.
+// The state that a stream keeps in its session. Counts its instances.
 class CountedState : public StreamState {
  public:
   explicit CountedState(int* alive) : alive_(alive) { ++*alive_; }
@@ -106,7 +106,7 @@ class CountedState : public StreamState {
   int* const alive_;
 };
 
-TEST_F(SessionTest, WhatAStreamLeavesStaysUntilTheSessionEnds) {
+TEST_F(SessionTest, StreamStateLivesUntilTheSessionEnds) {
   int alive = 0;
   const auto make = [&] { return std::make_shared<CountedState>(&alive); };
   const auto first = session_.Stream(make).value().get();
@@ -117,49 +117,49 @@ TEST_F(SessionTest, WhatAStreamLeavesStaysUntilTheSessionEnds) {
   ExpectError(session_.Stream(make), Code::kFailedPrecondition, {"ended"});
 }
 
-TEST_F(SessionTest, CommandsThatHaveComeAreNotWaitedFor) {
+TEST_F(SessionTest, DoesNotWaitForReceivedCommands) {
   session_.NotifyReceived(2);
   for (uint64_t number : {0, 1, 2}) {
-    absl::Status told = absl::UnknownError("not told");
-    EXPECT_TRUE(session_.WhenReceived(number, [&told](absl::Status s) { told = s; }).ok());
-    EXPECT_TRUE(told.ok()) << told;
+    absl::Status reported = absl::UnknownError("not reported");
+    EXPECT_TRUE(session_.WhenReceived(number, [&reported](absl::Status s) { reported = s; }).ok());
+    EXPECT_TRUE(reported.ok()) << reported;
   }
 }
 
-TEST_F(SessionTest, CommandsToComeAreAwaitedInAnyOrder) {
-  std::vector<int> told;
+TEST_F(SessionTest, WaitsForCommandsInAnyOrder) {
+  std::vector<int> reported;
   ASSERT_TRUE(
-      session_.WhenReceived(2, [&](const absl::Status& s) { told.push_back(s.ok() ? 2 : -2); })
+      session_.WhenReceived(2, [&](const absl::Status& s) { reported.push_back(s.ok() ? 2 : -2); })
           .ok());
   ASSERT_TRUE(
-      session_.WhenReceived(1, [&](const absl::Status& s) { told.push_back(s.ok() ? 1 : -1); })
+      session_.WhenReceived(1, [&](const absl::Status& s) { reported.push_back(s.ok() ? 1 : -1); })
           .ok());
   ExpectError(session_.WhenReceived(3, [](const absl::Status&) { FAIL(); }),
               Code::kResourceExhausted, {"2"});
   session_.NotifyReceived(1);
-  EXPECT_THAT(told, ElementsAre(1));
+  EXPECT_THAT(reported, ElementsAre(1));
   session_.NotifyReceived(2);
-  EXPECT_THAT(told, ElementsAre(1, 2));
+  EXPECT_THAT(reported, ElementsAre(1, 2));
 }
 
 // A Write that follows its promise on another connection mustn't overtake it.
-TEST_F(SessionTest, ACommandThatHasNotTakenEffectIsStillAwaited) {
-  bool told = false;
-  ASSERT_TRUE(session_.WhenReceived(1, [&told](const absl::Status&) { told = true; }).ok());
-  EXPECT_FALSE(told);
+TEST_F(SessionTest, WaitsUntilACommandHasTakenEffect) {
+  bool reported = false;
+  ASSERT_TRUE(session_.WhenReceived(1, [&reported](const absl::Status&) { reported = true; }).ok());
+  EXPECT_FALSE(reported);
   session_.NotifyReceived(1);
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(reported);
 }
 
 TEST_F(SessionTest, ClosingEndsEverything) {
   const TensorRef promised = Make(1);
   ASSERT_TRUE(session_.Insert(promised).ok());
   ASSERT_TRUE(Add(2).ok());
-  absl::Status told;
-  ASSERT_TRUE(session_.WhenReceived(5, [&told](absl::Status s) { told = s; }).ok());
+  absl::Status reported;
+  ASSERT_TRUE(session_.WhenReceived(5, [&reported](absl::Status s) { reported = s; }).ok());
   EXPECT_EQ(session_.Close(), 2);
   EXPECT_TRUE(session_.closed());
-  ExpectError(told, Code::kFailedPrecondition, {"session"});
+  ExpectError(reported, Code::kFailedPrecondition, {"session"});
   ASSERT_TRUE(promised->done());
   ExpectError(promised->status(), Code::kFailedPrecondition);
   ExpectError(session_.Find(1), Code::kNotFound);
@@ -183,7 +183,7 @@ TEST(SessionOrderTest, ClosingFailsPromisesInOrderOfHandle) {
   EXPECT_EQ(failed, handles);
 }
 
-TEST_F(SessionTest, TheLeaseRunsOnlyWhileNobodyUsesTheSession) {
+TEST_F(SessionTest, LeaseRunsOnlyWhileTheSessionIsUnused) {
   const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
   EXPECT_FALSE(session_.Expired(std::chrono::steady_clock::now()));
   EXPECT_TRUE(session_.Expired(later));
@@ -197,17 +197,17 @@ TEST_F(SessionTest, TheLeaseRunsOnlyWhileNobodyUsesTheSession) {
 
 TEST(TensorTest, IsDoneOnce) {
   Tensor tensor(1, {DType::kInt64, {2}}, nullptr);
-  int told = 0;
-  tensor.WhenDone([&] { ++told; });
+  int reported = 0;
+  tensor.WhenDone([&] { ++reported; });
   EXPECT_FALSE(tensor.done());
-  EXPECT_EQ(told, 0);
+  EXPECT_EQ(reported, 0);
   tensor.Finish(absl::InternalError("first"));
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(reported, 1);
   tensor.Finish(absl::InternalError("second"));
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(reported, 1);
   EXPECT_EQ(tensor.status().message(), "first");
-  tensor.WhenDone([&] { ++told; });
-  EXPECT_EQ(told, 2) << "at once where it is done already";
+  tensor.WhenDone([&] { ++reported; });
+  EXPECT_EQ(reported, 2) << "at once if the tensor is done already";
 }
 
 }  // namespace

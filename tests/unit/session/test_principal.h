@@ -6,7 +6,8 @@
 
 namespace tensord::server {
 
-// The same object for the same name, while anybody holds it. Thread-safe.
+// Returns the principal of this name. The same name gives the same object while a reference to it
+// exists. Thread-safe.
 inline PrincipalRef TestPrincipal(absl::string_view name = "tester") {
   static auto* table = new PrincipalTable;
   return table->Get(Principal::Kind::kToken, name);

@@ -1,4 +1,4 @@
-// Tickets: for one tensor, one destination, one principal, one fetch, and not for long.
+// Tickets: each is valid for one tensor, destination, principal and fetch, and for a limited time.
 #include "tensord/server/session/tickets.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,8 @@ class TicketsTest : public testing::Test {
   std::string Give() { return *tickets().Give(session_, tensor_, "there"); }
   Tickets& tickets() { return table_.tickets(); }
 
-  // Whether the ticket lets this fetch begin, which then lasts as long as what is returned.
+  // Begins a fetch with the ticket. The fetch lasts as long as the returned object. Returns null if
+  // the ticket is refused.
   std::unique_ptr<Tickets::Use> Begin(const std::string& ticket, const std::string& fetch = kFetch,
                                       const std::string& epoch = "there",
                                       const std::string& kind = "token",
@@ -46,30 +47,31 @@ class TicketsTest : public testing::Test {
 
   SessionTable table_;
   SessionRef session_;
-  SessionUse use_;  // leases have a time of their own
+  SessionUse use_;  // the lease doesn't run while the session is in use
   TensorRef tensor_;
 };
 
-TEST_F(TicketsTest, LetsFetchWhatItIsFor) {
+TEST_F(TicketsTest, AllowsItsFetch) {
   const auto use = Begin(Give());
   ASSERT_NE(use, nullptr);
   EXPECT_EQ(use->tensor(), tensor_);
 }
 
-TEST_F(TicketsTest, IsForNobodyElse) {
+TEST_F(TicketsTest, RefusesEveryOtherFetch) {
   const std::string ticket = Give();
   EXPECT_EQ(Begin(ticket, kFetch, "elsewhere"), nullptr);
   EXPECT_EQ(Begin(ticket, kFetch, "there", "token", "bob"), nullptr);
   EXPECT_EQ(Begin(ticket, kFetch, "there", "certificate"), nullptr);
-  EXPECT_EQ(Begin(ticket, kFetch, "there", "tokena", "lice"), nullptr) << "parts that run together";
+  // The fields must be compared one by one, not joined.
+  EXPECT_EQ(Begin(ticket, kFetch, "there", "tokena", "lice"), nullptr);
   EXPECT_EQ(Begin(ticket, "short"), nullptr);
   EXPECT_EQ(Begin("", kFetch), nullptr);
   SessionTable another({}, {}, &Now);
   EXPECT_FALSE(another.tickets().Begin(ticket, {"there", "token", "alice", kFetch}).ok());
-  EXPECT_NE(Begin(ticket), nullptr) << "nothing of that used it up";
+  EXPECT_NE(Begin(ticket), nullptr) << "the refused fetches don't use it up";
 }
 
-TEST_F(TicketsTest, TheFirstFetchUsesIt) {
+TEST_F(TicketsTest, BelongsToItsFirstFetch) {
   const std::string ticket = Give();
   {
     const auto use = Begin(ticket);
@@ -77,7 +79,7 @@ TEST_F(TicketsTest, TheFirstFetchUsesIt) {
     EXPECT_NE(Begin(ticket), nullptr) << "over another connection";
   }
   EXPECT_EQ(Begin(ticket, kOther), nullptr);
-  EXPECT_NE(Begin(ticket), nullptr) << "taken up again";
+  EXPECT_NE(Begin(ticket), nullptr) << "resumed";
 }
 
 TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
@@ -89,7 +91,7 @@ TEST_F(TicketsTest, ExpiresUnlessAFetchHasBegun) {
   now += Tickets::kLifetime + seconds(1);
   EXPECT_EQ(Begin(unused), nullptr);
   table_.EndExpired();
-  EXPECT_EQ(session_->principal()->tickets().used(), 1) << "that whose fetch waits";
+  EXPECT_EQ(session_->principal()->tickets().used(), 1) << "the ticket whose fetch is active";
   use.reset();
   EXPECT_NE(Begin(used), nullptr);
   now += Tickets::kLifetime + seconds(1);
@@ -109,11 +111,20 @@ TEST_F(TicketsTest, HoldsTheTensorUntilItIsFetched) {
   EXPECT_EQ(Begin(ticket), nullptr);
 }
 
-TEST_F(TicketsTest, OfWhatOthersKeepTheEndCanBeHadAgain) {
+TEST_F(TicketsTest, FinishedFetchMayBeRepeatedWhileTheTensorExists) {
   const std::string ticket = Give();
   Begin(ticket)->Finished();
   EXPECT_NE(Begin(ticket), nullptr);
   EXPECT_EQ(Begin(ticket, kOther), nullptr);
+}
+
+TEST_F(TicketsTest, FinishedFetchMayReconnectAgainAndAgain) {
+  const std::string ticket = Give();
+  for (int i = 0; i < 3; ++i) {
+    const auto use = Begin(ticket);
+    ASSERT_NE(use, nullptr) << i;
+    use->Finished();
+  }
 }
 
 TEST_F(TicketsTest, EndsWithItsSession) {
@@ -122,11 +133,11 @@ TEST_F(TicketsTest, EndsWithItsSession) {
   ASSERT_TRUE(table_.Close(session_->principal(), session_->id()).ok());
   EXPECT_EQ(session_->principal()->tickets().used(), 0);
   EXPECT_EQ(Begin(ticket), nullptr);
-  EXPECT_EQ(use->tensor(), tensor_) << "what is under way goes on";
+  EXPECT_EQ(use->tensor(), tensor_) << "an active fetch continues";
   EXPECT_EQ(tickets().Give(session_, tensor_, "there").status().code(), Code::kFailedPrecondition);
 }
 
-TEST_F(TicketsTest, EachPrincipalHasSoMany) {
+TEST_F(TicketsTest, LimitsTicketsPerPrincipal) {
   std::vector<std::string> given;
   for (int i = 0; i < 3; ++i) given.push_back(Give());
   const auto refused = tickets().Give(session_, tensor_, "there");

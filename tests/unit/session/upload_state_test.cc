@@ -49,7 +49,7 @@ TEST_F(UploadStateTest, RejectsSecondWriterWhileActive) {
   EXPECT_EQ(stops_, 0) << "the active writer is not disturbed";
 }
 
-TEST_F(UploadStateTest, NextWriterGetsWhatWasParked) {
+TEST_F(UploadStateTest, NextWriterGetsTheParkedBytes) {
   const BufferRef buffer = MakeBuffer();
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
   EXPECT_EQ(upload_.parked_bytes(), 0);
@@ -63,7 +63,7 @@ TEST_F(UploadStateTest, NextWriterGetsWhatWasParked) {
   EXPECT_FALSE(upload_.Claim({}).has_value());
 }
 
-TEST_F(UploadStateTest, DropsWhatIsParkedWithoutClaim) {
+TEST_F(UploadStateTest, DropsBytesParkedWithoutClaim) {
   BufferRef buffer = MakeBuffer();
   const std::weak_ptr<Buffer> memory = buffer;
   EXPECT_TRUE(upload_.Park({std::move(buffer), 12, {}}));
@@ -92,7 +92,7 @@ TEST_F(UploadStateTest, DoneUploadTakesNothing) {
   EXPECT_FALSE(upload_.GiveUp()) << "there is nothing to fail";
 }
 
-TEST_F(UploadStateTest, FirstWriterAfterFailureLearnsOfIt) {
+TEST_F(UploadStateTest, FirstWriterAfterFailureGetsTheError) {
   Finish();
   EXPECT_TRUE(upload_.Claim(CountStop()).has_value());
   EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
@@ -162,7 +162,7 @@ TEST_F(UploadStateTest, RunsWaitersWhenEnoughHasBeenReceived) {
   EXPECT_EQ(runs_, 2) << "at once when done";
 }
 
-TEST_F(UploadStateTest, GivenUpUploadIsForTheCallerToFail) {
+TEST_F(UploadStateTest, GiveUpWithoutWriterLetsTheCallerFailTheUpload) {
   EXPECT_TRUE(upload_.GiveUp());
   EXPECT_FALSE(upload_.Claim(CountStop()).has_value()) << "GiveUp has claimed it";
 }
@@ -203,7 +203,7 @@ TEST_F(PromisedTensorTest, FailsAtOnceIfGivenUpWithoutWriter) {
   EXPECT_EQ(tensor_.status().code(), Code::kFailedPrecondition);
 }
 
-TEST_F(PromisedTensorTest, FailsIfGivenUpAndTheWriterBreaksOff) {
+TEST_F(PromisedTensorTest, FailsIfGivenUpAndTheWriterStops) {
   EXPECT_TRUE(tensor_.upload()->Claim([] {}).has_value());
   tensor_.GiveUpUpload();
   EXPECT_FALSE(tensor_.done()) << "the active writer may still fill the tensor";

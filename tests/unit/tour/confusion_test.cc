@@ -24,7 +24,7 @@ TEST(Confusion, CountsAndRenders) {
             "          2  ·  ·  ·        -\n");
 }
 
-TEST(Confusion, ListsMistakesWhereTheTableIsTooWide) {
+TEST(Confusion, ListsMistakesIfTheTableIsTooWide) {
   Confusion confusion(100);
   confusion.Add(7, 7);
   confusion.Add(98, 3);

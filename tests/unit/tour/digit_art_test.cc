@@ -18,12 +18,12 @@ const cli::Terminal kColor = {.width = 80, .is_terminal = true, .color = true};
 
 TEST(DigitArt, PlainShades) { EXPECT_THAT(DrawImage(kImage, {}), ElementsAre("  ░░", "▒▒██")); }
 
-TEST(DigitArt, OutOfRangeIsCutOff) {
+TEST(DigitArt, ClampsValuesOutOfRange) {
   EXPECT_THAT(DrawImage({.side = 1, .pixels = {9}}, {}), ElementsAre("██"));
   EXPECT_THAT(DrawImage({.side = 1, .pixels = {-9}}, {}), ElementsAre("  "));
 }
 
-TEST(DigitArt, ColourIsSmoothAndTakesTheSameRoom) {
+TEST(DigitArt, ColouredImageHasTheSameWidth) {
   const std::vector<std::string> lines = DrawImage(kImage, kColor);
   ASSERT_EQ(lines.size(), 2u);
   for (const std::string& line : lines) EXPECT_EQ(cli::DisplayWidth(line), ArtWidth(kImage));
@@ -47,7 +47,7 @@ TEST(DigitArt, GalleryCaptionsAndBreaksRows) {
   EXPECT_EQ(DrawGallery({}, {}, narrow, 1), "");
 }
 
-TEST(DigitArt, AtLeastOnePictureStandsInARow) {
+TEST(DigitArt, RowHasAtLeastOnePicture) {
   EXPECT_EQ(GalleryColumns(8, {.width = 10}, 4), 1);
   EXPECT_EQ(GalleryColumns(8, {.width = 76}, 0), 4);
 }

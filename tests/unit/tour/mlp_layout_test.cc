@@ -23,7 +23,7 @@ std::string ErrorOf(const Specs& specs) {
   return layers.ok() ? "(no error)" : std::string(layers.status().message());
 }
 
-TEST(MlpLayers, InOrderOfTheirNumbers) {
+TEST(MlpLayers, OrdersLayersByNumber) {
   const auto layers = FindMlpLayers({{"0.weight", Float({128, 64})},
                                      {"0.bias", Float({128})},
                                      {"10.weight", Float({10, 32})},
@@ -39,7 +39,7 @@ TEST(MlpLayers, InOrderOfTheirNumbers) {
   EXPECT_EQ(DescribeLayers(*layers), "64 → 128 → 32 → 10");
 }
 
-TEST(MlpLayers, WhatDoesNotFitIsNamed) {
+TEST(MlpLayers, ErrorsNameInvalidTensors) {
   EXPECT_THAT(ErrorOf({}), HasSubstr("no tensors"));
   EXPECT_THAT(ErrorOf({{"conv.weight", Float({3, 3})}}), HasSubstr("\"conv.weight\""));
   EXPECT_THAT(ErrorOf({{"-1.weight", Float({3, 3})}}), HasSubstr("\"-1.weight\""));
@@ -52,7 +52,7 @@ TEST(MlpLayers, WhatDoesNotFitIsNamed) {
               AllOf(HasSubstr("\"2.weight\" takes 5"), HasSubstr("gives 4")));
 }
 
-TEST(Rows, PythonsRules) {
+TEST(Rows, FollowsPythonsRules) {
   const auto rows = [](absl::string_view text) {
     const auto range = ParseRows(text, 1797);
     return range.ok() ? std::pair(range->first, range->last) : std::pair<int64_t, int64_t>(-1, -1);
@@ -66,7 +66,7 @@ TEST(Rows, PythonsRules) {
   EXPECT_EQ(rows(":99999"), std::pair(int64_t{0}, int64_t{1797}));
 }
 
-TEST(Rows, NothingLeftOrNoNumberIsAUsageError) {
+TEST(Rows, EmptyOrInvalidRangeIsAUsageError) {
   for (const char* text : {"10:5", "1797:", "", "a:b", "1:2:3", "1.5:"}) {
     const auto range = ParseRows(text, 1797);
     ASSERT_FALSE(range.ok()) << text;

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Narrator, TellsAStep) {
+TEST(Narrator, PrintsAStep) {
   std::ostringstream out;
   Narrator narrator(out, {.width = 40});
   narrator.Heading("Copy, then add");
@@ -39,7 +39,7 @@ TEST(Narrator, UsesPartOfVeryWideTerminals) {
   }
 }
 
-TEST(Narrator, ColoursOnlyWhereWelcome) {
+TEST(Narrator, ColoursOnlyIfEnabled) {
   std::ostringstream plain;
   std::ostringstream colored;
   for (auto* out : {&plain, &colored}) {

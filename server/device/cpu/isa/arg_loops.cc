@@ -3,13 +3,13 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// Whether x is the extreme value found: equal to it, or a NaN like it.
+// Returns true if x equals the extreme value, or if both are NaN.
 template <typename T>
 bool IsThe(T extreme, T x) {
   return (x == extreme) | (IsNan(x) & IsNan(extreme));
 }
 
-// The extreme value first, then its first place: both passes run at the speed of memory.
+// Finds the extreme value first, then its first index. Both passes run at the speed of memory.
 template <typename Policy>
 int64_t ArgRow(const void* x_data, int64_t n) {
   constexpr int kBlock = 256;
@@ -18,7 +18,7 @@ int64_t ArgRow(const void* x_data, int64_t n) {
   const Acc extreme = ReduceRun<Policy>(x, n, 0.0);
   int64_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
-    // Counted in a type as wide as the elements, so that the loop vectorises.
+    // Count is as wide as the elements, so that the loop vectorises.
     using Count = std::conditional_t<sizeof(Acc) == 1, uint8_t,
                                      std::conditional_t<sizeof(Acc) == 4, uint32_t, uint64_t>>;
     Count found = 0;
@@ -48,7 +48,7 @@ void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t co
       const auto* row = x + r * row_stride + c;
       for (int j = 0; j < width; ++j) {
         const Acc value = Widen(row[j]);
-        // Better is what takes the place of `best` in a reduction without being its equal.
+        // `value` is better if it differs from best[j] and would replace it in a reduction.
         const bool better = (value != best[j]) & !IsNan(best[j]) &
                             IsThe<Acc>(Policy::Combine(best[j], value), value);
         best[j] = better ? value : best[j];

@@ -6,7 +6,7 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// Bool for comparisons and for what is computed on bool, T otherwise.
+// The storage type of F's result: Bool if F returns bool, otherwise T.
 template <typename F, typename T>
 using ResultOf =
     std::conditional_t<std::is_same_v<decltype(F()(MathOf<T>(), MathOf<T>())), bool>, Bool, T>;
@@ -26,14 +26,14 @@ void Binary(const void* a_data, int a_step, const void* b_data, int b_step, void
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(F()(Widen(a[i]), b0));
   } else {
-    // Both steps 0 means that the output is one element, too.
+    // If both steps are 0, n is 1.
     const MathOf<T> a0 = Widen(*a);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = Narrow<Y>(F()(a0, Widen(b[i])));
   }
 }
 
-// For functions that call libm: whole blocks only, the last one padded.
+// For functions that call libm. Processes only whole blocks: the last one is padded.
 template <typename F, typename T>
 void BinaryLibm(const void* a_data, int a_step, const void* b_data, int b_step, void* y_data,
                 int64_t n) {

@@ -36,7 +36,7 @@ void NarrowToHalves(const float* x, uint16_t* y) {
 }
 #endif
 
-// Applies `convert` to kWidth elements at a time, the last of them in a padded copy.
+// Calls `convert` for kWidth elements at a time. Copies the last elements to a padded block.
 template <typename X, typename Y, void (*convert)(const X*, Y*)>
 void CastHalves(const void* x_data, void* y_data, int64_t n) {
   const X* x = static_cast<const X*>(x_data);

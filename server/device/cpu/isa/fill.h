@@ -1,5 +1,5 @@
-// How the files of one instruction set level hand their loops to the table. Included only by files
-// that are compiled once per level, which everything in here belongs to.
+// The functions with which the files of one instruction set level add their loops to the level's
+// table. Only files that are compiled once for each level may include this header.
 #pragma once
 
 #include "tensord/common/dtype_of.h"
@@ -28,8 +28,8 @@ inline constexpr DType kStorageDType<Bool> = DType::kBool;
 template <typename Storage>
 inline constexpr int kIndexOf = Index(kStorageDType<Storage>);
 
-// The storage types that a function of the list of elementwise ops has a loop for. float16 and
-// bfloat16 have none: they are converted to float32 in blocks.
+// The storage types for which a function of the list of elementwise ops has a loop. float16 and
+// bfloat16 have none, because blocks of them are converted to float32.
 template <typename... Ts>
 struct MathTypes {};
 

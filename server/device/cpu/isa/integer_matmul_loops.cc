@@ -3,10 +3,10 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// Computed on the unsigned type of the same size, whose wrapping gives the same bits.
+// Computes in the unsigned type of the same size. It wraps around and gives the same bits.
 //
-// b is packed into panels of kDepth rows and kWidth columns that stay in the second-level cache;
-// kRows rows of a go over each panel at once, their sums in registers.
+// Panels of kDepth rows and kWidth columns of b are copied to memory that stays in the second-level
+// cache. kRows rows of a are multiplied with a panel at a time, with their sums in registers.
 template <typename T>
 class Matmul {
  public:
@@ -39,7 +39,7 @@ class Matmul {
     }
   }
 
-  // (R, depth)·(depth, width) added to c, or put there for the first k.
+  // Adds (R, depth)·(depth, width) to c. For the first k, overwrites c.
   template <int R>
   void Multiply(int64_t i, int64_t k, int depth, int64_t j, int width) {
     const T* a = static_cast<const T*>(args_.a) + i * args_.a_row + k * args_.a_col;

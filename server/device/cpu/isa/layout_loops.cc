@@ -8,8 +8,8 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// A tile of kTile rows is read once from each of kTile lines and written to kTile lines, all of
-// which stay in the first-level cache meanwhile.
+// A tile has kTile rows and columns. Its rows in `src` and in `dst` are one or two cache lines
+// each, which stay in the first-level cache while the tile is transposed.
 template <typename T>
 void Transpose(const void* src_data, int64_t src_stride, void* dst_data, int64_t dst_stride,
                int64_t rows, int64_t cols) {
@@ -72,7 +72,8 @@ void StoreVector(void* to, const void* from) {
 }
 #endif
 
-// Whole cache lines past the caches, what is before the first and behind the last of them through.
+// Writes whole cache lines without the caches. Writes the bytes before the first whole line and
+// after the last one through the caches.
 void Stream(const void* src_data, void* dst_data, int64_t bytes) {
   constexpr int64_t kLine = 64;
   const char* src = static_cast<const char*>(src_data);

@@ -8,8 +8,8 @@ const Loops& Table();
 #ifdef TENSORD_ISA_LEVELS
 namespace {
 
-// Feature by feature, because not every compiler knows the levels by name. F16C, LZCNT and MOVBE
-// came with or before AVX2.
+// Checks single features, because not every compiler knows the levels by name. Every processor with
+// AVX2 has F16C, LZCNT and MOVBE.
 bool HasV3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");

@@ -1,12 +1,13 @@
-// The inner loops of the kernels, compiled once per instruction set level and chosen at run time.
+// The inner loops of the kernels, compiled once for each instruction set level and chosen at run
+// time.
 //
-// A loop works on dense runs of memory, runs on the caller's thread and knows nothing of shapes.
-// Except where said otherwise it takes the dtypes that have a math type of their own: float16 and
-// bfloat16 are converted to float32 in blocks (cast), computed there, and converted back. Tables
-// are indexed by the number of a DType; an entry is null where the op doesn't take the dtype.
+// A loop processes dense runs of memory on the calling thread. Unless its comment says otherwise,
+// it takes all dtypes except float16 and bfloat16. Kernels convert blocks of these to float32
+// (cast), compute in float32, and convert the results back. Tables are indexed by the number of a
+// DType. An entry is null if the op doesn't take the dtype.
 //
-// All levels give the same bits, except for exp, log, log1p, tanh, erf and pow, which come from the
-// vector variants in glibc's libmvec and agree within 4 units in the last place.
+// All levels give the same bits, except for exp, log, log1p, tanh, erf and pow. These are the
+// vector variants of glibc's libmvec, whose errors are at most 4 units in the last place.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace tensord::server::cpu {
 inline constexpr int kDTypeCount = static_cast<int>(DType::kFloat64) + 1;
 constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
 
-// A block of elements that converts and stays in the first-level cache.
+// The number of elements of a block. A block stays in the first-level cache.
 inline constexpr int kBlockElements = 1024;
 
 // ---------------------------------------------------------------- elementwise
@@ -27,17 +28,17 @@ inline constexpr int kBlockElements = 1024;
 // y[i] = f(x[i]); y may be x.
 using UnaryLoop = void (*)(const void* x, void* y, int64_t n);
 
-// y[i] = f(a[i a_step], b[i b_step]); a step is 0 (one element for all) or 1. y may be a or b.
+// y[i] = f(a[i a_step], b[i b_step]). A step is 1, or 0 (one element for all). y may be a or b.
 using BinaryLoop = void (*)(const void* a, int a_step, const void* b, int b_step, void* y,
                             int64_t n);
 
-// y[i] = cond[i cond_step] ? a[i a_step] : b[i b_step], by element size. y may be a or b, or cond
-// where the elements are bytes.
+// y[i] = cond[i cond_step] ? a[i a_step] : b[i b_step]. The table is indexed by element size. y may
+// be a or b. If the elements are bytes, y may be cond.
 using WhereLoop = void (*)(const void* cond, int cond_step, const void* a, int a_step,
                            const void* b, int b_step, void* y, int64_t n);
 
-// Between any two different dtypes of these: those with a math type, and float32 with the 16-bit
-// ones. From 16 bits to anything else goes by way of float32.
+// Converts between two different dtypes: between any two that aren't 16-bit dtypes, and between
+// float32 and a 16-bit dtype. All other conversions take two steps, through float32.
 using CastLoop = void (*)(const void* x, void* y, int64_t n);
 
 // ---------------------------------------------------------------- reductions
@@ -69,20 +70,20 @@ struct ReductionLoops {
   void (*combine)(void* acc, const void* other, int64_t n) = nullptr;
 };
 
-// The first place of the extreme value, a NaN being more extreme than any number.
+// The first index of the extreme value. A NaN is more extreme than any number.
 struct ArgLoops {
-  // The first i with x[i] the extreme of x[0, n), n > 0.
+  // Returns the first i for which x[i] is the extreme of x[0, n), n > 0.
   int64_t (*row)(const void* x, int64_t n) = nullptr;
-  // The same over r for each column of x[r row_stride + c].
+  // index[c] = the first r for which x[r row_stride + c] is the extreme of column c.
   void (*columns)(const void* x, int64_t rows, int64_t row_stride, int64_t cols,
                   int64_t* index) = nullptr;
 };
 
 // ---------------------------------------------------------------- softmax
 
-// float32 and float64. y[0, n) = (log_)softmax of x[0, n).
+// y[0, n) = (log_)softmax of x[0, n). For float32 and float64.
 using SoftmaxRowLoop = void (*)(const void* x, void* y, int64_t n);
-// The same down each column of a (rows, cols) part of memory with that row stride, for x and y.
+// The same for each column of a (rows, cols) part of memory. x and y have the same row stride.
 using SoftmaxColumnsLoop = void (*)(const void* x, void* y, int64_t rows, int64_t row_stride,
                                     int64_t cols);
 struct SoftmaxLoops {
@@ -92,26 +93,29 @@ struct SoftmaxLoops {
 
 // ---------------------------------------------------------------- random numbers
 
-// Elements [begin, begin + n) of the stream of `seed` (random_math.h), begin even and n up to the
-// tensor's end. float32 and float64. (a, b) is (low, high) or (mean, stddev).
+// Computes elements [begin, begin + n) of the random numbers of `seed` (random_math.h). `begin`
+// must be even. (a, b) is (low, high) or (mean, stddev). For float32 and float64.
 using RandomLoop = void (*)(uint64_t seed, int64_t begin, int64_t n, double a, double b, void* y);
 
 // ---------------------------------------------------------------- layout
 
-// dst[c dst_stride + r] = src[r src_stride + c]: a transpose of (rows, cols), by element size.
+// dst[c dst_stride + r] = src[r src_stride + c]: transposes (rows, cols). The table is indexed by
+// element size.
 using TransposeLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t dst_stride,
                                int64_t rows, int64_t cols);
 
-// dst[i] = src[i src_stride], src_stride of any sign, by element size.
+// dst[i] = src[i src_stride]. src_stride has any sign. The table is indexed by element size.
 using GatherLoop = void (*)(const void* src, int64_t src_stride, void* dst, int64_t n);
 
-// dst[0, bytes) = src[0, bytes), written past the caches where the processor can. For results that
-// are far larger than those: what they hold stays, and memory isn't read before it is overwritten.
+// dst[0, bytes) = src[0, bytes), written without the caches if the processor supports that. For
+// results that are larger than the caches. The caches keep their contents, and the processor
+// doesn't read the memory before it overwrites it.
 using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
 
 // ---------------------------------------------------------------- integer matmul
 
-// (M,K)·(K,N) -> (M,N), dense in c with rows c_stride apart, wrapping; a and b have any strides.
+// (M,K)·(K,N) -> (M,N), which wraps around. a and b have any strides. Rows of c are contiguous and
+// c_stride elements apart.
 struct IntegerMatmul {
   const void* a;
   int64_t a_row, a_col;
@@ -152,10 +156,11 @@ struct Loops {
 enum class IsaLevel { kBaseline, kV3, kV4 };  // x86-64, -v3 (AVX2, F16C), -v4 (AVX-512)
 inline constexpr IsaLevel kAllIsaLevels[] = {IsaLevel::kBaseline, IsaLevel::kV3, IsaLevel::kV4};
 
-// The loops of a level; null where this build or this processor hasn't got it.
+// Returns the loops of a level. If this build or this processor doesn't have the level, returns
+// null.
 const Loops* LoopsOf(IsaLevel level);
 
-// Those of the highest level there is. Never null; the same for the life of the process.
+// Returns the loops of the highest available level. Always returns the same reference.
 const Loops& BestLoops();
 
 }  // namespace tensord::server::cpu

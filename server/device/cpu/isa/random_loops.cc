@@ -5,7 +5,7 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-constexpr int kBlocks = 32;  // Philox blocks at a time, side by side in vector registers
+constexpr int kBlocks = 32;  // Philox blocks that are computed at a time, in vector registers
 
 // words[k][b] is word k of block first + b.
 void FillWords(uint64_t seed, uint64_t first, uint32_t (&words)[4][kBlocks]) {
@@ -17,7 +17,8 @@ void FillWords(uint64_t seed, uint64_t first, uint32_t (&words)[4][kBlocks]) {
 
 uint64_t Join(uint32_t low, uint32_t high) { return uint64_t{high} << 32 | low; }
 
-// Each draws the elements of kBlocks blocks: four of each block (float), or two (double).
+// These functors compute the elements of kBlocks blocks: four of each block (float), or two
+// (double).
 struct UniformFloats {
   using T = float;
   UniformRange<float> range;
@@ -80,7 +81,7 @@ void Random(uint64_t seed, int64_t begin, int64_t n, double a, double b, void* y
   uint32_t words[4][kBlocks];
   T drawn[kCount];
   int64_t block = begin / kPerBlock;
-  int64_t skip = begin - block * kPerBlock;  // elements of the first block that lie before `begin`
+  int64_t skip = begin - block * kPerBlock;  // elements of the first block before `begin`
   for (int64_t done = 0; done < n; block += kBlocks, skip = 0) {
     FillWords(seed, static_cast<uint64_t>(block), words);
     draw(words, drawn);

@@ -1,8 +1,7 @@
-// The one way in which values are put together by the reductions of a level. The order of
-// operations depends on the counts alone, so results are the same at every level and for any number
-// of threads.
+// The loops that all reductions of a level use. The order of operations depends only on the numbers
+// of elements. So results are the same at every level and for any number of threads.
 //
-// A Policy has types In (storage) and Acc, and static functions Identity() -> Acc,
+// A Policy has the types In (storage) and Acc, and the static functions Identity() -> Acc,
 // Take(MathOf<In>, power) -> Acc and Combine(Acc, Acc) -> Acc.
 #pragma once
 
@@ -10,11 +9,12 @@
 
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 
-// Independent partial results: 256 bytes of them fill the registers and hide an addition's latency.
+// The number of independent partial results. 256 bytes fill the registers and hide the latency of
+// an addition.
 template <typename Acc>
 inline constexpr int kLanes = 256 / sizeof(Acc);
 
-// Rows no longer than this are reduced side by side.
+// Several rows of at most this length are reduced at a time.
 inline constexpr int kShortRow = 16;
 
 template <typename Policy>
@@ -109,7 +109,7 @@ ReductionLoops MakeReductionLoops() {
           CombineRuns<Policy>};
 }
 
-// ---------------------------------------------------------------- policies that several files use
+// ---------------------------------------------------------------- policies for several files
 
 template <typename InType, typename AccType>
 struct SumPolicy {

@@ -7,14 +7,14 @@
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 namespace {
 
-// y[0, n) = exp(x[0, n) - offset) for one block, whose sums are added to `lane`.
+// y[j] = exp(x[j] - offset) for one block. Adds y[j] to lane[j].
 template <typename T>
 void ExpBlock(const T* __restrict x, T offset, T* __restrict y, T (&lane)[kVectorLibmBlock]) {
   for (int j = 0; j < kVectorLibmBlock; ++j) y[j] = math::Exp(x[j] - offset);
   for (int j = 0; j < kVectorLibmBlock; ++j) lane[j] += y[j];
 }
 
-// The sum of the lanes, pairwise.
+// Returns the pairwise sum of the lanes.
 template <typename T>
 double SumOfLanes(const T (&lane)[kVectorLibmBlock]) {
   double sum[kVectorLibmBlock];
@@ -25,7 +25,8 @@ double SumOfLanes(const T (&lane)[kVectorLibmBlock]) {
   return sum[0];
 }
 
-// y[0, n) = exp(x[0, n) - offset); returns the sum, over runs of kBlockElements in double.
+// y[0, n) = exp(x[0, n) - offset). Returns the sum of y. Sums over kBlockElements elements are
+// added in double.
 template <typename T>
 double ExpOfDifference(const T* x, T offset, T* y, int64_t n) {
   constexpr int kBlock = kVectorLibmBlock;
@@ -57,7 +58,8 @@ void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
     const T log_sum = math::Log(sum);
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - log_sum;
   } else {
-    // The sum is at least 1: its inverse is exact to half a unit, and a product is far cheaper.
+    // The sum is at least 1, so its inverse has an error of at most half a unit in the last place.
+    // A product is much faster than a division.
     const T inverse = T{1} / sum;
     for (int64_t i = 0; i < n; ++i) y[i] *= inverse;
   }
@@ -65,7 +67,7 @@ void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
 
 constexpr int kTileColumns = 256;
 
-// Down up to kTileColumns columns at once.
+// Computes the softmax of `width` columns, at most kTileColumns.
 template <typename T, bool kLog>
 void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) {
   constexpr int kBlock = kVectorLibmBlock;

@@ -1,10 +1,12 @@
-// Tells the compiler of the vector variants that libmvec has of libm's functions, so that it may
-// call them in loops. <cmath> says so itself under -ffast-math only, because they are not correctly
-// rounded: they are within 4 units in the last place, also for subnormals, and exact for NaN,
-// infinities and zeros (checked for glibc 2.36). Must come before the functions' first use.
+// Declares that libmvec has vector variants of functions of libm, so that the compiler may call
+// them in loops. <cmath> declares that only under -ffast-math, because the variants aren't
+// correctly rounded. Their errors are at most 4 units in the last place, also for subnormals. They
+// are exact for NaN, infinities and zeros (checked for glibc 2.36). Include this header before the
+// first use of the functions.
 //
-// The remainder of a vectorised loop would call the scalar function, and an element's value would
-// depend on where it stands: loops over these functions run in whole blocks.
+// The compiler would call the scalar function for the last elements of a vectorised loop. An
+// element's value would then depend on its index. So loops over these functions process whole
+// blocks.
 #pragma once
 
 #include <math.h>
@@ -31,7 +33,7 @@ TENSORD_VECTOR_LIBM double pow(double, double) noexcept;
 
 namespace tensord::server::cpu {
 
-// Elements that such a loop takes at a time: a multiple of every vector length.
+// The number of elements of such a block: a multiple of every vector length.
 inline constexpr int kVectorLibmBlock = 32;
 
 }  // namespace tensord::server::cpu

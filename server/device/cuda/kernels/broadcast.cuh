@@ -65,8 +65,8 @@ cudaError_t LaunchFlat(Out* out, int64_t size, unsigned scalars, cudaStream_t st
 
 // ---------------------------------------------------------------- any operands
 
-// Returns kWidth elements of an operand, `stride` apart, from `in` on. If they are contiguous and
-// aligned, loads them with one instruction.
+// Returns the kWidth elements of an operand that begin at `in` and are `stride` apart. If they are
+// contiguous and aligned, loads them with one instruction.
 template <int kWidth, typename T>
 __device__ Pack<T, kWidth> LoadRun(const T* in, int64_t stride) {
   using Packed = Pack<T, kWidth>;

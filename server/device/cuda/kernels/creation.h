@@ -1,4 +1,4 @@
-// Launchers of the kernels that make tensors from nothing.
+// Launchers of the kernels of ops without inputs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace tensord::server::cuda {
 
-// An element's bytes, in the low end; 1, 2, 4 or 8 of them.
+// An element of 1, 2, 4 or 8 bytes, in the low bytes of `bits`.
 struct ElementBits {
   uint64_t bits = 0;
   int bytes = 0;
@@ -19,8 +19,8 @@ struct ElementBits {
 cudaError_t LaunchFill(void* out, ElementBits value, int64_t size, int64_t pitch,
                        cudaStream_t stream);
 
-// out[i] = start + i * step, taken in int64 (wrapping) where `integral` and in double otherwise,
-// then cast to the table's dtype.
+// out[i] = start + i * step, cast to the table's dtype. If `integral`, computed in int64, which
+// wraps around, otherwise in double.
 struct ArangeJob {
   bool integral = true;
   int64_t int_start = 0, int_step = 1;
@@ -30,7 +30,8 @@ using ArangeLauncher = cudaError_t (*)(void* out, const ArangeJob& job, int64_t 
                                        cudaStream_t stream);
 const ByDType<ArangeLauncher>& ArangeLaunchers();
 
-// The streams of random_math.h: uniform in [a, b), or normal of mean a and standard deviation b.
+// The random numbers of random_math.h: uniform in [a, b), or normal with mean a and standard
+// deviation b.
 using RandomLauncher = cudaError_t (*)(void* out, uint64_t seed, double a, double b, int64_t size,
                                        cudaStream_t stream);
 const ByDType<RandomLauncher>& UniformLaunchers();

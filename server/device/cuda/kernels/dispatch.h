@@ -1,7 +1,7 @@
-// From dtypes, known at run time, to launchers, made at compile time.
+// Finds launchers, which are compiled for each dtype, by a dtype that is known at run time.
 //
-// Files in this folder are compiled by nvcc and keep clear of the rest of the project's headers,
-// which cost it seconds each: they know a dtype by its number.
+// nvcc compiles the files in this folder. They don't include most of the project's headers, because
+// each would cost nvcc seconds. So they identify a dtype by its number.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,7 +36,7 @@ inline constexpr int kDTypeNumber<float> = 8;
 template <>
 inline constexpr int kDTypeNumber<double> = 9;
 
-// One launcher per dtype; null where there is none.
+// A launcher for each dtype. Null if there is none.
 template <typename Launcher>
 struct ByDType {
   Launcher launchers[kDTypeCount] = {};
@@ -50,7 +50,7 @@ using FloatingTypes = Types<Half, BFloat16, float, double>;
 using NumericTypes = Types<uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
 using AllTypes = Types<Bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float, double>;
 
-// The storage types that a function of the list of elementwise ops takes.
+// Returns the storage types that a function of the list of elementwise ops takes.
 template <ElementwiseTyping typing>
 constexpr auto TypesOf() {
   if constexpr (typing == ElementwiseTyping::kAny) {
@@ -62,7 +62,7 @@ constexpr auto TypesOf() {
   }
 }
 
-// `Family::Launch<Storage>` for every type of the list.
+// Returns a table with `Family::Launch<Storage>` for each type of the list.
 template <typename Launcher, typename Family, typename... Storage>
 constexpr ByDType<Launcher> LaunchersFor(Types<Storage...>) {
   ByDType<Launcher> table;

@@ -1,4 +1,4 @@
-// The kernels behind elementwise.h.
+// The kernels of elementwise.h.
 #pragma once
 
 #include "tensord/server/device/cuda/kernels/broadcast.cuh"

@@ -1,5 +1,5 @@
-// Launchers of the elementwise kernels. Operands are addresses of the device that the stream
-// belongs to; nothing waits, and the result is that of the launch alone.
+// Launchers of the elementwise kernels. Operands are addresses on the stream's device. A launcher
+// doesn't block, and returns only errors of the launch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,14 +17,14 @@ using UnaryLauncher = cudaError_t (*)(const void* in, void* out, int64_t size, c
 // Returns null if the function doesn't take the dtype.
 UnaryLauncher FindUnaryLauncher(UnaryFunction function, int dtype_number);
 
-// Both operands have one dtype, by which the table is keyed. The output is dense. `loop` has the
-// operands' strides. `out` may be an operand that is dense and of the output's shape.
+// out[i] = f(a[i], b[i]). Both operands have the same dtype. The output is dense. `loop` has the
+// operands' strides. `out` may be an operand that is dense and has the output's shape.
 using BinaryLauncher = cudaError_t (*)(const void* a, const void* b, void* out,
                                        const StridedLoop<2>& loop, cudaStream_t stream);
 
-// Returns null if the function doesn't take the dtype, which is the operands'. The first is for
-// functions that aren't comparisons, whose results have the operands' dtype; results of comparisons
-// are bool.
+// `dtype_number` is the operands' dtype. Returns null if the function doesn't take it. Arithmetic
+// functions are all that aren't comparisons. Their results have the operands' dtype. The results of
+// comparisons are bool.
 BinaryLauncher FindArithmeticLauncher(BinaryFunction function, int dtype_number);
 BinaryLauncher FindComparisonLauncher(BinaryFunction function, int dtype_number);
 inline BinaryLauncher FindBinaryLauncher(BinaryFunction function, int dtype_number) {
@@ -32,11 +32,12 @@ inline BinaryLauncher FindBinaryLauncher(BinaryFunction function, int dtype_numb
                                 : FindArithmeticLauncher(function, dtype_number);
 }
 
-// The launcher of a cast between two dtypes given by number; null where there is none.
+// Returns the launcher of a cast between two dtypes, which are given by number. Null if there is
+// none.
 UnaryLauncher CastLauncher(int from_dtype, int to_dtype);
 
-// out[i] = condition ? x : y, for elements of 1, 2, 4 or 8 bytes. `loop` has the strides of
-// condition, x and y; the output is dense.
+// out[i] = condition[i] ? x[i] : y[i], for elements of 1, 2, 4 or 8 bytes. `loop` has the strides
+// of condition, x and y. The output is dense.
 cudaError_t LaunchWhere(const void* condition, const void* x, const void* y, void* out,
                         int element_bytes, const StridedLoop<3>& loop, cudaStream_t stream);
 

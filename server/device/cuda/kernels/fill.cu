@@ -22,7 +22,7 @@ __global__ void ArangeKernel(T* out, ArangeJob job, int64_t size) {
     if (job.integral) {
       value = CastTo<MathOf<T>>()(Add()(job.int_start, Mul()(i, job.int_step)));
     } else {
-      // Never fused, so that every device makes the same numbers.
+      // Product and sum aren't fused, so that all devices compute the same numbers.
       const double product = __dmul_rn(static_cast<double>(i), job.float_step);
       value = CastTo<MathOf<T>>()(__dadd_rn(job.float_start, product));
     }

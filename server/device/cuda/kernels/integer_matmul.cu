@@ -4,14 +4,14 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr int kSide = 16;      // threads along either side of a block
-constexpr int kPerThread = 4;  // results of a thread along either side
+constexpr int kSide = 16;      // threads along each side of a block
+constexpr int kPerThread = 4;  // results of a thread along each side
 constexpr int kTile = kSide * kPerThread;
-constexpr int kDepth = 16;  // of K taken at a time
+constexpr int kDepth = 16;  // the part of k that a tile covers
 constexpr unsigned kMaxGridY = 65535, kMaxGridZ = 65535;
 
-// Rows [row0, row0 + kTile) x columns [k0, k0 + kDepth) of a matrix, 0 beyond its end. Neighbouring
-// threads load along the axis that lies dense in memory.
+// Loads rows [row0, row0 + kTile) and columns [k0, k0 + kDepth) of a matrix. Elements outside the
+// matrix are 0. Neighbouring threads load along the axis that is contiguous in memory.
 template <typename T, typename U>
 __device__ void LoadTile(U (&tile)[kDepth][kTile], const T* matrix, int64_t rows, int64_t depth,
                          int64_t row_stride, int64_t k_stride, int64_t row0, int64_t k0) {
@@ -26,8 +26,8 @@ __device__ void LoadTile(U (&tile)[kDepth][kTile], const T* matrix, int64_t rows
   }
 }
 
-// One tile of one item's result. Products and sums in an unsigned type wrap where T's would
-// overflow and agree with them in T's bits.
+// Computes a tile of an item's result. Products and sums are computed in an unsigned type, which
+// wraps around. Their low bits are those of T's result.
 template <typename T>
 __device__ void MultiplyTile(const IntegerMatmulJob& job, int64_t item, int64_t row0,
                              int64_t column0) {

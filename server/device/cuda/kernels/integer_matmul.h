@@ -1,4 +1,4 @@
-// Matrix products of integers, which no library has: they wrap around in their own dtype.
+// Matrix products of integers, which wrap around in their own dtype. No library has them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,8 +10,8 @@
 
 namespace tensord::server::cuda {
 
-// For each item of `batch`: (m, k) · (k, n) -> (m, n), the operands with any strides, in elements;
-// the output dense, items one after another.
+// For each item of `batch`: (m, k) · (k, n) -> (m, n). The operands have any strides, in elements.
+// The output is dense, and its items lie one after another.
 struct IntegerMatmulJob {
   const void* a = nullptr;
   const void* b = nullptr;

@@ -1,4 +1,4 @@
-// What every kernel file needs: launches, grid sizes, 16-byte packs, and storage.cuh.
+// Launches, grid sizes, 16-byte packs and storage.cuh, for all kernel files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,21 +16,22 @@ inline constexpr int kThreadsLog2 = 8;
 inline constexpr int kThreads = 1 << kThreadsLog2;  // of every one-dimensional block
 inline constexpr int64_t kMaxGridX = 0x7fffffff;
 
-// Blocks for one thread per item; kernels loop with the grid's size as step, so fewer do as well.
+// Returns the number of blocks that gives each item a thread, at most kMaxBlocks. Kernels loop with
+// the size of the grid as step, so fewer threads than items suffice.
 inline unsigned GridSize(int64_t items) {
   constexpr int64_t kMaxBlocks = 1 << 20;
   return static_cast<unsigned>(
       std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
 }
 
-// Enqueues a kernel that uses no dynamic shared memory. Returns errors of the launch, none of the
-// kernel's execution. With a host compiler, which doesn't know <<<>>>, the kernel runs on the CPU
-// (tests/cuda_emulation/launch.h, which the build includes first in each .cu file).
+// Enqueues a kernel that uses no dynamic shared memory. Returns errors of the launch, but not of
+// the kernel's execution. If a host compiler compiles this file, the kernel runs on the CPU: the
+// build then includes tests/cuda_emulation/launch.h first in each .cu file.
 template <typename... Parameters, typename... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
                          Arguments&&... arguments) {
 #ifdef __CUDACC__
-  // kernel<<<…>>> would make more calls of the runtime, and would need cudaGetLastError(), too.
+  // kernel<<<…>>> makes more calls of the runtime, and needs a call of cudaGetLastError().
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
   return std::apply(
       [&](auto&... value) {
@@ -49,7 +50,7 @@ __device__ inline int64_t FirstIndex() {
 }
 __device__ inline int64_t IndexStep() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// The width at which the largest of the types fills 16 bytes.
+// The number of elements of a pack of which the largest of the types fills 16 bytes.
 template <typename... T>
 inline constexpr int kPackWidth = 16 / std::max({sizeof(T)...});
 
@@ -58,7 +59,7 @@ bool AlignedForPacks(const T*... pointer) {
   return ((reinterpret_cast<uintptr_t>(pointer) % 16 == 0) && ...);
 }
 
-// Stores 16 bytes with one instruction. In some loops, nvcc 13 compiles an assignment to two
+// Stores 16 bytes with one instruction. In some loops, nvcc 13 would compile an assignment to two
 // stores.
 template <typename T, int kWidth>
 __device__ inline void StorePack(T* out, const Pack<T, kWidth>& pack) {

@@ -5,8 +5,8 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr int kTile = 32;     // side of a tile that is transposed in shared memory
-constexpr int kTileRows = 8;  // rows of it that a block moves at a time
+constexpr int kTile = 32;     // the side of a tile that is transposed in shared memory
+constexpr int kTileRows = 8;  // the number of rows of a tile that a block moves at a time
 
 template <typename T>
 __global__ void StridedCopyKernel(const T* in, T* out, StridedLoop<2> loop) {
@@ -24,11 +24,13 @@ cudaError_t StridedCopy(const void* in, void* out, const StridedLoop<2>& loop,
                       static_cast<const T*>(in), static_cast<T*>(out), loop);
 }
 
-// A block per tile: read along the input's fast axis, written along the output's.
+// A block moves one tile at a time. It reads along the input's contiguous axis, and writes along
+// the output's.
 template <typename T>
 __global__ void TransposeKernel(const T* in, T* out, TransposeJob job, int64_t row_tiles,
                                 int64_t column_tiles) {
-  __shared__ T tile[kTile][kTile + 1];  // the extra column keeps a column off one bank
+  // The extra column puts the elements of a column in different banks.
+  __shared__ T tile[kTile][kTile + 1];
   const int64_t tiles = row_tiles * column_tiles * job.batch.size;
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t matrix = t / (row_tiles * column_tiles);
@@ -66,8 +68,9 @@ struct PackedTile {
   using Packed = Pack<T, kWidth>;
 };
 
-// Returns kWidth elements from `in` on. Elements from index `end` on are zeros and aren't read.
-// `aligned`: `in` is aligned to the size of a pack.
+// Returns kWidth elements that begin at `in`. Elements at index `end` and above aren't read, and
+// are
+// 0. `aligned`: `in` is aligned to the size of a pack.
 template <typename T, int kWidth>
 __device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
   if (aligned && end >= kWidth) return *reinterpret_cast<const Pack<T, kWidth>*>(in);
@@ -79,7 +82,7 @@ __device__ Pack<T, kWidth> LoadUpTo(const T* in, int64_t end, bool aligned) {
   return pack;
 }
 
-// Stores the elements of `pack` that are before index `end`.
+// Stores the elements of `pack` below index `end`.
 template <typename T, int kWidth>
 __device__ void StoreUpTo(T* out, int64_t end, bool aligned, const Pack<T, kWidth>& pack) {
   if (aligned && end >= kWidth) {
@@ -92,8 +95,8 @@ __device__ void StoreUpTo(T* out, int64_t end, bool aligned, const Pack<T, kWidt
   }
 }
 
-// Like TransposeKernel. A block of kPacks x kRows threads reads packs along the input's fast axis
-// into shared memory. Then each thread reads kWidth packs, one of each of kWidth neighbouring
+// As TransposeKernel. A block of kPacks x kRows threads reads packs along the input's contiguous
+// axis into shared memory. Then each thread reads kWidth packs, one of each of kWidth neighbouring
 // columns, and writes their elements as kWidth packs, one of each of kWidth neighbouring rows.
 // Neighbouring columns are kPacks rows apart in shared memory, so that the threads of a warp read
 // from different banks.
@@ -161,7 +164,7 @@ cudaError_t Transpose(const void* in, void* out, const TransposeJob& job, cudaSt
   };
   if constexpr (sizeof(T) < 4) {
     using Tile = PackedTile<T>;
-    // Smaller matrices would leave most of a large tile empty.
+    // A smaller matrix would leave most of a large tile empty.
     if (job.rows > kTile && job.columns > kTile) {
       const auto aligned = [&](const void* data, int64_t line_stride, int operand) {
         return PacksAreAligned(data, line_stride, job.batch.stride[operand], job.batch.rank,

@@ -1,5 +1,5 @@
-// Launchers of the kernels that move elements without looking at them. Sizes and strides are in
-// units of `unit_bytes`, which is 1, 2, 4, 8 or 16 and divides every address and every step.
+// Launchers of the kernels that move elements and don't interpret them. Sizes and strides are in
+// units of `unit_bytes`, which is 1, 2, 4, 8 or 16 and divides all addresses and strides.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,8 +14,8 @@ namespace tensord::server::cuda {
 cudaError_t LaunchStridedCopy(const void* in, void* out, int unit_bytes, const StridedLoop<2>& loop,
                               cudaStream_t stream);
 
-// A batch of transpositions, for units of up to 8 bytes: out[r, c] = in[c, r], where the input's
-// stride along r and the output's along c are 1.
+// A batch of transpositions, for units of up to 8 bytes: out[r, c] = in[c, r]. The input's stride
+// along r and the output's stride along c are 1.
 struct TransposeJob {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -26,18 +26,19 @@ struct TransposeJob {
 cudaError_t LaunchTranspose(const void* in, void* out, int unit_bytes, const TransposeJob& job,
                             cudaStream_t stream);
 
-// Several dense matrices of `rows` rows, laid side by side into one whose rows are `pitch` long.
+// Copies several dense matrices of `rows` rows side by side to a matrix whose rows have `pitch`
+// units.
 struct ConcatJob {
   static constexpr int kMaxParts = 64;
   struct Part {
     const void* data;
-    int64_t width;   // units in one of its rows
-    int64_t column;  // where they go in a row of the output
+    int64_t width;   // of a row, in units
+    int64_t column;  // the part's first column in the output
   };
   void* out = nullptr;
   int64_t rows = 0;
   int64_t pitch = 0;
-  int count = 0;  // of parts
+  int count = 0;  // the number of parts
   Part parts[kMaxParts];
 };
 cudaError_t LaunchConcat(const ConcatJob& job, int unit_bytes, cudaStream_t stream);

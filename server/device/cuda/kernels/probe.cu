@@ -10,7 +10,7 @@ __global__ void ProbeKernel() {}
 cudaError_t ProbeKernels() {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, ProbeKernel);
-  if (error != cudaSuccess) cudaGetLastError();  // so that no later call is blamed
+  if (error != cudaSuccess) cudaGetLastError();  // so that no later call reports it
   return error;
 }
 

@@ -5,11 +5,12 @@
 namespace tensord::server::cuda {
 namespace {
 
-// float16 and bfloat16 are drawn as float32 and rounded.
+// The number of elements of one block of the generator. float16 and bfloat16 elements are rounded
+// float32 values.
 template <typename T>
 inline constexpr int kPerBlock = std::is_same_v<T, double> ? 2 : 4;
 
-// A thread makes the elements of one block of the generator.
+// A thread computes the elements of one block of the generator at a time.
 template <typename T>
 __global__ void UniformKernel(T* out, uint64_t seed, UniformRange<MathOf<T>> range, int64_t size) {
   constexpr int kCount = kPerBlock<T>;
@@ -56,7 +57,10 @@ struct Uniform {
   template <typename T>
   static cudaError_t Launch(void* out, uint64_t seed, double low, double high, int64_t size,
                             cudaStream_t stream) {
-    const UniformRange<MathOf<T>> range(static_cast<MathOf<T>>(low), static_cast<MathOf<T>>(high));
+    UniformRange<MathOf<T>> range(static_cast<MathOf<T>>(low), static_cast<MathOf<T>>(high));
+    if constexpr (sizeof(T) == 2) {
+      range.highest = HighestBelow<T>(range.low, static_cast<float>(high));
+    }
     const int64_t blocks = (size + kPerBlock<T> - 1) / kPerBlock<T>;
     return LaunchKernel(UniformKernel<T>, GridSize(blocks), kThreads, stream, static_cast<T*>(out),
                         seed, range, size);

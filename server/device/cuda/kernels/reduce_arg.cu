@@ -6,10 +6,11 @@ namespace {
 template <typename Value>
 struct Found {
   Value value;
-  int64_t index;  // -1: nothing yet
+  int64_t index;  // -1: no element
 };
 
-// The place of the greatest or least element: of a NaN if there is one, of the first among equals.
+// The index of the greatest or least element. If several are equal, the first of them. If an
+// element is NaN, the first NaN.
 template <typename T, bool kGreatest>
 struct Arg {
   using In = T;

@@ -3,7 +3,7 @@
 namespace tensord::server::cuda {
 namespace {
 
-// The least value of T: what a maximum starts from. The greatest is its opposite.
+// Returns the least value of T, with which a maximum starts.
 template <typename T>
 __device__ T Lowest() {
   if constexpr (std::is_floating_point_v<T>) {
@@ -12,6 +12,7 @@ __device__ T Lowest() {
     return kLowestOf<T>;
   }
 }
+// Returns the greatest value of T, with which a minimum starts.
 template <typename T>
 __device__ T Highest() {
   if constexpr (std::is_floating_point_v<T>) {
@@ -21,7 +22,7 @@ __device__ T Highest() {
   }
 }
 
-// A NaN wins.
+// If an element is NaN, the result is NaN.
 template <typename T, typename Pick, bool kGreatest>
 struct Extremum {
   using In = T;

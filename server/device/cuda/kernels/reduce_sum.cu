@@ -29,23 +29,24 @@ struct Mean : Sum<T> {
   using typename Sum<T>::Acc;
   using Sum<T>::Sum;
   __device__ T Finish(Acc acc, int64_t count) const {
-    return Store<T>(acc / static_cast<Acc>(count));  // 0 / 0 of no elements is NaN
+    return Store<T>(acc / static_cast<Acc>(count));  // the mean of no elements is 0 / 0, NaN
   }
 };
 
-// (sum |x|^p)^(1/p), its limits at p = inf (greatest |x|) and p = -inf (least), and for p = 0 the
-// number of elements that aren't 0.
+// (sum |x|^p)^(1/p). For p = inf, the greatest |x|. For p = -inf, the least |x|. For p = 0, the
+// number of elements that aren't 0. Computed in double, as on the CPU: the square of a float32 may
+// overflow.
 template <typename T>
 struct Norm {
   using In = T;
-  using Acc = MathOf<T>;
+  using Acc = double;
   using Out = T;
   enum class Kind { kCount, kSum, kEuclid, kPower, kGreatest, kLeast };
 
   Kind kind;
   Acc ord;
 
-  explicit Norm(const ReduceJob& job) : kind(KindOf(job.ord)), ord(static_cast<Acc>(job.ord)) {}
+  explicit Norm(const ReduceJob& job) : kind(KindOf(job.ord)), ord(job.ord) {}
 
   static Kind KindOf(double ord) {
     if (ord == 0) return Kind::kCount;
@@ -59,7 +60,7 @@ struct Norm {
     return kind == Kind::kLeast ? static_cast<Acc>(INFINITY) : Acc{0};
   }
   __device__ Acc Take(Acc acc, In element, int64_t) const {
-    const Acc x = math::Fabs(Load(element));
+    const Acc x = math::Fabs(static_cast<Acc>(Load(element)));
     switch (kind) {
       case Kind::kCount:
         return acc + (x != Acc{0} ? Acc{1} : Acc{0});
@@ -79,7 +80,7 @@ struct Norm {
   __device__ Out Finish(Acc acc, int64_t) const {
     if (kind == Kind::kEuclid) acc = math::Sqrt(acc);
     if (kind == Kind::kPower) acc = math::Pow(acc, Acc{1} / ord);
-    return Store<Out>(acc);
+    return Store<Out>(static_cast<MathOf<T>>(acc));
   }
 };
 

@@ -5,11 +5,12 @@
 namespace tensord::server::cuda {
 namespace {
 
-constexpr int kBlockLog2 = 8;              // threads of a block
-constexpr int kColumnsLog2 = 5;            // neighbouring outputs that fill a memory transaction
-constexpr int64_t kLoadsPerLane = 4;       // fewer leave a lane waiting for the tree
-constexpr int64_t kElementsPerSplit = 16;  // of a lane: fewer cost more than a split gains
-constexpr int64_t kLoadsPerSplit = 2;      // of a lane, for the same reason
+constexpr int kBlockLog2 = 8;         // threads of a block
+constexpr int kColumnsLog2 = 5;       // neighbouring outputs that fill a memory transaction
+constexpr int64_t kLoadsPerLane = 4;  // with fewer, lanes mostly wait for the tree
+// The minimum of a lane in each split: with fewer, a split costs more than it gains.
+constexpr int64_t kElementsPerSplit = 16;
+constexpr int64_t kLoadsPerSplit = 2;
 constexpr int kBlocksPerMultiprocessor = 8;
 constexpr int64_t kMaxSplits = 1024;
 

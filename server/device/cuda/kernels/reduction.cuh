@@ -1,8 +1,8 @@
-// The kernels behind reduction.h. An op of theirs is a struct with
+// The kernels of reduction.h. An op is a struct with
 //   In, Acc, Out              types: stored elements, accumulator, stored result
 //   explicit Op(const ReduceJob&)
-//   Acc Identity()            of no elements
-//   Acc Take(Acc, In, index)  one element more, at `index` of the row-major reduced axes
+//   Acc Identity()            the accumulator of no elements
+//   Acc Take(Acc, In, index)  adds an element, at `index` of the row-major reduced axes
 //   Acc Combine(Acc, Acc)
 //   Out Finish(Acc, count)    the result of `count` elements
 #pragma once
@@ -24,9 +24,9 @@ inline constexpr int kBlocksForFullOccupancy = 1536 / kThreads;
 inline constexpr int kBlocksForFullOccupancy = 2048 / kThreads;
 #endif
 
-// Where a thread stands in its block's tile.
+// The position of a thread in its block's tile.
 struct TilePosition {
-  int lanes, outputs;  // of the tile; powers of two whose product is the block
+  int lanes, outputs;  // of the tile; powers of two whose product is the block's number of threads
   int lane, output;    // of the thread
 
   __device__ explicit TilePosition(const ReduceTile& tile)
@@ -139,7 +139,7 @@ __device__ void TakeColumns(const Op& op, const typename Op::In* in, const Strid
   }
 }
 
-// blockIdx.x is the tile; it counts outputs in packs of kColumns. blockIdx.y is the split.
+// blockIdx.x is the tile, which counts kColumns outputs as one. blockIdx.y is the split.
 template <typename Op, int kColumns>
 __global__ void __launch_bounds__(kThreads, kBlocksForFullOccupancy)
     ReduceKernelFor(Op op, ReduceJob job) {

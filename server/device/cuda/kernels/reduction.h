@@ -1,7 +1,8 @@
 // Launchers of reductions over any axes, and of softmax.
 //
-// A block of kThreads threads is a tile of outputs x lanes: the lanes of an output share its
-// elements and meet in a tree in shared memory. The tree is fixed, so results repeat bit for bit.
+// A block of kThreads threads is a tile of outputs x lanes. The lanes of an output share its
+// elements and combine their results in a tree in shared memory. The tree is fixed, so the same
+// input always gives the same bits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,11 +16,13 @@
 namespace tensord::server::cuda {
 
 struct ReduceTile {
-  int lanes_log2 = 0;      // 2^lanes_log2 threads to an output
-  bool lanes_fast = true;  // whether neighbouring threads are lanes (the elements of an output lie
-                           // close together) or outputs (those of neighbouring outputs do)
-  int splits = 1;          // blocks that share an output, leaving partial results to a second pass
-  int64_t chunk = 0;       // elements of an output that one of the splits takes
+  int lanes_log2 = 0;  // each output has 2^lanes_log2 threads
+  // True: neighbouring threads are lanes of one output, whose elements lie close together. False:
+  // they belong to neighbouring outputs, whose elements lie close together.
+  bool lanes_fast = true;
+  // The number of blocks that share an output. A second pass combines their results.
+  int splits = 1;
+  int64_t chunk = 0;  // the number of elements of an output that one block takes
 };
 
 // Returns good tiles for `outputs` results of `reduced` elements each, on a GPU with that many
@@ -28,8 +31,8 @@ struct ReduceTile {
 ReduceTile PlanReduceTile(int64_t outputs, int64_t reduced, bool lanes_fast, int multiprocessors,
                           int width = 1);
 
-// The number of neighbouring outputs that one thread computes if it loads their elements as packs.
-// More than 4 accumulators would cost occupancy.
+// Returns the number of neighbouring outputs that one thread computes if it loads their elements as
+// packs. More than 4 accumulators would reduce occupancy.
 constexpr int ReduceColumns(int64_t element_bytes) {
   return static_cast<int>(element_bytes >= 4 ? 16 / element_bytes : 4);
 }
@@ -38,7 +41,7 @@ struct ReduceJob {
   const void* in = nullptr;
   void* out = nullptr;
   StridedLoop<1> kept;  // from the index of an output to its first element
-  StridedLoop<1> over;  // from the row-major index in the reduced axes to the offset from there
+  StridedLoop<1> over;  // from the row-major index in the reduced axes to an offset from it
   ReduceTile tile;
   // True if threads load packs. With lanes_fast, a pack is 16 bytes of one output. The innermost
   // reduced axis then has stride 1. Either it is the only reduced axis, or all its rows are aligned
@@ -46,8 +49,8 @@ struct ReduceJob {
   // element of each of ReduceColumns() neighbouring outputs. The tile then counts these outputs as
   // one, and all packs are aligned to their size.
   bool packed = false;
-  void* partials = nullptr;  // kPartialBytes for each output and split, where tile.splits > 1
-  double ord = 2;            // norm only
+  void* partials = nullptr;  // if tile.splits > 1: kPartialBytes for each split of each output
+  double ord = 2;            // the order of a norm
 };
 inline constexpr int64_t kPartialBytes = 16;
 
@@ -63,7 +66,7 @@ std::span<const ReduceKernel> SumKernels();       // sum mean norm
 std::span<const ReduceKernel> ExtremumKernels();  // max min
 std::span<const ReduceKernel> ArgKernels();       // argmax argmin
 
-// Over the middle of three axes (outer, axis, inner).
+// Softmax over the middle of three axes (outer, axis, inner).
 struct SoftmaxJob {
   const void* in = nullptr;
   void* out = nullptr;

@@ -3,9 +3,9 @@
 namespace tensord::server::cuda {
 namespace {
 
-// The sum of e^(x - greatest) over the elements seen, kept while the greatest grows (Milakov and
-// Gimelshein, "Online normalizer calculation for softmax", 2018). A NaN or +inf makes `sum` NaN,
-// and so every result.
+// The greatest of the elements so far, and their sum of e^(x - greatest). The sum is rescaled when
+// the greatest grows (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+// If an element is NaN or +inf, `sum` becomes NaN, and so does every result.
 template <typename T>
 struct Running {
   T greatest;
@@ -19,7 +19,8 @@ __device__ Running<T> Merge(Running<T> a, Running<T> b) {
     a = b;
     b = swap;
   }
-  // Of nothing but -inf the sum is 0 (or NaN, were there a NaN); e^(-inf + inf) would spoil it.
+  // b has no element above -inf, so b.sum is 0, or NaN if b has a NaN. It needs no factor. If
+  // a.greatest is -inf, too, the factor e^(-inf + inf) would be NaN.
   if (b.greatest == static_cast<T>(-INFINITY)) return {a.greatest, a.sum + b.sum};
   return {a.greatest, a.sum + b.sum * math::Exp(b.greatest - a.greatest)};
 }

@@ -1,20 +1,20 @@
-// Elements in a GPU's memory, for kernels compiled by nvcc and for those compiled at run time,
-// which see this file and what it includes as they are.
+// Elements in a GPU's memory. Kernels that nvcc compiles and kernels that are compiled at run time
+// (nvrtc.h) both include this file.
 #pragma once
 
 #include "tensord/server/device/elementwise_math.h"
 
 namespace tensord::server::cuda {
 
-// Elements that are loaded and stored by one instruction.
+// Elements that one instruction loads or stores.
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T value[kWidth];
 };
 
-// Widen() and Narrow() of elementwise_math.h with the GPU's own conversions, which give the same
-// values (a NaN may come out with other bits). A host compiler, which knows no PTX, uses Widen()
-// and Narrow() themselves.
+// Load() and Store() are Widen() and Narrow() of elementwise_math.h with the GPU's conversions.
+// These give the same values, but a NaN may have other bits. A host compiler can't compile PTX, so
+// there they call Widen() and Narrow().
 #ifdef __CUDACC__
 template <typename Storage>
 __device__ inline MathOf<Storage> Load(Storage value) {

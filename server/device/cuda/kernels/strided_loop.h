@@ -1,5 +1,5 @@
-// A loop nest over tensors read with strides, as kernels take it: a value that travels in a
-// kernel's parameters and turns an index into the offset of each operand.
+// A loop nest over tensors with strides. It is a kernel parameter, and computes the offset of each
+// operand from an index.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct Divider {
   }
 };
 
-// Dimensions from the outermost to the innermost, at least one; strides in elements of each
-// operand.
+// The dimensions are ordered from the outermost to the innermost. There is at least one. Strides
+// are in elements of each operand.
 template <int kOperands>
 struct StridedLoop {
   int64_t size = 0;     // the product of the extents
@@ -76,8 +76,8 @@ struct StridedLoop {
   }
 };
 
-// The loop over `extent[0, rank)`, with axes of extent 1 dropped and neighbours merged where every
-// operand steps through them as through one.
+// Returns the loop over `extent[0, rank)`. Drops axes of extent 1. Merges neighbouring axes that
+// all operands step through like one axis.
 template <int kOperands>
 StridedLoop<kOperands> MakeStridedLoop(int rank, const int64_t* extent,
                                        const int64_t* const (&stride)[kOperands]) {

@@ -1,4 +1,4 @@
-// Unsigned integers of a given size, for kernels that move elements without interpreting them.
+// Unsigned integers of a given size, for kernels that move elements and don't interpret them.
 #pragma once
 
 #include <cuda_runtime_api.h>
