@@ -131,18 +131,18 @@ struct ClientStats {
   // The part of copies_relayed that didn't try the direct route, because an earlier copy had failed
   // on it. A copy tries the route again after 30 s, after later failures up to 240 s, and after
   // this program has reconnected to one of the two servers.
-  int64_t copies_untried = 0;
+  int64_t copies_route_skipped = 0;
   // The sums over the kinds below: calls that waited for the server, and how long. Making and
   // computing tensors doesn't wait. With TENSORD_TRACE=1 in the environment, each wait is reported
   // on standard error with its subject, its duration and the number of bytes.
   int64_t waits = 0;
   absl::Duration waited;
-  WaitStats reads;         // for a tensor's elements
-  WaitStats uploads;       // for the server to receive more than kMaxInlineBytes
-  WaitStats tensor_waits;  // Tensor::Wait, Client::Publish, and reads of more than 64 MiB
-  WaitStats synchronizes;  // Synchronize, and calls that first wait until all commands have run
-  WaitStats questions;     // ListDevices and other calls that return information
-  WaitStats full_pipes;    // for max_pending_commands or max_pending_bytes
+  WaitStats reads;             // for a tensor's elements
+  WaitStats uploads;           // for the server to receive more than kMaxInlineBytes
+  WaitStats tensor_waits;      // Tensor::Wait, Client::Publish, and reads of more than 64 MiB
+  WaitStats synchronizes;      // Synchronize, and calls that first wait until all commands have run
+  WaitStats info_calls;        // ListDevices and other calls that return information
+  WaitStats full_queue_waits;  // for max_pending_commands or max_pending_bytes
 };
 
 // A handle on a connection and its session. A value: copies share both. Thread-safe.

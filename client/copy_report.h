@@ -50,10 +50,10 @@ struct CopyReport {
   int resumptions = 0;
   // For kClient: the name of the server that reported the problem, and why the servers couldn't
   // transfer the copy. Otherwise empty.
-  std::string detour_reason = {};
+  std::string relay_reason = {};
   // For kClient: this copy didn't try the direct route, because an earlier copy had failed on it.
-  // detour_reason is that copy's.
-  bool detour_known = false;
+  // relay_reason is that copy's.
+  bool route_skipped = false;
 
   // The part of total_time that isn't transfer_time.
   absl::Duration wait_time() const { return total_time - transfer_time; }

@@ -71,10 +71,10 @@ class Parser {
       help_word_ = true;
       return absl::OkStatus();
     }
-    return TakeCommand(arg);
+    return ApplyCommand(arg);
   }
 
-  absl::Status TakeCommand(const std::string& arg) {
+  absl::Status ApplyCommand(const std::string& arg) {
     std::vector<std::string> names;
     for (const CommandSpec& command : commands_) {
       if (command.name == arg) {

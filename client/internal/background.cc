@@ -3,7 +3,7 @@
 #include <thread>
 #include <utility>
 
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::internal {
 
@@ -21,7 +21,7 @@ void Background::RunEvents() {
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
-    TakeOver(tag);
+    TsanAcquire(tag);
     static_cast<Event*>(tag)->OnEvent();
   }
 }

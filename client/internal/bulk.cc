@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/client/internal/bulk_codec.h"
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::internal {
 namespace {
@@ -58,7 +58,7 @@ class ZeroCopySlices {
 
   grpc::Slice MakeSlice(int64_t offset, int64_t size) {
     unreleased_.fetch_add(1, std::memory_order_relaxed);
-    HandOver(&unreleased_);
+    TsanRelease(&unreleased_);
     return grpc::Slice(const_cast<uint8_t*>(data_.data() + offset), size, &OnReleased,
                        &unreleased_);
   }
@@ -75,7 +75,7 @@ class ZeroCopySlices {
 
  private:
   static void OnReleased(void* unreleased) {
-    TakeOver(unreleased);
+    TsanAcquire(unreleased);
     static_cast<std::atomic<int>*>(unreleased)->fetch_sub(1, std::memory_order_release);
   }
 

@@ -24,10 +24,12 @@ std::string CommandQueue::Attach(const std::string& session) {
   MutexLock lock(&mu_);
   attach.set_attempt(++attempts_);
   sent_ = 0;
-  untaken_.store(static_cast<int64_t>(pushed_ - acknowledged_), std::memory_order_relaxed);
+  num_unsent_commands_.store(static_cast<int64_t>(pushed_ - acknowledged_),
+                             std::memory_order_relaxed);
   answers_acknowledged_ = answers_;
   unacknowledged_bytes_ = 0;
-  owes_receipt_.store(false, std::memory_order_relaxed);  // this message acknowledges all answers
+  has_answers_to_acknowledge_.store(
+      false, std::memory_order_relaxed);  // this message acknowledges all answers
   request.set_answers_received(answers_);
   return request.SerializeAsString();
 }
@@ -46,7 +48,7 @@ bool CommandQueue::FullLocked() const {
 
 absl::Status CommandQueue::WaitForRoom() {
   if (!status_.ok() || !FullLocked()) return status_;
-  WaitTimer timer(counters_, WaitKind::kFullPipe, {"room in the command queue"});
+  WaitTimer timer(counters_, WaitKind::kFullQueue, {"room in the command queue"});
   while (status_.ok() && FullLocked()) {
     mu_.Unlock();
     if (on_full_) on_full_();
@@ -58,7 +60,7 @@ absl::Status CommandQueue::WaitForRoom() {
 
 void CommandQueue::CountLocked(int64_t commands) {
   pushed_ += static_cast<uint64_t>(commands);
-  untaken_.fetch_add(commands, std::memory_order_relaxed);
+  num_unsent_commands_.fetch_add(commands, std::memory_order_relaxed);
   counters_->commands.fetch_add(commands, std::memory_order_relaxed);
   if (encoder_.size_bytes() >= kMaxMessageBytes) CutLocked();
 }
@@ -177,7 +179,8 @@ CommandQueue::Message CommandQueue::Take() {
   if (sent_ < cuts_.size()) {
     const Cut& cut = cuts_[sent_++];
     message = cut.message;
-    if (sent_ == cuts_.size() && encoder_.empty()) untaken_.store(0, std::memory_order_relaxed);
+    if (sent_ == cuts_.size() && encoder_.empty())
+      num_unsent_commands_.store(0, std::memory_order_relaxed);
   } else if (OwesReceiptLocked()) {
     message = std::make_shared<std::string>(encoder_.Take(cut_commands_ + 1, answers_));
   } else {
@@ -185,7 +188,7 @@ CommandQueue::Message CommandQueue::Take() {
   }
   answers_acknowledged_ = answers_;
   unacknowledged_bytes_ = 0;
-  owes_receipt_.store(false, std::memory_order_relaxed);
+  has_answers_to_acknowledge_.store(false, std::memory_order_relaxed);
   counters_->messages.fetch_add(1, std::memory_order_relaxed);
   return message;
 }
@@ -203,7 +206,7 @@ void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t byte
   if (answers > answers_) {
     answers_ = answers;
     unacknowledged_bytes_ += bytes;
-    owes_receipt_.store(OwesReceiptLocked(), std::memory_order_relaxed);
+    has_answers_to_acknowledge_.store(OwesReceiptLocked(), std::memory_order_relaxed);
   }
   acknowledged_ = std::max(acknowledged_, std::min(received, pushed_));
   while (!cuts_.empty() && cuts_.front().last <= acknowledged_) {
@@ -212,7 +215,8 @@ void CommandQueue::Acknowledge(uint64_t received, uint64_t answers, int64_t byte
     if (sent_ > 0) {
       --sent_;
     } else {  // it was sent on an earlier connection
-      untaken_.fetch_sub(static_cast<int64_t>(cut.last - cut.first + 1), std::memory_order_relaxed);
+      num_unsent_commands_.fetch_sub(static_cast<int64_t>(cut.last - cut.first + 1),
+                                     std::memory_order_relaxed);
     }
     cuts_.pop_front();
   }
@@ -228,8 +232,8 @@ void CommandQueue::Close(absl::Status reason) {
     sent_ = 0;
     cut_bytes_ = 0;
     encoder_ = CommandEncoder();
-    untaken_.store(0, std::memory_order_relaxed);
-    owes_receipt_.store(false, std::memory_order_relaxed);
+    num_unsent_commands_.store(0, std::memory_order_relaxed);
+    has_answers_to_acknowledge_.store(false, std::memory_order_relaxed);
   }
   space_.SignalAll();
 }

@@ -84,10 +84,14 @@ class CommandQueue {
   Message Take();
   // Returns the number of commands that Take hasn't returned. Takes no lock, so the number may be
   // out of date.
-  int64_t untaken() const { return untaken_.load(std::memory_order_relaxed); }
+  int64_t num_unsent_commands() const {
+    return num_unsent_commands_.load(std::memory_order_relaxed);
+  }
   // Returns whether so many answers have come since the last message that the next Take returns a
   // message for their acknowledgement alone. Takes no lock.
-  bool owes_receipt() const { return owes_receipt_.load(std::memory_order_relaxed); }
+  bool has_answers_to_acknowledge() const {
+    return has_answers_to_acknowledge_.load(std::memory_order_relaxed);
+  }
 
   // Records that the server has the first `received` commands of the session, and that its answers
   // up to number `answers` have come, in a message of `bytes`. The next message acknowledges these
@@ -131,7 +135,7 @@ class CommandQueue {
   Counters* const counters_;
   std::function<void()> on_full_;
   std::atomic<uint64_t> next_handle_{1};
-  std::atomic<int64_t> untaken_{0};
+  std::atomic<int64_t> num_unsent_commands_{0};
 
   mutable Mutex mu_;
   CondVar space_;
@@ -150,7 +154,7 @@ class CommandQueue {
   uint64_t answers_ ABSL_GUARDED_BY(mu_) = 0;               // received from the server
   uint64_t answers_acknowledged_ ABSL_GUARDED_BY(mu_) = 0;  // by the last message
   int64_t unacknowledged_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::atomic<bool> owes_receipt_{false};
+  std::atomic<bool> has_answers_to_acknowledge_{false};
 };
 
 }  // namespace tensord::internal

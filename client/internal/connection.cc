@@ -72,8 +72,6 @@ Session::Connection::Connection(const std::string& address, const ConnectOptions
       calls(credentials),
       shared_memory(bulk_channel, &calls) {}
 
-void Session::Connection::RenewQuestionChannel() {
-  stub = v1::TensorService::NewStub(make_channel());
-}
+void Session::Connection::RenewUnaryChannel() { stub = v1::TensorService::NewStub(make_channel()); }
 
 }  // namespace tensord::internal

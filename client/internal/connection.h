@@ -33,14 +33,14 @@ struct Session::Connection {
 
   // Replaces `stub` and its channel: the next call makes a new attempt to connect. No call of
   // `stub` may be under way.
-  void RenewQuestionChannel();
+  void RenewUnaryChannel();
 
   const std::function<std::shared_ptr<grpc::Channel>()> make_channel;
   // Bulk data has a connection of its own, so that commands don't queue behind it. Unary calls also
   // have one: on the server, a connection wakes up every thread that has served a call on it.
   const std::shared_ptr<grpc::Channel> command_channel;
   const std::shared_ptr<grpc::Channel> bulk_channel;
-  // For unary calls. Only RenewQuestionChannel replaces it.
+  // For unary calls. Only RenewUnaryChannel replaces it.
   std::unique_ptr<v1::TensorService::Stub> stub;
   grpc::GenericStub command_stub;
   grpc::GenericStub bulk_stub;

@@ -45,7 +45,7 @@ ClientStats StatsFromCounters(const Counters& counters) {
   stats.bytes_downloaded = counters.bytes_downloaded;
   stats.bytes_shared = counters.bytes_shared;
   stats.copies_relayed = counters.copies_relayed;
-  stats.copies_untried = counters.copies_untried;
+  stats.copies_route_skipped = counters.copies_route_skipped;
   const auto take = [&](WaitKind kind, WaitStats* field) {
     const Counters::Waits& waits = counters.waits[static_cast<size_t>(kind)];
     field->count = waits.count;
@@ -57,8 +57,8 @@ ClientStats StatsFromCounters(const Counters& counters) {
   take(WaitKind::kUpload, &stats.uploads);
   take(WaitKind::kTensor, &stats.tensor_waits);
   take(WaitKind::kSynchronize, &stats.synchronizes);
-  take(WaitKind::kQuestion, &stats.questions);
-  take(WaitKind::kFullPipe, &stats.full_pipes);
+  take(WaitKind::kInfoCall, &stats.info_calls);
+  take(WaitKind::kFullQueue, &stats.full_queue_waits);
   return stats;
 }
 

@@ -12,7 +12,7 @@
 namespace tensord::internal {
 
 // Why a call waited; ClientStats has a field for each.
-enum class WaitKind { kRead, kUpload, kTensor, kSynchronize, kQuestion, kFullPipe };
+enum class WaitKind { kRead, kUpload, kTensor, kSynchronize, kInfoCall, kFullQueue };
 inline constexpr int kNumWaitKinds = 6;
 
 struct Counters {
@@ -23,7 +23,7 @@ struct Counters {
   std::atomic<int64_t> bytes_downloaded{0};
   std::atomic<int64_t> bytes_shared{0};  // of both, through shared memory
   std::atomic<int64_t> copies_relayed{0};
-  std::atomic<int64_t> copies_untried{0};
+  std::atomic<int64_t> copies_route_skipped{0};
 
   struct Waits {
     std::atomic<int64_t> count{0};

@@ -22,7 +22,7 @@
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/client/internal/wire.h"
 #include "tensord/common/status_details.h"
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::internal {
 namespace {
@@ -79,7 +79,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
                   destination_->connection().counters.reconnects;
     const std::string failure = routes().ReasonToSkip(source_epoch(), reconnects_);
     if (failure.empty()) return RequestTicket();
-    ++destination_->connection().counters.copies_untried;
+    ++destination_->connection().counters.copies_route_skipped;
     skipped_route_ = true;
     StartRelay(failure);
   }
@@ -93,7 +93,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   void* Begin(void (PeerCopy::*next)()) {
     next_ = next;
     self_ = shared_from_this();
-    HandOver(static_cast<Event*>(this));
+    TsanRelease(static_cast<Event*>(this));
     return static_cast<Event*>(this);
   }
   void OnEvent() override {
@@ -206,12 +206,11 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
 
   // Starts the relay: waits for the tensor, and then transfers it through this program.
   void StartRelay(const std::string& why) {
-    detour_reason_ = why;
+    relay_reason_ = why;
     ++destination_->connection().counters.copies_relayed;
     Trace(absl::StrCat("a copy of ", source_.Describe(), " to ", destination_->address(),
                        " goes through this program",
-                       skipped_route_ ? "; the direct route wasn't tried: " : ": ",
-                       detour_reason_));
+                       skipped_route_ ? "; the direct route wasn't tried: " : ": ", relay_reason_));
     is_retry_ = false;
     RequestTensor();
   }
@@ -237,8 +236,8 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     CopyReport report;
     report.path = CopyPath::kClient;
     report.bytes = source_.size_bytes();
-    report.detour_reason = detour_reason_;
-    report.detour_known = skipped_route_;
+    report.relay_reason = relay_reason_;
+    report.route_skipped = skipped_route_;
     const absl::Time start = absl::Now();
     const absl::StatusOr<std::vector<uint8_t>> data = source_.ReadBytes();
     if (!data.ok()) return FailCopy(data.status());
@@ -280,7 +279,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   int tickets_requested_ = 0;
   bool pull_requested_ = false;
   int64_t reconnects_ = 0;  // reconnects of both connections before the copy began
-  std::string detour_reason_;
+  std::string relay_reason_;
   bool skipped_route_ = false;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::Ticket>> ticket_call_;
   v1::Ticket ticket_;

@@ -16,7 +16,7 @@ void PollerElection::PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> 
   }
 }
 
-void PollerElection::LeaveWait() {
+void PollerElection::FinishWait() {
   bool wake = false;
   {
     MutexLock lock(&mu_);

@@ -37,9 +37,9 @@ class PollerElection {
 
   // For a thread that waits for the answer `reply`. Counts it as waiting. Then calls `poll`, which
   // handles one event, without a lock held, until the answer has come, another thread polls, or the
-  // stream has ended. The thread must call LeaveWait when it has its answer.
+  // stream has ended. The thread must call FinishWait when it has its answer.
   void PollUntilArrived(uint64_t reply, absl::FunctionRef<void()> poll);
-  void LeaveWait();
+  void FinishWait();
   bool AnyWaiting();
 
   // For the background thread. Blocks until it is elected; false if the stream has ended.

@@ -23,8 +23,8 @@ class SendPacing {
   static constexpr int64_t kMaxHeldCommands = 4096;
 
   bool collecting() const { return collecting_.load(std::memory_order_relaxed); }
-  // Returns whether `untaken` commands must wait for the end of the interval.
-  bool Holds(int64_t untaken) const { return collecting() && untaken < kMaxHeldCommands; }
+  // Returns whether `num_unsent` commands must wait for the end of the interval.
+  bool Holds(int64_t num_unsent) const { return collecting() && num_unsent < kMaxHeldCommands; }
 
   void Begin() {
     deadline_ = Clock::now() + kInterval;

@@ -97,7 +97,7 @@ absl::Status Session::Handshake(const ConnectOptions& options) {
       absl::SleepFor(pause);
       pause = std::min(2 * pause, kMaxConnectPause);
       // The old channel would fail calls with its last failure until its own backoff is over.
-      connection_->RenewQuestionChannel();
+      connection_->RenewUnaryChannel();
     }
   };
   using Stub = v1::TensorService::Stub;

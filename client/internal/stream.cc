@@ -40,11 +40,12 @@ void Stream::Send() {
       return;
     }
     ReleaseSend();
-  } while (queue_->untaken() > 0 || queue_->owes_receipt());
+  } while (queue_->num_unsent_commands() > 0 || queue_->has_answers_to_acknowledge());
 }
 
 void Stream::SendAndCollect() {
-  if (queue_->untaken() == 0 || send_state_.held() || send_state_.sends_closed()) return;
+  if (queue_->num_unsent_commands() == 0 || send_state_.held() || send_state_.sends_closed())
+    return;
   Send();
   pacing_.Begin();
 }
@@ -75,7 +76,7 @@ absl::StatusOr<v1::Elements> Stream::Await(uint64_t reply) {
   if (!send_state_.held()) Send();
   election_.PollUntilArrived(reply, [this] { PollForWaiter(); });
   absl::StatusOr<v1::Elements> answer = replies_->Await(reply);
-  election_.LeaveWait();
+  election_.FinishWait();
   return answer;
 }
 
@@ -178,7 +179,7 @@ void Stream::DeliverResponse() {
   replies_->Deliver(&response);
   if (call.SetAnswered()) {
     ContinueIfAttached();
-  } else if (call.attach_written() && queue_->owes_receipt() && !send_state_.held()) {
+  } else if (call.attach_written() && queue_->has_answers_to_acknowledge() && !send_state_.held()) {
     Send();
   }
   if (send_state_.draining()) HalfClose();

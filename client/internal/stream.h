@@ -61,9 +61,9 @@ class Stream {
   // command that waits for an answer, or when the pause ends. Doesn't block.
   void Flush() {
     if (election_.paused()) {
-      if (queue_->untaken() >= kUntakenBeforeResume) ResumeBackgroundPolling();
+      if (queue_->num_unsent_commands() >= kUnsentBeforeResume) ResumeBackgroundPolling();
     } else if (!send_state_.held()) {
-      if (pacing_.Holds(queue_->untaken())) return;
+      if (pacing_.Holds(queue_->num_unsent_commands())) return;
       Send();
     }
   }
@@ -86,7 +86,7 @@ class Stream {
 
  private:
   // If so many commands wait while no thread polls, Flush resumes polling.
-  static constexpr int64_t kUntakenBeforeResume = 16;
+  static constexpr int64_t kUnsentBeforeResume = 16;
 
   void RunInBackground();
   // Wait for one event and handle it. Only for the elected thread, without a lock.

@@ -1,7 +1,7 @@
 #include "tensord/client/internal/stream_call.h"
 
 #include "tensord/client/internal/bulk_codec.h"
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::internal {
 namespace {
@@ -12,11 +12,11 @@ using Message = std::shared_ptr<const std::string>;
 grpc::ByteBuffer ToBuffer(Message message) {
   auto* owned = new Message(std::move(message));
   const auto destroy = [](void* held) {
-    TakeOver(held);
+    TsanAcquire(held);
     delete static_cast<Message*>(held);
   };
   const grpc::Slice slice(const_cast<char*>((*owned)->data()), (*owned)->size(), destroy, owned);
-  HandOver(owned);
+  TsanRelease(owned);
   return grpc::ByteBuffer(&slice, 1);
 }
 

@@ -108,7 +108,7 @@ std::string EncodeLeaving() {
   return absl::StrCat(absl::string_view(&code, 1), "next operation: it is leaving");
 }
 
-absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNames& names) {
+absl::Status CompareIntents(absl::Span<const std::string> intents, const MemberNames& names) {
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const int code = intents[rank].empty() ? static_cast<int>(absl::StatusCode::kInternal)
                                            : static_cast<unsigned char>(intents[rank][0]);
@@ -116,15 +116,16 @@ absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNam
     const bool known = code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
     return absl::Status(
         known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-        absl::StrCat(names.Who(static_cast<int>(rank)), " of the group can't take part in its ",
+        absl::StrCat(names.Describe(static_cast<int>(rank)),
+                     " of the group can't take part in its ",
                      intents[rank].substr(std::min<size_t>(1, intents[rank].size()))));
   }
   for (size_t rank = 1; rank < intents.size(); ++rank) {
     if (intents[rank] == intents[0]) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("the members of a group must run the same operations in the same order, but ",
-                     names.Who(0), " runs ", intents[0].substr(1), ", and ",
-                     names.Who(static_cast<int>(rank)), " ", intents[rank].substr(1)));
+                     names.Describe(0), " runs ", intents[0].substr(1), ", and ",
+                     names.Describe(static_cast<int>(rank)), " ", intents[rank].substr(1)));
   }
   return absl::OkStatus();
 }

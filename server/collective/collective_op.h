@@ -51,6 +51,6 @@ std::string EncodeLeaving();
 // Returns the outcome of the agreement. `intents` are the messages of all members, by rank. If all
 // members run the same op, returns OK. If two ops differ, returns INVALID_ARGUMENT that names both
 // members. If a member can't take part, returns the error of the first such member.
-absl::Status JudgeIntents(absl::Span<const std::string> intents, const MemberNames& names = {});
+absl::Status CompareIntents(absl::Span<const std::string> intents, const MemberNames& names = {});
 
 }  // namespace tensord::server

@@ -253,15 +253,16 @@ absl::Status GroupListener::Connect(absl::Span<const std::string> addresses, Pee
   notes->resize(size_);
   for (int peer = 0; peer < size_; ++peer) {
     TENSORD_RETURN_IF_ERROR(ReadAddress(addresses[peer], peer, &endpoints[peer], &(*notes)[peer],
-                                        mesh->names().Who(peer)));
+                                        mesh->names().Describe(peer)));
   }
   // There is no deadlock: a member first waits for lower ranks only, and rank 0 for none.
   for (int peer = 0; peer < rank_; ++peer) {
     const absl::Status connected = Dial(peer, endpoints[peer], mesh, deadline);
     if (connected.ok()) continue;
-    return absl::Status(connected.code(), absl::StrCat(mesh->names().Who(peer), " of the group at ",
-                                                       endpoints[peer].ToString(),
-                                                       " can't be reached: ", connected.message()));
+    return absl::Status(
+        connected.code(),
+        absl::StrCat(mesh->names().Describe(peer), " of the group at ", endpoints[peer].ToString(),
+                     " can't be reached: ", connected.message()));
   }
   TENSORD_RETURN_IF_ERROR(AcceptAll(mesh, deadline));
   close(fd_);
@@ -310,9 +311,9 @@ absl::Status GroupListener::AcceptAll(PeerMesh* mesh, Clock::time_point deadline
     }
     if (missing.empty()) return absl::OkStatus();
     if (Clock::now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(mesh->names().Who(rank_), " waited ", mesh->timeout().count(), " ms for ",
-                       mesh->names().Who(missing), " to connect; make another group to continue"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          mesh->names().Describe(rank_), " waited ", mesh->timeout().count(), " ms for ",
+          mesh->names().Describe(missing), " to connect; make another group to continue"));
     }
     const int events = pending.size() < kMaxPending ? POLLIN : 0;
     std::vector<pollfd> fds = {{fd_, static_cast<short>(events), 0}};

@@ -52,7 +52,7 @@ absl::StatusOr<TensorRef> CollectiveMember::FindInput(const Session& session,
   if (!request.op.HasInput(place_.rank)) {
     if (request.input == 0) return TensorRef();
     return absl::InvalidArgumentError(absl::StrCat(
-        place_.names.Who(place_.rank), " must have no input in a ", request.op.ToString()));
+        place_.names.Describe(place_.rank), " must have no input in a ", request.op.ToString()));
   }
   TENSORD_ASSIGN_OR_RETURN(TensorRef input, session.Find(request.input));
   if (input->slot() == nullptr) return input->status();
@@ -220,7 +220,7 @@ absl::Status CollectiveMember::Exchange(Work& work, BufferRef* output, absl::Sta
   }
   TENSORD_ASSIGN_OR_RETURN(const std::vector<std::string> intents,
                            communicator_->Exchange(EncodeIntent(work.sequence, work.op, mine)));
-  *verdict = mine.ok() ? JudgeIntents(intents, place_.names) : mine;
+  *verdict = mine.ok() ? CompareIntents(intents, place_.names) : mine;
   return absl::OkStatus();
 }
 

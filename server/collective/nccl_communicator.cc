@@ -138,7 +138,7 @@ absl::Status NcclCommunicator::BeginOnDevice(const std::vector<std::string>& not
   ncclUniqueId id;
   if (notes[0].size() != sizeof(id)) {
     return Fail(
-        absl::AbortedError(absl::StrCat(mesh().names().Who(0),
+        absl::AbortedError(absl::StrCat(mesh().names().Describe(0),
                                         " of the group has sent no unique id of NCCL: all members "
                                         "of a group must be on GPUs, or all on CPU devices")));
   }
@@ -246,7 +246,7 @@ absl::Status NcclCommunicator::Await(absl::string_view call, StreamNotice* notic
   // returned, so that the other members get the error first.
   if (!lost.ok()) return lost;
   return Fail(absl::DeadlineExceededError(
-      absl::StrCat(mesh().names().Who(mesh().rank()), " waited ", mesh().timeout().count(),
+      absl::StrCat(mesh().names().Describe(mesh().rank()), " waited ", mesh().timeout().count(),
                    " ms for ", call, "; make another group to continue")));
 }
 

@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<std::string>> PeerMesh::Exchange(absl::string_view wo
     }
     if (missing.empty() && num_sent >= size() - 1) break;
     if (Clock::now() >= deadline) {
-      return Break(TimeoutError(missing.empty() ? "the network" : names_.Who(missing)));
+      return Break(TimeoutError(missing.empty() ? "the network" : names_.Describe(missing)));
     }
     TENSORD_RETURN_IF_ERROR(Progress(deadline));
   }
@@ -172,7 +172,7 @@ absl::Status PeerMesh::Await(const int* done) {
         const Peer& peer = peers_[rank];
         if (!peer.receives.empty() || !peer.sends.empty()) awaited.push_back(rank);
       }
-      return Break(TimeoutError(absl::StrCat(names_.Who(awaited), " to continue")));
+      return Break(TimeoutError(absl::StrCat(names_.Describe(awaited), " to continue")));
     }
     Progress(last_transfer_ + timeout_).IgnoreError();
   }
@@ -347,19 +347,19 @@ absl::Status PeerMesh::Lose(int rank, absl::string_view reason) {
 }
 
 absl::Status PeerMesh::GoneError(int rank) const {
-  return absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group ",
+  return absl::AbortedError(absl::StrCat(names_.Describe(rank), " of the group ",
                                          peers_[rank].gone_reason,
                                          "; make another group to continue"));
 }
 
 absl::Status PeerMesh::TimeoutError(const std::string& what) const {
-  return absl::DeadlineExceededError(absl::StrCat(names_.Who(rank_), " waited ", timeout_.count(),
-                                                  " ms for ", what,
+  return absl::DeadlineExceededError(absl::StrCat(names_.Describe(rank_), " waited ",
+                                                  timeout_.count(), " ms for ", what,
                                                   "; make another group to continue"));
 }
 
 absl::Status PeerMesh::Reject(int rank, absl::string_view what) {
-  return Break(absl::AbortedError(absl::StrCat(names_.Who(rank), " of the group sent ", what,
+  return Break(absl::AbortedError(absl::StrCat(names_.Describe(rank), " of the group sent ", what,
                                                "; make another group to continue")));
 }
 

@@ -286,7 +286,7 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
   return tensor;
 }
 
-absl::Status Engine::UploadMovedOn(Handle handle) {
+absl::Status Engine::UploadContinuedError(Handle handle) {
   return absl::AbortedError(absl::StrCat("another call has continued the upload of tensor ", handle,
                                          "; GetUpload returns the offset"));
 }
@@ -296,7 +296,7 @@ absl::StatusOr<Engine::Upload> Engine::BeginUpload(Session& session, Handle hand
                                                    std::function<void()> stop) {
   TENSORD_ASSIGN_OR_RETURN(Upload upload,
                            ClaimUpload(session, handle, spec, device, std::move(stop)));
-  TENSORD_RETURN_IF_ERROR(TakeMemory(session, &upload));
+  TENSORD_RETURN_IF_ERROR(AllocateMemory(session, &upload));
   return upload;
 }
 
@@ -332,7 +332,7 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
       upload.in_flight = std::move(partial->in_flight);
     }
   } else if (resumable && state != nullptr) {
-    return UploadMovedOn(handle);
+    return UploadContinuedError(handle);
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
     upload.tensor = std::make_shared<Tensor>(handle, spec, slot);
@@ -340,7 +340,7 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
   return upload;
 }
 
-absl::Status Engine::TakeMemory(Session& session, Upload* upload) {
+absl::Status Engine::AllocateMemory(Session& session, Upload* upload) {
   if (upload->buffer != nullptr) return absl::OkStatus();
   const absl::Status taken = AllocateUpload(session, upload);
   if (!taken.ok() && upload->promised) upload->tensor->Finish(taken);

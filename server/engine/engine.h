@@ -101,20 +101,20 @@ class Engine {
     int64_t written_bytes = 0;
   };
   // Returns ABORTED: the error of a resumable upload that another call has continued.
-  static absl::Status UploadMovedOn(Handle handle);
+  static absl::Status UploadContinuedError(Handle handle);
   // Begins an upload to a promised or a free handle: allocates the memory, or continues an upload
   // that was parked. If the handle is promised with another spec or device, fails the promise and
   // returns INVALID_ARGUMENT. The caller then fills the buffer by Device::Write() and calls
   // FinishUpload(). `stop`: as in UploadState::Claim(); empty if the upload can't be aborted. If
-  // `stop` is not empty and another call has claimed the promise, returns UploadMovedOn().
+  // `stop` is not empty and another call has claimed the promise, returns UploadContinuedError().
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   // BeginUpload() in two steps, for callers that may wait before they write anything. After
-  // ClaimUpload() of a promised handle, no other call can write the tensor. TakeMemory() allocates
+  // ClaimUpload() of a promised handle, no other call can write the tensor. AllocateMemory() allocates
   // the memory; if that fails, a promise fails with the error.
   absl::StatusOr<Upload> ClaimUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
-  absl::Status TakeMemory(Session& session, Upload* upload);
+  absl::Status AllocateMemory(Session& session, Upload* upload);
 
   // If `outcome` is OK, the tensor becomes done. Otherwise a promise fails with `outcome`, and a
   // handle that was not promised stays free. If the device is lost, `outcome` is its DATA_LOSS. If

@@ -131,8 +131,8 @@ void PackedOps::DropProgram(uint32_t number) {
   programs_.erase(found);
 }
 
-absl::Status PackedOps::Take(absl::Span<const uint64_t> words, uint64_t* command,
-                             ResultCallback on_result) {
+absl::Status PackedOps::RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
+                                 ResultCallback on_result) {
   last_handle_ = 0;
   while (!words.empty()) {
     Step not_inline;

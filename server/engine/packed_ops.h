@@ -62,7 +62,8 @@ class PackedOps {
   // Runs the steps of a batch (v1::Batch describes the words). Each step increments *command, which
   // is then the number of that step. If the words are malformed, returns INVALID_ARGUMENT. The
   // steps before the malformed one have taken effect.
-  absl::Status Take(absl::Span<const uint64_t> words, uint64_t* command, ResultCallback on_result);
+  absl::Status RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
+                        ResultCallback on_result);
 
  private:
   struct Definition {

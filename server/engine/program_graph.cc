@@ -200,8 +200,8 @@ absl::Status ProgramGraph::Count(int64_t bytes, Captured* captured) {
   return absl::OutOfRangeError("the values of the program take too much memory for a graph");
 }
 
-absl::StatusOr<Buffer*> ProgramGraph::TakeMemory(MemoryAccount& account, int64_t bytes,
-                                                 Captured* captured) const {
+absl::StatusOr<Buffer*> ProgramGraph::AllocateMemory(MemoryAccount& account, int64_t bytes,
+                                                     Captured* captured) const {
   TENSORD_RETURN_IF_ERROR(Count(bytes, captured));
   TENSORD_ASSIGN_OR_RETURN(BufferRef memory, AllocateSpareFor(account, device_, bytes));
   captured->memory.push_back(std::move(memory));
@@ -213,7 +213,7 @@ absl::Status ProgramGraph::PlaceInputs(MemoryAccount& account, absl::Span<const 
   for (uint32_t input : read_inputs_) {
     if (moving_[input]) {
       TENSORD_ASSIGN_OR_RETURN(captured->values[input],
-                               TakeMemory(account, body_.specs[input].size_bytes(), captured));
+                               AllocateMemory(account, body_.specs[input].size_bytes(), captured));
       captured->copied_inputs.push_back(input);
     } else {
       captured->values[input] = inputs[input]->buffer().get();
@@ -243,7 +243,7 @@ absl::Status ProgramGraph::PlaceResults(MemoryAccount& account, absl::Span<Buffe
       memory = fitting.back();
       fitting.pop_back();
     } else {
-      TENSORD_ASSIGN_OR_RETURN(memory, TakeMemory(account, bytes, captured));
+      TENSORD_ASSIGN_OR_RETURN(memory, AllocateMemory(account, bytes, captured));
     }
     // Kernels run in this order, so memory may be reused after the last read of its value.
     for (uint32_t value : step.last_uses) {

@@ -110,8 +110,8 @@ class ProgramGraph final : public SpareMemory {
   absl::Status LaunchSteps(MemoryAccount& account, Captured* captured) const;
   // Adds `bytes` to the memory of the graph. If the sum exceeds kMaxBytes, returns OUT_OF_RANGE.
   static absl::Status Count(int64_t bytes, Captured* captured);
-  absl::StatusOr<Buffer*> TakeMemory(MemoryAccount& account, int64_t bytes,
-                                     Captured* captured) const;
+  absl::StatusOr<Buffer*> AllocateMemory(MemoryAccount& account, int64_t bytes,
+                                         Captured* captured) const;
   // Decides by the error whether and when to try again.
   void RecordFailure(const absl::Status& failure);
 

@@ -58,7 +58,7 @@ class CallDispatcher::PendingCall final : public QueueEvent {
       : dispatcher_(dispatcher), method_(method), grpc_call_(std::make_unique<GrpcCall>(queue)) {}
 
   void Await() {
-    HandOver(static_cast<QueueEvent*>(this));
+    TsanRelease(static_cast<QueueEvent*>(this));
     void* const tag = static_cast<QueueEvent*>(this);
     CallQueue* const queue = grpc_call_->queue();
     if (method_ != nullptr) {

@@ -10,9 +10,9 @@ void CallGroup::Drain() {
   for (ServerCall* call : calls_) call->PostDrain(&ServerCall::OnDrain);
 }
 
-void CallGroup::HangUp() {
+void CallGroup::EndDrain() {
   MutexLock lock(&mu_);
-  for (ServerCall* call : calls_) call->PostDrain(&ServerCall::OnHangUp);
+  for (ServerCall* call : calls_) call->PostDrain(&ServerCall::OnDrainTimeout);
 }
 
 void CallGroup::AwaitNone(std::chrono::steady_clock::time_point deadline) {

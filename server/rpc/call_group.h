@@ -22,8 +22,8 @@ class CallGroup {
   // wait for it.
   void Drain();
 
-  // Has OnHangUp() of each call run, in the same way. Call it after Drain().
-  void HangUp();
+  // Has OnDrainTimeout() of each call run, in the same way. Call it after Drain().
+  void EndDrain();
 
   // Blocks until there is no call in the group, or until the deadline.
   void AwaitNone(std::chrono::steady_clock::time_point deadline);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::server {
 namespace {
@@ -18,7 +18,7 @@ class PostedTask final : public QueueEvent {
   explicit PostedTask(CallQueue::Task task) : task_(std::move(task)) {}
 
   void Post(grpc::CompletionQueue* queue) {
-    HandOver(static_cast<QueueEvent*>(this));
+    TsanRelease(static_cast<QueueEvent*>(this));
     alarm_.Set(queue, std::chrono::system_clock::time_point(), static_cast<QueueEvent*>(this));
   }
 
@@ -94,7 +94,7 @@ void CallQueue::Run() {
   while (true) {
     if (accept_queue_ != nullptr) AwaitCall();
     if (!Next(&tag, &ok)) return;
-    TakeOver(tag);
+    TsanAcquire(tag);
     static_cast<QueueEvent*>(tag)->Happened(ok);
   }
 }

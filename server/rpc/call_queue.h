@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
-#include "tensord/common/util/handover.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/common/util/tsan_annotations.h"
 #include "tensord/server/rpc/auth/gate.h"
 
 namespace tensord::server {
@@ -36,7 +36,7 @@ class CallEvent final : public QueueEvent {
   // Returns the tag for an operation that begins now.
   void* Begin(std::shared_ptr<Object> object) {
     object_ = std::move(object);
-    HandOver(static_cast<QueueEvent*>(this));
+    TsanRelease(static_cast<QueueEvent*>(this));
     return static_cast<QueueEvent*>(this);
   }
 

@@ -209,8 +209,8 @@ absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLi
   return absl::OkStatus();
 }
 
-absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descriptor& type,
-                        int64_t max_parts) {
+absl::Status CheckSubmessageCount(grpc::ByteBuffer* buffer,
+                                  const google::protobuf::Descriptor& type, int64_t max_parts) {
   grpc::ProtoBufferReader reader(buffer);
   CodedInputStream in(&reader);
   int64_t left = max_parts;

@@ -56,8 +56,8 @@ absl::Status DecodeMessage(grpc::ByteBuffer* buffer, google::protobuf::MessageLi
 // have only two bytes on the wire, but takes fifty bytes of memory or more. If there are more than
 // `max_parts`, returns RESOURCE_EXHAUSTED. If the bytes are malformed, returns OK: the parser
 // reports that.
-absl::Status CheckParts(grpc::ByteBuffer* buffer, const google::protobuf::Descriptor& type,
-                        int64_t max_parts);
+absl::Status CheckSubmessageCount(grpc::ByteBuffer* buffer,
+                                  const google::protobuf::Descriptor& type, int64_t max_parts);
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
 }  // namespace tensord::server

@@ -330,7 +330,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
     context_.streams.Drain();
     const auto hang_up_at = std::chrono::steady_clock::now() + kHalfCloseTimeout;
     wait_while([&] { return HasOpenCalls() && std::chrono::steady_clock::now() < hang_up_at; });
-    context_.streams.HangUp();
+    context_.streams.EndDrain();
     wait_while([this] { return HasOpenCalls(); });
     // An idle client may not notice that it should close its connection. So the server closes the
     // connections that remain.

@@ -5,7 +5,7 @@
 namespace tensord::server {
 
 GrpcCall::GrpcCall(CallQueue* queue) : queue_(queue), stream_(&context_) {
-  HandOver(static_cast<QueueEvent*>(&done_));
+  TsanRelease(static_cast<QueueEvent*>(&done_));
   context_.AsyncNotifyWhenDone(static_cast<QueueEvent*>(&done_));
 }
 

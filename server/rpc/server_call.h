@@ -66,7 +66,7 @@ class GrpcCall {
 //   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
 //   OnRead, OnWritten   The operation that StartRead() or StartWrite() began has ended.
 //   OnRevoked    The caller's credentials were revoked or have expired. Comes at most once.
-//   OnDrain, OnHangUp   The server shuts down, and the call has joined a CallGroup.
+//   OnDrain, OnDrainTimeout   The server shuts down, and the call has joined a CallGroup.
 //   OnDone       gRPC is done with the call, because the call has finished, or because the client
 //                has cancelled it, its connection broke, or its deadline passed. Comes once.
 //
@@ -103,7 +103,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   virtual void OnWritten(bool /*ok*/) {}
   virtual void OnRevoked(const absl::Status& status) { Finish(status); }
   virtual void OnDrain() {}
-  virtual void OnHangUp() {}
+  virtual void OnDrainTimeout() {}
   // If the call hasn't finished, it must finish here, or when its unfinished work has ended. gRPC
   // requires that even if the client has gone.
   virtual void OnDone() { Finish(ClientGone()); }

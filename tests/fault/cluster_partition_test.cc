@@ -108,7 +108,7 @@ TEST_F(ClusterPartitionTest, CopyGoesThroughTheClientIfServersCantConnect) {
   const auto report = copy.copy_report();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->path, CopyPath::kClient);
-  EXPECT_THAT(report->detour_reason, HasSubstr(AddressOf(0)));
+  EXPECT_THAT(report->relay_reason, HasSubstr(AddressOf(0)));
   ExpectSame(copy, 1);
   ASSERT_TRUE(Hosts::Get().SetReachable(1, 0, true));
 }

@@ -32,7 +32,7 @@ class Counting {
     writer_ = std::thread([this] { Write(); });
     reader_ = std::thread([this] { Read(); });
   }
-  ~Counting() { Join(); }
+  ~Counting() { Join().IgnoreError(); }
 
   // Blocks until the first sum has arrived. Returns false if the stream has ended before.
   bool AwaitFirst() {

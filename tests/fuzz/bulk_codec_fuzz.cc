@@ -59,7 +59,7 @@ void TakeReadResponse(const std::string& bytes, size_t slice_bytes, size_t room,
 void TakeStreamRequest(const std::string& bytes, size_t slice_bytes) {
   constexpr int kMaxParts = 8;
   grpc::ByteBuffer buffer = Sliced(bytes, slice_bytes);
-  const bool accepted = tensord::server::CheckParts(
+  const bool accepted = tensord::server::CheckSubmessageCount(
                             &buffer, *tensord::v1::SessionStreamRequest::descriptor(), kMaxParts)
                             .ok();
   tensord::v1::SessionStreamRequest parsed;

@@ -105,7 +105,7 @@ class Member {
     for (const std::string& word : *words) {
       if (word.size() > PeerMesh::kMaxWordBytes) std::abort();
     }
-    JudgeIntents(*words).IgnoreError();
+    CompareIntents(*words).IgnoreError();
   }
 
   void Receive(FuzzInput& in, int other) {

@@ -75,10 +75,10 @@ SessionPlayer::~SessionPlayer() {
 }
 
 void SessionPlayer::Send(const v1::SessionStreamRequest& message) {
-  if (!commands_->MayTake()) {  // the server wouldn't read
+  if (!commands_->MayRead()) {  // the server wouldn't read
     world_->Drain();
     Read(/*must_ack=*/true);
-    if (!commands_->MayTake()) return;
+    if (!commands_->MayRead()) return;
   }
   absl::Status status;
   if (wire_ == nullptr) {
@@ -89,7 +89,7 @@ void SessionPlayer::Send(const v1::SessionStreamRequest& message) {
   } else if (wire_->superseded()) {
     std::abort();  // no other connection has attached
   }
-  status = commands_->Take(wire_.get(), message, static_cast<int64_t>(message.ByteSizeLong()));
+  status = commands_->Apply(wire_.get(), message, static_cast<int64_t>(message.ByteSizeLong()));
   if (!status.ok()) Cut(/*noticed=*/true);
 }
 

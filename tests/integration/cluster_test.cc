@@ -100,7 +100,7 @@ TEST_F(ClusterTest, CopiesFromServerToServer) {
   EXPECT_EQ(report->bytes, here.size_bytes());
   EXPECT_GT(report->bytes_per_second(), 0);
   EXPECT_GE(report->wait_time(), absl::ZeroDuration());
-  EXPECT_FALSE(report->detour_known);
+  EXPECT_FALSE(report->route_skipped);
   EXPECT_EQ(*here.Read<int32_t>(), values);
 }
 
@@ -224,18 +224,18 @@ TEST_F(UnlistedClusterTest, CopiesThroughTheClientIfServersAreNoPeers) {
   EXPECT_EQ(report->path, CopyPath::kClient);
   EXPECT_EQ(cluster_.servers()[1].client.stats().copies_relayed, 1);
   EXPECT_EQ(report->bytes, 4 * kMiB);
-  EXPECT_THAT(report->detour_reason, HasSubstr("--peers"));
+  EXPECT_THAT(report->relay_reason, HasSubstr("--peers"));
   EXPECT_EQ(*copy.Read<int32_t>(), values);
-  EXPECT_FALSE(report->detour_known);
+  EXPECT_FALSE(report->route_skipped);
   EXPECT_GE(report->total_time, report->transfer_time);
   // The client remembers that servers can't copy directly, until it reconnects.
   const auto next = x.To(On(1)).copy_report();
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->detour_known);
+  EXPECT_TRUE(next->route_skipped);
   EXPECT_EQ(next->path, CopyPath::kClient);
-  EXPECT_EQ(next->detour_reason, report->detour_reason);
+  EXPECT_EQ(next->relay_reason, report->relay_reason);
   EXPECT_EQ(cluster_.servers()[1].client.stats().copies_relayed, 2);
-  EXPECT_EQ(cluster_.servers()[1].client.stats().copies_untried, 1);
+  EXPECT_EQ(cluster_.servers()[1].client.stats().copies_route_skipped, 1);
   // The same holds for copies that wait for other copies.
   for (int i = 0; i < 6; ++i) x = x.To(On(i % 2 == 0 ? 1 : 0)) + 1;
   EXPECT_EQ(*Sum(Eq(x, FromVector(x.device(), values) + 6)).Item<int64_t>(), kMiB);
@@ -252,7 +252,7 @@ TEST_F(UnlistedClusterTest, RetriesDirectCopiesAfterAReconnect) {
   const auto known = [&]() -> absl::StatusOr<bool> {
     const auto report = x.To(*cluster->device(2)).copy_report();
     if (!report.ok()) return report.status();
-    return report->detour_known;
+    return report->route_skipped;
   };
   EXPECT_FALSE(*known());
   EXPECT_TRUE(*known());
@@ -274,16 +274,16 @@ TEST_F(UnreachableClusterTest, WaitsOnceForServersThatDontReachEachOther) {
   const auto first = x.To(On(1)).copy_report();
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->path, CopyPath::kClient);
-  EXPECT_FALSE(first->detour_known);
-  EXPECT_THAT(first->detour_reason, HasSubstr("no answer from another server for 1 s"));
+  EXPECT_FALSE(first->route_skipped);
+  EXPECT_THAT(first->relay_reason, HasSubstr("no answer from another server for 1 s"));
   const auto next = x.To(On(1)).copy_report();
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_TRUE(next->detour_known);
-  EXPECT_EQ(next->detour_reason, first->detour_reason);
+  EXPECT_TRUE(next->route_skipped);
+  EXPECT_EQ(next->relay_reason, first->relay_reason);
   // The opposite direction hasn't been tried yet.
   const auto back = FromVector<float>(On(1), {1, 2}).To(On(0)).copy_report();
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_FALSE(back->detour_known);
+  EXPECT_FALSE(back->route_skipped);
 }
 
 }  // namespace

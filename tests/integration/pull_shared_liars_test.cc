@@ -83,7 +83,9 @@ TEST_F(PullSharedTest, InvalidAnswersEndOnlyTheirFetch) {
     const auto call = Offered(1, &ring);
     for (const v1::FetchRequest& answer : answers) {
       // Waits until the source has filled a slot, so that the slot may be returned.
-      if (answer.has_slot() && answers.size() > 1) EXPECT_TRUE(call->Next().has_value());
+      if (answer.has_slot() && answers.size() > 1) {
+        EXPECT_TRUE(call->Next().has_value());
+      }
       call->Send(answer);
     }
     ExpectError(ReadToEnd(*call), Code::kInvalidArgument);

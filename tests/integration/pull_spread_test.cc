@@ -146,7 +146,9 @@ TEST_F(PullSpreadTest, ForwardsAnActiveUpload) {
   auto pulled = b_.PullSoon(2, kLarge, a_, ticket->ticket(), proxy_->address());
   for (int64_t at = 0; at < kSize; at += kMiB) {
     // Waits until the other server has received most of the bytes that have been uploaded.
-    if (at == 48 * kMiB) ASSERT_TRUE(AwaitBytes(40 * kMiB)) << Progress(pulled);
+    if (at == 48 * kMiB) {
+      ASSERT_TRUE(AwaitBytes(40 * kMiB)) << Progress(pulled);
+    }
     v1::WriteRequest chunk;
     chunk.set_offset(at);
     chunk.set_data(bytes.substr(at, kMiB));

@@ -213,13 +213,13 @@ TEST_F(RttTest, EveryWaitIsCountedWithItsKind) {
   ASSERT_TRUE(client_.Synchronize().ok());
   EXPECT_EQ(client_.stats().synchronizes.count, 1);
   ASSERT_TRUE(client_.GetServerInfo().ok());
-  EXPECT_EQ(client_.stats().questions.count, 1);
+  EXPECT_EQ(client_.stats().info_calls.count, 1);
   const ClientStats stats = client_.stats();
-  EXPECT_EQ(stats.full_pipes.count, 0);
+  EXPECT_EQ(stats.full_queue_waits.count, 0);
   EXPECT_EQ(stats.waits, 5);
-  EXPECT_GE(stats.questions.time, 2 * absl::FromChrono(kOneWay));
+  EXPECT_GE(stats.info_calls.time, 2 * absl::FromChrono(kOneWay));
   EXPECT_EQ(stats.waited, stats.reads.time + stats.uploads.time + stats.tensor_waits.time +
-                              stats.synchronizes.time + stats.questions.time);
+                              stats.synchronizes.time + stats.info_calls.time);
 }
 
 TEST_F(RttTest, LogsTracedWaitsOnStandardError) {
@@ -239,8 +239,8 @@ TEST_F(RttTest, CountsWaitsForAFullPipeSeparately) {
   const Tensor one = Ones(*client->device("cpu:0"), {1});
   std::vector<Tensor> kept;
   for (int i = 0; i < 10; ++i) kept.push_back(Add(one, one));
-  EXPECT_GE(client->stats().full_pipes.count, 1);
-  EXPECT_EQ(client->stats().waits, client->stats().full_pipes.count);
+  EXPECT_GE(client->stats().full_queue_waits.count, 1);
+  EXPECT_EQ(client->stats().waits, client->stats().full_queue_waits.count);
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ void DelayProxy::Loop::Watch(int fd, uint32_t events) {
 
 void DelayProxy::Loop::SetAccepting(bool accepting) {
   epoll_event event = {};
-  event.events = accepting ? EPOLLIN : 0;
+  event.events = accepting ? uint32_t{EPOLLIN} : 0;
   event.data.fd = listener_;
   epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
 }

@@ -28,7 +28,7 @@ bool ClientEnd::Send() {
   if (link_ == nullptr || over_ || awaits_answer_ || !link_->MayWrite(link_->to_server)) {
     return false;
   }
-  const bool announced = queue_.untaken() > 0 || queue_.owes_receipt();
+  const bool announced = queue_.num_unsent_commands() > 0 || queue_.has_answers_to_acknowledge();
   const internal::CommandQueue::Message message = queue_.Take();
   if (message == nullptr) return false;
   if (!announced) journal_->Fail(name(), ": the queue has a message that it hasn't announced");

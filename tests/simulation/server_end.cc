@@ -28,7 +28,7 @@ void ServerEnd::OnMessage(const std::string& bytes) {
   } else if (status.ok() && request.has_attach()) {
     status = absl::InvalidArgumentError("attach twice");
   }
-  if (status.ok()) status = commands_->Take(this, request, static_cast<int64_t>(bytes.size()));
+  if (status.ok()) status = commands_->Apply(this, request, static_cast<int64_t>(bytes.size()));
   if (!status.ok()) return Finish(status);
   want_read_ = true;
   MaybeWrite();
@@ -48,7 +48,7 @@ absl::Status ServerEnd::Attach(const v1::SessionStreamRequest& request) {
 }
 
 void ServerEnd::MaybeWrite() {
-  if (want_read_ && !finished_ && !draining_ && commands_->MayTake()) {
+  if (want_read_ && !finished_ && !draining_ && commands_->MayRead()) {
     want_read_ = false;
     reading_ = true;
   }

@@ -31,7 +31,7 @@ absl::Status TryCopy(const Client& from, const Client& to) {
   const Tensor copy = FromScalar(from.devices()[0], 1.0f).To(to.devices()[0]);
   TENSORD_ASSIGN_OR_RETURN(const CopyReport report, copy.copy_report());
   if (report.path != CopyPath::kClient) return absl::OkStatus();
-  return absl::UnavailableError(report.detour_reason);
+  return absl::UnavailableError(report.relay_reason);
 }
 
 // Measures one route after another, so that each has the whole network.

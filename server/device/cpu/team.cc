@@ -6,12 +6,12 @@
 #include <omp.h>
 #endif
 
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::server::cpu {
 namespace {
 
-// The address that all regions pass to HandOver() and TakeOver(). It isn't on the stack: a thread
+// The address that all regions pass to TsanRelease() and TsanAcquire(). It isn't on the stack: a thread
 // would have to read variables of the region, which are not handed over yet, to find it.
 char region;
 
@@ -48,7 +48,7 @@ int Team::Current() {
 #endif
 }
 
-// The region's threads read variables of this frame before they call TakeOver(). So ThreadSanitizer
+// The region's threads read variables of this frame before they call TsanAcquire(). So ThreadSanitizer
 // must not check this function. It checks the functions that this one calls.
 __attribute__((no_sanitize("thread"))) void Team::For(int64_t n, int64_t grain,
                                                       absl::FunctionRef<void(int64_t, int64_t)> fn,
@@ -59,18 +59,18 @@ __attribute__((no_sanitize("thread"))) void Team::For(int64_t n, int64_t grain,
 #ifdef _OPENMP
   int64_t length = (n + ranges - 1) / ranges;
   length = (length + multiple_of - 1) / multiple_of * multiple_of;
-  HandOver(&region);
+  TsanRelease(&region);
 #pragma omp parallel num_threads(threads_)
   {
-    TakeOver(&region);
+    TsanAcquire(&region);
     // OpenMP may start fewer threads than requested.
     for (int64_t i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads()) {
       const int64_t begin = std::min(n, i * length), end = std::min(n, begin + length);
       if (begin < end) fn(begin, end);
     }
-    HandOver(&region);
+    TsanRelease(&region);
   }
-  TakeOver(&region);
+  TsanAcquire(&region);
 #else
   fn(0, n);
 #endif

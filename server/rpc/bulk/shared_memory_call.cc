@@ -8,8 +8,8 @@
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/stream_copy.h"
+#include "tensord/server/rpc/bulk/ring_slots.h"
 #include "tensord/server/rpc/bulk/shared_rings.h"
-#include "tensord/server/rpc/bulk/slot_turns.h"
 #include "tensord/server/rpc/bulk/upload_call.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/proto_convert.h"
@@ -111,7 +111,7 @@ class SharedCall final : public UploadCall {
       Resume([&]() -> absl::Status {
         TENSORD_RETURN_IF_ERROR(begun);
         // An upload through the ring always starts at the tensor's first byte.
-        if (upload_->written_bytes() > 0) return Engine::UploadMovedOn(handle);
+        if (upload_->written_bytes() > 0) return Engine::UploadContinuedError(handle);
         return upload_->size_bytes() == 0 ? EndUpload() : absl::OkStatus();
       });
     });
@@ -122,7 +122,7 @@ class SharedCall final : public UploadCall {
     TENSORD_RETURN_IF_ERROR(CheckSession(request.session()));
     TENSORD_ASSIGN_OR_RETURN(use_, bulk_->service->sessions->Use(principal(), request.session()));
     state_ = State::kDownloading;
-    slots_ = SlotTurns(kSharedSlots);
+    slots_ = RingSlots(kSharedSlots);
     offset_ = request.offset();
     Wait(
         [&](auto on_readable) {
@@ -260,7 +260,7 @@ class SharedCall final : public UploadCall {
   TensorRef tensor_;
   int64_t offset_ = 0;  // the position of the next byte to send
   int64_t end_ = 0;
-  SlotTurns slots_;
+  RingSlots slots_;
 
   std::deque<grpc::ByteBuffer> outgoing_;
   bool writing_ = false;

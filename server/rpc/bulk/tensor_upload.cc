@@ -41,16 +41,16 @@ absl::Status TensorUpload::Claim(const SessionRef& session, const v1::WriteSpec&
   return absl::OkStatus();
 }
 
-absl::Status TensorUpload::TakeMemory() {
+absl::Status TensorUpload::AllocateMemory() {
   if (upload_->tensor == nullptr) upload_->tensor = claimed_.lock();
   if (upload_->tensor == nullptr) return absl::CancelledError("the tensor no longer exists");
-  return context_->engine->TakeMemory(*session_, &*upload_);
+  return context_->engine->AllocateMemory(*session_, &*upload_);
 }
 
 absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {
   if (const absl::Status* loss = upload_->buffer->device().loss()) return *loss;
   if (offset != written_bytes_) {
-    if (resumable_) return Engine::UploadMovedOn(upload_->tensor->handle());
+    if (resumable_) return Engine::UploadContinuedError(upload_->tensor->handle());
     return absl::InvalidArgumentError(absl::StrCat("a chunk has offset ", offset, ", but ",
                                                    written_bytes_, " bytes have been received"));
   }

@@ -16,7 +16,7 @@ namespace tensord::server {
 // Used by one thread at a time. The destructor calls BreakOff().
 //
 // A client's upload calls Await(), then Begin(). A fetch from another server calls Claim(), then
-// TakeMemory().
+// AllocateMemory().
 class TensorUpload {
  public:
   explicit TensorUpload(ServiceContext* context) : context_(context) {}
@@ -35,12 +35,12 @@ class TensorUpload {
 
   // Begin() in two steps, for a promised tensor. After Claim() no other call can fill the tensor.
   // Claim() holds the tensor only weakly, and doesn't use the session; `stop` is also called when
-  // the tensor is destroyed. TakeMemory() allocates the memory and holds the tensor. If the tensor
+  // the tensor is destroyed. AllocateMemory() allocates the memory and holds the tensor. If the tensor
   // no longer exists, it returns CANCELLED.
   absl::Status Claim(const SessionRef& session, const v1::WriteSpec& spec,
                      std::function<void()> stop);
-  absl::Status TakeMemory();
-  // Returns whether anything else refers to the tensor. Call it after TakeMemory().
+  absl::Status AllocateMemory();
+  // Returns whether anything else refers to the tensor. Call it after AllocateMemory().
   bool wanted() const { return upload_->tensor.use_count() > 1; }
   bool resumable() const { return resumable_; }
 

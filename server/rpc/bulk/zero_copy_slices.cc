@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tensord/common/util/handover.h"
+#include "tensord/common/util/tsan_annotations.h"
 
 namespace tensord::server {
 
@@ -19,12 +19,12 @@ grpc::Slice ZeroCopySlices::Make(BufferRef buffer, int64_t offset, int64_t bytes
   }
   auto* data = static_cast<uint8_t*>(buffer->data()) + offset;
   auto* reference = new Reference{state_, std::move(buffer)};
-  HandOver(reference);
+  TsanRelease(reference);
   return grpc::Slice(data, bytes, &Release, reference);
 }
 
 void ZeroCopySlices::Release(void* reference) {
-  TakeOver(reference);
+  TsanAcquire(reference);
   auto* released = static_cast<Reference*>(reference);
   const std::shared_ptr<State> state = released->state;
   // The lock is held so that Close() doesn't return, and the device isn't destroyed, before the

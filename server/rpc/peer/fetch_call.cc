@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/server/rpc/bulk/ring_slots.h"
 #include "tensord/server/rpc/bulk/send_call.h"
-#include "tensord/server/rpc/bulk/slot_turns.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peer/peers.h"
 #include "tensord/server/rpc/proto_convert.h"
@@ -177,7 +177,7 @@ class FetchCall final : public SendCall {
       return BeginSending();
     }
     route_ = Route::kOffered;
-    turns_ = SlotTurns(ring_->slots());
+    turns_ = RingSlots(ring_->slots());
     v1::FetchResponse offer;
     offer.set_offset(request_.offset());
     ring_->Describe(offer.mutable_ring());
@@ -305,7 +305,7 @@ class FetchCall final : public SendCall {
 
   Route route_ = Route::kUnknown;
   std::unique_ptr<SharedRings::Ring> ring_;
-  SlotTurns turns_;
+  RingSlots turns_;
   std::deque<grpc::ByteBuffer> queued_;
   Clock::time_point last_answer_time_;  // or when the oldest answer fell due
   CallEvent<FetchCall> timeout_event_{&FetchCall::OnTimeout};

@@ -42,7 +42,7 @@ class ParallelFetches {
   std::shared_ptr<RangeFetch> front() const { return parts_.front(); }
   void PopFront();
   // Makes BeginMore() do nothing. Call it when a part has failed.
-  void StopBeginning() { stopped_ = true; }
+  void StopStartingParts() { stopped_ = true; }
 
   // Fetches an empty range at the tensor's end. The source then knows that the tensor has been
   // fetched, and drops the ticket's reference.

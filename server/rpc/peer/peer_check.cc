@@ -75,7 +75,7 @@ void PeerCheck::OnProbeFinished(bool /*ok*/) {
 }
 
 void PeerCheck::End(const grpc::Status& status) {
-  const std::string distrust = peers_->Distrust(status);
+  const std::string distrust = peers_->CertificateHint(status);
   if (!distrust.empty()) {
     response_.set_code(static_cast<int>(grpc::StatusCode::UNAUTHENTICATED));
     response_.set_message(distrust);

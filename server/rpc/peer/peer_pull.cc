@@ -218,7 +218,7 @@ PeerPull::Result PeerPull::ClassifyAttempt() const {
     return {.status = error};
   }
   const bool no_answer = !attempt_->answered && status.error_code() == grpc::StatusCode::CANCELLED;
-  const std::string distrust = attempt_->answered ? "" : peers_->Distrust(status);
+  const std::string distrust = attempt_->answered ? "" : peers_->CertificateHint(status);
   const std::string message = absl::StrCat(request_.source_address(), ": ",
                                            no_answer           ? "it doesn't answer"
                                            : !distrust.empty() ? distrust
@@ -255,7 +255,7 @@ PeerPull::Result PeerPull::ClassifyAttempt() const {
 
 PeerPull::Result PeerPull::StoppedResult() const {
   const TensorRef tensor = tensor_.lock();
-  if (tensor == nullptr) return {.status = absl::CancelledError(kTensorUnwanted)};
+  if (tensor == nullptr) return {.status = absl::CancelledError(kTensorGone)};
   if (tensor->done() && !tensor->status().ok()) return {.status = tensor->status()};
   return {.status =
               WithErrorInfo(absl::UnavailableError("the fetch was broken off"), "FETCH_BROKEN_OFF"),
@@ -304,7 +304,7 @@ void PeerPull::End(Result result) {
       .transfer = last_byte_ - first_byte_,
       .resumptions = retries_.resumptions(),
       .connections = std::clamp(parts_.begun(), 1, peers_->connections())};
-  if (status.ok() && !has_memory_) status = upload_.TakeMemory();  // the tensor has no bytes
+  if (status.ok() && !has_memory_) status = upload_.AllocateMemory();  // the tensor has no bytes
   if (status.ok()) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();
     status = finished.status();

@@ -25,7 +25,7 @@
 namespace tensord::server {
 
 // The error of a fetch to whose tensor nothing else refers.
-inline constexpr char kTensorUnwanted[] = "nothing refers to the tensor any more";
+inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 
 // Calls the source and writes the received bytes to the tensor. The bytes come in messages or
 // through shared memory. If the connection breaks, calls again, until the source has been

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tensord/common/util/handover.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/common/util/stream_copy.h"
+#include "tensord/common/util/tsan_annotations.h"
 #include "tensord/server/rpc/peer/peer_pull.h"
 #include "tensord/server/rpc/proto_convert.h"
 
@@ -66,12 +66,12 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
     if (!due.ok()) return Fail(due);
   }
   if (!has_memory_) {
-    const absl::Status taken = upload_.TakeMemory();
+    const absl::Status taken = upload_.AllocateMemory();
     if (!taken.ok()) return Fail(taken);
     has_memory_ = true;
     first_byte_ = Clock::now();
   }
-  if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorUnwanted));
+  if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorGone));
   if (chunk.offset != upload_.written_bytes()) {
     return Fail(absl::InternalError(absl::StrCat(
         "the source sent byte ", chunk.offset, ", but byte ", upload_.written_bytes(), " is due")));
@@ -130,7 +130,7 @@ void PeerPull::RunByWorker(std::function<void()> work) {
   grpc::CompletionQueue* const queue = peers_->queue()->get();
   context_->workers->Post([this, work = std::move(work), tag, queue] {
     work();
-    HandOver(tag);
+    TsanRelease(tag);
     worker_done_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);
   });
 }

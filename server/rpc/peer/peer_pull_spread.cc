@@ -29,10 +29,10 @@ void PeerPull::OnPartProgress() {
 void PeerPull::CollectParts() {
   awaits_parts_ = true;
   if (stopped()) return End(StoppedResult());
-  if (!upload_.wanted()) return End({.status = absl::CancelledError(kTensorUnwanted)});
+  if (!upload_.wanted()) return End({.status = absl::CancelledError(kTensorGone)});
   while (!parts_.empty()) {
     const std::shared_ptr<RangeFetch> part = parts_.front();
-    const int64_t bytes = part->begin() + part->landed() - upload_.written_bytes();
+    const int64_t bytes = part->begin() + part->stored_bytes() - upload_.written_bytes();
     if (bytes > 0) {
       const absl::Status fits = upload_.Check(upload_.written_bytes(), bytes);
       if (!fits.ok()) return End({.status = fits});
@@ -43,7 +43,7 @@ void PeerPull::CollectParts() {
     if (!part->complete() && !part->ended()) return;  // OnPartProgress() continues
     parts_.PopFront();
     if (!part->complete()) {
-      parts_.StopBeginning();
+      parts_.StopStartingParts();
       break;
     }
     BeginParts();

@@ -166,7 +166,7 @@ void PeerQueue::Run() {
       while (operations_.empty() && !ending_) changed_.Wait(&mu_);
     }
     if (!queue_.Next(&tag, &ok)) return;
-    TakeOver(tag);
+    TsanAcquire(tag);
     static_cast<QueueEvent*>(tag)->Happened(ok);
   }
 }
@@ -248,7 +248,7 @@ absl::Status Peers::CheckCaller(const Principal& caller) const {
       "NOT_A_PEER", {{"caller", caller.name()}});
 }
 
-std::string Peers::Distrust(const grpc::Status& status) const {
+std::string Peers::CertificateHint(const grpc::Status& status) const {
   // With TLS 1.3, our end of the handshake finishes before the peer checks our certificate. So a
   // peer that rejects it closes the connection after the handshake. An error that the server itself
   // returns has details.

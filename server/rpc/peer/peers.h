@@ -108,7 +108,7 @@ class Peers {
 
   // If `status` of a call to a peer suggests that the peer rejected this server's certificate,
   // returns a message that says so and what to do. Otherwise returns an empty string.
-  std::string Distrust(const grpc::Status& status) const;
+  std::string CertificateHint(const grpc::Status& status) const;
 
   // Returns the channel to a server, which must be listed. Each number has its own connection.
   std::shared_ptr<grpc::Channel> Connect(const std::string& address, int number = 0);

@@ -50,10 +50,10 @@ void RangeFetch::OnRequestSent(bool ok) {
 
 void RangeFetch::OnRead(bool ok) {
   if (!ok) return Finish();
-  const int64_t before = landed_;
+  const int64_t before = stored_bytes_;
   if (!abandoned_ && !StoreChunk()) Cancel();
   call_->Read(&incoming_, read_.Begin(shared_from_this()));
-  if (landed_ == before || abandoned_) return;
+  if (stored_bytes_ == before || abandoned_) return;
   const std::function<void()> on_progress = on_progress_;  // a copy: the call may run Abandon()
   on_progress();
 }
@@ -62,10 +62,11 @@ bool RangeFetch::StoreChunk() {
   const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&incoming_);
   if (!chunk.ok() || chunk->has_ring || chunk->has_slot) return false;
   if (chunk->data_bytes == 0) return true;
-  if (chunk->offset != begin_ + landed_ || chunk->data_bytes > end_ - chunk->offset) return false;
+  if (chunk->offset != begin_ + stored_bytes_ || chunk->data_bytes > end_ - chunk->offset)
+    return false;
   CopyOut(&incoming_, chunk->data_position, chunk->data_bytes,
           static_cast<uint8_t*>(buffer_->data()) + chunk->offset);
-  landed_ += chunk->data_bytes;
+  stored_bytes_ += chunk->data_bytes;
   return true;
 }
 

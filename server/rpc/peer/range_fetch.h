@@ -35,8 +35,8 @@ class RangeFetch final : public PeerOperation, public std::enable_shared_from_th
 
   int64_t begin() const { return begin_; }
   // Returns how many bytes, from begin() on, have been written to the buffer.
-  int64_t landed() const { return landed_; }
-  bool complete() const { return landed_ == end_ - begin_; }
+  int64_t stored_bytes() const { return stored_bytes_; }
+  bool complete() const { return stored_bytes_ == end_ - begin_; }
   // Returns whether the call has ended: no more bytes will come.
   bool ended() const { return ended_; }
 
@@ -69,7 +69,7 @@ class RangeFetch final : public PeerOperation, public std::enable_shared_from_th
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;  // destroyed before context_
   grpc::ByteBuffer incoming_;
   grpc::Status status_;
-  int64_t landed_ = 0;
+  int64_t stored_bytes_ = 0;
   bool abandoned_ = false;
   bool ended_ = false;
 };

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/common/util/shared_mapping.h"
-#include "tensord/server/rpc/bulk/slot_turns.h"
+#include "tensord/server/rpc/bulk/ring_slots.h"
 #include "tensord/v1/tensord.pb.h"
 
 namespace tensord::server {
@@ -24,7 +24,7 @@ class RingReceiver {
                                       SharedMapping::Access::kRead, kMaxRingBytes);
     if (!mapping.ok()) return;
     mapping_ = *std::move(mapping);
-    turns_ = SlotTurns(mapping_->slots());
+    turns_ = RingSlots(mapping_->slots());
   }
   bool mapped() const { return mapping_ != nullptr; }
 
@@ -42,14 +42,14 @@ class RingReceiver {
   // Records that a message has been sent to the source. If slots wait for their return, the message
   // returned the oldest one.
   void MessageSent() {
-    if (turns_.out() > 0) turns_.GivenBack();
+    if (turns_.out() > 0) turns_.Returned();
   }
 
  private:
   static constexpr int64_t kMaxRingBytes = 64 << 20;  // more than any source offers
 
   std::unique_ptr<SharedMapping> mapping_;
-  SlotTurns turns_;
+  RingSlots turns_;
 };
 
 }  // namespace tensord::server

@@ -88,9 +88,10 @@ void SessionCommands::Detach(const CommandWire* wire) {
   session_->SetStreamAttached(false);
 }
 
-absl::Status SessionCommands::Take(const CommandWire* wire, const v1::SessionStreamRequest& request,
-                                   int64_t message_bytes) {
-  MutexLock take_lock(&take_mu_);
+absl::Status SessionCommands::Apply(const CommandWire* wire,
+                                    const v1::SessionStreamRequest& request,
+                                    int64_t message_bytes) {
+  MutexLock apply_lock(&apply_mu_);
   {
     MutexLock lock(&mu_);
     if (owner_ != wire) {
@@ -103,7 +104,7 @@ absl::Status SessionCommands::Take(const CommandWire* wire, const v1::SessionStr
                        kMaxUnacknowledged, " is the limit"));
     }
   }
-  const absl::Status status = TakeCommands(request);
+  const absl::Status status = ApplyCommands(request);
   session_->NotifyReceived(taken_);
   CatchUp();
   MutexLock lock(&mu_);
@@ -125,11 +126,11 @@ absl::StatusOr<bool> SessionCommands::CheckDue(const v1::SessionStreamRequest& r
                                                  taken_ + 1, " is due"));
 }
 
-absl::Status SessionCommands::TakeCommands(const v1::SessionStreamRequest& request) {
+absl::Status SessionCommands::ApplyCommands(const v1::SessionStreamRequest& request) {
   TENSORD_ASSIGN_OR_RETURN(const bool due, CheckDue(request));
   if (!due) return absl::OkStatus();
   for (const v1::Command& command : request.commands()) {
-    TENSORD_RETURN_IF_ERROR(TakeCommand(command));
+    TENSORD_RETURN_IF_ERROR(ApplyCommand(command));
     TENSORD_RETURN_IF_ERROR(CheckAnswers());
   }
   return absl::OkStatus();
@@ -229,7 +230,7 @@ void SessionCommands::Notify() {
   if (wire != nullptr) wire->Resume();
 }
 
-bool SessionCommands::MayTake() const {
+bool SessionCommands::MayRead() const {
   MutexLock lock(&mu_);
   const size_t unanswered = static_cast<size_t>(awaited_) + UnsentLocked() - unsent_errors_;
   return !catching_up_ && unanswered < kMaxUnanswered && unsent_errors_ < kMaxUnanswered;

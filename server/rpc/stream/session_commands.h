@@ -19,7 +19,7 @@ namespace tensord::server {
 // A connection of the stream, as SessionCommands uses it.
 class CommandWire {
  public:
-  // Writes the answers that are ready, and continues reading if MayTake(). Thread-safe. The caller
+  // Writes the answers that are ready, and continues reading if MayRead(). Thread-safe. The caller
   // holds no lock.
   virtual void Resume() = 0;
   // Ends this connection, because another one of the session has replaced it. Thread-safe. The
@@ -61,12 +61,12 @@ class SessionCommands final : public StreamState,
 
   // Applies the commands of a message from `wire`. After an error, the caller must end the stream.
   // If another connection has replaced `wire`, returns ABORTED.
-  absl::Status Take(const CommandWire* wire, const v1::SessionStreamRequest& request,
-                    int64_t message_bytes);
+  absl::Status Apply(const CommandWire* wire, const v1::SessionStreamRequest& request,
+                     int64_t message_bytes);
 
   // Returns whether the next message may be read: false while too many commands wait to run, or too
   // many answers wait to be sent.
-  bool MayTake() const;
+  bool MayRead() const;
 
   // Fills `response` with the next answers, and adds to `fetched` those whose elements the caller
   // must append to `response`. With `must_ack`, acknowledges received commands even before the
@@ -81,30 +81,31 @@ class SessionCommands final : public StreamState,
  private:
   using Answer = std::variant<v1::HandleError, ReadyElements, v1::BarrierDone>;
 
-  absl::Status TakeCommands(const v1::SessionStreamRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
+  absl::Status ApplyCommands(const v1::SessionStreamRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // Returns whether the message's commands are the next ones; false if there are none, or they have
   // been applied before. If earlier commands are missing, returns INVALID_ARGUMENT.
   absl::StatusOr<bool> CheckDue(const v1::SessionStreamRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  absl::Status TakeCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  absl::Status ApplyCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // If the answers take kMaxAnswerBytes or more, returns RESOURCE_EXHAUSTED. Called after each
   // command, because one message may request millions of answers.
   absl::Status CheckAnswers() const;
-  absl::Status TakeDefinition(const v1::Definition& definition)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  absl::Status TakeProgram(const v1::Program& program) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  absl::Status TakeBatch(const v1::Batch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  void TakeRun(const v1::ProgramRun& run, uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  void TakeSingle(const v1::Command& command, uint64_t number)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
-  absl::Status TakeOp(const v1::Op& op, uint64_t number);
-  absl::StatusOr<TensorRef> TakePromise(const v1::Promise& promise);
-  void TakeFailPromise(const v1::FailPromise& fail, uint64_t number);
-  void TakeGetElements(const v1::GetElements& command);
-  void TakeBarrier(const v1::Barrier& barrier);
+  absl::Status ApplyDefinition(const v1::Definition& definition)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  absl::Status ApplyProgram(const v1::Program& program) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  absl::Status ApplyBatch(const v1::Batch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  void ApplyRun(const v1::ProgramRun& run, uint64_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  void ApplySingle(const v1::Command& command, uint64_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  absl::Status ApplyOp(const v1::Op& op, uint64_t number);
+  absl::StatusOr<TensorRef> ApplyPromise(const v1::Promise& promise);
+  void ApplyFailPromise(const v1::FailPromise& fail, uint64_t number);
+  void ApplyGetElements(const v1::GetElements& command);
+  void ApplyBarrier(const v1::Barrier& barrier);
   // If many commands have been posted, stops reading until the devices have run them.
-  void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(take_mu_);
+  void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
 
   // Handles a refused op or promise: stores the error under `handle`, and sends it to the client.
   void Refuse(Handle handle, uint64_t number, const absl::Status& error);
@@ -129,12 +130,12 @@ class SessionCommands final : public StreamState,
   ServiceContext* const context_;
   const SessionRef session_;
 
-  Mutex take_mu_;  // held while a message is applied
-  PackedOps packed_ ABSL_GUARDED_BY(take_mu_);
-  uint64_t taken_ ABSL_GUARDED_BY(take_mu_) = 0;                 // commands that have taken effect
-  int64_t posted_since_catch_up_ ABSL_GUARDED_BY(take_mu_) = 0;  // since CatchUp() waited
+  Mutex apply_mu_;  // held while a message is applied
+  PackedOps packed_ ABSL_GUARDED_BY(apply_mu_);
+  uint64_t taken_ ABSL_GUARDED_BY(apply_mu_) = 0;                 // commands that have taken effect
+  int64_t posted_since_catch_up_ ABSL_GUARDED_BY(apply_mu_) = 0;  // since CatchUp() waited
 
-  mutable Mutex mu_;  // acquired after take_mu_
+  mutable Mutex mu_;  // acquired after apply_mu_
   std::weak_ptr<CommandWire> wire_ ABSL_GUARDED_BY(mu_);
   const CommandWire* owner_ ABSL_GUARDED_BY(mu_) = nullptr;  // wire_, even if it has expired
   bool resumable_ ABSL_GUARDED_BY(mu_) = false;

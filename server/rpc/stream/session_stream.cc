@@ -49,7 +49,7 @@ void SessionStream::OnDrain() {
   MaybeWrite();
 }
 
-void SessionStream::OnHangUp() {
+void SessionStream::OnDrainTimeout() {
   {
     MutexLock lock(&mu_);
     hanging_up_ = true;
@@ -86,7 +86,7 @@ void SessionStream::OnRead(bool ok) {
   const auto message_bytes = static_cast<int64_t>(incoming_.Length());
   absl::Status status;
   if (message_bytes > kLargeBytes) {
-    status = CheckParts(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);
+    status = CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);
   }
   if (status.ok()) status = DecodeMessage(&incoming_, &request_);
   if (status.ok() && commands == nullptr) {
@@ -96,7 +96,7 @@ void SessionStream::OnRead(bool ok) {
   } else if (status.ok() && request_.has_attach()) {
     status = absl::InvalidArgumentError("only the first message of a stream may carry attach");
   }
-  if (status.ok()) status = commands->Take(this, request_, message_bytes);
+  if (status.ok()) status = commands->Apply(this, request_, message_bytes);
   // Parsing the next message reuses the memory of request_. A large message's memory is freed.
   if (message_bytes > kLargeBytes) v1::SessionStreamRequest().Swap(&request_);
   {
@@ -133,7 +133,7 @@ void SessionStream::MaybeWrite() {
   std::vector<ReadyElements> fetches;
   {
     MutexLock lock(&mu_);
-    if (want_read_ && !ended_ && (draining_ || commands_->MayTake())) {
+    if (want_read_ && !ended_ && (draining_ || commands_->MayRead())) {
       want_read_ = false;
       StartReadLocked();
     }

@@ -42,7 +42,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   // when the connection is closed, the kernel would discard data that the client hasn't read.
   void OnDrain() override;
   // As OnDrain(), but doesn't wait for the client's half-close.
-  void OnHangUp() override;
+  void OnDrainTimeout() override;
   void OnDone() override;
   // After the last event, detaches the stream from its session and ends the use of the session.
   void AfterEvent() override;
@@ -71,7 +71,7 @@ class SessionStream final : public ServerCall, public CommandWire {
 
   Mutex mu_;  // acquired before the mutex of SessionCommands
   std::shared_ptr<SessionCommands> commands_ ABSL_GUARDED_BY(mu_);  // set by the first message
-  bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // the next read starts once MayTake()
+  bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // the next read starts once MayRead()
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;

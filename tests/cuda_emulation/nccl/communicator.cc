@@ -135,7 +135,7 @@ void Communicator::Run() {
   FrameSocket socket(fd);
   socket.Queue(FrameKind::kJoin, Pack(join_));
   bool connected = true;
-  while (TakeCommands(&socket)) {
+  while (ApplyCommands(&socket)) {
     {
       MutexLock lock(&mu_);
       if (broken_ != ncclSuccess) return;
@@ -153,7 +153,7 @@ void Communicator::Run() {
   }
 }
 
-bool Communicator::TakeCommands(FrameSocket* socket) {
+bool Communicator::ApplyCommands(FrameSocket* socket) {
   std::function<ncclResult_t(uint64_t number)> enqueue;
   uint64_t number = 0;
   {

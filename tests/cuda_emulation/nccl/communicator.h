@@ -59,7 +59,7 @@ class Communicator {
   int Connect();
   // Queues the request of Exchange() in the socket and starts the operation of Start(), if there
   // are any. Returns false after Abort().
-  bool TakeCommands(FrameSocket* socket);
+  bool ApplyCommands(FrameSocket* socket);
   void HandleFrame(const Frame& frame);
   // Fails the communicator after an error of the hub or of a connection. Exchange() then returns
   // nullopt: at once, or after ncclRemoteError at Abort().

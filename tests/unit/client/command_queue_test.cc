@@ -234,14 +234,14 @@ TEST(CommandQueueTest, ResendsUnacknowledgedMessagesUnchanged) {
   EXPECT_EQ(queue.Take(), nullptr);
   queue.Attach("session");
   queue.Acknowledge(1);
-  EXPECT_EQ(queue.untaken(), 2);
+  EXPECT_EQ(queue.num_unsent_commands(), 2);
   EXPECT_EQ(*queue.Take(), sent[1]);
   ASSERT_TRUE(queue.Push(Barrier(4)).ok());
   EXPECT_EQ(*queue.Take(), sent[2]);
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.first_command(), 4u);
-  EXPECT_EQ(queue.untaken(), 0);
+  EXPECT_EQ(queue.num_unsent_commands(), 0);
   EXPECT_EQ(queue.Take(), nullptr);
 }
 
@@ -250,32 +250,32 @@ TEST(CommandQueueTest, AttachAndCloseClearAnOwedReceipt) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.Acknowledge(0, /*answers=*/64, /*bytes=*/10);
-  ASSERT_TRUE(queue.owes_receipt());
+  ASSERT_TRUE(queue.has_answers_to_acknowledge());
   queue.Attach("session");
-  EXPECT_FALSE(queue.owes_receipt());
+  EXPECT_FALSE(queue.has_answers_to_acknowledge());
   EXPECT_EQ(queue.Take(), nullptr);
   queue.Acknowledge(0, /*answers=*/128, /*bytes=*/10);
-  ASSERT_TRUE(queue.owes_receipt());
+  ASSERT_TRUE(queue.has_answers_to_acknowledge());
   queue.Close(absl::UnavailableError("gone"));
-  EXPECT_FALSE(queue.owes_receipt());
+  EXPECT_FALSE(queue.has_answers_to_acknowledge());
 }
 
 TEST(CommandQueueTest, AnswersAreAcknowledgedWithCommandsOrWhenThereAreMany) {
   Counters counters;
   CommandQueue queue(100, 1 << 20, &counters);
   queue.Acknowledge(0, /*answers=*/5, /*bytes=*/100);
-  EXPECT_FALSE(queue.owes_receipt());
+  EXPECT_FALSE(queue.has_answers_to_acknowledge());
   EXPECT_EQ(queue.Take(), nullptr) << "not worth a message";
   ASSERT_TRUE(queue.Push(Barrier(1)).ok());
   v1::SessionStreamRequest message;
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.answers_received(), 5u);
   queue.Acknowledge(1, /*answers=*/6, /*bytes=*/1 << 20);
-  EXPECT_TRUE(queue.owes_receipt()) << "the server keeps memory for them";
+  EXPECT_TRUE(queue.has_answers_to_acknowledge()) << "the server keeps memory for them";
   ASSERT_TRUE(Take(&queue, &message));
   EXPECT_EQ(message.answers_received(), 6u);
   EXPECT_EQ(message.commands_size(), 0);
-  EXPECT_FALSE(queue.owes_receipt());
+  EXPECT_FALSE(queue.has_answers_to_acknowledge());
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST_F(PollerElectionTest, BackgroundThreadPausesAfterTheLastWait) {
   pacing_.Begin();
   election_.PollUntilArrived(reply, [&] { DeliverAnswer(reply); });
   EXPECT_FALSE(election_.paused());
-  election_.LeaveWait();
+  election_.FinishWait();
   EXPECT_TRUE(election_.paused());
   EXPECT_FALSE(pacing_.collecting());
   const auto start = PollerElection::Clock::now();
@@ -47,7 +47,7 @@ TEST_F(PollerElectionTest, BackgroundThreadPausesAfterTheLastWait) {
 TEST_F(PollerElectionTest, ResumeEndsThePause) {
   const uint64_t reply = replies_.Expect();
   election_.PollUntilArrived(reply, [&] { DeliverAnswer(reply); });
-  election_.LeaveWait();
+  election_.FinishWait();
   election_.Resume();
   EXPECT_FALSE(election_.paused());
 }
@@ -59,7 +59,7 @@ TEST_F(PollerElectionTest, WaitingThreadLeavesPollingToTheElectedOne) {
   DeliverAnswer(reply);
   election_.Yield();  // pauses: the waiting thread has its answer
   EXPECT_TRUE(election_.paused());
-  election_.LeaveWait();
+  election_.FinishWait();
 }
 
 TEST_F(PollerElectionTest, EndReleasesTheBackgroundThread) {

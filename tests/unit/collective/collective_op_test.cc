@@ -48,13 +48,13 @@ TEST(JudgeIntentsTest, DifferentIntentsNameBothRanks) {
   CollectiveOp max = sum;
   max.reduction = CollectiveReduction::kMax;
   const std::string a = EncodeIntent(7, sum, absl::OkStatus());
-  EXPECT_TRUE(JudgeIntents({a, a, a}).ok());
-  const absl::Status other = JudgeIntents({a, a, EncodeIntent(7, max, absl::OkStatus())});
+  EXPECT_TRUE(CompareIntents({a, a, a}).ok());
+  const absl::Status other = CompareIntents({a, a, EncodeIntent(7, max, absl::OkStatus())});
   EXPECT_TRUE(absl::IsInvalidArgument(other));
   EXPECT_THAT(std::string(other.message()),
               testing::AllOf(testing::HasSubstr("rank 0 runs all_reduce(sum) of float32[4, 8]"),
                              testing::HasSubstr("rank 2 all_reduce(max) of float32[4, 8]")));
-  const absl::Status later = JudgeIntents({a, EncodeIntent(8, sum, absl::OkStatus())});
+  const absl::Status later = CompareIntents({a, EncodeIntent(8, sum, absl::OkStatus())});
   EXPECT_THAT(std::string(later.message()), testing::HasSubstr("number 8"));
 }
 
@@ -64,7 +64,7 @@ TEST(JudgeIntentsTest, ErrorOfOneMemberIsTheErrorOfAll) {
   const std::string full =
       EncodeIntent(1, op, absl::ResourceExhaustedError(std::string(5000, 'm')));
   EXPECT_LE(full.size(), 4096u);
-  const absl::Status status = JudgeIntents({fine, full, fine});
+  const absl::Status status = CompareIntents({fine, full, fine});
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 1"));
 }
@@ -72,7 +72,7 @@ TEST(JudgeIntentsTest, ErrorOfOneMemberIsTheErrorOfAll) {
 TEST(JudgeIntentsTest, LeavingMemberAbortsTheOperation) {
   const CollectiveOp op = Of(CollectiveKind::kAllReduce, {DType::kFloat32, Shape({4})});
   const absl::Status status =
-      JudgeIntents({EncodeIntent(1, op, absl::OkStatus()), EncodeLeaving()});
+      CompareIntents({EncodeIntent(1, op, absl::OkStatus()), EncodeLeaving()});
   EXPECT_TRUE(absl::IsAborted(status));
   EXPECT_EQ(status.message(),
             "rank 1 of the group can't take part in its next operation: it is leaving");
@@ -85,25 +85,25 @@ TEST(JudgeIntentsTest, ErrorsUseTheClientsNamesOfMembers) {
   const std::string first = EncodeIntent(1, sum, absl::OkStatus());
   const std::string other = EncodeIntent(1, barrier, absl::OkStatus());
   const std::string lost = EncodeIntent(1, sum, absl::DataLossError("the GPU was lost"));
-  EXPECT_THAT(std::string(JudgeIntents({first, other}, names).message()),
+  EXPECT_THAT(std::string(CompareIntents({first, other}, names).message()),
               testing::AllOf(testing::HasSubstr("rank 0 (gpu-a/cuda:0) runs"),
                              testing::HasSubstr("rank 1 (gpu-b/cuda:0) ")));
-  EXPECT_THAT(std::string(JudgeIntents({first, lost}, names).message()),
+  EXPECT_THAT(std::string(CompareIntents({first, lost}, names).message()),
               testing::HasSubstr("rank 1 (gpu-b/cuda:0) of the group can't take part"));
 }
 
 TEST(MemberNamesTest, ShortensLongListsOfRanks) {
   const MemberNames names({"a", "", "c"});
-  EXPECT_EQ(names.Who(0), "rank 0 (a)");
-  EXPECT_EQ(names.Who(1), "rank 1");
-  EXPECT_EQ(names.Who({0, 1, 2, 3}), "rank 0 (a), 1, 2 (c), 3");
-  EXPECT_EQ(MemberNames().Who({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
+  EXPECT_EQ(names.Describe(0), "rank 0 (a)");
+  EXPECT_EQ(names.Describe(1), "rank 1");
+  EXPECT_EQ(names.Describe({0, 1, 2, 3}), "rank 0 (a), 1, 2 (c), 3");
+  EXPECT_EQ(MemberNames().Describe({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
             "rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }
 
 TEST(JudgeIntentsTest, InvalidIntentsAreAnError) {
-  EXPECT_FALSE(JudgeIntents({"", ""}).ok());
-  EXPECT_FALSE(JudgeIntents({std::string(1, '\xff'), std::string(1, '\xff')}).ok());
+  EXPECT_FALSE(CompareIntents({"", ""}).ok());
+  EXPECT_FALSE(CompareIntents({std::string(1, '\xff'), std::string(1, '\xff')}).ok());
 }
 
 }  // namespace

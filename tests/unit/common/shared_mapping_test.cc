@@ -42,7 +42,9 @@ int MemoryFile(int64_t size, unsigned int seals, unsigned int flags = 0) {
   const int fd = memfd_create("shared_mapping_test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
   if (fd < 0) return fd;
   EXPECT_EQ(ftruncate(fd, size), 0);
-  if (seals != 0) EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+  if (seals != 0) {
+    EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+  }
   return fd;
 }
 

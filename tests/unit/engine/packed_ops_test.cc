@@ -10,9 +10,9 @@ using testing::ElementsAre;
 
 class PackedOpsTest : public EngineFixture {
  protected:
-  // Calls PackedOps::Take(). Appends each reported step to results_.
+  // Calls PackedOps::RunBatch(). Appends each reported step to results_.
   absl::Status Take(const std::vector<uint64_t>& words) {
-    return packed_.Take(
+    return packed_.RunBatch(
         words, &command_,
         [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
           results_.push_back({command, output, t.status().code()});

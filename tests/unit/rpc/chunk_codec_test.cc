@@ -89,9 +89,11 @@ TEST(ChunkCodecTest, IgnoresUnknownFields) {
 
 TEST(ChunkCodecTest, RefusesWhatProtobufRefuses) {
   for (const std::string& bytes :
-       {std::string("\x1a\x05ab"), std::string("\x1a\xff\xff\xff\xff\x0f"),
-        std::string("\x1a\xff\xff\xff\xff\x07"), std::string("\x0a\x7f"), std::string(10, '\x80'),
-        std::string("\x10\x80"), std::string("\x10") + std::string(11, '\xff'), std::string("\x1c"),
+       {std::string("\x1a\x05"
+                    "ab"),
+        std::string("\x1a\xff\xff\xff\xff\x0f"), std::string("\x1a\xff\xff\xff\xff\x07"),
+        std::string("\x0a\x7f"), std::string(10, '\x80'), std::string("\x10\x80"),
+        std::string("\x10") + std::string(11, '\xff'), std::string("\x1c"),
         std::string("\x6b\x48\x05"), std::string(1, '\0'), std::string("\x02\x00", 2),
         std::string("\x0a\x03\x0a\x01\xff"),
         // A tag and a length, each in more bytes than it needs and than 32 bits can need.
@@ -125,12 +127,13 @@ TEST(ChunkCodecTest, CountsTheMessagesWithinAMessage) {
   for (size_t slice_bytes : {1, 7, 10000}) {
     grpc::ByteBuffer buffer = Buffer(request.SerializeAsString(), slice_bytes);
     const auto& type = *v1::SessionStreamRequest::descriptor();
-    EXPECT_TRUE(CheckParts(&buffer, type, kParts).ok());
-    EXPECT_EQ(CheckParts(&buffer, type, kParts - 1).code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(CheckSubmessageCount(&buffer, type, kParts).ok());
+    EXPECT_EQ(CheckSubmessageCount(&buffer, type, kParts - 1).code(),
+              absl::StatusCode::kResourceExhausted);
     EXPECT_TRUE(DecodeMessage(&buffer, &request).ok()) << "it can still be parsed";
   }
   grpc::ByteBuffer garbage = Buffer("\x12\x7f", 10);
-  EXPECT_TRUE(CheckParts(&garbage, *v1::SessionStreamRequest::descriptor(), 1).ok());
+  EXPECT_TRUE(CheckSubmessageCount(&garbage, *v1::SessionStreamRequest::descriptor(), 1).ok());
 }
 
 TEST(ChunkCodecTest, AgreesOnTruncatedAndDamagedMessages) {

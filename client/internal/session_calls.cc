@@ -115,7 +115,7 @@ absl::Status Session::Synchronize() {
 absl::StatusOr<ServerInfo> Session::GetServerInfo() {
   TENSORD_RETURN_IF_ERROR(status());
   v1::ServerInfo info;
-  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"GetServerInfo"});
+  WaitTimer timer(&connection_->counters, WaitKind::kInfoCall, {"GetServerInfo"});
   TENSORD_RETURN_IF_ERROR(
       Ask(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info, kAnswerTimeout));
   return ServerInfoFromProto(info);
@@ -126,7 +126,7 @@ absl::StatusOr<PeerCheck> Session::CheckPeer(absl::string_view address) {
   v1::CheckPeerRequest request;
   request.set_address(std::string(address));
   v1::CheckPeerResponse response;
-  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"CheckPeer"});
+  WaitTimer timer(&connection_->counters, WaitKind::kInfoCall, {"CheckPeer"});
   TENSORD_RETURN_IF_ERROR(Ask(&Stub::CheckPeer, request, &response, kAnswerTimeout));
   return PeerCheck{StatusFromCode(response.code(), response.message(), ""),
                    ServerInfoFromProto(response.server()),
@@ -136,7 +136,7 @@ absl::StatusOr<PeerCheck> Session::CheckPeer(absl::string_view address) {
 absl::StatusOr<std::vector<DeviceInfo>> Session::ListDevices() {
   TENSORD_RETURN_IF_ERROR(Barrier());
   v1::ListDevicesResponse response;
-  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListDevices"});
+  WaitTimer timer(&connection_->counters, WaitKind::kInfoCall, {"ListDevices"});
   TENSORD_RETURN_IF_ERROR(
       Ask(&Stub::ListDevices, v1::ListDevicesRequest(), &response, kAnswerTimeout));
   std::vector<DeviceInfo> devices;
@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<TensorInfo>> Session::ListTensors(bool all_sessions) 
   request.set_session(all_sessions ? "-" : id_);
   request.set_page_size(kListPageSize);
   std::vector<TensorInfo> tensors;
-  WaitTimer timer(&connection_->counters, WaitKind::kQuestion, {"ListTensors"});
+  WaitTimer timer(&connection_->counters, WaitKind::kInfoCall, {"ListTensors"});
   do {
     v1::ListTensorsResponse response;
     TENSORD_RETURN_IF_ERROR(Ask(&Stub::ListTensors, request, &response, kAnswerTimeout));

@@ -27,33 +27,33 @@ absl::Status CheckFetchable(const Tensor& tensor) {
 
 }  // namespace
 
-absl::Status SessionCommands::TakeCommand(const v1::Command& command) {
-  if (command.has_batch()) return TakeBatch(command.batch());
+absl::Status SessionCommands::ApplyCommand(const v1::Command& command) {
+  if (command.has_batch()) return ApplyBatch(command.batch());
   if (command.has_define()) {
     ++taken_;
-    return TakeDefinition(command.define());
+    return ApplyDefinition(command.define());
   }
   if (command.has_program()) {
     ++taken_;
-    return TakeProgram(command.program());
+    return ApplyProgram(command.program());
   }
   ++posted_since_catch_up_;
   ++taken_;
   if (command.has_run()) {
-    TakeRun(command.run(), taken_);
+    ApplyRun(command.run(), taken_);
   } else {
-    TakeSingle(command, taken_);
+    ApplySingle(command, taken_);
   }
   return absl::OkStatus();
 }
 
-absl::Status SessionCommands::TakeDefinition(const v1::Definition& definition) {
+absl::Status SessionCommands::ApplyDefinition(const v1::Definition& definition) {
   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(definition.attrs()));
   return packed_.Define(definition.number(), definition.name(), std::move(attrs),
                         definition.device(), definition.num_inputs());
 }
 
-absl::Status SessionCommands::TakeProgram(const v1::Program& program) {
+absl::Status SessionCommands::ApplyProgram(const v1::Program& program) {
   if (static_cast<size_t>(program.inputs_size()) > PackedOps::kMaxProgramWords) {
     return absl::ResourceExhaustedError(absl::StrCat("program ", program.number(), " has ",
                                                      program.inputs_size(), " inputs, more than ",
@@ -68,7 +68,7 @@ absl::Status SessionCommands::TakeProgram(const v1::Program& program) {
                             {program.outputs().begin(), program.outputs().end()});
 }
 
-void SessionCommands::TakeRun(const v1::ProgramRun& run, uint64_t number) {
+void SessionCommands::ApplyRun(const v1::ProgramRun& run, uint64_t number) {
   const absl::StatusOr<TensorRefs> outputs =
       packed_.RunProgram(run.number(), run.inputs(), run.outputs());
   if (outputs.ok()) {
@@ -81,9 +81,9 @@ void SessionCommands::TakeRun(const v1::ProgramRun& run, uint64_t number) {
   }
 }
 
-absl::Status SessionCommands::TakeBatch(const v1::Batch& batch) {
+absl::Status SessionCommands::ApplyBatch(const v1::Batch& batch) {
   int64_t posted = 0;
-  const absl::Status status = packed_.Take(
+  const absl::Status status = packed_.RunBatch(
       absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
       [this, &posted](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
         ++posted;
@@ -98,11 +98,11 @@ absl::Status SessionCommands::TakeBatch(const v1::Batch& batch) {
   return status;
 }
 
-void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
+void SessionCommands::ApplySingle(const v1::Command& command, uint64_t number) {
   Engine& engine = *context_->engine;
   switch (command.command_case()) {
     case v1::Command::kOp: {
-      absl::Status taken = TakeOp(command.op(), number);
+      absl::Status taken = ApplyOp(command.op(), number);
       if (!taken.ok()) Refuse(command.op().output(), number, taken);
       return;
     }
@@ -114,13 +114,13 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
       return;
     }
     case v1::Command::kPromise: {
-      absl::StatusOr<TensorRef> tensor = TakePromise(command.promise());
+      absl::StatusOr<TensorRef> tensor = ApplyPromise(command.promise());
       tensor.ok() ? Watch(*tensor, number)
                   : Refuse(command.promise().handle(), number, tensor.status());
       return;
     }
     case v1::Command::kFail:
-      TakeFailPromise(command.fail(), number);
+      ApplyFailPromise(command.fail(), number);
       return;
     case v1::Command::kCollective: {
       const v1::Collective& collective = command.collective();
@@ -139,10 +139,10 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
       for (uint32_t program : command.drop().programs()) packed_.DropProgram(program);
       return;
     case v1::Command::kGetElements:
-      TakeGetElements(command.get_elements());
+      ApplyGetElements(command.get_elements());
       return;
     case v1::Command::kBarrier:
-      TakeBarrier(command.barrier());
+      ApplyBarrier(command.barrier());
       return;
     default:
       Refuse(0, number, absl::InvalidArgumentError("the command has no content"));
@@ -150,12 +150,12 @@ void SessionCommands::TakeSingle(const v1::Command& command, uint64_t number) {
   }
 }
 
-absl::StatusOr<TensorRef> SessionCommands::TakePromise(const v1::Promise& promise) {
+absl::StatusOr<TensorRef> SessionCommands::ApplyPromise(const v1::Promise& promise) {
   TENSORD_ASSIGN_OR_RETURN(const TensorSpec spec, FromProto(promise.spec()));
   return context_->engine->Promise(*session_, promise.handle(), spec, promise.device());
 }
 
-void SessionCommands::TakeFailPromise(const v1::FailPromise& fail, uint64_t number) {
+void SessionCommands::ApplyFailPromise(const v1::FailPromise& fail, uint64_t number) {
   if (fail.code() < static_cast<int>(absl::StatusCode::kCancelled) ||
       fail.code() > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     return Refuse(0, number,
@@ -168,7 +168,7 @@ void SessionCommands::TakeFailPromise(const v1::FailPromise& fail, uint64_t numb
   (*tensor)->FailPromise(error);
 }
 
-absl::Status SessionCommands::TakeOp(const v1::Op& op, uint64_t number) {
+absl::Status SessionCommands::ApplyOp(const v1::Op& op, uint64_t number) {
   TENSORD_ASSIGN_OR_RETURN(Attributes attrs, FromProto(op.attrs()));
   TENSORD_ASSIGN_OR_RETURN(const TensorRef tensor,
                            context_->engine->Run(session_, {op.name(), op.inputs(), op.output(),
@@ -177,7 +177,7 @@ absl::Status SessionCommands::TakeOp(const v1::Op& op, uint64_t number) {
   return absl::OkStatus();
 }
 
-void SessionCommands::TakeGetElements(const v1::GetElements& command) {
+void SessionCommands::ApplyGetElements(const v1::GetElements& command) {
   const uint64_t number = Expect();
   absl::StatusOr<TensorRef> found = session_->Find(command.handle());
   absl::Status status = found.status();
@@ -193,7 +193,7 @@ void SessionCommands::TakeGetElements(const v1::GetElements& command) {
       });
 }
 
-void SessionCommands::TakeBarrier(const v1::Barrier& barrier) {
+void SessionCommands::ApplyBarrier(const v1::Barrier& barrier) {
   const uint64_t number = Expect();
   context_->engine->WhenIdle(session_,
                              [self = shared_from_this(), number, id = barrier.barrier_id()] {

@@ -19,9 +19,9 @@ inline absl::Status CheckSlot(const v1::SharedSlot& slot, uint32_t expected, int
 
 // The slots of a transfer. One side fills them in order, and the other side returns them in the
 // same order. Not thread-safe.
-class SlotTurns {
+class RingSlots {
  public:
-  explicit SlotTurns(uint32_t slots = 0) : slots_(slots) {}
+  explicit RingSlots(uint32_t slots = 0) : slots_(slots) {}
 
   // Returns the number of slots that are filled and not yet returned.
   uint32_t out() const { return out_; }
@@ -34,7 +34,7 @@ class SlotTurns {
     ++out_;
   }
   // Reports that the oldest filled slot has been returned.
-  void GivenBack() { --out_; }
+  void Returned() { --out_; }
   // The same for a message of the other side. If `slot` isn't the oldest filled slot, returns
   // INVALID_ARGUMENT.
   absl::Status GiveBack(const v1::SharedSlot& slot) {
