@@ -310,7 +310,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
   // Reads must end first. If a client learns of the shutdown during a read, its connection is
   // closed while the read's last bytes are still in flight.
   context_.reads.Drain();
-  context_.reads.AwaitNone(end - grace / 2);  // the rest of the grace period is for all other calls
+  context_.reads.AwaitNone(end);
   // grpc::Server::Shutdown() refuses new calls, and returns when all handlers have ended. Meanwhile
   // `closer` waits for the calls and uploads, which a client gives up when its stream ends. Then it
   // drains the streams. After the grace period it closes the sessions, which ends calls that still
