@@ -224,6 +224,10 @@ void AddQuotas(CLI::App& app, Limits* limits) {
         "Sessions of one caller at once; 0: no limit");
   count("--max-handles-per-principal", &limits->max_handles_per_principal,
         "Tensors that all sessions of one caller may hold together; 0: no limit");
+  count("--max-connections-per-address", &limits->max_connections_per_address,
+        "TCP connections from one address at once; 0: no limit");
+  count("--max-connections-per-principal", &limits->max_connections_per_principal,
+        "TCP connections of one caller at once; 0: no limit");
   bytes("--max-upload-bytes-per-principal", &limits->max_upload_bytes_per_principal,
         "Bytes of one caller's unfinished uploads, active or interrupted; 0: no limit");
 }
@@ -239,6 +243,13 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->default_str("16MiB")
       ->group("Limits");
   count("--max-sessions", &limits->max_sessions, 1, kMaxObjects, "Sessions at once");
+  count("--max-connections", &limits->max_connections, 0, kMaxObjects,
+        "TCP connections at once; 0: as many as file descriptors allow");
+  Bytes(app.add_option("--max-request-bytes-per-principal", limits->max_request_bytes_per_principal,
+                       "Memory for the requests of one caller that have arrived in part"),
+        int64_t{32} << 20, kMaxBytes)
+      ->default_str("512MiB")
+      ->group("Limits");
   count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMaxObjects,
         "Tensors that one session may hold");
   AddQuotas(app, limits);

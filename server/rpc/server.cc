@@ -130,6 +130,16 @@ absl::Status CheckGateOptions(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckLimits(const Limits& limits) {
+  if (limits.max_request_bytes_per_principal >= 2 * limits.max_message_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--max-request-bytes-per-principal (", limits.max_request_bytes_per_principal,
+                   ") must be at least twice --max-message-bytes (", limits.max_message_bytes,
+                   "): raise the one or lower the other"));
+}
+
 std::string HostName() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -142,6 +152,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
                std::unique_ptr<Peers> peers, std::vector<std::unique_ptr<Device>> devices)
     : session_log_(options.log_sessions ? std::make_unique<SessionLog>() : nullptr),
       gate_(std::move(gate)),
+      listeners_(options.limits),
       engine_(std::move(devices), options.fusion, options.graphs),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
@@ -167,6 +178,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::vector<std::unique_ptr<Device>> devices) {
   TENSORD_RETURN_IF_ERROR(CheckGateOptions(options));
+  TENSORD_RETURN_IF_ERROR(CheckLimits(options.limits));
   for (const std::string& address : options.listen) {
     TENSORD_RETURN_IF_ERROR(CheckAddress(address, options));
   }
@@ -250,8 +262,22 @@ absl::Status Server::Listen(const ServerOptions& options) {
   bulk_.Start(&dispatcher_);
   for (const auto& queue : queues_) dispatcher_.AwaitCalls(queue.get(), QueueKind::kMain);
   for (const auto& queue : queues_) queue->Start();
-  listeners_.Start();
+  listeners_.Start([this](std::function<void()> then) { AfterEarlierEvents(std::move(then)); });
   return absl::OkStatus();
+}
+
+void Server::AfterEarlierEvents(std::function<void()> then) {
+  std::vector<CallQueue*> queues = bulk_.queues();
+  for (const auto& queue : queues_) queues.push_back(queue.get());
+  // The last reference runs `then`.
+  auto last = std::shared_ptr<void>(nullptr, [then = std::move(then)](void*) { then(); });
+  for (CallQueue* queue : queues) {
+    queue->CallBegan();  // the queue exists, and its thread polls, until the task has run
+    queue->Post([queue, reference = last]() mutable {
+      reference.reset();
+      queue->CallEnded();
+    });
+  }
 }
 
 void Server::SetServing(bool serving) {

@@ -84,6 +84,8 @@ class Server {
          std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   absl::Status OpenCollectives(const ServerOptions& options);
+  // Runs `then` after all queues have handled the events that have happened before. Doesn't block.
+  void AfterEarlierEvents(std::function<void()> then);
   void SetServing(bool serving);
   // Reports the health of each device and of the server, which serves as long as any device does.
   void ReportHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mu_);

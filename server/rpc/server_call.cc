@@ -54,12 +54,17 @@ void ServerCall::Admit() {
 }
 
 void ServerCall::HandleRead(bool ok) {
-  if (ok) admission_.RequestReceived(incoming_->Length());
+  if (ok) {
+    admission_.MessageReceived(incoming_->Length());
+  } else if (!done_) {
+    half_closed_ = true;
+  }
   OnRead(ok);
 }
 
 void ServerCall::HandleDone() {
   admission_.Leave();
+  if (half_closed_ && !cancelled()) admission_.RequestComplete();
   if (counts_cancellation_ && cancelled()) admission_.Cancelled();
   done_ = true;
   OnDone();
@@ -71,6 +76,7 @@ void ServerCall::StartRead(grpc::ByteBuffer* message) {
 }
 
 void ServerCall::StartWrite(const grpc::ByteBuffer& message) {
+  admission_.MessageSent(message.Length());
   grpc_call_->stream().Write(message, written_.Begin(shared_from_this()));
 }
 
@@ -93,13 +99,6 @@ void ServerCall::FinishWith(const grpc::ByteBuffer& message) {
 bool ServerCall::finished() const {
   MutexLock lock(&mu_);
   return finished_;
-}
-
-absl::StatusOr<SessionUse> ServerCall::UseSession(SessionTable* sessions,
-                                                  const std::string& session) {
-  absl::StatusOr<SessionUse> use = sessions->Use(principal(), session);
-  if (use.ok()) SessionUsed();
-  return use;
 }
 
 bool ServerCall::Join(CallGroup* group) {

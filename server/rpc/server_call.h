@@ -65,7 +65,8 @@ class GrpcCall {
 //   arrival      CallDispatcher makes the handler, and Start() has the gate authenticate it.
 //   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
 //   OnRead, OnWritten   The operation that StartRead() or StartWrite() began has ended.
-//   OnRevoked    The caller's credentials were revoked or have expired. Comes at most once.
+//   OnRevoked    The caller's credentials were revoked or have expired, or the unfinished requests of
+//                the caller take too much memory.
 //   OnDrain, OnDrainTimeout   The server shuts down, and the call has joined a CallGroup.
 //   OnDone       gRPC is done with the call, because the call has finished, or because the client
 //                has cancelled it, its connection broke, or its deadline passed. Comes once.
@@ -83,13 +84,6 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   // The caller. Null if the gate has refused it.
   const PrincipalRef& principal() const { return admission_.principal(); }
-
-  // Returns a use of the caller's session of this name. If there is one, the server trusts the
-  // call's connection from now on.
-  absl::StatusOr<SessionUse> UseSession(SessionTable* sessions, const std::string& session);
-
-  // Reports that the call uses a session. The server trusts its connection from now on.
-  void SessionUsed() { admission_.SessionUsed(); }
 
   // Returns whether Finish() or FinishWith() has been called. Thread-safe.
   bool finished() const;
@@ -141,6 +135,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused.
   void ServeAsPublic() { admission_.ServedAsPublic(); }
+  // Reports that the client's only or last message has been received.
+  void RequestComplete() { admission_.RequestComplete(); }
 
   CallQueue* queue() const { return grpc_call_->queue(); }
   grpc::GenericServerContext& context() { return grpc_call_->context(); }
@@ -175,6 +171,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
   grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
   bool counts_cancellation_ = true;
+  bool half_closed_ = false;  // a read failed before the call was done
   bool done_ = false;
 
   mutable Mutex mu_;

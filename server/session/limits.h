@@ -18,6 +18,11 @@ struct Limits {
   int64_t max_upload_bytes_per_principal = 0;    // of active and parked uploads; 0: no limit
   int64_t max_tickets_per_principal = 65536;     // tickets for tensors not yet fetched
   int64_t max_pulls_per_principal = 1024;        // fetches from other servers at once
+  int64_t max_connections = 0;                   // over TCP; 0: as many as descriptors allow
+  int64_t max_connections_per_address = 0;       // over TCP, from one address; 0: no limit
+  int64_t max_connections_per_principal = 0;     // over TCP; 0: no limit
+  // Bytes of requests that have arrived in part.
+  int64_t max_request_bytes_per_principal = 512 << 20;
   int64_t max_waiting_calls_per_session = 1024;  // calls that wait for a command of the stream
   int64_t max_group_members_per_session = 64;    // members of groups for collective operations
   int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and have not run

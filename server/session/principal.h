@@ -43,6 +43,10 @@ class Principal {
   Usage& upload_bytes() const { return upload_bytes_; }
   Usage& tickets() const { return tickets_; }
   Usage& pulls() const { return pulls_; }
+  // Connections, each counted for the principal of its first call.
+  Usage& connections() const { return connections_; }
+  // Bytes of requests that gRPC holds and no handler has received.
+  Usage& request_bytes() const { return request_bytes_; }
   // The bytes on a device, by its index. Thread-safe. The reference is valid while the principal
   // exists.
   Usage& device_bytes(int device) const;
@@ -59,6 +63,8 @@ class Principal {
   mutable Usage upload_bytes_;
   mutable Usage tickets_;
   mutable Usage pulls_;
+  mutable Usage connections_;
+  mutable Usage request_bytes_;
   mutable Mutex mu_;
   mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };

@@ -1,4 +1,4 @@
-// Attacks by callers without credentials. Each attack must take a bounded amount of the daemon's
+// Attacks on HTTP/2. Each attack must take a bounded amount of the daemon's
 // memory, and must not block legitimate clients.
 #include <sys/resource.h>
 #include <zlib.h>
@@ -91,15 +91,15 @@ TEST_F(Http2Test, HugeHeadersAreRefused) {
 }
 
 // Sends a header block that never ends. Returns when the server has stopped reading.
-void SendEndlessHeaders(RawHttp2& connection) {
+void SendEndlessHeaders(RawHttp2& connection, uint32_t stream = 1) {
   const std::string value(8000, 'x');
-  ASSERT_TRUE(connection.SendFrame(kHeaders, 0, 1, ""));
+  ASSERT_TRUE(connection.SendFrame(kHeaders, 0, stream, ""));
   for (int i = 0; i < 64 * 1024; ++i) {  // half a gigabyte
     std::string frame(1, '\0');
     frame += "\x06x-much";
     frame += "\x7f\xc1\x3d";  // the length of the value: 8000
     frame += value;
-    if (!connection.SendFrame(kContinuation, 0, 1, frame)) return;
+    if (!connection.SendFrame(kContinuation, 0, stream, frame)) return;
   }
   ADD_FAILURE() << "the server reads header blocks without a limit";
 }
@@ -108,6 +108,16 @@ TEST_F(Http2Test, EndlessHeadersAreNotReceived) {
   RawHttp2 connection(daemon_->address());
   ASSERT_TRUE(connection.SendPreface());
   SendEndlessHeaders(connection);
+}
+
+// The server serves calls of the connection before and, until the attack begins, beside the attack.
+// The client never acknowledges the server's settings, so gRPC applies no limit to headers.
+TEST_F(Http2Test, EndlessHeadersAfterServedCallsAreNotReceived) {
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  ASSERT_TRUE(connection.Call(3, "ListDevices"));
+  ASSERT_TRUE(connection.Call(5, "ListDevices"));
+  SendEndlessHeaders(connection, 7);
 }
 
 // The connections send more than the pool of unadmitted connections holds. The server closes the
@@ -139,7 +149,6 @@ class TwoAddressesTest : public Http2Test {
   }
 };
 
-// gRPC gives both connections the same name.
 TEST_F(TwoAddressesTest, BoundsEachOfTwoConnectionsFromOnePort) {
   std::unique_ptr<RawHttp2> first, second;
   // If another process uses the port, tries the next one.
@@ -198,6 +207,42 @@ TEST_F(Http2Test, UnfinishedCallsAreSurvived) {
   }
   const auto values = session_->ReadFloats(1);
   EXPECT_TRUE(values.ok()) << values.status();
+}
+
+class UnfinishedRequestsTest : public Http2Test {
+ protected:
+  UnfinishedRequestsTest() : Http2Test({"--max-request-bytes-per-principal=32MiB"}) {}
+};
+
+// A quarter of a gigabyte of requests is under way, and none is complete. The legitimate client is
+// the same principal.
+TEST_F(UnfinishedRequestsTest, AreBoundedForEachPrincipal) {
+  constexpr int kConnections = 4;
+  constexpr uint32_t kCalls = 64;
+  const std::string prefix = GrpcMessage(std::string(15 << 20, 'x')).substr(0, 5);
+  const std::string data(16000, 'x');
+  std::vector<std::thread> attackers;
+  std::vector<std::unique_ptr<RawHttp2>> connections;
+  for (int i = 0; i < kConnections; ++i) {
+    connections.push_back(std::make_unique<RawHttp2>(daemon_->address()));
+    attackers.emplace_back([&connection = *connections.back(), &prefix, &data] {
+      bool open = connection.SendPreface() && connection.Call(1, "ListDevices");
+      for (uint32_t call = 0; open && call < kCalls; ++call) {
+        open = connection.BeginCall(3 + 2 * call, "CreateTensor") &&
+               connection.SendFrame(kData, 0, 3 + 2 * call, prefix);
+      }
+      for (int piece = 0; open && piece < 64; ++piece) {
+        for (uint32_t call = 0; open && call < kCalls; ++call) {
+          open = connection.SendFrame(kData, 0, 3 + 2 * call, data);
+        }
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    const auto values = session_->ReadFloats(1);
+    EXPECT_TRUE(values.ok()) << values.status();
+  }
+  for (std::thread& attacker : attackers) attacker.join();
 }
 
 TEST_F(Http2Test, GarbageEndsItsConnection) {

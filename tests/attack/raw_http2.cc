@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSendTimeoutMs = 3000;
 constexpr size_t kMaxFrameBytes = 16384;  // HTTP/2's default limit
 
+constexpr size_t kFrameHeaderBytes = 9;
+
 void AppendBigEndian(uint64_t value, int bytes, std::string* out) {
   for (int i = bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
 }
@@ -127,11 +129,32 @@ bool RawHttp2::BeginCall(uint32_t stream, const std::string& method,
   return true;
 }
 
-bool RawHttp2::Receive(std::chrono::milliseconds timeout) {
+bool RawHttp2::Call(uint32_t stream, const std::string& method) {
+  if (!BeginCall(stream, method) || !SendFrame(kData, kEndStream, stream, GrpcMessage(""))) {
+    return false;
+  }
+  std::string received;
+  const auto deadline = Clock::now() + std::chrono::seconds(30);
+  while (Clock::now() < deadline) {
+    while (received.size() >= kFrameHeaderBytes) {
+      const auto at = [&received](size_t i) { return static_cast<uint8_t>(received[i]); };
+      const size_t length = at(0) << 16 | at(1) << 8 | at(2);
+      if (received.size() < kFrameHeaderBytes + length) break;
+      const bool ends = at(3) == kHeaders && (at(4) & kEndStream) != 0;
+      received.erase(0, kFrameHeaderBytes + length);
+      if (ends) return true;
+    }
+    if (!Receive(std::chrono::milliseconds(50), &received)) return false;
+  }
+  return false;
+}
+
+bool RawHttp2::Receive(std::chrono::milliseconds timeout, std::string* received) {
   pollfd ready = {fd_, POLLIN, 0};
   if (poll(&ready, 1, static_cast<int>(timeout.count())) <= 0) return true;
   char bytes[65536];
   const ssize_t n = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
+  if (n > 0 && received != nullptr) received->append(bytes, static_cast<size_t>(n));
   return n > 0 || (n < 0 && errno == EAGAIN);
 }
 

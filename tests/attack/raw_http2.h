@@ -18,6 +18,7 @@ enum Frame : uint8_t {
   kPing = 6,
   kContinuation = 9,
 };
+inline constexpr uint8_t kEndStream = 1;
 inline constexpr uint8_t kEndHeaders = 4;
 
 // An HTTP/2 connection. The destructor closes it. Not thread-safe.
@@ -45,12 +46,16 @@ class RawHttp2 {
   bool BeginCall(uint32_t stream, const std::string& method,
                  const std::vector<std::pair<std::string, std::string>>& more = {});
 
+  // Makes a call with an empty request, and receives frames until the call has ended. Returns false
+  // if the server closes the connection or the call doesn't end within 30 seconds.
+  bool Call(uint32_t stream, const std::string& method);
+
   // Receives and discards bytes until the server closes the connection. Returns false on timeout.
   bool AwaitClosed(std::chrono::milliseconds timeout);
 
  private:
-  // Waits at most this long for bytes and discards them. Returns false if the connection is closed.
-  bool Receive(std::chrono::milliseconds timeout);
+  // Waits at most this long for bytes. Appends them to `received`, or discards them if it is null. Returns false if the connection is closed.
+  bool Receive(std::chrono::milliseconds timeout, std::string* received = nullptr);
 
   int fd_ = -1;
 };

@@ -11,14 +11,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/rpc/auth/credential_errors.h"
 #include "tensord/server/rpc/auth/listener_credentials.h"
 
 namespace tensord::server {
 namespace {
-
-using CallState = Listeners::CallState;
 
 // How often the gate's thread checks files and credentials. A changed file takes effect within
 // twice this time, the expiry of a token within once.
@@ -30,9 +29,27 @@ constexpr auto kEndTimeout = std::chrono::seconds(5);
 constexpr char kAuthorization[] = "authorization";
 constexpr char kHowToSend[] = "send it as \"authorization: Bearer TOKEN\"";
 
+// Credit is added to the connection in pieces of at least this size, because that takes a lock.
+constexpr int64_t kCreditBytes = 64 << 10;
+constexpr int64_t kCreditMessages = 256;
+// What control frames of the peer take that acknowledge a message: 1/kAcknowledgementShare of its
+// bytes, plus the framing of a message.
+constexpr int64_t kAcknowledgementShare = 256;
+// The HTTP/2 frame of a call's headers, and the pseudo-headers, besides :path.
+constexpr int64_t kHeaderOverheadBytes = 512;
+
 bool IsLocalPeer(absl::string_view peer) {
   return absl::StartsWith(peer, "unix:") || absl::StartsWith(peer, "ipv4:127.") ||
          absl::StartsWith(peer, "ipv6:[::1]:") || absl::StartsWith(peer, "ipv6:%5B::1%5D:");
+}
+
+// Returns at least the bytes that the headers of a call took on the wire.
+int64_t HeadersBytes(const grpc::ServerContext& call) {
+  int64_t bytes = kHeaderOverheadBytes;
+  for (const auto& [key, value] : call.client_metadata()) {
+    bytes += static_cast<int64_t>(key.size() + value.size()) + 8;
+  }
+  return bytes;
 }
 
 // A user who can write the file can give access to anyone. Reading it does no harm: it contains
@@ -97,13 +114,19 @@ void WarnIfKeyIsReadable(const TlsOptions& tls) {
 absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
                               std::function<void(const absl::Status&)> ended) {
   call_ = call;
-  const absl::Status admitted = Authenticate(gate, call, std::move(ended));
-  if (!admitted.ok() && gate->log_ != nullptr) gate->log_->Refused(call->peer(), admitted);
-  if (gate->listeners_ == nullptr) return admitted;
   listeners_ = gate->listeners_;
-  began_at_ = Listeners::Clock::now();
-  state_ = admitted.ok() ? listeners_->CallAdmitted(call->peer())
-                         : listeners_->CallRefused(call->peer());
+  if (listeners_ != nullptr) connection_ = listeners_->Find(call->peer());
+  absl::Status admitted = Authenticate(gate, call, ended);
+  if (admitted.ok() && connection_ != nullptr) {
+    connection_call_.end = std::move(ended);
+    admitted =
+        listeners_->AddAdmitted(connection_, &connection_call_, HeadersBytes(*call), principal());
+  }
+  if (admitted.ok()) return admitted;
+  if (connection_ != nullptr) listeners_->AddRefused(connection_, &connection_call_);
+  if (gate->log_ != nullptr) {
+    gate->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(), admitted);
+  }
   return admitted;
 }
 
@@ -111,7 +134,7 @@ absl::Status Admission::Authenticate(Gate* gate, grpc::ServerContext* call,
                                      std::function<void(const absl::Status&)> ended) {
   while (true) {
     const Gate::FilesRef files = gate->files();
-    TENSORD_ASSIGN_OR_RETURN(credentials_, gate->Authenticate(*files, *call));
+    TENSORD_ASSIGN_OR_RETURN(credentials_, gate->Authenticate(*files, *call, connection_));
     if (credentials_.expires == absl::InfiniteFuture() && !credentials_.by_token &&
         credentials_.certificate.empty()) {
       return absl::OkStatus();  // an anonymous caller: no credentials can end
@@ -134,26 +157,31 @@ void Admission::Leave() {
 
 Admission::~Admission() {
   Leave();
-  if (state_ != CallState::kNotCounted) listeners_->CallEnded(call_->peer(), began_at_, state_);
+  if (connection_ == nullptr) return;
+  if (credit_messages_ > 0) connection_->AddCredit(credit_bytes_, credit_messages_);
+  connection_->Remove(&connection_call_, complete_);
 }
 
-void Admission::RequestReceived(size_t bytes) {
-  if (state_ != CallState::kRequestPending) return;
-  state_ = CallState::kRequestReceived;
-  listeners_->RequestReceived(call_->peer(), began_at_, static_cast<int64_t>(bytes));
+void Admission::MessageReceived(size_t bytes) { AddCredit(static_cast<int64_t>(bytes)); }
+
+void Admission::MessageSent(size_t bytes) {
+  AddCredit(static_cast<int64_t>(bytes) / kAcknowledgementShare);
 }
 
-void Admission::SessionUsed() {
-  if (std::exchange(state_, CallState::kNotCounted) == CallState::kNotCounted) return;
-  listeners_->SessionUsed(call_->peer(), began_at_);
+void Admission::AddCredit(int64_t bytes) {
+  if (connection_ == nullptr) return;
+  const int64_t credit = credit_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  const int64_t messages = credit_messages_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (credit < kCreditBytes && messages < kCreditMessages) return;
+  connection_->AddCredit(credit_bytes_.exchange(0), credit_messages_.exchange(0));
 }
 
 void Admission::ServedAsPublic() {
-  if (listeners_ != nullptr) listeners_->RefusedCallServed(call_->peer(), began_at_);
+  if (connection_ != nullptr) connection_->ServedAsPublic();
 }
 
 void Admission::Cancelled() {
-  if (listeners_ != nullptr) listeners_->CallCancelled(call_->peer(), began_at_);
+  if (connection_ != nullptr) listeners_->CountCancelled(connection_);
 }
 
 Gate::Gate(const GateOptions& options)
@@ -210,7 +238,8 @@ Gate::FilesRef Gate::files() const {
 }
 
 absl::StatusOr<Admission::Credentials> Gate::Authenticate(const Files& files,
-                                                          const grpc::ServerContext& call) {
+                                                          const grpc::ServerContext& call,
+                                                          const ConnectionRef& connection) {
   if (!options_.authenticates()) return Admission::Credentials{.principal = anonymous_};
   if (files.tokens != nullptr) {
     const auto [first, last] = call.client_metadata().equal_range(kAuthorization);
@@ -226,7 +255,9 @@ absl::StatusOr<Admission::Credentials> Gate::Authenticate(const Files& files,
     const std::string chain = PeerCertificates(call);
     if (!chain.empty()) return AuthenticateCertificate(*files.certificates, chain);
   }
-  if (options_.allow_anonymous_local && IsLocalPeer(call.peer())) {
+  const bool is_local =
+      connection != nullptr ? IsLocalAddress(connection->address()) : IsLocalPeer(call.peer());
+  if (options_.allow_anonymous_local && is_local) {
     return Admission::Credentials{.principal = anonymous_};
   }
   return CredentialsMissing();

@@ -4,6 +4,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_context.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -44,26 +45,27 @@ class Gate;
 class Admission {
  public:
   Admission() = default;
-  // Calls Leave(), and reports to the listeners that the call has ended.
+  // Calls Leave(), and reports to the connection that the call has ended.
   ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
   // Authenticates the caller. On failure, returns UNAUTHENTICATED; the message says what to do, and
-  // repeats nothing of what the client sent. If the credentials expire or are revoked before
-  // Leave(), the gate's thread calls `ended` once with the reason. `ended` must end the call, and
-  // must not block.
+  // repeats nothing of what the client sent. If the caller has too many connections, returns
+  // RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Leave(), or the caller's
+  // unfinished requests take too many bytes, another thread calls `ended` with the reason, for each
+  // of the two at most once. `ended` must end the call, and must not block.
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
   // If `ended` is running, blocks until it has returned. After Leave(), `ended` isn't called.
   void Leave();
 
-  // Reports that the first or only request of an admitted call has been received. `bytes`: its
-  // encoded size. Later calls have no effect.
-  void RequestReceived(size_t bytes);
-  // Reports that an admitted call uses a session. The server trusts its connection from now on.
-  void SessionUsed();
+  // Report events of an admitted call: a message of `bytes` bytes has been received or is being
+  // sent; all messages of the client have been received. Thread-safe, except RequestComplete().
+  void MessageReceived(size_t bytes);
+  void MessageSent(size_t bytes);
+  void RequestComplete() { complete_ = true; }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();
   // Reports that the client has cancelled the call.
@@ -89,9 +91,15 @@ class Admission {
 
   Gate* gate_ = nullptr;  // set if the credentials may end
   grpc::ServerContext* call_ = nullptr;
+  void AddCredit(int64_t bytes);
+
   Listeners* listeners_ = nullptr;
-  Listeners::CallState state_ = Listeners::CallState::kNotCounted;
-  Listeners::Clock::time_point began_at_;
+  ConnectionRef connection_;  // null if the connection isn't limited
+  Connection::Call connection_call_;
+  // The credit that hasn't been added to the connection yet.
+  std::atomic<int64_t> credit_bytes_ = 0;
+  std::atomic<int64_t> credit_messages_ = 0;
+  bool complete_ = false;
   std::function<void(const absl::Status&)> ended_;
   Credentials credentials_;
   // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.
@@ -132,8 +140,10 @@ class Gate {
   explicit Gate(const GateOptions& options);
 
   FilesRef files() const;
+  // `connection`: the call's; null if it isn't limited.
   absl::StatusOr<Admission::Credentials> Authenticate(const Files& files,
-                                                      const grpc::ServerContext& call);
+                                                      const grpc::ServerContext& call,
+                                                      const ConnectionRef& connection);
   absl::StatusOr<Admission::Credentials> AuthenticateToken(const TokenFile& tokens,
                                                            absl::string_view header);
   absl::StatusOr<Admission::Credentials> AuthenticateCertificate(const Certificates& certificates,

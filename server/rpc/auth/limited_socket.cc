@@ -5,14 +5,18 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
 
+#include "absl/strings/strip.h"
 #include "tensord/common/util/mutex.h"
 
 // A 32-bit msghdr may differ from the kernel's.
@@ -29,16 +33,30 @@ struct LimitedSocket::Slot {
   uint64_t cookie ABSL_GUARDED_BY(mu) = 0;
   int64_t limit_bytes ABSL_GUARDED_BY(mu) = 0;
   int64_t received_bytes ABSL_GUARDED_BY(mu) = 0;
-  bool waiting ABSL_GUARDED_BY(mu) = false;  // the limit has made recvmsg return EAGAIN
-  ReceivePool* pool ABSL_GUARDED_BY(mu) = nullptr;
-  int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // the part of received_bytes that the pool counts
+  bool stalled ABSL_GUARDED_BY(mu) = false;  // recvmsg has returned EAGAIN because of a limit
+  ReceivePool pool ABSL_GUARDED_BY(mu);
+  int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // the bytes that the pool counts
+  StalledSockets* stalled_list ABSL_GUARDED_BY(mu) = nullptr;
+  uint64_t id ABSL_GUARDED_BY(mu) = 0;
 
-  void ReturnPoolBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (pool != nullptr) pool->used_bytes -= std::exchange(pool_bytes, 0);
+  // Returns how many bytes recvmsg may read.
+  int64_t Room() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const int64_t room = limit_bytes - received_bytes;
+    if (pool.usage == nullptr) return room;
+    const int64_t in_pool = pool.capacity_bytes - pool.usage->used();
+    return std::min(room, std::max(in_pool, pool.reserved_bytes - pool_bytes));
   }
-  void LeavePool() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    ReturnPoolBytes();
-    pool = nullptr;
+  void SetPoolBytes(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (pool.usage != nullptr) pool.usage->Return(std::exchange(pool_bytes, bytes) - bytes);
+  }
+  void Count(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    received_bytes += bytes;
+    SetPoolBytes(pool_bytes + bytes);
+  }
+  void RemoveLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    SetPoolBytes(0);
+    pool = {};
+    limited = false;
   }
 };
 
@@ -95,46 +113,36 @@ struct ReceiveHook {
       return SystemReceive(fd, message, flags);
     }
     const uint64_t cookie = CookieOf(fd);
-    slot->mu.Lock();
-    // Another socket may have the number by now. The error queue holds no bytes of the peer.
-    if (!slot->limited || slot->cookie != cookie || (flags & MSG_ERRQUEUE) != 0) {
-      slot->mu.Unlock();
-      return SystemReceive(fd, message, flags);
+    int64_t room = 0;
+    {
+      MutexLock lock(&slot->mu);
+      // Another socket may have the number by now. The error queue holds no bytes of the peer.
+      if (!slot->limited || slot->cookie != cookie || (flags & MSG_ERRQUEUE) != 0) {
+        room = -1;
+      } else {
+        room = std::max<int64_t>(slot->Room(), 0);
+        if (room == 0) ReportStall(*slot);
+      }
     }
-    const ssize_t received = ReceiveLimited(*slot, fd, message, flags);
-    slot->mu.Unlock();
+    if (room < 0) return SystemReceive(fd, message, flags);
+    if (room == 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+    // gRPC reads a socket on one thread at a time, so the room can't shrink meanwhile, except by
+    // the reads of other sockets of the pool.
+    const ssize_t received = ReceiveUpTo(room, fd, message, flags);
+    if (received > 0) {
+      MutexLock lock(&slot->mu);
+      if (slot->limited && slot->cookie == cookie) slot->Count(received);
+    }
     return received;
   }
 
  private:
-  static ssize_t ReceiveLimited(LimitedSocket::Slot& slot, int fd, msghdr* message, int flags)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
-    const int64_t room = Room(slot);
-    if (room <= 0) {
-      slot.waiting = true;
-      errno = EAGAIN;
-      return -1;
-    }
-    const ssize_t received = ReceiveUpTo(room, fd, message, flags);
-    if (received > 0) {
-      slot.received_bytes += received;
-      if (slot.pool != nullptr) {
-        slot.pool->used_bytes += received;
-        slot.pool_bytes += received;
-      }
-    }
-    return received;
-  }
-
-  static int64_t Room(LimitedSocket::Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
-    const int64_t room = slot.limit_bytes - slot.received_bytes;
-    if (room <= 0 || slot.pool == nullptr) return room;
-    const int64_t left = slot.pool->capacity_bytes - slot.pool->used_bytes;
-    if (left <= 0) {
-      const uint64_t one = 1;
-      (void)!write(slot.pool->full_event_fd, &one, sizeof(one));
-    }
-    return std::min(room, left);
+  static void ReportStall(LimitedSocket::Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
+    slot.stalled = true;
+    if (slot.stalled_list != nullptr) slot.stalled_list->Add(slot.id);
   }
 };
 
@@ -144,8 +152,28 @@ LimitedSocket::Slot* LimitedSocket::Find(int fd) {
   return page != nullptr ? page + fd % kSlotsPerPage : nullptr;
 }
 
-std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, int64_t limit_bytes, ReceivePool* pool) {
+StalledSockets::StalledSockets() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+StalledSockets::~StalledSockets() { close(event_fd_); }
+
+void StalledSockets::Add(uint64_t id) {
+  MutexLock lock(&mu_);
+  ids_.push_back(id);
+  const uint64_t one = 1;
+  (void)!write(event_fd_, &one, sizeof(one));
+}
+
+std::vector<uint64_t> StalledSockets::TakeAll() {
+  MutexLock lock(&mu_);
+  uint64_t count = 0;
+  (void)!read(event_fd_, &count, sizeof(count));
+  return std::exchange(ids_, {});
+}
+
+std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, Options options) {
   if (fd < 0 || fd >= kSlotsPerPage * kMaxPages) return nullptr;
+  const uint64_t cookie = CookieOf(fd);
+  if (cookie == 0) return nullptr;
   const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own_fd < 0) return nullptr;
   std::atomic<void*>& page = pages[fd / kSlotsPerPage];
@@ -155,20 +183,16 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, int64_t limit_bytes, 
     if (!page.compare_exchange_strong(none, made)) delete[] made;  // another thread was first
   }
   Slot& slot = *Find(fd);
-  const uint64_t cookie = CookieOf(fd);
-  if (cookie == 0) {
-    close(own_fd);
-    return nullptr;
-  }
   MutexLock lock(&slot.mu);
-  slot.LeavePool();  // of a socket that had this number before
+  slot.SetPoolBytes(0);  // of a socket that had this number before
   slot.cookie = cookie;
-  slot.limit_bytes = limit_bytes;
+  slot.limit_bytes = options.limit_bytes;
   slot.received_bytes = 0;
-  slot.waiting = false;
-  slot.pool = pool;
-  slot.pool_bytes = 0;
-  slot.limited = limit_bytes != kUnlimited;
+  slot.stalled = false;
+  slot.pool = std::move(options.pool);
+  slot.stalled_list = options.stalled;
+  slot.id = options.id;
+  slot.limited = true;
   return std::unique_ptr<LimitedSocket>(new LimitedSocket(fd, own_fd, cookie));
 }
 
@@ -214,8 +238,10 @@ ssize_t ReadSome(int fd) {
 
 absl::Status LimitedSocket::CheckSupport() {
   constexpr int kTimeoutMs = 5000;
-  if (dlsym(RTLD_DEFAULT, "recvmsg") != reinterpret_cast<void*>(&recvmsg)) {
-    return absl::UnavailableError("shared libraries don't call this program's recvmsg");
+  if (dlsym(RTLD_DEFAULT, "recvmsg") != reinterpret_cast<void*>(&recvmsg) ||
+      dlsym(RTLD_DEFAULT, "getpeername") != reinterpret_cast<void*>(&getpeername)) {
+    return absl::UnavailableError(
+        "shared libraries don't call this program's recvmsg and getpeername");
   }
   ScopedFd sender;
   ScopedFd receiver;
@@ -225,7 +251,7 @@ absl::Status LimitedSocket::CheckSupport() {
   const ScopedFd epoll{epoll_create1(EPOLL_CLOEXEC)};
   epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {}};
   epoll_ctl(epoll.fd, EPOLL_CTL_ADD, receiver.fd, &event);
-  const auto limited = Make(receiver.fd, /*limit_bytes=*/1, /*pool=*/nullptr);
+  const auto limited = Make(receiver.fd, {.limit_bytes = 1, .pool = {}});
   if (limited == nullptr) return absl::UnavailableError("sockets have no SO_COOKIE");
   if (send(sender.fd, "ab", 2, MSG_NOSIGNAL) != 2 ||
       epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1) {
@@ -234,7 +260,7 @@ absl::Status LimitedSocket::CheckSupport() {
   if (ReadSome(receiver.fd) != 1 || ReadSome(receiver.fd) != -1) {
     return absl::UnavailableError("another library replaces recvmsg(2)");
   }
-  limited->SetLimit(kUnlimited);
+  limited->RemoveLimit();
   if (epoll_wait(epoll.fd, &event, 1, kTimeoutMs) != 1 || ReadSome(receiver.fd) != 1) {
     return absl::UnavailableError("setting SO_RCVLOWAT doesn't wake a reader");
   }
@@ -242,7 +268,7 @@ absl::Status LimitedSocket::CheckSupport() {
 }
 
 LimitedSocket::~LimitedSocket() {
-  SetLimit(kUnlimited);
+  RemoveLimit();
   close(own_fd_);
 }
 
@@ -252,58 +278,113 @@ int64_t LimitedSocket::received_bytes() const {
   return slot.cookie == cookie_ ? slot.received_bytes : 0;
 }
 
-void LimitedSocket::SetLimit(int64_t limit_bytes) {
-  Slot& slot = *Find(reader_fd_);
-  {
-    MutexLock lock(&slot.mu);
-    if (slot.cookie != cookie_) return;
-    if (limit_bytes == kUnlimited) {
-      slot.LeavePool();
-      slot.limited = false;
-    }
-    slot.limit_bytes = limit_bytes;
-    if (!slot.waiting || (slot.limited && limit_bytes <= slot.received_bytes)) return;
-    slot.waiting = false;
-  }
-  const int one = 1;
-  setsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
-}
-
-void LimitedSocket::LeavePool() {
-  Slot& slot = *Find(reader_fd_);
-  MutexLock lock(&slot.mu);
-  if (slot.cookie == cookie_) slot.LeavePool();
-}
-
-void LimitedSocket::ReturnPoolBytes() {
-  Slot& slot = *Find(reader_fd_);
-  MutexLock lock(&slot.mu);
-  if (slot.cookie == cookie_) slot.ReturnPoolBytes();
-}
-
 int64_t LimitedSocket::pool_bytes() const {
   Slot& slot = *Find(reader_fd_);
   MutexLock lock(&slot.mu);
   return slot.cookie == cookie_ ? slot.pool_bytes : 0;
 }
 
-void LimitedSocket::Reset() {
+bool LimitedSocket::stalled() const {
   Slot& slot = *Find(reader_fd_);
-  // The lock keeps gRPC from reading a limited socket until the connection has ended.
   MutexLock lock(&slot.mu);
+  return slot.cookie == cookie_ && slot.limited && slot.stalled;
+}
+
+void LimitedSocket::Update(int64_t limit_bytes, int64_t held_bytes) {
+  Slot& slot = *Find(reader_fd_);
+  {
+    MutexLock lock(&slot.mu);
+    if (slot.cookie != cookie_ || !slot.limited) return;
+    slot.limit_bytes = limit_bytes;
+    slot.SetPoolBytes(held_bytes);
+    if (!slot.stalled || slot.Room() <= 0) return;
+    slot.stalled = false;
+  }
+  WakeReader();
+}
+
+void LimitedSocket::ChangePool(ReceivePool pool) {
+  Slot& slot = *Find(reader_fd_);
+  MutexLock lock(&slot.mu);
+  if (slot.cookie != cookie_ || !slot.limited) return;
+  const int64_t bytes = slot.pool_bytes;
+  slot.SetPoolBytes(0);
+  slot.pool = std::move(pool);
+  slot.SetPoolBytes(bytes);
+}
+
+void LimitedSocket::RemoveLimit() {
+  Slot& slot = *Find(reader_fd_);
+  {
+    MutexLock lock(&slot.mu);
+    if (slot.cookie != cookie_) return;
+    slot.RemoveLimit();
+    if (!std::exchange(slot.stalled, false)) return;
+  }
+  WakeReader();
+}
+
+void LimitedSocket::WakeReader() {
+  const int one = 1;
+  setsockopt(own_fd_, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
+}
+
+void LimitedSocket::Reset() {
   // connect(2) with AF_UNSPEC resets the connection. After shutdown(2), gRPC could still read the
-  // bytes that have arrived.
+  // bytes that have arrived. The limit is removed only then: until the connection has ended, gRPC
+  // may read no more than before.
   const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
   if (connect(own_fd_, &unspecified, sizeof(unspecified)) != 0) shutdown(own_fd_, SHUT_RDWR);
-  if (slot.cookie != cookie_) return;
-  slot.LeavePool();
-  slot.limited = false;
+  RemoveLimit();
+}
+
+namespace {
+
+// Set within RunWithPeerName().
+thread_local const sockaddr_in6* peer_name = nullptr;
+
+// The first eight bytes of the block 100::/64.
+constexpr uint8_t kDiscardPrefix[8] = {0x01, 0x00};
+
+}  // namespace
+
+void RunWithPeerName(uint64_t id, absl::FunctionRef<void()> accept) {
+  sockaddr_in6 name = {};
+  name.sin6_family = AF_INET6;
+  std::memcpy(name.sin6_addr.s6_addr, kDiscardPrefix, sizeof(kDiscardPrefix));
+  for (int i = 0; i < 8; ++i) {
+    name.sin6_addr.s6_addr[8 + i] = static_cast<uint8_t>(id >> (56 - 8 * i));
+  }
+  peer_name = &name;
+  accept();
+  peer_name = nullptr;
+}
+
+uint64_t ParsePeerName(absl::string_view peer) {
+  if (!absl::ConsumePrefix(&peer, "ipv6:")) return 0;
+  for (absl::string_view open : {"[", "%5B", "%5b"}) absl::ConsumePrefix(&peer, open);
+  const std::string host(peer.substr(0, peer.find_first_of("]%")));
+  in6_addr address = {};
+  if (inet_pton(AF_INET6, host.c_str(), &address) != 1) return 0;
+  if (std::memcmp(address.s6_addr, kDiscardPrefix, sizeof(kDiscardPrefix)) != 0) return 0;
+  uint64_t id = 0;
+  for (int i = 8; i < 16; ++i) id = id << 8 | address.s6_addr[i];
+  return id;
 }
 
 }  // namespace tensord::server
 
-// Replaces the C library's function in this program, and in the libraries that it loads.
+// Replace the C library's functions in this program, and in the libraries that it loads.
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
                                                                   int flags) {
   return tensord::server::ReceiveHook::Receive(fd, message, flags);
+}
+
+extern "C" __attribute__((visibility("default"))) int getpeername(int fd, sockaddr* address,
+                                                                  socklen_t* size) noexcept {
+  using tensord::server::peer_name;
+  if (peer_name == nullptr) return static_cast<int>(syscall(SYS_getpeername, fd, address, size));
+  std::memcpy(address, peer_name, std::min<size_t>(*size, sizeof(*peer_name)));
+  *size = sizeof(*peer_name);
+  return 0;
 }

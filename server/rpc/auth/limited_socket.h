@@ -1,21 +1,47 @@
-// A limit on how many bytes gRPC reads from a TCP connection.
+// A limit on how many bytes gRPC reads from a TCP connection, and the connection's name in gRPC.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/server/device/memory_account.h"
 
 namespace tensord::server {
 
-// Counts the bytes that several sockets have received together. While the pool is full, its sockets
-// receive nothing. Thread-safe after capacity_bytes and full_event_fd have been set.
+// Counts the bytes that gRPC holds of several sockets together. While the pool is full, its sockets
+// receive nothing, except those of which gRPC holds less than `reserved_bytes`. Thread-safe.
 struct ReceivePool {
+  UsageRef usage;  // null: there is no pool
   int64_t capacity_bytes = 0;
-  // An eventfd(2), not owned. It is signalled when a socket can't receive because the pool is full.
-  int full_event_fd = -1;
-  std::atomic<int64_t> used_bytes = 0;
+  int64_t reserved_bytes = 0;
+
+  bool full() const { return usage != nullptr && usage->used() >= capacity_bytes; }
+};
+
+// The sockets whose last read returned EAGAIN because of their limit or their pool, by `id`.
+// Thread-safe.
+class StalledSockets {
+ public:
+  StalledSockets();
+  ~StalledSockets();
+  StalledSockets(const StalledSockets&) = delete;
+  StalledSockets& operator=(const StalledSockets&) = delete;
+
+  void Add(uint64_t id);
+  // Removes and returns all. A socket may be listed more than once.
+  std::vector<uint64_t> TakeAll();
+  // An eventfd(2) that is readable while there are any.
+  int event_fd() const { return event_fd_; }
+
+ private:
+  const int event_fd_;
+  Mutex mu_;
+  std::vector<uint64_t> ids_ ABSL_GUARDED_BY(mu_);
 };
 
 // Limits how many bytes gRPC reads from one TCP connection.
@@ -28,23 +54,27 @@ struct ReceivePool {
 // control then stops the peer, and no byte is lost. When the limit rises, setting SO_RCVLOWAT makes
 // the kernel report the waiting bytes again (tcp_set_rcvlowat(), Linux 4.18).
 //
-// For a socket without a limit, recvmsg costs two atomic loads more than the system call.
 // Thread-safe.
 class LimitedSocket {
  public:
-  static constexpr int64_t kUnlimited = -1;
-
   // Tests a limit on a loopback connection. Blocks, for at most 10 s. If this system doesn't
   // enforce the limit, or doesn't wake a reader when the limit rises, returns UNAVAILABLE with the
   // reason.
   static absl::Status CheckSupport();
 
+  struct Options {
+    int64_t limit_bytes;
+    ReceivePool pool;
+    // If a read returns EAGAIN because of the limit or the pool, `id` is added to `stalled`. May be
+    // null; otherwise it must outlive every read of the socket.
+    StalledSockets* stalled = nullptr;
+    uint64_t id = 0;
+  };
   // Limits the socket of `fd`. Call it before gRPC gets `fd`. gRPC owns `fd` and may close it at
-  // any time; this object owns a duplicate. `pool` may be null; otherwise it must outlive every
-  // read of the socket. Returns null if the process has no descriptor left, if `fd` is 2^20 or
-  // higher, or if the system gives sockets no cookies (SO_COOKIE).
-  static std::unique_ptr<LimitedSocket> Make(int fd, int64_t limit_bytes, ReceivePool* pool);
-  // Removes the limit and closes fd(). gRPC's descriptor stays open.
+  // any time; this object owns a duplicate. Returns null if the process has no descriptor left, if
+  // `fd` is 2^20 or higher, or if the system gives sockets no cookies (SO_COOKIE).
+  static std::unique_ptr<LimitedSocket> Make(int fd, Options options);
+  // Removes the limit, leaves the pool and closes fd(). gRPC's descriptor stays open.
   ~LimitedSocket();
   LimitedSocket(const LimitedSocket&) = delete;
   LimitedSocket& operator=(const LimitedSocket&) = delete;
@@ -54,16 +84,19 @@ class LimitedSocket {
   // Returns how many bytes gRPC has read while there was a limit. Returns 0 after gRPC has closed
   // its descriptor and another limited socket has got the same number.
   int64_t received_bytes() const;
-  // Sets the largest value that received_bytes() may reach. kUnlimited removes the limit for good,
-  // and leaves the pool. If a read has returned EAGAIN because of the old limit or the full pool,
-  // and received_bytes() is below the new limit, the kernel reports the socket as readable again.
-  void SetLimit(int64_t limit_bytes);
   // Returns how many bytes of the pool this socket uses.
   int64_t pool_bytes() const;
-  // Subtracts pool_bytes() from the pool. Bytes that the socket receives later count again.
-  void ReturnPoolBytes();
-  // Removes the socket and its bytes from the pool. Bytes that it receives later don't count.
-  void LeavePool();
+  // Returns whether the last read returned EAGAIN because of the limit or the pool.
+  bool stalled() const;
+
+  // Sets the largest value that received_bytes() may reach, and reports that gRPC holds
+  // `held_bytes` of the bytes received. The pool counts these. If the socket may read now and is
+  // stalled, the kernel reports the socket as readable again.
+  void Update(int64_t limit_bytes, int64_t held_bytes);
+  // Moves the socket and the bytes that the pool counts to another pool.
+  void ChangePool(ReceivePool pool);
+  // Removes the limit for good, and leaves the pool.
+  void RemoveLimit();
   // Resets the TCP connection and leaves the pool. gRPC's next read returns an error or the end of
   // the stream.
   void Reset();
@@ -77,10 +110,22 @@ class LimitedSocket {
 
   // Returns the state of the descriptor number `fd`. Returns null if its page isn't allocated.
   static Slot* Find(int fd);
+  // Makes the kernel report waiting bytes again.
+  void WakeReader();
 
   const int reader_fd_;  // gRPC's descriptor
   const int own_fd_;
   const uint64_t cookie_;  // SO_COOKIE: identifies the socket after gRPC has closed reader_fd_
 };
+
+// gRPC names a connection by the address that getpeername(2) returns while it accepts the
+// connection: grpc::ServerContext::peer(). Connections from one address and port to several
+// addresses of the server would have the same name. So limited_socket.cc replaces getpeername, too:
+// within RunWithPeerName(), it returns an address of the discard-only block 100::/64 (RFC 6666)
+// that contains `id`, on the calling thread.
+void RunWithPeerName(uint64_t id, absl::FunctionRef<void()> accept);
+// Returns the `id` in a name of RunWithPeerName(), such as "ipv6:%5B100::2a%5D:0". Returns 0 for any
+// other name.
+uint64_t ParsePeerName(absl::string_view peer);
 
 }  // namespace tensord::server

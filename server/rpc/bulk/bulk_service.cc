@@ -37,6 +37,12 @@ void BulkService::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
 }
 
+std::vector<CallQueue*> BulkService::queues() const {
+  std::vector<CallQueue*> queues;
+  for (const auto& queue : queues_) queues.push_back(queue.get());
+  return queues;
+}
+
 bool BulkService::AnyCalls() const {
   return std::any_of(queues_.begin(), queues_.end(),
                      [](const auto& queue) { return queue->AnyCalls(); });

@@ -27,7 +27,7 @@ class ReadCall final : public SendCall {
     v1::ReadRequest request;
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request);
     if (!decoded.ok()) return Fail(decoded);
-    absl::StatusOr<SessionUse> use = UseSession(bulk_->service->sessions, request.session());
+    absl::StatusOr<SessionUse> use = bulk_->service->sessions->Use(principal(), request.session());
     if (!use.ok()) return Fail(use.status());
     session_ = *std::move(use);
     Wait(

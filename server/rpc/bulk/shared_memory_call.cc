@@ -85,7 +85,7 @@ class SharedCall final : public UploadCall {
   }
 
   absl::Status Open(const std::string& session) {
-    TENSORD_ASSIGN_OR_RETURN(SessionUse use, UseSession(bulk_->service->sessions, session));
+    TENSORD_ASSIGN_OR_RETURN(SessionUse use, bulk_->service->sessions->Use(principal(), session));
     if (!Join(&bulk_->service->streams)) {
       return absl::UnavailableError("the server is shutting down");
     }

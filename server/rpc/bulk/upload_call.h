@@ -48,7 +48,6 @@ class UploadCall : public BulkCall {
         [&](auto on_received) {
           const absl::Status waiting = upload->Await(principal(), spec, on_received);
           if (!waiting.ok()) return on_received(waiting);
-          SessionUsed();
         },
         [this, upload, spec, then](absl::Status status) {
           if (status.ok()) status = upload->Begin(spec, [this] { context().TryCancel(); });

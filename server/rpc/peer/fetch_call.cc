@@ -79,7 +79,6 @@ class FetchCall final : public SendCall {
                                 .principal_name = request_.principal_name(),
                                 .fetch_id = request_.fetch_id()});
     if (!ticket.ok()) return Fail(ticket.status());
-    SessionUsed();
     ticket_ = *std::move(ticket);
     SendSpec();
     AwaitTensor();

@@ -111,7 +111,7 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   if (!request.has_attach()) {
     return absl::InvalidArgumentError("the first message of a stream must carry attach");
   }
-  TENSORD_ASSIGN_OR_RETURN(session_, UseSession(context_->sessions, request.attach().session()));
+  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(principal(), request.attach().session()));
   TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
                            SessionCommands::Of(context_, session_.ref()));
   TENSORD_RETURN_IF_ERROR(

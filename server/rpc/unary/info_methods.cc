@@ -16,7 +16,7 @@ UnaryMethods::UnaryMethods(ServiceContext* context)
 
 absl::StatusOr<SessionUse> UnaryMethods::UseSession(UnaryCallBase& call,
                                                     const std::string& session) {
-  return call.UseSession(context_->sessions, session);
+  return context_->sessions->Use(call.principal(), session);
 }
 
 void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call) {

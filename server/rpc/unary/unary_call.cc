@@ -62,6 +62,7 @@ void UnaryCallBase::OnRefused(const absl::Status& status) {
 }
 
 void UnaryCallBase::OnRead(bool ok) {
+  if (ok) RequestComplete();
   if (!ok) {
     Finish(absl::InvalidArgumentError("the call has no request, or one that is too large"));
   } else if (request_bytes_.Length() <= kMaxInlineRequestBytes) {

@@ -6,17 +6,20 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace tensord::server {
 namespace {
 
 constexpr int kTimeoutMs = 30000;
+constexpr uint64_t kId = 7;  // of the limited socket
 
 // A TCP connection over loopback. The test reads the accepted end as gRPC does: by recvmsg(2), and
 // edge-triggered.
@@ -38,18 +41,19 @@ class LimitedSocketTest : public testing::Test {
     epoll_ = epoll_create1(0);
     epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {}};
     ASSERT_EQ(epoll_ctl(epoll_, EPOLL_CTL_ADD, receiver_, &event), 0);
-    pool_.capacity_bytes = 1 << 20;
-    pool_.full_event_fd = eventfd(0, EFD_NONBLOCK);
   }
   void TearDown() override {
     limited_.reset();
-    for (const int fd : {listener_, sender_, receiver_, epoll_, pool_.full_event_fd}) {
+    for (const int fd : {listener_, sender_, receiver_, epoll_}) {
       if (fd >= 0) close(fd);
     }
   }
 
   void Limit(int64_t bytes) {
-    limited_ = LimitedSocket::Make(receiver_, bytes, &pool_);
+    limited_ = LimitedSocket::Make(receiver_, {.limit_bytes = bytes,
+                                               .pool = {.usage = used_, .capacity_bytes = 10},
+                                               .stalled = &stalled_,
+                                               .id = kId});
     ASSERT_NE(limited_, nullptr);
   }
   void Send(const std::string& bytes) {
@@ -91,7 +95,8 @@ class LimitedSocketTest : public testing::Test {
   int sender_ = -1;
   int receiver_ = -1;
   int epoll_ = -1;
-  ReceivePool pool_;
+  StalledSockets stalled_;
+  const UsageRef used_ = std::make_shared<Usage>();  // the pool's
   std::unique_ptr<LimitedSocket> limited_;
 };
 
@@ -103,42 +108,82 @@ TEST_F(LimitedSocketTest, ReceivesUpToTheLimitAndLosesNothing) {
   EXPECT_EQ(Receive(), "EAGAIN");
   EXPECT_EQ(limited_->received_bytes(), 6);
   EXPECT_FALSE(AwaitReadable(0));
-  limited_->SetLimit(9);
+  limited_->Update(9, 6);
   ASSERT_TRUE(AwaitReadable());
   EXPECT_EQ(Receive(), "678");
   EXPECT_EQ(Receive(), "EAGAIN");
-  limited_->SetLimit(LimitedSocket::kUnlimited);
+  limited_->RemoveLimit();
   ASSERT_TRUE(AwaitReadable());
   EXPECT_EQ(Receive(), "9abcdef");
   EXPECT_EQ(Receive(), "EAGAIN");  // nothing is there
 }
 
-TEST_F(LimitedSocketTest, ReceivesEverythingWithoutALimit) {
-  limited_ = LimitedSocket::Make(receiver_, LimitedSocket::kUnlimited, /*pool=*/nullptr);
-  ASSERT_NE(limited_, nullptr);
-  Send("0123456789");
+TEST_F(LimitedSocketTest, ReportsThatItIsStalled) {
+  Limit(100);
+  Send("0");
   ASSERT_TRUE(AwaitReadable());
-  EXPECT_EQ(Receive(), "0123456789");
+  EXPECT_EQ(Receive(), "0");
+  EXPECT_EQ(Receive(), "EAGAIN");  // nothing is there
+  EXPECT_FALSE(limited_->stalled());
+  limited_->Update(1, 1);
+  EXPECT_EQ(Receive(), "EAGAIN");  // the limit
+  EXPECT_TRUE(limited_->stalled());
+  pollfd event = {stalled_.event_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&event, 1, 0), 1);
+  EXPECT_EQ(stalled_.TakeAll(), std::vector<uint64_t>{kId});
+  EXPECT_EQ(poll(&event, 1, 0), 0);
+  limited_->Update(2, 1);
+  EXPECT_FALSE(limited_->stalled());
 }
 
 TEST_F(LimitedSocketTest, WaitsWhileThePoolIsFull) {
-  pool_.capacity_bytes = 10;
-  pool_.used_bytes = 7;
+  used_->Take(7, 0);
   Limit(100);
   Send("0123456789");
   ASSERT_TRUE(AwaitReadable());
   EXPECT_EQ(Receive(), "012");
   EXPECT_EQ(Receive(), "EAGAIN");
-  pollfd full = {pool_.full_event_fd, POLLIN, 0};
-  EXPECT_EQ(poll(&full, 1, 0), 1);
-  pool_.used_bytes -= 7;
-  limited_->SetLimit(100);
+  EXPECT_TRUE(limited_->stalled());
+  used_->Return(7);
+  limited_->Update(100, 3);
   ASSERT_TRUE(AwaitReadable());
   EXPECT_EQ(Receive(), "3456789");
-  EXPECT_EQ(pool_.used_bytes, 10);
   EXPECT_EQ(limited_->pool_bytes(), 10);
-  limited_->LeavePool();
-  EXPECT_EQ(pool_.used_bytes, 0);
+  limited_->Update(100, 4);
+  EXPECT_EQ(used_->used(), 4);
+}
+
+TEST_F(LimitedSocketTest, TakesItsBytesToAnotherPool) {
+  Limit(100);
+  Send("0123");
+  ASSERT_TRUE(AwaitReadable());
+  EXPECT_EQ(Receive(), "0123");
+  const UsageRef other = std::make_shared<Usage>();
+  limited_->ChangePool({.usage = other, .capacity_bytes = 10});
+  EXPECT_EQ(used_->used(), 0);
+  EXPECT_EQ(other->used(), 4);
+  limited_.reset();
+  EXPECT_EQ(other->used(), 0);
+}
+
+TEST(PeerNameTest, NamesAConnectionByItsId) {
+  const int fds[2] = {socket(AF_INET, SOCK_STREAM, 0), socket(AF_INET, SOCK_STREAM, 0)};
+  sockaddr_storage name = {};
+  socklen_t size = sizeof(name);
+  RunWithPeerName(0x123456789a, [&] {
+    EXPECT_EQ(getpeername(fds[0], reinterpret_cast<sockaddr*>(&name), &size), 0);
+  });
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET6, &reinterpret_cast<sockaddr_in6&>(name).sin6_addr, text, sizeof(text));
+  EXPECT_EQ(ParsePeerName(absl::StrCat("ipv6:%5B", text, "%5D:0")), 0x123456789a);
+  EXPECT_EQ(ParsePeerName(absl::StrCat("ipv6:[", text, "]:0")), 0x123456789a);
+  EXPECT_EQ(ParsePeerName("ipv4:127.0.0.1:5"), 0);
+  EXPECT_EQ(ParsePeerName("ipv6:%5B::1%5D:5"), 0);
+  EXPECT_EQ(ParsePeerName("unix:/tmp/socket"), 0);
+  // Outside, it has its usual meaning.
+  EXPECT_EQ(getpeername(fds[0], reinterpret_cast<sockaddr*>(&name), &size), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  for (const int fd : fds) close(fd);
 }
 
 TEST_F(LimitedSocketTest, IsSupportedHere) { EXPECT_TRUE(LimitedSocket::CheckSupport().ok()); }
@@ -150,7 +195,7 @@ TEST_F(LimitedSocketTest, DoesNotLimitAnotherSocketThatGetsItsNumber) {
   ASSERT_EQ(dup2(others[0], receiver_), receiver_);
   ASSERT_EQ(send(others[1], "other", 5, 0), 5);
   EXPECT_EQ(Receive(), "other");
-  limited_->SetLimit(100);
+  limited_->Update(100, 1);
   ASSERT_EQ(send(others[1], "more", 4, 0), 4);
   EXPECT_EQ(Receive(), "more");
   close(others[0]);

@@ -1,0 +1,200 @@
+#include "tensord/server/rpc/auth/connection.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72
+#endif
+
+namespace tensord::server {
+namespace {
+
+// The largest window that remains after a message.
+constexpr int64_t kMaxLastingWindow = 2 << 20;
+// After a call has ended, the client may still send this much of its request, which gRPC drops.
+// gRPC's flow control allows up to 4 MiB of one call in flight.
+constexpr int64_t kDroppedBytes = 8 << 20;
+// HTTP/2 and TLS framing of a message: 1/kFramingShare of its bytes, plus kFramingBytes.
+constexpr int64_t kFramingShare = 128;
+constexpr int64_t kFramingBytes = 40;
+// Credit that is added every kInspectInterval, for bytes that belong to no call.
+constexpr int64_t kRefillBytes = 512;
+// The same for an unadmitted connection, for example for health probes.
+constexpr int64_t kUnadmittedRefillBytes = 32;
+// Bytes of calls that ended before handlers had received their requests: the most that are
+// credited at once, and how many more every kInspectInterval.
+constexpr int64_t kMaxForgivable = 64 << 20;
+constexpr int64_t kForgivableRefill = 1 << 20;
+// SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing of
+// the buffer can't be re-enabled.
+constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
+// The token bucket: how many refused and cancelled calls it holds, and how many of them it loses in
+// a second.
+constexpr double kMaxRejections = 100;
+constexpr double kRejectionRefillPerSecond = 20;
+
+// Undoes the limit on the kernel's buffer that accepting has set.
+void EnlargeReceiveBuffer(int fd) {
+  // Re-enables the kernel's automatic sizing of the buffer (socket(7), since Linux 5.15).
+  const int unlocked = 0;
+  if (setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &unlocked, sizeof(unlocked)) == 0) return;
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kAdmittedReceiveBufferBytes,
+             sizeof(kAdmittedReceiveBufferBytes));
+}
+
+}  // namespace
+
+bool Connection::admitted() const {
+  MutexLock lock(&mu_);
+  return admitted_;
+}
+
+int64_t Connection::HeldLocked() const { return socket_->received_bytes() - credit_bytes_; }
+
+int64_t Connection::MaxWindowLocked() const {
+  return kMinWindow + static_cast<int64_t>(calls_.size()) * max_message_bytes_ +
+         (any_call_ended_ ? kDroppedBytes : 0);
+}
+
+void Connection::UpdateLocked() {
+  const int64_t received = socket_->received_bytes();
+  // The credit is at most what has been received, so gRPC never holds more than the window.
+  credit_bytes_ = std::clamp<int64_t>(credit_bytes_, 0, received);
+  const int64_t dropped = any_call_ended_ && !admitted_ ? kDroppedBytes : 0;
+  const bool pool_was_full = pool_.full();
+  socket_->Update(credit_bytes_ + window_bytes_ + dropped, received - credit_bytes_);
+  if (pool_was_full && !pool_.full()) stalled_sockets_->Add(0);
+}
+
+bool Connection::AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool,
+                             UsageHold slot) {
+  MutexLock lock(&mu_);
+  const bool first = !std::exchange(admitted_, true);
+  if (first) {
+    pool_ = pool;
+    slot_ = std::move(slot);
+    socket_->ChangePool(pool);
+    window_bytes_ = kMinWindow;
+    forgivable_bytes_ = kMaxForgivable;
+    EnlargeReceiveBuffer(socket_->fd());
+  }
+  call->admitted = true;
+  calls_.push_back(call);
+  credit_bytes_ += headers_bytes;
+  UpdateLocked();
+  return first;
+}
+
+bool Connection::AddRefused(Call* call) {
+  MutexLock lock(&mu_);
+  calls_.push_back(call);
+  return CountRejectionLocked();
+}
+
+bool Connection::CountRejectionLocked() {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - rejections_at_).count();
+  rejections_ = std::max(rejections_ - seconds * kRejectionRefillPerSecond, 0.0) + 1;
+  rejections_at_ = now;
+  return rejections_ <= kMaxRejections;
+}
+
+void Connection::ServedAsPublic() {
+  MutexLock lock(&mu_);
+  rejections_ = std::max(rejections_ - 1, 0.0);
+}
+
+bool Connection::CountCancelled() {
+  MutexLock lock(&mu_);
+  return CountRejectionLocked();
+}
+
+void Connection::AddCredit(int64_t bytes, int64_t messages) {
+  MutexLock lock(&mu_);
+  credit_bytes_ += bytes + bytes / kFramingShare + messages * kFramingBytes;
+  window_bytes_ = std::clamp(2 * bytes, kMinWindow, kMaxLastingWindow);
+  UpdateLocked();
+}
+
+void Connection::Remove(Call* call, bool complete) {
+  MutexLock lock(&mu_);
+  // Calls end in any order, but mostly soon.
+  const auto last = std::find(calls_.rbegin(), calls_.rend(), call);
+  if (last == calls_.rend()) return;
+  const auto num_calls = static_cast<int64_t>(calls_.size());
+  calls_.erase(std::next(last).base());
+  any_call_ended_ = true;
+  if (calls_.empty()) {
+    credit_bytes_ = socket_->received_bytes();  // gRPC holds nothing
+  } else if (!complete && call->admitted) {
+    // gRPC has dropped what it held of this call. How much that was isn't known, so this assumes an
+    // average call.
+    const int64_t forgiven =
+        std::min(std::max<int64_t>(HeldLocked(), 0) / num_calls, forgivable_bytes_);
+    credit_bytes_ += forgiven;
+    forgivable_bytes_ -= forgiven;
+  }
+  UpdateLocked();
+}
+
+int64_t Connection::credit_bytes() const {
+  MutexLock lock(&mu_);
+  return credit_bytes_;
+}
+
+void Connection::Resume() {
+  MutexLock lock(&mu_);
+  UpdateLocked();
+}
+
+bool Connection::ResolveStall(int64_t credit_before) {
+  MutexLock lock(&mu_);
+  if (!admitted_ || !socket_->stalled()) return false;
+  if (credit_bytes_ != credit_before) return true;
+  const int64_t max_window = MaxWindowLocked();
+  if (pool_.full()) {
+    EndNewestCallLocked(absl::ResourceExhaustedError(absl::StrCat(
+        "the caller has begun to send more than ", pool_.capacity_bytes,
+        " bytes of requests (--max-request-bytes-per-principal), and none of them is complete; "
+        "send fewer at once")));
+  } else if (HeldLocked() >= max_window) {
+    // gRPC 1.51 receives a message of any size before it refuses it.
+    EndNewestCallLocked(absl::ResourceExhaustedError(
+        "a request is larger than a message may be (--max-message-bytes); use Write, which "
+        "streams"));
+  } else {
+    window_bytes_ = std::min(2 * std::max(window_bytes_, HeldLocked()), max_window);
+    UpdateLocked();
+  }
+  return false;
+}
+
+void Connection::EndNewestCallLocked(const absl::Status& status) {
+  const auto newest = std::find_if(calls_.rbegin(), calls_.rend(),
+                                   [](const Call* call) { return call->end != nullptr; });
+  if (newest != calls_.rend()) std::exchange((*newest)->end, nullptr)(status);
+}
+
+bool Connection::Inspect() {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  const bool known = getsockopt(socket_->fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  MutexLock lock(&mu_);
+  // A client that has closed its end may still be owed the effect of what it sent before.
+  const bool open = known && (info.tcpi_state == TCP_ESTABLISHED ||
+                              (admitted_ && info.tcpi_state == TCP_CLOSE_WAIT));
+  if (!open) return false;
+  credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;
+  if (admitted_)
+    forgivable_bytes_ = std::min(forgivable_bytes_ + kForgivableRefill, kMaxForgivable);
+  UpdateLocked();
+  return true;
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,147 @@
+// One accepted TCP connection: how much gRPC may read from it, and how many of its calls failed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/server/rpc/auth/limited_socket.h"
+
+namespace tensord::server {
+
+// Bounds the bytes that gRPC holds of a connection: those that it has read, but not yet passed to a
+// handler. The object estimates them as received - credit:
+//
+//   received   what gRPC has read (LimitedSocket)
+//   credit     what gRPC no longer holds: messages that handlers have received, their framing, the
+//              headers of calls, control frames, and what calls leave behind when they end
+//   limit      credit + window: what gRPC may read
+//
+// Before the gate has admitted a call of the connection (unadmitted), the window is constant, and
+// the bytes of all such connections together are limited by a pool. After that (admitted), the
+// window is at least kMinWindow and twice the last message. It grows when the connection is stalled
+// although handlers have handled everything that has arrived: the rest of a message is then
+// missing. It never exceeds one message for each open call, and 8 MiB for calls that have ended,
+// whose remaining bytes gRPC drops. The bytes of all connections of a principal together are limited by the principal's pool. If that is full, and no
+// message can be completed, the newest call ends with RESOURCE_EXHAUSTED.
+//
+// A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends on
+// how fast bytes arrive.
+//
+// Thread-safe.
+class Connection {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The window of an unadmitted connection. It suffices for a TLS handshake with a client's
+  // certificates and for the headers of a first call (8 KiB at most). Headers may take fifteen times
+  // their size in memory.
+  static constexpr int64_t kUnadmittedWindow = 32 << 10;
+  // The smallest window of an admitted connection. A call that is cancelled at once takes 30 bytes
+  // on the wire and 3.4 kB of gRPC's memory, so a larger one would let gRPC hold many such calls
+  // before handlers see them. If the principal's pool is full, the connection still has this much.
+  static constexpr int64_t kMinWindow = 128 << 10;
+
+  // An open call of the connection. Its owner adds and removes it.
+  struct Call {
+    // Ends the call with an error. Called at most once. Must not block.
+    std::function<void(const absl::Status&)> end;
+    bool admitted = false;
+  };
+
+  // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest message.
+  // `stalled`: to which 0 is added when the principal's pool has room again.
+  Connection(uint64_t id, std::string host, std::string address, int64_t max_message_bytes,
+             std::unique_ptr<LimitedSocket> socket, StalledSockets* stalled)
+      : id_(id),
+        host_(std::move(host)),
+        address_(std::move(address)),
+        max_message_bytes_(max_message_bytes),
+        accepted_at_(Clock::now()),
+        socket_(std::move(socket)),
+        stalled_sockets_(stalled),
+        rejections_at_(accepted_at_) {}
+
+  uint64_t id() const { return id_; }
+  const std::string& host() const { return host_; }
+  const std::string& address() const { return address_; }
+  Clock::time_point accepted_at() const { return accepted_at_; }
+  bool admitted() const;
+  // Returns how many bytes the pool counts for this connection.
+  int64_t pool_bytes() const { return socket_->pool_bytes(); }
+
+  // Events of calls. If AddRefused() or CountCancelled() returns false, the connection's token
+  // bucket of refused and cancelled calls is used up, and the caller must close the connection.
+  //
+  // Adds a call that the gate has admitted; `headers_bytes`: the size of its headers. If it is the
+  // connection's first one, the function returns true, the connection leaves the pool of unadmitted
+  // connections for `pool`, and it keeps `slot`, which counts it.
+  bool AddAdmitted(Call* call, int64_t headers_bytes, const ReceivePool& pool, UsageHold slot);
+  bool AddRefused(Call* call);
+  // Reports that a refused call is served, because its request is public. The call then doesn't
+  // count as refused.
+  void ServedAsPublic();
+  bool CountCancelled();
+  // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
+  // messages that the peer acknowledges with control frames of `bytes` bytes.
+  void AddCredit(int64_t bytes, int64_t messages);
+  // Removes a call that gRPC has finished. `complete`: its request had been received as a whole.
+  void Remove(Call* call, bool complete);
+
+  // If the connection is stalled, and handlers have received nothing since credit_bytes() returned
+  // `credit_before`, lets gRPC read more, or ends the newest call. Call it after handlers have
+  // handled all events that preceded that call of credit_bytes(). Returns whether handlers have
+  // received something meanwhile; the caller then tries again.
+  bool ResolveStall(int64_t credit_before);
+  bool stalled() const { return socket_->stalled(); }
+  int64_t credit_bytes() const;
+  // Lets gRPC read again, if there is room by now.
+  void Resume();
+  // Adds credit for bytes that belong to no call, such as pings. Returns false if gRPC has closed the
+  // connection, or if it is unadmitted and the client has closed its end. Call it every
+  // kInspectInterval.
+  static constexpr std::chrono::milliseconds kInspectInterval{500};
+  bool Inspect();
+
+  void RemoveLimit() { socket_->RemoveLimit(); }
+  void Reset() { socket_->Reset(); }
+
+ private:
+  int64_t HeldLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts a refused or cancelled call. Returns false if the token bucket is used up.
+  bool CountRejectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndNewestCallLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const uint64_t id_;
+  const std::string host_;
+  const std::string address_;
+  const int64_t max_message_bytes_;
+  const Clock::time_point accepted_at_;
+  const std::unique_ptr<LimitedSocket> socket_;
+  StalledSockets* const stalled_sockets_;
+
+  mutable Mutex mu_;
+  bool admitted_ ABSL_GUARDED_BY(mu_) = false;
+  ReceivePool pool_ ABSL_GUARDED_BY(mu_);  // the principal's; none if unadmitted
+  UsageHold slot_ ABSL_GUARDED_BY(mu_);
+  std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
+  bool any_call_ended_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
+  // How many bytes of calls that ended early may still be credited.
+  int64_t forgivable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  double rejections_ ABSL_GUARDED_BY(mu_) = 0;  // refused and cancelled calls in the token bucket
+  Clock::time_point rejections_at_ ABSL_GUARDED_BY(mu_);  // when rejections_ was computed
+};
+
+using ConnectionRef = std::shared_ptr<Connection>;
+
+}  // namespace tensord::server
