@@ -5,9 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -49,15 +51,13 @@ void TuneLocks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kI
 // Writes the file atomically: a process that waits for the file never reads a part of it.
 absl::Status WritePortFile(const std::string& path, const std::vector<std::string>& addresses) {
   const std::string temporary = path + ".tmp";
-  {
-    std::ofstream out(temporary);
-    for (const std::string& address : addresses) out << address << "\n";
-    if (!out.flush()) return absl::UnavailableError(absl::StrCat("can't write ", temporary));
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(absl::StrCat("can't write ", path));
-  }
-  return absl::OkStatus();
+  std::ofstream out(temporary);
+  for (const std::string& address : addresses) out << address << "\n";
+  out.close();
+  if (out.good() && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const std::string why = std::strerror(errno);
+  std::remove(temporary.c_str());
+  return absl::UnavailableError(absl::StrCat("can't write ", path, ": ", why));
 }
 
 // The thread that waits for signals.
@@ -141,8 +141,7 @@ int Main(const DaemonFlags& flags) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  const bool has_files = flags.server.gate.authenticates() || flags.server.gate.tls.enabled();
-  if (has_files) sigaddset(&signals, SIGHUP);
+  sigaddset(&signals, SIGHUP);  // without files to reload, it has no effect
   DirectToThisThread(signals);
   signal(SIGPIPE, SIG_IGN);
   // gRPC returns errors as statuses. Clients could fill the log with the messages of protobuf.

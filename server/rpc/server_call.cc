@@ -72,6 +72,7 @@ void ServerCall::HandleDone() {
 
 void ServerCall::StartRead(grpc::ByteBuffer* message) {
   incoming_ = message;
+  admission_.ReadBegins();
   grpc_call_->stream().Read(message, read_.Begin(shared_from_this()));
 }
 

@@ -108,6 +108,17 @@ class AdmissionTest : public DaemonFixture {
   }
 };
 
+class FewConnectionsTest : public DaemonFixture {
+ protected:
+  // The fixture's own client has one connection.
+  FewConnectionsTest() : DaemonFixture({"--max-connections-per-principal=3"}) {}
+};
+
+class FewConnectionsOfAnAddressTest : public DaemonFixture {
+ protected:
+  FewConnectionsOfAnAddressTest() : DaemonFixture({"--max-connections-per-address=3"}) {}
+};
+
 class AdmissionTokenTest : public IdentityFixture {
  protected:
   void SetUp() override { StartDaemon({"--token-file=" + folder_.Write("tokens", "")}); }
@@ -133,6 +144,39 @@ TEST_F(AdmissionTest, ServesFirstCallsOfAllSizesOnABusyMachine) {
     });
   }
   for (std::thread& client : clients) client.join();
+}
+
+TEST_F(FewConnectionsTest, RefusesCallsOfAConnectionTooMany) {
+  {
+    RpcClient second(daemon_->address());
+    RpcClient third(daemon_->address());
+    EXPECT_TRUE(ListDevices(second).ok());
+    EXPECT_TRUE(ListDevices(third).ok());
+    RpcClient fourth(daemon_->address());
+    const auto refused = ListDevices(fourth);
+    ExpectError(refused, absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(refused.status().message()),
+                testing::HasSubstr("max-connections-per-principal"));
+  }
+  EXPECT_TRUE(Eventually([this] {
+    RpcClient another(daemon_->address());
+    return ListDevices(another).ok();
+  }));
+}
+
+TEST_F(FewConnectionsOfAnAddressTest, ClosesAConnectionTooMany) {
+  {
+    RpcClient second(daemon_->address());
+    RpcClient third(daemon_->address());
+    EXPECT_TRUE(ListDevices(second).ok());
+    EXPECT_TRUE(ListDevices(third).ok());
+    RpcClient fourth(daemon_->address());
+    ExpectError(ListDevices(fourth), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_TRUE(Eventually([this] {
+    RpcClient another(daemon_->address());
+    return ListDevices(another).ok();
+  }));
 }
 
 // Many calls begin at once on a connection that the server hasn't admitted yet.

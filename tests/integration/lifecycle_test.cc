@@ -92,6 +92,16 @@ TEST(LifecycleTest, EndsOnEitherSignal) {
   }
 }
 
+TEST(LifecycleTest, SighupWithoutFilesChangesNothing) {
+  auto daemon = DaemonProcess::Start({"--devices=cpu"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  (*daemon)->Signal(SIGHUP);
+  (*daemon)->Signal(SIGTERM);
+  const auto exit_code = (*daemon)->WaitForEnd();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+}
+
 // timeout(1), and users who press Ctrl-C again, send a second signal during the drain.
 TEST(LifecycleTest, RepeatedSignalsDoNotDisturbTheDrain) {
   for (int i = 0; i < 5; ++i) {

@@ -6,11 +6,11 @@
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <ctime>
 #include <fstream>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -156,18 +156,21 @@ absl::StatusOr<std::shared_ptr<X509_STORE>> MakeStore(const std::string& path,
 }  // namespace
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
+  struct stat file = {};
+  if (stat(path.c_str(), &file) == 0) {
+    // Opening a pipe would block.
+    if (!S_ISREG(file.st_mode)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+    }
+    if (file.st_size > kMaxFileBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 16 MiB"));
+    }
+  }
   std::ifstream in(path, std::ios::binary);
-  std::string text;
-  if (in) {
-    std::ostringstream out;
-    out << in.rdbuf();
-    text = out.str();
-  }
-  if (!in || in.bad() || text.empty()) {
+  std::string text(static_cast<size_t>(file.st_size), '\0');
+  in.read(text.data(), file.st_size);
+  if (!in || text.empty()) {
     return absl::NotFoundError(absl::StrCat(path, " can't be read, or is empty"));
-  }
-  if (static_cast<std::streamsize>(text.size()) > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is larger than 16 MiB"));
   }
   return text;
 }

@@ -24,8 +24,8 @@ struct TlsOptions {
   bool enabled() const { return !cert_file.empty(); }
 };
 
-// Returns the content of a file. If the file can't be read, is empty or is larger than 16 MiB,
-// returns an error that names it.
+// Returns the content of a regular file. If the file can't be read, is empty or is larger than
+// 16 MiB, returns an error that names it.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
 // The valid content of the files at one time. Immutable but for a cache. Thread-safe.

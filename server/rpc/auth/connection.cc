@@ -31,6 +31,10 @@ constexpr int64_t kUnadmittedRefillBytes = 32;
 // credited at once, and how many more every kInspectInterval.
 constexpr int64_t kMaxForgivable = 64 << 20;
 constexpr int64_t kForgivableRefill = 1 << 20;
+// If handlers have received nothing of a deadlocked connection for this many inspections, its newest
+// call ends. That they have received nothing is almost certain after microseconds. The rest of the
+// time is for machines that are so busy that gRPC's threads don't run.
+constexpr int kDeadlockInspections = 6;
 // SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing of
 // the buffer can't be re-enabled.
 constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
@@ -122,7 +126,12 @@ void Connection::AddCredit(int64_t bytes, int64_t messages) {
   UpdateLocked();
 }
 
-void Connection::Remove(Call* call, bool complete) {
+void Connection::SetState(Call* call, CallState state) {
+  call->state.store(state, std::memory_order_relaxed);
+  if (state == CallState::kReading && waits_for_reader_.exchange(false)) stalled_sockets_->Add(id_);
+}
+
+void Connection::Remove(Call* call) {
   MutexLock lock(&mu_);
   // Calls end in any order, but mostly soon.
   const auto last = std::find(calls_.rbegin(), calls_.rend(), call);
@@ -132,7 +141,7 @@ void Connection::Remove(Call* call, bool complete) {
   any_call_ended_ = true;
   if (calls_.empty()) {
     credit_bytes_ = socket_->received_bytes();  // gRPC holds nothing
-  } else if (!complete && call->admitted) {
+  } else if (call->admitted && call->state != CallState::kComplete) {
     // gRPC has dropped what it held of this call. How much that was isn't known, so this assumes an
     // average call.
     const int64_t forgiven =
@@ -153,32 +162,45 @@ void Connection::Resume() {
   UpdateLocked();
 }
 
+bool Connection::AnyReadingLocked() const {
+  return std::any_of(calls_.begin(), calls_.end(),
+                     [](const Call* call) { return call->state == CallState::kReading; });
+}
+
 bool Connection::ResolveStall(int64_t credit_before) {
   MutexLock lock(&mu_);
   if (!admitted_ || !socket_->stalled()) return false;
   if (credit_bytes_ != credit_before) return true;
-  const int64_t max_window = MaxWindowLocked();
-  if (pool_.full()) {
-    EndNewestCallLocked(absl::ResourceExhaustedError(absl::StrCat(
-        "the caller has begun to send more than ", pool_.capacity_bytes,
-        " bytes of requests (--max-request-bytes-per-principal), and none of them is complete; "
-        "send fewer at once")));
-  } else if (HeldLocked() >= max_window) {
-    // gRPC 1.51 receives a message of any size before it refuses it.
-    EndNewestCallLocked(absl::ResourceExhaustedError(
-        "a request is larger than a message may be (--max-message-bytes); use Write, which "
-        "streams"));
-  } else {
-    window_bytes_ = std::min(2 * std::max(window_bytes_, HeldLocked()), max_window);
-    UpdateLocked();
+  // Without calls, the bytes are the rest of calls that have ended.
+  if (!calls_.empty() && !AnyReadingLocked()) {
+    waits_for_reader_ = true;
+    return AnyReadingLocked();  // a handler may have begun to read meanwhile
   }
+  window_bytes_ = std::min(2 * std::max(window_bytes_, HeldLocked()), MaxWindowLocked());
+  UpdateLocked();
   return false;
 }
 
-void Connection::EndNewestCallLocked(const absl::Status& status) {
+bool Connection::DeadlockedLocked() const {
+  if (!admitted_ || calls_.empty() || !socket_->stalled()) return false;
+  if (!pool_.full() && HeldLocked() < MaxWindowLocked()) return false;
+  return std::none_of(calls_.begin(), calls_.end(),
+                      [](const Call* call) { return call->state == CallState::kIdle; });
+}
+
+void Connection::EndNewestCallLocked() {
   const auto newest = std::find_if(calls_.rbegin(), calls_.rend(),
                                    [](const Call* call) { return call->end != nullptr; });
-  if (newest != calls_.rend()) std::exchange((*newest)->end, nullptr)(status);
+  if (newest == calls_.rend()) return;
+  const std::string message =
+      pool_.full()
+          ? absl::StrCat("the caller has begun to send ", pool_.capacity_bytes,
+                         " bytes of requests, and none of them is complete; send fewer at once "
+                         "(--max-request-bytes-per-principal)")
+          // gRPC 1.51 receives a message of any size before it refuses the message.
+          : "the request is larger than a message may be (--max-message-bytes); use Write, which "
+            "streams";
+  std::exchange((*newest)->end, nullptr)(absl::ResourceExhaustedError(message));
 }
 
 bool Connection::Inspect() {
@@ -190,10 +212,21 @@ bool Connection::Inspect() {
   const bool open = known && (info.tcpi_state == TCP_ESTABLISHED ||
                               (admitted_ && info.tcpi_state == TCP_CLOSE_WAIT));
   if (!open) return false;
+  if (DeadlockedLocked() && credit_bytes_ == inspected_credit_) {
+    ++deadlocked_inspections_;
+  } else {
+    deadlocked_inspections_ = 0;
+  }
+  if (deadlocked_inspections_ >= kDeadlockInspections) {
+    EndNewestCallLocked();
+    deadlocked_inspections_ = 0;
+  }
   credit_bytes_ += admitted_ ? kRefillBytes : kUnadmittedRefillBytes;
-  if (admitted_)
+  if (admitted_) {
     forgivable_bytes_ = std::min(forgivable_bytes_ + kForgivableRefill, kMaxForgivable);
+  }
   UpdateLocked();
+  inspected_credit_ = credit_bytes_;
   return true;
 }
 

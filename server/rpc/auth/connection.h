@@ -1,6 +1,7 @@
 // One accepted TCP connection: how much gRPC may read from it, and how many of its calls failed.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -25,9 +26,9 @@ namespace tensord::server {
 //
 // Before the gate has admitted a call of the connection (unadmitted), the window is constant, and
 // the bytes of all such connections together are limited by a pool. After that (admitted), the
-// window is at least kMinWindow and twice the last message. It grows when the connection is stalled
-// although handlers have handled everything that has arrived: the rest of a message is then
-// missing. It never exceeds one message for each open call, and 8 MiB for calls that have ended,
+// window is at least kMinWindow and twice the last message. It grows when the connection is stalled,
+// and a handler waits for a message although handlers have handled everything that has arrived: the
+// rest of the message is then missing. It never exceeds one message for each open call, and 8 MiB for calls that have ended,
 // whose remaining bytes gRPC drops. The bytes of all connections of a principal together are limited by the principal's pool. If that is full, and no
 // message can be completed, the newest call ends with RESOURCE_EXHAUSTED.
 //
@@ -48,11 +49,15 @@ class Connection {
   // before handlers see them. If the principal's pool is full, the connection still has this much.
   static constexpr int64_t kMinWindow = 128 << 10;
 
+  // kIdle: the handler doesn't read now. kReading: it waits for a message, of which gRPC may hold a
+  // part. kComplete: it has received all messages.
+  enum class CallState { kIdle, kReading, kComplete };
   // An open call of the connection. Its owner adds and removes it.
   struct Call {
     // Ends the call with an error. Called at most once. Must not block.
     std::function<void(const absl::Status&)> end;
     bool admitted = false;
+    std::atomic<CallState> state = CallState::kIdle;
   };
 
   // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest message.
@@ -91,21 +96,23 @@ class Connection {
   // Reports that handlers have received `messages` messages of `bytes` bytes in all, or have sent
   // messages that the peer acknowledges with control frames of `bytes` bytes.
   void AddCredit(int64_t bytes, int64_t messages);
-  // Removes a call that gRPC has finished. `complete`: its request had been received as a whole.
-  void Remove(Call* call, bool complete);
+  // Sets the state of an open call.
+  void SetState(Call* call, CallState state);
+  // Removes a call that gRPC has finished.
+  void Remove(Call* call);
 
-  // If the connection is stalled, and handlers have received nothing since credit_bytes() returned
-  // `credit_before`, lets gRPC read more, or ends the newest call. Call it after handlers have
-  // handled all events that preceded that call of credit_bytes(). Returns whether handlers have
-  // received something meanwhile; the caller then tries again.
+  // If the connection is stalled, and handlers wait for messages, but have received nothing since
+  // credit_bytes() returned `credit_before`, lets gRPC read more. Call it after handlers have handled
+  // all events that preceded that call of credit_bytes(). Returns whether handlers have received
+  // something meanwhile; the caller then tries again.
   bool ResolveStall(int64_t credit_before);
   bool stalled() const { return socket_->stalled(); }
   int64_t credit_bytes() const;
   // Lets gRPC read again, if there is room by now.
   void Resume();
-  // Adds credit for bytes that belong to no call, such as pings. Returns false if gRPC has closed the
-  // connection, or if it is unadmitted and the client has closed its end. Call it every
-  // kInspectInterval.
+  // Adds credit for bytes that belong to no call, such as pings. Ends the newest call if no message
+  // can be completed. Returns false if gRPC has closed the connection, or if it is unadmitted and the
+  // client has closed its end. Call it every kInspectInterval.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
   bool Inspect();
 
@@ -117,8 +124,12 @@ class Connection {
   void UpdateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Counts a refused or cancelled call. Returns false if the token bucket is used up.
   bool CountRejectionLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether a handler waits for a message of the connection.
+  bool AnyReadingLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether gRPC may read no more, and no handler will receive anything.
+  bool DeadlockedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t MaxWindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndNewestCallLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndNewestCallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const uint64_t id_;
   const std::string host_;
@@ -136,6 +147,10 @@ class Connection {
   bool any_call_ended_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
+  // Stalled, but no call reads. SetState() then reports the connection as stalled again.
+  std::atomic<bool> waits_for_reader_ = false;
+  int deadlocked_inspections_ ABSL_GUARDED_BY(mu_) = 0;  // consecutive ones
+  int64_t inspected_credit_ ABSL_GUARDED_BY(mu_) = 0;    // at the last inspection
   // How many bytes of calls that ended early may still be credited.
   int64_t forgivable_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   double rejections_ ABSL_GUARDED_BY(mu_) = 0;  // refused and cancelled calls in the token bucket

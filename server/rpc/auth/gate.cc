@@ -66,7 +66,8 @@ absl::Status CheckOnlyOwnerWrites(const std::string& path) {
 absl::StatusOr<std::shared_ptr<const TokenFile>> ReadTokens(const std::string& path) {
   TENSORD_RETURN_IF_ERROR(CheckOnlyOwnerWrites(path));
   struct stat file = {};
-  const bool is_empty = stat(path.c_str(), &file) == 0 && file.st_size == 0;
+  const bool is_empty =
+      stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) && file.st_size == 0;
   std::string text;
   if (!is_empty) {
     TENSORD_ASSIGN_OR_RETURN(text, ReadSecretFile(path));
@@ -159,10 +160,13 @@ Admission::~Admission() {
   Leave();
   if (connection_ == nullptr) return;
   if (credit_messages_ > 0) connection_->AddCredit(credit_bytes_, credit_messages_);
-  connection_->Remove(&connection_call_, complete_);
+  connection_->Remove(&connection_call_);
 }
 
-void Admission::MessageReceived(size_t bytes) { AddCredit(static_cast<int64_t>(bytes)); }
+void Admission::MessageReceived(size_t bytes) {
+  SetState(Connection::CallState::kIdle);
+  AddCredit(static_cast<int64_t>(bytes));
+}
 
 void Admission::MessageSent(size_t bytes) {
   AddCredit(static_cast<int64_t>(bytes) / kAcknowledgementShare);

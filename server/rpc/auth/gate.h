@@ -62,10 +62,13 @@ class Admission {
   void Leave();
 
   // Report events of an admitted call: a message of `bytes` bytes has been received or is being
-  // sent; all messages of the client have been received. Thread-safe, except RequestComplete().
+  // sent. Thread-safe.
   void MessageReceived(size_t bytes);
   void MessageSent(size_t bytes);
-  void RequestComplete() { complete_ = true; }
+  // Report that the handler begins to read a message, and that all messages of the client have been
+  // received.
+  void ReadBegins() { SetState(Connection::CallState::kReading); }
+  void RequestComplete() { SetState(Connection::CallState::kComplete); }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();
   // Reports that the client has cancelled the call.
@@ -92,6 +95,9 @@ class Admission {
   Gate* gate_ = nullptr;  // set if the credentials may end
   grpc::ServerContext* call_ = nullptr;
   void AddCredit(int64_t bytes);
+  void SetState(Connection::CallState state) {
+    if (connection_ != nullptr) connection_->SetState(&connection_call_, state);
+  }
 
   Listeners* listeners_ = nullptr;
   ConnectionRef connection_;  // null if the connection isn't limited
@@ -99,7 +105,6 @@ class Admission {
   // The credit that hasn't been added to the connection yet.
   std::atomic<int64_t> credit_bytes_ = 0;
   std::atomic<int64_t> credit_messages_ = 0;
-  bool complete_ = false;
   std::function<void(const absl::Status&)> ended_;
   Credentials credentials_;
   // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.

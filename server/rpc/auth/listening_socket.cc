@@ -107,6 +107,9 @@ absl::Status ListenUnix(const std::string& path, std::vector<ListeningSocket>* s
     if (listening >= 0) close(listening);
     return CannotListen("unix:" + path, Errno(why));
   }
+  // A umask of 0 would let all users of this machine connect.
+  struct stat made = {};
+  if (stat(path.c_str(), &made) == 0) chmod(path.c_str(), made.st_mode & 0770);
   sockets->push_back({.fd = listening, .unix_path = path});
   return absl::OkStatus();
 }
