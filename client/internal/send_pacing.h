@@ -7,9 +7,9 @@
 
 namespace tensord::internal {
 
-// After a message that no thread waited for, collects commands for kInterval, because each message
-// wakes a thread at both ends. The polling thread begins the interval, and sends the collected
-// commands when it is over.
+// If no thread waits for an answer when a message is sent, collects commands for kInterval. Each
+// message would wake a thread of the client and one of the server. The polling thread begins the
+// interval, and sends the collected commands when it is over.
 //
 //            Begin                   interval over, or a thread waits for an answer (End)
 //     off ──────────▶ collecting ───────────────────────────────────────────────────────▶ off
@@ -19,7 +19,7 @@ class SendPacing {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kInterval = std::chrono::microseconds(100);
-  // If so many commands were collected, they are sent before the interval is over.
+  // If this many commands were collected, they are sent before the interval is over.
   static constexpr int64_t kMaxHeldCommands = 4096;
 
   bool collecting() const { return collecting_.load(std::memory_order_relaxed); }

@@ -23,8 +23,8 @@ namespace tensord::internal {
 
 // Sends the messages of a CommandQueue, and delivers the server's answers to a ReplyTable, over one
 // gRPC call at a time. If the connection breaks, the stream reconnects and continues where the
-// former call ended: waiting threads only wait longer. When the stream ends for good, it closes
-// queue and replies with the reason and calls `on_end`.
+// former call ended: waiting threads only wait longer. When the stream ends for good, it closes the
+// queue, fails the awaited answers with the reason, and calls `on_end`.
 //
 //      threads that push commands                      threads that wait for answers
 //                 │ Flush                                          │ Await
@@ -56,9 +56,9 @@ class Stream {
          Counters* counters, std::function<void()> on_end);
   ~Stream() { Stop(); }
 
-  // Call it after each push to the queue. If no message is under way, sends the command. During a
-  // pause of the polling thread (poller_election.h), the command is sent later: with the next
-  // command that waits for an answer, or when the pause ends. Doesn't block.
+  // Call it after each push to the queue. Sends the queued commands if no message is under way.
+  // Delays them during a pause (poller_election.h) or an interval (send_pacing.h), unless too many
+  // are queued. A thread that calls Await ends the delay. Doesn't block.
   void Flush() {
     if (election_.paused()) {
       if (queue_->num_unsent_commands() >= kUnsentBeforeResume) ResumeBackgroundPolling();
@@ -76,16 +76,16 @@ class Stream {
   // ReplyTable::Await does.
   absl::StatusOr<v1::Elements> Await(uint64_t reply);
 
-  // As StreamConnection's.
+  // See StreamConnection.
   bool AwaitConnected() { return connection_.AwaitConnected(); }
   bool connected() const { return connection_.connected(); }
 
-  // Ends the stream at once and joins its thread. Threads that are in Await return. No other thread
-  // may use the stream during and after this call.
+  // Ends the stream at once and joins its thread. Threads in Await return. Once this call has begun,
+  // no thread may begin another one.
   void Stop();
 
  private:
-  // If so many commands wait while no thread polls, Flush resumes polling.
+  // If this many commands wait while no thread polls, Flush resumes polling.
   static constexpr int64_t kUnsentBeforeResume = 16;
 
   void RunInBackground();

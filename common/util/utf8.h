@@ -1,4 +1,4 @@
-// Text that must be UTF-8.
+// Converts any bytes to valid UTF-8 of a limited size.
 #pragma once
 
 #include <string>

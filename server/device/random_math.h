@@ -4,8 +4,8 @@
 // The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 // SC 2011) with key (low, high word of the seed) and counter (low, high word of the block, 0, 0).
 // A block holds four 32-bit words:
-//   float32, float16, bfloat16   one word an element: word i % 4 of block i / 4
-//   float64                      two words an element, low word first: block i / 2
+//   float32, float16, bfloat16   one word per element: word i % 4 of block i / 4
+//   float64                      two words per element, low word first: block i / 2
 // The normal distribution computes two elements from two uniform numbers. So elements i and i + 1,
 // i even, are computed together.
 //
@@ -171,8 +171,8 @@ struct UniformRange {
         highest(low_bound < high_bound ? std::nextafter(high_bound, low_bound) : low_bound) {}
 };
 
-// Returns the largest value of T, a 16-bit type, that is below `high`, or `low` if that is larger. It
-// is the limit of the float32 values that are rounded to T.
+// Returns the largest value of T, a 16-bit type, that is below `high`. If `low` is larger, returns
+// `low`. float32 values are limited to it before they are rounded to T.
 template <typename T>
 float HighestBelow(float low, float high) {
   constexpr uint16_t kSign = 0x8000;

@@ -16,7 +16,7 @@ class WorkerPool {
   explicit WorkerPool(int threads);
   ~WorkerPool() { Stop(); }
 
-  // Has one of the threads run `job`. After Stop(), runs it at once.
+  // Queues `job` for one of the threads. After Stop(), runs it on the calling thread.
   void Post(std::function<void()> job);
 
   // Blocks until all posted jobs have run, then ends the threads. Don't call it in a job.

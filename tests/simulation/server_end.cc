@@ -106,7 +106,7 @@ void ServerEnd::Drain() {
 }
 
 void ServerEnd::Supersede() {
-  Finish(absl::AbortedError("another stream of the session has taken this one's place"));
+  Finish(absl::AbortedError("another stream of the session has replaced this one"));
 }
 
 void ServerEnd::Finish(const absl::Status& status) {

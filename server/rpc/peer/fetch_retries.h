@@ -11,13 +11,12 @@ class FetchRetries {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Treats the source as reachable. Call it when a fetch begins, and when its parts have ended.
+  // Treats the source as reachable. Call it when a fetch begins, and when its parallel calls end.
   void Restart() { unreachable_since_ = Clock::now(); }
 
-  // Records a call that has failed, and returns whether to call again: if the source has been
-  // unreachable for less than `timeout`, and at most kMaxIdleCalls calls in a row have been answered
-  // without bytes. `answered`: whether the source answered the call. `bytes`: how many bytes the
-  // fetch has received in all its calls.
+  // Records a failed call. Returns true if the fetch may call again: the source was unreachable for
+  // less than `timeout`, and answered at most kMaxIdleCalls calls in a row without bytes.
+  // `answered`: whether the source answered this call. `bytes`: received in all calls of the fetch.
   bool MayRetry(bool answered, int64_t bytes, std::chrono::seconds timeout) {
     const auto now = Clock::now();
     if (answered) {
@@ -44,7 +43,7 @@ class FetchRetries {
     return unreachable_since_ + timeout;
   }
 
-  // Returns how many answered calls failed, so that a later call had to continue.
+  // Returns how many of the failed calls the source had answered.
   int resumptions() const { return resumptions_; }
 
  private:
@@ -54,7 +53,7 @@ class FetchRetries {
 
   Clock::time_point unreachable_since_;
   std::chrono::milliseconds pause_{0};
-  int64_t bytes_before_ = 0;  // before the last call
+  int64_t bytes_before_ = 0;  // `bytes` at the last answered call
   int idle_calls_ = 0;        // answered calls in a row without bytes
   int resumptions_ = 0;
 };

@@ -32,14 +32,14 @@ struct PeerOptions {
   // The principals that may call PeerService, if this server authenticates callers.
   std::vector<std::string> principals;
   std::string token_file;  // with the token for calls to peers; empty: no token
-  // Files in PEM. Calls to peers use TLS if `ca_file` is set or this server itself serves TLS. If
-  // there is no certificate here, they present this server's own one.
+  // PEM files. If `ca_file` is set or this server serves TLS, calls to peers use TLS. If `cert_file`
+  // and `key_file` are empty, the calls present this server's own certificate.
   std::string ca_file;
   std::string cert_file;
   std::string key_file;
   // How long a peer may be unreachable before a fetch from it fails.
   std::chrono::seconds timeout{10};
-  // The most connections of one fetch, if a single connection is slow.
+  // The maximum number of connections of one fetch. A fetch uses more than one only if one is slow.
   int connections = 4;
 };
 
@@ -56,8 +56,8 @@ class PeerOperation {
   ~PeerOperation() = default;
 };
 
-// A completion queue for calls to peers, and its thread. The thread polls the queue only while
-// there are operations, as that of a CallQueue with an accept queue. The tags are QueueEvents.
+// A completion queue for calls to peers, and its thread. The thread polls only while there is an
+// operation, like that of a CallQueue with an accept queue. The tags are QueueEvents.
 class PeerQueue {
  public:
   PeerQueue() : thread_([this] { Run(); }) {}
@@ -110,7 +110,7 @@ class Peers {
   // returns a message that says so and what to do. Otherwise returns an empty string.
   std::string CertificateHint(const grpc::Status& status) const;
 
-  // Returns the channel to a server, which must be listed. Each number has its own connection.
+  // Returns the channel to a server, which must be listed. Each `number` has its own connection.
   std::shared_ptr<grpc::Channel> Connect(const std::string& address, int number = 0);
   // Adds this server's token to a call that has not begun.
   void Authorize(grpc::ClientContext* call);

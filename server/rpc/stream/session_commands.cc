@@ -56,7 +56,7 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
           "another stream is attached to this session; a session has one at a time");
     }
     if (resumable_ && attach.attempt() != 0 && attach.attempt() < attempt_) {
-      return absl::AbortedError("a later stream of the session has taken this one's place");
+      return absl::AbortedError("a later stream of the session has replaced this one");
     }
     attempt_ = attach.attempt();
     wire_ = wire;
@@ -95,7 +95,7 @@ absl::Status SessionCommands::Apply(const CommandWire* wire,
   {
     MutexLock lock(&mu_);
     if (owner_ != wire) {
-      return absl::AbortedError("another stream of the session has taken this one's place");
+      return absl::AbortedError("another stream of the session has replaced this one");
     }
     if (resumable_) ForgetAnswersLocked(request.answers_received());
     if (answers_.size() > kMaxUnacknowledged) {

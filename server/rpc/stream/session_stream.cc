@@ -10,20 +10,20 @@
 namespace tensord::server {
 namespace {
 
-// Messages above this size may have at most kMaxParts parts, and their memory isn't kept for the
-// next message. Our own client never sends such messages.
-constexpr int64_t kLargeBytes = 512 << 10;
-constexpr int64_t kMaxParts = 1 << 18;
+// Messages above this size may have at most kMaxSubmessages submessages, and their memory isn't kept
+// for the next message. Our own client never sends such messages.
+constexpr int64_t kLargeMessageBytes = 512 << 10;
+constexpr int64_t kMaxSubmessages = 1 << 18;
 
-// The next response reuses the memory of this one. Elements above this size don't keep theirs.
-constexpr size_t kKeptElementBytes = 1 << 10;
+// The next response reuses this one's memory, except that of elements above this size.
+constexpr size_t kMaxKeptElementBytes = 1 << 10;
 
 // Frees the memory of large elements. Otherwise each position in the list of elements would keep
 // the memory of the largest element that it ever held.
 void TrimMemory(v1::SessionStreamResponse* response) {
   for (v1::Elements& elements : *response->mutable_elements()) {
     for (std::string* text : {elements.mutable_data(), elements.mutable_message()}) {
-      if (text->capacity() > kKeptElementBytes) std::string().swap(*text);
+      if (text->capacity() > kMaxKeptElementBytes) std::string().swap(*text);
     }
   }
 }
@@ -59,7 +59,7 @@ void SessionStream::OnDrainTimeout() {
 
 void SessionStream::Supersede() {
   MutexLock lock(&mu_);
-  EndLocked(absl::AbortedError("another stream of the session has taken this one's place"));
+  EndLocked(absl::AbortedError("another stream of the session has replaced this one"));
 }
 
 void SessionStream::OnRevoked(const absl::Status& status) {
@@ -85,8 +85,9 @@ void SessionStream::OnRead(bool ok) {
   }
   const auto message_bytes = static_cast<int64_t>(incoming_.Length());
   absl::Status status;
-  if (message_bytes > kLargeBytes) {
-    status = CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxParts);
+  if (message_bytes > kLargeMessageBytes) {
+    status =
+        CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxSubmessages);
   }
   if (status.ok()) status = DecodeMessage(&incoming_, &request_);
   if (status.ok() && commands == nullptr) {
@@ -98,7 +99,7 @@ void SessionStream::OnRead(bool ok) {
   }
   if (status.ok()) status = commands->Apply(this, request_, message_bytes);
   // Parsing the next message reuses the memory of request_. A large message's memory is freed.
-  if (message_bytes > kLargeBytes) v1::SessionStreamRequest().Swap(&request_);
+  if (message_bytes > kLargeMessageBytes) v1::SessionStreamRequest().Swap(&request_);
   {
     MutexLock lock(&mu_);
     if (!status.ok()) return EndLocked(status);
@@ -111,7 +112,8 @@ absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
   if (!request.has_attach()) {
     return absl::InvalidArgumentError("the first message of a stream must carry attach");
   }
-  TENSORD_ASSIGN_OR_RETURN(session_, context_->sessions->Use(principal(), request.attach().session()));
+  TENSORD_ASSIGN_OR_RETURN(session_,
+                           context_->sessions->Use(principal(), request.attach().session()));
   TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<SessionCommands> commands,
                            SessionCommands::Of(context_, session_.ref()));
   TENSORD_RETURN_IF_ERROR(
