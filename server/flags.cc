@@ -250,6 +250,13 @@ void AddLimits(CLI::App& app, Limits* limits) {
         int64_t{32} << 20, kMaxBytes)
       ->default_str("512MiB")
       ->group("Limits");
+  Bytes(
+      app.add_option("--max-response-bytes-per-principal", limits->max_response_bytes_per_principal,
+                     "Memory for responses that one caller's clients haven't received; further "
+                     "ones wait"),
+      int64_t{1} << 20, kMaxBytes)
+      ->default_str("256MiB")
+      ->group("Limits");
   count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMaxObjects,
         "Tensors that one session may hold");
   AddQuotas(app, limits);

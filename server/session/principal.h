@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/memory_account.h"
+#include "tensord/server/session/response_budget.h"
 
 namespace tensord::server {
 
@@ -45,6 +46,8 @@ class Principal {
   Usage& pulls() const { return pulls_; }
   // Connections, each counted for the principal of its first call.
   Usage& connections() const { return connections_; }
+  // Bytes of responses that clients haven't received.
+  ResponseBudget& responses() const { return responses_; }
   // Bytes of requests that gRPC holds and no handler has received.
   Usage& request_bytes() const { return request_bytes_; }
   // The bytes on a device, by its index. Thread-safe. The reference is valid while the principal
@@ -65,6 +68,7 @@ class Principal {
   mutable Usage pulls_;
   mutable Usage connections_;
   mutable Usage request_bytes_;
+  mutable ResponseBudget responses_;
   mutable Mutex mu_;
   mutable std::deque<Usage> device_bytes_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };

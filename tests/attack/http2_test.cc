@@ -245,6 +245,36 @@ TEST_F(UnfinishedRequestsTest, AreBoundedForEachPrincipal) {
   for (std::thread& attacker : attackers) attacker.join();
 }
 
+class UnreadResponsesTest : public Http2Test {
+ protected:
+  UnreadResponsesTest() : Http2Test({"--max-response-bytes-per-principal=32MiB"}) {}
+};
+
+// The client accepts no byte of a response. The responses would take three gigabytes. The legitimate
+// client is the same principal.
+TEST_F(UnreadResponsesTest, AreBoundedForEachPrincipal) {
+  constexpr int64_t kElements = 15 << 18;  // 15 MiB
+  ASSERT_TRUE(session_->Ones(2, {kElements}).ok());
+  before_ = daemon_->MemoryBytes("VmHWM");
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  const std::string no_window("\0\4\0\0\0\0", 6);  // SETTINGS_INITIAL_WINDOW_SIZE
+  ASSERT_TRUE(connection.SendFrame(kSettings, 0, 0, no_window));
+  v1::ReadTensorRequest request;
+  request.set_session(session_->id());
+  request.set_handle(2);
+  for (uint32_t call = 0; call < 200; ++call) {
+    const uint32_t stream = 1 + 2 * call;
+    ASSERT_TRUE(connection.BeginCall(stream, "ReadTensor"));
+    ASSERT_TRUE(
+        connection.SendFrame(kData, kEndStream, stream, GrpcMessage(request.SerializeAsString())));
+  }
+  // The first responses have been built.
+  EXPECT_TRUE(integration::Eventually(
+      [this] { return daemon_->MemoryBytes("VmHWM") - before_ > 4 * kElements; }));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(session_->Get(1).ok());
+}
+
 TEST_F(Http2Test, GarbageEndsItsConnection) {
   const std::vector<std::string> garbage = {
       "GET / HTTP/1.1\r\nHost: x\r\n\r\n", std::string(100000, '\0'), std::string(100000, '\xff'),

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int kDefaultPageSize = 1000;
 constexpr int kMaxPageSize = 10000;
+// What a tensor may take in a response and in the message that it is encoded from: 32 dimensions.
+constexpr int64_t kMaxListedTensorBytes = 1 << 10;
 // The maximum size of everything but the elements in a response.
 constexpr int64_t kMessageOverheadBytes = 1024;
 // Tensors up to this size are read at once, if the host can access their memory. A worker reads all
@@ -49,16 +51,21 @@ void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
   absl::Status readable = tensor.status();
   if (readable.ok()) readable = CheckFitsMessage(**tensor, context.limits.max_message_bytes);
   if (!readable.ok()) return call->Finish(readable);
-  const auto read = [call, tensor = *tensor] {
-    call->Finish(FillResponse(*tensor, call->response()));
-  };
-  const bool runs_inline = (*tensor)->device().host_accessible() &&
-                           (*tensor)->spec().size_bytes() <= kMaxInlineReadBytes;
-  if (runs_inline) {
-    read();
-  } else {
-    context.workers->Post(read);
-  }
+  const int64_t bytes = (*tensor)->spec().size_bytes();
+  const bool runs_inline = (*tensor)->device().host_accessible() && bytes <= kMaxInlineReadBytes;
+  call->WhenResponseFits(bytes, context.limits.max_response_bytes_per_principal,
+                         [weak, tensor = *tensor, runs_inline, workers = context.workers] {
+                           const auto call = std::static_pointer_cast<ReadCall>(weak.lock());
+                           if (call == nullptr) return;
+                           const auto read = [call, tensor] {
+                             call->Finish(FillResponse(*tensor, call->response()));
+                           };
+                           if (runs_inline) {
+                             read();
+                           } else {
+                             workers->Post(read);
+                           }
+                         });
 }
 
 // A page begins after this handle of this session.
@@ -175,9 +182,20 @@ void UnaryMethods::GetUpload(const UnaryRef<v1::GetUploadRequest, v1::Upload>& c
 
 void UnaryMethods::ListTensors(
     const UnaryRef<v1::ListTensorsRequest, v1::ListTensorsResponse>& call) {
-  context_->workers->Post([this, call] {
-    call->Finish(List(*context_->sessions, call->principal(), call->request(), call->response()));
-  });
+  const int page_size = call->request().page_size();
+  const int64_t max_tensors = page_size <= 0 ? kDefaultPageSize : std::min(page_size, kMaxPageSize);
+  call->WhenResponseFits(
+      max_tensors * kMaxListedTensorBytes, context_->limits.max_response_bytes_per_principal,
+      [this, weak = call->weak_from_this()] {
+        const auto waiting =
+            std::static_pointer_cast<UnaryCall<v1::ListTensorsRequest, v1::ListTensorsResponse>>(
+                weak.lock());
+        if (waiting == nullptr) return;
+        context_->workers->Post([this, waiting] {
+          waiting->Finish(List(*context_->sessions, waiting->principal(), waiting->request(),
+                               waiting->response()));
+        });
+      });
 }
 
 void UnaryMethods::DeleteTensors(

@@ -7,6 +7,8 @@ namespace {
 
 // The queue's thread decodes and handles requests up to this size. A worker handles larger ones.
 constexpr size_t kMaxInlineRequestBytes = 64 << 10;
+// Smaller responses aren't counted and never wait: the number of calls on a connection bounds them.
+constexpr int64_t kMaxUncountedResponseBytes = 4 << 10;
 // The maximum number of refused calls whose requests the server waits for at once, because a
 // request may be public.
 constexpr size_t kMaxPublicCalls = 256;
@@ -50,6 +52,7 @@ class PublicCalls {
 
 UnaryCallBase::~UnaryCallBase() {
   if (!refused_.ok()) PublicCalls::OfProcess().Remove(this);
+  if (response_owner_ != nullptr) response_owner_->responses().Return(response_bytes_);
 }
 
 void UnaryCallBase::OnAdmitted() { StartRead(&request_bytes_); }
@@ -99,6 +102,19 @@ void UnaryCallBase::Finish(const absl::Status& status) {
   } else {
     ServerCall::Finish(status);
   }
+}
+
+void UnaryCallBase::WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build) {
+  if (bytes <= kMaxUncountedResponseBytes) return build();
+  const PrincipalRef owner = principal();
+  owner->responses().Take(bytes, limit,
+                          [weak = weak_from_this(), owner, bytes, build = std::move(build)] {
+                            const std::shared_ptr<UnaryCallBase> call = weak.lock();
+                            if (call == nullptr) return owner->responses().Return(bytes);
+                            call->response_owner_ = owner;
+                            call->response_bytes_ = bytes;
+                            if (!call->over()) build();
+                          });
 }
 
 void UnaryCallBase::Use(SessionUse session) {

@@ -32,6 +32,14 @@ class UnaryCallBase : public ServerCall {
   // Returns whether the call has ended or the client has cancelled it. Thread-safe.
   bool over() const { return finished(); }
 
+  // Ends the call with OK and an encoded response.
+  using ServerCall::FinishWith;
+
+  // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent responses
+  // leave room for it. The response then takes `bytes` until gRPC has sent or dropped it. Runs
+  // `build` at once, or later on any thread; never if the call is over by then. Call it at most once.
+  void WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build);
+
   // Keeps the session in use until the call is over.
   void Use(SessionUse session);
 
@@ -64,6 +72,8 @@ class UnaryCallBase : public ServerCall {
   void Decode();
 
   WorkerPool* const workers_;
+  PrincipalRef response_owner_;  // whose budget has response_bytes_ of this call
+  int64_t response_bytes_ = 0;
   grpc::ByteBuffer request_bytes_;
   absl::Status refused_;
   // This call's position in the list of PublicCalls. Guarded by that object's mutex.
