@@ -269,6 +269,10 @@ void AddLimits(CLI::App& app, Limits* limits) {
   count("--max-group-members-per-session", &limits->max_group_members_per_session, 0, 1024,
         "Members of groups for collective operations that one session may have; each has a "
         "thread; 0: none");
+  count("--max-op-seconds", &limits->max_op_seconds, 0, 86400,
+        "How long one op, or one recorded program, may run before the server stops it. On a GPU "
+        "only the time of its launches counts; 0: no limit",
+        "SECONDS");
   count("--lease-seconds", &limits->default_lease_seconds, 1, limits->max_lease_seconds,
         "How long a session outlives its last call or stream, if the client doesn't choose a lease",
         "SECONDS");

@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, Fa
 // How long the process may take to end once the grace period is over.
 constexpr std::chrono::seconds kExitTime{1};
 
-// Ends the process at `deadline`, if it still runs: an op on a device can't be stopped.
+// Ends the process at `deadline`, if it still runs: a kernel on a GPU can't be stopped.
 void ExitAt(std::chrono::steady_clock::time_point deadline) {
   std::thread([deadline] {
     std::this_thread::sleep_until(deadline);

@@ -106,9 +106,7 @@ class MemberTable final : public SessionMembers {
                    leaving_.end());
   }
 
-  static absl::Status Ended() {
-    return absl::FailedPreconditionError("the session has ended; open another");
-  }
+  static absl::Status Ended() { return SessionEndedError(); }
   static absl::Status NoSuchMember(uint32_t number) {
     return absl::NotFoundError(
         absl::StrCat("the session has no member ", number, " of a group; call JoinGroup first"));

@@ -6,12 +6,45 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/restartable_device.h"
+#include "tensord/server/device/stop_token.h"
 #include "tensord/server/engine/readiness.h"
 
 namespace tensord::server {
 namespace {
 
-absl::Status Ended() { return absl::CancelledError("the session ended before the op ran"); }
+// Returns why the op that makes `output` was stopped.
+absl::Status StopReason(const Session& session, const Tensor& output) {
+  if (session.closed()) return SessionEndedError();
+  if (output.stop_flag()) {
+    return absl::CancelledError(
+        "the call was cancelled, or its deadline passed, before the op had finished");
+  }
+  const int64_t limit = session.max_op_time().count();
+  return ToStatus({.reason = "OP_SECONDS_EXCEEDED",
+                   .subject = "server",
+                   .limit = "max-op-seconds",
+                   .value = limit,
+                   .message = absl::StrCat("the op was stopped after ", limit,
+                                           " s, the longest that one op or program may run; divide "
+                                           "it into smaller ones"),
+                   .retry_seconds = 0});
+}
+
+// Calls `run`, which stops early if the session ends, a call gives up `output`, or the time limit
+// of an op is reached. If it had to stop, returns the reason instead of its result. `output` is
+// made by the op.
+template <typename Run>
+auto RunStoppable(const Session& session, const Tensor& output, Run run) -> decltype(run()) {
+  StopToken token = {.flags = {&session.closed_flag(), &output.stop_flag()}};
+  if (session.max_op_time().count() > 0) {
+    token.deadline = StopToken::Clock::now() + session.max_op_time();
+  }
+  if (token.stopped()) return StopReason(session, output);
+  const StopScope scope(&token);
+  auto result = run();
+  if (token.stopped()) return StopReason(session, output);
+  return result;
+}
 
 // Adds the op and the tensor to its error. Ops that depend on it pass the error on unchanged.
 absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle output) {
@@ -108,7 +141,7 @@ std::vector<OpNode*> OpNode::FindChain() {
 }
 
 bool OpNode::RunChain() {
-  if (chains_ == nullptr || op_ == nullptr || session_->closed()) return false;
+  if (chains_ == nullptr || op_ == nullptr) return false;
   if (ChainKernels::MaxOps(*op_) == 1) return false;
   if (!AllReady(inputs_)) return false;
   const std::vector<OpNode*> chain = FindChain();
@@ -117,9 +150,11 @@ bool OpNode::RunChain() {
   for (OpNode* node : chain) {
     links.push_back({&node->op_, node->inputs_, node->outputs_[0].get()});
   }
-  absl::StatusOr<BufferRef> result = chains_->Run(session_->account(*executable_->slot()), links);
-  if (result.ok() && *result == nullptr) return false;
   const TensorRef& output = chain.back()->outputs_[0];
+  absl::StatusOr<BufferRef> result = RunStoppable(*session_, *output, [&] {
+    return chains_->Run(session_->account(*executable_->slot()), links);
+  });
+  if (result.ok() && *result == nullptr) return false;
   if (!result.ok())
     result = Annotate(result.status(), chain.back()->executable_->name(), output->handle());
   for (OpNode* node : chain) {
@@ -134,9 +169,9 @@ absl::StatusOr<BufferRefs> OpNode::RunAlone() {
   for (const TensorRef& input : inputs_) {
     if (!input->status().ok()) return input->status();
   }
-  if (session_->closed()) return Ended();
-  absl::StatusOr<BufferRefs> results =
-      executable_->Run(session_->account(*executable_->slot()), inputs_);
+  absl::StatusOr<BufferRefs> results = RunStoppable(*session_, *outputs_[0], [&] {
+    return executable_->Run(session_->account(*executable_->slot()), inputs_);
+  });
   if (results.ok()) return results;
   return Annotate(results.status(), executable_->name(), outputs_[0]->handle());
 }
@@ -198,11 +233,7 @@ class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
   static constexpr int64_t kPartBytes = int64_t{4} << 20;
 
   void CopyPart() {
-    if (session_->closed()) {
-      output_->Finish(Ended());
-      return;
-    }
-    const absl::Status status = TryCopyPart();
+    const absl::Status status = RunStoppable(*session_, *output_, [this] { return TryCopyPart(); });
     if (!status.ok()) return FinishCopy(input_, output_, status);
     if (copied_bytes_ < output_->spec().size_bytes()) return PostNext();
     FinishCopy(input_, output_, std::move(buffer_));
@@ -240,11 +271,9 @@ void PostCopy(const SessionRef& session, const TensorRef& input, const TensorRef
   DeviceSlot& slot = *output->slot();
   const auto& lane = session->lane(slot);
   slot.executor->Post(lane, [session, input, output] {
-    if (session->closed()) {
-      output->Finish(Ended());
-    } else {
-      FinishCopy(input, output, CopyOnExecutor(*session, *input, *output));
-    }
+    FinishCopy(input, output, RunStoppable(*session, *output, [&] {
+                 return CopyOnExecutor(*session, *input, *output);
+               }));
   });
   output->SetPosted(lane.get());
 }

@@ -38,7 +38,8 @@ class Executable {
   virtual bool runs_inline() const = 0;
 
   // Allocates the outputs, charged to `account`, computes them, and returns one buffer for each.
-  // All inputs must be ready. If no other object holds an input and its memory was charged to
+  // If the thread's stop token stops the op, returns any buffers or error; the buffers' content is
+  // then unspecified. All inputs must be ready. If no other object holds an input and its memory was charged to
   // `account`, an output may reuse that memory.
   virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                          absl::Span<const TensorRef> inputs) = 0;

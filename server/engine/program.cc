@@ -8,6 +8,7 @@
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server {
 namespace {
@@ -175,7 +176,8 @@ absl::StatusOr<BufferRefs> Program::Run(MemoryAccount& account,
   absl::Status status;
   for (size_t i = 0; i < inputs.size(); ++i) values_[i] = inputs[i]->buffer().get();
   for (const ProgramStep& step : steps_) {
-    status = RunStep(account, step, inputs);
+    status = CheckStop();
+    if (status.ok()) status = RunStep(account, step, inputs);
     if (!status.ok()) break;
   }
   BufferRefs results;

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server {
 namespace {
@@ -184,6 +185,7 @@ std::unique_ptr<ProgramGraph::Captured> ProgramGraph::Capture(MemoryAccount& acc
     RecordFailure(status);
     return nullptr;
   }
+  const StopScope never_stops(nullptr);  // the graph must have all kernels
   absl::StatusOr<std::unique_ptr<KernelGraph>> kernels =
       device_.Capture(account, [&] { return LaunchSteps(account, captured.get()); });
   if (!kernels.ok()) {

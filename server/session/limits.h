@@ -28,6 +28,7 @@ struct Limits {
   int64_t max_waiting_calls_per_session = 1024;      // calls that wait for a command of the stream
   int64_t max_group_members_per_session = 64;        // members of groups for collective operations
   int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and have not run
+  int64_t max_op_seconds = 0;           // how long an op or a program may run; 0: no limit
   int64_t default_lease_seconds = 30;   // if the client names no lease
   int64_t max_lease_seconds = 86400;    // the longest lease that a client can get
 };

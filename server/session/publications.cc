@@ -62,7 +62,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   // If the session is closed after this check, EndOf() runs after the insertion and removes the
   // entry.
   if (session->closed()) {
-    return absl::FailedPreconditionError("the session has ended; open another");
+    return SessionEndedError();
   }
   const auto found = publications_.find(key);
   if (found != publications_.end()) {

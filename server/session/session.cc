@@ -31,6 +31,10 @@ std::vector<TensorRef> PendingOf(const absl::flat_hash_map<Handle, TensorRef>& t
 
 }  // namespace
 
+absl::Status SessionEndedError() {
+  return absl::FailedPreconditionError("the session has ended; open another");
+}
+
 TensorRef* Session::Table::Reserve(Handle handle) {
   auto& tensors = session_->tensors_;
   const bool full =
@@ -131,7 +135,7 @@ absl::Status Session::CheckFreeLocked(Handle handle) const {
     return absl::InvalidArgumentError(
         "handle 0 is never valid; choose another number that is not in use");
   }
-  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (closed()) return SessionEndedError();
   if (tensors_.contains(handle)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "tensor ", handle, " exists already; choose another handle, or delete that one first"));
@@ -186,6 +190,24 @@ void Session::Drop(absl::Span<const Handle> handles) {
   for (const TensorRef& tensor : removed) tensor->GiveUpUpload();
 }
 
+void Session::Abandon(TensorRef tensor) {
+  // The references of the caller, of the op, and of the function that waits for the tensor on the
+  // call's behalf.
+  constexpr int64_t kOwnReferences = 3;
+  MutexLock lock(&mu_);
+  const auto it = tensors_.find(tensor->handle());
+  const bool listed = it != tensors_.end() && it->second == tensor;
+  // If the tensor isn't done after its references were counted, these three were among them. While
+  // the lock is held, no other thread can get a reference from the table.
+  const bool unused = tensor.use_count() == kOwnReferences + (listed ? 1 : 0);
+  if (!unused || tensor->done()) return;
+  if (listed) {
+    tensors_.erase(it);
+    ReturnHandles(1);
+  }
+  tensor->RequestStop();
+}
+
 std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
   std::vector<TensorRef> removed;
   for (Handle handle : handles) {
@@ -236,7 +258,7 @@ absl::Status Session::BeginOp() {
 
 absl::Status Session::FailAtEnd(const TensorRef& tensor) {
   MutexLock lock(&mu_);
-  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (closed()) return SessionEndedError();
   if (fail_at_end_.size() >= sweep_at_) {
     const auto over = [](const std::weak_ptr<Tensor>& weak) {
       const TensorRef held = weak.lock();
@@ -253,7 +275,7 @@ absl::Status Session::FailAtEnd(const TensorRef& tensor) {
 absl::StatusOr<std::shared_ptr<StreamState>> Session::Stream(
     absl::FunctionRef<std::shared_ptr<StreamState>()> make) {
   MutexLock lock(&mu_);
-  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (closed()) return SessionEndedError();
   if (stream_ == nullptr) stream_ = make();
   return stream_;
 }
@@ -261,7 +283,7 @@ absl::StatusOr<std::shared_ptr<StreamState>> Session::Stream(
 absl::StatusOr<std::shared_ptr<SessionMembers>> Session::Members(
     absl::FunctionRef<std::shared_ptr<SessionMembers>()> make) {
   MutexLock lock(&mu_);
-  if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+  if (closed()) return SessionEndedError();
   if (members_ == nullptr) members_ = make();
   return members_;
 }
@@ -289,7 +311,7 @@ absl::Status Session::WhenReceived(uint64_t number, std::function<void(absl::Sta
   {
     MutexLock lock(&mu_);
     if (number > commands_received_) {
-      if (closed()) return absl::FailedPreconditionError("the session has ended; open another");
+      if (closed()) return SessionEndedError();
       if (static_cast<int64_t>(waiting_.size()) >= limits_.max_waiting_calls_per_session) {
         return absl::ResourceExhaustedError(
             absl::StrCat("more than ", limits_.max_waiting_calls_per_session,
@@ -320,7 +342,7 @@ int64_t Session::Close() {
     members.swap(members_);
   }
   if (members != nullptr) members->End();
-  const absl::Status ended = absl::FailedPreconditionError("the session has ended; open another");
+  const absl::Status ended = SessionEndedError();
   for (Waiting& w : waiting) w.callback(ended);
   // No upload can complete a promise after this. So the promises fail, and so do the ops that wait
   // for them.

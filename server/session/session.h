@@ -36,6 +36,9 @@ class SessionMembers {
   virtual void End() = 0;
 };
 
+// Returns FAILED_PRECONDITION: the error of work whose session has been closed.
+absl::Status SessionEndedError();
+
 // The clock of leases: std::chrono::steady_clock::now, or a test's clock.
 using LeaseClock = std::chrono::steady_clock::time_point (*)();
 
@@ -90,6 +93,12 @@ class Session {
   // As Delete(), but ignores handles that do not exist.
   void Drop(absl::Span<const Handle> handles);
 
+  // For a tensor that a call has made and that isn't done, when the call has ended early. If no
+  // other call or command uses the tensor, removes its handle and stops the op that makes it.
+  // Otherwise, or if the tensor is done, does nothing. Only the caller, the op and one waiter may
+  // have references on behalf of the call.
+  void Abandon(TensorRef tensor);
+
   // Locks the handles for many operations. Take an executor's Turn before the Table, never while a
   // Table exists. Hold both for microseconds.
   class Table;
@@ -135,9 +144,15 @@ class Session {
   absl::Status WhenReceived(uint64_t number, std::function<void(absl::Status)> callback);
 
   // Ends the session: removes all handles and fails the tensors that wait for uploads. Ops that
-  // have not begun never run. Returns the number of handles.
+  // have not begun never run, and the running op stops (stop_token.h). Returns the number of
+  // handles.
   int64_t Close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
+  // The flag that closed() returns.
+  const std::atomic<bool>& closed_flag() const { return closed_; }
+
+  // The time limit of one op or program; 0: none.
+  std::chrono::seconds max_op_time() const { return std::chrono::seconds(limits_.max_op_seconds); }
 
   // The lease does not run between BeginUse() and EndUse(). Calls may overlap.
   void BeginUse();

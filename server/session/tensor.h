@@ -86,6 +86,11 @@ class Tensor {
   void SetReader(OpNode* reader) { reader_.store(reader, std::memory_order_release); }
   OpNode* reader() const { return reader_.load(std::memory_order_acquire); }
 
+  // Asks the op that makes the tensor to stop. The op fails, unless it is finishing already.
+  void RequestStop() { stop_requested_.store(true, std::memory_order_relaxed); }
+  // The flag that RequestStop() sets.
+  const std::atomic<bool>& stop_flag() const { return stop_requested_; }
+
   // Promises the tensor for an upload. Call it once, before the tensor is shared with another
   // thread.
   void AnnounceUpload() { upload_ = std::make_unique<UploadState>(); }
@@ -133,6 +138,7 @@ class Tensor {
   std::atomic<OpNode*> reader_{nullptr};
 
   std::atomic<bool> done_{false};
+  std::atomic<bool> stop_requested_{false};
   absl::Status status_;  // written before done_ is set, read after
   BufferRef buffer_;     // the same
 

@@ -92,7 +92,7 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
   // If the session is closed after this check, EndOf() runs after the insertion and removes the
   // ticket.
   if (session->closed()) {
-    return absl::FailedPreconditionError("the session has ended; open another");
+    return SessionEndedError();
   }
   tickets_.emplace(id, std::move(ticket));
   return text;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/integration/fault_socket.h"
 
 namespace tensord::integration {
 namespace {
@@ -169,33 +170,56 @@ TEST_F(DrainTest, FinishesReceivedCommands) {
   EXPECT_EQ(*exit_code, 0) << daemon_->Output();
 }
 
-class GraceTest : public DaemonFixture {
- protected:
-  GraceTest() : DaemonFixture({"--grace-seconds=0.5", "--cpu-threads=2"}) { expect_alive_ = false; }
-};
-
-// The product of 7168 x 7168 matrices takes one thread far longer than the grace period.
-TEST_F(GraceTest, EndsTheProcessDuringAnOpThatOutlastsTheGracePeriod) {
-  auto stream = client_->SessionStream();
+// Starts a product of two matrices of size x size, and waits for it by a barrier.
+std::unique_ptr<StreamCall> StartProduct(const RpcSession& session, int64_t size) {
+  auto stream = session.client().SessionStream();
   v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session_->id());
+  message.mutable_attach()->set_session(session.id());
   v1::Op& ones = *message.add_commands()->mutable_op();
   ones.set_name("ones");
   ones.set_output(1);
   ones.set_device("cpu:0");
-  for (int i = 0; i < 2; ++i) (*ones.mutable_attrs())["shape"].mutable_ints()->add_values(7168);
-  (*ones.mutable_attrs())["dtype"].set_dtype(v1::DTYPE_FLOAT64);
+  for (int i = 0; i < 2; ++i) (*ones.mutable_attrs())["shape"].mutable_ints()->add_values(size);
+  (*ones.mutable_attrs())["dtype"].set_dtype(v1::DTYPE_UINT8);
   v1::Op& product = *message.add_commands()->mutable_op();
   product.set_name("matmul");
   for (int i = 0; i < 2; ++i) product.add_inputs(1);
   product.set_output(2);
   message.add_commands()->mutable_barrier()->set_barrier_id(1);
-  ASSERT_TRUE(stream->Send(message));
-  ASSERT_TRUE(stream->Next().has_value());
+  EXPECT_TRUE(stream->Send(message));
+  EXPECT_TRUE(stream->Next().has_value());
+  return stream;
+}
+
+class GraceTest : public DaemonFixture {
+ protected:
+  GraceTest() : DaemonFixture({"--grace-seconds=0.5", "--cpu-threads=2"}) { expect_alive_ = false; }
+};
+
+// The product takes one thread many minutes. It stops with its session.
+TEST_F(GraceTest, StopsAnOpThatOutlastsTheGracePeriod) {
+  const auto stream = StartProduct(*session_, 16384);
   const auto exit_code = daemon_->Terminate();
   ASSERT_TRUE(exit_code.ok()) << exit_code.status();
   EXPECT_EQ(*exit_code, 0) << daemon_->Output();
-  EXPECT_THAT(daemon_->Output(), HasSubstr("stopped with work still running"));
+  EXPECT_THAT(daemon_->Output(), HasSubstr("tensord: stopped"));
+}
+
+// A kernel that is delayed for a minute doesn't look whether it must stop.
+TEST(ExitTest, EndsTheProcessDuringAnOpThatDoesNotStop) {
+  const std::string path =
+      testing::TempDir() + "/tensord_exit_" + std::to_string(getpid()) + ".sock";
+  auto daemon = DaemonProcess::Start(
+      {"--devices=faulty:cpu", "--fault-socket=" + path, "--grace-seconds=0.5"});
+  ASSERT_TRUE(daemon.ok()) << daemon.status();
+  ASSERT_EQ(FaultSocket(path).Send("cpu:0 delay-kernel 600000"), "ok\n");
+  RpcClient client((*daemon)->address());
+  const RpcSession session(client);
+  const auto stream = StartProduct(session, 512);
+  const auto exit_code = (*daemon)->Terminate();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+  EXPECT_THAT((*daemon)->Output(), HasSubstr("stopped with work still running"));
 }
 
 TEST_F(GraceTest, EndsCallsThatOutlastTheGracePeriod) {

@@ -2,12 +2,79 @@
 
 #include <cblas.h>
 
+#include <algorithm>
+
+#include "tensord/server/device/cpu/tiles.h"
+
 namespace tensord::server::cpu {
 namespace {
+
+// A tile of 20 ms at 20 to 40 multiplications per nanosecond. Measured with OpenBLAS 0.3.21,
+// float64 and 4096^3: such tiles take 2 to 4 % more time than one call. The library packs both
+// operands again for each tile, and adds to c after each 384 (AVX-512) or 256 (AVX2) of k.
+constexpr TileSize kGemmTile = {512, 2048, 768};
+// The number of matrix elements of such a piece of a product with a vector, which is as fast as
+// memory.
+constexpr int64_t kGemvElements = 8 << 20;
 
 CBLAS_TRANSPOSE Flag(bool transpose) { return transpose ? CblasTrans : CblasNoTrans; }
 
 blasint Dim(int64_t size) { return static_cast<blasint>(size); }
+
+// `beta`: 0, or 1 to add to the result.
+void Call(const BlasMatmul<float>& p, float beta) {
+  cblas_sgemm(CblasRowMajor, Flag(p.transpose_a), Flag(p.transpose_b), Dim(p.m), Dim(p.n), Dim(p.k),
+              1.0f, p.a, Dim(p.a_stride), p.b, Dim(p.b_stride), beta, p.c, Dim(p.c_stride));
+}
+
+void Call(const BlasMatmul<double>& p, double beta) {
+  cblas_dgemm(CblasRowMajor, Flag(p.transpose_a), Flag(p.transpose_b), Dim(p.m), Dim(p.n), Dim(p.k),
+              1.0, p.a, Dim(p.a_stride), p.b, Dim(p.b_stride), beta, p.c, Dim(p.c_stride));
+}
+
+void Call(const BlasMatvec<float>& p, float beta) {
+  cblas_sgemv(CblasRowMajor, Flag(p.transpose), Dim(p.rows), Dim(p.cols), 1.0f, p.matrix,
+              Dim(p.row_stride), p.x, 1, beta, p.y, 1);
+}
+
+void Call(const BlasMatvec<double>& p, double beta) {
+  cblas_dgemv(CblasRowMajor, Flag(p.transpose), Dim(p.rows), Dim(p.cols), 1.0, p.matrix,
+              Dim(p.row_stride), p.x, 1, beta, p.y, 1);
+}
+
+template <typename T>
+void GemmInTiles(const BlasMatmul<T>& whole) {
+  ForEachTile({whole.m, whole.n, whole.k}, kGemmTile, [&](const Tile& tile) {
+    BlasMatmul<T> part = whole;
+    part.m = tile.size.m;
+    part.n = tile.size.n;
+    part.k = tile.size.k;
+    part.a += whole.transpose_a ? tile.depth * whole.a_stride + tile.row
+                                : tile.row * whole.a_stride + tile.depth;
+    part.b += whole.transpose_b ? tile.col * whole.b_stride + tile.depth
+                                : tile.depth * whole.b_stride + tile.col;
+    part.c += tile.row * whole.c_stride + tile.col;
+    Call(part, tile.depth > 0 ? T{1} : T{0});
+  });
+}
+
+// The tiles are runs of stored rows, or parts of rows that are longer than a tile.
+template <typename T>
+void GemvInTiles(const BlasMatvec<T>& whole) {
+  const int64_t cols = std::clamp<int64_t>(whole.cols, 1, kGemvElements);
+  const TileSize tile_size = {kGemvElements / cols, cols, 1};
+  ForEachTile({whole.rows, whole.cols, 1}, tile_size, [&](const Tile& tile) {
+    const int64_t output = whole.transpose ? tile.col : tile.row;
+    const int64_t depth = whole.transpose ? tile.row : tile.col;
+    BlasMatvec<T> part = whole;
+    part.rows = tile.size.m;
+    part.cols = tile.size.n;
+    part.matrix += tile.row * whole.row_stride + tile.col;
+    part.x += depth;
+    part.y += output;
+    Call(part, depth > 0 ? T{1} : T{0});
+  });
+}
 
 }  // namespace
 
@@ -19,24 +86,9 @@ void UseBlasOnCallersThread() {
   (void)once;
 }
 
-void Gemm(const BlasMatmul<float>& p) {
-  cblas_sgemm(CblasRowMajor, Flag(p.transpose_a), Flag(p.transpose_b), Dim(p.m), Dim(p.n), Dim(p.k),
-              1.0f, p.a, Dim(p.a_stride), p.b, Dim(p.b_stride), 0.0f, p.c, Dim(p.c_stride));
-}
-
-void Gemm(const BlasMatmul<double>& p) {
-  cblas_dgemm(CblasRowMajor, Flag(p.transpose_a), Flag(p.transpose_b), Dim(p.m), Dim(p.n), Dim(p.k),
-              1.0, p.a, Dim(p.a_stride), p.b, Dim(p.b_stride), 0.0, p.c, Dim(p.c_stride));
-}
-
-void Gemv(const BlasMatvec<float>& p) {
-  cblas_sgemv(CblasRowMajor, Flag(p.transpose), Dim(p.rows), Dim(p.cols), 1.0f, p.matrix,
-              Dim(p.row_stride), p.x, 1, 0.0f, p.y, 1);
-}
-
-void Gemv(const BlasMatvec<double>& p) {
-  cblas_dgemv(CblasRowMajor, Flag(p.transpose), Dim(p.rows), Dim(p.cols), 1.0, p.matrix,
-              Dim(p.row_stride), p.x, 1, 0.0, p.y, 1);
-}
+void Gemm(const BlasMatmul<float>& p) { GemmInTiles(p); }
+void Gemm(const BlasMatmul<double>& p) { GemmInTiles(p); }
+void Gemv(const BlasMatvec<float>& p) { GemvInTiles(p); }
+void Gemv(const BlasMatvec<double>& p) { GemvInTiles(p); }
 
 }  // namespace tensord::server::cpu

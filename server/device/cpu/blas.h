@@ -1,5 +1,6 @@
 // Matrix products by OpenBLAS on the calling thread. For parallel products, each of the team's
-// threads computes a part.
+// threads computes a part. Large products are computed in tiles of about 20 ms. If the op must stop
+// (stop_token.h), the functions return early.
 #pragma once
 
 #include <cstdint>

@@ -174,7 +174,7 @@ BroadcastNest MakeNest(absl::Span<const TensorSpec* const> inputs, const TensorS
 }
 
 void ForEachRun(const Context& ctx, const BroadcastNest& nest, const void* const* data,
-                void* output, int64_t grain, absl::FunctionRef<void(const BroadcastRun&)> fn) {
+                void* output, double grain, absl::FunctionRef<void(const BroadcastRun&)> fn) {
   ctx.team.For(
       nest.elements, grain,
       [&](int64_t begin, int64_t end) {

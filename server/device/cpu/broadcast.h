@@ -40,7 +40,7 @@ struct BroadcastRun {
 // Calls `fn`, on all threads of the team, for runs that together cover the output. If rows are
 // short, copies inputs to blocks first, so that the runs are longer.
 void ForEachRun(const Context& ctx, const BroadcastNest& nest, const void* const* data,
-                void* output, int64_t grain, absl::FunctionRef<void(const BroadcastRun&)> fn);
+                void* output, double grain, absl::FunctionRef<void(const BroadcastRun&)> fn);
 
 // block[0, n) = elements [begin, begin + n) of the nest's only input after broadcasting.
 void GatherBroadcast(const Loops& loops, const BroadcastNest& nest, const void* data, int64_t begin,

@@ -87,9 +87,7 @@ class CpuDevice final : public Device {
   absl::Status CopyFrom(Buffer& dst, const Buffer& src, int64_t bytes) override {
     static_cast<CpuBuffer&>(dst).BeforeOverwrite();
     if (bytes == 0) return absl::OkStatus();
-    if (!src.device().host_accessible()) {
-      return const_cast<Device&>(src.device()).Read(src, 0, dst.data(), bytes);
-    }
+    if (!src.device().host_accessible()) return CopyFromOther(dst, src, bytes);
     context_.team.For(
         bytes, kCopyGrainBytes,
         [&](int64_t begin, int64_t end) {
@@ -122,8 +120,20 @@ class CpuDevice final : public Device {
 
  private:
   friend class CpuBuffer;
-  static constexpr int64_t kCopyGrainBytes = 256 << 10;
+  static constexpr double kCopyGrainBytes = 256 << 10;
+  static constexpr double kReadGrainBytes = 1 << 20;
   static constexpr int64_t kPageBytes = 4096;
+
+  // Copies from a device that the host can't access.
+  static absl::Status CopyFromOther(Buffer& dst, const Buffer& src, int64_t bytes) {
+    absl::Status status;
+    const auto read = [&](int64_t begin, int64_t end) {
+      status.Update(const_cast<Device&>(src.device())
+                        .Read(src, begin, static_cast<char*>(dst.data()) + begin, end - begin));
+    };
+    cpu::Team::InPieces(0, bytes, kReadGrainBytes, read, kPageBytes);
+    return status;
+  }
 
   absl::Status Reserve(int64_t size_bytes);
   BufferRef AllocateSmall(int64_t size_bytes);

@@ -12,11 +12,11 @@ namespace {
 constexpr int kF32 = Index(DType::kFloat32);
 
 // Functions of libm are slower, so fewer elements are worth a thread.
-int64_t GrainOf(UnaryFunction function) {
+double GrainOf(UnaryFunction function) {
   return CostOf(function) == ElementwiseCost::kLibm ? kGrainElements / 4 : kGrainElements;
 }
 
-int64_t GrainOf(BinaryFunction function, DType dtype) {
+double GrainOf(BinaryFunction function, DType dtype) {
   if (CostOf(function) != ElementwiseCost::kLibm) return kGrainElements;
   return IsFloating(dtype) ? kGrainElements / 8 : kGrainElements / 32;
 }

@@ -25,8 +25,8 @@ class ElementwiseLoop {
                                              absl::Span<const DType> inputs, DType output);
 
   int inputs() const { return inputs_; }
-  // The number of elements from which a further thread pays off.
-  int64_t grain() const { return grain_; }
+  // A grain (team.h), in elements.
+  double grain() const { return grain_; }
   // Whether y may be x[input] in Run(). Both must have the same number of elements.
   bool MayOverwrite(int input) const { return (overwritable_ >> input & 1) != 0; }
 
@@ -70,7 +70,7 @@ class ElementwiseLoop {
   };
   CastLoop widen_ = nullptr;
   CastLoop narrow_ = nullptr;  // null for a comparison, whose results are bytes
-  int64_t grain_ = 0;
+  double grain_ = 0;
 };
 
 }  // namespace tensord::server::cpu

@@ -50,7 +50,7 @@ struct FusedPlan {
   std::vector<char> uniform;         // for each source: whether it is one element for all
   std::vector<BroadcastInput> broadcasts;
   std::vector<Step> steps;
-  int64_t grain = 0;
+  double grain = 0;
   bool streams = false;  // the result is written without the caches
   uint32_t in_place_inputs = 0;
 };
@@ -118,9 +118,9 @@ class Planner {
     double share = 0;
     for (const Step& step : plan_.steps) {
       const bool cheap = step.loop.grain() == kGrainElements;
-      share += 1.0 / static_cast<double>(step.loop.grain()) / (cheap ? kCheapSpeedup : 1.0);
+      share += 1.0 / step.loop.grain() / (cheap ? kCheapSpeedup : 1.0);
     }
-    plan_.grain = std::clamp<int64_t>(static_cast<int64_t>(1 / share), 1, kGrainElements);
+    plan_.grain = std::clamp(1 / share, 1.0, kGrainElements);
   }
 
   void AddInputs() {

@@ -1,26 +1,29 @@
 #include "tensord/server/device/cpu/gemm.h"
 
-#include <string.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/blas.h"
+#include "tensord/server/device/cpu/strided_copy.h"
+#include "tensord/server/device/cpu/tiles.h"
 
 namespace tensord::server::cpu {
 namespace {
 
-// The number of multiplications from which a further thread pays off.
-constexpr int64_t kGrainProducts = 64 * 1024;
+// A grain (team.h) in multiplications.
+constexpr double kGrainProducts = 64 * 1024;
 // Up to this number of multiplications, OpenBLAS on one thread ends before oneDNN has started.
 constexpr int64_t kSmallProducts = 48 * 48 * 48;
 // The limit below which OpenBLAS is faster if each of many products runs on one thread and b isn't
 // transposed.
 constexpr int64_t kSmallProductsInARow = 112 * 112 * 112;
-// The number of matrix elements from which a further thread pays off in a product with a vector.
-constexpr int64_t kGrainMatvecElements = 32 * 1024;
+// A grain in matrix elements, for a product with a vector.
+constexpr double kGrainMatvecElements = 32 * 1024;
+// Up to this k the library can compute large products in tiles of a good shape. It doesn't divide k.
+constexpr int64_t kMaxOneDnnDepth = 64 * 1024;
+constexpr TileSize kIntegerTile = {256, 128, 512};
 
 int64_t Products(const BatchedGemm& gemm) { return gemm.m * gemm.n * gemm.k; }
 
@@ -65,8 +68,8 @@ template <typename T>
 void MatvecInParallel(const Context& ctx, const BlasMatvec<T>& whole) {
   const int64_t outputs = whole.transpose ? whole.cols : whole.rows;
   const int64_t depth = whole.transpose ? whole.rows : whole.cols;
-  ctx.team.For(
-      outputs, std::max<int64_t>(1, kGrainMatvecElements / depth),
+  ctx.team.Divide(
+      outputs, kGrainMatvecElements / static_cast<double>(depth),
       [&](int64_t begin, int64_t end) {
         BlasMatvec<T> part = whole;
         (whole.transpose ? part.cols : part.rows) = end - begin;
@@ -83,8 +86,8 @@ void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
   const bool by_rows = whole.m >= whole.n;
   const int64_t longer = by_rows ? whole.m : whole.n;
   const int64_t each = whole.m * whole.n * whole.k / longer;
-  ctx.team.For(
-      longer, std::max<int64_t>(8, kGrainProducts / std::max<int64_t>(1, each)),
+  ctx.team.Divide(
+      longer, std::max(8.0, kGrainProducts / static_cast<double>(each)),
       [&](int64_t begin, int64_t end) {
         BlasMatmul<T> part = whole;
         if (by_rows) {
@@ -104,7 +107,7 @@ void GemmInParallel(const Context& ctx, const BlasMatmul<T>& whole) {
 template <typename T>
 void BlasItems(const Context& ctx, const BatchedGemm& gemm) {
   if (gemm.items >= ctx.team.threads() && gemm.items > 1) {
-    const int64_t grain = std::max<int64_t>(1, kGrainProducts / Products(gemm));
+    const double grain = kGrainProducts / static_cast<double>(Products(gemm));
     ctx.team.For(gemm.items, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (IsMatvec(gemm)) {
@@ -171,8 +174,8 @@ absl::Status OneDnnItemsByThreads(const Context& ctx, const BatchedGemm& gemm) {
   TENSORD_ASSIGN_OR_RETURN(const std::shared_ptr<OneDnnProduct> product, ctx.onednn.Find(matmul));
   Mutex mu;
   absl::Status first_error;  // guarded by mu
-  const int64_t grain = std::max<int64_t>(1, kGrainProducts / Products(gemm));
-  ctx.team.For(gemm.items, grain, [&](int64_t begin, int64_t end) {
+  const double grain = kGrainProducts / static_cast<double>(Products(gemm));
+  ctx.team.Divide(gemm.items, grain, [&](int64_t begin, int64_t end) {
     const absl::Status status = OneDnnRange(ctx, gemm, *product, begin, end);
     MutexLock lock(&mu);
     first_error.Update(status);
@@ -216,6 +219,20 @@ absl::Status RunBFloat16(const Context& ctx, const KernelCall& call, const Batch
   return absl::IsUnimplemented(status) ? RunWidened(ctx, call, gemm) : status;
 }
 
+void RunTiles(IntegerMatmulLoop loop, const IntegerMatmul& whole, int64_t size) {
+  ForEachTile({whole.m, whole.n, whole.k}, kIntegerTile, [&](const Tile& tile) {
+    IntegerMatmul part = whole;
+    part.m = tile.size.m;
+    part.n = tile.size.n;
+    part.k = tile.size.k;
+    part.accumulate = tile.depth > 0;
+    part.a = Advance(whole.a, (tile.row * whole.a_row + tile.depth * whole.a_col) * size);
+    part.b = Advance(whole.b, (tile.depth * whole.b_row + tile.col * whole.b_col) * size);
+    part.c = Advance(whole.c, (tile.row * whole.c_stride + tile.col) * size);
+    loop(part);
+  });
+}
+
 absl::Status RunInteger(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   const IntegerMatmulLoop loop = ctx.loops.integer_matmul[Index(gemm.dtype)];
   if (loop == nullptr) return NoKernel(call);
@@ -233,9 +250,9 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
   // rows, divides the columns.
   const bool by_columns = gemm.items == 1 && gemm.n > gemm.m;
   const int64_t units = by_columns ? gemm.n : gemm.items * gemm.m;
-  const int64_t each = gemm.k * (by_columns ? gemm.m : gemm.n);
-  ctx.team.For(units, std::max<int64_t>(1, kGrainProducts / each), [&](int64_t begin, int64_t end) {
-    while (begin < end) {
+  const double each = static_cast<double>(gemm.k * (by_columns ? gemm.m : gemm.n));
+  ctx.team.Divide(units, kGrainProducts / each, [&](int64_t begin, int64_t end) {
+    while (begin < end && !MustStop()) {
       const int64_t item = by_columns ? 0 : begin / gemm.m;
       const int64_t first = begin - item * gemm.m;
       const int64_t count = by_columns ? end - begin : std::min(end - begin, gemm.m - first);
@@ -245,7 +262,7 @@ absl::Status RunInteger(const Context& ctx, const KernelCall& call, const Batche
       part.a = Advance(gemm.a, (gemm.a_offset(item) + row * whole.a_row) * size);
       part.b = Advance(gemm.b, (gemm.b_offset(item) + col * whole.b_col) * size);
       part.c = Advance(gemm.c, (item * gemm.m * gemm.n + row * gemm.n + col) * size);
-      loop(part);
+      RunTiles(loop, part, size);
       begin += count;
     }
   });
@@ -272,14 +289,15 @@ OneDnnMatmul MakeOneDnnMatmul(const Context& ctx, const BatchedGemm& gemm, bool 
 bool PrefersOneDnn(const BatchedGemm& gemm) {
   // OpenBLAS is faster with a float32 vector, and has no bfloat16.
   const bool vector = gemm.dtype == DType::kBFloat16 ? gemm.n == 1 : IsMatvec(gemm);
-  return !vector && Products(gemm) > kSmallProducts;
+  return !vector && Products(gemm) > kSmallProducts && gemm.k <= kMaxOneDnnDepth;
 }
 
 absl::Status RunGemm(const Context& ctx, const KernelCall& call, const BatchedGemm& gemm) {
   const int64_t c_elements = gemm.items * gemm.m * gemm.n;
   if (c_elements == 0) return absl::OkStatus();
   if (gemm.k == 0) {
-    memset(gemm.c, 0, c_elements * SizeOf(gemm.dtype));
+    const int64_t zero = 0;
+    Fill(ctx, &zero, SizeOf(gemm.dtype), gemm.c, c_elements);
     return absl::OkStatus();
   }
   switch (gemm.dtype) {

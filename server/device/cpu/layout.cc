@@ -9,6 +9,9 @@
 namespace tensord::server::cpu {
 namespace {
 
+// The team shares the copy of a run of at least this size.
+constexpr int64_t kLongRunBytes = 16 << 20;
+
 int64_t ElementBytes(const KernelCall& call) { return SizeOf(call.output.spec->dtype); }
 
 absl::Status CopyKernel(const Context& ctx, const KernelCall& call) {
@@ -71,16 +74,18 @@ absl::Status ConcatKernel(const Context& ctx, const KernelCall& call) {
   for (const Operand& input : call.inputs) {
     const int64_t run = input.spec->size_bytes() / outer;
     if (run == 0) continue;
-    const int64_t grain = std::max<int64_t>(1, 4 * kGrainElements / run);
     char* to = Advance(call.output.data, offset);
-    if (outer == 1) {
-      Copy(ctx, input.data, to, run);
+    if (run >= kLongRunBytes) {
+      for (int64_t i = 0; i < outer; ++i) {
+        Copy(ctx, Advance(input.data, i * run), to + i * out_run, run);
+      }
     } else {
-      ctx.team.For(outer, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          memcpy(to + i * out_run, Advance(input.data, i * run), run);
-        }
-      });
+      ctx.team.For(outer, 4 * kGrainElements / static_cast<double>(run),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       memcpy(to + i * out_run, Advance(input.data, i * run), run);
+                     }
+                   });
     }
     offset += run;
   }

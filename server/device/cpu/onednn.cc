@@ -1,7 +1,10 @@
 #include "tensord/server/device/cpu/onednn.h"
 
+#include <algorithm>
+#include <cmath>
 #include <dnnl.hpp>
 #include <list>
+#include <map>
 #include <new>
 #include <utility>
 #include <vector>
@@ -14,6 +17,8 @@
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/onednn_api.h"
 #include "tensord/server/device/cpu/team.h"
+#include "tensord/server/device/cpu/tiles.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -44,9 +49,11 @@ absl::Status Guarded(absl::FunctionRef<absl::Status()> body) {
   }
 }
 
-memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool transposed) {
+// `stride`: the distance between stored rows, in elements.
+memory::desc Matrix(memory::data_type type, int64_t rows, int64_t cols, bool transposed,
+                    int64_t stride) {
   return memory::desc({rows, cols}, type,
-                      transposed ? memory::dims{1, rows} : memory::dims{cols, 1});
+                      transposed ? memory::dims{1, stride} : memory::dims{stride, 1});
 }
 
 struct OneDnnFunction {
@@ -79,42 +86,84 @@ bool OneDnnHas(std::optional<UnaryFunction> activation) {
   return !activation.has_value() || FindOneDnnFunction(*activation).has_value();
 }
 
-// A primitive and its memory objects. Each run sets their addresses.
+namespace {
+
+// A tile's primitive and its memory objects. Each run sets their addresses.
+struct Primitive {
+  dnnl::matmul matmul;
+  memory a, b, c, bias, scratch;
+  memory::desc plain_b;
+  std::vector<dnnl_exec_arg_t> args;  // the memory objects above
+};
+
+// A tile and where its operands begin.
+struct TileRun {
+  size_t primitive;  // index
+  int64_t a_bytes, b_bytes, c_bytes, bias_bytes;
+  int64_t packed_bytes;  // in the packed b
+};
+
+void SetArguments(Primitive& primitive) {
+  primitive.args = {{DNNL_ARG_SRC, primitive.a.get()},
+                    {DNNL_ARG_WEIGHTS, primitive.b.get()},
+                    {DNNL_ARG_DST, primitive.c.get()},
+                    {DNNL_ARG_SCRATCHPAD, primitive.scratch.get()}};
+  if (primitive.bias) primitive.args.push_back({DNNL_ARG_BIAS, primitive.bias.get()});
+}
+
+}  // namespace
+
+// The primitives of a product. A product that isn't large has one tile.
 class OneDnnProduct {
  public:
   OneDnnMatmul matmul;
-  dnnl::matmul primitive;
-  memory a, b, c, bias, scratch;
-  memory::desc plain_b;
+  std::vector<Primitive> primitives;  // one for each shape of a tile
+  std::vector<TileRun> tiles;
   int64_t scratch_bytes = 0;
+  int64_t packed_bytes = 0;
   // The next two members are used by a clone. Other products share the objects of OneDnn.
   bool is_clone = false;
   Scratch own_scratch;
   dnnl::stream own_stream;
-  std::vector<dnnl_exec_arg_t> args;  // the memory objects above
 };
 
 namespace {
 
-void SetArguments(OneDnnProduct& product) {
-  product.args = {{DNNL_ARG_SRC, product.a.get()},
-                  {DNNL_ARG_WEIGHTS, product.b.get()},
-                  {DNNL_ARG_DST, product.c.get()},
-                  {DNNL_ARG_SCRATCHPAD, product.scratch.get()}};
-  if (product.matmul.has_bias) product.args.push_back({DNNL_ARG_BIAS, product.bias.get()});
+// The number of multiplications that take one thread about 20 ms. Measured with oneDNN 2.6, float32
+// and 4096^3: tiles of this size are up to 8 % faster than one call, or 3 % slower if b is
+// transposed.
+constexpr int64_t kTileProducts = int64_t{1} << 30;
+constexpr int64_t kMinTileSide = 128;
+
+// Returns the size of the tiles, so that the team computes one in about 20 ms. If b is packed, it
+// doesn't depend on m: all products with a weight read the same copy.
+TileSize TileSizeOf(const OneDnnMatmul& key) {
+  const int64_t area = std::max<int64_t>(1, kTileProducts * key.threads / key.k);
+  const auto side = [](int64_t wanted, int64_t whole) {
+    return EvenPart(whole, std::clamp(wanted, std::min(kMinTileSide, whole), whole));
+  };
+  if (key.packed_b) return {key.m, side(area / OneDnn::kMaxPackedRows, key.n), key.k};
+  if (key.m * key.n <= area) return {key.m, key.n, key.k};
+  // Twice as many rows as columns, if there are enough.
+  const auto wanted_cols = static_cast<int64_t>(std::sqrt(static_cast<double>(area / 2)));
+  const int64_t rows = side(area / std::min(wanted_cols, key.n), key.m);
+  return {rows, side(area / rows, key.n), key.k};
 }
 
-// Returns null if the library has only reference code for the product, or if a packed b would have
-// the same layout.
-std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const OneDnnMatmul& key) {
+// Makes the primitive of a tile. Returns false if the library has only reference code for it, or if
+// a packed b would have the same layout.
+bool MakePrimitive(const dnnl::engine& engine, const OneDnnMatmul& key, const TileSize& tile,
+                   Primitive* made) {
   const auto type =
       key.dtype == DType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
-  const memory::desc a = Matrix(type, key.m, key.k, key.transpose_a);
-  const memory::desc plain_b = Matrix(type, key.k, key.n, key.transpose_b);
+  const memory::desc a =
+      Matrix(type, tile.m, tile.k, key.transpose_a, key.transpose_a ? key.m : key.k);
+  const memory::desc plain_b =
+      Matrix(type, tile.k, tile.n, key.transpose_b, key.transpose_b ? key.k : key.n);
   const memory::desc b =
-      key.packed_b ? memory::desc({key.k, key.n}, type, memory::format_tag::any) : plain_b;
-  const memory::desc c = Matrix(type, key.m, key.n, false);
-  const memory::desc bias = Matrix(type, 1, key.n, false);
+      key.packed_b ? memory::desc({tile.k, tile.n}, type, memory::format_tag::any) : plain_b;
+  const memory::desc c = Matrix(type, tile.m, tile.n, false, key.n);
+  const memory::desc bias = Matrix(type, 1, tile.n, false, tile.n);
   dnnl::primitive_attr attr;
   // The caller provides the scratchpad: the library's scratchpad belongs to the thread that makes
   // the primitive.
@@ -122,25 +171,53 @@ std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const One
   dnnl::post_ops ops;
   if (key.activation.has_value()) {
     const std::optional<OneDnnFunction> function = FindOneDnnFunction(*key.activation);
-    if (!function.has_value()) return nullptr;
+    if (!function.has_value()) return false;
     AppendElementwise(function->algorithm, function->alpha, ops);
   }
   attr.set_post_ops(ops);
   const dnnl::matmul::primitive_desc primitive_desc =
       DescribeMatmul(engine, a, b, key.has_bias ? &bias : nullptr, c, attr);
-  if (absl::StartsWith(primitive_desc.impl_info_str(), "ref")) return nullptr;
-  if (key.packed_b && primitive_desc.weights_desc() == plain_b) return nullptr;
+  if (absl::StartsWith(primitive_desc.impl_info_str(), "ref")) return false;
+  if (key.packed_b && primitive_desc.weights_desc() == plain_b) return false;
+  made->matmul = dnnl::matmul(primitive_desc);
+  made->plain_b = plain_b;
+  made->a = memory(a, engine, nullptr);
+  made->b = memory(primitive_desc.weights_desc(), engine, nullptr);
+  made->c = memory(c, engine, nullptr);
+  made->scratch = memory(primitive_desc.scratchpad_desc(), engine, nullptr);
+  if (key.has_bias) made->bias = memory(bias, engine, nullptr);
+  SetArguments(*made);
+  return true;
+}
+
+int64_t BytesOf(const memory& m) { return static_cast<int64_t>(m.get_desc().get_size()); }
+
+// Returns null if MakePrimitive() does.
+std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const OneDnnMatmul& key) {
   auto product = std::make_shared<OneDnnProduct>();
   product->matmul = key;
-  product->primitive = dnnl::matmul(primitive_desc);
-  product->plain_b = plain_b;
-  product->a = memory(a, engine, nullptr);
-  product->b = memory(primitive_desc.weights_desc(), engine, nullptr);
-  product->c = memory(c, engine, nullptr);
-  product->scratch = memory(primitive_desc.scratchpad_desc(), engine, nullptr);
-  product->scratch_bytes = static_cast<int64_t>(primitive_desc.scratchpad_desc().get_size());
-  if (key.has_bias) product->bias = memory(bias, engine, nullptr);
-  SetArguments(*product);
+  const int64_t size = SizeOf(key.dtype);
+  const TileSize full = TileSizeOf(key);
+  std::map<std::pair<int64_t, int64_t>, size_t> primitives;  // by rows and columns
+  for (int64_t col = 0; col < key.n; col += full.n) {
+    for (int64_t row = 0; row < key.m; row += full.m) {
+      const TileSize tile = {std::min(full.m, key.m - row), std::min(full.n, key.n - col), key.k};
+      const auto [found, is_new] =
+          primitives.try_emplace({tile.m, tile.n}, product->primitives.size());
+      if (is_new) {
+        Primitive& made = product->primitives.emplace_back();
+        if (!MakePrimitive(engine, key, tile, &made)) return nullptr;
+        product->scratch_bytes = std::max(product->scratch_bytes, BytesOf(made.scratch));
+      }
+      product->tiles.push_back({found->second, (key.transpose_a ? row : row * key.k) * size,
+                                (key.transpose_b ? col * key.k : col) * size,
+                                (row * key.n + col) * size, col * size, product->packed_bytes});
+    }
+    // A packed product has one row of tiles. Each part of its b is aligned.
+    constexpr int64_t kAlignment = 64;
+    const int64_t packed = BytesOf(product->primitives[product->tiles.back().primitive].b);
+    product->packed_bytes += (packed + kAlignment - 1) / kAlignment * kAlignment;
+  }
   return product;
 }
 
@@ -200,18 +277,23 @@ absl::StatusOr<std::shared_ptr<OneDnnProduct>> OneDnn::Clone(const OneDnnProduct
   auto clone = std::make_shared<OneDnnProduct>();
   TENSORD_RETURN_IF_ERROR(Guarded([&] {
     const auto again = [this](const memory& m) {
-      return memory(m.get_desc(), cache_->engine(), nullptr);
+      return m ? memory(m.get_desc(), cache_->engine(), nullptr) : memory();
     };
     clone->matmul = product.matmul;
-    clone->primitive = product.primitive;
-    clone->plain_b = product.plain_b;
-    clone->a = again(product.a);
-    clone->b = again(product.b);
-    clone->c = again(product.c);
-    clone->scratch = again(product.scratch);
+    clone->tiles = product.tiles;
     clone->scratch_bytes = product.scratch_bytes;
-    if (product.matmul.has_bias) clone->bias = again(product.bias);
-    SetArguments(*clone);
+    clone->packed_bytes = product.packed_bytes;
+    for (const Primitive& primitive : product.primitives) {
+      clone->primitives.push_back({primitive.matmul,
+                                   again(primitive.a),
+                                   again(primitive.b),
+                                   again(primitive.c),
+                                   again(primitive.bias),
+                                   again(primitive.scratch),
+                                   primitive.plain_b,
+                                   {}});
+      SetArguments(clone->primitives.back());
+    }
     clone->is_clone = true;
     clone->own_stream = dnnl::stream(cache_->engine());
     return absl::OkStatus();
@@ -229,38 +311,54 @@ absl::Status OneDnn::Run(OneDnnProduct& product, const void* a, const void* b, c
     if (scratch_bytes_ == 0) return OutOfMemory();
   }
   return Guarded([&] {
-    // The library doesn't write to a, b and bias, but its interface has no const.
-    product.a.set_data_handle(const_cast<void*>(a));
-    product.b.set_data_handle(const_cast<void*>(b));
-    product.c.set_data_handle(c);
-    if (product.matmul.has_bias) product.bias.set_data_handle(const_cast<void*>(bias));
-    if (product.scratch_bytes > 0) {
-      product.scratch.set_data_handle((product.is_clone ? product.own_scratch : scratch_).data());
-    }
     dnnl::stream& stream = product.is_clone ? product.own_stream : cache_->stream();
     const ScopedThreads threads(product.matmul.threads);
-    dnnl::error::wrap_c_api(
-        dnnl_primitive_execute(product.primitive.get(), stream.get(),
-                               static_cast<int>(product.args.size()), product.args.data()),
-        "could not execute a product");
+    for (const TileRun& tile : product.tiles) {
+      TENSORD_RETURN_IF_ERROR(CheckStop());
+      Primitive& primitive = product.primitives[tile.primitive];
+      // The library doesn't write to a, b and bias, but its interface has no const.
+      const auto at = [](const void* data, int64_t bytes) {
+        return const_cast<char*>(static_cast<const char*>(data) + bytes);
+      };
+      primitive.a.set_data_handle(at(a, tile.a_bytes));
+      primitive.b.set_data_handle(
+          at(b, product.matmul.packed_b ? tile.packed_bytes : tile.b_bytes));
+      primitive.c.set_data_handle(at(c, tile.c_bytes));
+      if (product.matmul.has_bias) primitive.bias.set_data_handle(at(bias, tile.bias_bytes));
+      if (product.scratch_bytes > 0) {
+        primitive.scratch.set_data_handle(
+            (product.is_clone ? product.own_scratch : scratch_).data());
+      }
+      dnnl::error::wrap_c_api(
+          dnnl_primitive_execute(primitive.matmul.get(), stream.get(),
+                                 static_cast<int>(primitive.args.size()), primitive.args.data()),
+          "could not execute a product");
+    }
     return absl::OkStatus();
   });
 }
 
-int64_t OneDnn::PackedBytes(const OneDnnProduct& product) {
-  return static_cast<int64_t>(product.b.get_desc().get_size());
-}
+int64_t OneDnn::PackedBytes(const OneDnnProduct& product) { return product.packed_bytes; }
 
 bool OneDnn::ReadSameLayout(const OneDnnProduct& product, const OneDnnProduct& other) {
-  return product.b.get_desc() == other.b.get_desc();
+  return std::equal(product.primitives.begin(), product.primitives.end(), other.primitives.begin(),
+                    other.primitives.end(), [](const Primitive& x, const Primitive& y) {
+                      return x.b.get_desc() == y.b.get_desc();
+                    });
 }
 
 absl::Status OneDnn::Pack(OneDnnProduct& product, const void* b, void* packed) {
   return Guarded([&] {
-    memory from(product.plain_b, cache_->engine(), const_cast<void*>(b));
-    memory to(product.b.get_desc(), cache_->engine(), packed);
     const ScopedThreads threads(product.matmul.threads);
-    dnnl::reorder(from, to).execute(cache_->stream(), from, to);
+    for (const TileRun& tile : product.tiles) {
+      TENSORD_RETURN_IF_ERROR(CheckStop());
+      const Primitive& primitive = product.primitives[tile.primitive];
+      memory from(primitive.plain_b, cache_->engine(),
+                  const_cast<char*>(static_cast<const char*>(b)) + tile.b_bytes);
+      memory to(primitive.b.get_desc(), cache_->engine(),
+                static_cast<char*>(packed) + tile.packed_bytes);
+      dnnl::reorder(from, to).execute(cache_->stream(), from, to);
+    }
     return absl::OkStatus();
   });
 }

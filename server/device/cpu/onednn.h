@@ -45,6 +45,9 @@ class OneDnnProduct;
 
 class OneDnn {
  public:
+  // The maximum of m with packed_b.
+  static constexpr int64_t kMaxPackedRows = 512;
+
   // Takes memory for intermediate values from `pool`, which must outlive the object.
   explicit OneDnn(MemoryPool* pool);
   ~OneDnn();
@@ -55,7 +58,8 @@ class OneDnn {
   // RESOURCE_EXHAUSTED or INTERNAL.
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Find(const OneDnnMatmul& matmul);
 
-  // c = activation(a·b + bias). One thread at a time may run products other than clones. If a
+  // c = activation(a·b + bias). Computes large products in tiles. If the op must stop
+  // (stop_token.h), returns CANCELLED; c is then incomplete. One thread at a time may run products other than clones. If a
   // product has several threads, that must be the leader of the device's team.
   absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c);
 
@@ -68,7 +72,7 @@ class OneDnn {
   static int64_t PackedBytes(const OneDnnProduct& product);
   // Returns true if both products read the same layout of b.
   static bool ReadSameLayout(const OneDnnProduct& product, const OneDnnProduct& other);
-  // Packs b. The same rules for threads apply as for Run().
+  // Packs b. The same rules for threads apply as for Run(). If the op must stop, returns CANCELLED.
   absl::Status Pack(OneDnnProduct& product, const void* b, void* packed);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kMaxInlineInputs = 8;
 
 // Returns the number of elements, read or written, for which one thread takes about 20 µs.
-int64_t MaxInlineElements(OpCost cost) {
+double MaxInlineElements(OpCost cost) {
   return cost == OpCost::kCopy ? kGrainElements : kGrainElements / 4;
 }
 

@@ -13,9 +13,8 @@ namespace {
 // The multiplications, and the elements in memory, that take one thread a few microseconds.
 constexpr int64_t kMaxInlineProducts = 64 * 64 * 64;
 constexpr int64_t kMaxInlineElements = 64 * 1024;
-// Packing pays off if the weight isn't small and the other operand has few rows.
+// Packing pays off if the weight isn't small and the other operand has few rows (kMaxPackedRows).
 constexpr int64_t kMinPackedElements = 64 * 1024;
-constexpr int64_t kMaxPackedRows = 512;
 
 class PreparedProduct final : public PreparedKernel {
  public:
@@ -77,7 +76,7 @@ void PreparedProduct::FindLibraryProducts() {
   auto product = ctx_->onednn.Find(matmul);
   if (!product.ok()) return;
   product_ = *std::move(product);
-  if (gemm_.m > kMaxPackedRows || gemm_.b_elements < kMinPackedElements) return;
+  if (gemm_.m > OneDnn::kMaxPackedRows || gemm_.b_elements < kMinPackedElements) return;
   matmul.packed_b = true;
   auto packed = ctx_->onednn.Find(matmul);
   if (packed.ok()) packed_product_ = *std::move(packed);

@@ -1,10 +1,9 @@
-#include <string.h>
-
 #include <cmath>
 
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/device/cpu/kernel_table.h"
 #include "tensord/server/device/cpu/reduce_step.h"
+#include "tensord/server/device/cpu/strided_copy.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -137,7 +136,8 @@ absl::Status NormKernel(const Context& ctx, const KernelCall& call) {
   const int f64 = Index(DType::kFloat64);
   const double root = 1.0 / ord;
   // The norm of no elements is 0. kMaxAbs and kMinAbs of no elements are infinite.
-  if (norm.extent == 0) memset(norm.data, 0, outputs * sizeof(double));
+  const double zero = 0;
+  if (norm.extent == 0) Fill(ctx, &zero, sizeof(zero), norm.data, outputs);
   ctx.team.For(outputs, kGrainElements / 8, [&](int64_t begin, int64_t end) {
     double* at = static_cast<double*>(norm.data) + begin;
     if (reduction == Reduction::kSumSquares) {

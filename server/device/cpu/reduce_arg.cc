@@ -76,7 +76,7 @@ int64_t LongRow(const Context& ctx, const ArgLoops& loops, const char* x, int64_
   const int64_t parts = ctx.team.threads();
   const int64_t length = (n + parts - 1) / parts;
   std::vector<int64_t> found(parts, -1);
-  ctx.team.For(parts, 1, [&](int64_t begin, int64_t end) {
+  ctx.team.Divide(parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t first = p * length, count = std::min(length, n - first);
       if (count > 0) found[p] = first + loops.row(x + first * size, count);
@@ -101,7 +101,7 @@ void Search(const Context& ctx, const ArgLoops& loops, const Source& source, int
     return;
   }
   if (shape.inner == 1) {
-    const int64_t grain = std::max<int64_t>(1, kGrainElements / shape.extent);
+    const double grain = kGrainElements / static_cast<double>(shape.extent);
     ctx.team.For(shape.outer, grain, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
         out[o] = loops.row(x + o * shape.extent * size, shape.extent);
@@ -110,7 +110,8 @@ void Search(const Context& ctx, const ArgLoops& loops, const Source& source, int
     return;
   }
   const int64_t tiles = (shape.inner + kTileColumns - 1) / kTileColumns;
-  ctx.team.For(shape.outer * tiles, 1, [&](int64_t begin, int64_t end) {
+  const double grain = kGrainElements / static_cast<double>(shape.extent * kTileColumns);
+  ctx.team.For(shape.outer * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t o = i / tiles, c = i % tiles * kTileColumns;
       loops.columns(x + (o * shape.extent * shape.inner + c) * size, shape.extent, shape.inner,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tensord/server/device/cpu/strided_copy.h"
+
 namespace tensord::server::cpu {
 namespace {
 
@@ -34,7 +36,9 @@ class Tree {
     for (int64_t i = leaves_++; (i & 1) != 0; i >>= 1) Merge();
   }
 
+  // If there is no leaf, because the op must stop, does nothing.
   void Finish(void* result) {
+    if (depth_ == 0) return;
     while (depth_ > 1) Merge();
     memcpy(result, stack_.data(), bytes_);
   }
@@ -79,9 +83,7 @@ class Step {
   void FillIdentity() {
     char identity[kMaxAccBytes];
     loops_.rows(x_, 1, 0, power_, identity);
-    for (int64_t i = 0; i < shape_.outer * shape_.inner; ++i) {
-      memcpy(acc_ + i * acc_size_, identity, acc_size_);
-    }
+    Fill(ctx_, identity, acc_size_, acc_, shape_.outer * shape_.inner);
   }
 
   // ---- inner == 1: each output is the reduction of a contiguous row
@@ -89,7 +91,7 @@ class Step {
   void Rows() {
     const int64_t chunk = kLeafElements * kLeavesPerChunk;
     if (shape_.outer >= ctx_.team.threads() || shape_.extent < 2 * chunk) {
-      const int64_t grain = std::max<int64_t>(1, kGrainElements / shape_.extent);
+      const double grain = kGrainElements / static_cast<double>(shape_.extent);
       ctx_.team.For(shape_.outer, grain, [&](int64_t begin, int64_t end) {
         if (shape_.extent <= kLeafElements) {
           return LeafRows(RowOf(begin), end - begin, acc_ + begin * acc_size_);
@@ -119,10 +121,15 @@ class Step {
   void Row(const char* x, int64_t n, char* acc) const {
     if (n <= kLeafElements) return RowLeaf(x, n, acc);
     Tree tree(loops_, acc_size_, 1);
-    for (int64_t i = 0; i < n; i += kLeafElements) {
-      RowLeaf(x + i * size_, std::min(kLeafElements, n - i), tree.next());
-      tree.Push();
-    }
+    Team::InPieces(
+        0, n, kGrainElements,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; i += kLeafElements) {
+            RowLeaf(x + i * size_, std::min(kLeafElements, end - i), tree.next());
+            tree.Push();
+          }
+        },
+        kLeafElements);
     tree.Finish(acc);
   }
 
@@ -173,7 +180,7 @@ class Step {
       return;
     }
     const int64_t tile_elements = shape_.extent * std::min(shape_.inner, kTileColumns);
-    const int64_t grain = std::max<int64_t>(1, kGrainElements / tile_elements);
+    const double grain = kGrainElements / static_cast<double>(tile_elements);
     ctx_.team.For(shape_.outer * tiles, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) Tile(i / tiles, i % tiles);
     });
@@ -214,16 +221,19 @@ class Step {
   void TileRows(const char* x, int64_t rows, int64_t width, char* acc) const {
     const int64_t leaf = kLeafRows * Fold();
     Tree tree(loops_, acc_size_, width);
-    for (int64_t r = 0; r < rows; r += leaf) {
-      const int64_t count = std::min(leaf, rows - r);
-      const char* from = x + r * shape_.inner * size_;
-      if (Fold() > 1) {
-        FoldedLeaf(from, count, tree.next());
-      } else {
-        ColumnsLeaf(from, count, shape_.inner, width, tree.next());
+    const auto add_leaves = [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; r += leaf) {
+        const int64_t count = std::min(leaf, end - r);
+        const char* from = x + r * shape_.inner * size_;
+        if (Fold() > 1) {
+          FoldedLeaf(from, count, tree.next());
+        } else {
+          ColumnsLeaf(from, count, shape_.inner, width, tree.next());
+        }
+        tree.Push();
       }
-      tree.Push();
-    }
+    };
+    Team::InPieces(0, rows, kGrainElements / static_cast<double>(width), add_leaves, leaf);
     tree.Finish(acc);
   }
 

@@ -7,6 +7,7 @@ namespace tensord::server::cpu {
 namespace {
 
 constexpr int64_t kTileColumns = 128;
+constexpr int64_t kConvertedElements = 16 * 1024;  // the most that are converted at a time
 
 // (outer, extent, inner). The softmax is over `extent`.
 struct SoftmaxShape {
@@ -29,21 +30,33 @@ SoftmaxShape ShapeOf(const KernelCall& call) {
 // `work`, which has room for the operand and the result.
 void Run16Bit(const Context& ctx, const SoftmaxLoops& loops, DType dtype, const char* x, char* y,
               const SoftmaxShape& shape, int64_t width, float* work) {
-  const int64_t rows = shape.inner == 1 ? 1 : shape.extent;
-  const int64_t length = shape.inner == 1 ? shape.extent : width;
-  float* result = work + shape.extent * width;
-  for (int64_t r = 0; r < rows; ++r) {
-    Convert(ctx.loops, dtype, x + r * shape.inner * 2, DType::kFloat32, work + r * length, length);
-  }
-  if (shape.inner == 1) {
-    loops.row(work, result, length);
+  // A long row is converted as a matrix of shorter rows.
+  const bool is_row = shape.inner == 1;
+  const int64_t length = is_row ? std::min(shape.extent, kConvertedElements) : width;
+  const int64_t stride = is_row ? length : shape.inner;
+  const int64_t elements = shape.extent * width;
+  float* result = work + elements;
+  const auto for_rows = [&](absl::FunctionRef<void(int64_t at, int64_t row, int64_t n)> fn) {
+    Team::InPieces(
+        0, elements, kGrainElements,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t at = begin; at < end; at += length) {
+            fn(at, at / length, std::min(length, end - at));
+          }
+        },
+        length);
+  };
+  for_rows([&](int64_t at, int64_t row, int64_t n) {
+    Convert(ctx.loops, dtype, x + row * stride * 2, DType::kFloat32, work + at, n);
+  });
+  if (is_row) {
+    loops.row(work, result, shape.extent);
   } else {
-    loops.columns(work, result, rows, length, length);
+    loops.columns(work, result, shape.extent, width, width);
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    Convert(ctx.loops, DType::kFloat32, result + r * length, dtype, y + r * shape.inner * 2,
-            length);
-  }
+  for_rows([&](int64_t at, int64_t row, int64_t n) {
+    Convert(ctx.loops, DType::kFloat32, result + at, dtype, y + row * stride * 2, n);
+  });
 }
 
 absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops& loops) {
@@ -58,7 +71,7 @@ absl::Status Run(const Context& ctx, const KernelCall& call, const SoftmaxLoops&
   TENSORD_ASSIGN_OR_RETURN(const Scratch work,
                            MakeScratch(ctx, call, work_elements * 4 * ctx.team.threads()));
   const int64_t items = shape.outer * tiles;
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / 4 / (shape.extent * widest));
+  const double grain = kGrainElements / 4 / static_cast<double>(shape.extent * widest);
   ctx.team.For(items, grain, [&](int64_t begin, int64_t end) {
     float* own_work = work.As<float>() + Team::Current() * work_elements;
     for (int64_t i = begin; i < end; ++i) {

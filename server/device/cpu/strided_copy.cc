@@ -8,8 +8,8 @@
 namespace tensord::server::cpu {
 namespace {
 
-constexpr int64_t kTransposeRows = 64;         // rows that a thread transposes at a time
-constexpr int64_t kCopyGrainBytes = 64 << 10;  // bytes of a copy from which a thread pays off
+constexpr int64_t kTransposeRows = 64;  // rows that a thread transposes at a time
+constexpr double kCopyGrainBytes = 64 << 10;
 
 // Merges neighbouring axes that the source steps through like one, and drops axes of size 1.
 void Coalesce(StridedSource& source) {
@@ -96,15 +96,18 @@ void Transpose(const Context& ctx, StridedSource source, size_t along, int64_t s
   source.strides.pop_back();
   const TransposeLoop transpose = ctx.loops.transpose[SizeIndex(size)];
   const int64_t blocks = (rows + kTransposeRows - 1) / kTransposeRows;
-  const int64_t grain =
-      std::max<int64_t>(1, kGrainElements / (std::min(rows, kTransposeRows) * cols));
+  const double grain_cols = kGrainElements / static_cast<double>(std::min(rows, kTransposeRows));
+  const double grain = grain_cols / static_cast<double>(cols);
   ctx.team.For(items * blocks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t item = i / blocks, r = i % blocks * kTransposeRows;
       const int64_t from = OffsetOf(source, source.sizes.size(), item) + r * row_stride;
       const int64_t to = OffsetOf(target, target.sizes.size(), item) + r;
-      transpose(Advance(source.data, from * size), row_stride, dst + to * size, dst_stride,
-                std::min(kTransposeRows, rows - r), cols);
+      Team::InPieces(0, cols, grain_cols, [&](int64_t first, int64_t last) {
+        transpose(Advance(source.data, (from + first) * size), row_stride,
+                  dst + (to + first * dst_stride) * size, dst_stride,
+                  std::min(kTransposeRows, rows - r), last - first);
+      });
     }
   });
 }

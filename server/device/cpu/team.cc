@@ -7,6 +7,7 @@
 #endif
 
 #include "tensord/common/util/tsan_annotations.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cpu {
 namespace {
@@ -14,6 +15,14 @@ namespace {
 // The address that all regions pass to TsanRelease() and TsanAcquire(). It isn't on the stack: a thread
 // would have to read variables of the region, which are not handed over yet, to find it.
 char region;
+
+// The number of grains that a thread computes between two looks at its stop token: about a
+// millisecond.
+constexpr double kGrainsPerPiece = 64;
+
+int64_t RoundUp(int64_t n, int64_t multiple_of) {
+  return (n + multiple_of - 1) / multiple_of * multiple_of;
+}
 
 }  // namespace
 
@@ -50,19 +59,20 @@ int Team::Current() {
 
 // The region's threads read variables of this frame before they call TsanAcquire(). So ThreadSanitizer
 // must not check this function. It checks the functions that this one calls.
-__attribute__((no_sanitize("thread"))) void Team::For(int64_t n, int64_t grain,
-                                                      absl::FunctionRef<void(int64_t, int64_t)> fn,
-                                                      int64_t multiple_of) const {
+__attribute__((no_sanitize("thread"))) void Team::Divide(int64_t n, double grain, Range fn,
+                                                         int64_t multiple_of) const {
   if (n <= 0) return;
-  const int64_t ranges = std::min<int64_t>(threads_, std::max<int64_t>(1, n / grain));
+  const double grains = static_cast<double>(n) / std::max(1.0, grain);
+  const int64_t ranges = grains < 2 ? 1 : std::min<int64_t>(threads_, static_cast<int64_t>(grains));
   if (ranges == 1) return fn(0, n);
 #ifdef _OPENMP
-  int64_t length = (n + ranges - 1) / ranges;
-  length = (length + multiple_of - 1) / multiple_of * multiple_of;
+  const int64_t length = RoundUp((n + ranges - 1) / ranges, multiple_of);
+  const StopToken* const token = StopScope::Current();
   TsanRelease(&region);
 #pragma omp parallel num_threads(threads_)
   {
     TsanAcquire(&region);
+    const StopScope scope(token);
     // OpenMP may start fewer threads than requested.
     for (int64_t i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads()) {
       const int64_t begin = std::min(n, i * length), end = std::min(n, begin + length);
@@ -74,6 +84,18 @@ __attribute__((no_sanitize("thread"))) void Team::For(int64_t n, int64_t grain,
 #else
   fn(0, n);
 #endif
+}
+
+void Team::InPieces(int64_t begin, int64_t end, double grain, Range fn, int64_t multiple_of) {
+  const StopToken* const token = StopScope::Current();
+  if (token == nullptr) return fn(begin, end);
+  const double units = std::clamp(kGrainsPerPiece * grain, 1.0, static_cast<double>(end - begin));
+  const int64_t piece = RoundUp(static_cast<int64_t>(units), multiple_of);
+  while (begin < end && !token->stopped()) {
+    const int64_t next = std::min(end, begin + piece);
+    fn(begin, next);
+    begin = next;
+  }
 }
 
 }  // namespace tensord::server::cpu

@@ -7,8 +7,10 @@
 
 namespace tensord::server::cpu {
 
-// The number of elements of a cheap elementwise op from which a further thread pays off.
-inline constexpr int64_t kGrainElements = 16 * 1024;
+// A grain is the number of units of work that one thread computes in some microseconds. From two
+// grains on, a second thread pays off. It may be less than one unit. This is the grain of a cheap
+// elementwise op, in elements.
+inline constexpr double kGrainElements = 16 * 1024;
 
 // A team of several threads is used only from the device's executor thread. A team of one thread is
 // the calling thread, which may be any. The threads are OpenMP's, so that oneDNN and our own loops
@@ -22,11 +24,26 @@ class Team {
   // Makes the calling thread the leader of the team.
   void Bind() const;
 
-  // Calls fn(begin, end) for ranges that together are [0, n), and blocks until all calls have
-  // returned. There are at most threads() ranges. All ranges except the last have at least `grain`
-  // >= 1 elements and are multiples of `multiple_of` long. fn must not throw.
-  void For(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> fn,
-           int64_t multiple_of = 1) const;
+  // A range of units of work, [begin, end).
+  using Range = absl::FunctionRef<void(int64_t begin, int64_t end)>;
+
+  // Calls fn for ranges that together are [0, n), and blocks until all calls have returned. All
+  // ranges except the last are multiples of `multiple_of` long. If the op must stop
+  // (stop_token.h), fewer ranges are computed, or none. A kernel must not read what fn would have
+  // written there, except as numbers of any value. fn must not throw.
+  void For(int64_t n, double grain, Range fn, int64_t multiple_of = 1) const {
+    Divide(
+        n, grain, [&](int64_t begin, int64_t end) { InPieces(begin, end, grain, fn, multiple_of); },
+        multiple_of);
+  }
+
+  // As For(), but calls fn at most once on each thread, and never skips a range. If a range may
+  // take long, fn must look at the thread's stop token.
+  void Divide(int64_t n, double grain, Range fn, int64_t multiple_of = 1) const;
+
+  // As For(), but on the calling thread, and for the ranges of [begin, end). Call it where one unit
+  // of For() may take long.
+  static void InPieces(int64_t begin, int64_t end, double grain, Range fn, int64_t multiple_of = 1);
 
   // In a call of fn: returns the index of the running thread in the team, from 0 on.
   static int Current();

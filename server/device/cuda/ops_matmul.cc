@@ -11,6 +11,7 @@
 #include "tensord/server/device/cuda/kernels/elementwise.h"
 #include "tensord/server/device/cuda/kernels/integer_matmul.h"
 #include "tensord/server/device/cuda/kernels/linear_epilogue.h"
+#include "tensord/server/device/stop_token.h"
 
 namespace tensord::server::cuda {
 namespace {
@@ -87,6 +88,7 @@ absl::Status MultiplyRun(const MatmulProblem& problem, const void* a, const void
                          Blas& blas) {
   int64_t at_once = std::min(problem.batch, Blas::kMaxBatch);
   for (int64_t item = 0; item < problem.batch;) {
+    TENSORD_RETURN_IF_ERROR(CheckStop());
     MatmulProblem part = problem;
     part.batch = std::min(at_once, problem.batch - item);
     if (part.batch == 1) part.a_stride = part.b_stride = 0;
@@ -221,6 +223,7 @@ absl::Status MultiplyInFloat32(const KernelCall& call, std::optional<UnaryFuncti
   TENSORD_ASSIGN_OR_RETURN(const Scratch product, MakeScratch(context, rows_at_once * row_bytes));
   problem.float32_out = true;
   for (int64_t row = 0; row < all_rows; row += rows_at_once) {
+    TENSORD_RETURN_IF_ERROR(CheckStop());
     problem.m = std::min(rows_at_once, all_rows - row);
     TENSORD_RETURN_IF_ERROR(
         context.blas->Multiply(problem, At(call.inputs[0].data, row * problem.k, problem.dtype),

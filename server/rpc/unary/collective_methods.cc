@@ -67,7 +67,8 @@ void UnaryMethods::RunCollective(const UnaryRef<v1::RunCollectiveRequest, v1::Te
   if (!use.ok()) return call->Finish(use.status());
   const absl::StatusOr<TensorRef> tensor =
       server::RunCollective(*context_, use->ref(), call->request().collective());
-  FinishWhenDone(call, *std::move(use), tensor,
+  // The other members need this member's part of the operation.
+  FinishWhenDone(call, *std::move(use), tensor, EarlyEnd::kKeepsWork,
                  [response = call->response()](const Tensor& made) { ToProto(made, response); });
 }
 

@@ -5,35 +5,33 @@
 namespace tensord::server {
 namespace {
 
-void Finish(UnaryCallBase& call, Session& session, const TensorRef& tensor,
+// `call` is null if the call has ended.
+void Finish(UnaryCallBase* call, Session& session, const TensorRef& tensor,
             const std::function<void(const Tensor&)>& describe) {
-  if (tensor->status().ok()) {
-    describe(*tensor);
-  } else {
-    session.Remove(tensor);
-  }
-  call.Finish(tensor->status());
+  if (!tensor->status().ok()) session.Remove(tensor);
+  if (call == nullptr) return;
+  if (tensor->status().ok()) describe(*tensor);
+  call->Finish(tensor->status());
 }
 
 }  // namespace
 
 void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse session,
-                    const absl::StatusOr<TensorRef>& tensor,
+                    const absl::StatusOr<TensorRef>& tensor, EarlyEnd early_end,
                     std::function<void(const Tensor&)> describe) {
   if (!tensor.ok()) {
     call->Finish(tensor.status());
     return;
   }
   if ((*tensor)->done()) {
-    Finish(*call, *session, *tensor, describe);
+    Finish(call.get(), *session, *tensor, describe);
     return;
   }
   const SessionRef owner = session.ref();
-  call->Use(std::move(session));
+  call->Use(std::move(session), early_end == EarlyEnd::kStopsOp ? *tensor : nullptr);
   (*tensor)->WhenDone(
       [weak = call->weak_from_this(), owner, tensor = *tensor, describe = std::move(describe)] {
-        const std::shared_ptr<UnaryCallBase> waiting = weak.lock();
-        if (waiting != nullptr) Finish(*waiting, *owner, tensor, describe);
+        Finish(weak.lock().get(), *owner, tensor, describe);
       });
 }
 

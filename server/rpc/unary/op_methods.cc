@@ -131,7 +131,7 @@ void UnaryMethods::Compute(const Call& call, Start start) {
     return;
   }
   const absl::StatusOr<TensorRef> tensor = start(use->ref(), call->request());
-  FinishWhenDone(call, *std::move(use), tensor,
+  FinishWhenDone(call, *std::move(use), tensor, EarlyEnd::kStopsOp,
                  [response = call->response()](const Tensor& made) { ToProto(made, response); });
 }
 
@@ -142,10 +142,16 @@ void UnaryMethods::CreateTensor(const UnaryRef<v1::CreateTensorRequest, v1::Tens
 }
 
 void UnaryMethods::CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call) {
-  Compute(call, [this](const SessionRef& session, const v1::CopyToDeviceRequest& request) {
-    return context_->engine->Copy(session, request.input(), request.output(), request.device(),
-                                  /*share=*/false);
-  });
+  const v1::CopyToDeviceRequest& request = call->request();
+  absl::StatusOr<SessionUse> use = UseSession(*call, request.session());
+  if (!use.ok()) return call->Finish(use.status());
+  const absl::StatusOr<TensorRef> tensor =
+      context_->engine->Copy(use->ref(), request.input(), request.output(), request.device(),
+                             /*share=*/false);
+  const bool is_input = tensor.ok() && (*tensor)->handle() == request.input();
+  FinishWhenDone(call, *std::move(use), tensor,
+                 is_input ? EarlyEnd::kKeepsWork : EarlyEnd::kStopsOp,
+                 [response = call->response()](const Tensor& made) { ToProto(made, response); });
 }
 
 void UnaryMethods::Add(const UnaryRef<v1::AddRequest, v1::Tensor>& call) {

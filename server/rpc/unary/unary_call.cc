@@ -91,9 +91,18 @@ void UnaryCallBase::Decode() {
 
 void UnaryCallBase::OnDone() {
   ServerCall::OnDone();
+  EndUse();
+}
+
+void UnaryCallBase::EndUse() {
   SessionUse session;
-  MutexLock lock(&mu_);
-  session = std::move(session_);
+  TensorRef made;
+  {
+    MutexLock lock(&mu_);
+    session = std::move(session_);
+    made = std::move(made_);
+  }
+  if (made != nullptr) session->Abandon(std::move(made));
 }
 
 void UnaryCallBase::Finish(const absl::Status& status) {
@@ -117,9 +126,13 @@ void UnaryCallBase::WhenResponseFits(int64_t bytes, int64_t limit, std::function
                           });
 }
 
-void UnaryCallBase::Use(SessionUse session) {
-  MutexLock lock(&mu_);
-  session_ = std::move(session);
+void UnaryCallBase::Use(SessionUse session, TensorRef made) {
+  {
+    MutexLock lock(&mu_);
+    session_ = std::move(session);
+    made_ = std::move(made);
+  }
+  if (over()) EndUse();  // OnDone() may have come before
 }
 
 }  // namespace tensord::server

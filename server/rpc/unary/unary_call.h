@@ -40,8 +40,9 @@ class UnaryCallBase : public ServerCall {
   // `build` at once, or later on any thread; never if the call is over by then. Call it at most once.
   void WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build);
 
-  // Keeps the session in use until the call is over.
-  void Use(SessionUse session);
+  // Keeps the session in use until the call is over. If `made` is a tensor that isn't done by then,
+  // abandons it (Session::Abandon).
+  void Use(SessionUse session, TensorRef made = nullptr);
 
   std::weak_ptr<UnaryCallBase> weak_from_this() {
     return std::static_pointer_cast<UnaryCallBase>(shared_from_this());
@@ -69,6 +70,7 @@ class UnaryCallBase : public ServerCall {
   void OnRefused(const absl::Status& status) final;
   void OnRead(bool ok) final;
   void OnDone() final;
+  void EndUse();
   void Decode();
 
   WorkerPool* const workers_;
@@ -81,6 +83,7 @@ class UnaryCallBase : public ServerCall {
 
   Mutex mu_;
   SessionUse session_ ABSL_GUARDED_BY(mu_);
+  TensorRef made_ ABSL_GUARDED_BY(mu_);
 };
 
 template <typename Request, typename Response>

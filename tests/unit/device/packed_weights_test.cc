@@ -1,11 +1,14 @@
 // Weights that are multiplied repeatedly are kept packed, as long as there is enough memory.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <vector>
 
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/device/stop_token.h"
+#include "tensord/tests/expect_error.h"
 #include "tensord/tests/unit/device/op_runner.h"
 
 namespace tensord::server {
@@ -55,6 +58,23 @@ class PackedWeightsTest : public ::testing::Test {
   OpPlan plan_;
   std::unique_ptr<PreparedKernel> kernel_;
 };
+
+TEST_F(PackedWeightsTest, OpThatStopsLeavesNoIncompleteCopy) {
+  const std::vector<float> expected = Multiply();
+  Multiply();
+  const std::atomic<bool> stop = true;
+  const StopToken token = {.flags = {&stop}};
+  const int64_t before = device_->memory().used_bytes;
+  {
+    const StopScope scope(&token);
+    const BufferRef y = *device_->Allocate(plan_.output.size_bytes());
+    const Buffer* const inputs[] = {x_.get(), weight_.get()};
+    ExpectError(kernel_->Launch(inputs, y.get()), absl::StatusCode::kCancelled);
+  }
+  EXPECT_EQ(device_->memory().used_bytes, before);
+  const std::vector<float> again = Multiply();
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(again[i], expected[i], 1e-4) << i;
+}
 
 TEST_F(PackedWeightsTest, GiveTheSameValuesAndCountAsMemory) {
   const int64_t before = device_->memory().used_bytes;

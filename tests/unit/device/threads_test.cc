@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tensord/server/device/cpu/team.h"
+#include "tensord/server/device/stop_token.h"
 #include "tensord/tests/unit/device/op_runner.h"
 
 namespace tensord::server {
@@ -59,6 +60,26 @@ TEST(TeamTest, RangesCoverEverythingOnce) {
       EXPECT_LE(ranges, threads);
     }
   }
+}
+
+TEST(TeamTest, BeginsNoRangeOnceTheOpMustStop) {
+  constexpr int kThreads = 3;
+  const cpu::Team team(kThreads);
+  team.Bind();
+  std::atomic<bool> stop = false;
+  const StopToken token = {.flags = {&stop}};
+  const StopScope scope(&token);
+  std::atomic<int> ranges = 0;
+  std::atomic<int64_t> units = 0;
+  team.For(1 << 20, 1, [&](int64_t begin, int64_t end) {
+    EXPECT_EQ(StopScope::Current(), &token);
+    stop = true;
+    ++ranges;
+    units += end - begin;
+  });
+  EXPECT_LE(ranges, kThreads);
+  EXPECT_LT(units, 1 << 20);
+  team.For(100, 1, [&](int64_t, int64_t) { ADD_FAILURE() << "the op must stop"; });
 }
 
 }  // namespace

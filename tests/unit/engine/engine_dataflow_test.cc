@@ -181,22 +181,6 @@ TEST_F(EngineDataflowTest, ClosingFailsOpsThatWaitForAnUpload) {
   EXPECT_FALSE((*waiting)->status().ok());
 }
 
-TEST_F(EngineDataflowTest, ClosingCancelsOpsThatHaveNotBegun) {
-  device(0).Hold();
-  ASSERT_TRUE(Full(1, 2, 1).ok());
-  const auto later = Run("neg", {1}, 2);
-  ASSERT_TRUE(later.ok());
-  ASSERT_TRUE(device(0).WaitUntilHeld());
-  ASSERT_TRUE(sessions_->Close(TestPrincipal(), session_->id()).ok());
-  device(0).Release();
-  Event done;
-  (*later)->WhenDone([done] { done.Set(); });
-  ASSERT_TRUE(done.Wait());
-  ExpectError((*later)->status(), Code::kCancelled, {"session"});
-  EXPECT_THAT(device(0).launched(), ElementsAre("full"));
-  EXPECT_TRUE(Eventually([this] { return UsedBytes(0) == 0; }));
-}
-
 TEST_F(EngineDataflowTest, EngineMayBeDestroyedDuringWork) {
   device(0).Hold();
   for (Handle handle = 1; handle < 50; ++handle) ASSERT_TRUE(Full(handle, 2, 1).ok());

@@ -15,9 +15,10 @@ int64_t ArgRow(const void* x_data, int64_t n) {
   constexpr int kBlock = 256;
   using Acc = typename Policy::Acc;
   const auto* x = static_cast<const typename Policy::In*>(x_data);
-  const Acc extreme = ReduceRun<Policy>(x, n, 0.0);
+  const Acc extreme = ReduceLongRun<Policy>(x, n);
   int64_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
+    if (i % kMaxLoopElements == 0 && i > 0 && LoopMustStop()) return 0;
     // Count is as wide as the elements, so that the loop vectorises.
     using Count = std::conditional_t<sizeof(Acc) == 1, uint8_t,
                                      std::conditional_t<sizeof(Acc) == 4, uint32_t, uint64_t>>;
@@ -44,17 +45,19 @@ void ArgColumns(const void* x_data, int64_t rows, int64_t row_stride, int64_t co
       best[j] = Widen(x[c + j]);
       index[c + j] = 0;
     }
-    for (int64_t r = 1; r < rows; ++r) {
-      const auto* row = x + r * row_stride + c;
-      for (int j = 0; j < width; ++j) {
-        const Acc value = Widen(row[j]);
-        // `value` is better if it differs from best[j] and would replace it in a reduction.
-        const bool better = (value != best[j]) & !IsNan(best[j]) &
-                            IsThe<Acc>(Policy::Combine(best[j], value), value);
-        best[j] = better ? value : best[j];
-        index[c + j] = better ? r : index[c + j];
+    InPieces(rows, width, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const auto* row = x + r * row_stride + c;
+        for (int j = 0; j < width; ++j) {
+          const Acc value = Widen(row[j]);
+          // `value` is better if it differs from best[j] and would replace it in a reduction.
+          const bool better = (value != best[j]) & !IsNan(best[j]) &
+                              IsThe<Acc>(Policy::Combine(best[j], value), value);
+          best[j] = better ? value : best[j];
+          index[c + j] = better ? r : index[c + j];
+        }
       }
-    }
+    });
   }
 }
 

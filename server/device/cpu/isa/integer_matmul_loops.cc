@@ -39,7 +39,7 @@ class Matmul {
     }
   }
 
-  // Adds (R, depth)·(depth, width) to c. For the first k, overwrites c.
+  // Adds (R, depth)·(depth, width) to c. For the first k, overwrites c unless args_.accumulate.
   template <int R>
   void Multiply(int64_t i, int64_t k, int depth, int64_t j, int width) {
     const T* a = static_cast<const T*>(args_.a) + i * args_.a_row + k * args_.a_col;
@@ -52,7 +52,7 @@ class Matmul {
     }
     for (int r = 0; r < R; ++r) {
       T* c = static_cast<T*>(args_.c) + (i + r) * args_.c_stride + j;
-      if (k == 0) {
+      if (k == 0 && !args_.accumulate) {
         for (int q = 0; q < width; ++q) c[q] = sum[r][q];
       } else {
         for (int q = 0; q < width; ++q) c[q] += sum[r][q];

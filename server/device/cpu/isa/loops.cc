@@ -1,6 +1,10 @@
 #include "tensord/server/device/cpu/isa/loops.h"
 
+#include "tensord/server/device/stop_token.h"
+
 namespace tensord::server::cpu {
+
+bool LoopMustStop() { return MustStop(); }
 
 namespace isa_baseline {
 const Loops& Table();

@@ -23,6 +23,12 @@ constexpr int Index(DType dtype) { return static_cast<int>(dtype); }
 // The number of elements of a block. A block stays in the first-level cache.
 inline constexpr int kBlockElements = 1024;
 
+// Kernels divide the work of most loops into short calls. Loops whose calls may be long look at the
+// thread's stop token after this number of elements, a power of two.
+inline constexpr int64_t kMaxLoopElements = 1 << 20;
+// MustStop() of stop_token.h, for the loops. It is compiled once, not for each level.
+bool LoopMustStop();
+
 // ---------------------------------------------------------------- elementwise
 
 // y[i] = f(x[i]); y may be x.
@@ -70,7 +76,8 @@ struct ReductionLoops {
   void (*combine)(void* acc, const void* other, int64_t n) = nullptr;
 };
 
-// The first index of the extreme value. A NaN is more extreme than any number.
+// The first index of the extreme value. A NaN is more extreme than any number. If the op must stop,
+// they return early, with any index of the range.
 struct ArgLoops {
   // Returns the first i for which x[i] is the extreme of x[0, n), n > 0.
   int64_t (*row)(const void* x, int64_t n) = nullptr;
@@ -81,7 +88,7 @@ struct ArgLoops {
 
 // ---------------------------------------------------------------- softmax
 
-// y[0, n) = (log_)softmax of x[0, n). For float32 and float64.
+// y[0, n) = (log_)softmax of x[0, n). For float32 and float64. If the op must stop, returns early.
 using SoftmaxRowLoop = void (*)(const void* x, void* y, int64_t n);
 // The same for each column of a (rows, cols) part of memory. x and y have the same row stride.
 using SoftmaxColumnsLoop = void (*)(const void* x, void* y, int64_t rows, int64_t row_stride,
@@ -115,7 +122,7 @@ using StreamLoop = void (*)(const void* src, void* dst, int64_t bytes);
 // ---------------------------------------------------------------- integer matmul
 
 // (M,K)·(K,N) -> (M,N), which wraps around. a and b have any strides. Rows of c are contiguous and
-// c_stride elements apart.
+// c_stride elements apart. With `accumulate`, adds the product to c.
 struct IntegerMatmul {
   const void* a;
   int64_t a_row, a_col;
@@ -124,6 +131,7 @@ struct IntegerMatmul {
   void* c;
   int64_t c_stride;
   int64_t m, n, k;
+  bool accumulate;
 };
 using IntegerMatmulLoop = void (*)(const IntegerMatmul& args);
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "tensord/server/device/cpu/isa/fill.h"
+#include "tensord/server/device/cpu/isa/pieces.h"
 
 namespace tensord::server::cpu::TENSORD_ISA_NAMESPACE {
 
@@ -38,6 +39,17 @@ typename Policy::Acc ReduceRun(const typename Policy::In* x, int64_t n, double p
     for (int j = 0; j < width; ++j) lane[j] = Policy::Combine(lane[j], lane[j + width]);
   }
   return lane[0];
+}
+
+// The same for a policy without a power whose results don't depend on the order, such as MaxPolicy.
+// If the op must stop, returns early.
+template <typename Policy>
+typename Policy::Acc ReduceLongRun(const typename Policy::In* x, int64_t n) {
+  typename Policy::Acc acc = Policy::Identity();
+  InPieces(n, 1, [&](int64_t begin, int64_t end) {
+    acc = Policy::Combine(acc, ReduceRun<Policy>(x + begin, end - begin, 0.0));
+  });
+  return acc;
 }
 
 template <typename Policy>

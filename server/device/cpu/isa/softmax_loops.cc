@@ -25,12 +25,11 @@ double SumOfLanes(const T (&lane)[kVectorLibmBlock]) {
   return sum[0];
 }
 
-// y[0, n) = exp(x[0, n) - offset). Returns the sum of y. Sums over kBlockElements elements are
-// added in double.
+// y[0, n) = exp(x[0, n) - offset). Returns `sum` plus the sum of y. Sums over kBlockElements
+// elements are added in double.
 template <typename T>
-double ExpOfDifference(const T* x, T offset, T* y, int64_t n) {
+double ExpOfDifference(const T* x, T offset, T* y, int64_t n, double sum) {
   constexpr int kBlock = kVectorLibmBlock;
-  double sum = 0;
   int64_t i = 0;
   while (i + kBlock <= n) {
     T lane[kBlock] = {};
@@ -52,16 +51,24 @@ template <typename T, bool kLog>
 void SoftmaxRow(const void* x_data, void* y_data, int64_t n) {
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
-  const T max = ReduceRun<MaxPolicy<T>>(x, n, 0.0);
-  const T sum = static_cast<T>(ExpOfDifference(x, max, y, n));
+  const T max = ReduceLongRun<MaxPolicy<T>>(x, n);
+  double total = 0;
+  InPieces(n, 1, [&](int64_t begin, int64_t end) {
+    total = ExpOfDifference(x + begin, max, y + begin, end - begin, total);
+  });
+  const T sum = static_cast<T>(total);
   if constexpr (kLog) {
     const T log_sum = math::Log(sum);
-    for (int64_t i = 0; i < n; ++i) y[i] = x[i] - max - log_sum;
+    InPieces(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = x[i] - max - log_sum;
+    });
   } else {
     // The sum is at least 1, so its inverse has an error of at most half a unit in the last place.
     // A product is much faster than a division.
     const T inverse = T{1} / sum;
-    for (int64_t i = 0; i < n; ++i) y[i] *= inverse;
+    InPieces(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] *= inverse;
+    });
   }
 }
 
@@ -73,20 +80,24 @@ void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) 
   constexpr int kBlock = kVectorLibmBlock;
   T max[kTileColumns] = {}, sum[kTileColumns] = {}, out[kTileColumns];
   for (int j = 0; j < width; ++j) max[j] = x[j];
-  for (int64_t r = 1; r < rows; ++r) {
-    const T* row = x + r * row_stride;
-    for (int j = 0; j < width; ++j) max[j] = Maximum()(max[j], row[j]);
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* row = x + r * row_stride;
-    for (int j = 0; j < width; ++j) out[j] = row[j] - max[j];
-    for (int j = width; j % kBlock != 0; ++j) out[j] = T{0};
-    for (int c = 0; c < width; c += kBlock) {
-      for (int j = c; j < c + kBlock; ++j) out[j] = math::Exp(out[j]);
+  InPieces(rows, width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = x + r * row_stride;
+      for (int j = 0; j < width; ++j) max[j] = Maximum()(max[j], row[j]);
     }
-    for (int j = 0; j < width; ++j) sum[j] += out[j];
-    if constexpr (!kLog) memcpy(y + r * row_stride, out, width * sizeof(T));
-  }
+  });
+  InPieces(rows, width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = x + r * row_stride;
+      for (int j = 0; j < width; ++j) out[j] = row[j] - max[j];
+      for (int j = width; j % kBlock != 0; ++j) out[j] = T{0};
+      for (int c = 0; c < width; c += kBlock) {
+        for (int j = c; j < c + kBlock; ++j) out[j] = math::Exp(out[j]);
+      }
+      for (int j = 0; j < width; ++j) sum[j] += out[j];
+      if constexpr (!kLog) memcpy(y + r * row_stride, out, width * sizeof(T));
+    }
+  });
   if constexpr (kLog) {
     for (int c = 0; c < width; c += kBlock) {
       for (int j = c; j < c + kBlock; ++j) sum[j] = math::Log(sum[j]);
@@ -94,13 +105,15 @@ void SoftmaxTile(const T* x, T* y, int64_t rows, int64_t row_stride, int width) 
   } else {
     for (int j = 0; j < width; ++j) sum[j] = T{1} / sum[j];
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* x_row = x + r * row_stride;
-    T* y_row = y + r * row_stride;
-    for (int j = 0; j < width; ++j) {
-      y_row[j] = kLog ? x_row[j] - max[j] - sum[j] : y_row[j] * sum[j];
+  InPieces(rows, width, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* x_row = x + r * row_stride;
+      T* y_row = y + r * row_stride;
+      for (int j = 0; j < width; ++j) {
+        y_row[j] = kLog ? x_row[j] - max[j] - sum[j] : y_row[j] * sum[j];
+      }
     }
-  }
+  });
 }
 
 template <typename T, bool kLog>

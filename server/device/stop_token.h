@@ -1,0 +1,67 @@
+// Ends ops before they have finished.
+//
+// The engine sets the token of a thread while that thread runs an op. Work that may take longer
+// than a few milliseconds is done in pieces: loops over elements, tiles of a product, the steps of
+// a program. Between two pieces the thread looks at its token. If the op must stop, the remaining
+// pieces are skipped. The op's output is then incomplete, so the engine drops it and reports an
+// error. An op that stops must leave all other state valid: prepared kernels, packed weights.
+//
+// Ops that run inline have no token. Work without a token never stops.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "absl/status/status.h"
+
+namespace tensord::server {
+
+// The conditions under which an op must stop. Thread-safe.
+struct StopToken {
+  using Clock = std::chrono::steady_clock;
+
+  // The op must stop once one of them is true. A flag never becomes false again. Null: no flag.
+  const std::atomic<bool>* flags[2] = {};
+  // The op must stop from then on.
+  Clock::time_point deadline = Clock::time_point::max();
+
+  // Once this returns true, it always does.
+  bool stopped() const {
+    for (const std::atomic<bool>* flag : flags) {
+      if (flag != nullptr && flag->load(std::memory_order_relaxed)) return true;
+    }
+    return deadline != Clock::time_point::max() && Clock::now() >= deadline;
+  }
+};
+
+// Sets the token of the calling thread. The destructor sets the previous one again.
+class StopScope {
+ public:
+  // `token` must outlive the object. Null: no token.
+  explicit StopScope(const StopToken* token) : previous_(current) { current = token; }
+  ~StopScope() { current = previous_; }
+  StopScope(const StopScope&) = delete;
+  StopScope& operator=(const StopScope&) = delete;
+
+  // Returns the token of the calling thread; null if there is none.
+  static const StopToken* Current() { return current; }
+
+ private:
+  static inline constinit thread_local const StopToken* current = nullptr;
+
+  const StopToken* const previous_;
+};
+
+// Returns whether the op that the calling thread runs must stop.
+inline bool MustStop() {
+  const StopToken* const token = StopScope::Current();
+  return token != nullptr && token->stopped();
+}
+
+// Returns CANCELLED if the op that the calling thread runs must stop. The engine replaces this
+// error by one that has the reason.
+inline absl::Status CheckStop() {
+  return MustStop() ? absl::CancelledError("the op was stopped") : absl::OkStatus();
+}
+
+}  // namespace tensord::server

@@ -1,0 +1,205 @@
+// Kernels of the CPU backend look at the stop token of their thread, whatever they compute.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tensord/server/device/cpu/cpu_device.h"
+#include "tensord/server/device/stop_token.h"
+
+namespace tensord::server {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+constexpr int64_t kMany = 16 << 20;
+constexpr std::chrono::milliseconds kNever{0};
+
+// A kernel that takes two threads far longer than a millisecond.
+struct StopCase {
+  const char* name;
+  std::string op;
+  std::vector<TensorSpec> inputs;
+  Attributes attrs;
+};
+
+std::ostream& operator<<(std::ostream& out, const StopCase& row) { return out << row.name; }
+
+TensorSpec F32(Shape shape) { return {DType::kFloat32, std::move(shape)}; }
+TensorSpec F64(Shape shape) { return {DType::kFloat64, std::move(shape)}; }
+TensorSpec F16(Shape shape) { return {DType::kFloat16, std::move(shape)}; }
+TensorSpec BF16(Shape shape) { return {DType::kBFloat16, std::move(shape)}; }
+TensorSpec I32(Shape shape) { return {DType::kInt32, std::move(shape)}; }
+Attributes Axes(Ints axes) { return {{"axes", std::move(axes)}}; }
+Attributes Axis(int64_t axis) { return {{"axis", axis}}; }
+Attributes Of(Ints shape, Attributes attrs = {}) {
+  attrs.Set("shape", std::move(shape));
+  return attrs;
+}
+
+const StopCase kCases[] = {
+    {"Unary", "neg", {F32({kMany})}, {}},
+    {"UnaryOfHalf", "exp", {F16({kMany})}, {}},
+    {"Binary", "add", {F64({kMany}), F64({kMany})}, {}},
+    {"Broadcast", "add", {F32({4096, 1}), F32({1, 4096})}, {}},
+    {"BroadcastWithShortRows", "add", {F32({kMany / 4, 4}), F32({4})}, {}},
+    {"Where", "where", {{DType::kBool, {kMany}}, F32({kMany}), F32({1})}, {}},
+    {"Cast", "cast", {F32({kMany})}, {{"dtype", DType::kInt64}}},
+    {"SumOfAll", "sum", {F32({kMany})}, Axes({0})},
+    {"SumOfLongRows", "sum", {F32({2, kMany})}, Axes({1})},
+    {"SumOfShortRows", "sum", {F32({kMany / 16, 16})}, Axes({1})},
+    {"SumOfColumns", "sum", {F32({8192, 4096})}, Axes({0})},
+    {"SumOfNarrowColumns", "sum", {F32({kMany, 2})}, Axes({0})},
+    {"SumOfTwoAxes", "sum", {F32({256, 256, 256})}, Axes({0, 2})},
+    {"SumOfNothing", "sum", {F32({0, kMany})}, Axes({0})},
+    {"MeanOfHalf", "mean", {BF16({kMany})}, Axes({0})},
+    {"Max", "max", {F64({2, kMany})}, Axes({1})},
+    {"Min", "min", {I32({kMany, 3})}, Axes({0})},
+    {"Norm", "norm", {F32({kMany})}, {{"axes", Ints{0}}, {"ord", 3.0}}},
+    {"ArgmaxOfAll", "argmax", {F32({kMany})}, Axes({0})},
+    {"ArgmaxOfRows", "argmax", {F32({2, kMany})}, Axes({1})},
+    {"ArgmaxOfColumns", "argmax", {F32({kMany, 2})}, Axes({0})},
+    {"ArgminOfTwoAxes", "argmin", {I32({256, 256, 256})}, Axes({0, 2})},
+    {"Softmax", "softmax", {F32({4096, 4096})}, Axis(1)},
+    {"SoftmaxOfALongRow", "softmax", {F32({1, kMany})}, Axis(1)},
+    {"SoftmaxOfColumns", "softmax", {F64({kMany, 2})}, Axis(0)},
+    {"SoftmaxOfHalf", "softmax", {F16({2, kMany})}, Axis(1)},
+    {"LogSoftmaxOfHalfColumns", "log_softmax", {BF16({kMany, 2})}, Axis(0)},
+    {"Reshape", "reshape", {F32({kMany})}, Of({4096, 4096})},
+    {"Permute", "permute", {F32({4096, 4096})}, Axes({1, 0})},
+    {"PermuteOfLongColumns", "permute", {F32({kMany, 2})}, Axes({1, 0})},
+    {"Slice",
+     "slice",
+     {F32({kMany})},
+     {{"starts", Ints{0}}, {"stops", Ints{kMany}}, {"steps", Ints{2}}}},
+    {"ConcatOfShortRuns", "concat", {F32({kMany / 8, 8}), F32({kMany / 8, 8})}, Axis(1)},
+    {"ConcatOfLongRuns", "concat", {F32({2, kMany}), F32({2, kMany})}, Axis(1)},
+    {"BroadcastTo", "broadcast_to", {F32({4096, 1})}, Of({4096, 4096})},
+    {"Zeros", "zeros", {}, Of({kMany})},
+    {"Ones", "ones", {}, Of({kMany})},
+    {"Full", "full", {}, Of({kMany}, {{"value", 2.5}})},
+    {"Arange", "arange", {}, {{"start", 0.0}, {"stop", 1.0 * kMany}, {"step", 1.0}}},
+    {"Eye", "eye", {}, {{"rows", int64_t{4096}}, {"cols", int64_t{4096}}}},
+    {"Uniform", "uniform", {}, Of({kMany}, {{"seed", int64_t{1}}})},
+    {"Normal", "normal", {}, Of({kMany}, {{"seed", int64_t{1}}, {"dtype", DType::kFloat16}})},
+    {"MatmulOfFloat64", "matmul", {F64({2048, 2048}), F64({2048, 2048})}, {}},
+    {"MatmulOfFloat64Transposed",
+     "matmul",
+     {F64({4096, 300}), F64({4000, 4096})},
+     {{"transpose_a", true}, {"transpose_b", true}}},
+    {"MatmulOfFloat32", "matmul", {F32({2048, 2048}), F32({2048, 2000})}, {}},
+    {"MatmulOfLongRows", "matmul", {F32({200, 131072}), F32({131072, 200})}, {}},
+    {"MatmulOfBFloat16", "matmul", {BF16({2048, 2048}), BF16({2048, 2048})}, {}},
+    {"MatmulOfFloat16", "matmul", {F16({2048, 2048}), F16({2048, 2048})}, {}},
+    {"MatmulOfInt32", "matmul", {I32({700, 1000}), I32({1000, 1300})}, {}},
+    {"MatmulOfInt32Columns", "matmul", {I32({20, 3000}), I32({3000, 8000})}, {}},
+    {"MatmulOfManyItems", "matmul", {F32({512, 160, 160}), F32({512, 160, 160})}, {}},
+    {"MatmulOfManySmallItems", "matmul", {F32({32768, 32, 32}), F32({32768, 32, 32})}, {}},
+    {"MatmulOfNothing", "matmul", {F32({4096, 0}), F32({0, 4096})}, {}},
+    {"MatmulWithVector", "matmul", {F32({8192, 4096}), F32({4096})}, {}},
+    {"MatmulWithVectorTransposed", "matmul", {F64({8192}), F64({8192, 4096})}, {}},
+    {"Linear",
+     "linear",
+     {F32({2048, 2048}), F32({2000, 2048}), F32({2000})},
+     {{"activation", "gelu"}}},
+    {"LinearOfFloat64",
+     "linear",
+     {F64({2048, 2048}), F64({2048, 2048}), F64({2048})},
+     {{"activation", "silu"}}},
+};
+
+class StopTest : public testing::TestWithParam<StopCase> {
+ protected:
+  void SetUp() override {
+    device_ = *MakeCpuDevice({DeviceKind::kCpu, 0}, int64_t{4} << 30, /*threads=*/2);
+    device_->BindThread();
+    const auto plan = PlanOp(GetParam().op, GetParam().inputs, GetParam().attrs);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    plan_ = *plan;
+    for (size_t i = 0; i < GetParam().inputs.size(); ++i) {
+      const TensorSpec& spec = GetParam().inputs[i];
+      ASSERT_EQ(plan_.input_dtypes[i], spec.dtype);
+      inputs_.push_back(*device_->Allocate(spec.size_bytes()));
+      ASSERT_TRUE(FillWithIncreasingNumbers(spec, *inputs_.back()).ok());
+      operands_.push_back({&spec, inputs_.back()->data()});
+    }
+    output_ = *device_->Allocate(plan_.output.size_bytes());
+    ASSERT_TRUE(Launch().ok());
+    expected_ = Result();
+  }
+
+  // Sets the elements to increasing numbers from 0 to 1, or to integers from 0 on.
+  absl::Status FillWithIncreasingNumbers(const TensorSpec& spec, const Buffer& buffer) {
+    const int64_t n = spec.num_elements();
+    if (n == 0) return absl::OkStatus();
+    if (spec.dtype == DType::kBool) {
+      std::memset(buffer.data(), 1, n);
+      return absl::OkStatus();
+    }
+    const double step = IsFloating(spec.dtype) ? 1.0 / static_cast<double>(n) : 1.0;
+    const Attributes attrs = {
+        {"start", 0.0}, {"step", step}, {"stop", (static_cast<double>(n) - 0.5) * step}};
+    return device_->Launch({FindOp("arange"), &attrs, {}, {&spec, buffer.data()}});
+  }
+
+  // Runs the kernel with this token, which gets a deadline when the kernel begins.
+  absl::Status Launch(StopToken* token = nullptr, std::chrono::milliseconds deadline = kNever) {
+    std::memset(output_->data(), 0x5a, output_->size_bytes());
+    const StopScope scope(token);
+    if (deadline != kNever) token->deadline = StopToken::Clock::now() + deadline;
+    return device_->Launch(
+        {plan_.schema, &plan_.attrs, operands_, {&plan_.output, output_->data()}});
+  }
+
+  std::string Result() const {
+    return {static_cast<const char*>(output_->data()), static_cast<size_t>(output_->size_bytes())};
+  }
+
+  std::unique_ptr<Device> device_;
+  OpPlan plan_;
+  std::vector<BufferRef> inputs_;
+  std::vector<Operand> operands_;
+  BufferRef output_;
+  std::string expected_;
+};
+
+TEST_P(StopTest, StopsBeforeItHasFinished) {
+  StopToken token;
+  const absl::Status status = Launch(&token, std::chrono::milliseconds(1));
+  EXPECT_TRUE(token.stopped());
+  if (!status.ok()) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  } else {
+    EXPECT_TRUE(Result() != expected_) << "the kernel computed everything";
+  }
+}
+
+TEST_P(StopTest, GivesTheSameBitsIfItNeedNotStop) {
+  const std::atomic<bool> flag = false;
+  StopToken token = {.flags = {&flag}};
+  ASSERT_TRUE(Launch(&token).ok());
+  EXPECT_TRUE(Result() == expected_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, StopTest, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<StopCase>& param) {
+                           return param.param.name;
+                         });
+
+TEST(StopCasesTest, EveryKernelHasACase) {
+  std::set<std::string> covered;
+  for (const StopCase& row : kCases) covered.insert(row.op);
+  for (const OpSchema* schema : AllOps()) {
+    // All elementwise ops have the same kernels. The engine writes the bytes of constants.
+    if (schema->elementwise.has_value() || schema->name == "constant") continue;
+    EXPECT_EQ(covered.count(schema->name), 1u) << schema->name;
+  }
+}
+
+}  // namespace
+}  // namespace tensord::server
