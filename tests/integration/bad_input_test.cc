@@ -251,7 +251,7 @@ TEST_F(BadInputTest, SurvivesBytesThatAreNoRpc) {
 
 TEST_F(BadInputTest, RejectsTooLargeMessages) {
   ExpectError(session_->Create(9, {DType::kUInt8, {80 << 20}}, std::string(80 << 20, 'x')),
-              Code::kResourceExhausted, {"16842752"});
+              Code::kResourceExhausted, {"16777216"});
   ExpectError(session_->Create(9, {kF32, {3}}, std::string(80 << 20, 'x')),
               Code::kResourceExhausted);
 }

@@ -17,6 +17,8 @@ namespace {
 
 // The largest window that remains after a message.
 constexpr int64_t kMaxLastingWindow = 2 << 20;
+// A message's gRPC and HTTP/2 framing, and what gRPC reads ahead of it.
+constexpr int64_t kMessageOverheadBytes = 1 << 20;
 // After a call has ended, the client may still send this much of its request, which gRPC drops.
 // gRPC's flow control allows up to 4 MiB of one call in flight.
 constexpr int64_t kDroppedBytes = 8 << 20;
@@ -62,8 +64,8 @@ bool Connection::admitted() const {
 int64_t Connection::HeldLocked() const { return socket_->received_bytes() - credit_bytes_; }
 
 int64_t Connection::MaxWindowLocked() const {
-  return kMinWindow + static_cast<int64_t>(calls_.size()) * max_message_bytes_ +
-         (any_call_ended_ ? kDroppedBytes : 0);
+  return kMinWindow + (any_call_ended_ ? kDroppedBytes : 0) +
+         static_cast<int64_t>(calls_.size()) * (max_message_bytes_ + kMessageOverheadBytes);
 }
 
 void Connection::UpdateLocked() {
@@ -198,8 +200,8 @@ void Connection::EndNewestCallLocked() {
                          " bytes of requests, and none of them is complete; send fewer at once "
                          "(--max-request-bytes-per-principal)")
           // gRPC 1.51 receives a message of any size before it refuses the message.
-          : "the request is larger than a message may be (--max-message-bytes); use Write, which "
-            "streams";
+          : absl::StrCat("the request is larger than a message may be, ", max_message_bytes_,
+                         " bytes (--max-message-bytes); use Write, which streams");
   std::exchange((*newest)->end, nullptr)(absl::ResourceExhaustedError(message));
 }
 

@@ -38,8 +38,6 @@ constexpr int kDescriptorsPerConnection = 2;
 constexpr int kMaxAcceptedAtOnce = 64;
 // The kernel ends a connection if the peer acknowledges nothing for this time.
 constexpr int kUserTimeoutMs = 20000;
-// A message's gRPC and HTTP/2 framing, and what gRPC reads ahead of it.
-constexpr int64_t kMessageOverheadBytes = 1 << 20;
 
 // Returns "10.0.0.1" or "[fd00::1]".
 std::string HostOf(const sockaddr_storage& peer) {
@@ -225,8 +223,7 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
       .id = ++last_id_};
   std::unique_ptr<LimitedSocket> socket = LimitedSocket::Make(fd, std::move(options));
   if (socket == nullptr) return nullptr;
-  auto connection = std::make_shared<Connection>(last_id_, host, address,
-                                                 limits_.max_message_bytes + kMessageOverheadBytes,
+  auto connection = std::make_shared<Connection>(last_id_, host, address, limits_.max_message_bytes,
                                                  std::move(socket), &stalled_);
   connections_.emplace(last_id_, connection);
   by_host_[host] = num_from_host + 1;
