@@ -15,8 +15,10 @@
 namespace tensord::server {
 namespace {
 
-// The largest window that remains after a message.
-constexpr int64_t kMaxLastingWindow = 2 << 20;
+// The window after a message: this many times its size, so that an upload is limited by gRPC's flow
+// control and doesn't stall here; and the maximum.
+constexpr int64_t kWindowPerMessage = 64;
+constexpr int64_t kMaxLastingWindow = 32 << 20;
 // A message's gRPC and HTTP/2 framing, and what gRPC reads ahead of it.
 constexpr int64_t kMessageOverheadBytes = 1 << 20;
 // After a call has ended, the client may still send this much of its request, which gRPC drops.
@@ -124,7 +126,7 @@ bool Connection::CountCancelled() {
 void Connection::AddCredit(int64_t bytes, int64_t messages) {
   MutexLock lock(&mu_);
   credit_bytes_ += bytes + bytes / kFramingShare + messages * kFramingBytes;
-  window_bytes_ = std::clamp(2 * bytes, kMinWindow, kMaxLastingWindow);
+  window_bytes_ = std::clamp(kWindowPerMessage * bytes, kMinWindow, kMaxLastingWindow);
   UpdateLocked();
 }
 

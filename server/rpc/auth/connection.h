@@ -26,7 +26,7 @@ namespace tensord::server {
 //
 // Before the gate has admitted a call of the connection (unadmitted), the window is constant, and
 // the bytes of all such connections together are limited by a pool. After that (admitted), the
-// window is at least kMinWindow and twice the last message. It grows when the connection is stalled,
+// window is at least kMinWindow and a multiple of the last message. It grows when the connection is stalled,
 // and a handler waits for a message although handlers have handled everything that has arrived: the
 // rest of the message is then missing. It never exceeds one message for each open call, and 8 MiB for calls that have ended,
 // whose remaining bytes gRPC drops. The bytes of all connections of a principal together are limited by the principal's pool. If that is full, and no
