@@ -1,4 +1,5 @@
-// The cost of TLS and tokens, and the time until the memory of an ended session is free.
+// The cost of TLS and tokens, and the time until the work of an ended session has stopped and its
+// memory is free.
 #include <chrono>
 #include <thread>
 
@@ -130,6 +131,63 @@ void Reclaim(Bench& bench) {
   add(lost, all - 1000);
 }
 
+// An op that takes a second or more, and the memory of its inputs and its result.
+struct LongOp {
+  std::string measure;
+  int64_t bytes;
+  std::function<Tensor(const Device&, std::vector<Tensor>*)> start;
+};
+
+// Closes the session of a running op. Returns the milliseconds until the device has finished an op
+// of another session.
+double MillisecondsUntilStopped(integration::DaemonProcess& daemon, const LongOp& op) {
+  const Client observer = Check(Client::Connect(daemon.address()));
+  const Device device = Check(observer.device("cpu:0"));
+  const Tensor x = Ones(device, {kSmall});
+  Check(observer.Synchronize());
+  Client client = Check(Client::Connect(daemon.address()));
+  std::vector<Tensor> inputs;
+  const Tensor result = op.start(Check(client.device("cpu:0")), &inputs);
+  // The memory of a result is allocated when its op begins.
+  while (Check(observer.memory(device)).used_bytes < op.bytes) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  return 1e3 * SecondsOf([&] {
+           client.Close();
+           const Tensor sum = Add(x, x);
+           Check(observer.Synchronize());
+         });
+}
+
+void Stop(Bench& bench) {
+  constexpr int64_t kSide = 8192, kElements = 64 * kMiB;
+  constexpr double kLimit = 100;
+  const LongOp ops[] = {
+      {"a closed session's matmul 8192^3 float64 stops", 3 * kSide * kSide * 8,
+       [](const Device& device, std::vector<Tensor>* inputs) {
+         for (const int64_t seed : {1, 2}) {
+           inputs->push_back(Uniform(device, {kSide, kSide}, seed, {.dtype = DType::kFloat64}));
+         }
+         return Matmul((*inputs)[0], (*inputs)[1]);
+       }},
+      {"a closed session's 30 fused ops on 64 Mi float32 stop", 2 * kElements * 4,
+       [](const Device& device, std::vector<Tensor>* inputs) {
+         inputs->push_back(Uniform(device, {kElements}, /*seed=*/1));
+         Tensor y = inputs->back();
+         for (int i = 0; i < 30; ++i) y = Tanh(y);
+         return y;
+       }}};
+  for (const LongOp& op : ops) {
+    if (!bench.Wants(op.measure)) continue;
+    const auto daemon = Check(integration::DaemonProcess::Start({"--devices=cpu=2GiB"}));
+    std::vector<double> times;
+    for (int i = 0; i < 5; ++i) times.push_back(MillisecondsUntilStopped(*daemon, op));
+    const double median = Quantile(times, 0.5);
+    bench.Add({op.measure, "ms", median, "limit", kLimit, kLimit / median, 1.0});
+  }
+}
+
 }  // namespace
 
 void SessionCases(Bench& bench) {
@@ -141,6 +199,7 @@ void SessionCases(Bench& bench) {
     Transfers(bench, secure);
   }
   Reclaim(bench);
+  Stop(bench);
 }
 
 }  // namespace tensord::bench
