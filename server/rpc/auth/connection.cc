@@ -45,6 +45,7 @@ constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
 // The token bucket: how many refused and cancelled calls it holds, and how many of them it loses in
 // a second.
 constexpr double kMaxRejections = 100;
+constexpr double kMaxUnadmittedRejections = 50;
 constexpr double kRejectionRefillPerSecond = 20;
 
 // Undoes the limit on the kernel's buffer that accepting has set.
@@ -110,7 +111,7 @@ bool Connection::CountRejectionLocked() {
   const double seconds = std::chrono::duration<double>(now - rejections_at_).count();
   rejections_ = std::max(rejections_ - seconds * kRejectionRefillPerSecond, 0.0) + 1;
   rejections_at_ = now;
-  return rejections_ <= kMaxRejections;
+  return rejections_ <= (admitted_ ? kMaxRejections : kMaxUnadmittedRejections);
 }
 
 void Connection::ServedAsPublic() {
