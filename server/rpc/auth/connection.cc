@@ -21,9 +21,11 @@ constexpr int64_t kWindowPerMessage = 64;
 constexpr int64_t kMaxLastingWindow = 32 << 20;
 // A message's gRPC and HTTP/2 framing, and what gRPC reads ahead of it.
 constexpr int64_t kMessageOverheadBytes = 1 << 20;
-// After a call has ended, the client may still send this much of its request, which gRPC drops.
-// gRPC's flow control allows up to 4 MiB of one call in flight.
-constexpr int64_t kDroppedBytes = 8 << 20;
+// After a call has ended early, the client may still send this much of its requests, which gRPC
+// drops. gRPC's flow control allows 4 MiB of a call in flight, and more if it estimates that the
+// network holds more, for example because one of the machines is busy.
+constexpr int64_t kDroppedBytes = 64 << 20;
+constexpr int64_t kUnadmittedDroppedBytes = 8 << 20;
 // HTTP/2 and TLS framing of a message: 1/kFramingShare of its bytes, plus kFramingBytes.
 constexpr int64_t kFramingShare = 128;
 constexpr int64_t kFramingBytes = 40;
@@ -67,7 +69,7 @@ bool Connection::admitted() const {
 int64_t Connection::HeldLocked() const { return socket_->received_bytes() - credit_bytes_; }
 
 int64_t Connection::MaxWindowLocked() const {
-  return kMinWindow + (any_call_ended_ ? kDroppedBytes : 0) +
+  return kMinWindow + (any_call_ended_early_ ? kDroppedBytes : 0) +
          static_cast<int64_t>(calls_.size()) * (max_message_bytes_ + kMessageOverheadBytes);
 }
 
@@ -75,7 +77,7 @@ void Connection::UpdateLocked() {
   const int64_t received = socket_->received_bytes();
   // The credit is at most what has been received, so gRPC never holds more than the window.
   credit_bytes_ = std::clamp<int64_t>(credit_bytes_, 0, received);
-  const int64_t dropped = any_call_ended_ && !admitted_ ? kDroppedBytes : 0;
+  const int64_t dropped = any_call_ended_early_ && !admitted_ ? kUnadmittedDroppedBytes : 0;
   const bool pool_was_full = pool_.full();
   socket_->Update(credit_bytes_ + window_bytes_ + dropped, received - credit_bytes_);
   if (pool_was_full && !pool_.full()) stalled_sockets_->Add(0);
@@ -143,10 +145,11 @@ void Connection::Remove(Call* call) {
   if (last == calls_.rend()) return;
   const auto num_calls = static_cast<int64_t>(calls_.size());
   calls_.erase(std::next(last).base());
-  any_call_ended_ = true;
+  const bool ended_early = call->state != CallState::kComplete;
+  any_call_ended_early_ = any_call_ended_early_ || ended_early;
   if (calls_.empty()) {
     credit_bytes_ = socket_->received_bytes();  // gRPC holds nothing
-  } else if (call->admitted && call->state != CallState::kComplete) {
+  } else if (call->admitted && ended_early) {
     // gRPC has dropped what it held of this call. How much that was isn't known, so this assumes an
     // average call.
     const int64_t forgiven =
@@ -187,8 +190,9 @@ bool Connection::ResolveStall(int64_t credit_before) {
 }
 
 bool Connection::DeadlockedLocked() const {
-  if (!admitted_ || calls_.empty() || !socket_->stalled()) return false;
-  if (!pool_.full() && HeldLocked() < MaxWindowLocked()) return false;
+  if (!admitted_ || !socket_->stalled()) return false;
+  const bool window_is_full = HeldLocked() >= MaxWindowLocked();
+  if (!window_is_full && (!pool_.full() || calls_.empty())) return false;
   return std::none_of(calls_.begin(), calls_.end(),
                       [](const Call* call) { return call->state == CallState::kIdle; });
 }
@@ -223,6 +227,10 @@ bool Connection::Inspect() {
     deadlocked_inspections_ = 0;
   }
   if (deadlocked_inspections_ >= kDeadlockInspections) {
+    if (calls_.empty()) {
+      socket_->Reset();
+      return false;
+    }
     EndNewestCallLocked();
     deadlocked_inspections_ = 0;
   }

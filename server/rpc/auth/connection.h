@@ -26,14 +26,16 @@ namespace tensord::server {
 //
 // Before the gate has admitted a call of the connection (unadmitted), the window is constant, and
 // the bytes of all such connections together are limited by a pool. After that (admitted), the
-// window is at least kMinWindow and a multiple of the last message. It grows when the connection is stalled,
-// and a handler waits for a message although handlers have handled everything that has arrived: the
-// rest of the message is then missing. It never exceeds one message for each open call, and 8 MiB for calls that have ended,
-// whose remaining bytes gRPC drops. The bytes of all connections of a principal together are limited by the principal's pool. If that is full, and no
-// message can be completed, the newest call ends with RESOURCE_EXHAUSTED.
+// window is at least kMinWindow and a multiple of the last message. It grows when the connection is
+// stalled, and a handler waits for a message although handlers have handled everything that has
+// arrived: the rest of the message is then missing. It never exceeds one message for each open
+// call, and 64 MiB for calls that have ended early, whose remaining bytes gRPC drops. The bytes of
+// all connections of a principal together are limited by the principal's pool. If that is full, and
+// no message can be completed, the newest call ends with RESOURCE_EXHAUSTED. If there is no call,
+// but the window remains full, the connection ends.
 //
-// A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends on
-// how fast bytes arrive.
+// A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
+// on how fast bytes arrive.
 //
 // Thread-safe.
 class Connection {
@@ -41,8 +43,8 @@ class Connection {
   using Clock = std::chrono::steady_clock;
 
   // The window of an unadmitted connection. It suffices for a TLS handshake with a client's
-  // certificates and for the headers of a first call (8 KiB at most). Headers may take fifteen times
-  // their size in memory.
+  // certificates and for the headers of a first call (8 KiB at most). Headers may take fifteen
+  // times their size in memory.
   static constexpr int64_t kUnadmittedWindow = 32 << 10;
   // The smallest window of an admitted connection. A call that is cancelled at once takes 30 bytes
   // on the wire and 3.4 kB of gRPC's memory, so a larger one would let gRPC hold many such calls
@@ -60,8 +62,8 @@ class Connection {
     std::atomic<CallState> state = CallState::kIdle;
   };
 
-  // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest message.
-  // `stalled`: to which 0 is added when the principal's pool has room again.
+  // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest
+  // message. `stalled`: to which 0 is added when the principal's pool has room again.
   Connection(uint64_t id, std::string host, std::string address, int64_t max_message_bytes,
              std::unique_ptr<LimitedSocket> socket, StalledSockets* stalled)
       : id_(id),
@@ -102,17 +104,18 @@ class Connection {
   void Remove(Call* call);
 
   // If the connection is stalled, and handlers wait for messages, but have received nothing since
-  // credit_bytes() returned `credit_before`, lets gRPC read more. Call it after handlers have handled
-  // all events that preceded that call of credit_bytes(). Returns whether handlers have received
-  // something meanwhile; the caller then tries again.
+  // credit_bytes() returned `credit_before`, lets gRPC read more. Call it after handlers have
+  // handled all events that preceded that call of credit_bytes(). Returns whether handlers have
+  // received something meanwhile; the caller then tries again.
   bool ResolveStall(int64_t credit_before);
   bool stalled() const { return socket_->stalled(); }
   int64_t credit_bytes() const;
   // Lets gRPC read again, if there is room by now.
   void Resume();
-  // Adds credit for bytes that belong to no call, such as pings. Ends the newest call if no message
-  // can be completed. Returns false if gRPC has closed the connection, or if it is unadmitted and the
-  // client has closed its end. Call it every kInspectInterval.
+  // Adds credit for bytes that belong to no call, such as pings. Ends the newest call, or the
+  // connection if it has no call, if no message can be completed. Returns false if the connection
+  // has ended, or if it is unadmitted and the client has closed its end. Call it every
+  // kInspectInterval.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
   bool Inspect();
 
@@ -144,7 +147,7 @@ class Connection {
   ReceivePool pool_ ABSL_GUARDED_BY(mu_);  // the principal's; none if unadmitted
   UsageHold slot_ ABSL_GUARDED_BY(mu_);
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mu_);  // the oldest first
-  bool any_call_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool any_call_ended_early_ ABSL_GUARDED_BY(mu_) = false;
   int64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t window_bytes_ ABSL_GUARDED_BY(mu_) = kUnadmittedWindow;
   // Stalled, but no call reads. SetState() then reports the connection as stalled again.
