@@ -24,15 +24,15 @@ namespace tensord::server {
 //              headers of calls, control frames, and what calls leave behind when they end
 //   limit      credit + window: what gRPC may read
 //
-// Before the gate has admitted a call of the connection (unadmitted), the window is constant, and
-// the bytes of all such connections together are limited by a pool. After that (admitted), the
-// window is at least kMinWindow and a multiple of the last message. It grows when the connection is
-// stalled, and a handler waits for a message although handlers have handled everything that has
-// arrived: the rest of the message is then missing. It never exceeds one message for each open
-// call, and 64 MiB for calls that have ended early, whose remaining bytes gRPC drops. The bytes of
-// all connections of a principal together are limited by the principal's pool. If that is full, and
-// no message can be completed, the newest call ends with RESOURCE_EXHAUSTED. If there is no call,
-// but the window remains full, the connection ends.
+// Before the gate has admitted a call of the connection (unadmitted), the window is constant (8 MiB
+// larger after a call has ended early), and the bytes of all such connections together are limited
+// by a pool. After that (admitted), the window is at least kMinWindow and a multiple of the last
+// message. It grows when the connection is stalled, and a handler waits for a message although
+// handlers have handled everything that has arrived: the rest of the message is then missing. It
+// never exceeds one message for each open call, and 64 MiB for calls that have ended early, whose
+// remaining bytes gRPC drops. The bytes of all connections of a principal together are limited by
+// the principal's pool. If that is full, and no message can be completed, the newest call ends with
+// RESOURCE_EXHAUSTED. If there is no call, but the window remains full, the connection ends.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.

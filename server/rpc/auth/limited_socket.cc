@@ -41,7 +41,8 @@ struct LimitedSocket::Slot {
 
   // Returns how many bytes recvmsg may read.
   int64_t Room() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    const int64_t room = limit_bytes - received_bytes;
+    int64_t room = limit_bytes - received_bytes;
+    if (pool.budget_bytes != nullptr) room = std::min<int64_t>(room, *pool.budget_bytes);
     if (pool.usage == nullptr) return room;
     const int64_t in_pool = pool.capacity_bytes - pool.usage->used();
     return std::min(room, std::max(in_pool, pool.reserved_bytes - pool_bytes));
@@ -52,6 +53,7 @@ struct LimitedSocket::Slot {
   void Count(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     received_bytes += bytes;
     SetPoolBytes(pool_bytes + bytes);
+    if (pool.budget_bytes != nullptr) *pool.budget_bytes -= bytes;
   }
   void RemoveLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     SetPoolBytes(0);

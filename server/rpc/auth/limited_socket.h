@@ -1,6 +1,7 @@
 // A limit on how many bytes gRPC reads from a TCP connection, and the connection's name in gRPC.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,6 +20,8 @@ struct ReceivePool {
   UsageRef usage;  // null: there is no pool
   int64_t capacity_bytes = 0;
   int64_t reserved_bytes = 0;
+  // How many more bytes the sockets may receive, regardless of what gRPC holds. Null: any number.
+  std::shared_ptr<std::atomic<int64_t>> budget_bytes;
 
   bool full() const { return usage != nullptr && usage->used() >= capacity_bytes; }
 };

@@ -24,6 +24,12 @@ namespace {
 
 // The most that gRPC reads from all unadmitted connections together.
 constexpr int64_t kUnadmittedPoolBytes = 3 << 20;
+// Of these, how many bytes gRPC reads before handlers have seen the calls in them. Such a call takes
+// 45 bytes on the wire and 3.4 kB of gRPC's memory, even after its connection has been closed.
+constexpr int64_t kUnseenBytes = 128 << 10;
+// gRPC passes one call of a method to a queue at a time, and some calls go from queue to queue. So
+// handlers have seen all calls only when events are handled twice and no further call arrives.
+constexpr int kQuietRounds = 2;
 // SO_RCVBUF of an unadmitted connection. The kernel doubles this value.
 constexpr int kReceiveBufferBytes = 64 << 10;
 constexpr int kMaxUnadmitted = 1024;
@@ -69,7 +75,8 @@ void SetTcpOptions(int fd) {
 
 }  // namespace
 
-Listeners::Listeners(const Limits& limits) : limits_(limits) {}
+Listeners::Listeners(const Limits& limits)
+    : limits_(limits), budget_bytes_(std::make_shared<std::atomic<int64_t>>(kUnseenBytes)) {}
 
 Listeners::~Listeners() { Stop(); }
 
@@ -107,6 +114,7 @@ void Listeners::Start(Settle settle) {
 }
 
 void Listeners::Stop() {
+  stopping_ = true;
   if (thread_.joinable()) {
     const uint64_t one = 1;
     (void)!write(stop_fd_, &one, sizeof(one));
@@ -216,11 +224,12 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
   const int64_t num_from_host = from_host == by_host_.end() ? 0 : from_host->second;
   const int64_t limit = limits_.max_connections_per_address;
   if (limit != 0 && num_from_host >= limit) return nullptr;
-  LimitedSocket::Options options = {
-      .limit_bytes = Connection::kUnadmittedWindow,
-      .pool = {.usage = unadmitted_bytes_, .capacity_bytes = kUnadmittedPoolBytes},
-      .stalled = &stalled_,
-      .id = ++last_id_};
+  LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedWindow,
+                                    .pool = {.usage = unadmitted_bytes_,
+                                             .capacity_bytes = kUnadmittedPoolBytes,
+                                             .budget_bytes = budget_bytes_},
+                                    .stalled = &stalled_,
+                                    .id = ++last_id_};
   std::unique_ptr<LimitedSocket> socket = LimitedSocket::Make(fd, std::move(options));
   if (socket == nullptr) return nullptr;
   auto connection = std::make_shared<Connection>(last_id_, host, address, limits_.max_message_bytes,
@@ -286,6 +295,7 @@ void Listeners::HandleStalled() {
     }
   }
   if (unadmitted_bytes_->used() >= kUnadmittedPoolBytes) MakeRoomInPool();
+  if (*budget_bytes_ <= 0 && !refilling_.exchange(true)) RefillBudget(num_refused_, 0);
   std::vector<ConnectionRef> unresolved;
   for (const ConnectionRef& connection : stalled) {
     connection->Resume();
@@ -307,6 +317,20 @@ void Listeners::ResolveLater(std::vector<ConnectionRef> stalled) {
     for (const auto& [connection, credit] : credits) {
       if (connection->ResolveStall(credit)) stalled_.Add(connection->id());
     }
+  });
+}
+
+void Listeners::RefillBudget(int64_t num_refused, int round) {
+  settle_([this, num_refused, round] {
+    const int64_t num_refused_now = num_refused_;
+    const int next_round = num_refused_now == num_refused ? round + 1 : 0;
+    if (next_round < kQuietRounds && !stopping_) {
+      RefillBudget(num_refused_now, next_round);
+      return;
+    }
+    *budget_bytes_ = kUnseenBytes;
+    refilling_ = false;
+    stalled_.Add(0);  // no connection's id: only wakes the thread
   });
 }
 
@@ -367,6 +391,7 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
 }
 
 void Listeners::AddRefused(const ConnectionRef& connection, Connection::Call* call) {
+  ++num_refused_;
   if (!connection->AddRefused(call)) Close(connection);
 }
 

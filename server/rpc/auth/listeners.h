@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
@@ -38,6 +38,7 @@ namespace tensord::server {
 // - There are too many unadmitted connections, or too many in all, or descriptors run short: the
 //   oldest unadmitted one.
 // - Its address has too many connections: the new one.
+// - It is admitted, its window is full, and it has no call (Connection::Inspect()).
 // Unix sockets have no limits: the file system's permissions protect them.
 //
 // Thread-safe, except where a method says otherwise.
@@ -101,6 +102,10 @@ class Listeners {
   void HandleStalled();
   // Calls ResolveStall() after handlers have handled all earlier events.
   void ResolveLater(std::vector<ConnectionRef> stalled);
+  // Refills the budget of unadmitted connections once handlers have seen the calls in the bytes that
+  // gRPC has read: when num_refused_ has remained `num_refused` while handlers handled all earlier
+  // events, kQuietRounds - `round` times in succession.
+  void RefillBudget(int64_t num_refused, int round);
   // Removes the records of connections that have ended, and adds credit to the others.
   void Inspect();
   // Resets a connection and removes its record.
@@ -111,6 +116,8 @@ class Listeners {
 
   const Limits limits_;
   const std::shared_ptr<Usage> unadmitted_bytes_ = std::make_shared<Usage>();
+  // How many more bytes gRPC may read from unadmitted connections before RefillBudget().
+  const std::shared_ptr<std::atomic<int64_t>> budget_bytes_;
   StalledSockets stalled_;
   bool has_limits_ = true;  // the system enforces limits
   std::vector<Listener> listeners_;
@@ -118,7 +125,12 @@ class Listeners {
   Settle settle_;
   int stop_fd_ = -1;
   std::thread thread_;
-  absl::flat_hash_set<uint64_t> waiting_;  // stalled connections; used by the thread only
+  // Stalled connections, the oldest first, so that new ones don't starve them. Used by the thread
+  // only.
+  std::set<uint64_t> waiting_;
+  std::atomic<int64_t> num_refused_ = 0;  // calls
+  std::atomic<bool> refilling_ = false;   // RefillBudget() hasn't ended
+  std::atomic<bool> stopping_ = false;
 
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
