@@ -14,6 +14,26 @@ namespace {
   std::abort();
 }
 
+// The estimated cost of an allocation beside its bytes.
+constexpr size_t kAllocationBytes = 16;
+
+size_t AllocatedBytesOf(const std::string& text) {
+  static const size_t inline_capacity = std::string().capacity();
+  return text.capacity() > inline_capacity ? text.capacity() + kAllocationBytes : 0;
+}
+
+struct AllocatedByValue {
+  template <typename T>
+  size_t operator()(const T& /*value*/) const {
+    return 0;
+  }
+  size_t operator()(const std::string& value) const { return AllocatedBytesOf(value); }
+  size_t operator()(const Bytes& value) const { return AllocatedBytesOf(value.data); }
+  size_t operator()(const std::vector<int64_t>& values) const {
+    return kAllocationBytes + values.capacity() * sizeof(int64_t);
+  }
+};
+
 }  // namespace
 
 absl::string_view AttrTypeName(const AttrValue& value) {
@@ -38,6 +58,14 @@ void Attributes::Set(absl::string_view name, AttrValue value) {
     }
   }
   entries_.emplace_back(std::string(name), std::move(value));
+}
+
+size_t Attributes::AllocatedBytes() const {
+  size_t bytes = entries_.size() > kInlineEntries ? entries_.capacity() * sizeof(Entry) : 0;
+  for (const auto& [name, value] : entries_) {
+    bytes += AllocatedBytesOf(name) + std::visit(AllocatedByValue(), value);
+  }
+  return bytes;
 }
 
 template <typename T>

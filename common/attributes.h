@@ -49,15 +49,21 @@ class Attributes {
   DType Type(absl::string_view name) const { return Get<DType>(name); }
   const std::string& Data(absl::string_view name) const { return Get<Bytes>(name).data; }
 
+  // Returns an estimate of the memory that names and values have allocated.
+  size_t AllocatedBytes() const;
+
   bool empty() const { return entries_.empty(); }
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
 
  private:
+  using Entry = std::pair<std::string, AttrValue>;
+  static constexpr size_t kInlineEntries = 2;
+
   template <typename T>
   const T& Get(absl::string_view name) const;
 
-  absl::InlinedVector<std::pair<std::string, AttrValue>, 2> entries_;
+  absl::InlinedVector<Entry, kInlineEntries> entries_;
 };
 
 }  // namespace tensord

@@ -17,10 +17,12 @@ inline constexpr int kMaxRank = 32;
 // overflow.
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
-using Dims = absl::InlinedVector<int64_t, 6>;
+// Dimensions up to this rank need no allocation.
+inline constexpr int kInlineRank = 6;
+using Dims = absl::InlinedVector<int64_t, kInlineRank>;
 
 // A list of dimensions. Rank 0 is a scalar, and a dimension may be 0. A value type, cheap to copy
-// up to rank 6. A Shape may be invalid (a negative dimension, for example): call Validate() for a
+// up to kInlineRank. A Shape may be invalid (a negative dimension, for example): call Validate() for a
 // shape that a peer sent. num_elements() is meaningful only if the shape is valid.
 class Shape {
  public:

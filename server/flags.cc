@@ -242,6 +242,19 @@ void AddLimits(CLI::App& app, Limits* limits) {
         int64_t{1} << 12, kMaxMessageBytes)
       ->default_str("16MiB")
       ->group("Limits");
+  Bytes(app.add_option("--max-host-bytes", limits->max_host_bytes,
+                       "Host memory for everything but the elements of tensors: handles, programs, "
+                       "sessions and so on. Default: an eighth of the memory, at most 8GiB. The "
+                       "default limits of CPU devices leave it free"),
+        int64_t{1} << 20, kMaxBytes)
+      ->default_str("")
+      ->group("Limits");
+  Bytes(app.add_option("--max-host-bytes-per-principal", limits->max_host_bytes_per_principal,
+                       "The part of --max-host-bytes that all sessions of one caller may hold "
+                       "together. Default: half of it"),
+        int64_t{1} << 16, kMaxBytes)
+      ->default_str("")
+      ->group("Limits");
   count("--max-sessions", &limits->max_sessions, 1, kMaxObjects, "Sessions at once");
   count("--max-connections", &limits->max_connections, 0, kMaxObjects,
         "TCP connections at once; 0: as many as file descriptors allow");

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -25,6 +26,7 @@
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/collective/nccl_communicator.h"
+#include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
@@ -100,9 +102,25 @@ void Announce(Server& server, const GateOptions& gate) {
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
 }
 
+// Sets the limits of host memory that the flags leave open. Makes the default limits of CPU devices
+// leave that memory free, and some for the process itself: its code, caches and transfers.
+void SetHostLimits(Limits* limits, Backend* cpu) {
+  constexpr int64_t kMiB = 1 << 20;
+  const int64_t memory = CpuTotalMemory();
+  if (limits->max_host_bytes == 0) {
+    limits->max_host_bytes = std::clamp(memory / 8, 64 * kMiB, 8192 * kMiB);
+  }
+  if (limits->max_host_bytes_per_principal == 0) {
+    limits->max_host_bytes_per_principal = limits->max_host_bytes / 2;
+  }
+  const int64_t reserved = limits->max_host_bytes + std::min(memory / 8, 512 * kMiB);
+  cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
+}
+
 absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
   ServerOptions options = flags.server;
   std::vector<Backend> backends = BuiltInBackends();
+  SetHostLimits(&options.limits, &backends.front());
   AddNccl(backends);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {

@@ -32,6 +32,17 @@ int64_t MaxDescriptors() {
 // Returns the number of a member's descriptors: its connections, its listener and its eventfd.
 int64_t DescriptorsOf(const CollectiveMember& member) { return member.size() + 1; }
 
+// Returns the estimated host memory of a member: its thread, its communicator, and for each peer
+// the state of a connection and copies of the name.
+int64_t HostBytesFor(const Collectives::Join& join) {
+  constexpr int64_t kMemberBytes = 128 << 10, kPeerBytes = 2048, kNameCopies = 4;
+  int64_t bytes = kMemberBytes + kPeerBytes * join.size;
+  for (const std::string& name : join.member_names) {
+    bytes += kNameCopies * static_cast<int64_t>(sizeof(name) + name.size());
+  }
+  return bytes;
+}
+
 // The members of one session.
 class MemberTable final : public SessionMembers {
  public:
@@ -185,21 +196,23 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
         absl::StrCat(slot->device->name().ToString(), " can't join a group now: ", health.reason));
   }
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
+  HostCharge charge(session->host());
+  TENSORD_RETURN_IF_ERROR(charge.Add(HostBytesFor(join)));
   const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),
                          join.timeout_milliseconds == 0
                              ? kDefaultTimeout
                              : std::chrono::milliseconds(join.timeout_milliseconds),
                          join.group_id, MemberNames(join.member_names)};
-  return table->Add(
-      join.member, max_members_per_session_,
-      [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
-        TENSORD_ASSIGN_OR_RETURN(auto communicator,
-                                 MakeCommunicator(network_, *slot->device, place, makers_));
-        auto member =
-            std::make_shared<CollectiveMember>(engine_, slot, place, std::move(communicator));
-        TENSORD_RETURN_IF_ERROR(Start(member));
-        return member;
-      });
+  return table->Add(join.member, max_members_per_session_,
+                    [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
+                      TENSORD_ASSIGN_OR_RETURN(
+                          auto communicator,
+                          MakeCommunicator(network_, *slot->device, place, makers_));
+                      auto member = std::make_shared<CollectiveMember>(
+                          engine_, slot, place, std::move(communicator), std::move(charge));
+                      TENSORD_RETURN_IF_ERROR(Start(member));
+                      return member;
+                    });
 }
 
 absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member) {

@@ -44,8 +44,8 @@ class Collectives {
 
   // Makes a member. Errors: INVALID_ARGUMENT for an invalid request; ALREADY_EXISTS if the member
   // number is in use; UNAVAILABLE if the device is lost; UNIMPLEMENTED if the device can't be a
-  // member; RESOURCE_EXHAUSTED past max_group_members_per_session, or if the server has too few
-  // descriptors for the connections.
+  // member; RESOURCE_EXHAUSTED past max_group_members_per_session or a limit of host memory, or if
+  // the server has too few descriptors for the connections.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Make(const SessionRef& session,
                                                          const Join& join);
   // If the session has no such member, returns NOT_FOUND.

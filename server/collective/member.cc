@@ -9,9 +9,10 @@
 namespace tensord::server {
 namespace {
 
-// The limit of queued operations. It matters for refused ones: all others count as ops in flight of
-// their session, which have a limit already.
-constexpr size_t kMaxQueued = 1 << 18;
+// The estimated host memory of an operation that counts as an op in flight of its session, and of
+// one that was refused, without its error.
+constexpr int64_t kOperationHostBytes = InFlight::BytesOfOp(1, 1);
+constexpr int64_t kRefusedHostBytes = 512;
 
 absl::Status NotConnected() {
   return absl::FailedPreconditionError(
@@ -23,8 +24,12 @@ absl::Status HasLeft() { return absl::CancelledError("the member has left its gr
 }  // namespace
 
 CollectiveMember::CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
-                                   std::unique_ptr<Communicator> communicator)
-    : engine_(engine), slot_(slot), place_(place), communicator_(std::move(communicator)) {}
+                                   std::unique_ptr<Communicator> communicator, HostCharge charge)
+    : engine_(engine),
+      slot_(slot),
+      place_(place),
+      communicator_(std::move(communicator)),
+      charge_(std::move(charge)) {}
 
 void CollectiveMember::Connect(std::vector<std::string> addresses,
                                std::function<void(absl::Status)> done) {
@@ -73,9 +78,9 @@ absl::StatusOr<CollectiveMember::WorkRef> CollectiveMember::Promise(
   work->op = request.op;
   work->input = std::move(input);
   work->output = std::make_shared<Tensor>(request.output, spec, slot_);
-  TENSORD_RETURN_IF_ERROR(session->BeginOp());
+  TENSORD_RETURN_IF_ERROR(session->ops().Begin(kOperationHostBytes));
   if (absl::Status taken = session->Insert(work->output); !taken.ok()) {
-    session->EndOp();
+    session->ops().End(kOperationHostBytes);
     return taken;
   }
   work->session = session;
@@ -93,10 +98,6 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
     TENSORD_RETURN_IF_ERROR(ended_);
     if (leaving_) return HasLeft();
     if (!asked_to_connect_) return NotConnected();
-    if (queue_.size() >= kMaxQueued) {
-      return absl::ResourceExhaustedError(
-          "too many operations of the group are queued; wait for some of them");
-    }
     absl::StatusOr<WorkRef> promised = Promise(session, request);
     if (promised.ok()) {
       work = *promised;
@@ -106,6 +107,8 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
       work = std::make_shared<Work>();
       work->op = request.op;
       work->status = promised.status();
+      work->charge = HostCharge(session->host());
+      TENSORD_RETURN_IF_ERROR(work->charge.Add(kRefusedHostBytes + HostBytesOf(work->status)));
     }
     work->sequence = ++sequence_;
     input = work->input;
@@ -229,6 +232,7 @@ absl::Status CollectiveMember::RunNow(Work& work) {
   absl::Status verdict;
   TENSORD_RETURN_IF_ERROR(Exchange(work, &output, &verdict));
   if (!verdict.ok()) {
+    if (work.session != nullptr) verdict = work.session->ChargeError(work.output, verdict);
     Finish(work, verdict);
     return absl::OkStatus();
   }
@@ -251,7 +255,7 @@ void CollectiveMember::Finish(Work& work, absl::StatusOr<BufferRef> result) {
   if (work.session == nullptr) return;
   work.input.reset();
   work.output->Finish(std::move(result));
-  work.session->EndOp();
+  work.session->ops().End(kOperationHostBytes);
 }
 
 void CollectiveMember::End(const absl::Status& why) {

@@ -31,9 +31,9 @@ struct CollectiveRequest {
 // Thread-safe.
 class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
  public:
-  // `engine` and `slot` must outlive the member.
+  // `engine` and `slot` must outlive the member. `charge` is the charge for its host memory.
   CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
-                   std::unique_ptr<Communicator> communicator);
+                   std::unique_ptr<Communicator> communicator, HostCharge charge);
 
   const Communicator& communicator() const { return *communicator_; }
   int size() const { return place_.size; }
@@ -49,6 +49,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
 
   // Queues an operation and returns the promised result. If the request is invalid, returns the
   // error and sends it to the other members, where the operation fails, too; the group continues.
+  // If the session has no host memory left for that, returns RESOURCE_EXHAUSTED and sends nothing.
   // Before Connect(), returns FAILED_PRECONDITION. If the group has failed, returns its error.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const CollectiveRequest& request);
 
@@ -66,6 +67,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
     TensorRef output;
     bool ready = false;  // the input is complete or has failed
     absl::Status status;
+    HostCharge charge;  // if the request was refused
   };
   using WorkRef = std::shared_ptr<Work>;
 
@@ -89,6 +91,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   DeviceSlot* const slot_;
   const GroupPlace place_;
   const std::unique_ptr<Communicator> communicator_;
+  const HostCharge charge_;
 
   Mutex mu_;
   bool asked_to_connect_ ABSL_GUARDED_BY(mu_) = false;

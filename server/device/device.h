@@ -104,16 +104,23 @@ class PreparedKernel {
   // Whether the output may be the buffer of input `i`, if both have the same size.
   bool in_place(int i) const { return (in_place_inputs_ >> i & 1) != 0; }
 
+  // Returns the estimated host memory that the kernel keeps beside its specs and attributes, such
+  // as generated code.
+  int64_t host_bytes() const { return host_bytes_; }
+
  protected:
   PreparedKernel() = default;
-  // Copies runs_inline() and in_place() from `like`.
+  // Copies runs_inline(), in_place() and host_bytes() from `like`.
   explicit PreparedKernel(const PreparedKernel* like)
-      : runs_inline_(like->runs_inline_), in_place_inputs_(like->in_place_inputs_) {}
+      : runs_inline_(like->runs_inline_),
+        in_place_inputs_(like->in_place_inputs_),
+        host_bytes_(like->host_bytes_) {}
   PreparedKernel(const PreparedKernel&) = delete;
   PreparedKernel& operator=(const PreparedKernel&) = delete;
 
   bool runs_inline_ = false;
   uint32_t in_place_inputs_ = 0;  // bit i: input i
+  int64_t host_bytes_ = 0;
 };
 
 // The op, dtypes and shapes that a kernel is prepared for. The views must be valid only during the

@@ -68,6 +68,27 @@ absl::Status AllocateUpload(Session& session, Engine::Upload* upload) {
   return absl::OkStatus();
 }
 
+// Gives `copy` the memory or the error of `source`, which is done.
+void FinishAs(const Tensor& source, Tensor& copy) {
+  if (source.status().ok()) {
+    copy.Finish(source.buffer());
+  } else {
+    copy.Finish(source.status());
+  }
+}
+
+// Inserts the promised result of a copy, and counts the copy as an op in flight until it is done.
+absl::Status BeginCopy(const SessionRef& session, const TensorRef& copy) {
+  constexpr int64_t kHostBytes = InFlight::BytesOfOp(1, 1);
+  TENSORD_RETURN_IF_ERROR(session->ops().Begin(kHostBytes));
+  if (absl::Status taken = session->Insert(copy); !taken.ok()) {
+    session->ops().End(kHostBytes);
+    return taken;
+  }
+  copy->WhenDone([session] { session->ops().End(kHostBytes); });
+  return absl::OkStatus();
+}
+
 absl::Status CheckInputDevices(absl::string_view op, absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<NamedInput, 3> named;
   for (const TensorRef& input : inputs) {
@@ -146,7 +167,8 @@ absl::StatusOr<DeviceSlot*> Engine::FindSlot(const OpRequest& request,
                    "; name no device, or copy the inputs first"));
 }
 
-absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
+absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const Session& session,
+                                                     const OpRequest& request,
                                                      absl::Span<const TensorRef> inputs) {
   absl::InlinedVector<TensorSpec, 3> specs;
   for (const TensorRef& input : inputs) specs.push_back(input->spec());
@@ -155,7 +177,7 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
   if (slot.ok()) {
     // If the device is lost, so are its inputs, and the caller gets their error.
     if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
-    return prepared_ops_.Find(request.op, specs, request.attrs, *slot);
+    return prepared_ops_.Find(request.op, specs, request.attrs, *slot, session.host());
   }
   // If the op itself is invalid, returns that error and not the device's.
   TENSORD_RETURN_IF_ERROR(PlanOp(request.op, specs, request.attrs).status());
@@ -164,7 +186,7 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const OpRequest& request,
 
 absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
-  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(request, inputs));
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(*session, request, inputs));
   auto output = std::make_shared<Tensor>(request.output, op->output(), op->slot());
   TENSORD_RETURN_IF_ERROR(Start(session, std::move(op), std::move(inputs), TensorRefs(1, output)));
   return output;
@@ -189,13 +211,14 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
       return absl::OkStatus();
     }
   }
-  TENSORD_RETURN_IF_ERROR(session->BeginOp());
+  const int64_t host_bytes = InFlight::BytesOfOp(inputs.size(), outputs.size());
+  TENSORD_RETURN_IF_ERROR(session->ops().Begin(host_bytes));
   if (absl::Status taken = insert_all(); !taken.ok()) {
-    session->EndOp();
+    session->ops().End(host_bytes);
     return taken;
   }
   std::make_shared<OpNode>(session, std::move(executable), std::move(inputs), outputs,
-                           fusion_ ? &chains_ : nullptr)
+                           fusion_ ? &chains_ : nullptr, host_bytes)
       ->Schedule();
   return absl::OkStatus();
 }
@@ -204,7 +227,7 @@ absl::StatusOr<std::shared_ptr<Program>> Engine::Prepare(Session& session, const
                                                          absl::string_view device) {
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  return Program::Make(spec, slot, session.account(*slot), &prepared_ops_,
+  return Program::Make(spec, slot, session.account(*slot), session.host(), &prepared_ops_,
                        fusion_ ? &chains_ : nullptr, graphs_);
 }
 
@@ -244,35 +267,28 @@ absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, 
   const TensorRef& source = inputs[0];
   absl::StatusOr<DeviceSlot*> slot = FindDevice(device);
   if (!slot.ok()) return InOp(kName, slot.status());
-  if (*slot != source->slot()) {
-    TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
-    auto copy = std::make_shared<Tensor>(output, source->spec(), *slot);
-    TENSORD_RETURN_IF_ERROR(session->BeginOp());
-    if (absl::Status taken = session->Insert(copy); !taken.ok()) {
-      session->EndOp();
-      return taken;
-    }
-    copy->WhenDone([session] { session->EndOp(); });
-    WhenReadable(source, [session, source, copy](const absl::Status& status) {
-      if (status.ok()) {
-        PostCopy(session, source, copy);
-      } else {
-        copy->Finish(status);
-      }
-    });
+  const bool same_device = *slot == source->slot();
+  if (same_device && !share) return source;
+  if (!same_device) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
+  auto copy = std::make_shared<Tensor>(output, source->spec(), *slot);
+  if (same_device && source->done()) {
+    TENSORD_RETURN_IF_ERROR(session->Insert(copy));
+    FinishAs(*source, *copy);
     return copy;
   }
-  if (!share) return source;
-  auto shared = std::make_shared<Tensor>(output, source->spec(), *slot);
-  TENSORD_RETURN_IF_ERROR(session->Insert(shared));
-  source->WhenDone([source, shared] {
-    if (source->status().ok()) {
-      shared->Finish(source->buffer());
+  TENSORD_RETURN_IF_ERROR(BeginCopy(session, copy));
+  if (same_device) {
+    source->WhenDone([source, copy] { FinishAs(*source, *copy); });
+    return copy;
+  }
+  WhenReadable(source, [session, source, copy](const absl::Status& status) {
+    if (status.ok()) {
+      PostCopy(session, source, copy);
     } else {
-      shared->Finish(source->status());
+      copy->Finish(status);
     }
   });
-  return shared;
+  return copy;
 }
 
 absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const TensorSpec& spec,
@@ -323,7 +339,7 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
           absl::StrCat("tensor ", handle, " was promised as ", upload.tensor->spec().ToString(),
                        " on ", upload.tensor->device().name().ToString(), ", but ", spec.ToString(),
                        " on ", slot->device->name().ToString(), " is uploaded"));
-      upload.tensor->Finish(mismatch);
+      upload.tensor->Finish(session.ChargeError(upload.tensor, mismatch));
       return mismatch;
     }
     if (partial->buffer != nullptr) {
@@ -343,7 +359,9 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
 absl::Status Engine::AllocateMemory(Session& session, Upload* upload) {
   if (upload->buffer != nullptr) return absl::OkStatus();
   const absl::Status taken = AllocateUpload(session, upload);
-  if (!taken.ok() && upload->promised) upload->tensor->Finish(taken);
+  if (!taken.ok() && upload->promised) {
+    upload->tensor->Finish(session.ChargeError(upload->tensor, taken));
+  }
   return taken;
 }
 
@@ -351,7 +369,7 @@ absl::Status Engine::FinishUpload(Session& session, Upload upload, absl::Status 
   const absl::Status* loss = upload.buffer == nullptr ? nullptr : upload.buffer->device().loss();
   if (outcome.ok() && loss != nullptr) outcome = *loss;
   if (!outcome.ok()) {
-    upload.tensor->Finish(outcome);
+    upload.tensor->Finish(session.ChargeError(upload.tensor, outcome));
     return outcome;
   }
   if (!upload.promised) TENSORD_RETURN_IF_ERROR(session.Insert(upload.tensor));
@@ -371,10 +389,16 @@ void Engine::WhenReadable(const TensorRef& tensor, std::function<void(absl::Stat
   });
 }
 
-void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback) {
+absl::Status Engine::WhenIdle(const SessionRef& session, std::function<void()> callback) {
   std::vector<TensorRef> pending = session->Pending();
-  CountDown tensors(pending.size() + 1, [this, session, callback = std::move(callback)] {
-    CountDown devices(slots_.size(), callback);
+  const int64_t bytes = InFlight::kWaitBytes * static_cast<int64_t>(pending.size() + 1);
+  TENSORD_RETURN_IF_ERROR(session->waits().Begin(bytes));
+  const auto finish = [session, bytes, callback = std::move(callback)] {
+    session->waits().End(bytes);
+    callback();
+  };
+  CountDown tensors(pending.size() + 1, [this, session, finish] {
+    CountDown devices(slots_.size(), finish);
     for (DeviceSlot* slot : slots_) {
       slot->executor->Post(session->lane(*slot), [slot, devices]() mutable {
         slot->device->Fence([devices](const absl::Status&) mutable { devices.Tick(); });
@@ -387,6 +411,7 @@ void Engine::WhenIdle(const SessionRef& session, std::function<void()> callback)
     tensor->WhenDone([tensors, tensor]() mutable { tensors.Tick(); });
   }
   tensors.Tick();
+  return absl::OkStatus();
 }
 
 }  // namespace tensord::server

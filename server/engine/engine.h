@@ -21,6 +21,7 @@
 #include "tensord/server/engine/device_monitor.h"
 #include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/prepared_op.h"
+#include "tensord/server/engine/prepared_op_cache.h"
 #include "tensord/server/engine/program.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/tensor.h"
@@ -67,8 +68,8 @@ class Engine {
   // input in its memory, or else UNAVAILABLE.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const OpRequest& request);
 
-  // Prepares a program for this session. The memory that the program keeps is charged to the
-  // session.
+  // Prepares a program for this session. Its host memory, and the device's memory that it keeps,
+  // are charged to the session.
   absl::StatusOr<std::shared_ptr<Program>> Prepare(Session& session, const ProgramSpec& spec,
                                                    absl::string_view device);
 
@@ -79,7 +80,7 @@ class Engine {
 
   // Returns the prepared op that Run() would use for these inputs, or the error that Run() would
   // return. Does not check handles.
-  absl::StatusOr<PreparedOpRef> FindPreparedOp(const OpRequest& request,
+  absl::StatusOr<PreparedOpRef> FindPreparedOp(const Session& session, const OpRequest& request,
                                                absl::Span<const TensorRef> inputs);
 
   // Promises a copy of the input on another device. If the input is on `device` already, copies
@@ -126,8 +127,9 @@ class Engine {
   void WhenReadable(const TensorRef& tensor, std::function<void(absl::Status)> callback);
 
   // Calls `callback` when everything that the session has started so far has finished, uploads that
-  // are promised included. Threads: as in WhenReadable().
-  void WhenIdle(const SessionRef& session, std::function<void()> callback);
+  // are promised included. Threads: as in WhenReadable(). If the session has no host memory left
+  // for the wait, returns RESOURCE_EXHAUSTED, and never calls `callback`.
+  absl::Status WhenIdle(const SessionRef& session, std::function<void()> callback);
 
   // Blocks until no kernel for a chain of ops waits to be compiled. For tests.
   void AwaitCompiled() { chains_.AwaitCompiled(); }

@@ -108,7 +108,7 @@ absl::StatusOr<PreparedOpRef> ChainKernels::FindLinear(const PreparedOp& linear,
                                                        const PreparedOp& activation) {
   Attributes attrs = linear.plan().attrs;
   attrs.Set("activation", std::string(FunctionName(*ActivationOf(activation))));
-  return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot());
+  return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot(), linear.maker());
 }
 
 // The kernel of one chain. Prepare() makes it. Thread-safe.

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/engine/prepared_op.h"
+#include "tensord/server/engine/prepared_op_cache.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {

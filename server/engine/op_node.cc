@@ -46,9 +46,12 @@ auto RunStoppable(const Session& session, const Tensor& output, Run run) -> decl
   return result;
 }
 
-// Adds the op and the tensor to its error. Ops that depend on it pass the error on unchanged.
-absl::Status Annotate(const absl::Status& error, absl::string_view op, Handle output) {
-  return WithPrefix(error, absl::StrCat(op, " (tensor ", output, "): "));
+// Adds the op and its output to the op's error. Ops that depend on it pass the error on unchanged,
+// so its text is charged once.
+absl::Status Annotate(Session& session, const absl::Status& error, absl::string_view op,
+                      const TensorRef& output) {
+  return session.ChargeError(
+      output, WithPrefix(error, absl::StrCat(op, " (tensor ", output->handle(), "): ")));
 }
 
 void FinishAll(absl::StatusOr<BufferRefs> results, absl::Span<const TensorRef> outputs) {
@@ -64,12 +67,13 @@ void FinishAll(absl::StatusOr<BufferRefs> results, absl::Span<const TensorRef> o
 }  // namespace
 
 OpNode::OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
-               TensorRefs outputs, ChainKernels* chains)
+               TensorRefs outputs, ChainKernels* chains, int64_t host_bytes)
     : session_(std::move(session)),
       executable_(std::move(executable)),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       chains_(chains),
+      host_bytes_(host_bytes),
       op_(std::dynamic_pointer_cast<PreparedOp>(executable_)) {}
 
 void OpNode::Schedule() {
@@ -108,7 +112,7 @@ void OpNode::RunOnExecutor() {
     inputs_.clear();  // free their memory before waiters run
     FinishAll(std::move(results), outputs_);
   }
-  session_->EndOp();
+  session_->ops().End(host_bytes_);
   session_.reset();
 }
 
@@ -156,7 +160,7 @@ bool OpNode::RunChain() {
   });
   if (result.ok() && *result == nullptr) return false;
   if (!result.ok())
-    result = Annotate(result.status(), chain.back()->executable_->name(), output->handle());
+    result = Annotate(*session_, result.status(), chain.back()->executable_->name(), output);
   for (OpNode* node : chain) {
     node->has_run_ = true;
     node->inputs_.clear();
@@ -173,14 +177,14 @@ absl::StatusOr<BufferRefs> OpNode::RunAlone() {
     return executable_->Run(session_->account(*executable_->slot()), inputs_);
   });
   if (results.ok()) return results;
-  return Annotate(results.status(), executable_->name(), outputs_[0]->handle());
+  return Annotate(*session_, results.status(), executable_->name(), outputs_[0]);
 }
 
 void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
                absl::Span<const TensorRef> outputs) {
   absl::StatusOr<BufferRefs> results = executable.Run(session.account(*executable.slot()), inputs);
   if (!results.ok()) {
-    results = Annotate(results.status(), executable.name(), outputs[0]->handle());
+    results = Annotate(session, results.status(), executable.name(), outputs[0]);
   }
   FinishAll(std::move(results), outputs);
 }
@@ -207,12 +211,13 @@ absl::StatusOr<BufferRef> CopyOnExecutor(Session& session, const Tensor& input,
 }
 
 // Finishes `output` with the result of a copy. If the input has an error, `output` gets that error.
-void FinishCopy(const TensorRef& input, const TensorRef& output, absl::StatusOr<BufferRef> result) {
+void FinishCopy(Session& session, const TensorRef& input, const TensorRef& output,
+                absl::StatusOr<BufferRef> result) {
   if (absl::IsDataLoss(result.status())) DetectLoss(*input);
   if (!input->status().ok()) {
     result = input->status();
   } else if (!result.ok()) {
-    result = Annotate(result.status(), "copy_to_device", output->handle());
+    result = Annotate(session, result.status(), "copy_to_device", output);
   }
   output->Finish(std::move(result));
 }
@@ -234,9 +239,9 @@ class UploadingCopy final : public std::enable_shared_from_this<UploadingCopy> {
 
   void CopyPart() {
     const absl::Status status = RunStoppable(*session_, *output_, [this] { return TryCopyPart(); });
-    if (!status.ok()) return FinishCopy(input_, output_, status);
+    if (!status.ok()) return FinishCopy(*session_, input_, output_, status);
     if (copied_bytes_ < output_->spec().size_bytes()) return PostNext();
-    FinishCopy(input_, output_, std::move(buffer_));
+    FinishCopy(*session_, input_, output_, std::move(buffer_));
   }
 
   absl::Status TryCopyPart() {
@@ -271,7 +276,7 @@ void PostCopy(const SessionRef& session, const TensorRef& input, const TensorRef
   DeviceSlot& slot = *output->slot();
   const auto& lane = session->lane(slot);
   slot.executor->Post(lane, [session, input, output] {
-    FinishCopy(input, output, RunStoppable(*session, *output, [&] {
+    FinishCopy(*session, input, output, RunStoppable(*session, *output, [&] {
                  return CopyOnExecutor(*session, *input, *output);
                }));
   });

@@ -16,9 +16,10 @@ namespace tensord::server {
 
 class OpNode : public std::enable_shared_from_this<OpNode> {
  public:
-  // `chains` is null if ops must not be fused.
+  // `chains` is null if ops must not be fused. `host_bytes` is the argument of InFlight::Begin(),
+  // which the caller has called.
   OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
-         TensorRefs outputs, ChainKernels* chains);
+         TensorRefs outputs, ChainKernels* chains, int64_t host_bytes);
 
   // Posts the op when no input is kPending (readiness.h). Call it once.
   void Schedule();
@@ -39,6 +40,7 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   TensorRefs inputs_;
   TensorRefs outputs_;
   ChainKernels* const chains_;
+  const int64_t host_bytes_;
   PreparedOpRef op_;      // executable_; null if that is a program
   bool has_run_ = false;  // an earlier op ran this op in its chain
   std::atomic<int> pending_{1};

@@ -20,22 +20,6 @@ absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("a batch of packed ops ", what));
 }
 
-struct SizeOfValue {
-  template <typename T>
-  size_t operator()(const T& value) const {
-    return sizeof(value);
-  }
-  size_t operator()(const std::string& value) const { return value.size(); }
-  size_t operator()(const Bytes& value) const { return value.data.size(); }
-  size_t operator()(const std::vector<int64_t>& values) const { return values.size() * 8; }
-};
-
-size_t SizeOfDefinition(const std::string& op, const Attributes& attrs) {
-  size_t bytes = op.size();
-  for (const auto& [name, value] : attrs) bytes += name.size() + std::visit(SizeOfValue(), value);
-  return bytes;
-}
-
 }  // namespace
 
 absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs,
@@ -52,12 +36,14 @@ absl::Status PackedOps::Define(uint32_t number, std::string op, Attributes attrs
     return absl::InvalidArgumentError(absl::StrCat("definition ", number, " has ", num_inputs,
                                                    " inputs, more than ", kMaxInputs));
   }
-  definition_bytes_ += SizeOfDefinition(op, attrs);
+  const size_t bytes = op.size() + device.size() + attrs.AllocatedBytes();
+  definition_bytes_ += bytes;
   if (definition_bytes_ > kMaxDefinitionBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the definitions of one stream have more than ", kMaxDefinitionBytes,
                      " bytes; send large attributes unpacked"));
   }
+  TENSORD_RETURN_IF_ERROR(charge_.Add(kDefinitionHostBytes + static_cast<int64_t>(bytes)));
   definitions_.push_back({std::move(op), std::move(attrs), std::move(device), num_inputs, {}, 0});
   return absl::OkStatus();
 }
@@ -96,22 +82,31 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
         absl::StrCat("more than ", kMaxPrograms, " programs at once on one stream; drop some"));
   }
   ++last_program_;
+  KeptProgram kept;
   const size_t words = ops.size() + inputs.size() + outputs.size();
-  if (program_words_ + words > kMaxProgramWords) {
-    programs_.emplace(number, KeptProgram{absl::ResourceExhaustedError(absl::StrCat(
-                                              "the programs of one stream take more than ",
-                                              kMaxProgramWords, " words; drop some")),
-                                          0});
-    return absl::OkStatus();
-  }
-  absl::StatusOr<ProgramSpec> spec = ToSpec(std::move(inputs), ops, std::move(outputs));
-  program_words_ += words;
-  if (spec.ok()) {
-    programs_.emplace(number, KeptProgram{engine_->Prepare(*session_, *spec, device), words});
+  if (program_words_ + words <= kMaxProgramWords) {
+    program_words_ += kept.words = words;
+    kept.program = MakeProgram(device, std::move(inputs), ops, std::move(outputs));
   } else {
-    programs_.emplace(number, KeptProgram{spec.status(), words});
+    kept.program = absl::ResourceExhaustedError(absl::StrCat(
+        "the programs of one stream take more than ", kMaxProgramWords, " words; drop some"));
   }
+  if (!kept.program.ok()) {
+    kept.charge = HostCharge(session_->host());
+    const absl::Status charged = kept.charge.Add(HostBytesOf(kept.program.status()));
+    if (!charged.ok()) kept.program = charged;
+  }
+  programs_.emplace(number, std::move(kept));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Program>> PackedOps::MakeProgram(absl::string_view device,
+                                                                std::vector<TensorSpec> inputs,
+                                                                absl::Span<const uint32_t> ops,
+                                                                std::vector<uint32_t> outputs) {
+  TENSORD_ASSIGN_OR_RETURN(const ProgramSpec spec,
+                           ToSpec(std::move(inputs), ops, std::move(outputs)));
+  return engine_->Prepare(*session_, spec, device);
 }
 
 absl::StatusOr<TensorRefs> PackedOps::RunProgram(uint32_t number, absl::Span<const Handle> inputs,
@@ -203,15 +198,10 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   }
   PreparedOp* op = FindPreparedOp(*step.definition, inputs);
   if (op == nullptr || op->slot() != likely_slot_ || !op->runs_inline()) return false;
-  TensorRef* place = table.Reserve(step.handle);
-  if (place == nullptr) return false;
   absl::StatusOr<BufferRef> result = op->RunSingle(session_->account(*likely_slot_), inputs);
-  if (!result.ok()) {
-    table.TakeOut(step.handle);
-    return false;
-  }
-  *place = std::make_shared<Tensor>(step.handle, op->output(), likely_slot_, *std::move(result));
-  return true;
+  if (!result.ok()) return false;
+  return table.Insert(
+      std::make_shared<Tensor>(step.handle, op->output(), likely_slot_, *std::move(result)));
 }
 
 PreparedOp* PackedOps::FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs) {
@@ -220,8 +210,8 @@ PreparedOp* PackedOps::FindPreparedOp(Definition& definition, absl::Span<const T
       return op.get();
     }
   }
-  absl::StatusOr<PreparedOpRef> op =
-      engine_->FindPreparedOp({definition.op, {}, 0, definition.attrs, definition.device}, inputs);
+  absl::StatusOr<PreparedOpRef> op = engine_->FindPreparedOp(
+      *session_, {definition.op, {}, 0, definition.attrs, definition.device}, inputs);
   if (!op.ok()) return nullptr;
   if (definition.recent.size() < kMaxRecentOps) definition.recent.emplace_back();
   PreparedOpRef& place = definition.recent[definition.next++ % kMaxRecentOps];

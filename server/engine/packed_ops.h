@@ -30,18 +30,20 @@ class PackedOps {
   // The limit of all programs. They have one word for each op, operand, input and output.
   static constexpr size_t kMaxProgramWords = 1 << 20;
 
-  PackedOps(Engine* engine, SessionRef session) : engine_(engine), session_(std::move(session)) {}
+  PackedOps(Engine* engine, SessionRef session)
+      : engine_(engine), session_(std::move(session)), charge_(session_->host()) {}
 
   // Defines `number` as an op with its attributes, for the life of this object. If `number` is not
   // the last one plus 1, or `num_inputs` exceeds kMaxInputs, returns INVALID_ARGUMENT. Past
-  // kMaxDefinitions or kMaxDefinitionBytes, returns RESOURCE_EXHAUSTED. An unknown op is an error
-  // when it is used.
+  // kMaxDefinitions, kMaxDefinitionBytes or a limit of host memory, returns RESOURCE_EXHAUSTED. An
+  // unknown op is an error when it is used.
   absl::Status Define(uint32_t number, std::string op, Attributes attrs, std::string device,
                       uint32_t num_inputs);
 
   // Keeps a program under `number`. If `number` is not the last one plus 1, returns
   // INVALID_ARGUMENT; past kMaxPrograms, RESOURCE_EXHAUSTED. `ops`: as in v1::Program. RunProgram()
-  // returns the errors of the program itself, and RESOURCE_EXHAUSTED past kMaxProgramWords.
+  // returns the errors of the program itself, and RESOURCE_EXHAUSTED past kMaxProgramWords or a
+  // limit of host memory.
   absl::Status AddProgram(uint32_t number, absl::string_view device, std::vector<TensorSpec> inputs,
                           absl::Span<const uint32_t> ops, std::vector<uint32_t> outputs);
 
@@ -76,8 +78,13 @@ class PackedOps {
   };
   struct KeptProgram {
     absl::StatusOr<std::shared_ptr<Program>> program;
-    size_t words;
+    size_t words = 0;   // of kMaxProgramWords
+    HostCharge charge;  // for an error
   };
+  // The estimated memory of a definition: an entry of a vector that doubles its memory when it
+  // grows, and the references to prepared ops.
+  static constexpr int64_t kDefinitionHostBytes = 2 * sizeof(Definition) + 64;
+
   // One step: an op, or a drop of `handle` if `definition` is null.
   struct Step {
     Definition* definition = nullptr;
@@ -85,6 +92,11 @@ class PackedOps {
     absl::Span<const uint64_t> inputs;  // `handle` minus the handle of each input
   };
 
+  // Prepares the program, or returns why it can't run.
+  absl::StatusOr<std::shared_ptr<Program>> MakeProgram(absl::string_view device,
+                                                       std::vector<TensorSpec> inputs,
+                                                       absl::Span<const uint32_t> ops,
+                                                       std::vector<uint32_t> outputs);
   absl::StatusOr<ProgramSpec> ToSpec(std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
                                      std::vector<uint32_t> outputs) const;
   absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
@@ -98,6 +110,7 @@ class PackedOps {
 
   Engine* const engine_;
   const SessionRef session_;
+  HostCharge charge_;                    // for definitions
   std::vector<Definition> definitions_;  // number i is at i - 1
   absl::flat_hash_map<uint32_t, KeptProgram> programs_;
   uint32_t last_program_ = 0;

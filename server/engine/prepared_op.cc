@@ -1,42 +1,48 @@
 #include "tensord/server/engine/prepared_op.h"
 
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
-#include "tensord/common/util/key.h"
 #include "tensord/common/util/status_macros.h"
 
 namespace tensord::server {
 namespace {
 
-std::string KeyOf(absl::string_view op, absl::Span<const TensorSpec> inputs,
-                  const Attributes& attrs, const DeviceSlot* slot) {
-  std::string key;
-  AppendKey(slot, &key);
-  AppendKeyText(op, &key);
-  AppendKey(inputs.size(), &key);
-  for (const TensorSpec& input : inputs) {
-    AppendKey(input.dtype, &key);
-    AppendKey(input.shape.rank(), &key);
-    for (int64_t dim : input.shape.dims()) AppendKey(dim, &key);
-  }
-  AppendKey(attrs, &key);
-  return key;
+// The estimated memory of the dimensions of a shape that don't fit into the object itself.
+int64_t DimsBytes(const Shape& shape) {
+  return shape.rank() > kInlineRank ? 16 + 8 * shape.rank() : 0;
 }
 
 }  // namespace
 
 absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
                                                absl::Span<const TensorSpec> inputs,
-                                               const Attributes& attrs, DeviceSlot* slot) {
+                                               const Attributes& attrs, DeviceSlot* slot,
+                                               HostAccountRef maker) {
   auto prepared = std::make_shared<PreparedOp>();
+  prepared->charge_ = HostCharge(std::move(maker));
   TENSORD_ASSIGN_OR_RETURN(prepared->plan_, PlanOp(op, inputs, attrs));
   prepared->slot_ = slot;
   prepared->inputs_.assign(inputs.begin(), inputs.end());
   TENSORD_RETURN_IF_ERROR(prepared->Prepare());
+  prepared->host_bytes_ = prepared->EstimateHostBytes();
   return prepared;
+}
+
+int64_t PreparedOp::EstimateHostBytes() const {
+  // A kernel's own object with what it computes in advance, and its copy of the attributes.
+  constexpr int64_t kKernelBytes = 768;
+  // The kernel's copy of a spec, its operand and the entry of casts_.
+  constexpr int64_t kKernelInputBytes = sizeof(TensorSpec) + 48;
+  const auto attrs_bytes = static_cast<int64_t>(plan_.attrs.AllocatedBytes());
+  int64_t bytes = sizeof(PreparedOp) + attrs_bytes + DimsBytes(plan_.output.shape);
+  for (const TensorSpec& input : inputs_) bytes += sizeof(TensorSpec) + DimsBytes(input.shape);
+  if (kernel_ == nullptr) return bytes;
+  bytes += kKernelBytes + attrs_bytes + kernel_->host_bytes();
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    bytes += kKernelInputBytes + DimsBytes(inputs_[i].shape);
+    if (casts_[i] != nullptr) bytes += kKernelBytes + casts_[i]->host_bytes();
+  }
+  return bytes;
 }
 
 absl::Status PreparedOp::Prepare() {
@@ -131,40 +137,6 @@ absl::StatusOr<BufferRef> PreparedOp::MakeConstant(MemoryAccount& account) {
     TENSORD_RETURN_IF_ERROR(slot_->device->Write(*buffer, 0, data.data(), bytes));
   }
   return buffer;
-}
-
-absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
-                                                    absl::Span<const TensorSpec> inputs,
-                                                    const Attributes& attrs, DeviceSlot* slot) {
-  if (op == "constant") return PreparedOp::Make(op, inputs, attrs, slot);
-  std::string key = KeyOf(op, inputs, attrs, slot);
-  {
-    MutexLock lock(&mu_);
-    auto it = entries_.find(key);
-    if (it != entries_.end()) {
-      it->second.last_used = ++clock_;
-      return it->second.op;
-    }
-  }
-  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef prepared, PreparedOp::Make(op, inputs, attrs, slot));
-  MutexLock lock(&mu_);
-  if (entries_.size() >= kMaxPreparedOps) MakeRoom();
-  return entries_.emplace(std::move(key), Entry{std::move(prepared), ++clock_}).first->second.op;
-}
-
-void PreparedOpCache::MakeRoom() {
-  std::vector<uint64_t> ages;
-  for (const auto& [key, entry] : entries_) ages.push_back(entry.last_used);
-  const auto oldest_quarter = ages.begin() + static_cast<int64_t>(ages.size() / 4);
-  std::nth_element(ages.begin(), oldest_quarter, ages.end());
-  const uint64_t oldest_kept = *oldest_quarter;
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    if (it->second.last_used < oldest_kept) {
-      entries_.erase(it++);
-    } else {
-      ++it;
-    }
-  }
 }
 
 }  // namespace tensord::server

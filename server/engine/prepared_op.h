@@ -4,17 +4,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/ops/op_schema.h"
-#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/memory_account.h"
+#include "tensord/server/session/host_budget.h"
 #include "tensord/server/session/tensor.h"
 
 namespace tensord::server {
@@ -50,7 +48,8 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 };
 
-// One op for given input specs, attributes and device. All calls with the same ones share it.
+// One op for given input specs, attributes and device. All calls with the same ones share it
+// (prepared_op_cache.h).
 // Three functions compute:
 //   Run()         allocates the output and computes it, as every Executable does
 //   RunSingle()   does the same and returns the one buffer
@@ -59,8 +58,8 @@ class PreparedOp final : public Executable {
  public:
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
                                                           absl::Span<const TensorSpec> inputs,
-                                                          const Attributes& attrs,
-                                                          DeviceSlot* slot);
+                                                          const Attributes& attrs, DeviceSlot* slot,
+                                                          HostAccountRef maker);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
@@ -84,6 +83,15 @@ class PreparedOp final : public Executable {
   // Whether an input is cast to another dtype before the kernel runs.
   bool has_casts() const { return has_casts_; }
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
+  // The estimated host memory of the op: this object, its kernels, specs and attributes.
+  int64_t host_bytes() const { return host_bytes_; }
+  // The account of the caller that the op was made for.
+  const HostAccountRef& maker() const { return charge_.account(); }
+  // Charge host_bytes() to maker() while this object exists. Call one of them at most once, before
+  // the op is shared or with the lock of the cache held. As HostAccount::Take() and TakeAnyway().
+  absl::Status ChargeMaker() { return charge_.Add(host_bytes_); }
+  void ChargeMakerAnyway() { charge_.AddAnyway(host_bytes_); }
+
   // Computes into `output`, which has the output's size. Allocates buffers for casts. If `kept` is
   // null, frees them when it returns; otherwise adds them to `kept`.
   absl::Status LaunchInto(MemoryAccount& account, absl::Span<const Buffer* const> inputs,
@@ -91,6 +99,7 @@ class PreparedOp final : public Executable {
 
  private:
   absl::Status Prepare();
+  int64_t EstimateHostBytes() const;
   absl::StatusOr<BufferRef> Cast(MemoryAccount& account, size_t input, const Buffer& from);
   BufferRef ReusableInput(const MemoryAccount& account, absl::Span<const TensorRef> inputs) const;
 
@@ -103,30 +112,10 @@ class PreparedOp final : public Executable {
   bool constant_ = false;
   bool has_casts_ = false;
   bool runs_inline_ = false;
+  int64_t host_bytes_ = 0;
+  HostCharge charge_;
 };
 
 using PreparedOpRef = std::shared_ptr<PreparedOp>;
-
-// The prepared ops of all sessions, by op, input specs, attributes and device. If the cache is
-// full, it drops the least recently used quarter. It doesn't keep constants. Thread-safe.
-class PreparedOpCache {
- public:
-  absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
-                                     const Attributes& attrs, DeviceSlot* slot);
-
- private:
-  static constexpr size_t kMaxPreparedOps = 4096;
-
-  struct Entry {
-    PreparedOpRef op;
-    uint64_t last_used;
-  };
-
-  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  Mutex mu_;
-  uint64_t clock_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
-};
 
 }  // namespace tensord::server

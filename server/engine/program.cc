@@ -25,6 +25,7 @@ constexpr uint32_t kNever = ~uint32_t{0};
 
 absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account,
+                                                       const HostAccountRef& host,
                                                        PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs) {
   auto program = std::make_shared<Program>();
@@ -35,6 +36,8 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
     return absl::InvalidArgumentError(absl::StrCat("a program has at most ", ProgramSpec::kMaxSteps,
                                                    " ops, not ", spec.steps.size(), "; split it"));
   }
+  program->charge_ = HostCharge(host);
+  TENSORD_RETURN_IF_ERROR(program->charge_.Add(HostBytesFor(spec)));
   for (const ProgramSpec::Step& step : spec.steps) {
     const absl::Status added = program->AddStep(step, prepared_ops);
     if (!added.ok()) {
@@ -56,6 +59,18 @@ absl::StatusOr<std::shared_ptr<Program>> Program::Make(const ProgramSpec& spec, 
   return program;
 }
 
+int64_t Program::HostBytesFor(const ProgramSpec& spec) {
+  // A step with its value, a share of a fused kernel, and a buffer that is kept. Vectors double
+  // their memory when they grow.
+  constexpr int64_t kStepBytes = 768, kOperandBytes = 16, kInputBytes = 512, kOutputBytes = 16;
+  int64_t bytes = sizeof(Program) + kInputBytes * static_cast<int64_t>(spec.inputs.size()) +
+                  kOutputBytes * static_cast<int64_t>(spec.outputs.size());
+  for (const ProgramSpec::Step& step : spec.steps) {
+    bytes += kStepBytes + kOperandBytes * static_cast<int64_t>(step.operands.size());
+  }
+  return bytes;
+}
+
 absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* prepared_ops) {
   absl::InlinedVector<TensorSpec, 3> operands;
   for (uint32_t value : step.operands) {
@@ -65,8 +80,8 @@ absl::Status Program::AddStep(const ProgramSpec::Step& step, PreparedOpCache* pr
     }
     operands.push_back(specs_[value]);
   }
-  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op,
-                           prepared_ops->Find(step.op, operands, *step.attrs, slot_));
+  TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, prepared_ops->Find(step.op, operands, *step.attrs,
+                                                                slot_, charge_.account()));
   const auto result = static_cast<uint32_t>(specs_.size());
   specs_.push_back(op->output());
   steps_.push_back({std::move(op), nullptr, result, step.operands, {}});

@@ -13,6 +13,7 @@
 #include "tensord/common/tensor_spec.h"
 #include "tensord/server/engine/fusion.h"
 #include "tensord/server/engine/prepared_op.h"
+#include "tensord/server/engine/prepared_op_cache.h"
 #include "tensord/server/engine/program_fusion.h"
 #include "tensord/server/engine/program_graph.h"
 
@@ -42,10 +43,12 @@ class Program final : public Executable {
  public:
   // If a step reads a value that does not exist yet, or inference refuses the step, returns an
   // error that names the step. If there is no memory for the program to keep, returns
-  // RESOURCE_EXHAUSTED. That memory is charged to `account`. `chains` is null if ops must not be
-  // fused. `graphs`: whether the program may run as a graph.
+  // RESOURCE_EXHAUSTED. Memory for values is charged to `account`. The program itself is charged to
+  // `host`. `chains` is null if ops must not be fused. `graphs`: whether the program may run as a
+  // graph.
   static absl::StatusOr<std::shared_ptr<Program>> Make(const ProgramSpec& spec, DeviceSlot* slot,
                                                        MemoryAccount& account,
+                                                       const HostAccountRef& host,
                                                        PreparedOpCache* prepared_ops,
                                                        ChainKernels* chains, bool graphs);
 
@@ -61,6 +64,8 @@ class Program final : public Executable {
 
  private:
   absl::Status AddStep(const ProgramSpec::Step& step, PreparedOpCache* prepared_ops);
+  // Returns the estimated host memory of a program, without its prepared ops.
+  static int64_t HostBytesFor(const ProgramSpec& spec);
   absl::Status CheckOutputs(const std::vector<uint32_t>& outputs);
   // Determines how long each value lives, and which values share memory.
   absl::Status PlanMemory(MemoryAccount& account);
@@ -74,6 +79,7 @@ class Program final : public Executable {
   bool IsSmall() const;
 
   DeviceSlot* slot_ = nullptr;
+  HostCharge charge_;
   std::vector<TensorSpec> inputs_;
   std::vector<TensorSpec> specs_;  // of every value
   std::vector<ProgramStep> steps_;

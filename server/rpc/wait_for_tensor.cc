@@ -18,8 +18,14 @@ void WaitForTensor(const SessionRef& session, uint64_t after_command, Handle han
       ready(found);
       return;
     }
+    const absl::Status waits = session->waits().Begin(InFlight::kCallBytes);
+    if (!waits.ok()) {
+      ready(waits);
+      return;
+    }
     const TensorRef tensor = *found;
-    tensor->WhenDone([tensor, ready] {
+    tensor->WhenDone([session, tensor, ready] {
+      session->waits().End(InFlight::kCallBytes);
       if (tensor->status().ok()) {
         ready(tensor);
       } else {

@@ -12,7 +12,7 @@ namespace tensord::server {
 
 // Waits until the session's stream has brought `after_command` commands and the tensor is done.
 // Then calls `ready` with the tensor or an error: on any thread, possibly before this function
-// returns.
+// returns. If the session has no host memory left for the wait, the error is RESOURCE_EXHAUSTED.
 void WaitForTensor(const SessionRef& session, uint64_t after_command, Handle handle,
                    std::function<void(const absl::StatusOr<TensorRef>&)> ready);
 

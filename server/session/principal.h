@@ -37,13 +37,14 @@ class Principal {
   }
 
   // The usage of all its sessions together, one counter for each resource that has a limit per
-  // principal. Sessions, tickets and pulls are always counted. Handles and upload bytes are counted
-  // only if their limit is set.
+  // principal. Sessions, tickets, pulls and host bytes (host_budget.h) are always counted. Handles
+  // and upload bytes are counted only if their limit is set.
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }
   Usage& tickets() const { return tickets_; }
   Usage& pulls() const { return pulls_; }
+  Usage& host_bytes() const { return host_bytes_; }
   // Connections, each counted for the principal of its first call.
   Usage& connections() const { return connections_; }
   // Bytes of responses that clients haven't received.
@@ -66,6 +67,7 @@ class Principal {
   mutable Usage upload_bytes_;
   mutable Usage tickets_;
   mutable Usage pulls_;
+  mutable Usage host_bytes_;
   mutable Usage connections_;
   mutable Usage request_bytes_;
   mutable ResponseBudget responses_;

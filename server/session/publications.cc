@@ -52,12 +52,25 @@ absl::Status NothingPublished() {
 
 }  // namespace
 
+absl::StatusOr<HostCharge> Publications::Charge(const Session& session, const Key& key,
+                                                const std::vector<std::string>& readers) {
+  constexpr int64_t kEntryBytes = 512, kReaderBytes = 64;
+  auto bytes = static_cast<int64_t>(kEntryBytes + key.first.size() + key.second.size());
+  for (const std::string& reader : readers) {
+    bytes += kReaderBytes + static_cast<int64_t>(reader.size());
+  }
+  HostCharge charge(session.host());
+  TENSORD_RETURN_IF_ERROR(charge.Add(bytes + Tensor::kHostBytes));
+  return charge;
+}
+
 absl::Status Publications::Publish(const SessionRef& session, absl::string_view name,
                                    TensorRef tensor, std::vector<std::string> readers) {
   TENSORD_RETURN_IF_ERROR(CheckName(name));
   TENSORD_RETURN_IF_ERROR(CheckReaders(readers));
   const PrincipalRef& owner = session->principal();
   const Key key(IdOf(*owner), std::string(name));
+  TENSORD_ASSIGN_OR_RETURN(HostCharge charge, Charge(*session, key, readers));
   MutexLock lock(&mu_);
   // If the session is closed after this check, EndOf() runs after the insertion and removes the
   // entry.
@@ -71,6 +84,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
           absl::StrCat("another tensor is published as ", name, "; unpublish that one first"));
     }
     found->second.readers = std::move(readers);
+    found->second.charge = std::move(charge);
     return absl::OkStatus();
   }
   const auto names = std::count_if(publications_.begin(), publications_.end(),
@@ -84,8 +98,8 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
          .message =
              "the caller has published as many tensors as the limit allows; unpublish some"});
   }
-  publications_.emplace(key,
-                        Publication{owner, session.get(), std::move(tensor), std::move(readers)});
+  publications_.emplace(key, Publication{owner, session.get(), std::move(tensor),
+                                         std::move(readers), std::move(charge)});
   return absl::OkStatus();
 }
 

@@ -31,8 +31,8 @@ class Publications {
   // own principal. A reader is a Principal::name(), or ":anonymous" for callers without
   // authentication. If the principal already shares the same tensor under `name`, replaces the
   // readers. If it shares another tensor under `name`, returns ALREADY_EXISTS. For an invalid name
-  // or reader, returns INVALID_ARGUMENT; past the limit, RESOURCE_EXHAUSTED; if the session is
-  // closed, FAILED_PRECONDITION.
+  // or reader, returns INVALID_ARGUMENT; past a limit of names or of host memory,
+  // RESOURCE_EXHAUSTED; if the session is closed, FAILED_PRECONDITION.
   absl::Status Publish(const SessionRef& session, absl::string_view name, TensorRef tensor,
                        std::vector<std::string> readers);
 
@@ -55,7 +55,13 @@ class Publications {
     const Session* session;  // never dereferenced
     TensorRef tensor;
     std::vector<std::string> readers;
+    HostCharge charge;
   };
+
+  // Returns the charge for a publication: its entry, the names, and a tensor that may have no
+  // handle.
+  static absl::StatusOr<HostCharge> Charge(const Session& session, const Key& key,
+                                           const std::vector<std::string>& readers);
 
   const int64_t max_names_per_principal_;
   mutable Mutex mu_;

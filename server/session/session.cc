@@ -29,43 +29,52 @@ std::vector<TensorRef> PendingOf(const absl::flat_hash_map<Handle, TensorRef>& t
   return pending;
 }
 
+// The error of tensors whose own error has no room. They share its text.
+const absl::Status& NoRoomForError() {
+  static const auto* const error = new absl::Status(absl::ResourceExhaustedError(
+      "the tensor failed, and its error was not kept, because the caller's limit of host memory is "
+      "reached; delete tensors"));
+  return *error;
+}
+
 }  // namespace
 
 absl::Status SessionEndedError() {
   return absl::FailedPreconditionError("the session has ended; open another");
 }
 
-TensorRef* Session::Table::Reserve(Handle handle) {
-  auto& tensors = session_->tensors_;
+bool Session::Table::Insert(TensorRef tensor) {
+  Session& session = *session_;
+  const Handle handle = tensor->handle();
   const bool full =
-      static_cast<int64_t>(tensors.size()) >= session_->limits_.max_handles_per_session;
-  if (handle == 0 || full || session_->closed()) return nullptr;
-  const auto [place, is_new] = tensors.try_emplace(handle);
-  if (!is_new) return nullptr;
-  if (session_->TakeHandle()) return &place->second;
-  tensors.erase(place);
-  return nullptr;
+      static_cast<int64_t>(session.tensors_.size()) >= session.limits_.max_handles_per_session;
+  if (handle == 0 || full || session.closed()) return false;
+  const auto [place, is_new] = session.tensors_.try_emplace(handle);
+  if (!is_new) return false;
+  if (session.TakeHandle(*tensor).ok()) {
+    place->second = std::move(tensor);
+    return true;
+  }
+  session.tensors_.erase(place);
+  return false;
 }
 
-TensorRef Session::Table::TakeOut(Handle handle) {
-  const auto it = session_->tensors_.find(handle);
-  if (it == session_->tensors_.end()) return nullptr;
-  TensorRef tensor = std::move(it->second);
-  session_->tensors_.erase(it);
-  session_->ReturnHandles(1);
-  return tensor;
-}
+TensorRef Session::Table::TakeOut(Handle handle) { return session_->TakeOut(handle); }
 
-Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
+Session::Session(HostCharge host, std::string id, uint64_t number, std::string client_name,
                  std::chrono::seconds lease, const Limits& limits,
                  absl::Span<DeviceSlot* const> slots, LeaseClock clock)
-    : principal_(std::move(principal)),
+    : host_(std::move(host)),
+      principal_(this->host()->principal()),
       id_(std::move(id)),
       number_(number),
       client_name_(std::move(client_name)),
       lease_(lease),
       limits_(limits),
       clock_(clock),
+      ops_(this->host(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
+      waits_(this->host(), InFlight::kMaxCount, kPrepaidWaitBytes),
+      handle_credit_(this->host()),
       last_used_(clock()) {
   for (DeviceSlot* slot : slots) {
     lanes_.push_back(slot->executor->NewLane({principal_, &principal_->weight()}));
@@ -81,7 +90,7 @@ Session::Session(PrincipalRef principal, std::string id, uint64_t number, std::s
 
 Session::~Session() {
   MutexLock lock(&mu_);
-  ReturnHandles(tensors_.size());
+  ReturnAllHandles();
 }
 
 absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
@@ -99,23 +108,28 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
                                "finish those uploads, or drop their handles")});
 }
 
-bool Session::TakeHandle() {
+absl::Status Session::TakeHandle(const Tensor& tensor) {
+  TENSORD_RETURN_IF_ERROR(handle_credit_.Take(tensor.host_bytes()));
   const int64_t limit = limits_.max_handles_per_principal;
-  return limit == 0 || principal_->handles().Take(1, limit);
-}
-
-void Session::ReturnHandles(size_t count) {
-  if (limits_.max_handles_per_principal == 0) return;
-  principal_->handles().Return(static_cast<int64_t>(count));
-}
-
-absl::Status Session::TooManyHandles() const {
+  if (limit == 0 || principal_->handles().Take(1, limit)) return absl::OkStatus();
+  handle_credit_.Return(tensor.host_bytes());
   return ToStatus(
       {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
        .subject = "principal",
        .limit = "max-handles-per-principal",
-       .value = limits_.max_handles_per_principal,
+       .value = limit,
        .message = "the caller's sessions hold as many tensors as the limit allows; delete some"});
+}
+
+void Session::ReturnHandle(const Tensor& tensor) {
+  handle_credit_.Return(tensor.host_bytes());
+  if (limits_.max_handles_per_principal != 0) principal_->handles().Return(1);
+}
+
+void Session::ReturnAllHandles() {
+  handle_credit_.ReturnAll();
+  if (limits_.max_handles_per_principal == 0) return;
+  principal_->handles().Return(static_cast<int64_t>(tensors_.size()));
 }
 
 absl::StatusOr<TensorRef> Session::Find(Handle handle) const {
@@ -154,7 +168,7 @@ absl::Status Session::CheckFreeLocked(Handle handle) const {
 absl::Status Session::Insert(TensorRef tensor) {
   MutexLock lock(&mu_);
   TENSORD_RETURN_IF_ERROR(CheckFreeLocked(tensor->handle()));
-  if (!TakeHandle()) return TooManyHandles();
+  TENSORD_RETURN_IF_ERROR(TakeHandle(*tensor));
   const Handle handle = tensor->handle();
   tensors_.emplace(handle, std::move(tensor));
   return absl::OkStatus();
@@ -165,7 +179,17 @@ void Session::Remove(const TensorRef& tensor) {
   auto it = tensors_.find(tensor->handle());
   if (it == tensors_.end() || it->second != tensor) return;
   tensors_.erase(it);
-  ReturnHandles(1);
+  ReturnHandle(*tensor);
+}
+
+absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
+  MutexLock lock(&mu_);
+  const auto it = tensors_.find(tensor->handle());
+  if (it == tensors_.end() || it->second != tensor) return error;
+  const int64_t bytes = HostBytesOf(error);
+  if (!handle_credit_.Take(bytes).ok()) return NoRoomForError();
+  tensor->AddHostBytes(bytes);
+  return error;
 }
 
 absl::Status Session::Delete(absl::Span<const Handle> handles) {
@@ -211,13 +235,19 @@ void Session::Abandon(TensorRef tensor) {
 std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
   std::vector<TensorRef> removed;
   for (Handle handle : handles) {
-    auto it = tensors_.find(handle);
-    if (it == tensors_.end()) continue;
-    removed.push_back(std::move(it->second));
-    tensors_.erase(it);
+    TensorRef tensor = TakeOut(handle);
+    if (tensor != nullptr) removed.push_back(std::move(tensor));
   }
-  ReturnHandles(removed.size());
   return removed;
+}
+
+TensorRef Session::TakeOut(Handle handle) {
+  const auto it = tensors_.find(handle);
+  if (it == tensors_.end()) return nullptr;
+  TensorRef tensor = std::move(it->second);
+  tensors_.erase(it);
+  ReturnHandle(*tensor);
+  return tensor;
 }
 
 std::vector<TensorRef> Session::List(Handle after, size_t limit) const {
@@ -243,17 +273,6 @@ void Session::FailWaiting(const DeviceSlot& slot, const absl::Status& error) {
   for (const TensorRef& tensor : Pending()) {
     if (tensor->slot() == &slot && tensor->PostedTo(nullptr)) tensor->Finish(error);
   }
-}
-
-absl::Status Session::BeginOp() {
-  if (ops_in_flight_.fetch_add(1, std::memory_order_relaxed) < limits_.max_ops_in_flight) {
-    return absl::OkStatus();
-  }
-  EndOp();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the session has ", limits_.max_ops_in_flight,
-                   " ops waiting to run, its limit; wait for some, or write the tensors that they "
-                   "wait for"));
 }
 
 absl::Status Session::FailAtEnd(const TensorRef& tensor) {
@@ -334,8 +353,8 @@ int64_t Session::Close() {
   {
     MutexLock lock(&mu_);
     closed_.store(true, std::memory_order_release);
+    ReturnAllHandles();
     tensors.swap(tensors_);
-    ReturnHandles(tensors.size());
     waiting.swap(waiting_);
     stream.swap(stream_);
     fail.swap(fail_at_end_);

@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/session/host_budget.h"
+#include "tensord/server/session/in_flight.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal.h"
 #include "tensord/server/session/tensor.h"
@@ -45,14 +47,24 @@ using LeaseClock = std::chrono::steady_clock::time_point (*)();
 // Thread-safe.
 class Session {
  public:
-  // `slots` outlive the session.
-  Session(PrincipalRef principal, std::string id, uint64_t number, std::string client_name,
+  // Returns the host memory that is charged for a session: this object, its lanes, its accounts and
+  // the state of its stream by estimate; and some callbacks that wait, so that a caller without
+  // memory for more can still read its tensors.
+  static constexpr int64_t HostBytesFor(size_t devices) {
+    return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes;
+  }
+
+  // `host` is the charge for HostBytesFor(). Its account is charged for handles and ops, too, and
+  // its principal owns the session. `slots` outlive the session.
+  Session(HostCharge host, std::string id, uint64_t number, std::string client_name,
           std::chrono::seconds lease, const Limits& limits, absl::Span<DeviceSlot* const> slots,
           LeaseClock clock = &std::chrono::steady_clock::now);
   ~Session();
 
   // The owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
+  // The account that the session's host memory is charged to.
+  const HostAccountRef& host() const { return host_.account(); }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
   const std::string& client_name() const { return client_name_; }
@@ -75,13 +87,17 @@ class Session {
   absl::StatusOr<TensorRef> Find(Handle handle) const;
 
   // Returns the error that Insert() would return for this handle, except for
-  // max_handles_per_principal.
+  // max_handles_per_principal and the limits of host().
   absl::Status CheckFree(Handle handle) const;
 
   // Adds a tensor under its handle. If the handle is 0, returns INVALID_ARGUMENT; if it is in use,
-  // ALREADY_EXISTS. Past max_handles_per_session or max_handles_per_principal, returns
-  // RESOURCE_EXHAUSTED. If the session is closed, returns FAILED_PRECONDITION.
+  // ALREADY_EXISTS. Past max_handles_per_session, max_handles_per_principal or a limit of host(),
+  // returns RESOURCE_EXHAUSTED. If the session is closed, returns FAILED_PRECONDITION.
   absl::Status Insert(TensorRef tensor);
+
+  // Charges the text of an error with which `tensor` is about to fail, if the tensor has a handle
+  // here. Returns the error. If a limit of host() is exceeded, returns an error without that text.
+  absl::Status ChargeError(const TensorRef& tensor, absl::Status error);
 
   // Removes the tensor's handle, if the handle still belongs to this tensor.
   void Remove(const TensorRef& tensor);
@@ -113,10 +129,10 @@ class Session {
   // upload or another device. Ops that were posted fail on the executor.
   void FailWaiting(const DeviceSlot& slot, const absl::Status& error);
 
-  // Counts an op until EndOp(). Past max_ops_in_flight, returns RESOURCE_EXHAUSTED and counts
-  // nothing.
-  absl::Status BeginOp();
-  void EndOp() { ops_in_flight_.fetch_sub(1, std::memory_order_relaxed); }
+  // The ops that were accepted and have not ended. Their limit is max_ops_in_flight.
+  InFlight& ops() { return ops_; }
+  // The callbacks of calls and of the stream that wait for tensors.
+  InFlight& waits() { return waits_; }
 
   // Makes a promised tensor fail when the session ends, even if its handle is removed by then.
   // Holds the tensor only weakly. If the session is closed, returns FAILED_PRECONDITION.
@@ -162,20 +178,27 @@ class Session {
   bool Expired(std::chrono::steady_clock::time_point now) const;
 
  private:
+  using Tensors = absl::flat_hash_map<Handle, TensorRef>;
+
+  static constexpr int64_t kPrepaidWaitBytes = 32 << 10;
+
+  TensorRef TakeOut(Handle handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<TensorRef> TakeOut(absl::Span<const Handle> handles)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Count handles against the principal's limit. TakeHandle() returns false at the limit.
-  bool TakeHandle();
-  void ReturnHandles(size_t count);
-  absl::Status TooManyHandles() const;
+  // Count the handle of `tensor` against the principal's limit, and charge its host memory. At a
+  // limit, TakeHandle() returns RESOURCE_EXHAUSTED.
+  absl::Status TakeHandle(const Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReturnHandle(const Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReturnAllHandles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   struct Waiting {
     uint64_t number;
     std::function<void(absl::Status)> callback;
   };
 
+  const HostCharge host_;
   const PrincipalRef principal_;
   const std::string id_;
   const uint64_t number_;
@@ -186,10 +209,12 @@ class Session {
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
   std::vector<MemoryAccount::Ref> accounts_;  // by device, as lanes_
   std::atomic<bool> closed_{false};
-  std::atomic<int64_t> ops_in_flight_{0};
+  InFlight ops_;
+  InFlight waits_;
 
   mutable Mutex mu_;
-  absl::flat_hash_map<Handle, TensorRef> tensors_ ABSL_GUARDED_BY(mu_);
+  Tensors tensors_ ABSL_GUARDED_BY(mu_);
+  HostCredit handle_credit_ ABSL_GUARDED_BY(mu_);  // for `tensors_`
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);
@@ -210,16 +235,15 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
       : session_(session), lock_(&session->mu_) {}
   ~Table() ABSL_UNLOCK_FUNCTION() {}
 
-  // Returns nullptr if there is no such handle. The pointer is valid until the next Reserve() or
+  // Returns nullptr if there is no such handle. The pointer is valid until the next Insert() or
   // TakeOut().
   const TensorRef* Find(Handle handle) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto it = session_->tensors_.find(handle);
     return it == session_->tensors_.end() ? nullptr : &it->second;
   }
 
-  // Adds the handle and returns where its tensor must be put before the Table is destroyed. If
-  // Insert() would refuse the handle, returns nullptr.
-  TensorRef* Reserve(Handle handle) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  // Adds the tensor under its handle. If Session::Insert() would refuse it, returns false.
+  bool Insert(TensorRef tensor) ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   // Removes the handle and returns its tensor; null if there is none. After the Table is destroyed,
   // the caller must call GiveUpUpload() and drop the tensor.

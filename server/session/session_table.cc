@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/session/session_log.h"
 
 namespace tensord::server {
@@ -38,6 +39,8 @@ std::string RandomId() {
 
 SessionTable::SessionTable(const Limits& limits, std::vector<DeviceSlot*> slots, LeaseClock clock)
     : limits_(limits),
+      host_budget_(
+          std::make_shared<HostBudget>(limits.max_host_bytes, limits.max_host_bytes_per_principal)),
       slots_(std::move(slots)),
       clock_(clock == nullptr ? &std::chrono::steady_clock::now : clock),
       publications_(limits.max_published_per_principal),
@@ -109,6 +112,8 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
                      .message = absl::StrCat("the server has ", sessions_.size(),
                                              " sessions, its limit; try again later")});
   }
+  HostCharge host(std::make_shared<HostAccount>(host_budget_, principal));
+  TENSORD_RETURN_IF_ERROR(host.Add(Session::HostBytesFor(slots_.size())));
   if (!principal->sessions().Take(1, limits_.max_sessions_per_principal)) {
     return ToStatus({.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
                      .subject = "principal",
@@ -121,7 +126,7 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
                          limits_.default_lease_seconds, " s unless its client asked otherwise")});
   }
   auto session = std::make_shared<Session>(
-      principal,
+      std::move(host),
       absl::StrCat(epoch_.substr(0, kEpochDigits), std::string(1, kEpochEnd), RandomId()),
       ++opened_, std::string(client_name), lease, limits_, slots_, clock_);
   sessions_.emplace(session->id(), session);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/session/host_budget.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/principal.h"
 #include "tensord/server/session/publications.h"
@@ -38,8 +39,8 @@ class SessionTable {
   // another principal, the functions return the same NOT_FOUND as for one that never existed.
 
   // Opens a session. If `lease_seconds` is 0, the lease is the default; if it is more than the
-  // maximum, the maximum; if it is negative, returns INVALID_ARGUMENT. Past max_sessions or
-  // max_sessions_per_principal, returns RESOURCE_EXHAUSTED.
+  // maximum, the maximum; if it is negative, returns INVALID_ARGUMENT. Past max_sessions,
+  // max_sessions_per_principal or a limit of host memory, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<SessionRef> Open(const PrincipalRef& principal, int64_t lease_seconds,
                                   absl::string_view client_name);
 
@@ -63,6 +64,9 @@ class SessionTable {
   // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
   void EndExpired();
 
+  // What the host memory of all sessions is charged to.
+  const HostBudget& host_budget() const { return *host_budget_; }
+
   // The tensors that sessions share. A session's publications end with it.
   Publications& publications() { return publications_; }
   // The tickets for tensors that other servers may fetch. A session's tickets end with it.
@@ -85,6 +89,7 @@ class SessionTable {
 
   const std::string epoch_ = RandomId();
   const Limits limits_;
+  const std::shared_ptr<HostBudget> host_budget_;
   const std::vector<DeviceSlot*> slots_;
   const LeaseClock clock_;
   Publications publications_;

@@ -3,13 +3,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/server/session/host_budget.h"
 
 namespace tensord::server {
 
 TensorRef Tensor::Failed(Handle handle, absl::Status error) {
   auto tensor = std::make_shared<Tensor>(handle, TensorSpec{}, nullptr);
+  tensor->AddHostBytes(HostBytesOf(error));
   tensor->Finish(std::move(error));
   return tensor;
+}
+
+void Tensor::AnnounceUpload() {
+  constexpr int64_t kCallbackBytes = 128;  // of the uploading call, and of the session's stream
+  upload_ = std::make_unique<UploadState>();
+  AddHostBytes(sizeof(UploadState) + kCallbackBytes);
 }
 
 void Tensor::Finish(absl::StatusOr<BufferRef> result) {

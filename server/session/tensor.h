@@ -55,6 +55,17 @@ class Tensor {
   // empty spec and no device.
   static TensorRef Failed(Handle handle, absl::Status error);
 
+  // The estimated host memory that a session is charged for a handle: its entry in the table, this
+  // object, and the object and the padding of its buffer. host_bytes() adds a shape of high rank,
+  // the state of an upload, and the text of an error.
+  static constexpr int64_t kHostBytes = 576;
+  int64_t host_bytes() const {
+    const int64_t rank = spec_.shape.rank();
+    return kHostBytes + (rank > kInlineRank ? rank * 8 : 0) + extra_host_bytes_;
+  }
+  // Adds to host_bytes(). Not thread-safe: if a session has the handle, its lock guards this.
+  void AddHostBytes(int64_t bytes) { extra_host_bytes_ += static_cast<int32_t>(bytes); }
+
   Handle handle() const { return handle_; }
   const TensorSpec& spec() const { return spec_; }
   DeviceSlot* slot() const { return slot_; }  // null only for Failed()
@@ -93,7 +104,7 @@ class Tensor {
 
   // Promises the tensor for an upload. Call it once, before the tensor is shared with another
   // thread.
-  void AnnounceUpload() { upload_ = std::make_unique<UploadState>(); }
+  void AnnounceUpload();
 
   // The state of the upload that fills the tensor; null if none was announced.
   UploadState* upload() const { return upload_.get(); }
@@ -137,6 +148,7 @@ class Tensor {
   std::atomic<const Executor::Lane*> posted_{nullptr};
   std::atomic<OpNode*> reader_{nullptr};
 
+  int32_t extra_host_bytes_ = 0;
   std::atomic<bool> done_{false};
   std::atomic<bool> stop_requested_{false};
   absl::Status status_;  // written before done_ is set, read after

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
 #include "tensord/server/session/session_table.h"
 
 namespace tensord::server {
@@ -78,12 +79,16 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
                      .message = "the caller has as many outstanding tickets as the limit allows; "
                                 "have their tensors fetched, or wait until they expire"});
   }
+  UsageHold counted(std::move(usage), 1);
+  HostCharge charge(session->host());
+  TENSORD_RETURN_IF_ERROR(charge.Add(kHostBytes));
   Ticket ticket{.principal = principal,
                 .session = session.get(),
                 .session_id = session->id(),
                 .handle = tensor->handle(),
                 .expires_at = clock_() + kLifetime,
-                .counted = UsageHold(std::move(usage), 1)};
+                .counted = std::move(counted),
+                .charge = std::move(charge)};
   ticket.tensor = std::move(tensor);
   const std::string id = RandomId();
   std::string text = absl::StrCat(

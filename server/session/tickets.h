@@ -27,6 +27,8 @@ class Tickets {
   // The time within which a fetch must begin, and within which it must reconnect after an
   // interruption.
   static constexpr std::chrono::seconds kLifetime{60};
+  // The estimated host memory of a ticket: its entry, and a tensor that may have no handle.
+  static constexpr int64_t kHostBytes = 512 + Tensor::kHostBytes;
   // The size of a fetch's id.
   static constexpr size_t kFetchIdBytes = 16;
 
@@ -40,8 +42,9 @@ class Tickets {
 
   Tickets(int64_t max_per_principal, LeaseClock clock);
 
-  // Returns a ticket for a tensor of the session. The tensor need not be done. Past the limit,
-  // returns RESOURCE_EXHAUSTED; if the session is closed, FAILED_PRECONDITION.
+  // Returns a ticket for a tensor of the session. The tensor need not be done. Past a limit of
+  // tickets or of host memory, returns RESOURCE_EXHAUSTED; if the session is closed,
+  // FAILED_PRECONDITION.
   absl::StatusOr<std::string> Give(const SessionRef& session, TensorRef tensor,
                                    absl::string_view destination_epoch);
 
@@ -95,6 +98,7 @@ class Tickets {
     int uses = 0;                   // open connections of that fetch
     std::chrono::steady_clock::time_point expires_at;  // if no connection is open
     UsageHold counted;
+    HostCharge charge;
   };
 
   void End(const std::string& id, bool finished);

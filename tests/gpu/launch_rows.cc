@@ -131,7 +131,7 @@ class EngineRunner {
  private:
   absl::Status WaitAndDrop(Handle y, Handle x) {
     absl::Notification idle;
-    engine_->WhenIdle(session_, [&] { idle.Notify(); });
+    TENSORD_RETURN_IF_ERROR(engine_->WhenIdle(session_, [&] { idle.Notify(); }));
     idle.WaitForNotification();
     if (y != x) session_->Drop({y});
     return absl::OkStatus();

@@ -25,7 +25,10 @@ namespace {
 
 using dnnl::memory;
 
-constexpr size_t kMaxPrimitives = 512;
+constexpr size_t kMaxPrimitives = 256;
+// The library has a cache of its own, by default for 1,024 primitives. It repeats what this file
+// and the prepared kernels keep.
+constexpr int kMaxLibraryPrimitives = 16;
 
 absl::Status OutOfMemory() { return absl::ResourceExhaustedError("oneDNN: out of host memory"); }
 
@@ -226,7 +229,9 @@ std::shared_ptr<OneDnnProduct> MakeProduct(const dnnl::engine& engine, const One
 // The most recently used products.
 class OneDnn::Cache {
  public:
-  Cache() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+  Cache() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    dnnl::set_primitive_cache_capacity(kMaxLibraryPrimitives);
+  }
 
   std::shared_ptr<OneDnnProduct> Find(const OneDnnMatmul& key) {
     MutexLock lock(&mu_);

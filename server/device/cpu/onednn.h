@@ -47,6 +47,9 @@ class OneDnn {
  public:
   // The maximum of m with packed_b.
   static constexpr int64_t kMaxPackedRows = 512;
+  // An estimate of the host memory of a product, most of which is generated code: oneDNN 2.6 takes 50
+  // to 200 KiB.
+  static constexpr int64_t kProductBytes = 192 << 10;
 
   // Takes memory for intermediate values from `pool`, which must outlive the object.
   explicit OneDnn(MemoryPool* pool);

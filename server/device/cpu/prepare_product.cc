@@ -76,10 +76,13 @@ void PreparedProduct::FindLibraryProducts() {
   auto product = ctx_->onednn.Find(matmul);
   if (!product.ok()) return;
   product_ = *std::move(product);
+  host_bytes_ = OneDnn::kProductBytes;
   if (gemm_.m > OneDnn::kMaxPackedRows || gemm_.b_elements < kMinPackedElements) return;
   matmul.packed_b = true;
   auto packed = ctx_->onednn.Find(matmul);
-  if (packed.ok()) packed_product_ = *std::move(packed);
+  if (!packed.ok()) return;
+  packed_product_ = *std::move(packed);
+  host_bytes_ += OneDnn::kProductBytes;
 }
 
 absl::StatusOr<bool> PreparedProduct::RunPacked(const Buffer& weight, const void* a,

@@ -28,8 +28,9 @@ constexpr int kMaxAnswersPerResponse = 4096;
 constexpr int kMaxErrorsPerResponse = 256;
 constexpr int64_t kMaxElementBytesPerResponse = 1 << 20;
 
-int64_t TextBytes(const v1::HandleError& error) {
-  return static_cast<int64_t>(error.message().size() + error.status_details().size());
+int64_t HostBytesOf(const v1::HandleError& error) {
+  return kAnswerBytes +
+         static_cast<int64_t>(error.message().size() + error.status_details().size());
 }
 
 }  // namespace
@@ -43,7 +44,10 @@ absl::StatusOr<std::shared_ptr<SessionCommands>> SessionCommands::Of(ServiceCont
 }
 
 SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
-    : context_(context), session_(std::move(session)), packed_(context->engine, session_) {}
+    : context_(context),
+      session_(std::move(session)),
+      packed_(context->engine, session_),
+      answer_credit_(session_->host()) {}
 
 absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
                                      const v1::Attach& attach, uint64_t answers_received) {
@@ -68,6 +72,7 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
       return std::holds_alternative<v1::HandleError>(answer);
     });
     if (resumable_) ForgetAnswersLocked(answers_received);
+    answers_refused_ = absl::OkStatus();
     // Makes the next response acknowledge commands at once, also after a reconnect.
     acked_ = ~uint64_t{0};
     unacked_bytes_ = 0;
@@ -138,14 +143,24 @@ absl::Status SessionCommands::ApplyCommands(const v1::SessionStreamRequest& requ
 
 absl::Status SessionCommands::CheckAnswers() const {
   MutexLock lock(&mu_);
-  if (AnswerBytesLocked() < kMaxAnswerBytes) return absl::OkStatus();
+  TENSORD_RETURN_IF_ERROR(answers_refused_);
+  if (answer_bytes_ + kAnswerBytes * awaited_ < kMaxAnswerBytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the answers to the session's commands take more than ", kMaxAnswerBytes,
                    " bytes; send fewer commands in a message, and read the answers"));
 }
 
-int64_t SessionCommands::AnswerBytesLocked() const {
-  return error_bytes_ + kAnswerBytes * (awaited_ + static_cast<int64_t>(answers_.size()));
+void SessionCommands::ChargeAnswerLocked(int64_t bytes) {
+  answer_bytes_ += bytes;
+  absl::Status charged = answer_credit_.Take(bytes);
+  if (charged.ok()) return;
+  answer_credit_.TakeAnyway(bytes);
+  answers_refused_ = std::move(charged);
+}
+
+void SessionCommands::ReturnAnswerLocked(int64_t bytes) {
+  answer_bytes_ -= bytes;
+  answer_credit_.Return(bytes);
 }
 
 void SessionCommands::CatchUp() {
@@ -179,6 +194,7 @@ void SessionCommands::Deliver(uint64_t expected_by, Answer answer) {
     MutexLock lock(&mu_);
     if (expected_by != stream_number_) return;
     --awaited_;
+    ChargeAnswerLocked(kAnswerBytes);
     answers_.push_back(std::move(answer));
   }
   Notify();
@@ -194,14 +210,14 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
   MutexLock lock(&mu_);
   if (owner_ == nullptr && !resumable_) return;  // no connection will send it
   ++unsent_errors_;
-  error_bytes_ += TextBytes(out);
+  ChargeAnswerLocked(HostBytesOf(out));
   answers_.push_back(std::move(out));
 }
 
 void SessionCommands::ForgetAnswersLocked(uint64_t answers_received) {
   while (forgotten_answers_ < answers_received && !answers_.empty()) {
     const auto* error = std::get_if<v1::HandleError>(&answers_.front());
-    if (error != nullptr) error_bytes_ -= TextBytes(*error);
+    ReturnAnswerLocked(error == nullptr ? kAnswerBytes : HostBytesOf(*error));
     if (sent_ > 0) {
       --sent_;
     } else if (error != nullptr) {
@@ -218,7 +234,7 @@ void SessionCommands::ResetAnswersLocked() {
   forgotten_answers_ += answers_.size();
   answers_.clear();
   sent_ = unsent_errors_ = 0;
-  error_bytes_ = 0;
+  ReturnAnswerLocked(answer_bytes_);
 }
 
 void SessionCommands::Notify() {

@@ -88,8 +88,9 @@ class SessionCommands final : public StreamState,
   absl::StatusOr<bool> CheckDue(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   absl::Status ApplyCommand(const v1::Command& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
-  // If the answers take kMaxAnswerBytes or more, returns RESOURCE_EXHAUSTED. Called after each
-  // command, because one message may request millions of answers.
+  // If the answers take kMaxAnswerBytes or more, or exceed a limit of host memory, returns
+  // RESOURCE_EXHAUSTED. Called after each command, because one message may request millions of
+  // answers.
   absl::Status CheckAnswers() const;
   absl::Status ApplyDefinition(const v1::Definition& definition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
@@ -103,7 +104,8 @@ class SessionCommands final : public StreamState,
   absl::StatusOr<TensorRef> ApplyPromise(const v1::Promise& promise);
   void ApplyFailPromise(const v1::FailPromise& fail, uint64_t number);
   void ApplyGetElements(const v1::GetElements& command);
-  void ApplyBarrier(const v1::Barrier& barrier);
+  // If the session has no host memory left for the wait, returns RESOURCE_EXHAUSTED.
+  absl::Status ApplyBarrier(const v1::Barrier& barrier);
   // If many commands have been posted, stops reading until the devices have run them.
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
 
@@ -117,7 +119,9 @@ class SessionCommands final : public StreamState,
   // Queues that answer. If the stream has been reset since Expect(), drops it.
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
-  int64_t AnswerBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Charges an answer in answers_, and records it if a limit is exceeded. Returns a charge.
+  void ChargeAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReturnAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops the answers up to number `answers_received`.
   void ForgetAnswersLocked(uint64_t answers_received) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops all answers, including those that are still to come.
@@ -143,7 +147,9 @@ class SessionCommands final : public StreamState,
   std::deque<Answer> answers_ ABSL_GUARDED_BY(mu_);  // not yet acknowledged, or not yet sent
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;             // of answers_, by the attached connection
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t error_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // message texts in answers_
+  int64_t answer_bytes_ ABSL_GUARDED_BY(mu_) = 0;        // of answers_
+  HostCredit answer_credit_ ABSL_GUARDED_BY(mu_);        // for answers_
+  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);    // the limit that answers_ exceed
   uint64_t forgotten_answers_ ABSL_GUARDED_BY(mu_) = 0;  // answers dropped from the front
   int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;             // answers that are still to come
   // Counts the streams of the session. A resumable stream keeps its number over all its

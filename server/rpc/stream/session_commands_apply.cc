@@ -39,6 +39,7 @@ absl::Status SessionCommands::ApplyCommand(const v1::Command& command) {
   }
   ++posted_since_catch_up_;
   ++taken_;
+  if (command.has_barrier()) return ApplyBarrier(command.barrier());
   if (command.has_run()) {
     ApplyRun(command.run(), taken_);
   } else {
@@ -141,9 +142,6 @@ void SessionCommands::ApplySingle(const v1::Command& command, uint64_t number) {
     case v1::Command::kGetElements:
       ApplyGetElements(command.get_elements());
       return;
-    case v1::Command::kBarrier:
-      ApplyBarrier(command.barrier());
-      return;
     default:
       Refuse(0, number, absl::InvalidArgumentError("the command has no content"));
       return;
@@ -165,7 +163,8 @@ void SessionCommands::ApplyFailPromise(const v1::FailPromise& fail, uint64_t num
   if (!tensor.ok()) return;
   const absl::Status error(static_cast<absl::StatusCode>(fail.code()),
                            ToUtf8(fail.message(), kMaxMessageBytes));
-  (*tensor)->FailPromise(error);
+  if ((*tensor)->upload() == nullptr || (*tensor)->done()) return;
+  (*tensor)->FailPromise(session_->ChargeError(*tensor, error));
 }
 
 absl::Status SessionCommands::ApplyOp(const v1::Op& op, uint64_t number) {
@@ -182,6 +181,7 @@ void SessionCommands::ApplyGetElements(const v1::GetElements& command) {
   absl::StatusOr<TensorRef> found = session_->Find(command.handle());
   absl::Status status = found.status();
   if (status.ok() && (*found)->slot() != nullptr) status = CheckFetchable(**found);
+  if (status.ok()) status = session_->waits().Begin(InFlight::kWaitBytes);
   if (!status.ok()) {
     Deliver(number, ReadyElements{command.request_id(), nullptr, status});
     return;
@@ -189,18 +189,23 @@ void SessionCommands::ApplyGetElements(const v1::GetElements& command) {
   context_->engine->WhenReadable(
       *found, [self = shared_from_this(), number, request_id = command.request_id(),
                tensor = *found](const absl::Status& readable) {
+        self->session_->waits().End(InFlight::kWaitBytes);
         self->Deliver(number, ReadyElements{request_id, tensor, readable});
       });
 }
 
-void SessionCommands::ApplyBarrier(const v1::Barrier& barrier) {
+absl::Status SessionCommands::ApplyBarrier(const v1::Barrier& barrier) {
   const uint64_t number = Expect();
-  context_->engine->WhenIdle(session_,
-                             [self = shared_from_this(), number, id = barrier.barrier_id()] {
-                               v1::BarrierDone done;
-                               done.set_barrier_id(id);
-                               self->Deliver(number, done);
-                             });
+  const absl::Status waits = context_->engine->WhenIdle(
+      session_, [self = shared_from_this(), number, id = barrier.barrier_id()] {
+        v1::BarrierDone done;
+        done.set_barrier_id(id);
+        self->Deliver(number, done);
+      });
+  if (waits.ok()) return absl::OkStatus();
+  MutexLock lock(&mu_);
+  if (number == stream_number_) --awaited_;
+  return waits;
 }
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {

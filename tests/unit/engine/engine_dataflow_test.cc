@@ -161,7 +161,7 @@ TEST_F(EngineDataflowTest, IdleWaitsForRunningOpsAndUploads) {
   ASSERT_TRUE(device(1).WaitUntilHeld());
   ASSERT_TRUE(engine_->Promise(*session_, 2, kTwo, "cpu:0").ok());
   Event idle;
-  engine_->WhenIdle(session_, [idle] { idle.Set(); });
+  ASSERT_TRUE(engine_->WhenIdle(session_, [idle] { idle.Set(); }).ok());
   ASSERT_TRUE(Upload(2, {1, 2}).ok());
   EXPECT_FALSE(idle.happened());
   device(1).Release();
@@ -228,7 +228,7 @@ TEST_F(StreamOrderedTest, IdleMeansFenced) {
   device(0).HoldFences();
   ASSERT_TRUE(Full(1, 2, 3).ok());
   Event idle;
-  engine_->WhenIdle(session_, [idle] { idle.Set(); });
+  ASSERT_TRUE(engine_->WhenIdle(session_, [idle] { idle.Set(); }).ok());
   ASSERT_TRUE(device(0).WaitUntilFenceHeld());
   EXPECT_FALSE(idle.happened());
   device(0).ReleaseFences();

@@ -90,7 +90,7 @@ TEST_P(EngineFaultAtTest, LosesOnlyTheFaultyDevice) {
   // A copy, a kernel or a fence hits the fault, or the monitor detects it.
   engine_->Copy(session_[0], 2, 3, "cpu:0", true).IgnoreError();
   Run("neg", {1}, 4).IgnoreError();
-  engine_->WhenIdle(session_[0], [] {});
+  EXPECT_TRUE(engine_->WhenIdle(session_[0], [] {}).ok());
   ASSERT_TRUE(Eventually([&] { return lost_.load() == 1; }));
   for (int by : {0, 1}) ExpectError(Read(1, by), Code::kDataLoss, {"cpu:0"});
   ExpectError(Run("neg", {1}, 5), Code::kDataLoss, {"cpu:0"});

@@ -80,7 +80,7 @@ class EngineFixture : public testing::Test {
 
   void Settle() {
     Event idle;
-    engine_->WhenIdle(session_, [idle] { idle.Set(); });
+    ASSERT_TRUE(engine_->WhenIdle(session_, [idle] { idle.Set(); }).ok());
     ASSERT_TRUE(idle.Wait());
   }
 

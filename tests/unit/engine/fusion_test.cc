@@ -175,7 +175,7 @@ TEST(FusionIdleTest, WhenIdleCallsBackAfterADroppedOutput) {
   ASSERT_TRUE(engine.Run(session, {"neg", std::vector<Handle>{1}, 2, {}, ""}).ok());
   ASSERT_TRUE(engine.Run(session, {"abs", std::vector<Handle>{2}, 3, {}, ""}).ok());
   bool idle = false;
-  engine.WhenIdle(session, [&idle] { idle = true; });
+  ASSERT_TRUE(engine.WhenIdle(session, [&idle] { idle = true; }).ok());
   session->Drop({2});
   executor.Drain();
   EXPECT_TRUE(idle);

@@ -56,7 +56,7 @@ class ResidueTest : public testing::Test {
 
   void Settle(const SessionRef& session) {
     Event idle;
-    engine_->WhenIdle(session, [idle] { idle.Set(); });
+    ASSERT_TRUE(engine_->WhenIdle(session, [idle] { idle.Set(); }).ok());
     ASSERT_TRUE(idle.Wait());
   }
 

@@ -21,7 +21,8 @@ constexpr Limits kLimits{.max_handles_per_session = 4, .max_waiting_calls_per_se
 class SessionTest : public testing::Test {
  protected:
   SessionTest()
-      : session_(TestPrincipal(), "id", 1, "test", std::chrono::seconds(60), kLimits, {}) {}
+      : session_(HostCharge(TestHostAccount()), "id", 1, "test", std::chrono::seconds(60), kLimits,
+                 {}) {}
 
   static TensorRef Make(Handle handle) {
     return std::make_shared<Tensor>(handle, TensorSpec{DType::kInt64, {2}}, nullptr);
@@ -170,7 +171,8 @@ TEST_F(SessionTest, ClosingEndsEverything) {
 
 // Callbacks post ops to devices, so the order must not be that of a hash map.
 TEST(SessionOrderTest, ClosingFailsPromisesInOrderOfHandle) {
-  Session session(TestPrincipal(), "id", 1, "test", std::chrono::seconds(60), Limits(), {});
+  Session session(HostCharge(TestHostAccount()), "id", 1, "test", std::chrono::seconds(60),
+                  Limits(), {});
   std::vector<Handle> handles(200);
   std::iota(handles.begin(), handles.end(), 1);
   std::vector<Handle> failed;

@@ -1,7 +1,10 @@
-// Principals for tests that have no gate.
+// Principals and accounts for tests that have no gate.
 #pragma once
 
+#include <memory>
+
 #include "absl/strings/string_view.h"
+#include "tensord/server/session/host_budget.h"
 #include "tensord/server/session/principal.h"
 
 namespace tensord::server {
@@ -11,6 +14,12 @@ namespace tensord::server {
 inline PrincipalRef TestPrincipal(absl::string_view name = "tester") {
   static auto* table = new PrincipalTable;
   return table->Get(Principal::Kind::kToken, name);
+}
+
+// Returns an account of TestPrincipal(name). A limit of 0 means no limit.
+inline HostAccountRef TestHostAccount(int64_t limit_bytes = 0, absl::string_view name = "tester") {
+  return std::make_shared<HostAccount>(std::make_shared<HostBudget>(0, limit_bytes),
+                                       TestPrincipal(name));
 }
 
 }  // namespace tensord::server

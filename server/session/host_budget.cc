@@ -1,0 +1,81 @@
+#include "tensord/server/session/host_budget.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/common/util/status_macros.h"
+
+namespace tensord::server {
+
+int64_t HostBytesOf(const absl::Status& error) {
+  // A status with its allocations, and for each payload a URL and a Cord.
+  constexpr int64_t kStatusBytes = 96, kPayloadBytes = 192;
+  int64_t bytes = kStatusBytes + static_cast<int64_t>(error.message().size());
+  error.ForEachPayload([&bytes](absl::string_view, const absl::Cord& payload) {
+    bytes += kPayloadBytes + static_cast<int64_t>(payload.size());
+  });
+  return bytes;
+}
+
+absl::Status HostAccount::Take(int64_t bytes) {
+  Usage& own = principal_->host_bytes();
+  if (!own.Take(bytes, budget_->principal_limit_bytes_)) return Refuse(true, bytes);
+  if (budget_->used_.Take(bytes, budget_->limit_bytes_)) return absl::OkStatus();
+  own.Return(bytes);
+  return Refuse(false, bytes);
+}
+
+void HostAccount::TakeAnyway(int64_t bytes) {
+  principal_->host_bytes().Take(bytes, /*limit=*/0);
+  budget_->used_.Take(bytes, /*limit=*/0);
+}
+
+void HostAccount::Return(int64_t bytes) {
+  budget_->used_.Return(bytes);
+  principal_->host_bytes().Return(bytes);
+}
+
+absl::Status HostAccount::Refuse(bool principal, int64_t bytes) const {
+  const int64_t own = principal_->host_bytes().used();
+  const int64_t others = std::max<int64_t>(0, budget_->used_.used() - own);
+  return ToStatus(
+      {.reason = principal ? "PRINCIPAL_HOST_BYTES_EXCEEDED" : "SERVER_HOST_BYTES_EXCEEDED",
+       .subject = principal ? "principal" : "server",
+       .limit = principal ? "max-host-bytes-per-principal" : "max-host-bytes",
+       .value = principal ? budget_->principal_limit_bytes_ : budget_->limit_bytes_,
+       .message = absl::StrCat(
+           "the server's host memory for handles, programs and the like is exhausted: asked for ",
+           bytes, " bytes; the caller holds ", own, " bytes, and all other callers ", others,
+           " bytes; ",
+           principal || own > others ? "delete tensors, drop programs, or close sessions"
+                                     : "try again later")});
+}
+
+int64_t HostCredit::MissingBytes(int64_t bytes) const {
+  const int64_t missing = used_bytes_ + bytes - taken_bytes_;
+  return std::max<int64_t>(0, (missing + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
+}
+
+absl::Status HostCredit::TakeBlocks(int64_t bytes) {
+  const int64_t missing = MissingBytes(bytes);
+  TENSORD_RETURN_IF_ERROR(account_->Take(missing));
+  taken_bytes_ += missing;
+  used_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+void HostCredit::TakeAnyway(int64_t bytes) {
+  const int64_t missing = MissingBytes(bytes);
+  if (missing > 0) account_->TakeAnyway(missing);
+  taken_bytes_ += missing;
+  used_bytes_ += bytes;
+}
+
+void HostCredit::ReturnBlocks() {
+  const int64_t spare = (taken_bytes_ - used_bytes_) / kBlockBytes * kBlockBytes - kBlockBytes;
+  account_->Return(spare);
+  taken_bytes_ -= spare;
+}
+
+}  // namespace tensord::server

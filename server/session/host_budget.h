@@ -1,0 +1,137 @@
+// Limits the host memory that the server uses for callers beside the elements of their tensors:
+// handles, definitions, programs, ops in flight, answers, sessions, members of groups, tickets and
+// names. Each is charged an estimate of what it takes, which its class documents.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensord/server/device/memory_account.h"
+#include "tensord/server/session/principal.h"
+
+namespace tensord::server {
+
+// Returns the estimated memory of an error that is kept.
+int64_t HostBytesOf(const absl::Status& error);
+
+// The limits of the process, and of each principal. Thread-safe.
+class HostBudget {
+ public:
+  // A limit of 0 means no limit.
+  HostBudget(int64_t limit_bytes, int64_t principal_limit_bytes)
+      : limit_bytes_(limit_bytes), principal_limit_bytes_(principal_limit_bytes) {}
+
+  int64_t used_bytes() const { return used_.used(); }
+
+ private:
+  friend class HostAccount;
+
+  const int64_t limit_bytes_;
+  const int64_t principal_limit_bytes_;
+  Usage used_;
+};
+
+// Charges bytes to a principal and to the process. Thread-safe. A session and everything that is
+// made for it share one account.
+class HostAccount {
+ public:
+  HostAccount(std::shared_ptr<HostBudget> budget, PrincipalRef principal)
+      : budget_(std::move(budget)), principal_(std::move(principal)) {}
+
+  const PrincipalRef& principal() const { return principal_; }
+
+  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED,
+  // which names the flag, and how much the caller and all other callers hold.
+  absl::Status Take(int64_t bytes);
+  // Charges `bytes` of memory that is in use already, even past the limits.
+  void TakeAnyway(int64_t bytes);
+  void Return(int64_t bytes);
+
+ private:
+  absl::Status Refuse(bool principal, int64_t bytes) const;
+
+  const std::shared_ptr<HostBudget> budget_;
+  const PrincipalRef principal_;
+};
+
+using HostAccountRef = std::shared_ptr<HostAccount>;
+
+// Bytes that are charged to an account until this object is destroyed. Not thread-safe.
+class HostCharge {
+ public:
+  HostCharge() = default;
+  explicit HostCharge(HostAccountRef account) : account_(std::move(account)) {}
+  ~HostCharge() {
+    if (account_ != nullptr) account_->Return(bytes_);
+  }
+  HostCharge(HostCharge&& other) noexcept { *this = std::move(other); }
+  HostCharge& operator=(HostCharge&& other) noexcept {
+    std::swap(account_, other.account_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  const HostAccountRef& account() const { return account_; }
+
+  // As HostAccount::Take() and TakeAnyway(). The object must have an account.
+  absl::Status Add(int64_t bytes) {
+    absl::Status taken = account_->Take(bytes);
+    if (taken.ok()) bytes_ += bytes;
+    return taken;
+  }
+  void AddAnyway(int64_t bytes) {
+    account_->TakeAnyway(bytes);
+    bytes_ += bytes;
+  }
+
+ private:
+  HostAccountRef account_;
+  int64_t bytes_ = 0;
+};
+
+// Charges many small amounts. It takes blocks from its account, so most calls touch only this
+// object. Not thread-safe: the owner's lock guards it.
+class HostCredit {
+ public:
+  static constexpr int64_t kBlockBytes = 16 << 10;
+
+  explicit HostCredit(HostAccountRef account) : account_(std::move(account)) {}
+  ~HostCredit() { ReturnAll(); }
+  HostCredit(const HostCredit&) = delete;
+  HostCredit& operator=(const HostCredit&) = delete;
+
+  // As HostAccount::Take().
+  absl::Status Take(int64_t bytes) {
+    if (used_bytes_ + bytes > taken_bytes_) return TakeBlocks(bytes);
+    used_bytes_ += bytes;
+    return absl::OkStatus();
+  }
+  void TakeAnyway(int64_t bytes);
+  void Return(int64_t bytes) {
+    used_bytes_ -= bytes;
+    if (taken_bytes_ - used_bytes_ >= kMaxSpareBytes) ReturnBlocks();
+  }
+
+  void ReturnAll() {
+    account_->Return(std::exchange(taken_bytes_, 0));
+    used_bytes_ = 0;
+  }
+
+  const HostAccountRef& account() const { return account_; }
+
+ private:
+  static constexpr int64_t kMaxSpareBytes = 2 * kBlockBytes;
+
+  // Returns the bytes of the blocks that are missing for `bytes` more.
+  int64_t MissingBytes(int64_t bytes) const;
+  absl::Status TakeBlocks(int64_t bytes);
+  void ReturnBlocks();
+
+  const HostAccountRef account_;
+  int64_t taken_bytes_ = 0;  // from the account: whole blocks
+  int64_t used_bytes_ = 0;
+};
+
+}  // namespace tensord::server

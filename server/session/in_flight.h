@@ -1,0 +1,63 @@
+// Counts the work of a session that was accepted and has not ended, and charges its host memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "tensord/common/util/mutex.h"
+#include "tensord/server/session/host_budget.h"
+
+namespace tensord::server {
+
+// Thread-safe. Each piece of work touches one atomic counter when it begins and one when it ends.
+class InFlight {
+ public:
+  // Returns the estimated memory of an op: the op itself with its task, and for each input and
+  // output a reference, a callback, and a tensor whose handle may have been dropped.
+  static constexpr int64_t BytesOfOp(size_t inputs, size_t outputs) {
+    return 512 + 384 * static_cast<int64_t>(inputs + outputs);
+  }
+  // The estimated memory of a callback that waits for a tensor, and of a call that waits for one.
+  // The memory of a call that was cancelled remains until the wait ends.
+  static constexpr int64_t kWaitBytes = 256;
+  static constexpr int64_t kCallBytes = 1536;
+
+  // `max_count`: at most kMaxCount. The account has been charged `prepaid_bytes` already.
+  static constexpr int64_t kMaxCount = (1 << 23) - 1;
+  InFlight(HostAccountRef account, int64_t max_count, int64_t prepaid_bytes)
+      : account_(std::move(account)),
+        max_count_(max_count),
+        prepaid_bytes_(prepaid_bytes),
+        charged_bytes_(prepaid_bytes) {}
+  ~InFlight() { account_->Return(charged_bytes_ - prepaid_bytes_); }
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
+
+  // Counts a piece of work of `bytes` until End(). Past `max_count` or a limit of the account,
+  // returns RESOURCE_EXHAUSTED and counts nothing.
+  absl::Status Begin(int64_t bytes);
+  // `bytes` is the argument of Begin().
+  void End(int64_t bytes);
+
+ private:
+  // Both sums in one number: pieces of work are counted in units of kOne, bytes in units of 1.
+  static constexpr int64_t kOne = int64_t{1} << 40;
+  static int64_t BytesIn(int64_t sums) { return sums % kOne; }
+
+  // Charges at least the bytes that are in flight.
+  absl::Status ChargeMore();
+  // Returns most of the bytes that are charged and not in flight.
+  void ReturnSpare();
+
+  const HostAccountRef account_;
+  const int64_t max_count_;
+  const int64_t prepaid_bytes_;
+  std::atomic<int64_t> sums_{0};
+  Mutex mu_;  // held while charged_bytes_ changes
+  std::atomic<int64_t> charged_bytes_;
+};
+
+}  // namespace tensord::server

@@ -1,0 +1,226 @@
+// An authenticated caller that takes as much host memory as it can, by other means than the elements
+// of tensors. The daemon must refuse it at its limit, in bounded memory, and serve other callers.
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensord/common/status_details.h"
+#include "tensord/tests/expect_error.h"
+#include "tensord/tests/integration/identity_fixture.h"
+
+namespace tensord::attack {
+namespace {
+
+using integration::RpcClient;
+using integration::RpcSession;
+using Code = absl::StatusCode;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr char kLimit[] = "--max-host-bytes-per-principal=33554432";
+// The caller's share, the cache of prepared ops, and what messages take while they are parsed.
+constexpr int64_t kMaxGrowthBytes = (32 + 128 + 96) * kMiB;
+
+class HostMemoryTest : public integration::IdentityFixture {
+ protected:
+  void SetUp() override {
+    const std::string tokens =
+        folder_.Write("tokens", Line("mallory", "mallory-token") + Line("alice", "alice-token"));
+    StartDaemon({"--token-file=" + tokens, "--max-host-bytes=64MiB"});
+    if (HasFatalFailure()) return;
+    attacker_ = std::make_unique<RpcClient>(daemon_->address(),
+                                            integration::RpcCredentials{.token = "mallory-token"});
+    session_ = std::make_unique<RpcSession>(*attacker_);
+    before_ = daemon_->MemoryBytes("VmRSS");
+  }
+
+  // Expects that another caller is served, that the attacker can still read and delete, and that
+  // the daemon's memory has grown by less than kMaxGrowthBytes.
+  void TearDown() override {
+    RpcClient client(daemon_->address(), {.token = "alice-token"});
+    RpcSession alice(client);
+    EXPECT_TRUE(alice.Ones(1, {16}).ok());
+    EXPECT_TRUE(alice.Add(1, 1, 2).ok());
+    EXPECT_TRUE(alice.ReadFloats(2).ok());
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const int64_t growth = daemon_->MemoryBytes("VmHWM") - before_;
+    RecordProperty("growth_bytes", std::to_string(growth));
+    EXPECT_LT(growth, kMaxGrowthBytes);
+#endif
+    IdentityFixture::TearDown();
+  }
+
+  static v1::SessionStreamRequest Attach(const RpcSession& session) {
+    v1::SessionStreamRequest message;
+    message.mutable_attach()->set_session(session.id());
+    return message;
+  }
+
+  // Sends messages on a new stream, half-closes it and reads all answers. Returns the status that
+  // ends the stream, or else the first error of a command.
+  absl::Status Send(const std::vector<v1::SessionStreamRequest>& messages) {
+    auto stream = attacker_->SessionStream();
+    std::thread sender([&] {
+      for (const v1::SessionStreamRequest& message : messages) stream->Send(message);
+      stream->HalfClose();
+    });
+    absl::Status first;
+    while (const auto response = stream->Next()) {
+      if (!first.ok() || response->errors().empty()) continue;
+      const v1::HandleError& error = response->errors(0);
+      first = absl::Status(static_cast<absl::StatusCode>(error.code()), error.message());
+    }
+    sender.join();
+    const absl::Status ended = stream->Finish();
+    return ended.ok() ? first : ended;
+  }
+
+  static void AddPromise(uint64_t handle, v1::SessionStreamRequest* message) {
+    v1::Promise& promise = *message->add_commands()->mutable_promise();
+    promise.set_handle(handle);
+    promise.set_device("cpu:0");
+    promise.mutable_spec()->set_dtype(v1::DTYPE_FLOAT32);
+    promise.mutable_spec()->add_shape(16);
+  }
+
+  std::unique_ptr<RpcClient> attacker_;
+  std::unique_ptr<RpcSession> session_;
+  int64_t before_ = 0;
+};
+
+// Each prepared op takes about a megabyte.
+TEST_F(HostMemoryTest, BoundsPreparedOps) {
+  for (int64_t size = 1; size <= 400; ++size) {
+    std::vector<int64_t> shape(32, 1);
+    shape[0] = size;
+    ASSERT_TRUE(session_->Ones(1, shape).ok());
+    ASSERT_TRUE(
+        session_->Run("concat", std::vector<uint64_t>(1024, 1), 2, {{"axis", int64_t{0}}}).ok());
+    ASSERT_TRUE(session_->Delete({1, 2}).ok());
+  }
+}
+
+TEST_F(HostMemoryTest, BoundsPrograms) {
+  for (int session = 0; session < 4; ++session) {
+    RpcSession attacker(*attacker_);
+    v1::SessionStreamRequest first = Attach(attacker);
+    v1::Definition& definition = *first.add_commands()->mutable_define();
+    definition.set_number(1);
+    definition.set_name("neg");
+    definition.set_num_inputs(1);
+    std::vector<v1::SessionStreamRequest> messages = {first};
+    for (int number = 1; number <= 8; ++number) {
+      v1::Program& program = *messages.emplace_back().add_commands()->mutable_program();
+      program.set_number(number);
+      program.set_device("cpu:0");
+      program.add_inputs()->set_dtype(v1::DTYPE_FLOAT32);
+      constexpr uint32_t kSteps = 60000;
+      for (uint32_t i = 0; i < kSteps; ++i) {
+        program.add_ops(1);
+        program.add_ops(i);
+      }
+      program.add_outputs(kSteps);
+    }
+    v1::ProgramRun& run = *messages.emplace_back().add_commands()->mutable_run();
+    run.set_number(8);
+    run.add_inputs(1);
+    run.add_outputs(2);
+    ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+  }
+}
+
+TEST_F(HostMemoryTest, BoundsDefinitions) {
+  v1::SessionStreamRequest message = Attach(*session_);
+  std::vector<v1::SessionStreamRequest> messages;
+  for (uint32_t number = 1; number <= 65000; ++number) {
+    v1::Definition& definition = *message.add_commands()->mutable_define();
+    definition.set_number(number);
+    definition.set_name("neg");
+    definition.set_num_inputs(1);
+    (*definition.mutable_attrs())["text"].set_s(std::string(400, 'x'));
+    if (number % 1000 != 0) continue;
+    messages.push_back(std::move(message));
+    message = v1::SessionStreamRequest();
+  }
+  ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+}
+
+TEST_F(HostMemoryTest, BoundsHandles) {
+  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  for (uint64_t handle = 1; handle <= 500000; ++handle) {
+    if (handle % 10000 == 1) messages.emplace_back();
+    AddPromise(handle, &messages.back());
+  }
+  ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+  // The caller goes on once it has deleted tensors.
+  ExpectError(session_->Ones(1000000, {16}), Code::kResourceExhausted, {kLimit});
+  std::vector<uint64_t> deleted(1000);
+  for (size_t i = 0; i < deleted.size(); ++i) deleted[i] = i + 1;
+  ASSERT_TRUE(session_->Delete(deleted).ok());
+  ASSERT_TRUE(session_->Ones(1000000, {16}).ok());
+  EXPECT_TRUE(session_->ReadFloats(1000000).ok());
+}
+
+TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
+  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  for (uint64_t handle = 1; handle <= 40000; ++handle) {
+    if (handle % 1000 == 1) messages.emplace_back();
+    AddPromise(handle, &messages.back());
+    v1::FailPromise& fail = *messages.back().add_commands()->mutable_fail();
+    fail.set_handle(handle);
+    fail.set_code(static_cast<int>(Code::kDataLoss));
+    fail.set_message(std::string(4000, 'x'));
+  }
+  EXPECT_FALSE(Send(messages).ok());
+}
+
+// Ops with many inputs wait for a promise that is never kept.
+TEST_F(HostMemoryTest, BoundsOpsInFlight) {
+  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  AddPromise(1, &messages.back());
+  for (uint64_t handle = 2; handle <= 2000; ++handle) {
+    if (handle % 100 == 2) messages.emplace_back();
+    v1::Op& op = *messages.back().add_commands()->mutable_op();
+    op.set_name("concat");
+    op.set_output(handle);
+    for (int i = 0; i < 1024; ++i) op.add_inputs(1);
+    (*op.mutable_attrs())["axis"].set_i(0);
+    messages.back().add_commands()->mutable_drop()->add_handles(handle);
+  }
+  ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+}
+
+// Each barrier waits for all promises.
+TEST_F(HostMemoryTest, BoundsBarriers) {
+  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  for (uint64_t handle = 1; handle <= 10000; ++handle) AddPromise(handle, &messages.back());
+  messages.emplace_back();
+  for (int i = 0; i < 1000; ++i) messages.back().add_commands()->mutable_barrier();
+  ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+}
+
+TEST_F(HostMemoryTest, BoundsSessions) {
+  std::vector<std::unique_ptr<RpcSession>> sessions;
+  do {
+    sessions.push_back(std::make_unique<RpcSession>(*attacker_));
+  } while (!sessions.back()->id().empty());
+  EXPECT_LT(sessions.size(), 1024u);
+  v1::OpenSessionRequest request;
+  ExpectError(attacker_->Call<v1::Session>("OpenSession", request), Code::kResourceExhausted,
+              {kLimit, "holds"});
+}
+
+// The calls wait for a promise. Their clients give up.
+TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
+  v1::SessionStreamRequest message = Attach(*session_);
+  AddPromise(1, &message);
+  auto stream = attacker_->SessionStream();
+  ASSERT_TRUE(stream->Send(message));
+  attacker_->set_deadline_seconds(0.001);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(session_->Get(1, 1).ok());
+  attacker_->set_deadline_seconds(60);
+  stream->Cancel();
+}
+
+}  // namespace
+}  // namespace tensord::attack
