@@ -77,7 +77,7 @@ absl::StatusOr<CollectiveMember::WorkRef> CollectiveMember::Promise(
   auto work = std::make_shared<Work>();
   work->op = request.op;
   work->input = std::move(input);
-  work->output = std::make_shared<Tensor>(request.output, spec, slot_);
+  work->output = Tensor::Make(request.output, spec, slot_);
   TENSORD_RETURN_IF_ERROR(session->ops().Begin(kOperationHostBytes));
   if (absl::Status taken = session->Insert(work->output); !taken.ok()) {
     session->ops().End(kOperationHostBytes);

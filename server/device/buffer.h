@@ -1,9 +1,11 @@
 // Memory of a device. A buffer counts against the device's limit while a reference to it exists.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -31,19 +33,65 @@ class Buffer {
   // is empty.
   MemoryAccount* account() const { return account_; }
 
+  // Keeps `object` alive until the buffer has been destroyed. Call it before the buffer is shared.
+  void KeepAlive(std::shared_ptr<const void> object) { kept_alive_ = std::move(object); }
+
  protected:
   Buffer(Device* device, void* data, int64_t size_bytes)
       : device_(device), data_(data), size_bytes_(size_bytes) {}
 
  private:
+  friend class BufferRef;
   friend class MemoryAccount;
 
   Device* device_;
   void* data_;
   int64_t size_bytes_;
   MemoryAccount* account_ = nullptr;
+  std::shared_ptr<const void> kept_alive_;
+  std::atomic<int32_t> references_{1};
 };
 
-using BufferRef = std::shared_ptr<Buffer>;
+// A reference to a Buffer, or null. Works as a shared_ptr does, but takes one word, and the buffer
+// needs no allocation beside its own.
+class BufferRef {
+ public:
+  BufferRef() = default;
+  BufferRef(std::nullptr_t) {}  // NOLINT: implicit, as for shared_ptr
+  // Takes ownership of a buffer that was made by `new`.
+  explicit BufferRef(Buffer* made) : buffer_(made) {}
+  ~BufferRef() { reset(); }
+  BufferRef(const BufferRef& other) : buffer_(other.buffer_) {
+    if (buffer_ != nullptr) buffer_->references_.fetch_add(1, std::memory_order_relaxed);
+  }
+  BufferRef(BufferRef&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)) {}
+  BufferRef& operator=(BufferRef other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    return *this;
+  }
+
+  void reset() {
+    Buffer* const buffer = std::exchange(buffer_, nullptr);
+    if (buffer == nullptr) return;
+    // The last reference needs no atomic subtraction: no other thread can copy it.
+    if (buffer->references_.load(std::memory_order_acquire) == 1 ||
+        buffer->references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      delete buffer;
+    }
+  }
+
+  Buffer* get() const { return buffer_; }
+  Buffer& operator*() const { return *buffer_; }
+  Buffer* operator->() const { return buffer_; }
+  explicit operator bool() const { return buffer_ != nullptr; }
+  // Returns the number of references to the buffer. 1 means that no other thread has one.
+  int32_t use_count() const { return buffer_->references_.load(std::memory_order_acquire); }
+
+  friend bool operator==(const BufferRef& a, const BufferRef& b) { return a.buffer_ == b.buffer_; }
+  friend bool operator!=(const BufferRef& a, const BufferRef& b) { return a.buffer_ != b.buffer_; }
+
+ private:
+  Buffer* buffer_ = nullptr;
+};
 
 }  // namespace tensord::server

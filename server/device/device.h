@@ -275,6 +275,10 @@ class Device {
   // is freed when the buffer is destroyed, or by Backend::reset.
   virtual void Abandon() {}
 
+  // Thread-safe. Returns to the system the host memory that the device keeps for reuse and hasn't
+  // used since the last call.
+  virtual void ReleaseUnusedMemory() {}
+
   virtual DeviceHealth health() const { return {}; }
 
   // Thread-safe. The owners of spare memory, which is freed before an allocation for a session

@@ -29,6 +29,7 @@ class DeviceMemoryLimit {
   absl::Status PhysicallyExhausted(int64_t bytes, int64_t physically_free_bytes) const;
 
   MemoryStats Snapshot() const;
+  int64_t free_bytes() const { return limit_bytes_ - used_bytes_.load(std::memory_order_relaxed); }
 
  private:
   absl::Status Refuse(int64_t bytes, int64_t free_bytes, const std::string& message) const;

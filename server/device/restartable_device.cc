@@ -11,12 +11,6 @@
 namespace tensord::server {
 namespace {
 
-// A buffer and the device that must outlive it. The buffer is destroyed first.
-struct Kept {
-  std::shared_ptr<Device> device;
-  BufferRef buffer;
-};
-
 // Owns the data that a FusedSpec views.
 struct OwnedFusedSpec {
   explicit OwnedFusedSpec(const FusedSpec& spec)
@@ -226,6 +220,11 @@ MemoryStats RestartableDevice::memory() const {
   return memory;
 }
 
+void RestartableDevice::ReleaseUnusedMemory() {
+  const absl::StatusOr<Inner> inner = Current();
+  if (inner.ok()) (*inner)->ReleaseUnusedMemory();
+}
+
 DeviceHealth RestartableDevice::health() const {
   MutexLock lock(&mu_);
   return {state_, reason_, restarts_};
@@ -244,8 +243,8 @@ absl::StatusOr<BufferRef> RestartableDevice::AllocateForTransfer(int64_t size_by
 absl::StatusOr<BufferRef> RestartableDevice::Keep(const Inner& inner,
                                                   absl::StatusOr<BufferRef> buffer) {
   if (!buffer.ok()) return RecordLoss(inner, buffer.status());
-  Buffer* const seen = buffer->get();
-  return BufferRef(std::make_shared<Kept>(Kept{inner, *std::move(buffer)}), seen);
+  (*buffer)->KeepAlive(inner);
+  return buffer;
 }
 
 absl::Status RestartableDevice::Launch(const KernelCall& call) {

@@ -93,6 +93,7 @@ class RestartableDevice final : public Device {
   void Fence(std::function<void(absl::Status)> done) override;
   void BindThread() override;
   absl::Status Check() override;
+  void ReleaseUnusedMemory() override;
   DeviceHealth health() const override;
 
  private:

@@ -187,7 +187,7 @@ absl::StatusOr<PreparedOpRef> Engine::FindPreparedOp(const Session& session,
 absl::StatusOr<TensorRef> Engine::Run(const SessionRef& session, const OpRequest& request) {
   TENSORD_ASSIGN_OR_RETURN(TensorRefs inputs, FindInputs(*session, request.op, request.inputs));
   TENSORD_ASSIGN_OR_RETURN(PreparedOpRef op, FindPreparedOp(*session, request, inputs));
-  auto output = std::make_shared<Tensor>(request.output, op->output(), op->slot());
+  auto output = Tensor::Make(request.output, op->output(), op->slot());
   TENSORD_RETURN_IF_ERROR(Start(session, std::move(op), std::move(inputs), TensorRefs(1, output)));
   return output;
 }
@@ -252,8 +252,7 @@ absl::StatusOr<TensorRefs> Engine::Run(const SessionRef& session,
   if (inputs.empty()) TENSORD_RETURN_IF_ERROR(CheckServing(*program->slot()));
   TensorRefs outputs;
   for (size_t i = 0; i < output_handles.size(); ++i) {
-    outputs.push_back(
-        std::make_shared<Tensor>(output_handles[i], program->output(i), program->slot()));
+    outputs.push_back(Tensor::Make(output_handles[i], program->output(i), program->slot()));
   }
   TENSORD_RETURN_IF_ERROR(Start(session, program, std::move(inputs), outputs));
   return outputs;
@@ -270,7 +269,7 @@ absl::StatusOr<TensorRef> Engine::Copy(const SessionRef& session, Handle input, 
   const bool same_device = *slot == source->slot();
   if (same_device && !share) return source;
   if (!same_device) TENSORD_RETURN_IF_ERROR(CheckServing(**slot));
-  auto copy = std::make_shared<Tensor>(output, source->spec(), *slot);
+  auto copy = Tensor::Make(output, source->spec(), *slot);
   if (same_device && source->done()) {
     TENSORD_RETURN_IF_ERROR(session->Insert(copy));
     FinishAs(*source, *copy);
@@ -296,7 +295,7 @@ absl::StatusOr<TensorRef> Engine::Promise(Session& session, Handle handle, const
   TENSORD_RETURN_IF_ERROR(spec.Validate());
   TENSORD_ASSIGN_OR_RETURN(DeviceSlot * slot, FindDevice(device));
   TENSORD_RETURN_IF_ERROR(CheckServing(*slot));
-  auto tensor = std::make_shared<Tensor>(handle, spec, slot);
+  auto tensor = Tensor::Make(handle, spec, slot);
   tensor->AnnounceUpload();
   TENSORD_RETURN_IF_ERROR(session.Insert(tensor));
   return tensor;
@@ -351,7 +350,7 @@ absl::StatusOr<Engine::Upload> Engine::ClaimUpload(Session& session, Handle hand
     return UploadContinuedError(handle);
   } else {
     TENSORD_RETURN_IF_ERROR(session.CheckFree(handle));
-    upload.tensor = std::make_shared<Tensor>(handle, spec, slot);
+    upload.tensor = Tensor::Make(handle, spec, slot);
   }
   return upload;
 }

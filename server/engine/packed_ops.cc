@@ -200,8 +200,7 @@ bool PackedOps::TryRun(const Step& step, Session::Table& table) {
   if (op == nullptr || op->slot() != likely_slot_ || !op->runs_inline()) return false;
   absl::StatusOr<BufferRef> result = op->RunSingle(session_->account(*likely_slot_), inputs);
   if (!result.ok()) return false;
-  return table.Insert(
-      std::make_shared<Tensor>(step.handle, op->output(), likely_slot_, *std::move(result)));
+  return table.Insert(Tensor::Make(step.handle, op->output(), likely_slot_, *std::move(result)));
 }
 
 PreparedOp* PackedOps::FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs) {

@@ -140,6 +140,12 @@ absl::Status CheckLimits(const Limits& limits) {
                    "): raise the one or lower the other"));
 }
 
+std::vector<Device*> DevicesOf(const Engine& engine) {
+  std::vector<Device*> devices;
+  for (const DeviceSlot* slot : engine.slots()) devices.push_back(slot->device.get());
+  return devices;
+}
+
 std::string HostName() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -154,6 +160,7 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
       gate_(std::move(gate)),
       listeners_(options.limits),
       engine_(std::move(devices), options.fusion, options.graphs),
+      memory_reclaimer_(DevicesOf(engine_)),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
       context_{.engine = &engine_,

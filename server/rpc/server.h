@@ -12,6 +12,7 @@
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/collective/communicator.h"
 #include "tensord/server/device/device.h"
+#include "tensord/server/device/memory_reclaimer.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/rpc/auth/gate.h"
 #include "tensord/server/rpc/auth/listeners.h"
@@ -103,6 +104,7 @@ class Server {
   Listeners listeners_;
   std::vector<std::shared_ptr<grpc::ServerCredentials>> credentials_;
   Engine engine_;
+  MemoryReclaimer memory_reclaimer_;
   std::unique_ptr<Collectives> collectives_;  // null if this server takes no part in groups
   SessionTable sessions_;
   WorkerPool workers_;

@@ -10,6 +10,9 @@
 namespace tensord::server {
 namespace {
 
+// Smaller tables of handles keep their memory.
+constexpr size_t kMinShrinkCapacity = 4096;
+
 absl::Status NoSuchTensor(Handle handle) {
   if (handle == 0) return absl::InvalidArgumentError("handle 0 is never valid; use another");
   return absl::NotFoundError(
@@ -246,6 +249,10 @@ TensorRef Session::TakeOut(Handle handle) {
   if (it == tensors_.end()) return nullptr;
   TensorRef tensor = std::move(it->second);
   tensors_.erase(it);
+  // Otherwise the table would keep its memory. After many handles, this happens once.
+  if (tensors_.capacity() > kMinShrinkCapacity && tensors_.size() < tensors_.capacity() / 16) {
+    tensors_.rehash(0);
+  }
   ReturnHandle(*tensor);
   return tensor;
 }

@@ -8,10 +8,20 @@
 namespace tensord::server {
 
 TensorRef Tensor::Failed(Handle handle, absl::Status error) {
-  auto tensor = std::make_shared<Tensor>(handle, TensorSpec{}, nullptr);
+  auto tensor = Tensor::Make(handle, TensorSpec{}, nullptr);
   tensor->AddHostBytes(HostBytesOf(error));
   tensor->Finish(std::move(error));
   return tensor;
+}
+
+Mutex& Tensor::mu() const {
+  // A tensor takes at least 128 bytes, so the lower bits of addresses are nearly equal.
+  constexpr size_t kLocks = 64, kTensorBytes = 128;
+  struct alignas(64) Lock {
+    Mutex mu;
+  };
+  static Lock locks[kLocks];
+  return locks[reinterpret_cast<uintptr_t>(this) / kTensorBytes % kLocks].mu;
 }
 
 void Tensor::AnnounceUpload() {
@@ -21,9 +31,9 @@ void Tensor::AnnounceUpload() {
 }
 
 void Tensor::Finish(absl::StatusOr<BufferRef> result) {
-  std::vector<Waiter> waiters;
+  std::unique_ptr<std::vector<Waiter>> waiters;
   {
-    MutexLock lock(&mu_);
+    MutexLock lock(&mu());
     if (done_.load(std::memory_order_relaxed)) return;
     status_ = result.status();
     if (result.ok()) buffer_ = *std::move(result);
@@ -34,7 +44,9 @@ void Tensor::Finish(absl::StatusOr<BufferRef> result) {
   // writes to the memory in place, and it does so only if nothing else shares the memory.
   std::vector<Waiter> upload_waiters;
   if (upload_ != nullptr) upload_waiters = upload_->Finish();
-  for (Waiter& waiter : waiters) waiter();
+  if (waiters != nullptr) {
+    for (Waiter& waiter : *waiters) waiter();
+  }
   for (Waiter& waiter : upload_waiters) waiter();
 }
 
@@ -69,9 +81,10 @@ void Tensor::WhenReceived(int64_t bytes, Waiter waiter) {
 
 void Tensor::WhenDone(Waiter waiter) {
   {
-    MutexLock lock(&mu_);
+    MutexLock lock(&mu());
     if (!done_.load(std::memory_order_relaxed)) {
-      waiters_.push_back(std::move(waiter));
+      if (waiters_ == nullptr) waiters_ = std::make_unique<std::vector<Waiter>>();
+      waiters_->push_back(std::move(waiter));
       return;
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "tensord/server/device/buffer.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/executor.h"
+#include "tensord/server/device/slabs.h"
 #include "tensord/server/session/upload_state.h"
 
 namespace tensord::server {
@@ -40,16 +42,21 @@ class Tensor {
  public:
   using Waiter = std::function<void()>;
 
+  // Use Make(). The second constructor makes a tensor that is done from the start.
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot)
       : handle_(handle), spec_(std::move(spec)), slot_(slot) {}
-
-  // Makes a tensor that is done from the start.
   Tensor(Handle handle, TensorSpec spec, DeviceSlot* slot, BufferRef buffer)
       : handle_(handle),
         spec_(std::move(spec)),
         slot_(slot),
         done_(true),
         buffer_(std::move(buffer)) {}
+
+  // Returns a new tensor. The arguments are those of a constructor.
+  template <typename... Args>
+  static TensorRef Make(Args&&... args) {
+    return std::allocate_shared<Tensor>(SlabAllocator<Tensor>(), std::forward<Args>(args)...);
+  }
 
   // Returns a tensor for a handle whose op was refused: done from the start, with that error, an
   // empty spec and no device.
@@ -58,7 +65,7 @@ class Tensor {
   // The estimated host memory that a session is charged for a handle: its entry in the table, this
   // object, and the object and the padding of its buffer. host_bytes() adds a shape of high rank,
   // the state of an upload, and the text of an error.
-  static constexpr int64_t kHostBytes = 576;
+  static constexpr int64_t kHostBytes = 256;
   int64_t host_bytes() const {
     const int64_t rank = spec_.shape.rank();
     return kHostBytes + (rank > kInlineRank ? rank * 8 : 0) + extra_host_bytes_;
@@ -141,6 +148,9 @@ class Tensor {
 
  private:
   void FailGivenUp();
+  // The lock for waiters_ and the change of done_. Many tensors share it, so no function is called
+  // while it is held.
+  Mutex& mu() const;
 
   const Handle handle_;
   const TensorSpec spec_;
@@ -156,8 +166,7 @@ class Tensor {
 
   std::unique_ptr<UploadState> upload_;
 
-  Mutex mu_;
-  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<std::vector<Waiter>> waiters_;  // guarded by mu(); null if there are none
 };
 
 }  // namespace tensord::server

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tensord/server/device/buffer.h"
+#include "tensord/server/device/slabs.h"
 
 namespace tensord::server {
 
@@ -12,8 +13,11 @@ class CpuDevice;
 
 class CpuBuffer final : public Buffer {
  public:
-  CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes, bool owns_data);
+  // The caller has allocated the object from Slabs. The elements of a small buffer are part of the
+  // object's block; those of a large one come from the device's pool.
+  CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes);
   ~CpuBuffer() override;
+  static void operator delete(void* block) { Slabs::Free(block); }
 
   // Records that the device may have a packed copy of this buffer (packed_weights.h). Executor
   // thread.
@@ -27,8 +31,6 @@ class CpuBuffer final : public Buffer {
  private:
   void ForgetPacked();
 
-  CpuDevice* const owner_;
-  const bool owns_data_;  // false: the memory belongs to the object's own allocation
   mutable std::atomic<bool> packed_{false};
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,46 +22,11 @@ namespace {
 
 constexpr int64_t kMaxIdleBytes = int64_t{1} << 30;
 
-// The size of the first part of a small buffer's memory, which contains the CpuBuffer and the
-// reference counts of its shared_ptr. The elements follow.
-constexpr int64_t kHeaderBytes = 128;
-
-// Returns the block that it was made with, and returns that to the pool at the end. So the
-// reference counts, the buffer and its elements are one allocation.
-template <typename T>
-class BlockAllocator {
- public:
-  using value_type = T;
-
-  BlockAllocator(cpu::MemoryPool* pool, void* block, int64_t block_bytes)
-      : pool_(pool), block_(block), block_bytes_(block_bytes) {}
-  template <typename U>
-  explicit BlockAllocator(const BlockAllocator<U>& other)
-      : pool_(other.pool_), block_(other.block_), block_bytes_(other.block_bytes_) {}
-
-  T* allocate(size_t /*count*/) {
-    static_assert(sizeof(T) <= kHeaderBytes && alignof(T) <= 64);
-    return static_cast<T*>(block_);
-  }
-  void deallocate(T* /*block*/, size_t /*count*/) { pool_->Free(block_, block_bytes_); }
-
-  template <typename U>
-  bool operator==(const BlockAllocator<U>& other) const {
-    return block_ == other.block_;
-  }
-  template <typename U>
-  bool operator!=(const BlockAllocator<U>& other) const {
-    return block_ != other.block_;
-  }
-
- private:
-  template <typename U>
-  friend class BlockAllocator;
-
-  cpu::MemoryPool* pool_;
-  void* block_;
-  int64_t block_bytes_;
-};
+// The size of the first part of a small buffer's block, which contains the CpuBuffer. The elements
+// follow.
+constexpr int64_t kHeaderBytes = 64;
+static_assert(sizeof(CpuBuffer) <= kHeaderBytes);
+constexpr int64_t kMaxSmallBytes = Slabs::kMaxBlockBytes - kHeaderBytes;
 
 }  // namespace
 
@@ -113,6 +79,7 @@ class CpuDevice final : public Device {
 
   void Fence(std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
   void BindThread() override { context_.team.Bind(); }
+  void ReleaseUnusedMemory() override { pool_.ReleaseUnused(); }
   void Abandon() override {
     packed_weights_.Release(memory_limit_.Snapshot().limit_bytes);
     pool_.ReleaseIdle();
@@ -157,17 +124,18 @@ class CpuDevice final : public Device {
   const cpu::Context alone_;
 };
 
-CpuBuffer::CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes, bool owns_data)
-    : Buffer(device, data, size_bytes), owner_(device), owns_data_(owns_data) {}
+CpuBuffer::CpuBuffer(CpuDevice* device, void* data, int64_t size_bytes)
+    : Buffer(device, data, size_bytes) {}
 
 CpuBuffer::~CpuBuffer() {
+  CpuDevice& owner = static_cast<CpuDevice&>(device());
   if (packed_.load(std::memory_order_relaxed)) ForgetPacked();
-  if (owns_data_) owner_->pool_.Free(data(), size_bytes());
-  owner_->memory_limit_.Release(size_bytes());
+  if (size_bytes() > kMaxSmallBytes) owner.pool_.Free(data(), size_bytes());
+  owner.memory_limit_.Release(size_bytes());
 }
 
 void CpuBuffer::ForgetPacked() {
-  owner_->packed_weights_.Forget(this);
+  static_cast<CpuDevice&>(device()).packed_weights_.Forget(this);
   packed_.store(false, std::memory_order_relaxed);
 }
 
@@ -180,25 +148,28 @@ absl::Status CpuDevice::Reserve(int64_t size_bytes) {
 }
 
 BufferRef CpuDevice::AllocateSmall(int64_t size_bytes) {
-  const int64_t block_bytes = kHeaderBytes + size_bytes;
-  void* block = pool_.Allocate(block_bytes);
+  void* const block = pool_.Allocate(kHeaderBytes + size_bytes);
   if (block == nullptr) return nullptr;
-  void* data = size_bytes > 0 ? static_cast<char*>(block) + kHeaderBytes : nullptr;
-  return std::allocate_shared<CpuBuffer>(BlockAllocator<CpuBuffer>(&pool_, block, block_bytes),
-                                         this, data, size_bytes, false);
+  void* const data = size_bytes > 0 ? static_cast<char*>(block) + kHeaderBytes : nullptr;
+  return BufferRef(new (block) CpuBuffer(this, data, size_bytes));
 }
 
 BufferRef CpuDevice::AllocateLarge(int64_t size_bytes) {
+  // Idle memory and used memory together stay within the limit.
+  if (pool_.idle_bytes() > memory_limit_.free_bytes()) pool_.ReleaseIdle();
+  void* const block = Slabs::Allocate(sizeof(CpuBuffer));
+  if (block == nullptr) return nullptr;
   void* data = pool_.Allocate(size_bytes);
   if (data == nullptr && packed_weights_.Release(size_bytes)) data = pool_.Allocate(size_bytes);
-  if (data == nullptr) return nullptr;
-  return std::make_shared<CpuBuffer>(this, data, size_bytes, true);
+  if (data != nullptr) return BufferRef(new (block) CpuBuffer(this, data, size_bytes));
+  Slabs::Free(block);
+  return nullptr;
 }
 
 absl::StatusOr<BufferRef> CpuDevice::Allocate(int64_t size_bytes) {
   TENSORD_RETURN_IF_ERROR(Reserve(size_bytes));
-  const bool small = size_bytes <= cpu::MemoryPool::kSmallBytes - kHeaderBytes;
-  BufferRef buffer = small ? AllocateSmall(size_bytes) : AllocateLarge(size_bytes);
+  BufferRef buffer =
+      size_bytes <= kMaxSmallBytes ? AllocateSmall(size_bytes) : AllocateLarge(size_bytes);
   if (buffer == nullptr) {
     memory_limit_.Release(size_bytes);
     return memory_limit_.PhysicallyExhausted(size_bytes, cpu::HostAvailableMemory());

@@ -4,23 +4,21 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <vector>
+#include <utility>
 
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/device/slabs.h"
 
 namespace tensord::server::cpu {
 
-// Thread-safe. Blocks are aligned to 64 bytes, and from 2 MiB on to pages. Sizes up to 512 bytes
-// are rounded up to a multiple of 64, larger ones to one of eight classes per power of two. So a
-// freed block fits the next request of about its size, and a larger block wastes at most an eighth.
-// Under AddressSanitizer small blocks are returned to the system at once, so that it detects later
-// uses.
+// Thread-safe. Blocks are aligned to 64 bytes, and from 2 MiB on to pages. Sizes are rounded up to
+// one of eight classes per power of two. So a freed block fits the next request of about its size,
+// and a larger block wastes at most an eighth. Blocks of up to Slabs::kMaxBlockBytes come from
+// slabs. The limit of idle bytes doesn't count those.
 class MemoryPool {
  public:
   // Keeps at most `max_idle_bytes` of freed blocks. Returns further blocks to the system.
-  explicit MemoryPool(int64_t max_idle_bytes);
+  explicit MemoryPool(int64_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
   ~MemoryPool() { ReleaseIdle(); }
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -33,37 +31,31 @@ class MemoryPool {
   // `size_bytes` is the argument of Allocate().
   void Free(void* data, int64_t size_bytes);
 
-  // Returns the idle blocks to the system. May skip small blocks that another thread accesses.
+  // Returns the idle blocks to the system.
   void ReleaseIdle();
-  int64_t idle_bytes() const;  // of blocks larger than kSmallBytes
-
-  // Lists of small blocks serve requests up to this size in a few nanoseconds.
-  static constexpr int64_t kSmallBytes = 64 << 10;
+  // Returns the blocks to the system that have been idle since the last call.
+  void ReleaseUnused();
+  int64_t idle_bytes() const { return idle_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // Freed blocks of one class, linked through their first bytes. A thread that finds the list busy
-  // doesn't wait: it uses the system instead. Each list has its own cache line, so that threads
-  // that use different classes don't slow each other down.
-  struct alignas(64) SmallList {
-    std::atomic<bool> busy{false};
-    int64_t room = 0;  // the number of blocks that may be added
+  // The classes are those of sizes from Slabs::kMaxBlockBytes to 2^48.
+  static constexpr int kClasses = 34 * 8;
+
+  // The idle blocks of a class, linked through their first bytes.
+  struct IdleList {
     void* first = nullptr;
+    int64_t count = 0;
+    int64_t min_count = 0;  // since the last ReleaseUnused()
   };
-  static constexpr int kSmallLists = 64;
 
-  // Returns the list of a class. `class_bytes` is at most kSmallBytes.
-  SmallList& ListOf(int64_t class_bytes) const;
-  // Removes an idle block from its list and returns it. Null if there is none.
-  void* TakeIdle(int64_t class_bytes);
+  void* TakeIdleLocked(int64_t class_bytes, IdleList* list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns idle blocks to the system: all, or those that ReleaseUnused() releases.
+  void Release(bool all);
 
-  // Returns how many bytes each class of small blocks may keep.
-  static int64_t SmallIdleBytes(int64_t max_idle_bytes);
-
-  const int64_t max_large_idle_bytes_;
-  const std::unique_ptr<SmallList[]> small_;
-  mutable Mutex mu_;
-  int64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<int64_t, std::vector<void*>> idle_ ABSL_GUARDED_BY(mu_);  // by size class
+  const int64_t max_idle_bytes_;
+  Mutex mu_;
+  std::atomic<int64_t> idle_bytes_{0};  // written with the lock held
+  IdleList idle_[kClasses] ABSL_GUARDED_BY(mu_);
 };
 
 // Memory of a pool that a kernel needs while it runs. It doesn't count against the device's limit.

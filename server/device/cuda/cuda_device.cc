@@ -85,7 +85,7 @@ absl::StatusOr<BufferRef> CudaDevice::AllocateIn(MemoryOrder order, int64_t size
     }
     data = *memory;
   }
-  return BufferRef(std::make_shared<CudaBuffer>(this, order, data, size_bytes));
+  return BufferRef(new CudaBuffer(this, order, data, size_bytes));
 }
 
 void CudaDevice::Release(CudaBuffer& buffer) {

@@ -76,6 +76,7 @@ class FaultyDevice final : public Device {
     device_->MarkLost(loss);
   }
   void Abandon() override { device_->Abandon(); }
+  void ReleaseUnusedMemory() override { device_->ReleaseUnusedMemory(); }
 
   // Begins a step. If the device is broken, returns the fault that broke it. Otherwise returns OK,
   // or the fault that is due at this step.

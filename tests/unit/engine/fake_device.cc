@@ -158,7 +158,7 @@ std::vector<std::string> FakeDevice::launched() const {
 
 absl::StatusOr<BufferRef> FakeDevice::Allocate(int64_t size_bytes) {
   TENSORD_RETURN_IF_ERROR(memory_limit_->Reserve(size_bytes));
-  return std::make_shared<FakeBuffer>(this, size_bytes, memory_limit_);
+  return BufferRef(new FakeBuffer(this, size_bytes, memory_limit_));
 }
 
 absl::Status FakeDevice::Begin(const std::string& op) {

@@ -39,7 +39,7 @@ class ReadinessTest : public testing::Test {
     }
   }
 
-  TensorRef Pending(int device = 0) { return std::make_shared<Tensor>(1, kTwo, &slots_[device]); }
+  TensorRef Pending(int device = 0) { return Tensor::Make(1, kTwo, &slots_[device]); }
   TensorRef Ready(int device = 0) {
     TensorRef tensor = Pending(device);
     tensor->Finish(*slots_[device].device->Allocate(kTwo.size_bytes()));

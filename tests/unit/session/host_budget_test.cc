@@ -102,7 +102,7 @@ class HostLimitsTest : public testing::Test {
         session_(*table_.Open(TestPrincipal("greedy"), 0, "")) {}
 
   static TensorRef Make(Handle handle, std::vector<int64_t> shape = {2}) {
-    return std::make_shared<Tensor>(handle, TensorSpec{DType::kInt64, Shape(shape)}, nullptr);
+    return Tensor::Make(handle, TensorSpec{DType::kInt64, Shape(shape)}, nullptr);
   }
 
   // Adds tensors until one is refused. Returns the error.

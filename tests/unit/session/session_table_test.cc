@@ -34,7 +34,7 @@ TEST_F(SessionTableTest, OpensFindsAndCloses) {
     ASSERT_TRUE(use.ok());
     EXPECT_EQ(use->ref(), session);
   }
-  ASSERT_TRUE(session->Insert(std::make_shared<Tensor>(1, TensorSpec{}, nullptr)).ok());
+  ASSERT_TRUE(session->Insert(Tensor::Make(1, TensorSpec{}, nullptr)).ok());
   EXPECT_EQ(*table_.Close(TestPrincipal(), session->id()), 1);
   EXPECT_TRUE(session->closed());
   EXPECT_TRUE(table_.All().empty());

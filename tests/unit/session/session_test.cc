@@ -25,7 +25,7 @@ class SessionTest : public testing::Test {
                  {}) {}
 
   static TensorRef Make(Handle handle) {
-    return std::make_shared<Tensor>(handle, TensorSpec{DType::kInt64, {2}}, nullptr);
+    return Tensor::Make(handle, TensorSpec{DType::kInt64, {2}}, nullptr);
   }
   absl::Status Add(Handle handle) { return session_.Insert(Make(handle)); }
   std::vector<Handle> Listed(Handle after, size_t limit) {
@@ -177,7 +177,7 @@ TEST(SessionOrderTest, ClosingFailsPromisesInOrderOfHandle) {
   std::iota(handles.begin(), handles.end(), 1);
   std::vector<Handle> failed;
   for (auto handle = handles.rbegin(); handle != handles.rend(); ++handle) {
-    const auto tensor = std::make_shared<Tensor>(*handle, TensorSpec{DType::kInt64, {2}}, nullptr);
+    const auto tensor = Tensor::Make(*handle, TensorSpec{DType::kInt64, {2}}, nullptr);
     tensor->WhenDone([&failed, raw = tensor.get()] { failed.push_back(raw->handle()); });
     ASSERT_TRUE(session.Insert(tensor).ok());
   }

@@ -24,7 +24,7 @@ class TicketsTest : public testing::Test {
   TicketsTest() : table_({.max_tickets_per_principal = 3}, {}, &Now) {
     session_ = *table_.Open(TestPrincipal("alice"), 0, "");
     use_ = *table_.Use(session_->principal(), session_->id());
-    tensor_ = std::make_shared<Tensor>(1, TensorSpec{}, nullptr);
+    tensor_ = Tensor::Make(1, TensorSpec{}, nullptr);
   }
 
   std::string Give() { return *tickets().Give(session_, tensor_, "there"); }

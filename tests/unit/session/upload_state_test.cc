@@ -65,9 +65,9 @@ TEST_F(UploadStateTest, NextWriterGetsTheParkedBytes) {
 
 TEST_F(UploadStateTest, DropsBytesParkedWithoutClaim) {
   BufferRef buffer = MakeBuffer();
-  const std::weak_ptr<Buffer> memory = buffer;
+  const BufferRef memory = buffer;
   EXPECT_TRUE(upload_.Park({std::move(buffer), 12, {}}));
-  EXPECT_TRUE(memory.expired());
+  EXPECT_EQ(memory.use_count(), 1);
   EXPECT_EQ(upload_.parked_bytes(), 0);
 }
 
@@ -83,11 +83,11 @@ TEST_F(UploadStateTest, DoneUploadTakesNothing) {
   Finish();
   EXPECT_FALSE(upload_.Claim(CountStop()).has_value());
   BufferRef buffer = MakeBuffer();
-  const std::weak_ptr<Buffer> memory = buffer;
+  const BufferRef memory = buffer;
   upload_.ReportReceived(buffer, 8);
   EXPECT_EQ(upload_.received().bytes, 0);
   EXPECT_TRUE(upload_.Park({std::move(buffer), 12, {}}));
-  EXPECT_TRUE(memory.expired());
+  EXPECT_EQ(memory.use_count(), 1);
   EXPECT_EQ(upload_.parked_bytes(), 0);
   EXPECT_FALSE(upload_.GiveUp()) << "there is nothing to fail";
 }
@@ -100,13 +100,13 @@ TEST_F(UploadStateTest, FirstWriterAfterFailureGetsTheError) {
 
 TEST_F(UploadStateTest, FinishReleasesParkedMemory) {
   BufferRef buffer = MakeBuffer();
-  const std::weak_ptr<Buffer> memory = buffer;
+  const BufferRef memory = buffer;
   ASSERT_TRUE(upload_.Claim(CountStop()).has_value());
   upload_.ReportReceived(buffer, 8);
   EXPECT_TRUE(upload_.Park({std::move(buffer), 8, {}}));
-  EXPECT_FALSE(memory.expired());
+  EXPECT_GT(memory.use_count(), 1);
   Finish();
-  EXPECT_TRUE(memory.expired());
+  EXPECT_EQ(memory.use_count(), 1);
 }
 
 TEST_F(UploadStateTest, AbortWaitsUntilTheWriterHasParked) {

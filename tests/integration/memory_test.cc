@@ -1,0 +1,91 @@
+// The daemon's own memory: at rest, for each small tensor, and after tensors were dropped.
+#include <string>
+#include <vector>
+
+#include "tensord/tests/integration/daemon_fixture.h"
+
+namespace tensord::integration {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+class MemoryTest : public DaemonFixture {
+ protected:
+  MemoryTest() : DaemonFixture({"--max-host-bytes=2GiB"}) {}
+
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "a sanitizer's shadow is counted as the daemon's memory";
+#endif
+    DaemonFixture::SetUp();
+  }
+
+  int64_t ResidentBytes() { return daemon_->MemoryBytes("VmRSS"); }
+
+  // Makes `count` tensors of 64 float32 elements: 2, 3, …
+  void MakeSmallTensors(int64_t count) {
+    ASSERT_TRUE(session_->Ones(1, {64}).ok());
+    v1::SessionStreamRequest message;
+    message.mutable_attach()->set_session(session_->id());
+    v1::Definition& definition = *message.add_commands()->mutable_define();
+    definition.set_number(1);
+    definition.set_name("add");
+    definition.set_num_inputs(2);
+    auto stream = client_->SessionStream();
+    constexpr int64_t kPerMessage = 20000;
+    for (int64_t made = 0; made < count; made += kPerMessage) {
+      v1::Batch& batch = *message.add_commands()->mutable_batch();
+      for (int64_t i = 0; i < kPerMessage; ++i) {
+        const uint64_t handle = made + i + 2;
+        batch.add_words(1);
+        batch.add_words(i == 0 ? handle : 1);
+        batch.add_words(handle - 1);  // both inputs are tensor 1
+        batch.add_words(handle - 1);
+      }
+      ASSERT_TRUE(stream->Send(message));
+      message.Clear();
+    }
+    ASSERT_TRUE(session_->Get(count + 1, /*after_command=*/count + 1).ok());
+    stream->HalfClose();
+    while (stream->Next().has_value()) {
+    }
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+};
+
+TEST_F(MemoryTest, SmallTensorsTakeLittleAndTheirMemoryIsReturned) {
+  constexpr int64_t kCount = 900000, kDataBytes = 256, kMaxOverheadBytes = 300;
+  ASSERT_TRUE(session_->Ones(kCount + 10, {64}).ok());  // the first call makes threads and caches
+  const int64_t before = ResidentBytes();
+  ASSERT_NO_FATAL_FAILURE(MakeSmallTensors(kCount));
+  const int64_t grown = ResidentBytes() - before;
+  RecordProperty("bytes_beside_data", std::to_string(grown / kCount - kDataBytes));
+  EXPECT_LE(grown, kCount * (kDataBytes + kMaxOverheadBytes));
+  EXPECT_GE(grown, kCount * kDataBytes);
+
+  std::vector<uint64_t> handles(kCount);
+  for (int64_t i = 0; i < kCount; ++i) handles[i] = i + 2;
+  ASSERT_TRUE(session_->Delete(handles).ok());
+  EXPECT_TRUE(Eventually([&] { return ResidentBytes() - before < 32 * kMiB; }))
+      << "of " << grown << " bytes, " << ResidentBytes() - before << " are still resident";
+  EXPECT_TRUE(session_->Ones(1000000, {64}).ok());
+}
+
+TEST_F(MemoryTest, MemoryOfLargerTensorsIsReturned) {
+  ASSERT_TRUE(session_->Ones(1, {64}).ok());
+  const int64_t before = ResidentBytes();
+  std::vector<uint64_t> handles;
+  // 128 tensors of 64 KiB, and 32 each of 1 MiB and 4 MiB.
+  for (uint64_t handle = 2; handle < 2 + 192; ++handle) {
+    const int64_t elements = handle < 130 ? 16 << 10 : handle < 162 ? 256 << 10 : 1 << 20;
+    ASSERT_TRUE(session_->Ones(handle, {elements}).ok());
+    handles.push_back(handle);
+  }
+  EXPECT_GE(ResidentBytes() - before, 160 * kMiB);
+  ASSERT_TRUE(session_->Delete(handles).ok());
+  EXPECT_TRUE(Eventually([&] { return ResidentBytes() - before < 32 * kMiB; }))
+      << ResidentBytes() - before << " bytes are still resident";
+}
+
+}  // namespace
+}  // namespace tensord::integration
