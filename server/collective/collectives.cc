@@ -48,7 +48,7 @@ class MemberTable final : public SessionMembers {
  public:
   // Calls `make` if the number is free and the table has fewer than `limit` members.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Add(
-      uint32_t number, int64_t limit,
+      const Principal& principal, uint32_t number, int64_t limit,
       absl::FunctionRef<absl::StatusOr<std::shared_ptr<CollectiveMember>>()> make) {
     MutexLock lock(&mu_);
     if (ended_) return Ended();
@@ -59,12 +59,12 @@ class MemberTable final : public SessionMembers {
     RemoveEndedLocked();
     // Members that leave hold their threads and connections until their last operations have run.
     if (static_cast<int64_t>(std::max(members_.size(), leaving_.size())) >= limit) {
-      return ToStatus({.reason = "SESSION_GROUP_MEMBERS_EXCEEDED",
-                       .subject = "session",
-                       .limit = "max-group-members-per-session",
-                       .value = limit,
-                       .message = "the session has its maximum of group members; "
-                                  "call LeaveGroup for those that aren't needed"});
+      return principal.Refuse({.reason = "SESSION_GROUP_MEMBERS_EXCEEDED",
+                               .subject = "session",
+                               .limit = "max-group-members-per-session",
+                               .value = limit,
+                               .message = "the session has its maximum of group members; "
+                                          "call LeaveGroup for those that aren't needed"});
     }
     TENSORD_ASSIGN_OR_RETURN(std::shared_ptr<CollectiveMember> member, make());
     members_.emplace(number, member);
@@ -203,7 +203,7 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
                              ? kDefaultTimeout
                              : std::chrono::milliseconds(join.timeout_milliseconds),
                          join.group_id, MemberNames(join.member_names)};
-  return table->Add(join.member, max_members_per_session_,
+  return table->Add(*session->principal(), join.member, max_members_per_session_,
                     [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
                       TENSORD_ASSIGN_OR_RETURN(
                           auto communicator,

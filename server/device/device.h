@@ -40,6 +40,7 @@ struct DeviceHealth {
   DeviceState state = DeviceState::kServing;
   std::string reason;    // why the device can't be used; empty while it serves
   int64_t restarts = 0;  // the number of restarts so far
+  int64_t losses = 0;    // how often the device was lost so far
 
   bool serving() const { return state == DeviceState::kServing; }
 };

@@ -17,7 +17,8 @@ struct Executor::Queue {
 // position. The owner with the smallest position has the next turn. An owner that was idle begins
 // at last_position_, unless its own position is larger.
 struct Executor::Owner {
-  Weight weight;  // null: the server itself; its position does not advance
+  Weight weight;          // null: the server itself; its position does not advance
+  TimeCounter used_time;  // may be null
   uint64_t position = 0;
   uint64_t arrival = 0;  // of owners with equal positions, the one with the smallest is next
   std::deque<std::shared_ptr<Queue>> queues;  // queues with tasks, in the order of their turns
@@ -72,7 +73,7 @@ Executor::~Executor() {
   thread_.join();
 }
 
-std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner) {
+std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner, TimeCounter used_time) {
   if (owner == nullptr) return std::make_shared<Lane>(Lane{server_owner_});
   MutexLock lock(&mu_);
   const void* const key = owner.get();  // unique, because Owner::weight keeps the address in use
@@ -81,6 +82,7 @@ std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner) {
     absl::erase_if(owners_, [](const auto& entry) { return entry.second.expired(); });
     known = std::make_shared<Owner>();
     known->weight = std::move(owner);
+    known->used_time = std::move(used_time);
     owners_[key] = known;
   }
   return std::make_shared<Lane>(Lane{std::move(known)});
@@ -115,6 +117,7 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
     MutexLock lock(&mu_);
     Owner& owner = *lane->owner;
     lane->queue->tasks.push_back(std::move(task));
+    ++load_.unfinished_tasks;
     if (!lane->queue->waiting) {
       lane->queue->waiting = true;
       owner.queues.push_back(lane->queue);
@@ -128,6 +131,12 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
     }
   }
   if (wake) wake_.Signal();
+}
+
+Executor::Turn::Turn(Executor* executor, const Lane* lane) : lane_(lane) {
+  if (!executor->TryEnter()) return;
+  executor_ = executor;
+  began_ = executor->clock_();
 }
 
 bool Executor::TryEnter() {
@@ -149,10 +158,12 @@ bool Executor::TryEnter() {
   return true;
 }
 
-void Executor::Leave() {
+void Executor::Leave(const Lane* lane, int64_t began) {
+  const int64_t took = clock_() - began;
   bool wake = false;
   {
     MutexLock lock(&mu_);
+    CountTimeLocked(lane != nullptr ? *lane->owner : *server_owner_, took);
     const bool work = !ready_.empty();
     wake = work || stopping_;
     if (!work && !waiting_turns_.empty()) {
@@ -169,6 +180,18 @@ void Executor::Leave() {
   }
   if (wake) wake_.Signal();
   turn_released_.SignalAll();
+}
+
+void Executor::CountTimeLocked(const Owner& owner, int64_t nanoseconds) {
+  load_.busy_nanoseconds += nanoseconds;
+  if (owner.used_time != nullptr) {
+    owner.used_time->fetch_add(nanoseconds, std::memory_order_relaxed);
+  }
+}
+
+Executor::Load Executor::load() const {
+  MutexLock lock(&mu_);
+  return load_;
 }
 
 bool Executor::Drain() {
@@ -218,6 +241,7 @@ int64_t Executor::RunTasks(Tasks* tasks) {
 
 void Executor::EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
                              int64_t nanoseconds) {
+  CountTimeLocked(*owner, nanoseconds);
   if (owner->weight != nullptr) {
     const int weight = std::max(1, owner->weight->load(std::memory_order_relaxed));
     owner->position += kSteps * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
@@ -244,9 +268,11 @@ void Executor::TakeWorkLocked(Work* work) {
 }
 
 void Executor::RunWork(Work* work) {
+  const size_t given = work->tasks.size();
   const int64_t took = RunTasks(&work->tasks);
   MutexLock lock(&mu_);
   running_ = false;
+  load_.unfinished_tasks -= static_cast<int64_t>(given - work->tasks.size());
   for (; !work->tasks.empty(); work->tasks.pop_back()) {
     work->queue->tasks.push_front(std::move(work->tasks.back()));
   }

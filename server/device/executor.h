@@ -33,10 +33,12 @@ namespace tensord::server {
 class Executor {
  public:
   using Task = absl::AnyInvocable<void()>;
-  // Returns monotonic nanoseconds. Called on the executor's thread.
+  // Returns monotonic nanoseconds. Called by the thread that runs tasks or holds a Turn.
   using Clock = std::function<int64_t()>;
   // The weight of an owner: 1 to 1000, read at each turn. Its address identifies the owner.
   using Weight = std::shared_ptr<const std::atomic<int>>;
+  // A counter of nanoseconds.
+  using TimeCounter = std::shared_ptr<std::atomic<int64_t>>;
 
   class Lane;
 
@@ -49,9 +51,10 @@ class Executor {
   ~Executor();
 
   // Returns a new lane of the owner with this weight. If the lane is dropped while it has tasks,
-  // the tasks still run. A lane without an owner is for work of the server itself. Such work runs
-  // before the owners' tasks and is charged to no owner, so it must be short or rare.
-  std::shared_ptr<Lane> NewLane(Weight owner = nullptr);
+  // the tasks still run. The time of the lane's tasks and Turns is added to `used_time`, which may
+  // be null. A lane without an owner is for work of the server itself. Such work runs before the
+  // owners' tasks and is charged to no owner, so it must be short or rare.
+  std::shared_ptr<Lane> NewLane(Weight owner = nullptr, TimeCounter used_time = nullptr);
 
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
   void Post(const std::shared_ptr<Lane>& lane, Task task);
@@ -59,17 +62,24 @@ class Executor {
   // While a thread holds a Turn, the executor's thread runs nothing, and the holder may launch
   // kernels that run inline (PreparedKernel::runs_inline) from its own thread. This saves a switch
   // between threads if nothing else waits. If another thread holds a Turn, the constructor blocks
-  // until that Turn is released. Hold a Turn for microseconds, and release it when contended().
+  // until that Turn is released. Hold a Turn for microseconds, and release it when contended(). Its
+  // time is added to the used time of the owner of `lane`, but doesn't count for fair scheduling.
+  // `lane` must outlive the Turn. It is null for work of the server itself.
   class Turn {
    public:
     Turn() = default;
-    explicit Turn(Executor* executor) : executor_(executor->TryEnter() ? executor : nullptr) {}
+    explicit Turn(Executor* executor, const Lane* lane = nullptr);
     ~Turn() { Release(); }
     Turn(const Turn&) = delete;
-    Turn(Turn&& other) noexcept : executor_(std::exchange(other.executor_, nullptr)) {}
+    Turn(Turn&& other) noexcept
+        : executor_(std::exchange(other.executor_, nullptr)),
+          lane_(other.lane_),
+          began_(other.began_) {}
     Turn& operator=(Turn&& other) noexcept {
       Release();
       executor_ = std::exchange(other.executor_, nullptr);
+      lane_ = other.lane_;
+      began_ = other.began_;
       return *this;
     }
     // Returns false if tasks were posted or running. The caller must then post its task, too.
@@ -79,10 +89,12 @@ class Executor {
 
    private:
     void Release() {
-      if (executor_ != nullptr) executor_->Leave();
+      if (executor_ != nullptr) executor_->Leave(lane_, began_);
       executor_ = nullptr;
     }
     Executor* executor_ = nullptr;
+    const Lane* lane_ = nullptr;
+    int64_t began_ = 0;  // by the executor's clock
   };
 
   // Blocks until no task is posted or running and the device has finished all launched work.
@@ -91,6 +103,13 @@ class Executor {
 
   // Only with kByHand. Runs the tasks of one turn. Returns false if no task waits.
   bool RunTurn();
+
+  struct Load {
+    int64_t busy_nanoseconds;  // the time of all turns and Turns that have ended
+    int64_t unfinished_tasks;  // tasks that wait, and those of the current turn
+  };
+  // Doesn't wait for tasks or Turns.
+  Load load() const;
 
  private:
   struct Queue;
@@ -110,7 +129,10 @@ class Executor {
   enum class TurnRequest { kWaiting, kGranted, kRefused };
 
   bool TryEnter();
-  void Leave();
+  // Ends a Turn of `lane` that began at this time.
+  void Leave(const Lane* lane, int64_t began);
+  // Adds the time of a turn or a Turn.
+  void CountTimeLocked(const Owner& owner, int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   void AddReadyLocked(std::shared_ptr<Owner> owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes the owner whose turn is next from ready_, and returns it. ready_ must not be empty.
@@ -128,7 +150,7 @@ class Executor {
   Device* const device_;
   Clock clock_;
   const std::shared_ptr<Owner> server_owner_;  // stands for the server in lanes without an owner
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar wake_;
   // Owners with tasks, except the owner that has its turn: a heap with the next owner on top.
   std::vector<std::shared_ptr<Owner>> ready_ ABSL_GUARDED_BY(mu_);
@@ -138,6 +160,7 @@ class Executor {
   uint64_t last_position_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t max_position_ ABSL_GUARDED_BY(mu_) = 0;  // the largest position of any owner
   uint64_t arrivals_ ABSL_GUARDED_BY(mu_) = 0;
+  Load load_ ABSL_GUARDED_BY(mu_) = {};
   bool running_ ABSL_GUARDED_BY(mu_) = false;    // a task runs, or a Turn is held
   bool turn_held_ ABSL_GUARDED_BY(mu_) = false;  // a Turn is held
   CondVar turn_released_;

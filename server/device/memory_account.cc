@@ -14,6 +14,25 @@ Buffer::~Buffer() {
   if (account_ != nullptr) account_->ReturnBytes(size_bytes_);
 }
 
+int64_t MemoryAccounts::used_bytes() const {
+  MutexLock lock(&mu_);
+  int64_t bytes = 0;
+  for (const MemoryAccount* account : accounts_) bytes += account->used_bytes();
+  return bytes;
+}
+
+MemoryAccount::MemoryAccount(Options options) : options_(std::move(options)) {
+  if (options_.accounts == nullptr) return;
+  MutexLock lock(&options_.accounts->mu_);
+  options_.accounts->accounts_.insert(this);
+}
+
+MemoryAccount::~MemoryAccount() {
+  if (options_.accounts == nullptr) return;
+  MutexLock lock(&options_.accounts->mu_);
+  options_.accounts->accounts_.erase(this);
+}
+
 absl::Status MemoryAccount::Take(int64_t bytes) {
   const int64_t limit = options_.session_limit_bytes;
   if (limit == 0) {
@@ -66,11 +85,15 @@ absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, in
   };
   absl::Status taken = account.Take(size_bytes);
   if (!taken.ok() && device.spares().GiveUp(&account)) taken = account.Take(size_bytes);
-  if (!taken.ok()) return taken;
+  if (!taken.ok()) {
+    account.ReportRefused(taken);
+    return taken;
+  }
   absl::StatusOr<BufferRef> buffer = allocate();
   if (absl::IsResourceExhausted(buffer.status()) && device.spares().GiveUp(nullptr)) {
     buffer = allocate();
   }
+  if (!buffer.ok()) account.ReportRefused(buffer.status());
   return account.Charge(std::move(buffer), size_bytes);
 }
 

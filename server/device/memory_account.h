@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/device/buffer.h"
 
 namespace tensord::server {
@@ -56,6 +59,20 @@ class UsageHold {
   int64_t amount_ = 0;
 };
 
+class MemoryAccount;
+
+// The accounts of one owner on one device, as long as they exist. Thread-safe.
+class MemoryAccounts {
+ public:
+  // Returns the sum of the bytes that are charged to the accounts, closed ones included.
+  int64_t used_bytes() const;
+
+ private:
+  friend class MemoryAccount;
+  mutable Mutex mu_;
+  absl::flat_hash_set<const MemoryAccount*> accounts_ ABSL_GUARDED_BY(mu_);
+};
+
 // What fills a new buffer: a kernel, or a transfer (Device::Write() or a collective operation).
 enum class FirstUse { kKernel, kTransfer };
 
@@ -69,6 +86,9 @@ class MemoryAccount {
     int64_t session_limit_bytes = 0;  // 0: none
     UsageRef principal;               // null if the principal has no limit
     int64_t principal_limit_bytes = 0;
+    std::shared_ptr<MemoryAccounts> accounts;  // to which the account is added; may be null
+    // Called with the RESOURCE_EXHAUSTED of each AllocateFor() that fails with it. May be empty.
+    std::function<void(const absl::Status&)> on_refused;
   };
 
   struct Closer {
@@ -102,8 +122,8 @@ class MemoryAccount {
   friend absl::StatusOr<BufferRef> AllocateFor(MemoryAccount&, Device&, int64_t, FirstUse);
   friend absl::StatusOr<BufferRef> AllocateSpareFor(MemoryAccount&, Device&, int64_t);
 
-  explicit MemoryAccount(Options options) : options_(std::move(options)) {}
-  ~MemoryAccount() = default;
+  explicit MemoryAccount(Options options);
+  ~MemoryAccount();
 
   void Return(int64_t amount) {
     if (used_.fetch_sub(amount, std::memory_order_acq_rel) == amount) delete this;
@@ -112,6 +132,9 @@ class MemoryAccount {
   // return the bytes when it is destroyed. Otherwise returns them now.
   absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
+  void ReportRefused(const absl::Status& status) const {
+    if (options_.on_refused && absl::IsResourceExhausted(status)) options_.on_refused(status);
+  }
 
   const Options options_;
   std::atomic<int64_t> used_{kOpen};

@@ -150,6 +150,7 @@ void RestartableDevice::Lose(const absl::Status& reason) {
 void RestartableDevice::LoseLocked(const absl::Status& reason) {
   if (state_ != DeviceState::kServing) return;
   state_ = DeviceState::kLost;
+  ++losses_;
   reason_ = std::string(reason.message());
   loss_ = absl::DataLossError(absl::StrCat(
       name().ToString(), " was lost, with every tensor on it: ", reason_,
@@ -227,7 +228,7 @@ void RestartableDevice::ReleaseUnusedMemory() {
 
 DeviceHealth RestartableDevice::health() const {
   MutexLock lock(&mu_);
-  return {state_, reason_, restarts_};
+  return {state_, reason_, restarts_, losses_};
 }
 
 absl::StatusOr<BufferRef> RestartableDevice::Allocate(int64_t size_bytes) {

@@ -129,6 +129,7 @@ class RestartableDevice final : public Device {
   absl::Status loss_ ABSL_GUARDED_BY(mu_);  // the last loss
   std::string reason_ ABSL_GUARDED_BY(mu_);
   int64_t restarts_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t losses_ ABSL_GUARDED_BY(mu_) = 0;
   MemoryStats last_memory_ ABSL_GUARDED_BY(mu_);  // peak and limits of earlier backend devices
   absl::flat_hash_set<Kernel*> kernels_ ABSL_GUARDED_BY(mu_);
 };

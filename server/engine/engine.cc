@@ -204,7 +204,8 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     return absl::OkStatus();
   };
   if (CanRunInline(*executable, inputs)) {
-    const Executor::Turn turn(executable->slot()->executor.get());
+    const Executor::Turn turn(executable->slot()->executor.get(),
+                              session->lane(*executable->slot()).get());
     if (turn.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
       RunInline(*session, *executable, inputs, outputs);

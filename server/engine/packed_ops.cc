@@ -169,7 +169,9 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
 absl::StatusOr<bool> PackedOps::RunSlice(absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
   Executor::Turn turn;
-  if (likely_slot_ != nullptr) turn = Executor::Turn(likely_slot_->executor.get());
+  if (likely_slot_ != nullptr) {
+    turn = Executor::Turn(likely_slot_->executor.get(), session_->lane(*likely_slot_).get());
+  }
   Session::Table table(session_.get());
   for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
     Step step;

@@ -39,7 +39,7 @@ void HostAccount::Return(int64_t bytes) {
 absl::Status HostAccount::Refuse(bool principal, int64_t bytes) const {
   const int64_t own = principal_->host_bytes().used();
   const int64_t others = std::max<int64_t>(0, budget_->used_.used() - own);
-  return ToStatus(
+  return principal_->Refuse(
       {.reason = principal ? "PRINCIPAL_HOST_BYTES_EXCEEDED" : "SERVER_HOST_BYTES_EXCEEDED",
        .subject = principal ? "principal" : "server",
        .limit = principal ? "max-host-bytes-per-principal" : "max-host-bytes",

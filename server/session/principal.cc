@@ -2,7 +2,26 @@
 
 #include <algorithm>
 
+#include "tensord/common/util/utf8.h"
+
 namespace tensord::server {
+namespace {
+
+constexpr size_t kMaxLabelBytes = 256;
+
+// Returns the principal's name for metrics. Names of tokens have no parentheses, and those of
+// certificates begin with their kind.
+std::string LabelOf(Principal::Kind kind, absl::string_view name) {
+  if (kind == Principal::Kind::kAnonymous) return "(anonymous)";
+  return ToUtf8(name, kMaxLabelBytes);
+}
+
+}  // namespace
+
+absl::Status Principal::Refuse(const LimitReached& reached) const {
+  counters_->CountRefusal(reached.reason);
+  return ToStatus(reached);
+}
 
 Usage& Principal::device_bytes(int device) const {
   MutexLock lock(&mu_);
@@ -16,7 +35,7 @@ PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
   std::weak_ptr<const Principal>& known = principals_[{kind, std::string(name)}];
   PrincipalRef principal = known.lock();
   if (principal == nullptr) {
-    principal = PrincipalRef(new Principal(kind, name));
+    principal = PrincipalRef(new Principal(kind, name, counters_.Get(LabelOf(kind, name))));
     known = principal;
   }
   return principal;

@@ -9,8 +9,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "tensord/common/status_details.h"
 #include "tensord/common/util/mutex.h"
 #include "tensord/server/device/memory_account.h"
+#include "tensord/server/session/principal_counters.h"
 #include "tensord/server/session/response_budget.h"
 
 namespace tensord::server {
@@ -55,12 +57,21 @@ class Principal {
   // exists.
   Usage& device_bytes(int device) const;
 
+  // What the principal has used so far. Other principals may share the counters.
+  PrincipalCounters& counters() const { return *counters_; }
+  const PrincipalCountersRef& counters_ref() const { return counters_; }
+
+  // Returns ToStatus(reached), and counts the refusal.
+  absl::Status Refuse(const LimitReached& reached) const;
+
  private:
   friend class PrincipalTable;
-  Principal(Kind kind, absl::string_view name) : kind_(kind), name_(name) {}
+  Principal(Kind kind, absl::string_view name, PrincipalCountersRef counters)
+      : kind_(kind), name_(name), counters_(std::move(counters)) {}
 
   const Kind kind_;
   const std::string name_;
+  const PrincipalCountersRef counters_;
   mutable std::atomic<int> weight_{1};
   mutable Usage sessions_;
   mutable Usage handles_;
@@ -82,10 +93,14 @@ class PrincipalTable {
  public:
   PrincipalRef Get(Principal::Kind kind, absl::string_view name);
 
+  // The counters of the principals, and of those that no longer exist.
+  PrincipalCountersTable& counters() { return counters_; }
+
  private:
   // Removes the entries of principals that no longer exist. Runs when the table has doubled.
   void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  PrincipalCountersTable counters_;
   Mutex mu_;
   absl::flat_hash_map<std::pair<Principal::Kind, std::string>, std::weak_ptr<const Principal>>
       principals_ ABSL_GUARDED_BY(mu_);

@@ -90,7 +90,7 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
   const auto names = std::count_if(publications_.begin(), publications_.end(),
                                    [&](const auto& other) { return other.second.owner == owner; });
   if (names >= max_names_per_principal_) {
-    return ToStatus(
+    return owner->Refuse(
         {.reason = "PRINCIPAL_PUBLICATIONS_EXCEEDED",
          .subject = "principal",
          .limit = "max-published-per-principal",

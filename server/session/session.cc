@@ -79,11 +79,19 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
       waits_(this->host(), InFlight::kMaxCount, kPrepaidWaitBytes),
       handle_credit_(this->host()),
       last_used_(clock()) {
+  const PrincipalCountersRef& counters = principal_->counters_ref();
+  const auto on_refused = [counters](const absl::Status& status) {
+    counters->CountRefusal(ErrorReason(status));
+  };
   for (DeviceSlot* slot : slots) {
-    lanes_.push_back(slot->executor->NewLane({principal_, &principal_->weight()}));
+    PrincipalCounters::OnDevice& use = counters->on_device(slot->index);
+    lanes_.push_back(
+        slot->executor->NewLane({principal_, &principal_->weight()}, {counters, &use.nanoseconds}));
     MemoryAccount::Options options{.device = slot->device->name().ToString(),
                                    .session_limit_bytes = limits.max_bytes_per_session,
-                                   .principal_limit_bytes = limits.max_bytes_per_principal};
+                                   .principal_limit_bytes = limits.max_bytes_per_principal,
+                                   .accounts = {counters, &use.accounts},
+                                   .on_refused = on_refused};
     if (limits.max_bytes_per_principal != 0) {
       options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
     }
@@ -101,7 +109,7 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
   if (limit == 0) return UsageHold();
   UsageRef usage(principal_, &principal_->upload_bytes());
   if (usage->Take(bytes, limit)) return UsageHold(std::move(usage), bytes);
-  return ToStatus(
+  return principal_->Refuse(
       {.reason = "PRINCIPAL_UPLOAD_BYTES_EXCEEDED",
        .subject = "principal",
        .limit = "max-upload-bytes-per-principal",
@@ -116,7 +124,7 @@ absl::Status Session::TakeHandle(const Tensor& tensor) {
   const int64_t limit = limits_.max_handles_per_principal;
   if (limit == 0 || principal_->handles().Take(1, limit)) return absl::OkStatus();
   handle_credit_.Return(tensor.host_bytes());
-  return ToStatus(
+  return principal_->Refuse(
       {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
        .subject = "principal",
        .limit = "max-handles-per-principal",
@@ -158,12 +166,12 @@ absl::Status Session::CheckFreeLocked(Handle handle) const {
         "tensor ", handle, " exists already; choose another handle, or delete that one first"));
   }
   if (static_cast<int64_t>(tensors_.size()) >= limits_.max_handles_per_session) {
-    return ToStatus({.reason = "SESSION_HANDLES_EXCEEDED",
-                     .subject = "session",
-                     .limit = "max-handles-per-session",
-                     .value = limits_.max_handles_per_session,
-                     .message = absl::StrCat("the session holds ", tensors_.size(),
-                                             " tensors, its limit; delete some")});
+    return principal_->Refuse({.reason = "SESSION_HANDLES_EXCEEDED",
+                               .subject = "session",
+                               .limit = "max-handles-per-session",
+                               .value = limits_.max_handles_per_session,
+                               .message = absl::StrCat("the session holds ", tensors_.size(),
+                                                       " tensors, its limit; delete some")});
   }
   return absl::OkStatus();
 }
@@ -174,6 +182,7 @@ absl::Status Session::Insert(TensorRef tensor) {
   TENSORD_RETURN_IF_ERROR(TakeHandle(*tensor));
   const Handle handle = tensor->handle();
   tensors_.emplace(handle, std::move(tensor));
+  UpdateNumHandles();
   return absl::OkStatus();
 }
 
@@ -182,6 +191,7 @@ void Session::Remove(const TensorRef& tensor) {
   auto it = tensors_.find(tensor->handle());
   if (it == tensors_.end() || it->second != tensor) return;
   tensors_.erase(it);
+  UpdateNumHandles();
   ReturnHandle(*tensor);
 }
 
@@ -241,6 +251,7 @@ std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
     TensorRef tensor = TakeOut(handle);
     if (tensor != nullptr) removed.push_back(std::move(tensor));
   }
+  UpdateNumHandles();
   return removed;
 }
 
@@ -362,6 +373,7 @@ int64_t Session::Close() {
     closed_.store(true, std::memory_order_release);
     ReturnAllHandles();
     tensors.swap(tensors_);
+  UpdateNumHandles();
     waiting.swap(waiting_);
     stream.swap(stream_);
     fail.swap(fail_at_end_);

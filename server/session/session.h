@@ -122,6 +122,10 @@ class Session {
   // Returns up to `limit` tensors with handles above `after`, in order of handle.
   std::vector<TensorRef> List(Handle after, size_t limit) const;
 
+  // Returns how many handles there are. While another thread adds or removes some, the value may be
+  // an earlier one. Never blocks.
+  int64_t num_handles() const { return num_handles_.load(std::memory_order_relaxed); }
+
   // Returns the tensors that are not done yet, in order of handle.
   std::vector<TensorRef> Pending() const;
 
@@ -186,6 +190,9 @@ class Session {
   std::vector<TensorRef> TakeOut(absl::Span<const Handle> handles)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckFreeLocked(Handle handle) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UpdateNumHandles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    num_handles_.store(static_cast<int64_t>(tensors_.size()), std::memory_order_relaxed);
+  }
 
   // Count the handle of `tensor` against the principal's limit, and charge its host memory. At a
   // limit, TakeHandle() returns RESOURCE_EXHAUSTED.
@@ -211,6 +218,7 @@ class Session {
   std::atomic<bool> closed_{false};
   InFlight ops_;
   InFlight waits_;
+  std::atomic<int64_t> num_handles_{0};  // of tensors_
 
   mutable Mutex mu_;
   Tensors tensors_ ABSL_GUARDED_BY(mu_);
@@ -233,7 +241,7 @@ class ABSL_SCOPED_LOCKABLE Session::Table {
  public:
   explicit Table(Session* session) ABSL_EXCLUSIVE_LOCK_FUNCTION(session->mu_)
       : session_(session), lock_(&session->mu_) {}
-  ~Table() ABSL_UNLOCK_FUNCTION() {}
+  ~Table() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS { session_->UpdateNumHandles(); }
 
   // Returns nullptr if there is no such handle. The pointer is valid until the next Insert() or
   // TakeOut().

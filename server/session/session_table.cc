@@ -105,30 +105,31 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
   const std::chrono::seconds lease(std::min(lease_seconds, limits_.max_lease_seconds));
   MutexLock lock(&mu_);
   if (static_cast<int64_t>(sessions_.size()) >= limits_.max_sessions) {
-    return ToStatus({.reason = "SERVER_SESSIONS_EXCEEDED",
-                     .subject = "server",
-                     .limit = "max-sessions",
-                     .value = limits_.max_sessions,
-                     .message = absl::StrCat("the server has ", sessions_.size(),
-                                             " sessions, its limit; try again later")});
+    return principal->Refuse({.reason = "SERVER_SESSIONS_EXCEEDED",
+                              .subject = "server",
+                              .limit = "max-sessions",
+                              .value = limits_.max_sessions,
+                              .message = absl::StrCat("the server has ", sessions_.size(),
+                                                      " sessions, its limit; try again later")});
   }
   HostCharge host(std::make_shared<HostAccount>(host_budget_, principal));
   TENSORD_RETURN_IF_ERROR(host.Add(Session::HostBytesFor(slots_.size())));
   if (!principal->sessions().Take(1, limits_.max_sessions_per_principal)) {
-    return ToStatus({.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
-                     .subject = "principal",
-                     .limit = "max-sessions-per-principal",
-                     .value = limits_.max_sessions_per_principal,
-                     .message = absl::StrCat(
-                         "the caller has as many sessions as it may; close one, or wait: the "
-                         "session of a program that ended without closing it ends with its "
-                         "lease, ",
-                         limits_.default_lease_seconds, " s unless its client asked otherwise")});
+    return principal->Refuse(
+        {.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
+         .subject = "principal",
+         .limit = "max-sessions-per-principal",
+         .value = limits_.max_sessions_per_principal,
+         .message =
+             absl::StrCat("the caller has as many sessions as it may; close one, or wait: the "
+                          "session of a program that ended without closing it ends with its "
+                          "lease, ",
+                          limits_.default_lease_seconds, " s unless its client asked otherwise")});
   }
   auto session = std::make_shared<Session>(
       std::move(host),
       absl::StrCat(epoch_.substr(0, kEpochDigits), std::string(1, kEpochEnd), RandomId()),
-      ++opened_, std::string(client_name), lease, limits_, slots_, clock_);
+      ++counts_.opened, std::string(client_name), lease, limits_, slots_, clock_);
   sessions_.emplace(session->id(), session);
   return session;
 }
@@ -152,6 +153,7 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl:
     if (it == sessions_.end()) return NoSuchSession(id);
     session = it->second;
     RemoveLocked(it);
+    ++counts_.closed;
   }
   return End(*session, "closed");
 }
@@ -192,6 +194,11 @@ std::vector<SessionRef> SessionTable::All() const {
   return all;
 }
 
+SessionTable::Counts SessionTable::counts() const {
+  MutexLock lock(&mu_);
+  return counts_;
+}
+
 void SessionTable::Reap() {
   while (true) {
     {
@@ -213,6 +220,7 @@ void SessionTable::EndExpired() {
     }
     std::sort(ended.begin(), ended.end(), HasLowerNumber);
     for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
+    counts_.expired += static_cast<int64_t>(ended.size());
   }
   for (const SessionRef& session : ended) End(*session, "expired");
   tickets_.EndExpired();

@@ -61,6 +61,14 @@ class SessionTable {
   // Returns the sessions of all principals, in order of number. Never send these to a client.
   std::vector<SessionRef> All() const;
 
+  struct Counts {
+    int64_t opened = 0;
+    int64_t closed = 0;
+    int64_t expired = 0;
+  };
+  // Returns how many sessions were opened and ended so far.
+  Counts counts() const;
+
   // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
   void EndExpired();
 
@@ -99,7 +107,7 @@ class SessionTable {
   mutable Mutex mu_;
   CondVar wake_;
   Sessions sessions_ ABSL_GUARDED_BY(mu_);
-  uint64_t opened_ ABSL_GUARDED_BY(mu_) = 0;
+  Counts counts_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread reaper_;  // none with a test's clock
 };

@@ -72,12 +72,13 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
   const PrincipalRef& principal = session->principal();
   UsageRef usage(principal, &principal->tickets());
   if (!usage->Take(1, max_per_principal_)) {
-    return ToStatus({.reason = "PRINCIPAL_TICKETS_EXCEEDED",
-                     .subject = "principal",
-                     .limit = "max-tickets-per-principal",
-                     .value = max_per_principal_,
-                     .message = "the caller has as many outstanding tickets as the limit allows; "
-                                "have their tensors fetched, or wait until they expire"});
+    return principal->Refuse({.reason = "PRINCIPAL_TICKETS_EXCEEDED",
+                              .subject = "principal",
+                              .limit = "max-tickets-per-principal",
+                              .value = max_per_principal_,
+                              .message =
+                                  "the caller has as many outstanding tickets as the limit allows; "
+                                  "have their tensors fetched, or wait until they expire"});
   }
   UsageHold counted(std::move(usage), 1);
   HostCharge charge(session->host());

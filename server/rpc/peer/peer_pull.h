@@ -104,6 +104,11 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   void MapRing(const v1::SharedRing& ring);
   void OnRingMapped();
   void StoreChunk(const FetchChunk& chunk);
+  // Counts bytes of the tensor that have arrived.
+  void CountReceived(int64_t bytes) {
+    bytes_ += bytes;
+    session_->principal()->counters().CountReceived(Transfer::kBulk, bytes);
+  }
   void OnChunkStored();
   void OnMessageStored();
   // Has a worker run `work`, which may block. worker_done_ follows.

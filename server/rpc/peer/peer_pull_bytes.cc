@@ -82,7 +82,7 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
       parts_.empty() ? all_bytes : std::min(all_bytes, AttemptEnd() - chunk.offset);
   const absl::Status fits = upload_.Check(chunk.offset, bytes);
   if (!fits.ok()) return Fail(fits);
-  bytes_ += bytes;
+  CountReceived(bytes);
   chunk_ = chunk;
   const uint8_t* const slot = chunk.has_slot ? attempt_->ring.slot() : nullptr;
   if (upload_.host_accessible()) {

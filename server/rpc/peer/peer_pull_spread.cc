@@ -36,7 +36,7 @@ void PeerPull::CollectParts() {
     if (bytes > 0) {
       const absl::Status fits = upload_.Check(upload_.written_bytes(), bytes);
       if (!fits.ok()) return End({.status = fits});
-      bytes_ += bytes;
+      CountReceived(bytes);
       upload_.Advance(bytes);
       last_byte_ = Clock::now();
     }

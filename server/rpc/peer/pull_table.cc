@@ -11,13 +11,14 @@
 namespace tensord::server {
 namespace {
 
-absl::Status TooManyPulls(int64_t limit) {
-  return ToStatus({.reason = "PRINCIPAL_PULLS_EXCEEDED",
-                   .subject = "principal",
-                   .limit = "max-pulls-per-principal",
-                   .value = limit,
-                   .message = "the caller has as many fetches from other servers under way as the "
-                              "limit allows; wait for some"});
+absl::Status RefusePull(const Principal& principal, int64_t limit) {
+  return principal.Refuse({.reason = "PRINCIPAL_PULLS_EXCEEDED",
+                           .subject = "principal",
+                           .limit = "max-pulls-per-principal",
+                           .value = limit,
+                           .message =
+                               "the caller has as many fetches from other servers under way as the "
+                               "limit allows; wait for some"});
 }
 
 }  // namespace
@@ -75,7 +76,7 @@ void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& re
   UsageRef usage(principal, &principal->pulls());
   const int64_t limit = context_->limits.max_pulls_per_principal;
   if (!usage->Take(1, limit)) {
-    const absl::Status refused = TooManyPulls(limit);
+    const absl::Status refused = RefusePull(*principal, limit);
     if (made) session->Remove(tensor);
     tensor->FailPromise(refused);
     return OnPullEnded(tensor.get(), record, {.status = refused});

@@ -217,6 +217,36 @@ TEST_F(ExecutorTest, TasksMayPostMore) {
   EXPECT_EQ(runs, 100);
 }
 
+TEST_F(ExecutorTimeTest, CountsTheTimeOfEachOwner) {
+  const auto used_a = std::make_shared<std::atomic<int64_t>>(0);
+  const auto used_b = std::make_shared<std::atomic<int64_t>>(0);
+  const Executor::Weight owner_a = Owner(1);
+  const auto a = executor_->NewLane(owner_a, used_a), again = executor_->NewLane(owner_a, used_a),
+             b = executor_->NewLane(Owner(4), used_b);
+  Post(a, 30, 'a');
+  Post(again, 20, 'a');
+  Post(b, 10, 'b');
+  executor_->Drain();
+  EXPECT_EQ(*used_a, 50 * kMillisecond);
+  EXPECT_EQ(*used_b, 10 * kMillisecond);
+  {
+    Executor::Turn turn;
+    while (!turn.held()) turn = Executor::Turn(executor_.get(), b.get());  // Drain's task ends
+    time_ += 5 * kMillisecond;
+  }
+  EXPECT_EQ(*used_b, 15 * kMillisecond);
+  EXPECT_EQ(executor_->load().busy_nanoseconds, 65 * kMillisecond);
+}
+
+TEST_F(ExecutorTimeTest, CountsUnfinishedTasksWithoutWaiting) {
+  const auto lane = executor_->NewLane(Owner(1));
+  Hold(lane);
+  Post(lane, 40, 'a');
+  EXPECT_EQ(executor_->load().unfinished_tasks, 41);
+  Open();
+  while (executor_->load().unfinished_tasks > 0) std::this_thread::yield();
+}
+
 // A thread waits for a Turn whose holder posts a task. The executor's thread may run that task
 // before the waiting thread wakes up.
 TEST_F(ExecutorTest, EveryWaitForATurnEnds) {

@@ -120,6 +120,7 @@ TEST_F(RestartableDeviceTest, RestartsEmptyAndWorks) {
   ASSERT_TRUE(restartable().Restart().ok());
   EXPECT_TRUE(device_->health().serving());
   EXPECT_EQ(device_->health().restarts, 1);
+  EXPECT_EQ(device_->health().losses, 1);
   EXPECT_EQ(device_->memory().used_bytes, 0);
   EXPECT_GE(device_->memory().peak_bytes, 1000);
   EXPECT_EQ(*RunOn(*kernel), -1);  // the kernel is prepared again
