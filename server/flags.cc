@@ -185,6 +185,24 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
       ->group(group);
 }
 
+void AddMetrics(CLI::App& app, DaemonFlags* flags) {
+  const std::string group = "Metrics";
+  app.add_option("--metrics-listen", flags->metrics.listen,
+                 "Address at which Prometheus reads metrics over HTTP: HOST:PORT (port 0: a free "
+                 "port) or [IPV6]:PORT. Default: none")
+      ->type_name("ADDRESS")
+      ->group(group);
+  app.add_option("--metrics-port-file", flags->metrics_port_file,
+                 "File that gets the bound address of --metrics-listen, before --port-file is "
+                 "written")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_flag("--metrics-allow-remote", flags->metrics.allow_remote,
+               "Allow an address for metrics that other machines can reach. Every machine that "
+               "reaches it can read the metrics, without encryption or authentication")
+      ->group(group);
+}
+
 void AddTuning(CLI::App& app, DaemonFlags* flags) {
   Number(app.add_option(
              "--spin-us", flags->server.spin_microseconds,
@@ -312,6 +330,7 @@ bool ParseFlags(int argc, char** argv, DaemonFlags* flags, int* exit_status) {
   AddServing(app, flags);
   AddIdentity(app, &flags->server.gate);
   AddPeers(app, &flags->server.peers);
+  AddMetrics(app, flags);
   AddTuning(app, flags);
   AddLimits(app, &flags->server.limits);
   try {

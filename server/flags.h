@@ -4,16 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "tensord/server/metrics/exposer.h"
 #include "tensord/server/rpc/server.h"
 
 namespace tensord::server {
 
 struct DaemonFlags {
   ServerOptions server;
-  std::string devices;       // as ParseDevices() takes them
-  int cpu_threads = 0;       // 0: one per processor
-  std::string port_file;     // empty: none
-  std::string fault_socket;  // empty: none
+  std::string devices;              // as ParseDevices() takes them
+  int cpu_threads = 0;              // 0: one per processor
+  std::string port_file;            // empty: none
+  metrics::ExposerOptions metrics;  // `listen` is empty: none
+  std::string metrics_port_file;    // empty: none
+  std::string fault_socket;         // empty: none
   double grace_seconds = 10;
 };
 

@@ -30,6 +30,7 @@
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
+#include "tensord/server/metrics/exposer.h"
 #include "tensord/server/rpc/server.h"
 
 namespace tensord::server {
@@ -117,7 +118,32 @@ void SetHostLimits(Limits* limits, Backend* cpu) {
   cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
 }
 
-absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, FaultPlans* faults) {
+// The server, and its metrics.
+struct Daemon {
+  std::unique_ptr<Server> server;
+  std::unique_ptr<metrics::Exposer> exposer;  // null if there are none; reads `server`
+};
+
+absl::StatusOr<std::unique_ptr<metrics::Exposer>> ServeMetrics(const DaemonFlags& flags,
+                                                               Server* server) {
+  if (flags.metrics.listen.empty()) return nullptr;
+  TENSORD_ASSIGN_OR_RETURN(
+      std::unique_ptr<metrics::Exposer> exposer,
+      metrics::Exposer::Start(flags.metrics, [server](metrics::Snapshot* snapshot) {
+        server->CollectMetrics(snapshot);
+      }));
+  if (exposer->remote()) {
+    std::cerr << "tensord: WARNING: the metrics at " << exposer->address()
+              << " are open to the network, unencrypted and unauthenticated\n";
+  }
+  std::cout << "tensord: metrics at http://" << exposer->address() << "/metrics" << std::endl;
+  if (!flags.metrics_port_file.empty()) {
+    TENSORD_RETURN_IF_ERROR(WritePortFile(flags.metrics_port_file, {exposer->address()}));
+  }
+  return exposer;
+}
+
+absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults) {
   ServerOptions options = flags.server;
   std::vector<Backend> backends = BuiltInBackends();
   SetHostLimits(&options.limits, &backends.front());
@@ -133,11 +159,13 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(const DaemonFlags& flags, Fa
   TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                            Server::Start(options, std::move(devices)));
   Announce(*server, options.gate);
+  TENSORD_ASSIGN_OR_RETURN(std::unique_ptr<metrics::Exposer> exposer,
+                           ServeMetrics(flags, server.get()));
   // The file is written last: a program that waits for it then finds a complete log.
   if (!flags.port_file.empty()) {
     TENSORD_RETURN_IF_ERROR(WritePortFile(flags.port_file, server->addresses()));
   }
-  return server;
+  return Daemon{std::move(server), std::move(exposer)};
 }
 
 // How long the process may take to end once the grace period is over.
@@ -172,23 +200,21 @@ int Main(const DaemonFlags& flags) {
   absl::StatusOr<std::unique_ptr<FaultControl>> fault_control = nullptr;
   if (!flags.fault_socket.empty())
     fault_control = FaultControl::Listen(flags.fault_socket, &faults);
-  absl::StatusOr<std::unique_ptr<Server>> server = nullptr;
-  if (fault_control.ok()) {
-    server = StartServer(flags, &faults);
-  } else {
-    server = fault_control.status();
-  }
-  if (!server.ok()) {
-    std::cerr << "tensord: " << server.status().message() << "\n";
+  absl::StatusOr<Daemon> daemon =
+      fault_control.ok() ? StartDaemon(flags, &faults) : fault_control.status();
+  if (!daemon.ok()) {
+    std::cerr << "tensord: " << daemon.status().message() << "\n";
     return 1;
   }
+  Server& server = *daemon->server;
   int signal_number = 0;
-  while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) (*server)->Reload();
+  while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) server.Reload();
   std::cerr << "tensord: draining\n";
   const std::chrono::milliseconds grace(static_cast<int64_t>(flags.grace_seconds * 1000));
   ExitAt(std::chrono::steady_clock::now() + grace + kExitTime);
-  (*server)->Shutdown(grace);
-  server->reset();
+  server.Shutdown(grace);
+  daemon->exposer.reset();
+  daemon->server.reset();
   std::cerr << "tensord: stopped\n";
   return 0;
 }

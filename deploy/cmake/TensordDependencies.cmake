@@ -8,6 +8,8 @@ find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(OpenMP COMPONENTS CXX)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
+# prometheus-cpp's CMake package also requires the libraries of its HTTP server, which tensord doesn't use.
+pkg_check_modules(prometheus REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED)
 find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
 

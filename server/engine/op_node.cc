@@ -20,14 +20,15 @@ absl::Status StopReason(const Session& session, const Tensor& output) {
         "the call was cancelled, or its deadline passed, before the op had finished");
   }
   const int64_t limit = session.max_op_time().count();
-  return ToStatus({.reason = "OP_SECONDS_EXCEEDED",
-                   .subject = "server",
-                   .limit = "max-op-seconds",
-                   .value = limit,
-                   .message = absl::StrCat("the op was stopped after ", limit,
-                                           " s, the longest that one op or program may run; divide "
-                                           "it into smaller ones"),
-                   .retry_seconds = 0});
+  return session.principal()->Refuse(
+      {.reason = "OP_SECONDS_EXCEEDED",
+       .subject = "server",
+       .limit = "max-op-seconds",
+       .value = limit,
+       .message = absl::StrCat("the op was stopped after ", limit,
+                               " s, the longest that one op or program may run; divide "
+                               "it into smaller ones"),
+       .retry_seconds = 0});
 }
 
 // Calls `run`, which stops early if the session ends, a call gives up `output`, or the time limit

@@ -54,7 +54,7 @@ class CallDispatcher::Service final : public grpc::Service {
 // A call that is awaited. Owns itself until a client has made the call, or the server shuts down.
 class CallDispatcher::PendingCall final : public QueueEvent {
  public:
-  PendingCall(CallDispatcher* dispatcher, CallQueue* queue, const StreamingMethod* method)
+  PendingCall(CallDispatcher* dispatcher, CallQueue* queue, StreamingMethod* method)
       : dispatcher_(dispatcher), method_(method), grpc_call_(std::make_unique<GrpcCall>(queue)) {}
 
   void Await() {
@@ -74,7 +74,7 @@ class CallDispatcher::PendingCall final : public QueueEvent {
     std::unique_ptr<PendingCall> self(this);
     if (!ok) return;  // the server shuts down; there is no call
     CallQueue* const queue = grpc_call_->queue();
-    grpc_call_->Count();
+    grpc_call_->Arrived();
     dispatcher_->Await(queue, method_);
     if (queue->accept_queue() == queue) {
       dispatcher_->Dispatch(std::move(grpc_call_), method_);
@@ -87,26 +87,30 @@ class CallDispatcher::PendingCall final : public QueueEvent {
 
  private:
   CallDispatcher* const dispatcher_;
-  const StreamingMethod* const method_;
+  StreamingMethod* const method_;
   std::unique_ptr<GrpcCall> grpc_call_;
 };
 
 CallDispatcher::CallDispatcher()
-    : unknown_method_([](std::unique_ptr<GrpcCall> grpc_call) {
+    : unknown_method_("unknown", Transfer::kMessage, [](std::unique_ptr<GrpcCall> grpc_call) {
         return std::make_shared<UnknownMethodCall>(std::move(grpc_call));
       }) {}
 
 CallDispatcher::~CallDispatcher() = default;
 
 void CallDispatcher::AddUnary(const std::string& name, CallFactory make_call) {
-  unary_methods_[name] = std::move(make_call);
+  unary_by_name_[name] =
+      &unary_methods_.emplace_back(name.substr(1), Transfer::kMessage, std::move(make_call));
 }
 
 void CallDispatcher::AddStreaming(const std::string& name, QueueKind queues,
                                   CallFactory make_call) {
   std::unique_ptr<Service>& service = services_[ServiceName(name)];
   if (service == nullptr) service = std::make_unique<Service>();
-  streaming_methods_.push_back({service.get(), service->Add(name), queues, std::move(make_call)});
+  StreamingMethod& method =
+      streaming_methods_.emplace_back(name.substr(1), queues, std::move(make_call));
+  method.service = service.get();
+  method.index = service->Add(name);
 }
 
 void CallDispatcher::RegisterWith(grpc::ServerBuilder* builder) {
@@ -115,25 +119,32 @@ void CallDispatcher::RegisterWith(grpc::ServerBuilder* builder) {
 }
 
 void CallDispatcher::AwaitCalls(CallQueue* queue, QueueKind kind) {
-  for (const StreamingMethod& method : streaming_methods_) {
+  for (StreamingMethod& method : streaming_methods_) {
     if (method.queues == kind) Await(queue, &method);
   }
   if (kind == QueueKind::kMain) Await(queue, nullptr);
 }
 
-void CallDispatcher::Await(CallQueue* queue, const StreamingMethod* method) {
+void CallDispatcher::ForEachMethod(
+    absl::FunctionRef<void(const std::string& name, const MethodCounters&)> visit) const {
+  for (const Method& method : unary_methods_) visit(method.name, method.counters);
+  for (const StreamingMethod& method : streaming_methods_) visit(method.name, method.counters);
+  visit(unknown_method_.name, unknown_method_.counters);
+}
+
+void CallDispatcher::Await(CallQueue* queue, StreamingMethod* method) {
   (new PendingCall(this, queue, method))->Await();
 }
 
-void CallDispatcher::Dispatch(std::unique_ptr<GrpcCall> grpc_call, const StreamingMethod* method) {
-  const CallFactory& make_call =
-      method != nullptr ? method->make_call : UnaryFactory(grpc_call->context().method());
-  make_call(std::move(grpc_call))->Start();
+void CallDispatcher::Dispatch(std::unique_ptr<GrpcCall> grpc_call, Method* method) {
+  if (method == nullptr) method = &FindUnary(grpc_call->context().method());
+  grpc_call->SetCounters(&method->counters);
+  method->make_call(std::move(grpc_call))->Start();
 }
 
-const CallFactory& CallDispatcher::UnaryFactory(const std::string& name) const {
-  const auto method = unary_methods_.find(name);
-  return method != unary_methods_.end() ? method->second : unknown_method_;
+CallDispatcher::Method& CallDispatcher::FindUnary(const std::string& name) {
+  const auto method = unary_by_name_.find(name);
+  return method != unary_by_name_.end() ? *method->second : unknown_method_;
 }
 
 }  // namespace tensord::server

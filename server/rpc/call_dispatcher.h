@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/method_counters.h"
 #include "tensord/server/rpc/server_call.h"
 
 namespace tensord::server {
@@ -56,26 +58,42 @@ class CallDispatcher {
   // Makes `queue` await calls of the methods of this kind. Call it after the server has been built.
   void AwaitCalls(CallQueue* queue, QueueKind kind);
 
+  // Calls `visit` with each method's name, "package.Service/Method", and counters. Last comes
+  // "unknown", for all methods that the server doesn't have.
+  void ForEachMethod(
+      absl::FunctionRef<void(const std::string& name, const MethodCounters&)> visit) const;
+
  private:
   class Service;
   class PendingCall;
-  struct StreamingMethod {
-    Service* service;
-    int index;  // in the service
-    QueueKind queues;
-    CallFactory make_call;
+  struct Method {
+    Method(std::string name, Transfer transfer, CallFactory make_call)
+        : name(std::move(name)), make_call(std::move(make_call)), counters(transfer) {}
+    const std::string name;  // as ForEachMethod() passes it
+    const CallFactory make_call;
+    MethodCounters counters;
+  };
+  struct StreamingMethod : Method {
+    StreamingMethod(std::string name, QueueKind queues, CallFactory make_call)
+        : Method(std::move(name), queues == QueueKind::kBulk ? Transfer::kBulk : Transfer::kMessage,
+                 std::move(make_call)),
+          queues(queues) {}
+    const QueueKind queues;
+    Service* service = nullptr;
+    int index = 0;  // in the service
   };
 
   // Awaits one call: of `method`, or of any unary method if it is null.
-  void Await(CallQueue* queue, const StreamingMethod* method);
+  void Await(CallQueue* queue, StreamingMethod* method);
   // Makes the handler of a call that has arrived, and starts it. Call it on the thread of the
   // call's queue.
-  void Dispatch(std::unique_ptr<GrpcCall> grpc_call, const StreamingMethod* method);
-  const CallFactory& UnaryFactory(const std::string& name) const;
+  void Dispatch(std::unique_ptr<GrpcCall> grpc_call, Method* method);
+  Method& FindUnary(const std::string& name);
 
   grpc::AsyncGenericService generic_service_;
-  absl::flat_hash_map<std::string, CallFactory> unary_methods_;
-  const CallFactory unknown_method_;
+  std::deque<Method> unary_methods_;
+  absl::flat_hash_map<std::string, Method*> unary_by_name_;  // "/package.Service/Method"
+  Method unknown_method_;
   std::map<std::string, std::unique_ptr<Service>> services_;  // by name
   std::deque<StreamingMethod> streaming_methods_;
 };

@@ -16,6 +16,7 @@
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/boot_id.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/collect_metrics.h"
 #include "tensord/server/rpc/methods.h"
 #include "tensord/v1/tensord.grpc.pb.h"
 
@@ -320,6 +321,16 @@ void Server::OnDeviceChanged(DeviceSlot& slot, bool serving) {
   const absl::Status error =
       absl::DataLossError(absl::StrCat(name, " was lost before the tensor was done: ", reason));
   for (const SessionRef& session : sessions_.All()) session->FailWaiting(slot, error);
+}
+
+void Server::CollectMetrics(metrics::Snapshot* snapshot) {
+  server::CollectMetrics({.started_at = started_at_,
+                          .engine = &engine_,
+                          .sessions = &sessions_,
+                          .gate = gate_.get(),
+                          .listeners = &listeners_,
+                          .dispatcher = &dispatcher_},
+                         snapshot);
 }
 
 bool Server::HasSessionCalls() const {

@@ -14,6 +14,7 @@
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_reclaimer.h"
 #include "tensord/server/engine/engine.h"
+#include "tensord/server/metrics/snapshot.h"
 #include "tensord/server/rpc/auth/gate.h"
 #include "tensord/server/rpc/auth/listeners.h"
 #include "tensord/server/rpc/bulk/bulk_service.h"
@@ -75,6 +76,10 @@ class Server {
   // Has the gate's thread reload the files of tokens and certificates. Doesn't wait for it.
   void Reload() { gate_->Reload(); }
 
+  // Adds a sample for each metric (rpc/collect_metrics.h). Call it from one thread at a time, also
+  // during Shutdown().
+  void CollectMetrics(metrics::Snapshot* snapshot);
+
   // Drains the server: reports NOT_SERVING, refuses new connections, and lets the accepted work
   // finish for at most `grace`. Then cancels the rest and closes all sessions. Blocks until all
   // calls have ended. Not thread-safe. Further calls do nothing.
@@ -98,6 +103,7 @@ class Server {
   bool HasOpenCalls() const;
   void EndQueues(std::chrono::steady_clock::time_point grace_end);
 
+  const std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   // Each member outlives the members after it.
   const std::unique_ptr<SessionLog> session_log_;  // null unless sessions are logged
   const std::unique_ptr<Gate> gate_;

@@ -9,7 +9,8 @@ GrpcCall::GrpcCall(CallQueue* queue) : queue_(queue), stream_(&context_) {
   context_.AsyncNotifyWhenDone(static_cast<QueueEvent*>(&done_));
 }
 
-void GrpcCall::Count() {
+void GrpcCall::Arrived() {
+  arrived_at_ = std::chrono::steady_clock::now();
   queue_->CallBegan();
   count_.queue = queue_;
 }
@@ -55,7 +56,9 @@ void ServerCall::Admit() {
 
 void ServerCall::HandleRead(bool ok) {
   if (ok) {
-    admission_.MessageReceived(incoming_->Length());
+    const size_t bytes = incoming_->Length();
+    admission_.MessageReceived(bytes);
+    CountReceived(static_cast<int64_t>(bytes));
   } else if (!done_) {
     half_closed_ = true;
   }
@@ -77,7 +80,9 @@ void ServerCall::StartRead(grpc::ByteBuffer* message) {
 }
 
 void ServerCall::StartWrite(const grpc::ByteBuffer& message) {
-  admission_.MessageSent(message.Length());
+  const size_t bytes = message.Length();
+  admission_.MessageSent(bytes);
+  CountSent(static_cast<int64_t>(bytes));
   grpc_call_->stream().Write(message, written_.Begin(shared_from_this()));
 }
 
@@ -86,15 +91,32 @@ void ServerCall::StartWrite(const grpc::ByteBuffer& message) {
 void ServerCall::Finish(const absl::Status& status) {
   const grpc::Status converted = ToGrpc(status);
   MutexLock lock(&mu_);
-  if (std::exchange(finished_, true)) return;
+  if (!BeginFinish(converted.error_code())) return;
   grpc_call_->stream().Finish(converted, finish_.Begin(shared_from_this()));
 }
 
 void ServerCall::FinishWith(const grpc::ByteBuffer& message) {
   MutexLock lock(&mu_);
-  if (std::exchange(finished_, true)) return;
+  if (!BeginFinish(grpc::StatusCode::OK)) return;
+  CountSent(static_cast<int64_t>(message.Length()));
   grpc_call_->stream().WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK,
                                       finish_.Begin(shared_from_this()));
+}
+
+bool ServerCall::BeginFinish(grpc::StatusCode code) {
+  if (std::exchange(finished_, true)) return false;
+  grpc_call_->counters_->CountEnd(code, std::chrono::steady_clock::now() - grpc_call_->arrived_at_);
+  return true;
+}
+
+void ServerCall::CountReceived(int64_t bytes) {
+  if (principal() == nullptr) return;
+  principal()->counters().CountReceived(grpc_call_->counters_->transfer(), bytes);
+}
+
+void ServerCall::CountSent(int64_t bytes) {
+  if (principal() == nullptr) return;
+  principal()->counters().CountSent(grpc_call_->counters_->transfer(), bytes);
 }
 
 bool ServerCall::finished() const {

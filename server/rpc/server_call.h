@@ -4,6 +4,8 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "tensord/server/rpc/auth/gate.h"
 #include "tensord/server/rpc/call_group.h"
 #include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/method_counters.h"
 #include "tensord/server/session/session.h"
 #include "tensord/server/session/session_table.h"
 
@@ -32,8 +35,10 @@ class GrpcCall {
   grpc::GenericServerContext& context() { return context_; }
   grpc::GenericServerAsyncReaderWriter& stream() { return stream_; }
 
-  // Counts the call in its queue, from its arrival until this object is destroyed.
-  void Count();
+  // Reports that the call has arrived. Counts it in its queue until this object is destroyed.
+  void Arrived();
+  // Sets the counters of the call's method, which outlive the call. Call it before Start().
+  void SetCounters(MethodCounters* counters) { counters_ = counters; }
 
  private:
   friend class ServerCall;
@@ -54,6 +59,8 @@ class GrpcCall {
 
   QueueCount count_;  // first: it is destroyed last
   CallQueue* const queue_;
+  std::chrono::steady_clock::time_point arrived_at_;
+  MethodCounters* counters_ = nullptr;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;
   DoneEvent done_;
@@ -130,6 +137,10 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
     });
   }
 
+  // Count bytes of the call that no message of the call contains.
+  void CountReceived(int64_t bytes);
+  void CountSent(int64_t bytes);
+
   // Doesn't count a cancellation of this call against its connection.
   void TolerateCancellation() { counts_cancellation_ = false; }
   // Reports that a refused call is served, because its request is public. The call then doesn't
@@ -162,6 +173,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void HandleFinished(bool /*ok*/) {}
   void HandleDone();
   void PostDrain(void (ServerCall::*event)());
+  // Begins to end the call with `code`. Returns false if it has ended already.
+  bool BeginFinish(grpc::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::unique_ptr<GrpcCall> grpc_call_;
   Admission admission_;

@@ -124,6 +124,7 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
         listeners_->AddAdmitted(connection_, &connection_call_, HeadersBytes(*call), principal());
   }
   if (admitted.ok()) return admitted;
+  if (absl::IsUnauthenticated(admitted)) failures_ = gate->FailureCounter(admitted);
   if (connection_ != nullptr) listeners_->AddRefused(connection_, &connection_call_);
   if (gate->log_ != nullptr) {
     gate->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(), admitted);
@@ -158,6 +159,7 @@ void Admission::Leave() {
 
 Admission::~Admission() {
   Leave();
+  if (failures_ != nullptr) ++*failures_;
   if (connection_ == nullptr) return;
   if (credit_messages_ > 0) connection_->AddCredit(credit_bytes_, credit_messages_);
   connection_->Remove(&connection_call_);
@@ -181,6 +183,7 @@ void Admission::AddCredit(int64_t bytes) {
 }
 
 void Admission::ServedAsPublic() {
+  failures_ = nullptr;
   if (connection_ != nullptr) connection_->ServedAsPublic();
 }
 
@@ -324,6 +327,12 @@ absl::Status Gate::CredentialsMissing() const {
           certificates ? "present a client certificate (name its files in the client's environment "
                          "as TENSORD_TLS_CERT and TENSORD_TLS_KEY)"
                        : ""));
+}
+
+std::atomic<int64_t>* Gate::FailureCounter(const absl::Status& refused) {
+  const std::string reason = ErrorReason(refused);
+  if (reason == kCredentialsMissing) return &missing_;
+  return reason == kCredentialsExpired ? &expired_ : &invalid_;
 }
 
 absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,7 +46,8 @@ class Gate;
 class Admission {
  public:
   Admission() = default;
-  // Calls Leave(), and reports to the connection that the call has ended.
+  // Calls Leave(), and reports to the connection that the call has ended. If the call was refused
+  // and not served, counts the failure.
   ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
@@ -106,6 +108,7 @@ class Admission {
   std::atomic<int64_t> credit_bytes_ = 0;
   std::atomic<int64_t> credit_messages_ = 0;
   std::function<void(const absl::Status&)> ended_;
+  std::atomic<int64_t>* failures_ = nullptr;  // set if the call was refused and not served
   Credentials credentials_;
   // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.
   bool ended_reported_ = false;
@@ -132,6 +135,17 @@ class Gate {
 
   // Has the gate's thread reload the files. Doesn't wait for it.
   void Reload();
+
+  // Returns the counters of the principals, also of those that no longer exist.
+  std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
+
+  // The number of calls that were refused, by what was wrong with their credentials.
+  struct Failures {
+    int64_t missing;
+    int64_t invalid;
+    int64_t expired;
+  };
+  Failures failures() const { return {missing_, invalid_, expired_}; }
 
  private:
   friend class Admission;
@@ -167,12 +181,15 @@ class Gate {
   void EndExpired();
   void EndLocked(Admission* admission, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the counter of calls that are refused with this error.
+  std::atomic<int64_t>* FailureCounter(const absl::Status& refused);
 
   const GateOptions options_;
   Listeners* listeners_ = nullptr;
   SessionLog* log_ = nullptr;
   PrincipalTable principals_;
   const PrincipalRef anonymous_;
+  std::atomic<int64_t> missing_{0}, invalid_{0}, expired_{0};
 
   mutable Mutex mu_;
   CondVar wake_;

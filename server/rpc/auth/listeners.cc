@@ -130,7 +130,8 @@ void Listeners::Stop() {
     if (connection->admitted()) {
       connection->RemoveLimit();
     } else {
-      Close(connection);
+      connection->Reset();
+      Remove(*connection);
     }
   }
 }
@@ -202,9 +203,14 @@ bool Listeners::Accept(const Listener& listener) {
   parameters.fd = fd;
   const auto hand_over = [&] { listener.acceptor->HandleNewConnection(&parameters); };
   if (is_unix || (has_room && !has_limits_)) {
+    {
+      MutexLock lock(&mu_);
+      ++past_.accepted;
+    }
     hand_over();
   } else {
     SetTcpOptions(fd);
+    if (!has_room) CountRefused(RefusalReason::kNoRoom);
     const ConnectionRef connection = has_room ? AddConnection(fd, peer) : nullptr;
     if (connection == nullptr) {
       close(fd);
@@ -223,7 +229,10 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
   const auto from_host = by_host_.find(host);
   const int64_t num_from_host = from_host == by_host_.end() ? 0 : from_host->second;
   const int64_t limit = limits_.max_connections_per_address;
-  if (limit != 0 && num_from_host >= limit) return nullptr;
+  if (limit != 0 && num_from_host >= limit) {
+    ++past_.refused[static_cast<size_t>(RefusalReason::kAddressLimit)];
+    return nullptr;
+  }
   LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedWindow,
                                     .pool = {.usage = unadmitted_bytes_,
                                              .capacity_bytes = kUnadmittedPoolBytes,
@@ -231,13 +240,34 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
                                     .stalled = &stalled_,
                                     .id = ++last_id_};
   std::unique_ptr<LimitedSocket> socket = LimitedSocket::Make(fd, std::move(options));
-  if (socket == nullptr) return nullptr;
+  if (socket == nullptr) {
+    ++past_.refused[static_cast<size_t>(RefusalReason::kSystem)];
+    return nullptr;
+  }
+  ++past_.accepted;
   auto connection = std::make_shared<Connection>(last_id_, host, address, limits_.max_message_bytes,
                                                  std::move(socket), &stalled_);
   connections_.emplace(last_id_, connection);
   by_host_[host] = num_from_host + 1;
   ++num_unadmitted_;
   return connection;
+}
+
+void Listeners::CountRefused(RefusalReason reason) {
+  MutexLock lock(&mu_);
+  ++past_.refused[static_cast<size_t>(reason)];
+}
+
+Listeners::Counts Listeners::counts() const {
+  Counts counts;
+  {
+    MutexLock lock(&mu_);
+    counts = past_;
+  }
+  for (const ConnectionRef& connection : All()) {
+    ++(connection->admitted() ? counts.admitted : counts.unadmitted);
+  }
+  return counts;
 }
 
 std::vector<ConnectionRef> Listeners::All() const {
@@ -263,7 +293,9 @@ bool Listeners::CloseOldestUnadmitted() {
   const std::vector<ConnectionRef> unadmitted = Unadmitted();
   if (unadmitted.empty()) return false;
   const ConnectionRef& oldest = unadmitted.front();
-  if (Connection::Clock::now() - oldest->accepted_at() >= kMinUnadmittedTime) Close(oldest);
+  if (Connection::Clock::now() - oldest->accepted_at() >= kMinUnadmittedTime) {
+    Close(oldest, CloseReason::kNoRoom);
+  }
   return true;
 }
 
@@ -278,7 +310,7 @@ void Listeners::MakeRoomInPool() {
         std::find_if(unadmitted.begin(), unadmitted.end(),
                      [share](const ConnectionRef& each) { return each->pool_bytes() >= share; });
     if (oldest == unadmitted.end()) break;
-    Close(*oldest);
+    Close(*oldest, CloseReason::kPoolFull);
     unadmitted.erase(oldest);
   }
   for (const ConnectionRef& connection : unadmitted) connection->Resume();
@@ -344,7 +376,11 @@ void Listeners::Inspect() {
   HandleStalled();
 }
 
-void Listeners::Close(const ConnectionRef& connection) {
+void Listeners::Close(const ConnectionRef& connection, CloseReason reason) {
+  {
+    MutexLock lock(&mu_);
+    ++past_.closed[static_cast<size_t>(reason)];
+  }
   connection->Reset();
   Remove(*connection);
 }
@@ -372,12 +408,13 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
     UsageRef usage(principal, &principal->connections());
     const int64_t limit = limits_.max_connections_per_principal;
     if (!usage->Take(1, limit)) {
-      return ToStatus({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
-                       .subject = "principal",
-                       .limit = "max-connections-per-principal",
-                       .value = limit,
-                       .message = "the caller has as many connections as the limit allows; share "
-                                  "one between threads, or close some"});
+      return principal->Refuse({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
+                                .subject = "principal",
+                                .limit = "max-connections-per-principal",
+                                .value = limit,
+                                .message =
+                                    "the caller has as many connections as the limit allows; share "
+                                    "one between threads, or close some"});
     }
     slot = UsageHold(std::move(usage), 1);
   }
@@ -392,11 +429,11 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
 
 void Listeners::AddRefused(const ConnectionRef& connection, Connection::Call* call) {
   ++num_refused_;
-  if (!connection->AddRefused(call)) Close(connection);
+  if (!connection->AddRefused(call)) Close(connection, CloseReason::kRejectedCalls);
 }
 
 void Listeners::CountCancelled(const ConnectionRef& connection) {
-  if (!connection->CountCancelled()) Close(connection);
+  if (!connection->CountCancelled()) Close(connection, CloseReason::kRejectedCalls);
 }
 
 }  // namespace tensord::server

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -64,6 +65,25 @@ class Listeners {
   // Stops accepting, and closes unadmitted connections. The others stay, without limits.
   void Stop();
 
+  // Why the server closed a connection.
+  enum class CloseReason { kNoRoom, kPoolFull, kRejectedCalls };
+  static constexpr std::array<absl::string_view, 3> kCloseReasons = {"no_room", "pool_full",
+                                                                     "rejected_calls"};
+  // Why the server refused a connection: it closed the connection instead of serving it.
+  enum class RefusalReason { kNoRoom, kAddressLimit, kSystem };
+  static constexpr std::array<absl::string_view, 3> kRefusalReasons = {"no_room", "address_limit",
+                                                                       "system"};
+  struct Counts {
+    // The connections so far.
+    int64_t accepted = 0;  // and not refused
+    std::array<int64_t, kRefusalReasons.size()> refused = {};
+    std::array<int64_t, kCloseReasons.size()> closed = {};
+    // The open TCP connections, by their state.
+    int64_t unadmitted = 0;
+    int64_t admitted = 0;
+  };
+  Counts counts() const;
+
   // Returns the connection of a call by grpc::ServerContext::peer(). Returns null for a Unix socket,
   // after the connection has been closed, and if the system can't enforce limits.
   ConnectionRef Find(absl::string_view peer) const;
@@ -88,7 +108,9 @@ class Listeners {
   // EMFILE or ENFILE if the next one has to wait until a connection has been closed, to another
   // error or 0 otherwise.
   bool Accept(const Listener& listener);
-  // Adds the record of a new connection. Returns null if the connection must be closed.
+  void CountRefused(RefusalReason reason);
+  // Adds the record of a new connection. Returns null if the connection must be closed, and counts
+  // it as refused.
   ConnectionRef AddConnection(int fd, const sockaddr_storage& peer);
   // Returns whether there is room for one more connection.
   bool HasRoom() const;
@@ -109,7 +131,7 @@ class Listeners {
   // Removes the records of connections that have ended, and adds credit to the others.
   void Inspect();
   // Resets a connection and removes its record.
-  void Close(const ConnectionRef& connection);
+  void Close(const ConnectionRef& connection, CloseReason reason);
   void Remove(const Connection& connection);
   std::vector<ConnectionRef> All() const;
   std::vector<ConnectionRef> Unadmitted() const;
@@ -136,6 +158,7 @@ class Listeners {
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, ConnectionRef> connections_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, int64_t> by_host_ ABSL_GUARDED_BY(mu_);
+  Counts past_ ABSL_GUARDED_BY(mu_);  // the connections so far
   std::atomic<int> num_unadmitted_ = 0;
 };
 

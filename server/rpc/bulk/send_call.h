@@ -37,7 +37,10 @@ class SendCall : public BulkCall {
   // Returns how many bytes from next_offset() on may be sent now.
   int64_t SendableBytes();
   // Reports that the next `bytes` have been sent by other means than SendNext().
-  void Sent(int64_t bytes) { offset_ += bytes; }
+  void Sent(int64_t bytes) {
+    offset_ += bytes;
+    CountSent(bytes);
+  }
   // Ends the call with OK, after all bytes have been sent by other means.
   void Succeed();
 

@@ -144,6 +144,7 @@ class SharedCall final : public UploadCall {
     const int64_t bytes =
         std::min(kSharedSlotBytes, upload_->size_bytes() - upload_->written_bytes());
     TENSORD_RETURN_IF_ERROR(CheckSlot(slot, next_slot_, bytes));
+    CountReceived(bytes);
     if (!upload_->host_accessible()) {
       // The server returns the slot after the device has read it. Meanwhile the client fills other
       // slots.
@@ -202,6 +203,7 @@ class SharedCall final : public UploadCall {
     SendSlot(slots_.next(), bytes);
     slots_.Filled();
     offset_ += bytes;
+    CountSent(bytes);
   }
 
   // In a download: the client has emptied a slot.
