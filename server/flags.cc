@@ -91,7 +91,8 @@ void AddIdentity(CLI::App& app, GateOptions* gate) {
   const std::string group = "Authentication";
   app.add_option(
          "--token-file", gate->token_file,
-         "File of hashed bearer tokens, one per line: NAME sha256:HEX [expires=TIME] [weight=N]. "
+         "File of hashed bearer tokens, one per line: NAME sha256:HEX [expires=TIME] [weight=N] "
+         "[admin]. "
          "\"tensorctl token NAME\" makes one. Reloaded when it changes")
       ->type_name("FILE")
       ->group(group);

@@ -58,6 +58,10 @@ class Parser {
     if (arg == "--help" || arg == "-h") return absl::OkStatus();
     if (arg.size() > 1 && arg[0] == '-') return TakeFlag(arg);
     if (result_.command != nullptr) {
+      if (!result_.command->operands.empty()) {
+        result_.flags.AddOperand(arg);
+        return absl::OkStatus();
+      }
       const std::string& operand = result_.command->operand;
       if (!operand.empty() && !result_.flags.Has(operand)) {
         result_.flags.Set(operand, arg);

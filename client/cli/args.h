@@ -23,9 +23,13 @@ struct FlagSpec {
   std::string help;   // one sentence without a full stop
 };
 
-// The given flags, by name. The parser has checked that they exist.
+// The given flags, by name, and the other arguments. The parser has checked that they exist.
 class Flags {
  public:
+  void AddOperand(std::string operand) { operands_.push_back(std::move(operand)); }
+  // Returns the arguments of a command with CommandSpec::operands.
+  const std::vector<std::string>& operands() const { return operands_; }
+
   void Set(std::string name, std::string value) { values_[std::move(name)] = std::move(value); }
   bool Has(absl::string_view name) const { return values_.contains(std::string(name)); }
   std::string Get(absl::string_view name, absl::string_view otherwise) const;
@@ -38,6 +42,7 @@ class Flags {
 
  private:
   std::map<std::string, std::string> values_;
+  std::vector<std::string> operands_;
 };
 
 struct Example {
@@ -54,6 +59,9 @@ struct CommandSpec {
   // The required argument besides the flags, such as "NAME". Flags has its value under this word.
   // Empty: none.
   std::string operand = {};
+  // A word for any number of arguments besides the flags, such as "NUMBER…". Empty: none. A command
+  // has at most one of `operand` and `operands`.
+  std::string operands = {};
   std::vector<Example> examples;
   // Returns the exit code. If it returns an error, main.cc prints it, and exits with 2 for an error
   // by UsageError, otherwise with 1.

@@ -14,39 +14,44 @@ constexpr size_t kMaxQuestions = 64;  // in parallel, each on a thread of its ow
 
 }  // namespace
 
+absl::Status WithAdvice(const absl::Status& error) {
+  if (absl::IsInvalidArgument(error)) return UsageError(error.message());
+  if (absl::IsUnauthenticated(error)) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(error.message(),
+                     "\nGive tensorctl a token with --token-file FILE, or a certificate with "
+                     "--tls-cert FILE and --tls-key FILE."));
+  }
+  if (!absl::IsUnavailable(error)) return error;
+  if (absl::StrContains(error.message(), "not in peer certificate")) {
+    return absl::UnavailableError(
+        absl::StrCat(error.message(),
+                     "\nThe server's certificate isn't valid for this address. Give a name of the ",
+                     "certificate with --tls-server-name, or connect to such a name."));
+  }
+  // The certificate isn't trusted, or the server doesn't use TLS.
+  if (absl::StrContains(error.message(), "andshake")) {
+    return absl::UnavailableError(absl::StrCat(
+        error.message(), "\nDoes the server use TLS, and has a trusted authority signed ",
+        "its certificate? See --tls-ca and --tls-server-name in \"tensorctl help\". Or does it "
+        "require a client certificate? See --tls-cert and --tls-key."));
+  }
+  // This message already says what to check.
+  if (absl::StrContains(error.message(), "or is it not a tensord server?")) return error;
+  const bool unresolved = absl::StrContains(error.message(), "can't be resolved");
+  return absl::UnavailableError(absl::StrCat(
+      error.message(),
+      unresolved ? "" : "\nIs a server running there? To start one on this machine: tensord",
+      "\nTo use another server: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
+}
+
 absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name) {
   ConnectOptions options = context.connect;
   options.client_name = absl::StrCat("tensorctl ", client_name);
   TENSORD_ASSIGN_OR_RETURN(const std::string address, OneServer(context.servers));
   absl::StatusOr<Client> client = Client::Connect(address, options);
-  if (absl::IsInvalidArgument(client.status())) return UsageError(client.status().message());
-  if (absl::IsUnauthenticated(client.status())) {
-    return absl::UnauthenticatedError(
-        absl::StrCat(client.status().message(),
-                     "\nGive tensorctl a token with --token-file FILE, or a certificate with "
-                     "--tls-cert FILE and --tls-key FILE."));
-  }
-  if (!absl::IsUnavailable(client.status())) return client;
-  if (absl::StrContains(client.status().message(), "not in peer certificate")) {
-    return absl::UnavailableError(
-        absl::StrCat(client.status().message(),
-                     "\nThe server's certificate isn't valid for this address. Give a name of the ",
-                     "certificate with --tls-server-name, or connect to such a name."));
-  }
-  // The certificate isn't trusted, or the server doesn't use TLS.
-  if (absl::StrContains(client.status().message(), "andshake")) {
-    return absl::UnavailableError(absl::StrCat(
-        client.status().message(), "\nDoes the server use TLS, and has a trusted authority signed ",
-        "its certificate? See --tls-ca and --tls-server-name in \"tensorctl help\". Or does it "
-        "require a client certificate? See --tls-cert and --tls-key."));
-  }
-  // This message already says what to check.
-  if (absl::StrContains(client.status().message(), "or is it not a tensord server?")) return client;
-  const bool unresolved = absl::StrContains(client.status().message(), "can't be resolved");
-  return absl::UnavailableError(absl::StrCat(
-      client.status().message(),
-      unresolved ? "" : "\nIs a server running there? To start one on this machine: tensord",
-      "\nTo use another server: tensorctl --server HOST:PORT …, or set TENSORD_SERVER."));
+  if (!client.ok()) return WithAdvice(client.status());
+  return client;
 }
 
 absl::StatusOr<Cluster> ConnectAll(const CommandContext& context, absl::string_view client_name) {

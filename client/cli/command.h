@@ -28,6 +28,9 @@ struct CommandContext {
   Terminal err_terminal;
 };
 
+// Adds to an error of a connection what the user can do about it.
+absl::Status WithAdvice(const absl::Status& error);
+
 // Connects to the one server. The error says what the user can do. If several servers are named,
 // returns a usage error.
 absl::StatusOr<Client> Connect(const CommandContext& context, absl::string_view client_name);

@@ -99,6 +99,7 @@ std::string CommandHelp(const CommandSpec& command, absl::Span<const FlagSpec> g
                    command.summary, "\n\n", Text(terminal, command.description));
   absl::StrAppend(&out, Heading(terminal, "Usage"), "  tensorctl ", command.name,
                   command.operand.empty() ? "" : " ", command.operand,
+                  command.operands.empty() ? "" : absl::StrCat(" [", command.operands, "]"),
                   command.flags.empty() ? "" : " [FLAGS]", "\n");
   if (!command.flags.empty()) {
     absl::StrAppend(&out, Heading(terminal, "Flags"), FlagDefinitions(terminal, command.flags));

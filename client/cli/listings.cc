@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "tensord/client/cli/table.h"
 #include "tensord/client/cli/text.h"
@@ -252,6 +253,32 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
   return absl::StrCat(table.Render(terminal), "\n", sums.Render(terminal));
 }
 
+std::string SessionTable(absl::Span<const internal::SessionInfo> sessions,
+                         const Terminal& terminal) {
+  Table table({{"session", Align::kRight},
+               {"principal", Align::kLeft, 12},
+               {"client", Align::kLeft, 12},
+               {"age", Align::kRight},
+               {"idle", Align::kRight},
+               {"lease", Align::kRight},
+               {"handles", Align::kRight},
+               {"ops in flight", Align::kRight},
+               {"memory", Align::kLeft, 12}},
+              Frame::kNone);
+  for (const internal::SessionInfo& session : sessions) {
+    std::vector<std::string> memory;
+    for (const auto& [device, bytes] : session.memory) {
+      memory.push_back(absl::StrCat(Printable(device), " ", FormatBytes(bytes)));
+    }
+    table.AddRow(
+        {absl::StrCat(session.number), Printable(session.principal), Printable(session.client_name),
+         FormatUptime(session.age), session.in_use ? "in use" : FormatUptime(session.idle),
+         FormatUptime(session.lease), FormatCount(session.handles),
+         FormatCount(session.ops_in_flight), memory.empty() ? "-" : absl::StrJoin(memory, ", ")});
+  }
+  return table.Render(terminal);
+}
+
 std::string DevicesJson(absl::Span<const ServerListing> servers) {
   Json devices = Json::array();
   Json list = ServersJson(servers);
@@ -280,6 +307,29 @@ std::string TensorsJson(absl::Span<const ServerListing> servers,
     }
   }
   return Dump({{"servers", ServersJson(servers)}, {"tensors", list}});
+}
+
+std::string SessionsJson(const ServerListing& server,
+                         absl::Span<const internal::SessionInfo> sessions) {
+  Json list = Json::array();
+  for (const internal::SessionInfo& session : sessions) {
+    Json memory = Json::array();
+    for (const auto& [device, bytes] : session.memory) {
+      memory.push_back({{"device", device}, {"used_bytes", bytes}});
+    }
+    list.push_back({{"server", server.address},
+                    {"session_number", session.number},
+                    {"principal", session.principal},
+                    {"client_name", session.client_name},
+                    {"age_seconds", absl::ToInt64Seconds(session.age)},
+                    {"in_use", session.in_use},
+                    {"idle_seconds", absl::ToInt64Seconds(session.idle)},
+                    {"lease_seconds", absl::ToInt64Seconds(session.lease)},
+                    {"handles", session.handles},
+                    {"ops_in_flight", session.ops_in_flight},
+                    {"memory", memory}});
+  }
+  return Dump({{"servers", ServersJson({server})}, {"sessions", list}});
 }
 
 }  // namespace tensord::cli

@@ -1,4 +1,4 @@
-// Devices and tensors as tables and as JSON. Pure functions.
+// Devices, tensors and sessions as tables and as JSON. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 #include "tensord/client/cli/terminal.h"
 #include "tensord/client/client.h"
 #include "tensord/client/device.h"
+#include "tensord/client/internal/session_admin.h"
 
 namespace tensord::cli {
 
@@ -34,14 +35,21 @@ std::string LostServers(absl::Span<const ServerListing> servers, const Terminal&
 // Returns a table with a row per tensor, and the totals of each device.
 std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& terminal);
 
+// Returns a table with a row per session.
+std::string SessionTable(absl::Span<const internal::SessionInfo> sessions,
+                         const Terminal& terminal);
+
 // Return JSON with two spaces of indentation and a newline at the end. The keys are the same for
-// one server and for several: the list "servers", and a list of all their devices or tensors, each
-// with the address of its "server". Devices have the same names as in the tables. Sizes are in
+// one server and for several: the list "servers", and a list of all their devices, tensors or
+// sessions, each with the address of its "server". Devices have the same names as in the tables. Sizes are in
 // bytes.
 std::string DevicesJson(absl::Span<const ServerListing> servers);
 // `tensors` has one list per server, in the order of `servers`.
 std::string TensorsJson(absl::Span<const ServerListing> servers,
                         absl::Span<const std::vector<TensorInfo>> tensors);
+// The sessions of one server.
+std::string SessionsJson(const ServerListing& server,
+                         absl::Span<const internal::SessionInfo> sessions);
 
 // "compute 9.0" or "2 threads".
 std::string ComputeText(const DeviceInfo& device);

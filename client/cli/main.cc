@@ -22,8 +22,9 @@ namespace tensord::cli {
 namespace {
 
 std::vector<CommandSpec> AllCommands() {
-  return {DevicesCommand(), TensorsCommand(),        InfoCommand(),       HealthCommand(),
-          ClusterCommand(), tour::RunModelCommand(), tour::TourCommand(), TokenCommand()};
+  return {DevicesCommand(),    TensorsCommand(), SessionsCommand(), CloseCommand(),
+          InfoCommand(),       HealthCommand(),  ClusterCommand(),  tour::RunModelCommand(),
+          tour::TourCommand(), TokenCommand()};
 }
 
 std::vector<FlagSpec> GeneralFlags() {

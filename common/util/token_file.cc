@@ -28,6 +28,7 @@ constexpr size_t kMaxTokens = 1 << 16;
 constexpr char kHashPrefix[] = "sha256:";
 constexpr char kExpiresPrefix[] = "expires=";
 constexpr char kWeightPrefix[] = "weight=";
+constexpr char kAdmin[] = "admin";
 // Lets secret scanners recognize a token.
 constexpr char kTokenPrefix[] = "tensord_";
 
@@ -75,7 +76,7 @@ TokenHash HashToken(absl::string_view token) {
 }
 
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
-                                      absl::Time expires, int weight) {
+                                      absl::Time expires, int weight, bool admin) {
   if (!IsName(name)) {
     return absl::InvalidArgumentError(absl::StrCat("a name has 1 to ", kMaxNameBytes,
                                                    " characters: letters, digits and \"._@+-\""));
@@ -88,6 +89,7 @@ absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& h
                     absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", expires, absl::UTCTimeZone()));
   }
   if (weight != 1) absl::StrAppend(&line, " ", kWeightPrefix, weight);
+  if (admin) absl::StrAppend(&line, " ", kAdmin);
   return line;
 }
 
@@ -151,9 +153,12 @@ absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
       TENSORD_ASSIGN_OR_RETURN(expires, ParseTokenEnd(word));
     } else if (!weight.has_value() && absl::ConsumePrefix(&word, kWeightPrefix)) {
       TENSORD_ASSIGN_OR_RETURN(weight, ParseWeight(word));
+    } else if (!token.admin && word == kAdmin) {
+      token.admin = true;
     } else {
       return absl::InvalidArgumentError(
-          "after the hash there may be expires=TIME and weight=N, each once, and nothing else");
+          "after the hash there may be expires=TIME, weight=N and admin, each once, and nothing "
+          "else");
     }
   }
   token.expires = expires.value_or(token.expires);

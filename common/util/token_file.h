@@ -3,12 +3,15 @@
 // A line for each token:
 //
 //   alice sha256:6d3b…  expires=2027-01-31T00:00:00Z weight=4   # a comment
+//   root  sha256:90af…  admin
 //
 // The parts of a line:
 // - the name: 1 to 64 letters, digits and "._@+-"
 // - the SHA-256 of the token, in 64 hex digits
 // - optional: when the token expires, as RFC 3339 or as seconds since 1970
 // - optional: the weight for fair scheduling, 1 to 1000; the default is 1
+// - optional: the word "admin". A caller with this token may list and close the sessions of all
+//   principals. Other tokens of the same name give no such right.
 // Empty lines and text after a # are ignored. Several lines may have one name, so a token can be
 // replaced without an interruption. The weight belongs to the name: one line sets it for all lines
 // of the name, and two lines must not differ.
@@ -45,7 +48,7 @@ inline constexpr int kMaxWeight = 1000;
 // Returns a line of the file, without its newline. If the name or the weight is invalid, returns
 // INVALID_ARGUMENT.
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
-                                      absl::Time expires, int weight = 1);
+                                      absl::Time expires, int weight = 1, bool admin = false);
 
 // Parses an expiry time as in the file: RFC 3339 with a time zone, or seconds since 1970. If `text`
 // is malformed, returns INVALID_ARGUMENT.
@@ -61,6 +64,7 @@ class TokenFile {
     std::string name;
     absl::Time expires = absl::InfiniteFuture();
     int weight = 1;
+    bool admin = false;
   };
 
   // If a line is malformed, returns INVALID_ARGUMENT with the line's number. The message contains

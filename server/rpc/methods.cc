@@ -45,6 +45,7 @@ void AddUnaryMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   table.Add("ListOps", &UnaryMethods::ListOps);
   table.Add("OpenSession", &UnaryMethods::OpenSession);
   table.Add("CloseSession", &UnaryMethods::CloseSession);
+  table.Add("ListSessions", &UnaryMethods::ListSessions);
   table.Add("CreateTensor", &UnaryMethods::CreateTensor);
   table.Add("CopyToDevice", &UnaryMethods::CopyToDevice);
   table.Add("Add", &UnaryMethods::Add);

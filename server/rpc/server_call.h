@@ -92,6 +92,9 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // The caller. Null if the gate has refused it.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
+  // Returns whether the caller may list and close the sessions of all principals.
+  bool is_admin() const { return admission_.is_admin(); }
+
   // Returns whether Finish() or FinishWith() has been called. Thread-safe.
   bool finished() const;
 

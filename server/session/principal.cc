@@ -7,16 +7,17 @@
 namespace tensord::server {
 namespace {
 
-constexpr size_t kMaxLabelBytes = 256;
+constexpr size_t kMaxNameBytes = 256;
 
-// Returns the principal's name for metrics. Names of tokens have no parentheses, and those of
-// certificates begin with their kind.
-std::string LabelOf(Principal::Kind kind, absl::string_view name) {
+// Names of tokens have no parentheses, and those of certificates begin with their kind.
+std::string UniqueName(Principal::Kind kind, absl::string_view name) {
   if (kind == Principal::Kind::kAnonymous) return "(anonymous)";
-  return ToUtf8(name, kMaxLabelBytes);
+  return ToUtf8(name, kMaxNameBytes);
 }
 
 }  // namespace
+
+std::string Principal::unique_name() const { return UniqueName(kind_, name_); }
 
 absl::Status Principal::Refuse(const LimitReached& reached) const {
   counters_->CountRefusal(reached.reason);
@@ -35,7 +36,7 @@ PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
   std::weak_ptr<const Principal>& known = principals_[{kind, std::string(name)}];
   PrincipalRef principal = known.lock();
   if (principal == nullptr) {
-    principal = PrincipalRef(new Principal(kind, name, counters_.Get(LabelOf(kind, name))));
+    principal = PrincipalRef(new Principal(kind, name, counters_.Get(UniqueName(kind, name))));
     known = principal;
   }
   return principal;

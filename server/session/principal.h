@@ -57,6 +57,10 @@ class Principal {
   // exists.
   Usage& device_bytes(int device) const;
 
+  // Returns the name in UTF-8, at most 256 bytes. "(anonymous)" for kAnonymous, so that it differs
+  // from the names of other kinds.
+  std::string unique_name() const;
+
   // What the principal has used so far. Other principals may share the counters.
   PrincipalCounters& counters() const { return *counters_; }
   const PrincipalCountersRef& counters_ref() const { return counters_; }

@@ -78,7 +78,8 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
       ops_(this->host(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
       waits_(this->host(), InFlight::kMaxCount, kPrepaidWaitBytes),
       handle_credit_(this->host()),
-      last_used_(clock()) {
+      opened_at_(clock()),
+      last_used_(opened_at_) {
   const PrincipalCountersRef& counters = principal_->counters_ref();
   const auto on_refused = [counters](const absl::Status& status) {
     counters->CountRefusal(ErrorReason(status));
@@ -238,10 +239,7 @@ void Session::Abandon(TensorRef tensor) {
   // the lock is held, no other thread can get a reference from the table.
   const bool unused = tensor.use_count() == kOwnReferences + (listed ? 1 : 0);
   if (!unused || tensor->done()) return;
-  if (listed) {
-    tensors_.erase(it);
-    ReturnHandles(1);
-  }
+  if (listed) TakeOut(tensor->handle());
   tensor->RequestStop();
 }
 
@@ -402,6 +400,17 @@ void Session::EndUse() {
   MutexLock lock(&mu_);
   --uses_;
   last_used_ = clock_();
+}
+
+Session::Activity Session::activity() const {
+  const auto now = clock_();
+  MutexLock lock(&mu_);
+  Activity activity = {.age = now - opened_at_,
+                       .in_use = uses_ > 0,
+                       .idle = {},
+                       .ops_in_flight = ops_in_flight_.load(std::memory_order_relaxed)};
+  if (!activity.in_use) activity.idle = std::max(activity.idle, now - last_used_);
+  return activity;
 }
 
 bool Session::HasCalls() const {

@@ -70,6 +70,15 @@ class Session {
   const std::string& client_name() const { return client_name_; }
   std::chrono::seconds lease() const { return lease_; }
 
+  // The state of the session at one time.
+  struct Activity {
+    std::chrono::steady_clock::duration age;   // since it was opened
+    bool in_use;                               // a call or a stream uses it
+    std::chrono::steady_clock::duration idle;  // since its last use has ended; 0 if in_use
+    int64_t ops_in_flight;
+  };
+  Activity activity() const;
+
   // The session's lane on a device.
   const std::shared_ptr<Executor::Lane>& lane(const DeviceSlot& slot) const {
     return lanes_[slot.index];
@@ -213,6 +222,7 @@ class Session {
   const std::chrono::seconds lease_;
   const Limits limits_;
   const LeaseClock clock_;
+  const std::chrono::steady_clock::time_point opened_at_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
   std::vector<MemoryAccount::Ref> accounts_;  // by device, as lanes_
   std::atomic<bool> closed_{false};

@@ -151,11 +151,31 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, absl:
     MutexLock lock(&mu_);
     const auto it = FindLocked(principal, id);
     if (it == sessions_.end()) return NoSuchSession(id);
-    session = it->second;
-    RemoveLocked(it);
-    ++counts_.closed;
+    session = TakeOutLocked(it);
   }
   return End(*session, "closed");
+}
+
+absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, uint64_t number,
+                                            bool is_admin) {
+  SessionRef session;
+  {
+    MutexLock lock(&mu_);
+    const auto it = std::find_if(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+      return entry.second->number() == number &&
+             (is_admin || entry.second->principal() == principal);
+    });
+    if (it == sessions_.end()) {
+      return WithErrorInfo(
+          absl::NotFoundError(absl::StrCat("no session ", number,
+                                           "; it was closed, or its lease ran out: ListSessions "
+                                           "lists the open ones")),
+          "SESSION_NOT_FOUND");
+    }
+    session = TakeOutLocked(it);
+  }
+  const bool is_own = session->principal() == principal;
+  return End(*session, is_own ? "closed" : "closed by an administrator");
 }
 
 int64_t SessionTable::End(Session& session, absl::string_view how) {
@@ -169,6 +189,13 @@ int64_t SessionTable::End(Session& session, absl::string_view how) {
 void SessionTable::RemoveLocked(Sessions::iterator session) {
   session->second->principal()->sessions().Return(1);
   sessions_.erase(session);
+}
+
+SessionRef SessionTable::TakeOutLocked(Sessions::iterator session) {
+  const SessionRef taken = session->second;
+  RemoveLocked(session);
+  ++counts_.closed;
+  return taken;
 }
 
 SessionTable::Sessions::iterator SessionTable::FindLocked(const PrincipalRef& principal,

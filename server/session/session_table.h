@@ -54,11 +54,13 @@ class SessionTable {
 
   // Ends a session at once. Returns the number of handles freed.
   absl::StatusOr<int64_t> Close(const PrincipalRef& principal, absl::string_view id);
+  // The same by the session's number. If `is_admin`, the session may belong to any principal.
+  absl::StatusOr<int64_t> Close(const PrincipalRef& principal, uint64_t number, bool is_admin);
 
   // Returns the principal's sessions, in order of number.
   std::vector<SessionRef> Of(const PrincipalRef& principal) const;
 
-  // Returns the sessions of all principals, in order of number. Never send these to a client.
+  // Returns the sessions of all principals, in order of number. Only an administrator may see them.
   std::vector<SessionRef> All() const;
 
   struct Counts {
@@ -92,6 +94,8 @@ class SessionTable {
   // Returns the number of handles freed. `how`: as in SessionLog.
   int64_t End(Session& session, absl::string_view how);
   void RemoveLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Removes a session that is being closed, and returns it.
+  SessionRef TakeOutLocked(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status NoSuchSession(absl::string_view id) const;
 

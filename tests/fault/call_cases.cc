@@ -257,6 +257,7 @@ std::vector<RawCase> RawCases() {
   const std::vector<float> products(4, 98.0f);
   return {
       {"ListOps", [](const std::string&) { return std::string(); }},
+      {"ListSessions", [](const std::string&) { return std::string(); }},
       {"CreateTensor", Make<v1::CreateTensorRequest>([](v1::CreateTensorRequest& request) {
          request.set_handle(10);
          *request.mutable_spec() = integration::ToProto({DType::kFloat32, {3}});

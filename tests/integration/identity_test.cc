@@ -134,7 +134,7 @@ TEST_F(TokenTest, EveryMethodHidesSessionsOfOtherPrincipals) {
     EXPECT_EQ(status, never) << method->name();
     EXPECT_NE(CallMethod(alice, *method, session.id()), never) << method->name();
   }
-  EXPECT_EQ(with_session, static_cast<int>(AllMethods().size()) - 6) << "with a session's id";
+  EXPECT_EQ(with_session, static_cast<int>(AllMethods().size()) - 7) << "with a session's id";
 }
 
 TEST_F(TokenTest, CallersSeeOnlyTheirOwnTensors) {

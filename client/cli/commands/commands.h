@@ -7,6 +7,8 @@ namespace tensord::cli {
 
 CommandSpec DevicesCommand();
 CommandSpec TensorsCommand();
+CommandSpec SessionsCommand();
+CommandSpec CloseCommand();
 CommandSpec InfoCommand();
 CommandSpec HealthCommand();
 CommandSpec ClusterCommand();

@@ -297,6 +297,7 @@ absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& 
                            "the token has expired; ask the server's operator for a new one");
   }
   credentials.expires = known->expires;
+  credentials.is_admin = known->admin;
   credentials.principal = principals_.Get(Principal::Kind::kToken, known->name);
   credentials.principal->SetWeight(known->weight);
   return credentials;

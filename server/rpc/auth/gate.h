@@ -78,6 +78,8 @@ class Admission {
 
   // The caller; null if the call was refused.
   const PrincipalRef& principal() const { return credentials_.principal; }
+  // Returns whether the caller presented the token of an administrator.
+  bool is_admin() const { return credentials_.is_admin; }
 
  private:
   friend class Gate;
@@ -87,6 +89,7 @@ class Admission {
     PrincipalRef principal;
     absl::Time expires = absl::InfiniteFuture();
     bool by_token = false;
+    bool is_admin = false;    // set by the token
     TokenHash token;          // if by_token
     std::string certificate;  // a chain in PEM; empty if the caller didn't use one
   };

@@ -1,4 +1,4 @@
-// The methods about the server, devices, ops and sessions.
+// The methods about the server, devices and ops.
 #include "tensord/common/ops/op_schema.h"
 #include "tensord/server/rpc/chunk_codec.h"
 #include "tensord/server/rpc/peer/peers.h"
@@ -14,11 +14,6 @@ constexpr uint32_t kProtocolVersion = 1;
 
 UnaryMethods::UnaryMethods(ServiceContext* context)
     : context_(context), started_(std::chrono::steady_clock::now()) {}
-
-absl::StatusOr<SessionUse> UnaryMethods::UseSession(UnaryCallBase& call,
-                                                    const std::string& session) {
-  return context_->sessions->Use(call.principal(), session);
-}
 
 void UnaryMethods::GetServerInfo(const UnaryRef<v1::GetServerInfoRequest, v1::ServerInfo>& call) {
   v1::ServerInfo* response = call->response();
@@ -63,28 +58,6 @@ void UnaryMethods::ListOps(const UnaryRef<v1::ListOpsRequest, v1::ListOpsRespons
     return new grpc::ByteBuffer(EncodeMessage(ops));
   }();
   call->FinishWith(*response);
-}
-
-void UnaryMethods::OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call) {
-  absl::StatusOr<SessionRef> session = context_->sessions->Open(
-      call->principal(), call->request().lease_seconds(), call->request().client_name());
-  if (session.ok()) {
-    call->response()->set_session((*session)->id());
-    call->response()->set_lease_seconds((*session)->lease().count());
-    call->response()->set_session_number((*session)->number());
-  }
-  call->Finish(session.status());
-}
-
-void UnaryMethods::CloseSession(
-    const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call) {
-  // A worker closes the session, because freeing its memory may take long.
-  context_->workers->Post([this, call] {
-    const absl::StatusOr<int64_t> freed =
-        context_->sessions->Close(call->principal(), call->request().session());
-    if (freed.ok()) call->response()->set_tensors_freed(*freed);
-    call->Finish(freed.status());
-  });
 }
 
 }  // namespace tensord::server

@@ -24,6 +24,7 @@ class UnaryMethods {
   void ListOps(const UnaryRef<v1::ListOpsRequest, v1::ListOpsResponse>& call);
   void OpenSession(const UnaryRef<v1::OpenSessionRequest, v1::Session>& call);
   void CloseSession(const UnaryRef<v1::CloseSessionRequest, v1::CloseSessionResponse>& call);
+  void ListSessions(const UnaryRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call);
 
   void CreateTensor(const UnaryRef<v1::CreateTensorRequest, v1::Tensor>& call);
   void CopyToDevice(const UnaryRef<v1::CopyToDeviceRequest, v1::Tensor>& call);

@@ -18,7 +18,8 @@ const std::vector<CommandSpec>& Commands() {
       {.name = "devices", .flags = {{"json", "", ""}}},
       {.name = "tensors", .flags = {{"session", "NUMBER", ""}}},
       {.name = "health", .flags = {{"timeout", "SECONDS", ""}, {"device", "NAME", ""}}},
-      {.name = "token", .flags = {{"add", "FILE", ""}}, .operand = "NAME"}};
+      {.name = "token", .flags = {{"add", "FILE", ""}}, .operand = "NAME"},
+      {.name = "close", .flags = {{"principal", "NAME", ""}}, .operands = "NUMBER…"}};
   return commands;
 }
 
@@ -48,6 +49,16 @@ TEST(Args, FlagsStandBeforeAndAfterTheCommandInBothForms) {
     EXPECT_EQ(*invocation->flags.GetNumber("timeout", 3, 0, 10), 2);
     EXPECT_FALSE(invocation->flags.Has("device"));
   }
+}
+
+TEST(Args, ACommandMayTakeAnyNumberOfOperands) {
+  const auto none = Parse({"close", "--principal", "alice"});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_TRUE(none->flags.operands().empty());
+  const auto two = Parse({"close", "3", "--server", "h:1", "4"});
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->flags.operands(), (std::vector<std::string>{"3", "4"}));
+  EXPECT_EQ(two->flags.Get("server", ""), "h:1");
 }
 
 TEST(Args, AnOperandStandsBeforeAndAfterTheFlags) {

@@ -209,5 +209,56 @@ TEST(ServerLine, OneLine) {
             "box, tensord 0.1.0, up 30 s");
 }
 
+std::vector<internal::SessionInfo> Sessions() {
+  return {{.number = 3,
+           .principal = "cn:carol",
+           .client_name = "trainer\x1b[2J",
+           .age = absl::Hours(2),
+           .in_use = true,
+           .lease = absl::Seconds(30),
+           .handles = 1234,
+           .ops_in_flight = 17,
+           .memory = {{"cuda:0", int64_t{3} << 30}, {"cpu:0", 512}}},
+          {.number = 4,
+           .principal = "(anonymous)",
+           .client_name = "",
+           .age = absl::Seconds(50),
+           .idle = absl::Seconds(20),
+           .lease = absl::Seconds(45)}};
+}
+
+TEST(SessionTable, ShowsWhatASessionHolds) {
+  const std::string text = SessionTable(Sessions(), {.width = 160});
+  for (const char* part : {"cn:carol", "trainer", "2 h 0 min", "in use", "30 s", "1,234", "17",
+                           "cuda:0 3.00 GiB, cpu:0 512 B", "(anonymous)", "50 s", "20 s", "45 s"}) {
+    EXPECT_THAT(text, HasSubstr(part)) << text;
+  }
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST(SessionTable, FitsANarrowTerminal) {
+  for (absl::string_view line : absl::StrSplit(SessionTable(Sessions(), {.width = 100}), '\n')) {
+    EXPECT_LE(DisplayWidth(line), 100) << line;
+  }
+}
+
+TEST(SessionsJson, HasUnitsInItsKeys) {
+  const auto json = nlohmann::json::parse(SessionsJson({.address = "h:1"}, Sessions()));
+  EXPECT_EQ(json["servers"][0]["server"], "h:1");
+  ASSERT_EQ(json["sessions"].size(), 2u);
+  const auto& session = json["sessions"][0];
+  EXPECT_EQ(session["server"], "h:1");
+  EXPECT_EQ(session["session_number"], 3);
+  EXPECT_EQ(session["principal"], "cn:carol");
+  EXPECT_EQ(session["age_seconds"], 7200);
+  EXPECT_EQ(session["in_use"], true);
+  EXPECT_EQ(session["lease_seconds"], 30);
+  EXPECT_EQ(session["handles"], 1234);
+  EXPECT_EQ(session["ops_in_flight"], 17);
+  EXPECT_EQ(session["memory"][0]["device"], "cuda:0");
+  EXPECT_EQ(session["memory"][0]["used_bytes"], int64_t{3} << 30);
+  EXPECT_EQ(json["sessions"][1]["idle_seconds"], 20);
+}
+
 }  // namespace
 }  // namespace tensord::cli

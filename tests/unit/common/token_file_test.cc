@@ -72,6 +72,10 @@ TEST(TokenFileTest, NamesTheInvalidLineWithoutItsContent) {
                              absl::StrCat("alice ", hash, " weight=99999999999"),
                              absl::StrCat("alice ", hash, " weight=2 weight=2"),
                              absl::StrCat("alice ", hash, " weight=1 expires=1 SECRET"),
+                             absl::StrCat("alice ", hash, " admin admin"),
+                             absl::StrCat("alice ", hash, " Admin"),
+                             absl::StrCat("alice ", hash, " admin=SECRET"),
+                             absl::StrCat("admin ", hash, " SECRET"),
                              absl::StrCat("alice ", hash, "\nbob ", hash)};
   for (const std::string& text : bad) {
     const auto file = TokenFile::Parse("# one\n" + text + "\n");
@@ -103,6 +107,20 @@ TEST(TokenFileTest, WeightBelongsToTheName) {
   }
 }
 
+TEST(TokenFileTest, AdminBelongsToTheToken) {
+  const auto line = [](const char* token, bool admin) {
+    return *TokenLine("alice", HashToken(token), absl::InfiniteFuture(), 3, admin) + "\n";
+  };
+  const auto file = TokenFile::Parse(absl::StrCat(line("a1", false), line("a2", true)));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_FALSE(file->Find(HashToken("a1"))->admin);
+  EXPECT_TRUE(file->Find(HashToken("a2"))->admin);
+  EXPECT_EQ(file->Find(HashToken("a2"))->weight, 3);
+  const auto first = TokenFile::Parse(absl::StrCat("alice sha256:", kHashOfAbc, " admin weight=2"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(first->Find(HashToken("abc"))->admin);
+}
+
 TEST(TokenFileTest, ReadsWhatItWrites) {
   const std::string token = NewToken();
   const absl::Time end = absl::FromUnixSeconds(1801396800);
@@ -116,6 +134,7 @@ TEST(TokenFileTest, ReadsWhatItWrites) {
   EXPECT_EQ(found->name, "alice@example.com");
   EXPECT_EQ(found->expires, end);
   EXPECT_EQ(found->weight, 7);
+  EXPECT_FALSE(found->admin);
   EXPECT_FALSE(TokenLine("two words", HashToken(token), end).ok());
   EXPECT_FALSE(TokenLine("", HashToken(token), end).ok());
 }

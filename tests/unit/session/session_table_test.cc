@@ -65,6 +65,19 @@ TEST_F(SessionTableTest, SessionOfAnotherPrincipalLooksUnknown) {
   EXPECT_TRUE(table_.Use(alice, session->id()).ok());
 }
 
+TEST_F(SessionTableTest, OnlyItsOwnerOrAnAdministratorClosesASessionByNumber) {
+  const PrincipalRef alice = TestPrincipal("alice"), bob = TestPrincipal("bob");
+  const SessionRef first = *table_.Open(alice, 0, ""), second = *table_.Open(alice, 0, "");
+  ExpectError(table_.Close(bob, first->number(), /*is_admin=*/false), Code::kNotFound,
+              {"no session 1;"});
+  EXPECT_TRUE(table_.Close(alice, first->number(), /*is_admin=*/false).ok());
+  EXPECT_TRUE(table_.Close(bob, second->number(), /*is_admin=*/true).ok());
+  EXPECT_TRUE(first->closed() && second->closed());
+  ExpectError(table_.Close(bob, second->number(), /*is_admin=*/true), Code::kNotFound);
+  EXPECT_EQ(table_.counts().opened, 2);
+  EXPECT_EQ(table_.counts().closed, 2);
+}
+
 TEST_F(SessionTableTest, RejectsOpenWithoutAPrincipal) {
   ExpectError(table_.Open(nullptr, 0, ""), Code::kUnauthenticated);
   EXPECT_TRUE(table_.All().empty());
@@ -139,6 +152,29 @@ TEST(SessionTableOrderTest, ExpiredSessionsCloseInOrderOfNumber) {
   test_time += std::chrono::seconds(2);
   table.EndExpired();
   EXPECT_EQ(closed, opened);
+}
+
+TEST(SessionActivityTest, ShowsAgeAndIdleTime) {
+  using std::chrono::seconds;
+  SessionTable table(Limits(), {}, &TestTime);
+  const SessionRef session = *table.Open(TestPrincipal(), 100, "");
+  test_time += seconds(10);
+  EXPECT_EQ(session->activity().age, seconds(10));
+  EXPECT_EQ(session->activity().idle, seconds(10));
+  EXPECT_FALSE(session->activity().in_use);
+  {
+    const auto use = table.Use(TestPrincipal(), session->id());
+    test_time += seconds(5);
+    EXPECT_TRUE(session->activity().in_use);
+    EXPECT_EQ(session->activity().idle, seconds(0));
+  }
+  test_time += seconds(1);
+  EXPECT_EQ(session->activity().age, seconds(16));
+  EXPECT_EQ(session->activity().idle, seconds(1));
+  ASSERT_TRUE(session->Insert(std::make_shared<Tensor>(1, TensorSpec{}, nullptr)).ok());
+  EXPECT_EQ(session->num_handles(), 1);
+  session->Drop({1});
+  EXPECT_EQ(session->num_handles(), 0);
 }
 
 // Uses an engine, so that there is memory to free.

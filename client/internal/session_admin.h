@@ -1,0 +1,55 @@
+// Lists and closes sessions of a server, without a session of its own. So it also works if the
+// server has as many sessions as it may have.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tensord/client/client.h"
+
+namespace tensord::internal {
+
+// An open session.
+struct SessionInfo {
+  uint64_t number = 0;
+  std::string principal;    // "(anonymous)" if the caller isn't authenticated
+  std::string client_name;  // ConnectOptions::client_name
+  absl::Duration age;
+  bool in_use = false;  // a call or a stream uses it; its lease doesn't run
+  absl::Duration idle;  // since its last use; zero if in_use
+  absl::Duration lease;
+  int64_t handles = 0;
+  int64_t ops_in_flight = 0;                              // accepted ops that haven't run
+  std::vector<std::pair<std::string, int64_t>> memory{};  // bytes by device, where there are any
+};
+
+// A connection. Each call blocks for at most the time limit of Connect().
+class SessionAdmin {
+ public:
+  // Returns the errors of the credentials' files. Doesn't contact the server.
+  static absl::StatusOr<std::unique_ptr<SessionAdmin>> Connect(const std::string& address,
+                                                               const ConnectOptions& options);
+  ~SessionAdmin();
+
+  // Returns the sessions that the caller may see: its own, or all if its token is an
+  // administrator's. If `principal` isn't empty, only those of this principal; if the caller may not
+  // see them, returns PERMISSION_DENIED.
+  absl::StatusOr<std::vector<SessionInfo>> List(const std::string& principal) const;
+
+  // Closes a session. Returns the number of handles that the server has freed. If there is no such
+  // session, or the caller may not close it, returns NOT_FOUND.
+  absl::StatusOr<int64_t> Close(uint64_t number) const;
+
+ private:
+  struct Connection;
+  explicit SessionAdmin(std::unique_ptr<Connection> connection);
+
+  const std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace tensord::internal
