@@ -133,19 +133,21 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
   if (wake) wake_.Signal();
 }
 
-Executor::Turn::Turn(Executor* executor, const Lane* lane) : lane_(lane) {
-  if (!executor->TryEnter()) return;
+Executor::Turn::Turn(Executor* executor, const Lane* lane, int64_t since) : lane_(lane) {
+  bool waited = false;
+  if (!executor->TryEnter(&waited)) return;
   executor_ = executor;
-  began_ = executor->clock_();
+  began_ = since == 0 || waited ? executor->clock_() : since;
 }
 
-bool Executor::TryEnter() {
+bool Executor::TryEnter(bool* waited) {
   MutexLock lock(&mu_);
   if (!ready_.empty()) return false;
   if (turn_held_) {
     // Another thread holds a Turn. Turns are short, so this thread waits. Waiting threads get Turns
     // in the order of their arrival. Otherwise a thread with many ops would take the next Turn
     // before a waiting thread wakes up.
+    *waited = true;
     TurnRequest request = TurnRequest::kWaiting;
     waiting_turns_.push_back(&request);
     while (request == TurnRequest::kWaiting) turn_released_.Wait(&mu_);
@@ -158,12 +160,12 @@ bool Executor::TryEnter() {
   return true;
 }
 
-void Executor::Leave(const Lane* lane, int64_t began) {
-  const int64_t took = clock_() - began;
+int64_t Executor::Leave(const Lane* lane, int64_t began) {
+  const int64_t now = clock_();
   bool wake = false;
   {
     MutexLock lock(&mu_);
-    CountTimeLocked(lane != nullptr ? *lane->owner : *server_owner_, took);
+    CountTimeLocked(lane != nullptr ? *lane->owner : *server_owner_, now - began);
     const bool work = !ready_.empty();
     wake = work || stopping_;
     if (!work && !waiting_turns_.empty()) {
@@ -180,6 +182,7 @@ void Executor::Leave(const Lane* lane, int64_t began) {
   }
   if (wake) wake_.Signal();
   turn_released_.SignalAll();
+  return now;
 }
 
 void Executor::CountTimeLocked(const Owner& owner, int64_t nanoseconds) {

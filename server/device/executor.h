@@ -68,15 +68,17 @@ class Executor {
   class Turn {
    public:
     Turn() = default;
-    explicit Turn(Executor* executor, const Lane* lane = nullptr);
-    ~Turn() { Release(); }
+    // `since`: the result of End(), if the thread's last Turn has just ended, or 0. The time since
+    // then belongs to this Turn. This saves one of the two readings of the clock.
+    explicit Turn(Executor* executor, const Lane* lane = nullptr, int64_t since = 0);
+    ~Turn() { End(); }
     Turn(const Turn&) = delete;
     Turn(Turn&& other) noexcept
         : executor_(std::exchange(other.executor_, nullptr)),
           lane_(other.lane_),
           began_(other.began_) {}
     Turn& operator=(Turn&& other) noexcept {
-      Release();
+      End();
       executor_ = std::exchange(other.executor_, nullptr);
       lane_ = other.lane_;
       began_ = other.began_;
@@ -86,12 +88,13 @@ class Executor {
     bool held() const { return executor_ != nullptr; }
     // Returns true if tasks were posted since the Turn began. Call it only if the Turn is held.
     bool contended() const { return executor_->contended_.load(std::memory_order_relaxed); }
+    // Ends the Turn. Returns the time by the executor's clock, or 0 if the Turn wasn't held.
+    int64_t End() {
+      Executor* const executor = std::exchange(executor_, nullptr);
+      return executor == nullptr ? 0 : executor->Leave(lane_, began_);
+    }
 
    private:
-    void Release() {
-      if (executor_ != nullptr) executor_->Leave(lane_, began_);
-      executor_ = nullptr;
-    }
     Executor* executor_ = nullptr;
     const Lane* lane_ = nullptr;
     int64_t began_ = 0;  // by the executor's clock
@@ -128,9 +131,10 @@ class Executor {
   // A thread that waits for a Turn. Refused: tasks were posted.
   enum class TurnRequest { kWaiting, kGranted, kRefused };
 
-  bool TryEnter();
-  // Ends a Turn of `lane` that began at this time.
-  void Leave(const Lane* lane, int64_t began);
+  // Begins a Turn. Sets `*waited` to whether another thread's Turn had to end first.
+  bool TryEnter(bool* waited);
+  // Ends a Turn of `lane` that began at this time. Returns the current time.
+  int64_t Leave(const Lane* lane, int64_t began);
   // Adds the time of a turn or a Turn.
   void CountTimeLocked(const Owner& owner, int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();

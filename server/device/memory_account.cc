@@ -21,16 +21,22 @@ int64_t MemoryAccounts::used_bytes() const {
   return bytes;
 }
 
+void MemoryAccounts::Add(const MemoryAccount* account) {
+  MutexLock lock(&mu_);
+  accounts_.insert(account);
+}
+
+void MemoryAccounts::Remove(const MemoryAccount* account) {
+  MutexLock lock(&mu_);
+  accounts_.erase(account);
+}
+
 MemoryAccount::MemoryAccount(Options options) : options_(std::move(options)) {
-  if (options_.accounts == nullptr) return;
-  MutexLock lock(&options_.accounts->mu_);
-  options_.accounts->accounts_.insert(this);
+  if (options_.accounts != nullptr) options_.accounts->Add(this);
 }
 
 MemoryAccount::~MemoryAccount() {
-  if (options_.accounts == nullptr) return;
-  MutexLock lock(&options_.accounts->mu_);
-  options_.accounts->accounts_.erase(this);
+  if (options_.accounts != nullptr) options_.accounts->Remove(this);
 }
 
 absl::Status MemoryAccount::Take(int64_t bytes) {

@@ -69,6 +69,9 @@ class MemoryAccounts {
 
  private:
   friend class MemoryAccount;
+  void Add(const MemoryAccount* account);
+  void Remove(const MemoryAccount* account);
+
   mutable Mutex mu_;
   absl::flat_hash_set<const MemoryAccount*> accounts_ ABSL_GUARDED_BY(mu_);
 };

@@ -129,13 +129,17 @@ void PackedOps::DropProgram(uint32_t number) {
 absl::Status PackedOps::RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
                                  ResultCallback on_result) {
   last_handle_ = 0;
+  int64_t turn_ended = 0;
   while (!words.empty()) {
     Step not_inline;
-    absl::StatusOr<bool> all_ran = RunSlice(&words, command, &not_inline);
+    Executor::Turn turn = BeginTurn(turn_ended);
+    absl::StatusOr<bool> all_ran = RunSlice(turn, &words, command, &not_inline);
+    turn_ended = turn.End();
     for (const TensorRef& tensor : dropped_) tensor->GiveUpUpload();
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;
+    turn_ended = 0;
     const absl::StatusOr<TensorRef> promised = RunViaEngine(not_inline);
     ++*command;
     if (promised.ok()) likely_slot_ = (*promised)->slot();
@@ -166,12 +170,14 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> PackedOps::RunSlice(absl::Span<const uint64_t>* words, uint64_t* command,
+Executor::Turn PackedOps::BeginTurn(int64_t since) const {
+  if (likely_slot_ == nullptr) return {};
+  return Executor::Turn(likely_slot_->executor.get(), session_->lane(*likely_slot_).get(), since);
+}
+
+absl::StatusOr<bool> PackedOps::RunSlice(const Executor::Turn& turn,
+                                         absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
-  Executor::Turn turn;
-  if (likely_slot_ != nullptr) {
-    turn = Executor::Turn(likely_slot_->executor.get(), session_->lane(*likely_slot_).get());
-  }
   Session::Table table(session_.get());
   for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
     Step step;
