@@ -94,6 +94,22 @@ inline constexpr Family kPrincipalHandles = {"tensord_principal_handles",
                                              {"principal"},
                                              "Tensors that the principal's sessions hold."};
 
+inline constexpr Family kPrincipalHostMemory = {
+    "tensord_principal_host_memory_bytes",
+    Type::kGauge,
+    {"principal"},
+    "Host memory that is charged to the principal for handles, programs and the like."};
+
+inline constexpr Family kHostMemoryUsed = {
+    "tensord_host_memory_used_bytes",
+    Type::kGauge,
+    {},
+    "Host memory that is charged to callers for handles, programs and the like."};
+inline constexpr Family kHostMemoryLimit = {"tensord_host_memory_limit_bytes",
+                                            Type::kGauge,
+                                            {},
+                                            "Host memory that may be charged to callers."};
+
 inline constexpr Family kCalls = {"tensord_calls_total",
                                   Type::kCounter,
                                   {"method", "code"},
@@ -139,7 +155,8 @@ inline constexpr const Family* kFamilies[] = {
     &kDeviceQueuedTasks,  &kDeviceState,       &kDeviceFaults,
     &kDeviceRestarts,     &kPrincipalMemory,   &kPrincipalDeviceTime,
     &kPrincipalReceived,  &kPrincipalSent,     &kPrincipalRefusals,
-    &kPrincipalSessions,  &kPrincipalHandles,  &kCalls,
+    &kPrincipalSessions,  &kPrincipalHandles,  &kPrincipalHostMemory,
+    &kHostMemoryUsed,     &kHostMemoryLimit,   &kCalls,
     &kCallDuration,       &kConnections,       &kConnectionsAccepted,
     &kConnectionsRefused, &kConnectionsClosed, &kAuthenticationFailures,
     &kSessions,           &kSessionsOpened,    &kSessionsEnded,

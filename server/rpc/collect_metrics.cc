@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,22 +80,30 @@ void AddSessions(const SessionTable& table, const std::vector<PrincipalCountersR
   struct Held {
     int64_t sessions = 0;
     int64_t handles = 0;
+    int64_t host_bytes = 0;
   };
   std::map<const PrincipalCounters*, Held> held;
   for (const PrincipalCountersRef& counters : principals) held[counters.get()];
   const std::vector<SessionRef> sessions = table.All();
+  std::set<PrincipalRef> added;  // several principals may share counters
   for (const SessionRef& session : sessions) {
     // A principal that came after `principals` were listed is in the next snapshot.
     const auto found = held.find(&session->principal()->counters());
     if (found == held.end()) continue;
     ++found->second.sessions;
     found->second.handles += session->num_handles();
+    if (added.insert(session->principal()).second) {
+      found->second.host_bytes += session->principal()->host_bytes().used();
+    }
   }
   for (const PrincipalCountersRef& counters : principals) {
     const Held& own = held[counters.get()];
     snapshot->Add(metrics::kPrincipalSessions, {counters->label()}, Count(own.sessions));
     snapshot->Add(metrics::kPrincipalHandles, {counters->label()}, Count(own.handles));
+    snapshot->Add(metrics::kPrincipalHostMemory, {counters->label()}, Bytes(own.host_bytes));
   }
+  snapshot->Add(metrics::kHostMemoryUsed, {}, Bytes(table.host_budget().used_bytes()));
+  snapshot->Add(metrics::kHostMemoryLimit, {}, Bytes(table.host_budget().limit_bytes()));
   const SessionTable::Counts counts = table.counts();
   snapshot->Add(metrics::kSessions, {}, Count(static_cast<int64_t>(sessions.size())));
   snapshot->Add(metrics::kSessionsOpened, {}, Count(counts.opened));

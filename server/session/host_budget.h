@@ -23,6 +23,7 @@ class HostBudget {
   HostBudget(int64_t limit_bytes, int64_t principal_limit_bytes)
       : limit_bytes_(limit_bytes), principal_limit_bytes_(principal_limit_bytes) {}
 
+  int64_t limit_bytes() const { return limit_bytes_; }
   int64_t used_bytes() const { return used_.used(); }
 
  private:

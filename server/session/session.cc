@@ -249,7 +249,6 @@ std::vector<TensorRef> Session::TakeOut(absl::Span<const Handle> handles) {
     TensorRef tensor = TakeOut(handle);
     if (tensor != nullptr) removed.push_back(std::move(tensor));
   }
-  UpdateNumHandles();
   return removed;
 }
 
@@ -263,6 +262,7 @@ TensorRef Session::TakeOut(Handle handle) {
     tensors_.rehash(0);
   }
   ReturnHandle(*tensor);
+  UpdateNumHandles();
   return tensor;
 }
 
@@ -371,7 +371,7 @@ int64_t Session::Close() {
     closed_.store(true, std::memory_order_release);
     ReturnAllHandles();
     tensors.swap(tensors_);
-  UpdateNumHandles();
+    UpdateNumHandles();
     waiting.swap(waiting_);
     stream.swap(stream_);
     fail.swap(fail_at_end_);
