@@ -262,9 +262,10 @@ void AddLimits(CLI::App& app, Limits* limits) {
       ->default_str("16MiB")
       ->group("Limits");
   Bytes(app.add_option("--max-host-bytes", limits->max_host_bytes,
-                       "Host memory for everything but the elements of tensors: handles, programs, "
-                       "sessions and so on. Default: an eighth of the memory, at most 8GiB. The "
-                       "default limits of CPU devices leave it free"),
+                       "Host memory that is charged to callers for handles, programs, sessions and "
+                       "so on, but not for the elements of tensors. Default: an eighth of the "
+                       "memory, at least 64MiB and at most 8GiB. The default limits of CPU devices "
+                       "leave it free"),
         int64_t{1} << 20, kMaxBytes)
       ->default_str("")
       ->group("Limits");

@@ -103,8 +103,8 @@ void Announce(Server& server, const GateOptions& gate) {
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
 }
 
-// Sets the limits of host memory that the flags leave open. Makes the default limits of CPU devices
-// leave that memory free, and some for the process itself: its code, caches and transfers.
+// Sets the limits of host memory that no flag has set. Reserves max_host_bytes, and memory for the
+// process itself (code, caches, transfers), from the default limits of CPU devices.
 void SetHostLimits(Limits* limits, Backend* cpu) {
   constexpr int64_t kMiB = 1 << 20;
   const int64_t memory = CpuTotalMemory();

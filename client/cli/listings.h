@@ -39,10 +39,10 @@ std::string TensorTable(absl::Span<const TensorInfo> tensors, const Terminal& te
 std::string SessionTable(absl::Span<const internal::SessionInfo> sessions,
                          const Terminal& terminal);
 
-// Return JSON with two spaces of indentation and a newline at the end. The keys are the same for
-// one server and for several: the list "servers", and a list of all their devices, tensors or
-// sessions, each with the address of its "server". Devices have the same names as in the tables. Sizes are in
-// bytes.
+// Return JSON with two spaces of indentation and a newline at the end. It has the list "servers",
+// and a list of all their devices, tensors or sessions, each with the address of its "server". The
+// keys don't depend on the number of servers. Devices have the same names as in the tables. Sizes
+// are in bytes.
 std::string DevicesJson(absl::Span<const ServerListing> servers);
 // `tensors` has one list per server, in the order of `servers`.
 std::string TensorsJson(absl::Span<const ServerListing> servers,

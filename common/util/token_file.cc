@@ -157,8 +157,9 @@ absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
       token.admin = true;
     } else {
       return absl::InvalidArgumentError(
-          "after the hash there may be expires=TIME, weight=N and admin, each once, and nothing "
-          "else");
+          "after the hash, write only expires=TIME, weight=N or admin, each at most once; remove "
+          "or "
+          "correct the rest");
     }
   }
   token.expires = expires.value_or(token.expires);

@@ -51,7 +51,7 @@ class MemberTable final : public SessionMembers {
       const Principal& principal, uint32_t number, int64_t limit,
       absl::FunctionRef<absl::StatusOr<std::shared_ptr<CollectiveMember>>()> make) {
     MutexLock lock(&mu_);
-    if (ended_) return Ended();
+    if (ended_) return SessionEndedError();
     if (members_.contains(number)) {
       return absl::AlreadyExistsError(
           absl::StrCat("the session has a member ", number, " already; choose another number"));
@@ -90,7 +90,7 @@ class MemberTable final : public SessionMembers {
   // Makes End() end a member that was taken out, but still runs its last operations.
   void AddLeaving(const std::shared_ptr<CollectiveMember>& leaving) {
     MutexLock lock(&mu_);
-    if (ended_) return leaving->Leave(Ended());
+    if (ended_) return leaving->Leave(SessionEndedError());
     RemoveEndedLocked();
     leaving_.push_back(leaving);
   }
@@ -104,9 +104,9 @@ class MemberTable final : public SessionMembers {
       members.swap(members_);
       leaving.swap(leaving_);
     }
-    for (const auto& [number, member] : members) member->Leave(Ended());
+    for (const auto& [number, member] : members) member->Leave(SessionEndedError());
     for (const auto& weak : leaving) {
-      if (const auto member = weak.lock()) member->Leave(Ended());
+      if (const auto member = weak.lock()) member->Leave(SessionEndedError());
     }
   }
 
@@ -117,7 +117,6 @@ class MemberTable final : public SessionMembers {
                    leaving_.end());
   }
 
-  static absl::Status Ended() { return SessionEndedError(); }
   static absl::Status NoSuchMember(uint32_t number) {
     return absl::NotFoundError(
         absl::StrCat("the session has no member ", number, " of a group; call JoinGroup first"));

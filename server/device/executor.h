@@ -51,9 +51,10 @@ class Executor {
   ~Executor();
 
   // Returns a new lane of the owner with this weight. If the lane is dropped while it has tasks,
-  // the tasks still run. The time of the lane's tasks and Turns is added to `used_time`, which may
-  // be null. A lane without an owner is for work of the server itself. Such work runs before the
-  // owners' tasks and is charged to no owner, so it must be short or rare.
+  // the tasks still run. The time of all tasks and Turns of the owner is added to the `used_time`
+  // of the owner's first lane, which may be null; later values are ignored. A lane without an owner
+  // is for work of the server itself. Such work runs before the owners' tasks and is charged to no
+  // owner, so it must be short or rare.
   std::shared_ptr<Lane> NewLane(Weight owner = nullptr, TimeCounter used_time = nullptr);
 
   // Runs `task` on the executor's thread after everything posted earlier to the same lane.
@@ -68,8 +69,9 @@ class Executor {
   class Turn {
    public:
     Turn() = default;
-    // `since`: the result of End(), if the thread's last Turn has just ended, or 0. The time since
-    // then belongs to this Turn. This saves one of the two readings of the clock.
+    // `since`: the result of End() of the Turn that this thread has just ended, or 0. If `since` is
+    // not 0 and the constructor doesn't block, this Turn's time begins at `since`, which saves a
+    // reading of the clock. Otherwise its time begins when the constructor returns.
     explicit Turn(Executor* executor, const Lane* lane = nullptr, int64_t since = 0);
     ~Turn() { End(); }
     Turn(const Turn&) = delete;
@@ -108,7 +110,7 @@ class Executor {
   bool RunTurn();
 
   struct Load {
-    int64_t busy_nanoseconds;  // the time of all turns and Turns that have ended
+    int64_t busy_nanoseconds;  // time of tasks and of Turns, after they have ended
     int64_t unfinished_tasks;  // tasks that wait, and those of the current turn
   };
   // Doesn't wait for tasks or Turns.
@@ -135,7 +137,7 @@ class Executor {
   bool TryEnter(bool* waited);
   // Ends a Turn of `lane` that began at this time. Returns the current time.
   int64_t Leave(const Lane* lane, int64_t began);
-  // Adds the time of a turn or a Turn.
+  // Adds the time of tasks or of a Turn to the load, and to the owner's used time.
   void CountTimeLocked(const Owner& owner, int64_t nanoseconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   void AddReadyLocked(std::shared_ptr<Owner> owner) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -10,8 +10,8 @@
 namespace tensord::server {
 namespace {
 
-// Has malloc return its free memory to the system when enough of it has been unused since the last
-// call. Not thread-safe.
+// Calls malloc_trim() if at least kMinTrimBytes of malloc's memory were free at the last two calls
+// and have not been returned to the system. Not thread-safe.
 class HeapTrimmer {
  public:
   void TrimIfUseful() {
@@ -36,7 +36,7 @@ class HeapTrimmer {
 #endif
 
   size_t last_free_bytes_ = 0;
-  size_t released_bytes_ = 0;  // of the free bytes, those that the system has
+  size_t released_bytes_ = 0;  // of the free bytes, those already returned to the system
 };
 
 }  // namespace

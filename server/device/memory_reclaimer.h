@@ -10,9 +10,9 @@
 
 namespace tensord::server {
 
-// Devices, slabs and malloc keep freed memory, because work that repeats uses it again. A thread
-// looks every kInterval for what has been unused since it last looked, and returns that to the
-// system. So memory is back within two intervals after it was freed.
+// Devices, slabs and malloc keep freed memory for reuse. Every kInterval, a thread returns to the
+// system what was unused since its last pass: idle blocks of devices, slabs without used blocks,
+// and malloc's free memory if it is at least 8 MiB. Such memory is returned within two intervals.
 class MemoryReclaimer {
  public:
   static constexpr std::chrono::milliseconds kInterval{1500};

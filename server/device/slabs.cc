@@ -53,7 +53,7 @@ static_assert(BytesOf(kClasses - 1) == Slabs::kMaxBlockBytes);
 
 // The number of free blocks of each class that a thread keeps at most. It exchanges half of them
 // with the class's slabs at once.
-constexpr std::array<int, kClasses> kMaxKept = [] {
+constexpr std::array<int, kClasses> kMaxThreadCacheBlocks = [] {
   std::array<int, kClasses> counts{};
   for (int i = 0; i < kClasses; ++i) {
     counts[i] = static_cast<int>(std::clamp<int64_t>((16 << 10) / BytesOf(i), 2, 64));
@@ -66,8 +66,8 @@ struct Slab {
   int size_class;
   int capacity;           // in blocks
   int used;               // blocks that are given out
-  int carved;             // blocks that have ever been given out: those in front
-  void* free;             // carved blocks that aren't used, linked through their first bytes
+  int num_initialized;    // the first blocks, which have been allocated at least once
+  void* free;             // freed blocks, linked through their first bytes
   Slab *previous, *next;  // in the list of the class, if the slab has room
 };
 static_assert(sizeof(Slab) <= kHeaderBytes);
@@ -117,12 +117,12 @@ class UnusedSlabs {
  private:
   bool AddRegion(int64_t slabs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     // One slab more, because the address isn't aligned.
-    total_ += slabs;
-    resident_.reserve(total_);
-    released_.reserve(total_);
     void* const region = mmap(nullptr, (slabs + 1) * kSlabBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) return false;
+    total_ += slabs;
+    resident_.reserve(total_);
+    released_.reserve(total_);
     const uintptr_t begin = (reinterpret_cast<uintptr_t>(region) + kSlabBytes - 1) & -kSlabBytes;
     // The last one in the list has the lowest address.
     for (int64_t i = slabs; i-- > 0;) {
@@ -153,8 +153,8 @@ class alignas(64) SizeClass {
     void* blocks = nullptr;
     int taken = 0;
     for (; taken < *count; ++taken) {
-      if (with_room_ == nullptr && !AddSlab(size_class)) break;
-      void* const block = TakeFrom(with_room_);
+      if (partial_slabs_ == nullptr && !AddSlab(size_class)) break;
+      void* const block = TakeFrom(partial_slabs_);
       NextOf(block) = blocks;
       blocks = block;
     }
@@ -188,8 +188,8 @@ class alignas(64) SizeClass {
     if (block != nullptr) {
       slab->free = NextOf(block);
     } else {
-      block =
-          reinterpret_cast<char*>(slab) + kHeaderBytes + slab->carved++ * BytesOf(slab->size_class);
+      block = reinterpret_cast<char*>(slab) + kHeaderBytes +
+              slab->num_initialized++ * BytesOf(slab->size_class);
     }
     if (++slab->used == slab->capacity) Unlink(slab);
     return block;
@@ -206,34 +206,34 @@ class alignas(64) SizeClass {
 
   void Link(Slab* slab) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     slab->previous = nullptr;
-    slab->next = with_room_;
-    if (with_room_ != nullptr) with_room_->previous = slab;
-    with_room_ = slab;
+    slab->next = partial_slabs_;
+    if (partial_slabs_ != nullptr) partial_slabs_->previous = slab;
+    partial_slabs_ = slab;
   }
   void Unlink(Slab* slab) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    (slab->previous != nullptr ? slab->previous->next : with_room_) = slab->next;
+    (slab->previous != nullptr ? slab->previous->next : partial_slabs_) = slab->next;
     if (slab->next != nullptr) slab->next->previous = slab->previous;
   }
 
   Mutex mu_;
-  Slab* with_room_ ABSL_GUARDED_BY(mu_) = nullptr;
+  Slab* partial_slabs_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
 SizeClass size_classes[kClasses];
 
 // The free blocks that a thread keeps. It has no destructor, so that an access needs no check.
-struct Kept {
+struct ThreadCache {
   void* first;  // linked through their first bytes
   int count;
 };
-thread_local Kept kept[kClasses];
+thread_local ThreadCache thread_cache[kClasses];
 
 // Returns the thread's blocks when the thread ends.
 struct ThreadEnd {
   ~ThreadEnd() {
     for (int i = 0; i < kClasses; ++i) {
-      size_classes[i].Return(kept[i].first, kept[i].count);
-      kept[i] = {};
+      size_classes[i].Return(thread_cache[i].first, thread_cache[i].count);
+      thread_cache[i] = {};
     }
   }
 };
@@ -242,8 +242,8 @@ void ReturnBlocksAtThreadEnd() { static thread_local const ThreadEnd thread_end;
 
 void* Refill(int size_class) {
   ReturnBlocksAtThreadEnd();
-  Kept& own = kept[size_class];
-  own.count = kMaxKept[size_class] / 2;
+  ThreadCache& own = thread_cache[size_class];
+  own.count = kMaxThreadCacheBlocks[size_class] / 2;
   own.first = size_classes[size_class].Take(size_class, &own.count);
   void* const block = own.first;
   if (block == nullptr) return nullptr;
@@ -256,7 +256,7 @@ void* Refill(int size_class) {
 
 void* Slabs::Allocate(int64_t bytes) {
   const int size_class = ClassOf(bytes);
-  Kept& own = kept[size_class];
+  ThreadCache& own = thread_cache[size_class];
   void* const block = own.first;
   if (block == nullptr) return Refill(size_class);
   own.first = NextOf(block);
@@ -266,11 +266,11 @@ void* Slabs::Allocate(int64_t bytes) {
 
 void Slabs::Free(void* block) {
   const int size_class = SlabOf(block)->size_class;
-  Kept& own = kept[size_class];
+  ThreadCache& own = thread_cache[size_class];
   if (own.first == nullptr) ReturnBlocksAtThreadEnd();
   NextOf(block) = own.first;
   own.first = block;
-  if (++own.count <= kMaxKept[size_class]) return;
+  if (++own.count <= kMaxThreadCacheBlocks[size_class]) return;
   const int returned = own.count / 2;
   own.first = size_classes[size_class].Return(own.first, returned);
   own.count -= returned;

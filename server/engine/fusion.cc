@@ -108,7 +108,7 @@ absl::StatusOr<PreparedOpRef> ChainKernels::FindLinear(const PreparedOp& linear,
                                                        const PreparedOp& activation) {
   Attributes attrs = linear.plan().attrs;
   attrs.Set("activation", std::string(FunctionName(*ActivationOf(activation))));
-  return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot(), linear.maker());
+  return prepared_ops_->Find("linear", linear.inputs(), attrs, linear.slot(), /*caller=*/nullptr);
 }
 
 // The kernel of one chain. Prepare() makes it. Thread-safe.
@@ -225,8 +225,9 @@ absl::StatusOr<BufferRef> ChainKernels::Run(MemoryAccount& account,
   const PreparedOp& first = **chain.front().op;
   const PreparedOp& last = **chain.back().op;
   if (IsBareLinear(first)) {
-    TENSORD_ASSIGN_OR_RETURN(const PreparedOpRef both, FindLinear(first, last));
-    return both->RunSingle(account, chain.front().inputs);
+    const absl::StatusOr<PreparedOpRef> both = FindLinear(first, last);
+    if (!both.ok()) return BufferRef();
+    return (*both)->RunSingle(account, chain.front().inputs);
   }
   Inputs inputs;
   const KernelRef compiled = FindCompiled(ToOps(chain, &inputs));

@@ -278,8 +278,8 @@ void PostCopy(const SessionRef& session, const TensorRef& input, const TensorRef
   const auto& lane = session->lane(slot);
   slot.executor->Post(lane, [session, input, output] {
     FinishCopy(*session, input, output, RunStoppable(*session, *output, [&] {
-                 return CopyOnExecutor(*session, *input, *output);
-               }));
+      return CopyOnExecutor(*session, *input, *output);
+    }));
   });
   output->SetPosted(lane.get());
 }

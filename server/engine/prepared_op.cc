@@ -17,15 +17,29 @@ int64_t DimsBytes(const Shape& shape) {
 absl::StatusOr<PreparedOpRef> PreparedOp::Make(absl::string_view op,
                                                absl::Span<const TensorSpec> inputs,
                                                const Attributes& attrs, DeviceSlot* slot,
-                                               HostAccountRef maker) {
+                                               const HostAccountRef& caller) {
   auto prepared = std::make_shared<PreparedOp>();
-  prepared->charge_ = HostCharge(std::move(maker));
+  prepared->caller_ = caller;
   TENSORD_ASSIGN_OR_RETURN(prepared->plan_, PlanOp(op, inputs, attrs));
   prepared->slot_ = slot;
   prepared->inputs_.assign(inputs.begin(), inputs.end());
   TENSORD_RETURN_IF_ERROR(prepared->Prepare());
   prepared->host_bytes_ = prepared->EstimateHostBytes();
   return prepared;
+}
+
+absl::Status PreparedOp::ChargeCaller() {
+  HostAccountRef caller = caller_.lock();
+  if (caller == nullptr) return absl::OkStatus();
+  charge_ = HostCharge(std::move(caller));
+  return charge_.Add(host_bytes_);
+}
+
+void PreparedOp::ChargeCallerPastLimit() {
+  HostAccountRef caller = caller_.lock();
+  if (caller == nullptr) return;
+  charge_ = HostCharge(std::move(caller));
+  charge_.AddPastLimit(host_bytes_);
 }
 
 int64_t PreparedOp::EstimateHostBytes() const {

@@ -59,7 +59,7 @@ class PreparedOp final : public Executable {
   static absl::StatusOr<std::shared_ptr<PreparedOp>> Make(absl::string_view op,
                                                           absl::Span<const TensorSpec> inputs,
                                                           const Attributes& attrs, DeviceSlot* slot,
-                                                          HostAccountRef maker);
+                                                          const HostAccountRef& caller);
 
   const OpPlan& plan() const { return plan_; }
   absl::string_view name() const override { return plan_.schema->name; }
@@ -85,12 +85,12 @@ class PreparedOp final : public Executable {
   bool in_place(int input) const { return kernel_ != nullptr && kernel_->in_place(input); }
   // The estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
-  // The account of the caller that the op was made for.
-  const HostAccountRef& maker() const { return charge_.account(); }
-  // Charge host_bytes() to maker() while this object exists. Call one of them at most once, before
-  // the op is shared or with the lock of the cache held. As HostAccount::Take() and TakeAnyway().
-  absl::Status ChargeMaker() { return charge_.Add(host_bytes_); }
-  void ChargeMakerAnyway() { charge_.AddAnyway(host_bytes_); }
+  // Charge host_bytes() to the caller that the op was made for, until this object is destroyed. If
+  // there is none, or all its sessions have ended, they charge nothing. ChargeCaller() fails past a
+  // limit, as HostAccount::Take() does. Call at most one of them, once: before the op is shared, or
+  // with the cache's lock held.
+  absl::Status ChargeCaller();
+  void ChargeCallerPastLimit();
 
   // Computes into `output`, which has the output's size. Allocates buffers for casts. If `kept` is
   // null, frees them when it returns; otherwise adds them to `kept`.
@@ -113,6 +113,8 @@ class PreparedOp final : public Executable {
   bool has_casts_ = false;
   bool runs_inline_ = false;
   int64_t host_bytes_ = 0;
+  // A cached op must not keep the account's principal alive.
+  std::weak_ptr<HostAccount> caller_;
   HostCharge charge_;
 };
 

@@ -43,12 +43,12 @@ absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
   TENSORD_ASSIGN_OR_RETURN(entry.op, PreparedOp::Make(op, inputs, attrs, slot, caller));
   const int64_t bytes = BytesOf(entry);
   if (constant || bytes > kMaxBytes / 16) {
-    TENSORD_RETURN_IF_ERROR(entry.op->ChargeMaker());
+    TENSORD_RETURN_IF_ERROR(entry.op->ChargeCaller());
     return std::move(entry.op);
   }
-  // The op is charged only once the cache drops it. But if it couldn't be charged now, the caller
-  // holds too much already.
-  TENSORD_RETURN_IF_ERROR(HostCharge(caller).Add(bytes));
+  // The op is charged only when the cache evicts it. This temporary charge checks that the caller
+  // has enough host memory for it now.
+  if (caller != nullptr) TENSORD_RETURN_IF_ERROR(HostCharge(caller).Add(bytes));
   Entries evicted;
   MutexLock lock(&mu_);
   const auto found = index_.find(entry.key);
@@ -75,7 +75,7 @@ PreparedOpCache::Entries PreparedOpCache::EvictLocked() {
   Entries evicted;
   while (bytes_ > kMaxBytes) {
     Entry& entry = entries_.back();
-    if (entry.op.use_count() > 1) entry.op->ChargeMakerAnyway();
+    if (entry.op.use_count() > 1) entry.op->ChargeCallerPastLimit();
     bytes_ -= BytesOf(entry);
     index_.erase(entry.key);
     evicted.splice(evicted.end(), entries_, std::prev(entries_.end()));

@@ -18,16 +18,16 @@
 
 namespace tensord::server {
 
-// Keeps prepared ops by op, input specs, attributes and device. If they take more than kMaxBytes,
-// drops the least recently used ones. The ops in the cache are charged to no caller. If an op that
-// is dropped, or is not kept, is still in use, it is charged to the caller that it was made for.
-// Thread-safe.
+// Caches prepared ops by op, input specs, attributes and device. Past kMaxBytes, evicts the least
+// recently used ones. Ops in the cache are charged to no caller. An op that was evicted or never
+// cached is charged, while it is in use, to the caller for which it was prepared. Thread-safe.
 class PreparedOpCache {
  public:
   static constexpr int64_t kMaxBytes = 128 << 20;
 
-  // Returns the prepared op. Makes it for `caller` if there is none. Doesn't keep constants, nor ops
-  // of more than a sixteenth of kMaxBytes. If `caller` has no host memory left for the op, returns
+  // Returns the prepared op. If the cache has none, prepares it for `caller`; null: for the server,
+  // which is charged nothing. Doesn't cache constants, nor ops of more than a sixteenth of
+  // kMaxBytes. If the op would exceed the caller's limit of host memory, returns
   // RESOURCE_EXHAUSTED.
   absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
                                      const Attributes& attrs, DeviceSlot* slot,

@@ -46,7 +46,8 @@ inline constexpr Family kDeviceBusy = {
     "tensord_device_busy_seconds_total",
     Type::kCounter,
     {"device"},
-    "Time that ops took on the device's thread. On a GPU this is the time of their launches."};
+    "Time that the device's executor was busy with ops and other tasks. On a GPU this is the time "
+    "of their launches."};
 inline constexpr Family kDeviceQueuedTasks = {
     "tensord_device_queued_tasks",
     Type::kGauge,
@@ -72,7 +73,7 @@ inline constexpr Family kPrincipalDeviceTime = {
     "tensord_principal_device_seconds_total",
     Type::kCounter,
     {"principal", "device"},
-    "Time that the principal's ops took on the device's thread."};
+    "Time that the device's executor was busy with the principal's ops and other tasks."};
 inline constexpr Family kPrincipalReceived = {
     "tensord_principal_received_bytes_total",
     Type::kCounter,
@@ -134,8 +135,8 @@ inline constexpr Family kConnectionsRefused = {
 inline constexpr Family kConnectionsClosed = {"tensord_connections_closed_total",
                                               Type::kCounter,
                                               {"reason"},
-                                              "Accepted connections that connection admission "
-                                              "closed."};
+                                              "Accepted connections that the server closed for "
+                                              "one of these reasons."};
 inline constexpr Family kAuthenticationFailures = {
     "tensord_authentication_failures_total",
     Type::kCounter,

@@ -1,4 +1,4 @@
-// A small HTTP server for one document, which is made anew for each request.
+// A small HTTP server for one document. Requests within kMinInterval share one version of it.
 //
 // civetweb, the server of prometheus-cpp, can't be used: distributions build it with 100 KiB of
 // stack for each thread, and OpenBLAS's thread-local storage takes most of that.
@@ -15,8 +15,8 @@
 
 namespace tensord::server::metrics {
 
-// One thread serves all connections, one request each, without blocking on any of them. Everything
-// that a client may use is limited. If there are too many connections, the oldest one is closed.
+// One thread serves all connections without blocking. A connection has one request. The number,
+// lifetime and request size of connections are limited. If there are too many, closes the oldest.
 class HttpServer {
  public:
   // How many connections are open at once.
@@ -55,7 +55,7 @@ class HttpServer {
       kReading,  // the request
       kWaiting,  // for the document
       kSending,  // the response
-      kEnding,   // sent; waits for the client to close its end, so that no byte of it is lost
+      kEnding,   // sent; waits until the client closes its end, or else it could lose the response
     };
     int fd = -1;
     Clock::time_point deadline;
@@ -77,7 +77,7 @@ class HttpServer {
   bool Send(Connection& connection);
   // Decides on the response to a complete request.
   void Answer(Connection& connection);
-  // Gives the document to the connections that wait for it, if it is due.
+  // If kMinInterval has passed, generates the document and assigns it to the waiting connections.
   void MakeDocument();
 
   const int listener_;
@@ -87,7 +87,7 @@ class HttpServer {
 
   // Only the thread uses these.
   std::list<Connection> connections_;  // the oldest first
-  Clock::time_point next_document_;    // not earlier than this
+  Clock::time_point next_document_;    // earliest time of the next document
   Clock::time_point next_accept_;
 
   std::thread thread_;

@@ -26,7 +26,7 @@ absl::Status HostAccount::Take(int64_t bytes) {
   return Refuse(false, bytes);
 }
 
-void HostAccount::TakeAnyway(int64_t bytes) {
+void HostAccount::TakePastLimit(int64_t bytes) {
   principal_->host_bytes().Take(bytes, /*limit=*/0);
   budget_->used_.Take(bytes, /*limit=*/0);
 }
@@ -45,19 +45,20 @@ absl::Status HostAccount::Refuse(bool principal, int64_t bytes) const {
        .limit = principal ? "max-host-bytes-per-principal" : "max-host-bytes",
        .value = principal ? budget_->principal_limit_bytes_ : budget_->limit_bytes_,
        .message = absl::StrCat(
-           "the server's host memory for handles, programs and the like is exhausted: asked for ",
+           principal ? "the caller's" : "the server's",
+           " limit of host memory for handles, programs and so on is reached: the request needs ",
            bytes, " bytes; the caller holds ", own, " bytes, and all other callers ", others,
            " bytes; ",
            principal || own > others ? "delete tensors, drop programs, or close sessions"
-                                     : "try again later")});
+                                     : "try again later, or delete tensors")});
 }
 
-int64_t HostCredit::MissingBytes(int64_t bytes) const {
+int64_t BatchedHostCharge::MissingBytes(int64_t bytes) const {
   const int64_t missing = used_bytes_ + bytes - taken_bytes_;
   return std::max<int64_t>(0, (missing + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
 }
 
-absl::Status HostCredit::TakeBlocks(int64_t bytes) {
+absl::Status BatchedHostCharge::TakeBlocks(int64_t bytes) {
   const int64_t missing = MissingBytes(bytes);
   TENSORD_RETURN_IF_ERROR(account_->Take(missing));
   taken_bytes_ += missing;
@@ -65,14 +66,14 @@ absl::Status HostCredit::TakeBlocks(int64_t bytes) {
   return absl::OkStatus();
 }
 
-void HostCredit::TakeAnyway(int64_t bytes) {
+void BatchedHostCharge::TakePastLimit(int64_t bytes) {
   const int64_t missing = MissingBytes(bytes);
-  if (missing > 0) account_->TakeAnyway(missing);
+  if (missing > 0) account_->TakePastLimit(missing);
   taken_bytes_ += missing;
   used_bytes_ += bytes;
 }
 
-void HostCredit::ReturnBlocks() {
+void BatchedHostCharge::ReturnBlocks() {
   const int64_t spare = (taken_bytes_ - used_bytes_) / kBlockBytes * kBlockBytes - kBlockBytes;
   account_->Return(spare);
   taken_bytes_ -= spare;

@@ -1,4 +1,4 @@
-// Limits the host memory that the server uses for callers beside the elements of their tensors:
+// Limits the host memory that the server uses for callers, except for the elements of tensors:
 // handles, definitions, programs, ops in flight, answers, sessions, members of groups, tickets and
 // names. Each is charged an estimate of what it takes, which its class documents.
 #pragma once
@@ -47,7 +47,7 @@ class HostAccount {
   // which names the flag, and how much the caller and all other callers hold.
   absl::Status Take(int64_t bytes);
   // Charges `bytes` of memory that is in use already, even past the limits.
-  void TakeAnyway(int64_t bytes);
+  void TakePastLimit(int64_t bytes);
   void Return(int64_t bytes);
 
  private:
@@ -76,14 +76,14 @@ class HostCharge {
 
   const HostAccountRef& account() const { return account_; }
 
-  // As HostAccount::Take() and TakeAnyway(). The object must have an account.
+  // As HostAccount::Take() and TakePastLimit(). The object must have an account.
   absl::Status Add(int64_t bytes) {
     absl::Status taken = account_->Take(bytes);
     if (taken.ok()) bytes_ += bytes;
     return taken;
   }
-  void AddAnyway(int64_t bytes) {
-    account_->TakeAnyway(bytes);
+  void AddPastLimit(int64_t bytes) {
+    account_->TakePastLimit(bytes);
     bytes_ += bytes;
   }
 
@@ -92,16 +92,16 @@ class HostCharge {
   int64_t bytes_ = 0;
 };
 
-// Charges many small amounts. It takes blocks from its account, so most calls touch only this
-// object. Not thread-safe: the owner's lock guards it.
-class HostCredit {
+// Batches many small charges: takes blocks of kBlockBytes from its account, so that most calls
+// change only this object. Not thread-safe: the owner's lock guards it.
+class BatchedHostCharge {
  public:
   static constexpr int64_t kBlockBytes = 16 << 10;
 
-  explicit HostCredit(HostAccountRef account) : account_(std::move(account)) {}
-  ~HostCredit() { ReturnAll(); }
-  HostCredit(const HostCredit&) = delete;
-  HostCredit& operator=(const HostCredit&) = delete;
+  explicit BatchedHostCharge(HostAccountRef account) : account_(std::move(account)) {}
+  ~BatchedHostCharge() { ReturnAll(); }
+  BatchedHostCharge(const BatchedHostCharge&) = delete;
+  BatchedHostCharge& operator=(const BatchedHostCharge&) = delete;
 
   // As HostAccount::Take().
   absl::Status Take(int64_t bytes) {
@@ -109,7 +109,7 @@ class HostCredit {
     used_bytes_ += bytes;
     return absl::OkStatus();
   }
-  void TakeAnyway(int64_t bytes);
+  void TakePastLimit(int64_t bytes);
   void Return(int64_t bytes) {
     used_bytes_ -= bytes;
     if (taken_bytes_ - used_bytes_ >= kMaxSpareBytes) ReturnBlocks();

@@ -9,7 +9,7 @@ namespace tensord::server {
 namespace {
 
 // The account is charged in multiples of this.
-constexpr int64_t kBlockBytes = HostCredit::kBlockBytes;
+constexpr int64_t kBlockBytes = BatchedHostCharge::kBlockBytes;
 constexpr int64_t kMaxSpareBytes = 4 * kBlockBytes;
 
 }  // namespace
@@ -21,8 +21,8 @@ absl::Status InFlight::Begin(int64_t bytes) {
   if (sums / kOne > max_count_) {
     begun = absl::ResourceExhaustedError(
         absl::StrCat("the session has ", max_count_,
-                     " ops waiting to run, its limit; wait for some, or write the tensors that "
-                     "they wait for"));
+                     " ops waiting to run or calls waiting for tensors, its limit; wait for some, "
+                     "or write the tensors that they wait for"));
   } else if (BytesIn(sums) > charged_bytes_.load(std::memory_order_relaxed)) {
     begun = ChargeMore();
   }

@@ -26,7 +26,7 @@ class InFlight {
   static constexpr int64_t kCallBytes = 1536;
 
   // `max_count`: at most kMaxCount. The account has been charged `prepaid_bytes` already.
-  static constexpr int64_t kMaxCount = (1 << 23) - 1;
+  static constexpr int64_t kMaxCount = (1 << 22) - 1;
   InFlight(HostAccountRef account, int64_t max_count, int64_t prepaid_bytes)
       : account_(std::move(account)),
         max_count_(max_count),
@@ -41,6 +41,9 @@ class InFlight {
   absl::Status Begin(int64_t bytes);
   // `bytes` is the argument of Begin().
   void End(int64_t bytes);
+
+  // How many pieces of work are in flight.
+  int64_t count() const { return sums_.load(std::memory_order_relaxed) / kOne; }
 
  private:
   // Both sums in one number: pieces of work are counted in units of kOne, bytes in units of 1.

@@ -20,7 +20,7 @@ namespace tensord::server {
 
 // The reasons for which a request is refused because a limit is reached: those of the statuses'
 // ErrorInfo. The last one stands for all others.
-inline constexpr std::array<absl::string_view, 15> kRefusalReasons = {
+inline constexpr std::array<absl::string_view, 17> kRefusalReasons = {
     "SESSION_BYTES_EXCEEDED",
     "PRINCIPAL_BYTES_EXCEEDED",
     "DEVICE_OUT_OF_MEMORY",
@@ -35,6 +35,8 @@ inline constexpr std::array<absl::string_view, 15> kRefusalReasons = {
     "PRINCIPAL_CONNECTIONS_EXCEEDED",
     "SESSION_GROUP_MEMBERS_EXCEEDED",
     "OP_SECONDS_EXCEEDED",
+    "PRINCIPAL_HOST_BYTES_EXCEEDED",
+    "SERVER_HOST_BYTES_EXCEEDED",
     "OTHER",
 };
 

@@ -32,11 +32,11 @@ std::vector<TensorRef> PendingOf(const absl::flat_hash_map<Handle, TensorRef>& t
   return pending;
 }
 
-// The error of tensors whose own error has no room. They share its text.
+// Replaces the error of a tensor if the error can't be charged. All such tensors share one text.
 const absl::Status& NoRoomForError() {
   static const auto* const error = new absl::Status(absl::ResourceExhaustedError(
-      "the tensor failed, and its error was not kept, because the caller's limit of host memory is "
-      "reached; delete tensors"));
+      "the tensor failed; its error was dropped because a limit of host memory is reached "
+      "(--max-host-bytes or --max-host-bytes-per-principal); delete tensors, then repeat the op"));
   return *error;
 }
 
@@ -75,10 +75,10 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
       lease_(lease),
       limits_(limits),
       clock_(clock),
+      opened_at_(clock()),
       ops_(this->host(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
       waits_(this->host(), InFlight::kMaxCount, kPrepaidWaitBytes),
-      handle_credit_(this->host()),
-      opened_at_(clock()),
+      handle_charge_(this->host()),
       last_used_(opened_at_) {
   const PrincipalCountersRef& counters = principal_->counters_ref();
   const auto on_refused = [counters](const absl::Status& status) {
@@ -121,10 +121,10 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
 }
 
 absl::Status Session::TakeHandle(const Tensor& tensor) {
-  TENSORD_RETURN_IF_ERROR(handle_credit_.Take(tensor.host_bytes()));
+  TENSORD_RETURN_IF_ERROR(handle_charge_.Take(tensor.host_bytes()));
   const int64_t limit = limits_.max_handles_per_principal;
   if (limit == 0 || principal_->handles().Take(1, limit)) return absl::OkStatus();
-  handle_credit_.Return(tensor.host_bytes());
+  handle_charge_.Return(tensor.host_bytes());
   return principal_->Refuse(
       {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
        .subject = "principal",
@@ -134,12 +134,12 @@ absl::Status Session::TakeHandle(const Tensor& tensor) {
 }
 
 void Session::ReturnHandle(const Tensor& tensor) {
-  handle_credit_.Return(tensor.host_bytes());
+  handle_charge_.Return(tensor.host_bytes());
   if (limits_.max_handles_per_principal != 0) principal_->handles().Return(1);
 }
 
 void Session::ReturnAllHandles() {
-  handle_credit_.ReturnAll();
+  handle_charge_.ReturnAll();
   if (limits_.max_handles_per_principal == 0) return;
   principal_->handles().Return(static_cast<int64_t>(tensors_.size()));
 }
@@ -201,7 +201,7 @@ absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
   const auto it = tensors_.find(tensor->handle());
   if (it == tensors_.end() || it->second != tensor) return error;
   const int64_t bytes = HostBytesOf(error);
-  if (!handle_credit_.Take(bytes).ok()) return NoRoomForError();
+  if (!handle_charge_.Take(bytes).ok()) return NoRoomForError();
   tensor->AddHostBytes(bytes);
   return error;
 }
@@ -405,10 +405,8 @@ void Session::EndUse() {
 Session::Activity Session::activity() const {
   const auto now = clock_();
   MutexLock lock(&mu_);
-  Activity activity = {.age = now - opened_at_,
-                       .in_use = uses_ > 0,
-                       .idle = {},
-                       .ops_in_flight = ops_in_flight_.load(std::memory_order_relaxed)};
+  Activity activity = {
+      .age = now - opened_at_, .in_use = uses_ > 0, .idle = {}, .ops_in_flight = ops_.count()};
   if (!activity.in_use) activity.idle = std::max(activity.idle, now - last_used_);
   return activity;
 }

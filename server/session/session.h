@@ -47,11 +47,14 @@ using LeaseClock = std::chrono::steady_clock::time_point (*)();
 // Thread-safe.
 class Session {
  public:
+  // How many bytes of its stream's answers are charged when the session opens.
+  static constexpr int64_t kPrepaidAnswerBytes = 32 << 10;
+
   // Returns the host memory that is charged for a session: this object, its lanes, its accounts and
-  // the state of its stream by estimate; and some callbacks that wait, so that a caller without
-  // memory for more can still read its tensors.
+  // the state of its stream by estimate; and some callbacks that wait, and answers, so that a
+  // caller at its limit can still read and delete its tensors.
   static constexpr int64_t HostBytesFor(size_t devices) {
-    return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes;
+    return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes + kPrepaidAnswerBytes;
   }
 
   // `host` is the charge for HostBytesFor(). Its account is charged for handles and ops, too, and
@@ -104,8 +107,9 @@ class Session {
   // returns RESOURCE_EXHAUSTED. If the session is closed, returns FAILED_PRECONDITION.
   absl::Status Insert(TensorRef tensor);
 
-  // Charges the text of an error with which `tensor` is about to fail, if the tensor has a handle
-  // here. Returns the error. If a limit of host() is exceeded, returns an error without that text.
+  // Charges the host memory of `error`, with which `tensor` is about to fail, and returns `error`.
+  // If the tensor has no handle in this session, charges nothing. If a limit of host() is exceeded,
+  // charges nothing and returns a RESOURCE_EXHAUSTED that replaces `error`.
   absl::Status ChargeError(const TensorRef& tensor, absl::Status error);
 
   // Removes the tensor's handle, if the handle still belongs to this tensor.
@@ -232,7 +236,7 @@ class Session {
 
   mutable Mutex mu_;
   Tensors tensors_ ABSL_GUARDED_BY(mu_);
-  HostCredit handle_credit_ ABSL_GUARDED_BY(mu_);  // for `tensors_`
+  BatchedHostCharge handle_charge_ ABSL_GUARDED_BY(mu_);  // for `tensors_`
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   uint64_t commands_received_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<StreamState> stream_ ABSL_GUARDED_BY(mu_);

@@ -168,8 +168,9 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, uint6
     if (it == sessions_.end()) {
       return WithErrorInfo(
           absl::NotFoundError(absl::StrCat("no session ", number,
-                                           "; it was closed, or its lease ran out: ListSessions "
-                                           "lists the open ones")),
+                                           "; it has ended, never existed, or belongs to another "
+                                           "caller: ListSessions lists the sessions that you may "
+                                           "close")),
           "SESSION_NOT_FOUND");
     }
     session = TakeOutLocked(it);

@@ -1,5 +1,5 @@
-// An authenticated caller that takes as much host memory as it can, by other means than the elements
-// of tensors. The daemon must refuse it at its limit, in bounded memory, and serve other callers.
+// Attacks by an authenticated caller that uses as much host memory as it can, other than for the
+// elements of tensors. The daemon must refuse it at its limit and still serve other callers.
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,8 +34,8 @@ class HostMemoryTest : public integration::IdentityFixture {
     before_ = daemon_->MemoryBytes("VmRSS");
   }
 
-  // Expects that another caller is served, that the attacker can still read and delete, and that
-  // the daemon's memory has grown by less than kMaxGrowthBytes.
+  // Expects that another caller is served, and that the daemon's memory has grown by less than
+  // kMaxGrowthBytes.
   void TearDown() override {
     RpcClient client(daemon_->address(), {.token = "alice-token"});
     RpcSession alice(client);
@@ -71,8 +71,8 @@ class HostMemoryTest : public integration::IdentityFixture {
       first = absl::Status(static_cast<absl::StatusCode>(error.code()), error.message());
     }
     sender.join();
-    const absl::Status ended = stream->Finish();
-    return ended.ok() ? first : ended;
+    ended_ = stream->Finish();
+    return ended_.ok() ? first : ended_;
   }
 
   static void AddPromise(uint64_t handle, v1::SessionStreamRequest* message) {
@@ -85,6 +85,7 @@ class HostMemoryTest : public integration::IdentityFixture {
 
   std::unique_ptr<RpcClient> attacker_;
   std::unique_ptr<RpcSession> session_;
+  absl::Status ended_;  // the status that ended the stream of the last Send()
   int64_t before_ = 0;
 };
 
@@ -152,6 +153,11 @@ TEST_F(HostMemoryTest, BoundsHandles) {
     AddPromise(handle, &messages.back());
   }
   ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+  // At the limit, a command is refused, but its stream doesn't end.
+  v1::SessionStreamRequest refused = Attach(*session_);
+  AddPromise(1000000, &refused);
+  ExpectError(Send({refused}), Code::kResourceExhausted, {kLimit});
+  EXPECT_TRUE(ended_.ok()) << ended_;
   // The caller goes on once it has deleted tensors.
   ExpectError(session_->Ones(1000000, {16}), Code::kResourceExhausted, {kLimit});
   std::vector<uint64_t> deleted(1000);
@@ -172,6 +178,7 @@ TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
     fail.set_message(std::string(4000, 'x'));
   }
   EXPECT_FALSE(Send(messages).ok());
+  ExpectError(session_->Ones(1000000, {16}), Code::kResourceExhausted, {kLimit});
 }
 
 // Ops with many inputs wait for a promise that is never kept.

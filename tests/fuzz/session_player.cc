@@ -195,8 +195,8 @@ void SessionPlayer::Open(const v1::OpenPublishedRequest& request) {
       world_->sessions.publications().Find(principal_, request.owner(), request.name());
   if (!published.ok() || !(*published)->status().ok()) return;
   session_
-      ->Insert(Tensor::Make(request.output(), (*published)->spec(),
-                                        (*published)->slot(), (*published)->buffer()))
+      ->Insert(Tensor::Make(request.output(), (*published)->spec(), (*published)->slot(),
+                            (*published)->buffer()))
       .IgnoreError();
 }
 

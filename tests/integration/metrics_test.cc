@@ -70,7 +70,7 @@ TEST_F(MetricsTest, UnknownMethodsHaveOneLabel) {
     Samples samples = Scrape();
     return samples["tensord_calls_total{method=\"unknown\",code=\"UNIMPLEMENTED\"}"] >= 2;
   })) << Text();
-  EXPECT_THAT(Text(), testing::Not(AllOf(HasSubstr("Sudo"), HasSubstr("such"))));
+  EXPECT_THAT(Text(), AllOf(testing::Not(HasSubstr("Sudo")), testing::Not(HasSubstr("no.Such"))));
 }
 
 TEST_F(MetricsTest, CountsMemoryHandlesAndSessionsOfACaller) {
@@ -237,9 +237,9 @@ TEST_F(MetricsTest, CountsFaultsAndRestarts) {
 
 TEST_F(MetricsTest, CountsAuthenticationFailuresButNoPublicHealthChecks) {
   const std::string failures = "tensord_authentication_failures_total{reason=";
-  RpcClient stranger(daemon_->address());
-  EXPECT_TRUE(stranger.Health("").ok());
-  EXPECT_EQ(ListDevices(stranger).status().code(), absl::StatusCode::kUnauthenticated);
+  RpcClient anonymous(daemon_->address());
+  EXPECT_TRUE(anonymous.Health("").ok());
+  EXPECT_EQ(ListDevices(anonymous).status().code(), absl::StatusCode::kUnauthenticated);
   ExpectEventually(failures + "\"missing\"}", 1);
   EXPECT_FALSE(Ask("wrong").ok());
   ExpectEventually(failures + "\"invalid\"}", 1);
@@ -261,9 +261,9 @@ TEST_F(MetricsTest, CountsConnectionsByState) {
 }
 
 TEST_F(MetricsTest, CountsConnectionsThatAdmissionCloses) {
-  RpcClient stranger(daemon_->address());
+  RpcClient anonymous(daemon_->address());
   EXPECT_TRUE(Eventually([&] {
-    for (int i = 0; i < 20; ++i) ListDevices(stranger).status().IgnoreError();
+    for (int i = 0; i < 20; ++i) ListDevices(anonymous).status().IgnoreError();
     return Value("tensord_connections_closed_total{reason=\"rejected_calls\"}") > 0;
   }));
   EXPECT_TRUE(ListDevices(*alice_).ok());

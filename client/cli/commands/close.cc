@@ -29,7 +29,8 @@ absl::StatusOr<std::vector<uint64_t>> Numbers(const CommandContext& context,
   for (const std::string& operand : context.flags.operands()) {
     uint64_t number = 0;
     if (!absl::SimpleAtoi(operand, &number) || number == 0) {
-      return UsageError(absl::StrCat("\"", operand, "\" is not the number of a session"));
+      return UsageError(absl::StrCat(
+          "\"", operand, "\" is not a session number; \"tensorctl sessions\" lists them"));
     }
     numbers.push_back(number);
   }
@@ -39,7 +40,9 @@ absl::StatusOr<std::vector<uint64_t>> Numbers(const CommandContext& context,
 absl::StatusOr<int> Run(CommandContext& context) {
   const bool by_principal = context.flags.Has("principal");
   if (by_principal == !context.flags.operands().empty()) {
-    return UsageError("close needs numbers of sessions, or --principal NAME");
+    return UsageError(
+        "give either the numbers of sessions or --principal NAME, not both; \"tensorctl sessions\" "
+        "lists the numbers");
   }
   if (by_principal && context.flags.Get("principal", "").empty()) {
     return UsageError("--principal needs a name");
@@ -73,10 +76,12 @@ CommandSpec CloseCommand() {
       .summary = "closes sessions, and frees what they hold",
       .description =
           "Closes the sessions with these numbers (see tensorctl sessions), or all sessions of a "
-          "principal. Programs that use them get errors. Without the token of an administrator, "
-          "closes only sessions of this client's identity: other sessions don't exist for it. If a "
-          "session doesn't exist, closes the others, and the exit status is 1. To keep a caller "
-          "out, also delete its line from the server's token file.",
+          "principal. Programs that use a closed session get errors. Without an administrator's "
+          "token, the command can close only sessions of this client's identity; the server "
+          "reports "
+          "all others as NOT_FOUND. If a session doesn't exist, the command closes the others and "
+          "exits with 1. To stop a caller from opening new sessions, also delete its line from the "
+          "server's token file.",
       .flags = {{"principal", "NAME", "close all sessions of this principal"}},
       .operands = "NUMBER…",
       .examples = {{"tensorctl close 12 15", "Closes two sessions."},

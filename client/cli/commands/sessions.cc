@@ -35,7 +35,8 @@ absl::StatusOr<int> Run(CommandContext& context) {
 CommandSpec SessionsCommand() {
   return {
       .name = "sessions",
-      .summary = "the open sessions of this client's identity, or of all",
+      .summary =
+          "the open sessions of this client's identity; with an administrator's token, of all",
       .description =
           "Shows each session with its number, the principal and the program that opened it, its "
           "age, the time since its last use, its lease, and what it holds: handles, ops that "

@@ -29,10 +29,12 @@ namespace tensord::server {
 // by a pool. After that (admitted), the window is at least kMinWindow and a multiple of the last
 // message. It grows when the connection is stalled, and a handler waits for a message although
 // handlers have handled everything that has arrived: the rest of the message is then missing. It
-// never exceeds one message for each open call, and 64 MiB for calls that have ended early, whose
-// remaining bytes gRPC drops. The bytes of all connections of a principal together are limited by
-// the principal's pool. If that is full, and no message can be completed, the newest call ends with
-// RESOURCE_EXHAUSTED. If there is no call, but the window remains full, the connection ends.
+// never exceeds kMinWindow, plus one message for each open call, plus 64 MiB after a call has ended
+// early. A call ends early if it ends before its request is complete; gRPC drops the remaining
+// bytes. The bytes of all connections of a principal together are limited by the principal's pool.
+// If the pool is full and no message can be completed, the newest call ends with
+// RESOURCE_EXHAUSTED. If the connection has no open call and its window remains full, the server
+// closes the connection.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.
@@ -63,7 +65,7 @@ class Connection {
   };
 
   // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest
-  // message. `stalled`: to which 0 is added when the principal's pool has room again.
+  // message. `stalled`: this object adds 0 to it when the principal's pool has room again.
   Connection(uint64_t id, std::string host, std::string address, int64_t max_message_bytes,
              std::unique_ptr<LimitedSocket> socket, StalledSockets* stalled)
       : id_(id),

@@ -344,6 +344,10 @@ absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,
       return Unauthenticated(kCredentialsInvalid,
                              "the token was revoked; ask the server's operator for a new one");
     }
+    if (credentials.is_admin && !known->admin) {
+      return Unauthenticated(kCredentialsInvalid,
+                             "the token is no longer an administrator's; call again");
+    }
     return known->expires;
   }
   TENSORD_ASSIGN_OR_RETURN(const Certificates::Client client,

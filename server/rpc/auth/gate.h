@@ -46,8 +46,8 @@ class Gate;
 class Admission {
  public:
   Admission() = default;
-  // Calls Leave(), and reports to the connection that the call has ended. If the call was refused
-  // and not served, counts the failure.
+  // Calls Leave(), and reports to the connection that the call has ended. If Enter() returned
+  // UNAUTHENTICATED and ServedAsPublic() was not called, adds 1 to a counter of Gate::failures().
   ~Admission();
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
@@ -89,7 +89,7 @@ class Admission {
     PrincipalRef principal;
     absl::Time expires = absl::InfiniteFuture();
     bool by_token = false;
-    bool is_admin = false;    // set by the token
+    bool is_admin = false;    // the token has the flag "admin"
     TokenHash token;          // if by_token
     std::string certificate;  // a chain in PEM; empty if the caller didn't use one
   };
@@ -111,7 +111,8 @@ class Admission {
   std::atomic<int64_t> credit_bytes_ = 0;
   std::atomic<int64_t> credit_messages_ = 0;
   std::function<void(const absl::Status&)> ended_;
-  std::atomic<int64_t>* failures_ = nullptr;  // set if the call was refused and not served
+  std::atomic<int64_t>* failures_ =
+      nullptr;  // the counter that the destructor increments; null: none
   Credentials credentials_;
   // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.
   bool ended_reported_ = false;
@@ -142,7 +143,7 @@ class Gate {
   // Returns the counters of the principals, also of those that no longer exist.
   std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
 
-  // The number of calls that were refused, by what was wrong with their credentials.
+  // The number of calls without valid credentials, by cause. Calls served as public don't count.
   struct Failures {
     int64_t missing;
     int64_t invalid;

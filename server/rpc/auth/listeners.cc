@@ -205,7 +205,7 @@ bool Listeners::Accept(const Listener& listener) {
   if (is_unix || (has_room && !has_limits_)) {
     {
       MutexLock lock(&mu_);
-      ++past_.accepted;
+      ++totals_.accepted;
     }
     hand_over();
   } else {
@@ -230,7 +230,7 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
   const int64_t num_from_host = from_host == by_host_.end() ? 0 : from_host->second;
   const int64_t limit = limits_.max_connections_per_address;
   if (limit != 0 && num_from_host >= limit) {
-    ++past_.refused[static_cast<size_t>(RefusalReason::kAddressLimit)];
+    ++totals_.refused[static_cast<size_t>(RefusalReason::kAddressLimit)];
     return nullptr;
   }
   LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedWindow,
@@ -241,10 +241,10 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
                                     .id = ++last_id_};
   std::unique_ptr<LimitedSocket> socket = LimitedSocket::Make(fd, std::move(options));
   if (socket == nullptr) {
-    ++past_.refused[static_cast<size_t>(RefusalReason::kSystem)];
+    ++totals_.refused[static_cast<size_t>(RefusalReason::kSystem)];
     return nullptr;
   }
-  ++past_.accepted;
+  ++totals_.accepted;
   auto connection = std::make_shared<Connection>(last_id_, host, address, limits_.max_message_bytes,
                                                  std::move(socket), &stalled_);
   connections_.emplace(last_id_, connection);
@@ -255,14 +255,14 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
 
 void Listeners::CountRefused(RefusalReason reason) {
   MutexLock lock(&mu_);
-  ++past_.refused[static_cast<size_t>(reason)];
+  ++totals_.refused[static_cast<size_t>(reason)];
 }
 
 Listeners::Counts Listeners::counts() const {
   Counts counts;
   {
     MutexLock lock(&mu_);
-    counts = past_;
+    counts = totals_;
   }
   for (const ConnectionRef& connection : All()) {
     ++(connection->admitted() ? counts.admitted : counts.unadmitted);
@@ -379,7 +379,7 @@ void Listeners::Inspect() {
 void Listeners::Close(const ConnectionRef& connection, CloseReason reason) {
   {
     MutexLock lock(&mu_);
-    ++past_.closed[static_cast<size_t>(reason)];
+    ++totals_.closed[static_cast<size_t>(reason)];
   }
   connection->Reset();
   Remove(*connection);

@@ -158,7 +158,7 @@ class Listeners {
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, ConnectionRef> connections_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, int64_t> by_host_ ABSL_GUARDED_BY(mu_);
-  Counts past_ ABSL_GUARDED_BY(mu_);  // the connections so far
+  Counts totals_ ABSL_GUARDED_BY(mu_);  // the connections so far
   std::atomic<int> num_unadmitted_ = 0;
 };
 

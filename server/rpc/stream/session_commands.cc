@@ -47,7 +47,7 @@ SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
     : context_(context),
       session_(std::move(session)),
       packed_(context->engine, session_),
-      answer_credit_(session_->host()) {}
+      answer_charge_(session_->host()) {}
 
 absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
                                      const v1::Attach& attach, uint64_t answers_received) {
@@ -150,17 +150,25 @@ absl::Status SessionCommands::CheckAnswers() const {
                    " bytes; send fewer commands in a message, and read the answers"));
 }
 
+int64_t SessionCommands::ChargedAnswerBytesLocked() const {
+  return std::max<int64_t>(0, answer_bytes_ - Session::kPrepaidAnswerBytes);
+}
+
 void SessionCommands::ChargeAnswerLocked(int64_t bytes) {
+  const int64_t charged_before = ChargedAnswerBytesLocked();
   answer_bytes_ += bytes;
-  absl::Status charged = answer_credit_.Take(bytes);
+  const int64_t more = ChargedAnswerBytesLocked() - charged_before;
+  if (more == 0) return;
+  absl::Status charged = answer_charge_.Take(more);
   if (charged.ok()) return;
-  answer_credit_.TakeAnyway(bytes);
+  answer_charge_.TakePastLimit(more);
   answers_refused_ = std::move(charged);
 }
 
-void SessionCommands::ReturnAnswerLocked(int64_t bytes) {
+void SessionCommands::RefundAnswerLocked(int64_t bytes) {
+  const int64_t charged_before = ChargedAnswerBytesLocked();
   answer_bytes_ -= bytes;
-  answer_credit_.Return(bytes);
+  answer_charge_.Return(charged_before - ChargedAnswerBytesLocked());
 }
 
 void SessionCommands::CatchUp() {
@@ -217,7 +225,7 @@ void SessionCommands::AppendError(Handle handle, uint64_t number, const absl::St
 void SessionCommands::ForgetAnswersLocked(uint64_t answers_received) {
   while (forgotten_answers_ < answers_received && !answers_.empty()) {
     const auto* error = std::get_if<v1::HandleError>(&answers_.front());
-    ReturnAnswerLocked(error == nullptr ? kAnswerBytes : HostBytesOf(*error));
+    RefundAnswerLocked(error == nullptr ? kAnswerBytes : HostBytesOf(*error));
     if (sent_ > 0) {
       --sent_;
     } else if (error != nullptr) {
@@ -234,7 +242,7 @@ void SessionCommands::ResetAnswersLocked() {
   forgotten_answers_ += answers_.size();
   answers_.clear();
   sent_ = unsent_errors_ = 0;
-  ReturnAnswerLocked(answer_bytes_);
+  RefundAnswerLocked(answer_bytes_);
 }
 
 void SessionCommands::Notify() {

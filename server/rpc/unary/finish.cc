@@ -28,9 +28,17 @@ void FinishWhenDone(const std::shared_ptr<UnaryCallBase>& call, SessionUse sessi
     return;
   }
   const SessionRef owner = session.ref();
+  // The callback remains until the tensor is done, even if the call is cancelled.
+  const absl::Status wait = owner->waits().Begin(InFlight::kCallBytes);
+  if (!wait.ok()) {
+    if (early_end == EarlyEnd::kStopsOp) owner->Remove(*tensor);
+    call->Finish(wait);
+    return;
+  }
   call->Use(std::move(session), early_end == EarlyEnd::kStopsOp ? *tensor : nullptr);
   (*tensor)->WhenDone(
       [weak = call->weak_from_this(), owner, tensor = *tensor, describe = std::move(describe)] {
+        owner->waits().End(InFlight::kCallBytes);
         Finish(weak.lock().get(), *owner, tensor, describe);
       });
 }

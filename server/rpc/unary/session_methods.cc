@@ -62,8 +62,8 @@ absl::StatusOr<std::vector<SessionRef>> SessionsToList(const SessionTable& sessi
 absl::Status List(const ServiceContext& context, const UnaryCallBase& call,
                   const v1::ListSessionsRequest& request, v1::ListSessionsResponse* response) {
   if (request.page_size() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_size is ", request.page_size(), "; 0 asks for the default"));
+    return absl::InvalidArgumentError(absl::StrCat("page_size is ", request.page_size(),
+                                                   "; use 1 to 1000, or 0 for the default of 100"));
   }
   const int wanted = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
   const int page_size = std::min(wanted, kMaxPageSize);

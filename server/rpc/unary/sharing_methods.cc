@@ -36,8 +36,8 @@ void UnaryMethods::OpenPublished(const UnaryRef<v1::OpenPublishedRequest, v1::Te
       context_->sessions->publications().Find(call->principal(), request.owner(), request.name());
   if (!published.ok()) return call->Finish(published.status());
   if (!(*published)->status().ok()) return call->Finish((*published)->status());
-  const auto opened = Tensor::Make(request.output(), (*published)->spec(),
-                                               (*published)->slot(), (*published)->buffer());
+  const auto opened = Tensor::Make(request.output(), (*published)->spec(), (*published)->slot(),
+                                   (*published)->buffer());
   absl::Status inserted = (*use)->Insert(opened);
   if (absl::IsAlreadyExists(inserted)) {
     // A client that has lost the answer repeats the call. The handle then has this tensor already.

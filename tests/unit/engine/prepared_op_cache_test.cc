@@ -35,13 +35,21 @@ class PreparedOpCacheTest : public EngineFixture {
   PreparedOpCache cache_;
 };
 
-TEST_F(PreparedOpCacheTest, HoldsAtMostItsLimitAndChargesNobody) {
+TEST_F(PreparedOpCacheTest, StaysWithinLimitAndChargesNoCaller) {
   for (int64_t size = 1; size <= 300; ++size) {
     ASSERT_TRUE(FindLarge(size, caller_).ok());
     ASSERT_LE(cache_.bytes(), PreparedOpCache::kMaxBytes);
   }
   EXPECT_GT(cache_.bytes(), PreparedOpCache::kMaxBytes / 2);
   EXPECT_EQ(caller_->principal()->host_bytes().used(), 0);
+}
+
+TEST_F(PreparedOpCacheTest, CachedOpsDoNotKeepTheirCallerAlive) {
+  HostAccountRef caller = TestHostAccount(/*limit_bytes=*/8 << 20, "gone");
+  const std::weak_ptr<const Principal> principal = caller->principal();
+  ASSERT_TRUE(FindLarge(1, caller).ok());
+  caller.reset();
+  EXPECT_TRUE(principal.expired());
 }
 
 TEST_F(PreparedOpCacheTest, KeepsTheMostRecentlyUsedOps) {

@@ -46,19 +46,19 @@ TEST(HostBudgetTest, MemoryInUseIsChargedPastTheLimit) {
   const auto account = std::make_shared<HostAccount>(budget, TestPrincipal());
   {
     HostCharge charge(account);
-    charge.AddAnyway(1500);
+    charge.AddPastLimit(1500);
     EXPECT_EQ(budget->used_bytes(), 1500);
     ExpectError(charge.Add(1), Code::kResourceExhausted);
   }
   EXPECT_EQ(budget->used_bytes(), 0);
 }
 
-TEST(HostBudgetTest, CreditChargesWholeBlocksAndReturnsSpareOnes) {
-  constexpr int64_t kBlock = HostCredit::kBlockBytes;
+TEST(HostBudgetTest, ChargesWholeBlocksAndReturnsUnusedOnes) {
+  constexpr int64_t kBlock = BatchedHostCharge::kBlockBytes;
   const auto budget = std::make_shared<HostBudget>(4 * kBlock, 0);
   const auto account = std::make_shared<HostAccount>(budget, TestPrincipal());
   {
-    HostCredit credit(account);
+    BatchedHostCharge credit(account);
     for (int i = 0; i < 100; ++i) ASSERT_TRUE(credit.Take(10).ok());
     EXPECT_EQ(budget->used_bytes(), kBlock);
     ASSERT_TRUE(credit.Take(3 * kBlock).ok());
