@@ -178,6 +178,7 @@ Executor::Turn PackedOps::BeginTurn(int64_t since) const {
 absl::StatusOr<bool> PackedOps::RunSlice(const Executor::Turn& turn,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
+  const UncountedRefusals uncounted;  // RunViaEngine() tries again
   Session::Table table(session_.get());
   for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
     Step step;

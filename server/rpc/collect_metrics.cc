@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -75,8 +74,8 @@ void AddPrincipal(PrincipalCounters& counters, const std::vector<DeviceSlot*>& s
   }
 }
 
-void AddSessions(const SessionTable& table, const std::vector<PrincipalCountersRef>& principals,
-                 Snapshot* snapshot) {
+void AddSessions(const SessionTable& table, Gate& gate,
+                 const std::vector<PrincipalCountersRef>& principals, Snapshot* snapshot) {
   struct Held {
     int64_t sessions = 0;
     int64_t handles = 0;
@@ -85,16 +84,18 @@ void AddSessions(const SessionTable& table, const std::vector<PrincipalCountersR
   std::map<const PrincipalCounters*, Held> held;
   for (const PrincipalCountersRef& counters : principals) held[counters.get()];
   const std::vector<SessionRef> sessions = table.All();
-  std::set<PrincipalRef> added;  // several principals may share counters
   for (const SessionRef& session : sessions) {
     // A principal that came after `principals` were listed is in the next snapshot.
     const auto found = held.find(&session->principal()->counters());
     if (found == held.end()) continue;
     ++found->second.sessions;
     found->second.handles += session->num_handles();
-    if (added.insert(session->principal()).second) {
-      found->second.host_bytes += session->principal()->host_bytes().used();
-    }
+  }
+  // Also of principals without sessions: tickets and published tensors remain. Several principals
+  // may share counters.
+  for (const PrincipalRef& principal : gate.principals()) {
+    const auto found = held.find(&principal->counters());
+    if (found != held.end()) found->second.host_bytes += principal->host_bytes().used();
   }
   for (const PrincipalCountersRef& counters : principals) {
     const Held& own = held[counters.get()];
@@ -149,7 +150,7 @@ void CollectMetrics(const MetricsSources& sources, Snapshot* snapshot) {
   for (const DeviceSlot* slot : slots) AddDevice(*slot, snapshot);
   const std::vector<PrincipalCountersRef> principals = sources.gate->principal_counters();
   for (const PrincipalCountersRef& counters : principals) AddPrincipal(*counters, slots, snapshot);
-  AddSessions(*sources.sessions, principals, snapshot);
+  AddSessions(*sources.sessions, *sources.gate, principals, snapshot);
   sources.dispatcher->ForEachMethod(
       [snapshot](const std::string& name, const MethodCounters& counters) {
         AddMethod(name, counters, snapshot);

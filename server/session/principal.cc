@@ -1,7 +1,13 @@
 #include "tensord/server/session/principal.h"
 
-#include <algorithm>
+#include <openssl/sha.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "tensord/common/util/utf8.h"
 
 namespace tensord::server {
@@ -12,7 +18,15 @@ constexpr size_t kMaxNameBytes = 256;
 // Names of tokens have no parentheses, and those of certificates begin with their kind.
 std::string UniqueName(Principal::Kind kind, absl::string_view name) {
   if (kind == Principal::Kind::kAnonymous) return "(anonymous)";
-  return ToUtf8(name, kMaxNameBytes);
+  const std::string whole = ToUtf8(name, name.size());
+  if (whole == name && name.size() <= kMaxNameBytes) return whole;
+  // A name that is cut or changed also gets a hash, so that it differs from all others.
+  std::array<char, SHA256_DIGEST_LENGTH> hash;
+  SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(),
+         reinterpret_cast<unsigned char*>(hash.data()));
+  constexpr size_t kHashBytes = 16;
+  return absl::StrCat(ToUtf8(name, kMaxNameBytes - 1 - 2 * kHashBytes), "#",
+                      absl::BytesToHexString(absl::string_view(hash.data(), kHashBytes)));
 }
 
 }  // namespace
@@ -40,6 +54,15 @@ PrincipalRef PrincipalTable::Get(Principal::Kind kind, absl::string_view name) {
     known = principal;
   }
   return principal;
+}
+
+std::vector<PrincipalRef> PrincipalTable::All() {
+  MutexLock lock(&mu_);
+  std::vector<PrincipalRef> all;
+  for (const auto& [key, weak] : principals_) {
+    if (PrincipalRef principal = weak.lock()) all.push_back(std::move(principal));
+  }
+  return all;
 }
 
 void PrincipalTable::SweepLocked() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
@@ -57,8 +58,8 @@ class Principal {
   // exists.
   Usage& device_bytes(int device) const;
 
-  // Returns the name in UTF-8, at most 256 bytes. "(anonymous)" for kAnonymous, so that it differs
-  // from the names of other kinds.
+  // Returns the name in UTF-8, at most 256 bytes. A name that is longer or isn't UTF-8 is changed and
+  // has a hash at its end. "(anonymous)" for kAnonymous. Two principals have different names.
   std::string unique_name() const;
 
   // What the principal has used so far. Other principals may share the counters.
@@ -96,6 +97,9 @@ using PrincipalRef = std::shared_ptr<const Principal>;
 class PrincipalTable {
  public:
   PrincipalRef Get(Principal::Kind kind, absl::string_view name);
+
+  // Returns the principals that exist.
+  std::vector<PrincipalRef> All();
 
   // The counters of the principals, and of those that no longer exist.
   PrincipalCountersTable& counters() { return counters_; }

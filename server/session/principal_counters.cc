@@ -4,8 +4,18 @@
 #include <utility>
 
 namespace tensord::server {
+namespace {
+
+thread_local bool counts_refusals = true;
+
+}  // namespace
+
+UncountedRefusals::UncountedRefusals() : outer_(!std::exchange(counts_refusals, false)) {}
+
+UncountedRefusals::~UncountedRefusals() { counts_refusals = !outer_; }
 
 void PrincipalCounters::CountRefusal(absl::string_view reason) {
+  if (!counts_refusals) return;
   const auto last = kRefusalReasons.end() - 1;
   const auto found = std::find(kRefusalReasons.begin(), last, reason);
   Add(&refusals_[found - kRefusalReasons.begin()], 1);

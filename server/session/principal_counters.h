@@ -86,6 +86,19 @@ class PrincipalCounters {
   std::deque<OnDevice> devices_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };
 
+// While this object exists, CountRefusal() counts nothing on this thread. For an attempt that is
+// repeated if it fails, and for charges whose failure refuses no request.
+class UncountedRefusals {
+ public:
+  UncountedRefusals();
+  ~UncountedRefusals();
+  UncountedRefusals(const UncountedRefusals&) = delete;
+  UncountedRefusals& operator=(const UncountedRefusals&) = delete;
+
+ private:
+  const bool outer_;  // another object exists
+};
+
 using PrincipalCountersRef = std::shared_ptr<PrincipalCounters>;
 
 // The counters of all principals, by label. It has at most kMaxPrincipals labels; all further

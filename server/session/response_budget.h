@@ -9,8 +9,8 @@
 
 namespace tensord::server {
 
-// Large responses take their bytes before they are built, and return them when gRPC has sent them or
-// dropped them. If there is no room, they wait, in order. Thread-safe.
+// Large responses take their bytes before they are built, and return them when gRPC has sent them
+// or dropped them. If there is no room, they wait, in order. Thread-safe.
 class ResponseBudget {
  public:
   // Runs `granted` when `bytes` have been taken: at once, or later on the thread that calls

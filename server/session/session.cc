@@ -201,6 +201,7 @@ absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
   const auto it = tensors_.find(tensor->handle());
   if (it == tensors_.end() || it->second != tensor) return error;
   const int64_t bytes = HostBytesOf(error);
+  const UncountedRefusals uncounted;  // the request has failed already
   if (!handle_charge_.Take(bytes).ok()) return NoRoomForError();
   tensor->AddHostBytes(bytes);
   return error;

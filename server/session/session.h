@@ -128,8 +128,8 @@ class Session {
   // have references on behalf of the call.
   void Abandon(TensorRef tensor);
 
-  // Locks the handles for many operations. Take an executor's Turn before the Table, never while a
-  // Table exists. Hold both for microseconds.
+  // Locks the handles for many operations. Acquire an executor's InlineLock before the Table, never
+  // while a Table exists. Hold both for microseconds.
   class Table;
 
   // Returns up to `limit` tensors with handles above `after`, in order of handle.

@@ -168,16 +168,21 @@ TEST_F(HostMemoryTest, BoundsHandles) {
 }
 
 TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
-  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
-  for (uint64_t handle = 1; handle <= 40000; ++handle) {
-    if (handle % 1000 == 1) messages.emplace_back();
-    AddPromise(handle, &messages.back());
-    v1::FailPromise& fail = *messages.back().add_commands()->mutable_fail();
-    fail.set_handle(handle);
-    fail.set_code(static_cast<int>(Code::kDataLoss));
-    fail.set_message(std::string(4000, 'x'));
+  // The answers to one message have a limit, too.
+  constexpr uint64_t kPerMessage = 100;
+  for (uint64_t first = 1; first <= 12000; first += kPerMessage) {
+    v1::SessionStreamRequest message = Attach(*session_);
+    for (uint64_t handle = first; handle < first + kPerMessage; ++handle) {
+      AddPromise(handle, &message);
+      v1::FailPromise& fail = *message.add_commands()->mutable_fail();
+      fail.set_handle(handle);
+      fail.set_code(static_cast<int>(Code::kDataLoss));
+      fail.set_message(std::string(4000, 'x'));
+    }
+    Send({message});
+    ASSERT_TRUE(ended_.ok()) << ended_;
   }
-  EXPECT_FALSE(Send(messages).ok());
+  // Without the texts, the handles take a tenth of the limit.
   ExpectError(session_->Ones(1000000, {16}), Code::kResourceExhausted, {kLimit});
 }
 
@@ -217,16 +222,24 @@ TEST_F(HostMemoryTest, BoundsSessions) {
               {kLimit, "holds"});
 }
 
-// The calls wait for a promise. Their clients give up.
+// The calls wait for a promise that is never kept. Their clients give up.
 TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
-  v1::SessionStreamRequest message = Attach(*session_);
-  AddPromise(1, &message);
-  auto stream = attacker_->SessionStream();
-  ASSERT_TRUE(stream->Send(message));
-  attacker_->set_deadline_seconds(0.001);
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(session_->Get(1, 1).ok());
+  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  for (uint64_t handle = 1; handle <= 200000; ++handle) {
+    if (handle % 10000 == 1) messages.emplace_back();
+    AddPromise(handle, &messages.back());
+  }
+  ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
+  // Each session has some memory for waiting calls in advance. Past that, calls are refused.
+  attacker_->set_deadline_seconds(0.02);
+  absl::Status status;
+  for (int i = 0; i < 1000 && !absl::IsResourceExhausted(status); ++i) {
+    status = session_->Get(1, 1);
+    ASSERT_FALSE(status.ok());
+  }
+  ExpectError(status, Code::kResourceExhausted, {kLimit});
   attacker_->set_deadline_seconds(60);
-  stream->Cancel();
+  // TearDown() expects that others are served.
 }
 
 }  // namespace

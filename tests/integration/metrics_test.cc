@@ -143,6 +143,34 @@ TEST_F(MetricsTest, CountsRefusalsByReason) {
   EXPECT_EQ(Value(Alices("refusals_total", ",reason=\"SESSION_BYTES_EXCEEDED\"")), 3);
 }
 
+// The server tries some ops of a batch twice.
+TEST_F(MetricsTest, CountsARefusedOpOfABatchOnce) {
+  constexpr int64_t kLimit = 16 << 20, kBytes = 4 << 10;
+  ASSERT_TRUE(session_->Ones(1, {kBytes / 4}, "cpu:1").ok());
+  ASSERT_TRUE(session_->Ones(2, {(kLimit - 2 * kBytes) / 4}, "cpu:1").ok());
+  v1::SessionStreamRequest message;
+  message.mutable_attach()->set_session(session_->id());
+  v1::Definition& definition = *message.add_commands()->mutable_define();
+  definition.set_number(1);
+  definition.set_name("neg");
+  definition.set_num_inputs(1);
+  v1::Batch& batch = *message.add_commands()->mutable_batch();
+  for (uint64_t handle = 3; handle <= 5; ++handle) {
+    batch.add_words(1);
+    batch.add_words(handle == 3 ? handle : 1);
+    batch.add_words(handle - 1);
+  }
+  auto stream = alice_->SessionStream();
+  ASSERT_TRUE(stream->Send(message));
+  stream->HalfClose();
+  while (stream->Next().has_value()) {
+  }
+  ASSERT_TRUE(stream->Finish().ok());
+  EXPECT_TRUE(session_->Read(3).ok());  // it takes the rest of the limit
+  EXPECT_FALSE(session_->Read(4).ok());
+  EXPECT_EQ(Value(Alices("refusals_total", ",reason=\"SESSION_BYTES_EXCEEDED\"")), 2);
+}
+
 TEST_F(MetricsTest, CountsBytesOfMessagesAndBulkData) {
   constexpr int64_t kBytes = 3 << 20;
   const TensorSpec spec{DType::kUInt8, {kBytes}};

@@ -141,6 +141,7 @@ class Gate {
   void Reload();
 
   // Returns the counters of the principals, also of those that no longer exist.
+  std::vector<PrincipalRef> principals() { return principals_.All(); }
   std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
 
   // The number of calls without valid credentials, by cause. Calls served as public don't count.

@@ -14,6 +14,7 @@ namespace {
 
 using std::chrono::minutes;
 using testing::ElementsAre;
+using testing::StartsWith;
 
 std::chrono::steady_clock::time_point now;
 
@@ -86,6 +87,20 @@ TEST_F(PrincipalCountersTest, UnknownReasonsCountAsOther) {
   }
 }
 
+TEST_F(PrincipalCountersTest, AttemptsThatAreRepeatedCountOnce) {
+  const PrincipalCountersRef counters = table_.Get("alice");
+  {
+    const UncountedRefusals attempt;
+    {
+      const UncountedRefusals inner;
+      counters->CountRefusal("OTHER");
+    }
+    counters->CountRefusal("OTHER");
+  }
+  counters->CountRefusal("OTHER");
+  EXPECT_EQ(counters->refusals(kRefusalReasons.size() - 1), 1);
+}
+
 TEST_F(PrincipalCountersTest, MemoryCountsUntilItsLastBufferIsFreed) {
   const PrincipalCountersRef counters = table_.Get("alice");
   MemoryAccounts& accounts = counters->on_device(1).accounts;
@@ -106,15 +121,21 @@ TEST_F(PrincipalCountersTest, MemoryCountsUntilItsLastBufferIsFreed) {
   second->ReturnBytes(10);
 }
 
-TEST(PrincipalLabelTest, KindsOfPrincipalsHaveDifferentLabels) {
+TEST(PrincipalLabelTest, PrincipalsHaveDifferentLabels) {
   PrincipalTable table;
   const auto label = [&](Principal::Kind kind, absl::string_view name) {
     return table.Get(kind, name)->counters().label();
   };
   EXPECT_EQ(label(Principal::Kind::kToken, "anonymous"), "anonymous");
   EXPECT_EQ(label(Principal::Kind::kAnonymous, "anonymous"), "(anonymous)");
-  EXPECT_EQ(label(Principal::Kind::kCertificate, "cn:\xff\"x"), "cn:?\"x");
-  EXPECT_LE(label(Principal::Kind::kCertificate, "uri:" + std::string(5000, 'x')).size(), 256u);
+  // Names that aren't UTF-8 or are too long.
+  const std::string changed = label(Principal::Kind::kCertificate, "cn:\xff\"x");
+  EXPECT_THAT(changed, StartsWith("cn:?\"x#"));
+  EXPECT_NE(changed, label(Principal::Kind::kCertificate, "cn:\xfe\"x"));
+  const std::string uri = "uri:" + std::string(5000, 'x');
+  EXPECT_LE(label(Principal::Kind::kCertificate, uri + "1").size(), 256u);
+  EXPECT_NE(label(Principal::Kind::kCertificate, uri + "1"),
+            label(Principal::Kind::kCertificate, uri + "2"));
 }
 
 }  // namespace
