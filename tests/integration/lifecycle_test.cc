@@ -37,9 +37,11 @@ TEST(LifecycleTest, PrintsHelpAndVersion) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--help"}, &output), 0);
   for (const char* word : {"--listen", "--devices", "--port-file", "--reflection", "--no-fusion",
-                           "--no-graphs", "--peer-connections N=4"}) {
+                           "--no-graphs"}) {
     EXPECT_THAT(output, HasSubstr(word));
   }
+  // Versions of CLI11 write defaults in different ways.
+  EXPECT_THAT(output, testing::ContainsRegex("--peer-connections N(=4| \\[4])"));
   EXPECT_THAT(output, testing::Not(HasSubstr("{false}")));
   EXPECT_EQ(*RunDaemon({"--version"}, &output), 0);
   EXPECT_THAT(output, HasSubstr("tensord "));
