@@ -22,8 +22,8 @@ inline constexpr int kInlineRank = 6;
 using Dims = absl::InlinedVector<int64_t, kInlineRank>;
 
 // A list of dimensions. Rank 0 is a scalar, and a dimension may be 0. A value type, cheap to copy
-// up to kInlineRank. A Shape may be invalid (a negative dimension, for example): call Validate() for a
-// shape that a peer sent. num_elements() is meaningful only if the shape is valid.
+// up to kInlineRank. A Shape may be invalid (a negative dimension, for example): call Validate()
+// for a shape that a peer sent. num_elements() is meaningful only if the shape is valid.
 class Shape {
  public:
   Shape() = default;

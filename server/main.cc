@@ -49,7 +49,9 @@ void TuneMalloc() {
 
 // Switches off abseil's deadlock detection, which Debian's build of abseil has. gRPC locks about a
 // dozen mutexes for each message, and the detection would search for cycles among them each time.
-void TuneLocks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+void DisableDeadlockDetection() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
 
 // Writes the file atomically: a process that waits for the file never reads a part of it.
 absl::Status WritePortFile(const std::string& path, const std::vector<std::string>& addresses) {
@@ -182,7 +184,7 @@ void ExitAt(std::chrono::steady_clock::time_point deadline) {
 
 int Main(const DaemonFlags& flags) {
   TuneMalloc();
-  TuneLocks();
+  DisableDeadlockDetection();
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

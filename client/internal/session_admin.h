@@ -37,8 +37,8 @@ class SessionAdmin {
   ~SessionAdmin();
 
   // Returns the sessions that the caller may see: its own, or all if its token is an
-  // administrator's. If `principal` isn't empty, only those of this principal; if the caller may not
-  // see them, returns PERMISSION_DENIED.
+  // administrator's. If `principal` isn't empty, only those of this principal; if the caller may
+  // not see them, returns PERMISSION_DENIED.
   absl::StatusOr<std::vector<SessionInfo>> List(const std::string& principal) const;
 
   // Closes a session. Returns the number of handles that the server has freed. If there is no such

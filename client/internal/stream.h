@@ -80,8 +80,8 @@ class Stream {
   bool AwaitConnected() { return connection_.AwaitConnected(); }
   bool connected() const { return connection_.connected(); }
 
-  // Ends the stream at once and joins its thread. Threads in Await return. Once this call has begun,
-  // no thread may begin another one.
+  // Ends the stream at once and joins its thread. Threads in Await return. Once this call has
+  // begun, no thread may begin another one.
   void Stop();
 
  private:

@@ -1,8 +1,8 @@
 // The contract of a backend: one logical device, its memory, its kernels, its transfers.
 //
 // Threads. One thread at a time launches kernels: the executor's thread, or the thread that holds
-// the executor's Turn (executor.h). "Executor thread" below means either. Kernels take effect in
-// the order of their launches. A backend may run kernels after Launch() has returned (CUDA: on a
+// the executor's InlineLock (executor.h). "Executor thread" below means either. Kernels take effect
+// in the order of their launches. A backend may run kernels after Launch() has returned (CUDA: on a
 // stream). All of them have finished when Fence() calls back. Any thread may allocate memory and
 // transfer data to and from the host at any time.
 //
@@ -99,7 +99,7 @@ class PreparedKernel {
   virtual absl::Status Launch(absl::Span<const Buffer* const> inputs, Buffer* output) = 0;
 
   // Whether Launch() finishes the kernel within a few microseconds, and may be called on any thread
-  // that holds the executor's Turn. A switch to the executor's thread would take longer.
+  // that holds the executor's InlineLock. A switch to the executor's thread would take longer.
   bool runs_inline() const { return runs_inline_; }
 
   // Whether the output may be the buffer of input `i`, if both have the same size.

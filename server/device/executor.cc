@@ -10,19 +10,19 @@ namespace tensord::server {
 // owner refers to its queues that wait. Only callers refer to lanes.
 struct Executor::Queue {
   std::deque<Task> tasks;
-  bool waiting = false;  // Owner::queues holds it, or its tasks have their turn
+  bool scheduled = false;  // Owner::queues holds it, or a slice of its tasks runs
 };
 
 // Start-time fair queueing. The time that an owner uses, divided by its weight, advances its
-// position. The owner with the smallest position has the next turn. An owner that was idle begins
+// position. The owner with the smallest position gets the next slice. An owner that was idle begins
 // at last_position_, unless its own position is larger.
 struct Executor::Owner {
-  Weight weight;          // null: the server itself; its position does not advance
+  Weight weight;          // null: the server itself; the time it uses doesn't advance its position
   TimeCounter used_time;  // may be null
   uint64_t position = 0;
-  uint64_t arrival = 0;  // of owners with equal positions, the one with the smallest is next
-  std::deque<std::shared_ptr<Queue>> queues;  // queues with tasks, in the order of their turns
-  bool ready = false;                         // the executor's ready_ holds it, or it has its turn
+  uint64_t arrival = 0;  // if positions are equal, the owner with the smaller arrival is next
+  std::deque<std::shared_ptr<Queue>> queues;  // queues with tasks; the first one gets a slice next
+  bool scheduled = false;                     // the executor's ready_ holds it, or its slice runs
 };
 
 class Executor::Lane {
@@ -33,25 +33,25 @@ class Executor::Lane {
 
 namespace {
 
-// After this time no further task of a turn begins.
-constexpr int64_t kTurnNanoseconds = 200'000;
+// After this time no further task of a slice begins.
+constexpr int64_t kSliceNanoseconds = 200'000;
 // The distance by which a nanosecond advances an owner of weight 1. It is large enough to
 // distinguish weights, and small enough for nine years without overflow.
-constexpr uint64_t kSteps = 64;
+constexpr uint64_t kStepsPerNanosecond = 64;
 
 int64_t SteadyNanoseconds() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The step of the clock of kByHand.
-constexpr int64_t kByHandNanoseconds = 10'000;
+// The clock of kByHand advances by this at each call.
+constexpr int64_t kByHandStepNanoseconds = 10'000;
 
 }  // namespace
 
 Executor::Executor(Device* device, Threading threading, Clock clock)
     : device_(device), clock_(std::move(clock)), server_owner_(std::make_shared<Owner>()) {
   if (threading == Threading::kByHand) {
-    if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kByHandNanoseconds; };
+    if (!clock_) clock_ = [now = int64_t{0}]() mutable { return now += kByHandStepNanoseconds; };
     device_->BindThread();
   } else {
     if (!clock_) clock_ = SteadyNanoseconds;
@@ -61,7 +61,7 @@ Executor::Executor(Device* device, Threading threading, Clock clock)
 
 Executor::~Executor() {
   if (!thread_.joinable()) {
-    while (RunTurn()) {
+    while (RunSlice()) {
     }
     return;
   }
@@ -73,15 +73,15 @@ Executor::~Executor() {
   thread_.join();
 }
 
-std::shared_ptr<Executor::Lane> Executor::NewLane(Weight owner, TimeCounter used_time) {
-  if (owner == nullptr) return std::make_shared<Lane>(Lane{server_owner_});
+std::shared_ptr<Executor::Lane> Executor::NewLane(Weight weight, TimeCounter used_time) {
+  if (weight == nullptr) return std::make_shared<Lane>(Lane{server_owner_});
   MutexLock lock(&mu_);
-  const void* const key = owner.get();  // unique, because Owner::weight keeps the address in use
+  const void* const key = weight.get();  // unique, because Owner::weight keeps the address in use
   std::shared_ptr<Owner> known = owners_[key].lock();
   if (known == nullptr) {
     absl::erase_if(owners_, [](const auto& entry) { return entry.second.expired(); });
     known = std::make_shared<Owner>();
-    known->weight = std::move(owner);
+    known->weight = std::move(weight);
     known->used_time = std::move(used_time);
     owners_[key] = known;
   }
@@ -118,12 +118,12 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
     Owner& owner = *lane->owner;
     lane->queue->tasks.push_back(std::move(task));
     ++load_.unfinished_tasks;
-    if (!lane->queue->waiting) {
-      lane->queue->waiting = true;
+    if (!lane->queue->scheduled) {
+      lane->queue->scheduled = true;
       owner.queues.push_back(lane->queue);
       contended_.store(true, std::memory_order_relaxed);
-      if (!owner.ready) {
-        owner.ready = true;
+      if (!owner.scheduled) {
+        owner.scheduled = true;
         owner.position = std::max(owner.position, last_position_);
         wake = ready_.empty();
         AddReadyLocked(lane->owner);
@@ -133,34 +133,35 @@ void Executor::Post(const std::shared_ptr<Lane>& lane, Task task) {
   if (wake) wake_.Signal();
 }
 
-Executor::Turn::Turn(Executor* executor, const Lane* lane, int64_t since) : lane_(lane) {
+Executor::InlineLock::InlineLock(Executor* executor, const Lane* lane, int64_t since)
+    : lane_(lane) {
   bool waited = false;
-  if (!executor->TryEnter(&waited)) return;
+  if (!executor->AcquireInline(&waited)) return;
   executor_ = executor;
   began_ = since == 0 || waited ? executor->clock_() : since;
 }
 
-bool Executor::TryEnter(bool* waited) {
+bool Executor::AcquireInline(bool* waited) {
   MutexLock lock(&mu_);
   if (!ready_.empty()) return false;
-  if (turn_held_) {
-    // Another thread holds a Turn. Turns are short, so this thread waits. Waiting threads get Turns
-    // in the order of their arrival. Otherwise a thread with many ops would take the next Turn
+  if (inline_held_) {
+    // Another thread holds the lock for a short time, so this thread waits. Waiting threads get the
+    // lock in the order of their arrival. Otherwise a thread with many ops would acquire it again
     // before a waiting thread wakes up.
     *waited = true;
-    TurnRequest request = TurnRequest::kWaiting;
-    waiting_turns_.push_back(&request);
-    while (request == TurnRequest::kWaiting) turn_released_.Wait(&mu_);
-    if (request == TurnRequest::kRefused) return false;
+    LockRequest request = LockRequest::kWaiting;
+    lock_requests_.push_back(&request);
+    while (request == LockRequest::kWaiting) inline_released_.Wait(&mu_);
+    if (request == LockRequest::kRefused) return false;
   } else if (running_) {
     return false;
   }
-  turn_held_ = running_ = true;
+  inline_held_ = running_ = true;
   contended_.store(!ready_.empty(), std::memory_order_relaxed);
   return true;
 }
 
-int64_t Executor::Leave(const Lane* lane, int64_t began) {
+int64_t Executor::ReleaseInline(const Lane* lane, int64_t began) {
   const int64_t now = clock_();
   bool wake = false;
   {
@@ -168,20 +169,20 @@ int64_t Executor::Leave(const Lane* lane, int64_t began) {
     CountTimeLocked(lane != nullptr ? *lane->owner : *server_owner_, now - began);
     const bool work = !ready_.empty();
     wake = work || stopping_;
-    if (!work && !waiting_turns_.empty()) {
-      *waiting_turns_.front() = TurnRequest::kGranted;  // turn_held_ stays set, for that thread
-      waiting_turns_.pop_front();
+    if (!work && !lock_requests_.empty()) {
+      *lock_requests_.front() = LockRequest::kGranted;  // inline_held_ stays set, for that thread
+      lock_requests_.pop_front();
     } else {
-      turn_held_ = running_ = false;
-      // The queued tasks come first. By the time that a waiting thread wakes up, the executor's
-      // thread may have run them: so this tells each waiting thread, and they don't look for tasks.
-      for (TurnRequest* request : waiting_turns_) *request = TurnRequest::kRefused;
-      waiting_turns_.clear();
+      inline_held_ = running_ = false;
+      // The queued tasks come first, so all requests are refused. The threads can't check ready_
+      // themselves: when they wake up, the executor's thread may already have run the tasks.
+      for (LockRequest* request : lock_requests_) *request = LockRequest::kRefused;
+      lock_requests_.clear();
       if (!work) idle_.SignalAll();
     }
   }
   if (wake) wake_.Signal();
-  turn_released_.SignalAll();
+  inline_released_.SignalAll();
   return now;
 }
 
@@ -200,7 +201,7 @@ Executor::Load Executor::load() const {
 bool Executor::Drain() {
   bool had_work = false;
   const bool by_hand = !thread_.joinable();
-  while (by_hand && RunTurn()) had_work = true;
+  while (by_hand && RunSlice()) had_work = true;
   {
     MutexLock lock(&mu_);
     while (running_ || !ready_.empty()) {
@@ -222,7 +223,7 @@ bool Executor::Drain() {
       fence->changed.SignalAll();
     });
   });
-  while (by_hand && RunTurn()) {
+  while (by_hand && RunSlice()) {
   }
   MutexLock lock(&fence->mu);
   while (!fence->reached) fence->changed.Wait(&fence->mu);
@@ -237,24 +238,25 @@ int64_t Executor::RunTasks(Tasks* tasks) {
     (*tasks)[done]();
     (*tasks)[done] = nullptr;  // destroys the task before the next one runs
     took = clock_() - began;
-  } while (++done < tasks->size() && took < kTurnNanoseconds);
+  } while (++done < tasks->size() && took < kSliceNanoseconds);
   tasks->erase(tasks->begin(), tasks->begin() + done);
   return took;
 }
 
-void Executor::EndTurnLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
-                             int64_t nanoseconds) {
+void Executor::EndSliceLocked(std::shared_ptr<Owner> owner, std::shared_ptr<Queue> queue,
+                              int64_t nanoseconds) {
   CountTimeLocked(*owner, nanoseconds);
   if (owner->weight != nullptr) {
     const int weight = std::max(1, owner->weight->load(std::memory_order_relaxed));
-    owner->position += kSteps * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
+    owner->position +=
+        kStepsPerNanosecond * static_cast<uint64_t>(std::max<int64_t>(0, nanoseconds)) / weight;
     max_position_ = std::max(max_position_, owner->position);
   }
-  queue->waiting = !queue->tasks.empty();
-  if (queue->waiting) owner->queues.push_back(std::move(queue));
-  owner->ready = !owner->queues.empty();
-  if (owner->ready) AddReadyLocked(std::move(owner));
-  // No owner waits, so all owners begin at the same position.
+  queue->scheduled = !queue->tasks.empty();
+  if (queue->scheduled) owner->queues.push_back(std::move(queue));
+  owner->scheduled = !owner->queues.empty();
+  if (owner->scheduled) AddReadyLocked(std::move(owner));
+  // If no owner waits, all owners begin at the same position.
   if (ready_.empty()) last_position_ = max_position_;
 }
 
@@ -264,7 +266,7 @@ void Executor::TakeWorkLocked(Work* work) {
   work->queue = std::move(work->owner->queues.front());
   work->owner->queues.pop_front();
   std::deque<Task>& tasks = work->queue->tasks;
-  while (!tasks.empty() && work->tasks.size() < kTasksPerTurn) {
+  while (!tasks.empty() && work->tasks.size() < kMaxTasksPerSlice) {
     work->tasks.push_back(std::move(tasks.front()));
     tasks.pop_front();
   }
@@ -279,7 +281,7 @@ void Executor::RunWork(Work* work) {
   for (; !work->tasks.empty(); work->tasks.pop_back()) {
     work->queue->tasks.push_front(std::move(work->tasks.back()));
   }
-  EndTurnLocked(std::move(work->owner), std::move(work->queue), took);
+  EndSliceLocked(std::move(work->owner), std::move(work->queue), took);
   if (ready_.empty()) idle_.SignalAll();
 }
 
@@ -289,7 +291,7 @@ void Executor::Run() {
   while (true) {
     {
       MutexLock lock(&mu_);
-      while (turn_held_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
+      while (inline_held_ || (ready_.empty() && !stopping_)) wake_.Wait(&mu_);
       if (ready_.empty()) return;
       TakeWorkLocked(&work);
     }
@@ -297,7 +299,7 @@ void Executor::Run() {
   }
 }
 
-bool Executor::RunTurn() {
+bool Executor::RunSlice() {
   Work work;
   {
     MutexLock lock(&mu_);

@@ -16,8 +16,9 @@ class Slabs {
   static constexpr int64_t kMaxBlockBytes = 16 << 10;
 
   // Returns `bytes` bytes, from 1 to kMaxBlockBytes. They are aligned to 64 bytes if `bytes` is a
-  // multiple of 64, otherwise to 32. Sizes up to 512 are rounded up to a multiple of 32, larger ones
-  // to one of eight classes per power of two. If the system has too little memory, returns null.
+  // multiple of 64, otherwise to 32. Sizes up to 512 are rounded up to a multiple of 32, larger
+  // ones to one of eight classes per power of two. If the system has too little memory, returns
+  // null.
   static void* Allocate(int64_t bytes);
   static void Free(void* block);
 

@@ -204,9 +204,9 @@ absl::Status Engine::Start(const SessionRef& session, std::shared_ptr<Executable
     return absl::OkStatus();
   };
   if (CanRunInline(*executable, inputs)) {
-    const Executor::Turn turn(executable->slot()->executor.get(),
-                              session->lane(*executable->slot()).get());
-    if (turn.held()) {
+    const Executor::InlineLock lock(executable->slot()->executor.get(),
+                                    session->lane(*executable->slot()).get());
+    if (lock.held()) {
       TENSORD_RETURN_IF_ERROR(insert_all());
       RunInline(*session, *executable, inputs, outputs);
       return absl::OkStatus();

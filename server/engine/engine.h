@@ -111,8 +111,8 @@ class Engine {
   absl::StatusOr<Upload> BeginUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   // BeginUpload() in two steps, for callers that may wait before they write anything. After
-  // ClaimUpload() of a promised handle, no other call can write the tensor. AllocateMemory() allocates
-  // the memory; if that fails, a promise fails with the error.
+  // ClaimUpload() of a promised handle, no other call can write the tensor. AllocateMemory()
+  // allocates the memory; if that fails, a promise fails with the error.
   absl::StatusOr<Upload> ClaimUpload(Session& session, Handle handle, const TensorSpec& spec,
                                      absl::string_view device, std::function<void()> stop = {});
   absl::Status AllocateMemory(Session& session, Upload* upload);

@@ -82,12 +82,12 @@ void OpNode::Schedule() {
   for (const TensorRef& input : inputs_) {
     if (StateOf(*input, lane) != InputState::kPending) continue;
     pending_.fetch_add(1, std::memory_order_relaxed);
-    input->WhenDone([self = shared_from_this()] { self->InputReady(); });
+    input->WhenDone([self = shared_from_this()] { self->OnInputDone(); });
   }
-  InputReady();
+  OnInputDone();
 }
 
-void OpNode::InputReady() {
+void OpNode::OnInputDone() {
   if (pending_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   DeviceSlot& slot = *executable_->slot();
   const std::shared_ptr<Executor::Lane> lane = session_->lane(slot);

@@ -25,7 +25,9 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   void Schedule();
 
  private:
-  void InputReady();
+  // Runs when a kPending input is done (with a result or an error), and when Schedule() has seen
+  // all inputs. The last of these calls posts the op.
+  void OnInputDone();
   void RunOnExecutor();
   absl::StatusOr<BufferRefs> RunAlone();
   // Runs this op and the ops that follow it (elementwise ops, or the activation of a linear) as one
@@ -41,13 +43,13 @@ class OpNode : public std::enable_shared_from_this<OpNode> {
   TensorRefs outputs_;
   ChainKernels* const chains_;
   const int64_t host_bytes_;
-  PreparedOpRef op_;      // executable_; null if that is a program
-  bool has_run_ = false;  // an earlier op ran this op in its chain
-  std::atomic<int> pending_{1};
+  PreparedOpRef op_;             // executable_; null if that is a program
+  bool has_run_ = false;         // an earlier op ran this op in its chain
+  std::atomic<int> pending_{1};  // kPending inputs, plus 1 until Schedule() has seen all inputs
 };
 
-// Runs an op on the calling thread, which must hold the executor's Turn. All inputs must be ready.
-// When this function returns, the outputs are done.
+// Runs an op on the calling thread, which must hold the executor's InlineLock. All inputs must be
+// ready. When this function returns, the outputs are done.
 void RunInline(Session& session, Executable& executable, absl::Span<const TensorRef> inputs,
                absl::Span<const TensorRef> outputs);
 

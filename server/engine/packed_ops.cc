@@ -129,17 +129,17 @@ void PackedOps::DropProgram(uint32_t number) {
 absl::Status PackedOps::RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
                                  ResultCallback on_result) {
   last_handle_ = 0;
-  int64_t turn_ended = 0;
+  int64_t released_at = 0;
   while (!words.empty()) {
     Step not_inline;
-    Executor::Turn turn = BeginTurn(turn_ended);
-    absl::StatusOr<bool> all_ran = RunSlice(turn, &words, command, &not_inline);
-    turn_ended = turn.End();
+    Executor::InlineLock lock = AcquireInlineLock(released_at);
+    absl::StatusOr<bool> all_ran = RunSlice(lock, &words, command, &not_inline);
+    released_at = lock.Release();
     for (const TensorRef& tensor : dropped_) tensor->GiveUpUpload();
     dropped_.clear();
     TENSORD_RETURN_IF_ERROR(all_ran.status());
     if (*all_ran) continue;
-    turn_ended = 0;
+    released_at = 0;
     const absl::StatusOr<TensorRef> promised = RunViaEngine(not_inline);
     ++*command;
     if (promised.ok()) likely_slot_ = (*promised)->slot();
@@ -170,12 +170,13 @@ absl::Status PackedOps::Parse(absl::Span<const uint64_t>* words, Step* step) {
   return absl::OkStatus();
 }
 
-Executor::Turn PackedOps::BeginTurn(int64_t since) const {
+Executor::InlineLock PackedOps::AcquireInlineLock(int64_t since) const {
   if (likely_slot_ == nullptr) return {};
-  return Executor::Turn(likely_slot_->executor.get(), session_->lane(*likely_slot_).get(), since);
+  return Executor::InlineLock(likely_slot_->executor.get(), session_->lane(*likely_slot_).get(),
+                              since);
 }
 
-absl::StatusOr<bool> PackedOps::RunSlice(const Executor::Turn& turn,
+absl::StatusOr<bool> PackedOps::RunSlice(const Executor::InlineLock& lock,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
   const UncountedRefusals uncounted;  // RunViaEngine() tries again
@@ -187,9 +188,9 @@ absl::StatusOr<bool> PackedOps::RunSlice(const Executor::Turn& turn,
       TensorRef tensor = table.TakeOut(step.handle);
       if (tensor != nullptr) dropped_.push_back(std::move(tensor));
       ++*command;
-    } else if (turn.held() && TryRun(step, table)) {
+    } else if (lock.held() && TryRun(step, table)) {
       ++*command;
-      if (turn.contended()) return true;
+      if (lock.contended()) return true;
     } else {
       *not_inline = step;
       return false;

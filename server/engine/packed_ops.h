@@ -102,10 +102,10 @@ class PackedOps {
   absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
   // Runs up to kStepsPerSlice steps from the front of `words`, and removes them. If a step can't
   // run inline, removes that step, too, sets `not_inline` to it, and returns false.
-  absl::StatusOr<bool> RunSlice(const Executor::Turn& turn, absl::Span<const uint64_t>* words,
+  absl::StatusOr<bool> RunSlice(const Executor::InlineLock& lock, absl::Span<const uint64_t>* words,
                                 uint64_t* command, Step* not_inline);
-  // Begins a Turn of the device that the next op probably uses. `since`: as for Turn.
-  Executor::Turn BeginTurn(int64_t since) const;
+  // Acquires the InlineLock of the device that the next op probably uses. `since`: as there.
+  Executor::InlineLock AcquireInlineLock(int64_t since) const;
   bool TryRun(const Step& step, Session::Table& table);
   PreparedOp* FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs);
   absl::StatusOr<TensorRef> RunViaEngine(const Step& step);

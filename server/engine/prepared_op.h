@@ -22,7 +22,7 @@ using TensorRefs = absl::InlinedVector<TensorRef, 3>;
 using BufferRefs = absl::InlinedVector<BufferRef, 1>;
 
 // An op or a program that is prepared for a device and runs any number of times. One thread runs it
-// at a time: the executor's, or the thread that holds the executor's Turn.
+// at a time: the executor's, or the thread that holds the executor's InlineLock.
 class Executable {
  public:
   virtual ~Executable() = default;
@@ -32,13 +32,13 @@ class Executable {
   virtual DeviceSlot* slot() const = 0;
 
   // Whether Run() takes a few microseconds at most and may run on any thread that holds the
-  // executor's Turn.
+  // executor's InlineLock.
   virtual bool runs_inline() const = 0;
 
   // Allocates the outputs, charged to `account`, computes them, and returns one buffer for each.
   // If the thread's stop token stops the op, returns any buffers or error; the buffers' content is
-  // then unspecified. All inputs must be ready. If no other object holds an input and its memory was charged to
-  // `account`, an output may reuse that memory.
+  // then unspecified. All inputs must be ready. If no other object holds an input and its memory
+  // was charged to `account`, an output may reuse that memory.
   virtual absl::StatusOr<BufferRefs> Run(MemoryAccount& account,
                                          absl::Span<const TensorRef> inputs) = 0;
 

@@ -49,10 +49,10 @@ namespace tensord::server {
 // kInput.
 enum class ValuePlace : uint8_t { kInput, kKept, kAllocated };
 
-// One thread runs it at a time: the executor's, or the thread that holds the executor's Turn. The
-// graph's memory is charged to the account of the run that allocated it. The memory is spare: the
-// graph frees it if an allocation would fail otherwise, and allocates it again some runs later. If
-// the device was lost, the graph is captured again.
+// One thread runs it at a time: the executor's, or the thread that holds the executor's InlineLock.
+// The graph's memory is charged to the account of the run that allocated it. The memory is spare:
+// the graph frees it if an allocation would fail otherwise, and allocates it again some runs later.
+// If the device was lost, the graph is captured again.
 class ProgramGraph final : public SpareMemory {
  public:
   // The program that the graph runs. The spans must outlive the graph.

@@ -7,7 +7,7 @@
 // | 1 packed step | PackedOps::TryRun  | as route 2, and the inputs are on   | that decodes    |
 // |               |                    | the device of the stream's last op  | the stream      |
 // | 2 inline call | Engine::Start      | CanRunInline(), and the thread gets | that makes the  |
-// |               |                    | the executor's Turn                 | call            |
+// |               |                    | the executor's InlineLock           | call            |
 // | 3 posted op   | OpNode             | none: it waits until no input is    | of the executor |
 // |               |                    | kPending, then posts itself         |                 |
 //
@@ -45,7 +45,7 @@ inline bool AllReady(absl::Span<const TensorRef> inputs) {
                      [](const TensorRef& input) { return IsReady(*input); });
 }
 
-// Returns whether the op may run on the calling thread, if that thread holds the executor's Turn.
+// Returns whether a thread that holds the executor's InlineLock may run the op itself.
 inline bool CanRunInline(const Executable& op, absl::Span<const TensorRef> inputs) {
   return op.runs_inline() && AllReady(inputs);
 }

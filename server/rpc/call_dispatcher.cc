@@ -70,7 +70,7 @@ class CallDispatcher::PendingCall final : public QueueEvent {
   }
 
   // Runs on the thread of the queue's accept queue.
-  void Happened(bool ok) override {
+  void OnCompleted(bool ok) override {
     std::unique_ptr<PendingCall> self(this);
     if (!ok) return;  // the server shuts down; there is no call
     CallQueue* const queue = grpc_call_->queue();

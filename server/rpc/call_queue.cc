@@ -22,7 +22,7 @@ class PostedTask final : public QueueEvent {
     alarm_.Set(queue, std::chrono::system_clock::time_point(), static_cast<QueueEvent*>(this));
   }
 
-  void Happened(bool /*ok*/) override {
+  void OnCompleted(bool /*ok*/) override {
     const std::unique_ptr<PostedTask> self(this);
     std::move(task_)();
   }
@@ -36,27 +36,27 @@ class PostedTask final : public QueueEvent {
 
 void CallQueue::Post(Task task) { (new PostedTask(std::move(task)))->Post(queue_.get()); }
 
-void CallQueue::Settle() {
+void CallQueue::AwaitEarlierEvents() {
   std::promise<void> reached;
-  CallBegan();
+  AddCall();
   Post([&reached] { reached.set_value(); });
   reached.get_future().wait();
-  CallEnded();
+  RemoveCall();
 }
 
-void CallQueue::CallBegan() {
+void CallQueue::AddCall() {
   MutexLock lock(&mu_);
   ++calls_;
   changed_.SignalAll();
 }
 
-void CallQueue::CallEnded() {
+void CallQueue::RemoveCall() {
   MutexLock lock(&mu_);
   --calls_;
   changed_.SignalAll();
 }
 
-bool CallQueue::AnyCalls() const {
+bool CallQueue::HasCalls() const {
   MutexLock lock(&mu_);
   return calls_ > 0;
 }
@@ -95,7 +95,7 @@ void CallQueue::Run() {
     if (accept_queue_ != nullptr) AwaitCall();
     if (!Next(&tag, &ok)) return;
     TsanAcquire(tag);
-    static_cast<QueueEvent*>(tag)->Happened(ok);
+    static_cast<QueueEvent*>(tag)->OnCompleted(ok);
   }
 }
 

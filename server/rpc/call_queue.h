@@ -18,15 +18,15 @@ namespace tensord::server {
 // The tag of an operation on a queue.
 class QueueEvent {
  public:
-  // Runs on the queue's thread when the operation has ended.
-  virtual void Happened(bool ok) = 0;
+  // Runs on the queue's thread when the operation has ended. `ok`: set by CompletionQueue::Next().
+  virtual void OnCompleted(bool ok) = 0;
 
  protected:
   ~QueueEvent() = default;
 };
 
 // The tag of an operation of an object. Keeps the object alive until the operation has ended. Then
-// runs `handler` and the object's AfterEvent() on the queue's thread. For one operation at a time.
+// runs `handler` and the object's AfterEvent() on the queue's thread. Tags one operation at a time.
 template <typename Object>
 class CallEvent final : public QueueEvent {
  public:
@@ -40,7 +40,7 @@ class CallEvent final : public QueueEvent {
     return static_cast<QueueEvent*>(this);
   }
 
-  void Happened(bool ok) override {
+  void OnCompleted(bool ok) override {
     const std::shared_ptr<Object> object = std::move(object_);
     ((*object).*handler_)(ok);
     object->AfterEvent();
@@ -72,19 +72,20 @@ class CallQueue {
   // The server must have been shut down.
   ~CallQueue();
 
-  // Starts the thread. Call it once the server is built and the queue awaits calls.
+  // Starts the thread. Call it after the server is built and the queue awaits calls.
   void Start();
 
-  // Runs `task` on the queue's thread, after all earlier events of the queue. Until then the caller
-  // must hold a call that the queue counts, so that the queue isn't destroyed. Thread-safe.
+  // Runs `task` on the queue's thread, after all earlier events of the queue. Until `task` runs,
+  // the caller must keep a counted call alive. Otherwise the queue may be destroyed. Thread-safe.
   void Post(Task task);
   // Blocks until the queue's thread has handled all earlier events. Don't call it on that thread.
-  void Settle();
+  void AwaitEarlierEvents();
 
-  // Count a call from its arrival until it is destroyed. Thread-safe.
-  void CallBegan();
-  void CallEnded();
-  bool AnyCalls() const;
+  // AddCall() adds a call that has arrived. RemoveCall() removes it when it is destroyed.
+  // Thread-safe.
+  void AddCall();
+  void RemoveCall();
+  bool HasCalls() const;
   // Blocks until there is no call, or until the deadline.
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
 

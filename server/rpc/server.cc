@@ -280,10 +280,10 @@ void Server::AfterEarlierEvents(std::function<void()> then) {
   // The last reference runs `then`.
   auto last = std::shared_ptr<void>(nullptr, [then = std::move(then)](void*) { then(); });
   for (CallQueue* queue : queues) {
-    queue->CallBegan();  // the queue exists, and its thread polls, until the task has run
+    queue->AddCall();  // the queue exists, and its thread polls, until the task has run
     queue->Post([queue, reference = last]() mutable {
       reference.reset();
-      queue->CallEnded();
+      queue->RemoveCall();
     });
   }
 }
@@ -342,8 +342,8 @@ bool Server::HasSessionCalls() const {
 }
 
 bool Server::HasOpenCalls() const {
-  return bulk_.AnyCalls() || std::any_of(queues_.begin(), queues_.end(),
-                                         [](const auto& queue) { return queue->AnyCalls(); });
+  return bulk_.HasCalls() || std::any_of(queues_.begin(), queues_.end(),
+                                         [](const auto& queue) { return queue->HasCalls(); });
 }
 
 void Server::Shutdown(std::chrono::milliseconds grace) {
@@ -400,7 +400,7 @@ void Server::Shutdown(std::chrono::milliseconds grace) {
 void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   // gRPC has ended every call. A queue that has been shut down accepts no operations. So each queue
   // first handles its pending events, which may begin some.
-  for (const auto& queue : queues_) queue->Settle();
+  for (const auto& queue : queues_) queue->AwaitEarlierEvents();
   const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
   peers_->queue()->Stop();
   workers_.Stop();

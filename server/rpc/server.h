@@ -35,8 +35,8 @@ struct ServerOptions {
   std::vector<std::string> listen = {"127.0.0.1:50051"};
   // Tokens and certificates.
   GateOptions gate;
-  // If false, Start() fails for an address that other machines can reach, unless the server has both
-  // TLS and authentication.
+  // If false, Start() fails for an address that other machines can reach, unless the server has
+  // both TLS and authentication.
   bool allow_insecure_remote = false;
   bool reflection = false;
   // Access to and from other servers.

@@ -11,15 +11,15 @@ GrpcCall::GrpcCall(CallQueue* queue) : queue_(queue), stream_(&context_) {
 
 void GrpcCall::Arrived() {
   arrived_at_ = std::chrono::steady_clock::now();
-  queue_->CallBegan();
+  queue_->AddCall();
   count_.queue = queue_;
 }
 
 GrpcCall::QueueCount::~QueueCount() {
-  if (queue != nullptr) queue->CallEnded();
+  if (queue != nullptr) queue->RemoveCall();
 }
 
-void GrpcCall::DoneEvent::Happened(bool /*ok*/) {
+void GrpcCall::DoneEvent::OnCompleted(bool /*ok*/) {
   happened = true;
   const std::shared_ptr<ServerCall> done = std::move(call);
   if (done == nullptr) return;  // Start() handles it

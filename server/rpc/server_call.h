@@ -52,7 +52,7 @@ class GrpcCall {
   // the call has a handler.
   class DoneEvent final : public QueueEvent {
    public:
-    void Happened(bool ok) override;
+    void OnCompleted(bool ok) override;
     bool happened = false;
     std::shared_ptr<ServerCall> call;  // kept alive until the event happens
   };
@@ -72,8 +72,8 @@ class GrpcCall {
 //   arrival      CallDispatcher makes the handler, and Start() has the gate authenticate it.
 //   OnAdmitted   The gate has admitted the caller. (OnRefused: it has not.)
 //   OnRead, OnWritten   The operation that StartRead() or StartWrite() began has ended.
-//   OnRevoked    The caller's credentials were revoked or have expired, or the unfinished requests of
-//                the caller take too much memory.
+//   OnRevoked    The caller's credentials were revoked or have expired, or the unfinished requests
+//                of the caller take too much memory.
 //   OnDrain, OnDrainTimeout   The server shuts down, and the call has joined a CallGroup.
 //   OnDone       gRPC is done with the call, because the call has finished, or because the client
 //                has cancelled it, its connection broke, or its deadline passed. Comes once.

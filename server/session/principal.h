@@ -58,8 +58,8 @@ class Principal {
   // exists.
   Usage& device_bytes(int device) const;
 
-  // Returns the name in UTF-8, at most 256 bytes. A name that is longer or isn't UTF-8 is changed and
-  // has a hash at its end. "(anonymous)" for kAnonymous. Two principals have different names.
+  // Returns the name in UTF-8, at most 256 bytes. A name that is longer or isn't UTF-8 is changed
+  // and has a hash at its end. "(anonymous)" for kAnonymous. Two principals have different names.
   std::string unique_name() const;
 
   // What the principal has used so far. Other principals may share the counters.

@@ -250,8 +250,8 @@ class UnreadResponsesTest : public Http2Test {
   UnreadResponsesTest() : Http2Test({"--max-response-bytes-per-principal=32MiB"}) {}
 };
 
-// The client accepts no byte of a response. The responses would take three gigabytes. The legitimate
-// client is the same principal.
+// The client accepts no byte of a response. The responses would take three gigabytes. The
+// legitimate client is the same principal.
 TEST_F(UnreadResponsesTest, AreBoundedForEachPrincipal) {
   constexpr int64_t kElements = 15 << 18;  // 15 MiB
   ASSERT_TRUE(session_->Ones(2, {kElements}).ok());

@@ -54,7 +54,8 @@ class RawHttp2 {
   bool AwaitClosed(std::chrono::milliseconds timeout);
 
  private:
-  // Waits at most this long for bytes. Appends them to `received`, or discards them if it is null. Returns false if the connection is closed.
+  // Waits at most this long for bytes. Appends them to `received`, or discards them if it is null.
+  // Returns false if the connection is closed.
   bool Receive(std::chrono::milliseconds timeout, std::string* received = nullptr);
 
   int fd_ = -1;

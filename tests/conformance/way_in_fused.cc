@@ -37,12 +37,12 @@ class FusedWayIn : public EngineWayIn {
     executor.Drain();
     // Holds the executor, so that it runs nothing until the chain is queued. Its thread may still
     // be finishing its last task, so this may take several attempts.
-    server::Executor::Turn turn;
-    for (int i = 0; i < 100000 && !turn.held(); ++i) {
+    server::Executor::InlineLock lock;
+    for (int i = 0; i < 100000 && !lock.held(); ++i) {
       std::this_thread::yield();
-      turn = server::Executor::Turn(&executor);
+      lock = server::Executor::InlineLock(&executor);
     }
-    if (!turn.held()) return absl::InternalError("the executor doesn't become idle");
+    if (!lock.held()) return absl::InternalError("the executor doesn't become idle");
     executor.Post(session->lane(slot), [] {});  // later tasks wait behind this one
     TENSORD_RETURN_IF_ERROR(engine().Run(session, request).status());
     const server::Handle inputs[] = {condition, request.output, request.output};

@@ -82,7 +82,7 @@ std::string Ops() {
   message.add_commands()->mutable_barrier()->set_barrier_id(1);
   message.add_commands()->mutable_drop()->add_handles(1);
   std::string frames = SendFrame(message);
-  for (const char* device : {"0", "1"}) AppendFrame(FrameKind::kRunTurn, device, &frames);
+  for (const char* device : {"0", "1"}) AppendFrame(FrameKind::kRunSlice, device, &frames);
   AppendFrame(FrameKind::kRead, "x", &frames);
   return frames;
 }
@@ -106,7 +106,7 @@ std::string Programs() {
   run.add_outputs(9);
   AddFetch(message, 9);
   std::string frames = SendFrame(message);
-  AppendFrame(FrameKind::kRunTurn, "0", &frames);
+  AppendFrame(FrameKind::kRunSlice, "0", &frames);
   AppendFrame(FrameKind::kRead, "x", &frames);
   return frames;
 }

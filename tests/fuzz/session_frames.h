@@ -22,7 +22,7 @@ enum class FrameKind : uint8_t {
   kOpen,           // v1::OpenPublishedRequest
   kUnpublish,      // v1::UnpublishTensorRequest
   kOtherClient,    // nothing; the following frames are actions of the other client
-  kRunTurn,        // a byte: the device that runs a part of its tasks
+  kRunSlice,       // a byte: the device that runs a part of its tasks
   kCount,
 };
 

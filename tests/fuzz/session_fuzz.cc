@@ -63,7 +63,7 @@ void RunOne(FuzzInput in) {
       const size_t low = in.Byte();
       const std::string bytes = in.Bytes(low | size_t{in.Byte()} << 8);
       if (kind == FrameKind::kOtherClient) client = client == &one ? &other : &one;
-      if (kind == FrameKind::kRunTurn) world->RunTurn(bytes.empty() ? 0 : bytes[0] & 1);
+      if (kind == FrameKind::kRunSlice) world->RunSlice(bytes.empty() ? 0 : bytes[0] & 1);
       Play(*client, kind, bytes);
     }
     world->Drain();

@@ -250,7 +250,7 @@ void RunOne(FuzzInput in) {
     Speaker one(world, "one"), other(world, "other");
     while (in.remaining() > 0) {
       (in.OneIn(8) ? other : one).Step(in);
-      if (in.Bool()) world->RunTurn(in.Byte());
+      if (in.Bool()) world->RunSlice(in.Byte());
     }
     world->Drain();
   }

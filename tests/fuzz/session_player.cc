@@ -36,8 +36,8 @@ void FuzzWorld::Drain() {
   }
 }
 
-void FuzzWorld::RunTurn(int device) {
-  engine.slots()[device % engine.slots().size()]->executor->RunTurn();
+void FuzzWorld::RunSlice(int device) {
+  engine.slots()[device % engine.slots().size()]->executor->RunSlice();
 }
 
 void FuzzWorld::CheckEmpty() {

@@ -20,13 +20,13 @@
 namespace tensord::server {
 
 // A server's engine and sessions, on two CPU devices of 4 MiB; the small size keeps all inputs
-// fast. All inputs share one world. Devices run only in RunTurn() and Drain(), so that an input
+// fast. All inputs share one world. Devices run only in RunSlice() and Drain(), so that an input
 // always has the same effect.
 struct FuzzWorld {
   FuzzWorld();
 
   // Runs a part of the device's tasks.
-  void RunTurn(int device);
+  void RunSlice(int device);
 
   // Runs all tasks of all devices.
   void Drain();

@@ -61,9 +61,9 @@ int64_t Host::UsedBytes(int device) const {
   return engine_->slots()[device]->device->memory().used_bytes;
 }
 
-bool Host::RunTurn(int device) {
-  if (!engine_->slots()[device]->executor->RunTurn()) return false;
-  journal_->Note("  cpu:", device, " runs a turn, ", UsedBytes(device), " bytes are in use");
+bool Host::RunSlice(int device) {
+  if (!engine_->slots()[device]->executor->RunSlice()) return false;
+  journal_->Note("  cpu:", device, " runs a slice, ", UsedBytes(device), " bytes are in use");
   return true;
 }
 

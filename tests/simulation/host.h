@@ -38,7 +38,7 @@ class Host {
   const HostOptions& options() const { return options_; }
 
   // Runs some tasks of the device's next lane. Returns false if no lane waits.
-  bool RunTurn(int device);
+  bool RunSlice(int device);
   // Posts a task to the device's executor. Until it has run, later ops wait, including ops that
   // would otherwise run at once.
   void Hold(int device);

@@ -31,7 +31,7 @@ void ServerEnd::OnMessage(const std::string& bytes) {
   if (status.ok()) status = commands_->Apply(this, request, static_cast<int64_t>(bytes.size()));
   if (!status.ok()) return Finish(status);
   want_read_ = true;
-  MaybeWrite();
+  Advance();
 }
 
 absl::Status ServerEnd::Attach(const v1::SessionStreamRequest& request) {
@@ -47,7 +47,7 @@ absl::Status ServerEnd::Attach(const v1::SessionStreamRequest& request) {
   return absl::OkStatus();
 }
 
-void ServerEnd::MaybeWrite() {
+void ServerEnd::Advance() {
   if (want_read_ && !finished_ && !draining_ && commands_->MayRead()) {
     want_read_ = false;
     reading_ = true;
@@ -97,12 +97,12 @@ void ServerEnd::Write(v1::SessionStreamResponse response,
 
 void ServerEnd::OnWritten() {
   writing_ = false;
-  MaybeWrite();
+  Advance();
 }
 
 void ServerEnd::Drain() {
   draining_ = true;
-  MaybeWrite();
+  Advance();
 }
 
 void ServerEnd::Supersede() {

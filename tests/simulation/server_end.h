@@ -33,12 +33,12 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   // Like SessionStream::OnDrain.
   void Drain();
 
-  void Resume() override { MaybeWrite(); }
+  void Resume() override { Advance(); }
   void Supersede() override;
 
  private:
   absl::Status Attach(const v1::SessionStreamRequest& request);
-  void MaybeWrite();
+  void Advance();
   void Write(v1::SessionStreamResponse response,
              const std::vector<server::SessionCommands::ReadyElements>& fetches);
   void Finish(const absl::Status& status);

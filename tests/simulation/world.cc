@@ -210,7 +210,7 @@ bool World::RandomTransport() {
     Connect(client);
     return true;
   }
-  if (what < 8) return host_.RunTurn(static_cast<int>(dice_.Below(Host::kDevices)));
+  if (what < 8) return host_.RunSlice(static_cast<int>(dice_.Below(Host::kDevices)));
   if (connections_.empty()) return false;
   const size_t index = dice_.Below(static_cast<int64_t>(connections_.size()));
   Connection& c = connections_[index];
@@ -294,7 +294,7 @@ bool World::Progress() {
     any = ClientNotices(connections_[i]) || any;
     any = ServerNotices(connections_[i]) || any;
   }
-  for (int device = 0; device < Host::kDevices; ++device) any = host_.RunTurn(device) || any;
+  for (int device = 0; device < Host::kDevices; ++device) any = host_.RunSlice(device) || any;
   return StepCalls() || any;
 }
 

@@ -47,8 +47,8 @@ class OneDnn {
  public:
   // The maximum of m with packed_b.
   static constexpr int64_t kMaxPackedRows = 512;
-  // An estimate of the host memory of a product, most of which is generated code: oneDNN 2.6 takes 50
-  // to 200 KiB.
+  // An estimate of the host memory of a product, most of which is generated code: oneDNN 2.6 takes
+  // 50 to 200 KiB.
   static constexpr int64_t kProductBytes = 192 << 10;
 
   // Takes memory for intermediate values from `pool`, which must outlive the object.
@@ -62,8 +62,9 @@ class OneDnn {
   absl::StatusOr<std::shared_ptr<OneDnnProduct>> Find(const OneDnnMatmul& matmul);
 
   // c = activation(a·b + bias). Computes large products in tiles. If the op must stop
-  // (stop_token.h), returns CANCELLED; c is then incomplete. One thread at a time may run products other than clones. If a
-  // product has several threads, that must be the leader of the device's team.
+  // (stop_token.h), returns CANCELLED; c is then incomplete. One thread at a time may run products
+  // other than clones. If a product has several threads, that must be the leader of the device's
+  // team.
   absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c);
 
   // Returns a copy of a product of one thread. One thread at a time may run the clone, also while

@@ -12,8 +12,8 @@
 namespace tensord::server::cpu {
 namespace {
 
-// The address that all regions pass to TsanRelease() and TsanAcquire(). It isn't on the stack: a thread
-// would have to read variables of the region, which are not handed over yet, to find it.
+// The address that all regions pass to TsanRelease() and TsanAcquire(). It isn't on the stack: a
+// thread would have to read variables of the region, which are not handed over yet, to find it.
 char region;
 
 // The number of grains that a thread computes between two looks at its stop token: about a
@@ -57,8 +57,8 @@ int Team::Current() {
 #endif
 }
 
-// The region's threads read variables of this frame before they call TsanAcquire(). So ThreadSanitizer
-// must not check this function. It checks the functions that this one calls.
+// The region's threads read variables of this frame before they call TsanAcquire(). So
+// ThreadSanitizer must not check this function. It checks the functions that this one calls.
 __attribute__((no_sanitize("thread"))) void Team::Divide(int64_t n, double grain, Range fn,
                                                          int64_t multiple_of) const {
   if (n <= 0) return;

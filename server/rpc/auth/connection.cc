@@ -37,12 +37,12 @@ constexpr int64_t kUnadmittedRefillBytes = 32;
 // credited at once, and how many more every kInspectInterval.
 constexpr int64_t kMaxForgivable = 64 << 20;
 constexpr int64_t kForgivableRefill = 1 << 20;
-// If handlers have received nothing of a deadlocked connection for this many inspections, its newest
-// call ends. That they have received nothing is almost certain after microseconds. The rest of the
-// time is for machines that are so busy that gRPC's threads don't run.
+// If handlers have received nothing of a deadlocked connection for this many inspections, its
+// newest call ends. That they have received nothing is almost certain after microseconds. The rest
+// of the time is for machines that are so busy that gRPC's threads don't run.
 constexpr int kDeadlockInspections = 6;
-// SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing of
-// the buffer can't be re-enabled.
+// SO_RCVBUF of an admitted connection, on kernels without SO_BUF_LOCK, where the automatic sizing
+// of the buffer can't be re-enabled.
 constexpr int kAdmittedReceiveBufferBytes = 8 << 20;
 // The token bucket: how many refused and cancelled calls it holds, and how many of them it loses in
 // a second.

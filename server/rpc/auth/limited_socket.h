@@ -127,8 +127,8 @@ class LimitedSocket {
 // within RunWithPeerName(), it returns an address of the discard-only block 100::/64 (RFC 6666)
 // that contains `id`, on the calling thread.
 void RunWithPeerName(uint64_t id, absl::FunctionRef<void()> accept);
-// Returns the `id` in a name of RunWithPeerName(), such as "ipv6:%5B100::2a%5D:0". Returns 0 for any
-// other name.
+// Returns the `id` in a name of RunWithPeerName(), such as "ipv6:%5B100::2a%5D:0". Returns 0 for
+// any other name.
 uint64_t ParsePeerName(absl::string_view peer);
 
 }  // namespace tensord::server

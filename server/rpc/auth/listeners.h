@@ -84,8 +84,8 @@ class Listeners {
   };
   Counts counts() const;
 
-  // Returns the connection of a call by grpc::ServerContext::peer(). Returns null for a Unix socket,
-  // after the connection has been closed, and if the system can't enforce limits.
+  // Returns the connection of a call by grpc::ServerContext::peer(). Returns null for a Unix
+  // socket, after the connection has been closed, and if the system can't enforce limits.
   ConnectionRef Find(absl::string_view peer) const;
 
   // Report events of calls, as Connection's functions do. If the connection's token bucket is used
@@ -124,9 +124,9 @@ class Listeners {
   void HandleStalled();
   // Calls ResolveStall() after handlers have handled all earlier events.
   void ResolveLater(std::vector<ConnectionRef> stalled);
-  // Refills the budget of unadmitted connections once handlers have seen the calls in the bytes that
-  // gRPC has read: when num_refused_ has remained `num_refused` while handlers handled all earlier
-  // events, kQuietRounds - `round` times in succession.
+  // Refills the budget of unadmitted connections once handlers have seen the calls in the bytes
+  // that gRPC has read: when num_refused_ has remained `num_refused` while handlers handled all
+  // earlier events, kQuietRounds - `round` times in succession.
   void RefillBudget(int64_t num_refused, int round);
   // Removes the records of connections that have ended, and adds credit to the others.
   void Inspect();

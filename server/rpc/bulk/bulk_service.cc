@@ -43,9 +43,9 @@ std::vector<CallQueue*> BulkService::queues() const {
   return queues;
 }
 
-bool BulkService::AnyCalls() const {
+bool BulkService::HasCalls() const {
   return std::any_of(queues_.begin(), queues_.end(),
-                     [](const auto& queue) { return queue->AnyCalls(); });
+                     [](const auto& queue) { return queue->HasCalls(); });
 }
 
 void BulkService::Stop(std::chrono::steady_clock::time_point deadline) {

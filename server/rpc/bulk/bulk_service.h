@@ -50,7 +50,7 @@ class BulkService {
   void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
   // Returns the queues, which exist until Stop().
   std::vector<CallQueue*> queues() const;
-  bool AnyCalls() const;
+  bool HasCalls() const;
   // Blocks until gRPC has released all tensor memory that it sends, or until the deadline. Then
   // ends the queues. Call it after AwaitNoCalls(), and before the gRPC server is destroyed.
   void Stop(std::chrono::steady_clock::time_point deadline);

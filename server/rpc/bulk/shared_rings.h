@@ -38,9 +38,9 @@ class SharedRings {
   // Returns whether this server can share memory.
   bool available() const { return !broker_.socket_name().empty(); }
 
-  // The ring of one call. It counts against the limits until it is destroyed. Destroy it, or pass it
-  // to Close(), before the call is destroyed. Each ring has new memory, so no client sees the data
-  // of another.
+  // The ring of one call. It counts against the limits until it is destroyed. Destroy it, or pass
+  // it to Close(), before the call is destroyed. Each ring has new memory, so no client sees the
+  // data of another.
   class Ring {
    public:
     ~Ring();

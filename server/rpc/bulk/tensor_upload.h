@@ -35,8 +35,8 @@ class TensorUpload {
 
   // Begin() in two steps, for a promised tensor. After Claim() no other call can fill the tensor.
   // Claim() holds the tensor only weakly, and doesn't use the session; `stop` is also called when
-  // the tensor is destroyed. AllocateMemory() allocates the memory and holds the tensor. If the tensor
-  // no longer exists, it returns CANCELLED.
+  // the tensor is destroyed. AllocateMemory() allocates the memory and holds the tensor. If the
+  // tensor no longer exists, it returns CANCELLED.
   absl::Status Claim(const SessionRef& session, const v1::WriteSpec& spec,
                      std::function<void()> stop);
   absl::Status AllocateMemory();

@@ -167,7 +167,7 @@ void PeerQueue::Run() {
     }
     if (!queue_.Next(&tag, &ok)) return;
     TsanAcquire(tag);
-    static_cast<QueueEvent*>(tag)->Happened(ok);
+    static_cast<QueueEvent*>(tag)->OnCompleted(ok);
   }
 }
 

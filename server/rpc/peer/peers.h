@@ -32,8 +32,8 @@ struct PeerOptions {
   // The principals that may call PeerService, if this server authenticates callers.
   std::vector<std::string> principals;
   std::string token_file;  // with the token for calls to peers; empty: no token
-  // PEM files. If `ca_file` is set or this server serves TLS, calls to peers use TLS. If `cert_file`
-  // and `key_file` are empty, the calls present this server's own certificate.
+  // PEM files. If `ca_file` is set or this server serves TLS, calls to peers use TLS. If
+  // `cert_file` and `key_file` are empty, the calls present this server's own certificate.
   std::string ca_file;
   std::string cert_file;
   std::string key_file;

@@ -119,8 +119,8 @@ class SessionCommands final : public StreamState,
   // Queues that answer. If the stream has been reset since Expect(), drops it.
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
-  // Charges an answer that is added to answers_. If a limit is exceeded, charges it nevertheless and
-  // sets answers_refused_. RefundAnswerLocked() takes the charge back. The first
+  // Charges an answer that is added to answers_. If a limit is exceeded, charges it nevertheless
+  // and sets answers_refused_. RefundAnswerLocked() takes the charge back. The first
   // Session::kPrepaidAnswerBytes were charged when the session opened.
   int64_t ChargedAnswerBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ChargeAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -10,8 +10,8 @@
 namespace tensord::server {
 namespace {
 
-// Messages above this size may have at most kMaxSubmessages submessages, and their memory isn't kept
-// for the next message. Our own client never sends such messages.
+// Messages above this size may have at most kMaxSubmessages submessages, and their memory isn't
+// kept for the next message. Our own client never sends such messages.
 constexpr int64_t kLargeMessageBytes = 512 << 10;
 constexpr int64_t kMaxSubmessages = 1 << 18;
 
@@ -46,15 +46,15 @@ void SessionStream::OnDrain() {
     MutexLock lock(&mu_);
     draining_ = true;
   }
-  MaybeWrite();
+  Advance();
 }
 
 void SessionStream::OnDrainTimeout() {
   {
     MutexLock lock(&mu_);
-    hanging_up_ = true;
+    drain_timed_out_ = true;
   }
-  MaybeWrite();
+  Advance();
 }
 
 void SessionStream::Supersede() {
@@ -80,7 +80,7 @@ void SessionStream::OnRead(bool ok) {
     want_read_ = ok && draining_ && commands != nullptr;
   }
   if (!taken) {
-    MaybeWrite();
+    Advance();
     return;
   }
   const auto message_bytes = static_cast<int64_t>(incoming_.Length());
@@ -105,7 +105,7 @@ void SessionStream::OnRead(bool ok) {
     if (!status.ok()) return EndLocked(status);
     want_read_ = true;
   }
-  MaybeWrite();
+  Advance();
 }
 
 absl::Status SessionStream::Attach(const v1::SessionStreamRequest& request) {
@@ -131,7 +131,7 @@ absl::Status SessionStream::EndStatus() const {
   return absl::InvalidArgumentError("the stream ended before a message that carries attach");
 }
 
-void SessionStream::MaybeWrite() {
+void SessionStream::Advance() {
   std::vector<ReadyElements> fetches;
   {
     MutexLock lock(&mu_);
@@ -146,7 +146,7 @@ void SessionStream::MaybeWrite() {
         commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &fetches);
     const bool send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
     if (!has_answers && !send_draining) {
-      if (commands_ != nullptr && draining_ && !half_closed_ && !hanging_up_) return;
+      if (commands_ != nullptr && draining_ && !half_closed_ && !drain_timed_out_) return;
       if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
         // Detach before the client learns of the end, so that it can attach again at once.
         if (commands_ != nullptr) commands_->Detach(this);
@@ -212,7 +212,7 @@ void SessionStream::OnWritten(bool ok) {
     if (!ok) EndLocked(ClientGone());
     MaybeFinishLocked();
   }
-  MaybeWrite();
+  Advance();
 }
 
 void SessionStream::OnDone() {

@@ -26,7 +26,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   SessionStream(ServiceContext* context, std::unique_ptr<GrpcCall> grpc_call)
       : ServerCall(std::move(grpc_call)), context_(context) {}
 
-  void Resume() override { MaybeWrite(); }
+  void Resume() override { Advance(); }
   void Supersede() override;
 
  private:
@@ -53,7 +53,7 @@ class SessionStream final : public ServerCall, public CommandWire {
 
   // Continues reading and writes the next response, where either is possible. If the stream has
   // nothing left to do, ends it.
-  void MaybeWrite();
+  void Advance();
   absl::Status EndStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the elements of `fetches` to response_ and writes it. If a device isn't host-accessible, a
   // worker does this.
@@ -76,7 +76,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool draining_sent_ ABSL_GUARDED_BY(mu_) = false;
-  bool hanging_up_ ABSL_GUARDED_BY(mu_) = false;
+  bool drain_timed_out_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;  // outcome_ is set
   bool detached_ ABSL_GUARDED_BY(mu_) = false;

@@ -35,9 +35,10 @@ class UnaryCallBase : public ServerCall {
   // Ends the call with OK and an encoded response.
   using ServerCall::FinishWith;
 
-  // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent responses
-  // leave room for it. The response then takes `bytes` until gRPC has sent or dropped it. Runs
-  // `build` at once, or later on any thread; never if the call is over by then. Call it at most once.
+  // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent
+  // responses leave room for it. The response then takes `bytes` until gRPC has sent or dropped it.
+  // Runs `build` at once, or later on any thread; never if the call is over by then. Call it at
+  // most once.
   void WhenResponseFits(int64_t bytes, int64_t limit, std::function<void()> build);
 
   // Keeps the session in use until the call is over. If `made` is a tensor that isn't done by then,

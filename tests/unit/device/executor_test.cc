@@ -230,8 +230,10 @@ TEST_F(ExecutorTimeTest, CountsTheTimeOfEachOwner) {
   EXPECT_EQ(*used_a, 50 * kMillisecond);
   EXPECT_EQ(*used_b, 10 * kMillisecond);
   {
-    Executor::Turn turn;
-    while (!turn.held()) turn = Executor::Turn(executor_.get(), b.get());  // Drain's task ends
+    Executor::InlineLock lock;
+    while (!lock.held()) {  // until Drain's task has ended
+      lock = Executor::InlineLock(executor_.get(), b.get());
+    }
     time_ += 5 * kMillisecond;
   }
   EXPECT_EQ(*used_b, 15 * kMillisecond);
@@ -247,9 +249,9 @@ TEST_F(ExecutorTimeTest, CountsUnfinishedTasksWithoutWaiting) {
   while (executor_->load().unfinished_tasks > 0) std::this_thread::yield();
 }
 
-// A thread waits for a Turn whose holder posts a task. The executor's thread may run that task
-// before the waiting thread wakes up.
-TEST_F(ExecutorTest, EveryWaitForATurnEnds) {
+// A thread waits for an InlineLock whose holder posts a task. The executor's thread may run that
+// task before the waiting thread wakes up.
+TEST_F(ExecutorTest, EveryWaitForAnInlineLockEnds) {
   constexpr int kRounds = 20000;
   Executor executor(device_.get());
   const auto lane = executor.NewLane();
@@ -258,7 +260,7 @@ TEST_F(ExecutorTest, EveryWaitForATurnEnds) {
   const auto run_rounds = [&](bool posts) {
     for (int i = 0; i < kRounds; ++i) {
       round.arrive_and_wait();
-      const Executor::Turn turn(&executor);
+      const Executor::InlineLock lock(&executor);
       if (posts) executor.Post(lane, [&runs] { ++runs; });
     }
   };

@@ -24,16 +24,16 @@ struct Link {
   Attributes attrs = {};
 };
 
-// Drains the executor and takes its turn. Retries, because the executor thread may still hold the
-// turn for a moment after its last task.
-Executor::Turn TakeTurn(Executor& executor) {
+// Drains the executor and acquires its InlineLock. Retries, because the slice of the executor's
+// last task may still be ending.
+Executor::InlineLock AcquireInlineLock(Executor& executor) {
   executor.Drain();
-  Executor::Turn turn;
-  for (int i = 0; i < 100000 && !turn.held(); ++i) {
+  Executor::InlineLock lock;
+  for (int i = 0; i < 100000 && !lock.held(); ++i) {
     std::this_thread::yield();
-    turn = Executor::Turn(&executor);
+    lock = Executor::InlineLock(&executor);
   }
-  return turn;
+  return lock;
 }
 
 class FusionTest : public testing::TestWithParam<DType> {
@@ -68,8 +68,8 @@ class FusionTest : public testing::TestWithParam<DType> {
     const Handle last = 2 + links.size();
     {
       Executor& executor = *engine.slots()[0]->executor;
-      const Executor::Turn turn = TakeTurn(executor);
-      EXPECT_TRUE(turn.held());
+      const Executor::InlineLock lock = AcquireInlineLock(executor);
+      EXPECT_TRUE(lock.held());
       Handle output = 3;
       for (const Link& link : links) {
         // The op doesn't run inline, because this task is queued before it.
@@ -202,7 +202,7 @@ TEST(FusionOrderTest, DoesNotFuseAReaderThatWaitsForAnUpload) {
   ASSERT_TRUE(engine.Promise(*session, 2, spec, "cpu:0").ok());
   {
     Executor& executor = *engine.slots()[0]->executor;
-    const Executor::Turn turn = TakeTurn(executor);
+    const Executor::InlineLock lock = AcquireInlineLock(executor);
     executor.Post(session->lane(*engine.slots()[0]), [] {});
     ASSERT_TRUE(engine.Run(session, {"neg", {1}, 3, {}, ""}).ok());
     ASSERT_TRUE(engine.Run(session, {"mul", {3, 2}, 4, {}, ""}).ok());

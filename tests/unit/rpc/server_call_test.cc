@@ -223,7 +223,7 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
 
   void TearDown() override {
     ShutDown();
-    EXPECT_FALSE(AnyCalls());
+    EXPECT_FALSE(HasCalls());
     bulk_queue_.reset();
     main_queue_.reset();
     server_.reset();
@@ -235,7 +235,7 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
     context_.journal.work_may_end.Set();
     server_->Shutdown(std::chrono::system_clock::now());
     server_->Wait();
-    main_queue_->Settle();
+    main_queue_->AwaitEarlierEvents();
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     main_queue_->AwaitNoCalls(deadline);
     bulk_queue_->AwaitNoCalls(deadline);
@@ -269,7 +269,7 @@ class ServerCallTest : public testing::TestWithParam<QueueKind> {
     return journal().unary.lock();
   }
 
-  bool AnyCalls() const { return main_queue_->AnyCalls() || bulk_queue_->AnyCalls(); }
+  bool HasCalls() const { return main_queue_->HasCalls() || bulk_queue_->HasCalls(); }
   Journal& journal() { return context_.journal; }
 
   const std::string token_file_;
@@ -374,7 +374,7 @@ TEST_P(ServerCallTest, CancellationEndsWaitingCall) {
   EXPECT_TRUE(journal().destroyed.Wait());
   EndWait();  // changes nothing
   EXPECT_FALSE(journal().wait_ended.happened());
-  EXPECT_TRUE(Eventually([&] { return !AnyCalls(); }));
+  EXPECT_TRUE(Eventually([&] { return !HasCalls(); }));
 }
 
 TEST_P(ServerCallTest, CancelledCallOutlivesItsWorker) {
@@ -395,13 +395,13 @@ TEST_P(ServerCallTest, CallThatIsCancelledOnArrivalLeavesNothing) {
     call.Cancel();
     EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  EXPECT_TRUE(Eventually([&] { return !AnyCalls(); }));
+  EXPECT_TRUE(Eventually([&] { return !HasCalls(); }));
 }
 
 TEST_P(ServerCallTest, DeadlineEndsCall) {
   EXPECT_EQ(Call(kWait, kAlice, std::chrono::milliseconds(200)).Finish().error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(Eventually([&] { return !AnyCalls(); }));
+  EXPECT_TRUE(Eventually([&] { return !HasCalls(); }));
 }
 
 TEST_P(ServerCallTest, DrainReachesOpenCallsAndRefusesLaterOnes) {
@@ -413,13 +413,13 @@ TEST_P(ServerCallTest, DrainReachesOpenCallsAndRefusesLaterOnes) {
   EXPECT_EQ(Call(kEcho).Finish().error_message(), "draining");
   // This call doesn't end because of a drain.
   context_.group.AwaitNone(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
-  EXPECT_TRUE(AnyCalls());
+  EXPECT_TRUE(HasCalls());
   ASSERT_TRUE(echo.Write("after"));
   EXPECT_EQ(echo.Read(), "after");
   EXPECT_TRUE(echo.HalfClose());
   EXPECT_TRUE(echo.Finish().ok());
   context_.group.AwaitNone(std::chrono::steady_clock::now() + std::chrono::seconds(60));
-  EXPECT_TRUE(Eventually([&] { return !AnyCalls(); }));
+  EXPECT_TRUE(Eventually([&] { return !HasCalls(); }));
 }
 
 TEST_P(ServerCallTest, DrainEndsCallThatChoosesTo) {
