@@ -8,8 +8,11 @@ find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(OpenMP COMPONENTS CXX)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
-# prometheus-cpp's CMake package also requires the libraries of its HTTP server, which tensord doesn't use.
+# prometheus-cpp's CMake package also requires the libraries of its HTTP server, civetweb. tensord doesn't use
+# it: distributions build it with 100 KiB of stack for each thread, and OpenBLAS's thread-local storage takes
+# most of that.
 pkg_check_modules(prometheus REQUIRED IMPORTED_TARGET prometheus-cpp-core)
+pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)
 find_path(RANDOM123_INCLUDE_DIR Random123/philox.h REQUIRED)
 find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
 

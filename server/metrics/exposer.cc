@@ -1,11 +1,15 @@
 #include "tensord/server/metrics/exposer.h"
 
+#include <microhttpd.h>
 #include <netdb.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -82,9 +86,10 @@ absl::Status CannotServe(const std::string& listen, absl::string_view reason) {
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-// Returns "HOST:PORT" in numbers. Of a host name's addresses, takes the first.
-absl::StatusOr<std::string> Resolve(const std::string& listen) {
+// Returns the addresses of "HOST:PORT", at least one.
+absl::StatusOr<Addresses> Resolve(const std::string& listen) {
   const size_t colon = listen.rfind(':');
   uint32_t port = 0;
   if (colon == std::string::npos || colon == 0 ||
@@ -97,39 +102,144 @@ absl::StatusOr<std::string> Resolve(const std::string& listen) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  int error = getaddrinfo(std::string(host).c_str(), nullptr, &hints, &found);
-  const std::unique_ptr<addrinfo, FreeAddresses> list(error == 0 ? found : nullptr);
-  char number[NI_MAXHOST] = {};
-  if (error == 0) {
-    error = getnameinfo(found->ai_addr, found->ai_addrlen, number, sizeof(number), nullptr, 0,
-                        NI_NUMERICHOST);
-  }
+  const int error =
+      getaddrinfo(std::string(host).c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error != 0) return CannotServe(listen, gai_strerror(error));
-  const bool v6 = found->ai_family == AF_INET6;
-  return absl::StrCat(v6 ? "[" : "", number, v6 ? "]" : "", ":", port);
+  return Addresses(found);
+}
+
+// Returns the host in numbers: "127.0.0.1", "[::1]".
+std::string NumericHost(const addrinfo& address) {
+  char host[NI_MAXHOST] = {};
+  getnameinfo(address.ai_addr, address.ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST);
+  return address.ai_family == AF_INET6 ? absl::StrCat("[", host, "]") : host;
+}
+
+// Returns a listening socket. libmicrohttpd could make it, but doesn't report why it failed.
+absl::StatusOr<int> Listen(const addrinfo& address) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int on = 1;
+  if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+      bind(fd, address.ai_addr, address.ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) {
+    return fd;
+  }
+  const absl::Status failed = absl::UnavailableError(std::strerror(errno));
+  if (fd >= 0) close(fd);
+  return failed;
+}
+
+// Returns a response that ends its connection. A client that kept the connection would take the
+// place of another.
+std::shared_ptr<MHD_Response> MakeResponse(absl::string_view text, const char* content_type) {
+  std::shared_ptr<MHD_Response> response(
+      MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()),
+                                      MHD_RESPMEM_MUST_COPY),
+      MHD_destroy_response);
+  MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
+  MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONNECTION, "close");
+  return response;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Exposer>> Exposer::Start(const ExposerOptions& options,
                                                         std::function<void(Snapshot*)> collect) {
-  TENSORD_ASSIGN_OR_RETURN(const std::string address, Resolve(options.listen));
-  const bool remote = !IsLocalAddress(address);
+  TENSORD_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(options.listen));
+  const std::string host = NumericHost(*addresses);
+  const bool remote = !IsLocalAddress(absl::StrCat(host, ":0"));
   if (remote && !options.allow_remote) {
     return absl::FailedPreconditionError(absl::StrCat(
         "other machines can reach ", options.listen,
         ", but metrics have neither encryption nor authentication. They show the names of callers "
         "and how much they use. Listen on 127.0.0.1, or give --metrics-allow-remote"));
   }
-  auto server = HttpServer::Start(
-      address,
-      {.path = "/metrics", .content_type = kContentType, .make = [collect = std::move(collect)] {
-         Snapshot snapshot;
-         collect(&snapshot);
-         return ToText(snapshot);
-       }});
-  if (!server.ok()) return CannotServe(options.listen, server.status().message());
-  return std::unique_ptr<Exposer>(new Exposer(*std::move(server), remote));
+  const absl::StatusOr<int> listener = Listen(*addresses);
+  if (!listener.ok()) return CannotServe(options.listen, listener.status().message());
+  std::unique_ptr<Exposer> exposer(new Exposer(std::move(collect), remote));
+  const auto answer = [](void* self, MHD_Connection* connection, const char* path,
+                         const char* method, const char*, const char*, size_t*, void** state) {
+    return static_cast<Exposer*>(self)->Answer(connection, method, path, state) ? MHD_YES : MHD_NO;
+  };
+  // libmicrohttpd takes ownership of the listener. Its thread has the system's default stack size.
+  // Without MHD_USE_ERROR_LOG it prints nothing.
+  const MHD_OptionItem settings[] = {
+      {MHD_OPTION_LISTEN_SOCKET, *listener, nullptr},
+      {MHD_OPTION_CONNECTION_LIMIT, kMaxConnections, nullptr},
+      {MHD_OPTION_CONNECTION_TIMEOUT, kMaxIdleTime.count(), nullptr},
+      {MHD_OPTION_CONNECTION_MEMORY_LIMIT, kMaxConnectionBytes, nullptr},
+      {MHD_OPTION_END, 0, nullptr},
+  };
+  exposer->daemon_ =
+      MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, nullptr,
+                       nullptr, answer, exposer.get(), MHD_OPTION_ARRAY, settings, MHD_OPTION_END);
+  if (exposer->daemon_ == nullptr)
+    return CannotServe(options.listen, "the HTTP server can't be started");
+  const uint16_t port = MHD_get_daemon_info(exposer->daemon_, MHD_DAEMON_INFO_BIND_PORT)->port;
+  exposer->address_ = absl::StrCat(host, ":", port);
+  return exposer;
+}
+
+Exposer::Exposer(std::function<void(Snapshot*)> collect, bool remote)
+    : collect_(std::move(collect)), remote_(remote), thread_([this] { MakeDocuments(); }) {}
+
+Exposer::~Exposer() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  wake_.Signal();
+  thread_.join();
+  MHD_stop_daemon(daemon_);
+}
+
+bool Exposer::Answer(MHD_Connection* connection, absl::string_view method, absl::string_view path,
+                     void** state) {
+  const auto queue = [&](unsigned status, const std::shared_ptr<MHD_Response>& response) {
+    return MHD_queue_response(connection, status, response.get()) == MHD_YES;
+  };
+  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
+    const auto response = MakeResponse("Use GET or HEAD.\n", "text/plain");
+    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    return queue(MHD_HTTP_METHOD_NOT_ALLOWED, response);
+  }
+  if (path != "/metrics") {
+    return queue(MHD_HTTP_NOT_FOUND, MakeResponse("The metrics are at /metrics.\n", "text/plain"));
+  }
+  MutexLock lock(&mu_);
+  if (stopping_) return false;
+  if (*state != nullptr) return queue(MHD_HTTP_OK, document_);
+  *state = this;
+  MHD_suspend_connection(connection);
+  suspended_.push_back(connection);
+  wake_.Signal();
+  return true;
+}
+
+void Exposer::MakeDocuments() {
+  using Clock = std::chrono::steady_clock;
+  MutexLock lock(&mu_);
+  Clock::time_point next;  // earliest time of the next document
+  while (!stopping_) {
+    const Clock::time_point now = Clock::now();
+    if (suspended_.empty()) {
+      wake_.Wait(&mu_);
+    } else if (now < next) {
+      wake_.WaitFor(&mu_, next - now);
+    } else {
+      Snapshot snapshot;
+      collect_(&snapshot);
+      document_ = MakeResponse(ToText(snapshot), kContentType);
+      ResumeRequests();
+      next = Clock::now() + kMinInterval;
+    }
+  }
+  // libmicrohttpd can't stop while requests are suspended.
+  ResumeRequests();
+}
+
+void Exposer::ResumeRequests() {
+  for (MHD_Connection* connection : suspended_) MHD_resume_connection(connection);
+  suspended_.clear();
 }
 
 }  // namespace tensord::server::metrics

@@ -1,14 +1,21 @@
 // The address at which Prometheus reads the metrics.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
+#include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "tensord/server/metrics/http_server.h"
+#include "absl/strings/string_view.h"
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/metrics/snapshot.h"
+
+struct MHD_Connection;
+struct MHD_Daemon;
+struct MHD_Response;
 
 namespace tensord::server::metrics {
 
@@ -21,26 +28,60 @@ struct ExposerOptions {
 };
 
 // Serves the metrics as text at http://ADDRESS/metrics, without TLS and authentication.
-// HttpServer's limits protect it from its clients.
+//
+// libmicrohttpd's thread serves all connections, without waiting for any client. Another thread
+// makes the documents: the metrics as text. A connection has one request. The limits below protect
+// the server from its clients.
 class Exposer {
  public:
-  // Binds the address and starts a thread, which calls `collect` for scrapes. If the address is
-  // malformed, returns INVALID_ARGUMENT; if other machines can reach it and that isn't allowed,
-  // FAILED_PRECONDITION; if it can't be bound, UNAVAILABLE.
+  // How many connections are open at once. Further ones wait until one of them ends.
+  static constexpr unsigned kMaxConnections = 16;
+  // How long a connection stays open if no byte is transferred.
+  static constexpr std::chrono::seconds kMaxIdleTime{10};
+  // The memory of a connection, which holds the request's line and headers.
+  static constexpr size_t kMaxConnectionBytes = 16 << 10;
+  // The minimum time between two documents. Requests that come earlier wait, and get the same one.
+  static constexpr std::chrono::milliseconds kMinInterval{20};
+
+  // Binds the address and starts the threads. One of them calls `collect`, which must not block for
+  // long. If the address is malformed, returns INVALID_ARGUMENT; if other machines can reach it and
+  // that isn't allowed, FAILED_PRECONDITION; if it can't be bound, UNAVAILABLE with the system's
+  // reason.
   static absl::StatusOr<std::unique_ptr<Exposer>> Start(const ExposerOptions& options,
                                                         std::function<void(Snapshot*)> collect);
+  // Closes all connections.
+  ~Exposer();
+  Exposer(const Exposer&) = delete;
+  Exposer& operator=(const Exposer&) = delete;
 
   // The address as bound, with the port that was chosen: "127.0.0.1:9464".
-  const std::string& address() const { return server_->address(); }
+  const std::string& address() const { return address_; }
   // Returns whether other machines can reach the address.
   bool remote() const { return remote_; }
 
  private:
-  Exposer(std::unique_ptr<HttpServer> server, bool remote)
-      : server_(std::move(server)), remote_(remote) {}
+  Exposer(std::function<void(Snapshot*)> collect, bool remote);
 
-  const std::unique_ptr<HttpServer> server_;
+  // Answers a request, or suspends it until its document is ready. After a suspension, is called
+  // again with the same `*state`, which is null at first. Returns false if the connection must be
+  // closed.
+  bool Answer(MHD_Connection* connection, absl::string_view method, absl::string_view path,
+              void** state);
+  // The thread that makes documents for the suspended requests.
+  void MakeDocuments();
+  void ResumeRequests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::function<void(Snapshot*)> collect_;
   const bool remote_;
+  std::string address_;
+  MHD_Daemon* daemon_ = nullptr;
+
+  Mutex mu_;  // also held while a document is made
+  CondVar wake_;
+  std::vector<MHD_Connection*> suspended_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<MHD_Response> document_ ABSL_GUARDED_BY(mu_);  // the latest; null: none
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
 };
 
 }  // namespace tensord::server::metrics
