@@ -108,6 +108,14 @@ std::string ErrorInfoOf(const absl::Status& status) {
   return payload.has_value() ? std::string(*payload) : std::string();
 }
 
+absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
+  absl::Status changed(status.code(), message);
+  status.ForEachPayload([&changed](absl::string_view url, const absl::Cord& payload) {
+    changed.SetPayload(url, payload);
+  });
+  return changed;
+}
+
 }  // namespace
 
 absl::Status WithErrorInfo(absl::Status status, absl::string_view reason,
@@ -168,11 +176,11 @@ std::string ErrorMetadataValue(const absl::Status& status, absl::string_view key
 }
 
 absl::Status WithPrefix(const absl::Status& status, absl::string_view prefix) {
-  absl::Status longer(status.code(), absl::StrCat(prefix, status.message()));
-  status.ForEachPayload([&longer](absl::string_view url, const absl::Cord& payload) {
-    longer.SetPayload(url, payload);
-  });
-  return longer;
+  return WithMessage(status, absl::StrCat(prefix, status.message()));
+}
+
+absl::Status WithSuffix(const absl::Status& status, absl::string_view suffix) {
+  return WithMessage(status, absl::StrCat(status.message(), suffix));
 }
 
 std::string EncodeDetails(const absl::Status& status, absl::string_view message) {

@@ -44,8 +44,9 @@ absl::Status ToStatus(const LimitReached& reached);
 std::string ErrorReason(const absl::Status& status);
 std::string ErrorMetadataValue(const absl::Status& status, absl::string_view key);
 
-// Returns a status with the same code and payloads, and `prefix` before the message.
+// Return a status with the same code and payloads, and a text before or after the message.
 absl::Status WithPrefix(const absl::Status& status, absl::string_view prefix);
+absl::Status WithSuffix(const absl::Status& status, absl::string_view suffix);
 
 // Returns the status, with `message` in place of its own message, as an encoded google.rpc.Status.
 // Returns "" if the status has no google.rpc payload.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tensord/common/util/byte_size.h"
 #include "tensord/common/util/nearest_word.h"
-#include "tensord/server/device/byte_size.h"
 
 namespace tensord::server {
 namespace {
@@ -235,18 +235,27 @@ void AddQuotas(CLI::App& app, Limits* limits) {
   const auto count = [&app](const char* flag, int64_t* limit, const char* what) {
     Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")->group("Limits");
   };
+  // A limit whose default main.cc sets.
+  const auto share = [&app](const char* flag, int64_t* limit, const char* what) {
+    *limit = kUnsetLimit;
+    Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")
+        ->default_str("")
+        ->group("Limits");
+  };
   bytes("--max-bytes-per-session", &limits->max_bytes_per_session,
         "Memory that one session may hold on each device, such as 8GiB; 0: no limit");
   bytes("--max-bytes-per-principal", &limits->max_bytes_per_principal,
         "Memory on each device that all sessions of one caller may hold together; 0: no limit");
-  count("--max-sessions-per-principal", &limits->max_sessions_per_principal,
-        "Sessions of one caller at once; 0: no limit");
+  share("--max-sessions-per-principal", &limits->max_sessions_per_principal,
+        "Sessions of one caller at once; 0: no limit. Default: half of --max-sessions if callers "
+        "are authenticated, otherwise 0");
   count("--max-handles-per-principal", &limits->max_handles_per_principal,
         "Tensors that all sessions of one caller may hold together; 0: no limit");
   count("--max-connections-per-address", &limits->max_connections_per_address,
         "TCP connections from one address at once; 0: no limit");
-  count("--max-connections-per-principal", &limits->max_connections_per_principal,
-        "TCP connections of one caller at once; 0: no limit");
+  share("--max-connections-per-principal", &limits->max_connections_per_principal,
+        "TCP connections of one caller at once; 0: no limit. Default: half of all that the server "
+        "can have if callers are authenticated, otherwise 0");
   bytes("--max-upload-bytes-per-principal", &limits->max_upload_bytes_per_principal,
         "Bytes of one caller's unfinished uploads, active or interrupted; 0: no limit");
 }
@@ -302,6 +311,12 @@ void AddLimits(CLI::App& app, Limits* limits) {
   count("--max-group-members-per-session", &limits->max_group_members_per_session, 0, 1024,
         "Members of groups for collective operations that one session may have; each has a "
         "thread; 0: none");
+  count("--max-group-members-per-principal", &limits->max_group_members_per_principal, 0,
+        int64_t{1} << 16, "The same for all sessions of one caller; 0: no limit");
+  count("--max-idle-seconds", &limits->max_idle_seconds, 0, 31536000,
+        "How long a session may be unused, although its client is connected, before the server "
+        "closes it; 0: no limit",
+        "SECONDS");
   count("--max-op-seconds", &limits->max_op_seconds, 0, 86400,
         "How long one op, or one recorded program, may run before the server stops it. On a GPU "
         "only the time of its launches counts; 0: no limit",

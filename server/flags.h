@@ -1,6 +1,7 @@
 // The daemon's command line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,11 @@
 
 namespace tensord::server {
 
+// The value of a limit that no flag has set, if its default depends on other flags.
+inline constexpr int64_t kUnsetLimit = -1;
+
 struct DaemonFlags {
-  ServerOptions server;
+  ServerOptions server;             // max_sessions_per_principal etc. may be kUnsetLimit
   std::string devices;              // as ParseDevices() takes them
   int cpu_threads = 0;              // 0: one per processor
   std::string port_file;            // empty: none

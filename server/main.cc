@@ -3,6 +3,7 @@
 #include <grpc/grpc.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,6 +121,23 @@ void SetHostLimits(Limits* limits, Backend* cpu) {
   cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
 }
 
+// Sets the limits of callers that no flag has set. If callers are authenticated, each of them gets
+// half, so that none can take all.
+void SetShares(Limits* limits, bool authenticates) {
+  const auto set = [authenticates](int64_t* limit, int64_t total) {
+    if (*limit == kUnsetLimit) *limit = authenticates ? std::max<int64_t>(total / 2, 1) : 0;
+  };
+  rlimit descriptors = {};
+  getrlimit(RLIMIT_NOFILE, &descriptors);
+  constexpr int64_t kDescriptorsPerConnection = 2;
+  constexpr rlim_t kMaxDescriptors = 1 << 20;  // there may be no limit
+  const int64_t most = static_cast<int64_t>(std::min(descriptors.rlim_max, kMaxDescriptors)) /
+                       kDescriptorsPerConnection;
+  set(&limits->max_sessions_per_principal, limits->max_sessions);
+  set(&limits->max_connections_per_principal,
+      limits->max_connections != 0 ? std::min(limits->max_connections, most) : most);
+}
+
 // The server, and its metrics.
 struct Daemon {
   std::unique_ptr<Server> server;
@@ -149,6 +167,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   ServerOptions options = flags.server;
   std::vector<Backend> backends = BuiltInBackends();
   SetHostLimits(&options.limits, &backends.front());
+  SetShares(&options.limits, options.gate.authenticates());
   AddNccl(backends);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {

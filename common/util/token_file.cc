@@ -15,8 +15,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tensord/common/util/byte_size.h"
 #include "tensord/common/util/hex.h"
 #include "tensord/common/util/status_macros.h"
 
@@ -60,6 +62,43 @@ absl::StatusOr<TokenHash> ParseHash(absl::string_view text) {
   return hash;
 }
 
+// Parses a limit, such as "max-bytes=4GiB". Returns false if the word isn't one.
+absl::StatusOr<bool> ParseLimit(absl::string_view word, PrincipalLimits* limits) {
+  const size_t equals = word.find('=');
+  if (equals == word.npos) return false;
+  for (size_t i = 0; i < kPrincipalLimits.size(); ++i) {
+    const PrincipalLimitInfo& info = kPrincipalLimits[i];
+    if (word.substr(0, equals) != info.name) continue;
+    const absl::string_view text = word.substr(equals + 1);
+    absl::StatusOr<int64_t> value = ParseByteSize(text);
+    const bool is_count = std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+    if (!value.ok() || *value < info.min || (!info.is_size && !is_count)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          info.name, " is not ", info.is_size ? "a size such as 4GiB" : "a whole number",
+          " of at least ", info.min));
+    }
+    if ((*limits)[i].has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(info.name, " is there twice; remove one"));
+    }
+    (*limits)[i] = *value;
+    return true;
+  }
+  return false;
+}
+
+std::string LimitNames() {
+  return absl::StrJoin(kPrincipalLimits, ", ", [](std::string* out, const auto& info) {
+    absl::StrAppend(out, info.name, "=", info.is_size ? "SIZE" : "COUNT");
+  });
+}
+
+// Sets `*common` to `value` unless that is not set. Returns false if another value was set before.
+template <typename T>
+bool Merge(const std::optional<T>& value, std::optional<T>* common) {
+  if (!value.has_value()) return true;
+  return std::exchange(*common, common->value_or(*value)).value_or(*value) == *value;
+}
+
 }  // namespace
 
 std::string NewToken() {
@@ -76,7 +115,8 @@ TokenHash HashToken(absl::string_view token) {
 }
 
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
-                                      absl::Time expires, int weight, bool admin) {
+                                      absl::Time expires, int weight, bool admin,
+                                      absl::string_view limits) {
   if (!IsName(name)) {
     return absl::InvalidArgumentError(absl::StrCat("a name has 1 to ", kMaxNameBytes,
                                                    " characters: letters, digits and \"._@+-\""));
@@ -89,6 +129,15 @@ absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& h
                     absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", expires, absl::UTCTimeZone()));
   }
   if (weight != 1) absl::StrAppend(&line, " ", kWeightPrefix, weight);
+  PrincipalLimits parsed;
+  for (const absl::string_view word : absl::StrSplit(limits, ' ', absl::SkipEmpty())) {
+    TENSORD_ASSIGN_OR_RETURN(const bool is_limit, ParseLimit(word, &parsed));
+    if (!is_limit) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the limits that a line may have are ", LimitNames()));
+    }
+    absl::StrAppend(&line, " ", word);
+  }
   if (admin) absl::StrAppend(&line, " ", kAdmin);
   return line;
 }
@@ -118,23 +167,24 @@ absl::StatusOr<int> ParseWeight(absl::string_view text) {
 
 absl::StatusOr<TokenFile> TokenFile::Parse(absl::string_view text) {
   TokenFile file;
-  Weights weights;
+  SettingsByName settings;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
-    const absl::Status added = file.AddLine(line, &weights);
+    const absl::Status added = file.AddLine(line, &settings);
     if (!added.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", added.message()));
     }
   }
   for (auto& [hash, token] : file.tokens_) {
-    const auto weight = weights.find(token.name);
-    if (weight != weights.end()) token.weight = weight->second;
+    const Settings& common = settings[token.name];
+    token.weight = common.weight.value_or(1);
+    token.limits = common.limits;
   }
   return file;
 }
 
-absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
+absl::Status TokenFile::AddLine(absl::string_view line, SettingsByName* settings) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.empty()) return absl::OkStatus();
@@ -146,25 +196,32 @@ absl::Status TokenFile::AddLine(absl::string_view line, Weights* weights) {
   TENSORD_ASSIGN_OR_RETURN(const TokenHash hash, ParseHash(words[1]));
   Token token{.name = std::string(words[0])};
   std::optional<absl::Time> expires;
-  std::optional<int> weight;
+  Settings own;
   for (size_t i = 2; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (!expires.has_value() && absl::ConsumePrefix(&word, kExpiresPrefix)) {
       TENSORD_ASSIGN_OR_RETURN(expires, ParseTokenEnd(word));
-    } else if (!weight.has_value() && absl::ConsumePrefix(&word, kWeightPrefix)) {
-      TENSORD_ASSIGN_OR_RETURN(weight, ParseWeight(word));
+    } else if (!own.weight.has_value() && absl::ConsumePrefix(&word, kWeightPrefix)) {
+      TENSORD_ASSIGN_OR_RETURN(own.weight, ParseWeight(word));
     } else if (!token.admin && word == kAdmin) {
       token.admin = true;
     } else {
+      TENSORD_ASSIGN_OR_RETURN(const bool is_limit, ParseLimit(word, &own.limits));
+      if (is_limit) continue;
       return absl::InvalidArgumentError(
-          "after the hash, write only expires=TIME, weight=N or admin, each at most once; remove "
-          "or "
-          "correct the rest");
+          absl::StrCat("after the hash, write only expires=TIME, weight=N, admin and limits (",
+                       LimitNames(), "), each at most once; remove or correct the rest"));
     }
   }
   token.expires = expires.value_or(token.expires);
-  if (weight.has_value() && weights->emplace(token.name, *weight).first->second != *weight) {
+  Settings& common = (*settings)[token.name];
+  if (!Merge(own.weight, &common.weight)) {
     return absl::InvalidArgumentError("an earlier line gives the same name another weight");
+  }
+  for (size_t i = 0; i < kPrincipalLimits.size(); ++i) {
+    if (Merge(own.limits[i], &common.limits[i])) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("an earlier line gives the same name another ", kPrincipalLimits[i].name));
   }
   if (!tokens_.emplace(hash, std::move(token)).second) {
     return absl::InvalidArgumentError("an earlier line has the same token");

@@ -10,11 +10,13 @@
 // - the SHA-256 of the token, in 64 hex digits
 // - optional: when the token expires, as RFC 3339 or as seconds since 1970
 // - optional: the weight for fair scheduling, 1 to 1000; the default is 1
+// - optional: limits of kPrincipalLimits, such as max-bytes=4GiB or max-sessions=8, in place of
+//   those of the server's flags
 // - optional: the word "admin". A caller with this token may list and close the sessions of all
 //   principals. Other tokens of the same name give no such right.
 // Empty lines and text after a # are ignored. Several lines may have one name, so a token can be
-// replaced without an interruption. The weight belongs to the name: one line sets it for all lines
-// of the name, and two lines must not differ.
+// replaced without an interruption. The weight and the limits belong to the name: one line sets
+// them for all lines of the name, and two lines must not differ.
 //
 // A token has 32 random bytes, so it can't be guessed and a fast hash is enough. Slow hashes are
 // for passwords.
@@ -22,6 +24,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "tensord/common/util/principal_limits.h"
 
 namespace tensord {
 
@@ -45,10 +49,11 @@ TokenHash HashToken(absl::string_view token);
 
 inline constexpr int kMaxWeight = 1000;
 
-// Returns a line of the file, without its newline. If the name or the weight is invalid, returns
-// INVALID_ARGUMENT.
+// Returns a line of the file, without its newline. `limits`: as in the file, separated by blanks. If
+// the name, the weight or a limit is invalid, returns INVALID_ARGUMENT.
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
-                                      absl::Time expires, int weight = 1, bool admin = false);
+                                      absl::Time expires, int weight = 1, bool admin = false,
+                                      absl::string_view limits = "");
 
 // Parses an expiry time as in the file: RFC 3339 with a time zone, or seconds since 1970. If `text`
 // is malformed, returns INVALID_ARGUMENT.
@@ -64,6 +69,7 @@ class TokenFile {
     std::string name;
     absl::Time expires = absl::InfiniteFuture();
     int weight = 1;
+    PrincipalLimits limits;
     bool admin = false;
   };
 
@@ -83,9 +89,14 @@ class TokenFile {
     bool operator()(const TokenHash& a, const TokenHash& b) const;
   };
 
-  using Weights = absl::flat_hash_map<std::string, int>;  // by name
+  // What belongs to a name.
+  struct Settings {
+    std::optional<int> weight;
+    PrincipalLimits limits;
+  };
+  using SettingsByName = absl::flat_hash_map<std::string, Settings>;
 
-  absl::Status AddLine(absl::string_view line, Weights* weights);
+  absl::Status AddLine(absl::string_view line, SettingsByName* settings);
 
   absl::flat_hash_map<TokenHash, Token, absl::Hash<TokenHash>, SameHash> tokens_;
 };

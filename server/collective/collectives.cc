@@ -142,6 +142,7 @@ Collectives::Collectives(Engine* engine, CollectiveNetwork network, const Limits
       network_(std::move(network)),
       makers_(std::move(makers)),
       max_members_per_session_(limits.max_group_members_per_session),
+      max_members_per_principal_(limits.max_group_members_per_principal),
       max_descriptors_(MaxDescriptors()) {}
 
 Collectives::~Collectives() {
@@ -185,6 +186,19 @@ absl::Status Collectives::Check(const Join& join) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<UsageHold> Collectives::CountMember(const PrincipalRef& principal) const {
+  const int64_t limit = principal->limit(PrincipalLimit::kGroupMembers, max_members_per_principal_);
+  UsageRef usage(principal, &principal->group_members());
+  if (usage->Take(1, limit)) return UsageHold(std::move(usage), 1);
+  return principal->Refuse({.reason = "PRINCIPAL_GROUP_MEMBERS_EXCEEDED",
+                            .subject = "principal",
+                            .limit = "max-group-members-per-principal",
+                            .value = limit,
+                            .message = "the caller's sessions have as many group members as the "
+                                       "limit allows; call LeaveGroup for those that aren't "
+                                       "needed"});
+}
+
 absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const SessionRef& session,
                                                                     const Join& join) {
   TENSORD_RETURN_IF_ERROR(Check(join));
@@ -197,21 +211,22 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
   HostCharge charge(session->host());
   TENSORD_RETURN_IF_ERROR(charge.Add(HostBytesFor(join)));
+  TENSORD_ASSIGN_OR_RETURN(UsageHold counted, CountMember(session->principal()));
   const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),
                          join.timeout_milliseconds == 0
                              ? kDefaultTimeout
                              : std::chrono::milliseconds(join.timeout_milliseconds),
                          join.group_id, MemberNames(join.member_names)};
-  return table->Add(*session->principal(), join.member, max_members_per_session_,
-                    [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
-                      TENSORD_ASSIGN_OR_RETURN(
-                          auto communicator,
-                          MakeCommunicator(network_, *slot->device, place, makers_));
-                      auto member = std::make_shared<CollectiveMember>(
-                          engine_, slot, place, std::move(communicator), std::move(charge));
-                      TENSORD_RETURN_IF_ERROR(Start(member));
-                      return member;
-                    });
+  return table->Add(
+      *session->principal(), join.member, max_members_per_session_,
+      [&]() -> absl::StatusOr<std::shared_ptr<CollectiveMember>> {
+        TENSORD_ASSIGN_OR_RETURN(auto communicator,
+                                 MakeCommunicator(network_, *slot->device, place, makers_));
+        auto member = std::make_shared<CollectiveMember>(
+            engine_, slot, place, std::move(communicator), std::move(charge), std::move(counted));
+        TENSORD_RETURN_IF_ERROR(Start(member));
+        return member;
+      });
 }
 
 absl::Status Collectives::Start(const std::shared_ptr<CollectiveMember>& member) {

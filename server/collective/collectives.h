@@ -68,6 +68,8 @@ class Collectives {
   };
 
   absl::Status Check(const Join& join) const;
+  // Counts a member of one of the principal's sessions. Past the limit, returns RESOURCE_EXHAUSTED.
+  absl::StatusOr<UsageHold> CountMember(const PrincipalRef& principal) const;
   absl::Status Start(const std::shared_ptr<CollectiveMember>& member);
   void Serve(Running* running);
   // Removes and returns the members that have ended.
@@ -77,6 +79,7 @@ class Collectives {
   const CollectiveNetwork network_;
   const CommunicatorMakers makers_;
   const int64_t max_members_per_session_;
+  const int64_t max_members_per_principal_;
   const int64_t max_descriptors_;
 
   Mutex mu_;

@@ -24,12 +24,14 @@ absl::Status HasLeft() { return absl::CancelledError("the member has left its gr
 }  // namespace
 
 CollectiveMember::CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
-                                   std::unique_ptr<Communicator> communicator, HostCharge charge)
+                                   std::unique_ptr<Communicator> communicator, HostCharge charge,
+                                   UsageHold counted)
     : engine_(engine),
       slot_(slot),
       place_(place),
       communicator_(std::move(communicator)),
-      charge_(std::move(charge)) {}
+      charge_(std::move(charge)),
+      counted_(std::move(counted)) {}
 
 void CollectiveMember::Connect(std::vector<std::string> addresses,
                                std::function<void(absl::Status)> done) {

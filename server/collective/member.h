@@ -31,9 +31,11 @@ struct CollectiveRequest {
 // Thread-safe.
 class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
  public:
-  // `engine` and `slot` must outlive the member. `charge` is the charge for its host memory.
+  // `engine` and `slot` must outlive the member. `charge` is the charge for its host memory,
+  // and `counted` counts it against the limit of its principal, until its thread has ended.
   CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
-                   std::unique_ptr<Communicator> communicator, HostCharge charge);
+                   std::unique_ptr<Communicator> communicator, HostCharge charge,
+                   UsageHold counted);
 
   const Communicator& communicator() const { return *communicator_; }
   int size() const { return place_.size; }
@@ -92,6 +94,7 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
   const GroupPlace place_;
   const std::unique_ptr<Communicator> communicator_;
   const HostCharge charge_;
+  const UsageHold counted_;
 
   Mutex mu_;
   bool asked_to_connect_ ABSL_GUARDED_BY(mu_) = false;

@@ -50,7 +50,7 @@ absl::Status MemoryAccount::Take(int64_t bytes) {
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   }
   if (options_.principal != nullptr &&
-      !options_.principal->Take(bytes, options_.principal_limit_bytes)) {
+      !options_.principal->Take(bytes, options_.principal_limit_bytes())) {
     Return(bytes);
     return Refuse(false, bytes, options_.principal->used());
   }
@@ -58,7 +58,7 @@ absl::Status MemoryAccount::Take(int64_t bytes) {
 }
 
 absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) const {
-  const int64_t limit = session ? options_.session_limit_bytes : options_.principal_limit_bytes;
+  const int64_t limit = session ? options_.session_limit_bytes : options_.principal_limit_bytes();
   const bool never = bytes > limit;
   LimitReached reached;
   reached.reason = session ? "SESSION_BYTES_EXCEEDED" : "PRINCIPAL_BYTES_EXCEEDED";
@@ -72,6 +72,16 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
                    never ? "it is more than that" : "delete tensors");
   if (never) reached.retry_seconds = 0;
   return ToStatus(reached);
+}
+
+absl::Status MemoryAccount::WithShares(const absl::Status& refused, int64_t bytes,
+                                       int64_t device_bytes) const {
+  const int64_t charged =
+      options_.accounts != nullptr ? options_.accounts->used_bytes() : used_bytes();
+  const int64_t own = charged - bytes;
+  return WithSuffix(refused,
+                    absl::StrCat("; the caller holds ", own, " bytes there, other callers ",
+                                 std::max<int64_t>(0, device_bytes - own)));
 }
 
 absl::StatusOr<BufferRef> MemoryAccount::Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes) {
@@ -99,7 +109,10 @@ absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, in
   if (absl::IsResourceExhausted(buffer.status()) && device.spares().GiveUp(nullptr)) {
     buffer = allocate();
   }
-  if (!buffer.ok()) account.ReportRefused(buffer.status());
+  if (absl::IsResourceExhausted(buffer.status())) {
+    buffer = account.WithShares(buffer.status(), size_bytes, device.memory().used_bytes);
+    account.ReportRefused(buffer.status());
+  }
   return account.Charge(std::move(buffer), size_bytes);
 }
 

@@ -87,8 +87,9 @@ class MemoryAccount {
   struct Options {
     std::string device;               // the device's name, for messages
     int64_t session_limit_bytes = 0;  // 0: none
-    UsageRef principal;               // null if the principal has no limit
-    int64_t principal_limit_bytes = 0;
+    UsageRef principal;               // null if the principal has no limit and gets none
+    // Returns the principal's limit; 0: none. Called while `principal` exists.
+    std::function<int64_t()> principal_limit_bytes;
     std::shared_ptr<MemoryAccounts> accounts;  // to which the account is added; may be null
     // Called with the RESOURCE_EXHAUSTED of each AllocateFor() that fails with it. May be empty.
     std::function<void(const absl::Status&)> on_refused;
@@ -135,6 +136,9 @@ class MemoryAccount {
   // return the bytes when it is destroyed. Otherwise returns them now.
   absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
+  // Adds to the error of a device what the caller and all other callers hold there. `bytes` are
+  // charged for the allocation that failed; `device_bytes` are in use on the device.
+  absl::Status WithShares(const absl::Status& refused, int64_t bytes, int64_t device_bytes) const;
   void ReportRefused(const absl::Status& status) const {
     if (options_.on_refused && absl::IsResourceExhausted(status)) options_.on_refused(status);
   }

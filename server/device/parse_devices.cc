@@ -2,8 +2,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tensord/common/util/byte_size.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/server/device/byte_size.h"
 #include "tensord/server/device/device_factory.h"
 
 namespace tensord::server {

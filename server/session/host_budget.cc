@@ -20,7 +20,7 @@ int64_t HostBytesOf(const absl::Status& error) {
 
 absl::Status HostAccount::Take(int64_t bytes) {
   Usage& own = principal_->host_bytes();
-  if (!own.Take(bytes, budget_->principal_limit_bytes_)) return Refuse(true, bytes);
+  if (!own.Take(bytes, principal_limit_bytes())) return Refuse(true, bytes);
   if (budget_->used_.Take(bytes, budget_->limit_bytes_)) return absl::OkStatus();
   own.Return(bytes);
   return Refuse(false, bytes);
@@ -43,7 +43,7 @@ absl::Status HostAccount::Refuse(bool principal, int64_t bytes) const {
       {.reason = principal ? "PRINCIPAL_HOST_BYTES_EXCEEDED" : "SERVER_HOST_BYTES_EXCEEDED",
        .subject = principal ? "principal" : "server",
        .limit = principal ? "max-host-bytes-per-principal" : "max-host-bytes",
-       .value = principal ? budget_->principal_limit_bytes_ : budget_->limit_bytes_,
+       .value = principal ? principal_limit_bytes() : budget_->limit_bytes_,
        .message = absl::StrCat(
            principal ? "the caller's" : "the server's",
            " limit of host memory for handles, programs and so on is reached: the request needs ",

@@ -52,6 +52,9 @@ class HostAccount {
 
  private:
   absl::Status Refuse(bool principal, int64_t bytes) const;
+  int64_t principal_limit_bytes() const {
+    return principal_->limit(PrincipalLimit::kHostBytes, budget_->principal_limit_bytes_);
+  }
 
   const std::shared_ptr<HostBudget> budget_;
   const PrincipalRef principal_;

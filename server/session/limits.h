@@ -1,4 +1,5 @@
-// The limits of the server, and their defaults. A request that exceeds a limit fails with
+// The limits of the server, and their defaults. Those per principal apply to callers for whom the
+// token file sets no limit of their own (principal_limits.h). A request that exceeds a limit fails with
 // RESOURCE_EXHAUSTED or INVALID_ARGUMENT. The message names the limit.
 #pragma once
 
@@ -29,8 +30,10 @@ struct Limits {
                                              << 20;  // of responses that clients haven't received
   int64_t max_waiting_calls_per_session = 1024;      // calls that wait for a command of the stream
   int64_t max_group_members_per_session = 64;        // members of groups for collective operations
+  int64_t max_group_members_per_principal = 256;     // the same, over all sessions; 0: no limit
   int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and have not run
   int64_t max_op_seconds = 0;           // how long an op or a program may run; 0: no limit
+  int64_t max_idle_seconds = 0;         // how long a session may be unused; 0: no limit
   int64_t default_lease_seconds = 30;   // if the client names no lease
   int64_t max_lease_seconds = 86400;    // the longest lease that a client can get
 };

@@ -38,6 +38,12 @@ absl::Status Principal::Refuse(const LimitReached& reached) const {
   return ToStatus(reached);
 }
 
+void Principal::SetLimits(const PrincipalLimits& limits) const {
+  for (size_t i = 0; i < limits.size(); ++i) {
+    limits_[i].store(limits[i].value_or(kUnset), std::memory_order_relaxed);
+  }
+}
+
 Usage& Principal::device_bytes(int device) const {
   MutexLock lock(&mu_);
   while (device_bytes_.size() <= static_cast<size_t>(device)) device_bytes_.emplace_back();

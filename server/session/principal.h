@@ -1,7 +1,9 @@
 // The identity that a call is made for. Sessions belong to principals.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/common/util/principal_limits.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/session/principal_counters.h"
 #include "tensord/server/session/response_budget.h"
@@ -39,14 +42,26 @@ class Principal {
     if (weight != weight_) weight_ = weight;
   }
 
+  // The principal's limit, or `of_server` if the token file sets none. 0 may mean no limit, as for
+  // the flags. A change of the token file changes it.
+  int64_t limit(PrincipalLimit which, int64_t of_server) const {
+    const int64_t own = limits_[static_cast<size_t>(which)].load(std::memory_order_relaxed);
+    return own == kUnset ? of_server : own;
+  }
+  void SetLimits(const PrincipalLimits& limits) const;
+  // Returns whether the token file may set a limit at any time.
+  bool may_get_limits() const { return kind_ == Kind::kToken; }
+
   // The usage of all its sessions together, one counter for each resource that has a limit per
-  // principal. Sessions, tickets, pulls and host bytes (host_budget.h) are always counted. Handles
-  // and upload bytes are counted only if their limit is set.
+  // principal. Handles, upload bytes and the bytes on devices are counted only if they have a limit
+  // or may_get_limits().
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }
   Usage& tickets() const { return tickets_; }
   Usage& pulls() const { return pulls_; }
+  Usage& published() const { return published_; }
+  Usage& group_members() const { return group_members_; }
   Usage& host_bytes() const { return host_bytes_; }
   // Connections, each counted for the principal of its first call.
   Usage& connections() const { return connections_; }
@@ -71,18 +86,25 @@ class Principal {
 
  private:
   friend class PrincipalTable;
+  static constexpr int64_t kUnset = -1;
+
   Principal(Kind kind, absl::string_view name, PrincipalCountersRef counters)
-      : kind_(kind), name_(name), counters_(std::move(counters)) {}
+      : kind_(kind), name_(name), counters_(std::move(counters)) {
+    SetLimits({});
+  }
 
   const Kind kind_;
   const std::string name_;
   const PrincipalCountersRef counters_;
   mutable std::atomic<int> weight_{1};
+  mutable std::array<std::atomic<int64_t>, kPrincipalLimits.size()> limits_;
   mutable Usage sessions_;
   mutable Usage handles_;
   mutable Usage upload_bytes_;
   mutable Usage tickets_;
   mutable Usage pulls_;
+  mutable Usage published_;
+  mutable Usage group_members_;
   mutable Usage host_bytes_;
   mutable Usage connections_;
   mutable Usage request_bytes_;

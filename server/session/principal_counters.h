@@ -20,7 +20,7 @@ namespace tensord::server {
 
 // The reasons for which a request is refused because a limit is reached: those of the statuses'
 // ErrorInfo. The last one stands for all others.
-inline constexpr std::array<absl::string_view, 17> kRefusalReasons = {
+inline constexpr std::array<absl::string_view, 18> kRefusalReasons = {
     "SESSION_BYTES_EXCEEDED",
     "PRINCIPAL_BYTES_EXCEEDED",
     "DEVICE_OUT_OF_MEMORY",
@@ -34,6 +34,7 @@ inline constexpr std::array<absl::string_view, 17> kRefusalReasons = {
     "PRINCIPAL_PULLS_EXCEEDED",
     "PRINCIPAL_CONNECTIONS_EXCEEDED",
     "SESSION_GROUP_MEMBERS_EXCEEDED",
+    "PRINCIPAL_GROUP_MEMBERS_EXCEEDED",
     "OP_SECONDS_EXCEEDED",
     "PRINCIPAL_HOST_BYTES_EXCEEDED",
     "SERVER_HOST_BYTES_EXCEEDED",

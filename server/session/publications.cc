@@ -87,19 +87,20 @@ absl::Status Publications::Publish(const SessionRef& session, absl::string_view 
     found->second.charge = std::move(charge);
     return absl::OkStatus();
   }
-  const auto names = std::count_if(publications_.begin(), publications_.end(),
-                                   [&](const auto& other) { return other.second.owner == owner; });
-  if (names >= max_names_per_principal_) {
+  const int64_t limit = owner->limit(PrincipalLimit::kPublished, max_names_per_principal_);
+  UsageRef usage(owner, &owner->published());
+  if (limit == 0 || !usage->Take(1, limit)) {
     return owner->Refuse(
         {.reason = "PRINCIPAL_PUBLICATIONS_EXCEEDED",
          .subject = "principal",
          .limit = "max-published-per-principal",
-         .value = max_names_per_principal_,
+         .value = limit,
          .message =
              "the caller has published as many tensors as the limit allows; unpublish some"});
   }
-  publications_.emplace(key, Publication{owner, session.get(), std::move(tensor),
-                                         std::move(readers), std::move(charge)});
+  publications_.emplace(key,
+                        Publication{owner, session.get(), std::move(tensor), std::move(readers),
+                                    std::move(charge), UsageHold(std::move(usage), 1)});
   return absl::OkStatus();
 }
 

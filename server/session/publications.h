@@ -56,6 +56,7 @@ class Publications {
     TensorRef tensor;
     std::vector<std::string> readers;
     HostCharge charge;
+    UsageHold counted;
   };
 
   // Returns the charge for a publication: its entry, the names, and a tensor that may have no

@@ -74,12 +74,14 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
       client_name_(std::move(client_name)),
       lease_(lease),
       limits_(limits),
+      counts_handles_(limits.max_handles_per_principal != 0 || principal_->may_get_limits()),
       clock_(clock),
       opened_at_(clock()),
       ops_(this->host(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
       waits_(this->host(), InFlight::kMaxCount, kPrepaidWaitBytes),
       handle_charge_(this->host()),
-      last_used_(opened_at_) {
+      last_used_(opened_at_),
+      last_active_(opened_at_) {
   const PrincipalCountersRef& counters = principal_->counters_ref();
   const auto on_refused = [counters](const absl::Status& status) {
     counters->CountRefusal(ErrorReason(status));
@@ -88,12 +90,16 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
     PrincipalCounters::OnDevice& use = counters->on_device(slot->index);
     lanes_.push_back(
         slot->executor->NewLane({principal_, &principal_->weight()}, {counters, &use.nanoseconds}));
-    MemoryAccount::Options options{.device = slot->device->name().ToString(),
-                                   .session_limit_bytes = limits.max_bytes_per_session,
-                                   .principal_limit_bytes = limits.max_bytes_per_principal,
-                                   .accounts = {counters, &use.accounts},
-                                   .on_refused = on_refused};
-    if (limits.max_bytes_per_principal != 0) {
+    MemoryAccount::Options options{
+        .device = slot->device->name().ToString(),
+        .session_limit_bytes = limits.max_bytes_per_session,
+        .principal_limit_bytes =
+            [principal = principal_.get(), of_server = limits.max_bytes_per_principal] {
+              return principal->limit(PrincipalLimit::kBytes, of_server);
+            },
+        .accounts = {counters, &use.accounts},
+        .on_refused = on_refused};
+    if (limits.max_bytes_per_principal != 0 || principal_->may_get_limits()) {
       options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
     }
     accounts_.push_back(MemoryAccount::Open(std::move(options)));
@@ -106,8 +112,9 @@ Session::~Session() {
 }
 
 absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
-  const int64_t limit = limits_.max_upload_bytes_per_principal;
-  if (limit == 0) return UsageHold();
+  const int64_t limit =
+      principal_->limit(PrincipalLimit::kUploadBytes, limits_.max_upload_bytes_per_principal);
+  if (limit == 0 && !principal_->may_get_limits()) return UsageHold();
   UsageRef usage(principal_, &principal_->upload_bytes());
   if (usage->Take(bytes, limit)) return UsageHold(std::move(usage), bytes);
   return principal_->Refuse(
@@ -122,8 +129,10 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
 
 absl::Status Session::TakeHandle(const Tensor& tensor) {
   TENSORD_RETURN_IF_ERROR(handle_charge_.Take(tensor.host_bytes()));
-  const int64_t limit = limits_.max_handles_per_principal;
-  if (limit == 0 || principal_->handles().Take(1, limit)) return absl::OkStatus();
+  if (!counts_handles_) return absl::OkStatus();
+  const int64_t limit =
+      principal_->limit(PrincipalLimit::kHandles, limits_.max_handles_per_principal);
+  if (principal_->handles().Take(1, limit)) return absl::OkStatus();
   handle_charge_.Return(tensor.host_bytes());
   return principal_->Refuse(
       {.reason = "PRINCIPAL_HANDLES_EXCEEDED",
@@ -135,12 +144,12 @@ absl::Status Session::TakeHandle(const Tensor& tensor) {
 
 void Session::ReturnHandle(const Tensor& tensor) {
   handle_charge_.Return(tensor.host_bytes());
-  if (limits_.max_handles_per_principal != 0) principal_->handles().Return(1);
+  if (counts_handles_) principal_->handles().Return(1);
 }
 
 void Session::ReturnAllHandles() {
   handle_charge_.ReturnAll();
-  if (limits_.max_handles_per_principal == 0) return;
+  if (!counts_handles_) return;
   principal_->handles().Return(static_cast<int64_t>(tensors_.size()));
 }
 
@@ -334,6 +343,7 @@ void Session::NotifyReceived(uint64_t number) {
   {
     MutexLock lock(&mu_);
     commands_received_ = number;
+    last_active_ = clock_();
     auto later = std::partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
       return waiting.number > commands_received_;
     });
@@ -400,7 +410,7 @@ void Session::BeginUse() {
 void Session::EndUse() {
   MutexLock lock(&mu_);
   --uses_;
-  last_used_ = clock_();
+  last_used_ = last_active_ = clock_();
 }
 
 Session::Activity Session::activity() const {
@@ -415,6 +425,12 @@ Session::Activity Session::activity() const {
 bool Session::HasCalls() const {
   MutexLock lock(&mu_);
   return uses_ > (stream_attached_ ? 1 : 0);
+}
+
+std::chrono::steady_clock::duration Session::Idle(std::chrono::steady_clock::time_point now) const {
+  MutexLock lock(&mu_);
+  const bool active = uses_ > (stream_attached_ ? 1 : 0) || ops_.count() > 0;
+  return active ? std::chrono::steady_clock::duration(0) : now - last_active_;
 }
 
 bool Session::Expired(std::chrono::steady_clock::time_point now) const {

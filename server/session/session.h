@@ -193,6 +193,8 @@ class Session {
   // Returns whether a call uses the session, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
+  // Returns for how long no call, no op and no message of a stream has used the session.
+  std::chrono::steady_clock::duration Idle(std::chrono::steady_clock::time_point now) const;
 
  private:
   using Tensors = absl::flat_hash_map<Handle, TensorRef>;
@@ -225,6 +227,7 @@ class Session {
   const std::string client_name_;
   const std::chrono::seconds lease_;
   const Limits limits_;
+  const bool counts_handles_;  // in principal_->handles()
   const LeaseClock clock_;
   const std::chrono::steady_clock::time_point opened_at_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
@@ -247,6 +250,8 @@ class Session {
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);
+  // When the last message of the stream came, or the last use ended.
+  std::chrono::steady_clock::time_point last_active_ ABSL_GUARDED_BY(mu_);
 };
 
 using SessionRef = std::shared_ptr<Session>;

@@ -74,8 +74,8 @@ absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
         "SERVER_RESTARTED", {{"epoch", epoch_}});
   }
   return WithErrorInfo(
-      absl::NotFoundError("no such session; it was closed, or its lease ran out: call OpenSession "
-                          "and use the id that it returns"),
+      absl::NotFoundError("no such session; it was closed, or was idle for too long, or its lease "
+                          "ran out: call OpenSession and use the id that it returns"),
       "SESSION_NOT_FOUND");
 }
 
@@ -114,12 +114,14 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
   }
   HostCharge host(std::make_shared<HostAccount>(host_budget_, principal));
   TENSORD_RETURN_IF_ERROR(host.Add(Session::HostBytesFor(slots_.size())));
-  if (!principal->sessions().Take(1, limits_.max_sessions_per_principal)) {
+  const int64_t limit =
+      principal->limit(PrincipalLimit::kSessions, limits_.max_sessions_per_principal);
+  if (!principal->sessions().Take(1, limit)) {
     return principal->Refuse(
         {.reason = "PRINCIPAL_SESSIONS_EXCEEDED",
          .subject = "principal",
          .limit = "max-sessions-per-principal",
-         .value = limits_.max_sessions_per_principal,
+         .value = limit,
          .message =
              absl::StrCat("the caller has as many sessions as it may; close one, or wait: the "
                           "session of a program that ended without closing it ends with its "
@@ -239,12 +241,14 @@ void SessionTable::Reap() {
 }
 
 void SessionTable::EndExpired() {
+  const std::chrono::seconds max_idle(limits_.max_idle_seconds);
   std::vector<SessionRef> ended;
   {
     MutexLock lock(&mu_);
     const auto now = clock_();
     for (const auto& [id, session] : sessions_) {
-      if (session->Expired(now)) ended.push_back(session);
+      const bool idle = max_idle.count() != 0 && session->Idle(now) > max_idle;
+      if (idle || session->Expired(now)) ended.push_back(session);
     }
     std::sort(ended.begin(), ended.end(), HasLowerNumber);
     for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));

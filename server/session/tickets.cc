@@ -71,11 +71,12 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
                                           absl::string_view destination_epoch) {
   const PrincipalRef& principal = session->principal();
   UsageRef usage(principal, &principal->tickets());
-  if (!usage->Take(1, max_per_principal_)) {
+  const int64_t limit = principal->limit(PrincipalLimit::kTickets, max_per_principal_);
+  if (!usage->Take(1, limit)) {
     return principal->Refuse({.reason = "PRINCIPAL_TICKETS_EXCEEDED",
                               .subject = "principal",
                               .limit = "max-tickets-per-principal",
-                              .value = max_per_principal_,
+                              .value = limit,
                               .message =
                                   "the caller has as many outstanding tickets as the limit allows; "
                                   "have their tensors fetched, or wait until they expire"});

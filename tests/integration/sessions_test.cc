@@ -50,7 +50,8 @@ class SessionsTest : public IdentityFixture {
                                 *TokenLine("bob", HashToken("root"), never, 1, /*admin=*/true));
     for (const char* token : {"a", "b", "root"}) folder_.Write(token, token);
     StartDaemon({"--token-file=" + folder_.File("tokens"), "--log-sessions",
-                 "--fault-socket=" + folder_.File("faults"), "--max-sessions=5"},
+                 "--fault-socket=" + folder_.File("faults"), "--max-sessions=5",
+                 "--max-sessions-per-principal=0"},
                 "faulty:cpu=1GiB,cpu=64MiB");
     alice_ = std::make_unique<RpcClient>(daemon_->address(), RpcCredentials{.token = "a"});
     bob_ = std::make_unique<RpcClient>(daemon_->address(), RpcCredentials{.token = "b"});

@@ -65,8 +65,9 @@ absl::StatusOr<int> Run(CommandContext& context) {
   const absl::StatusOr<int> weight = ParseWeight(context.flags.Get("weight", "1"));
   if (!weight.ok()) return UsageError(absl::StrCat("--weight: ", weight.status().message()));
   const std::string token = NewToken();
-  const absl::StatusOr<std::string> line = TokenLine(
-      context.flags.Get("NAME", ""), HashToken(token), end, *weight, context.flags.Has("admin"));
+  const absl::StatusOr<std::string> line =
+      TokenLine(context.flags.Get("NAME", ""), HashToken(token), end, *weight,
+                context.flags.Has("admin"), context.flags.Get("limits", ""));
   if (!line.ok()) return UsageError(line.status().message());
   if (context.flags.Has("add")) {
     const std::string path = context.flags.Get("add", "");
@@ -99,6 +100,9 @@ CommandSpec TokenCommand() {
            {"weight", "N",
             "the share of a busy device that NAME gets, relative to the weights of other names: "
             "1, the default, to 1000; for all its tokens together"},
+           {"limits", "LIMITS",
+            "limits for NAME in place of the server's, separated by blanks, such as "
+            "\"max-bytes=4GiB max-sessions=8\"; for all its tokens together"},
            {"admin", "",
             "a client with this token may list and close the sessions of all callers (tensorctl "
             "help sessions); other tokens of NAME may not"},

@@ -300,6 +300,7 @@ absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& 
   credentials.is_admin = known->admin;
   credentials.principal = principals_.Get(Principal::Kind::kToken, known->name);
   credentials.principal->SetWeight(known->weight);
+  credentials.principal->SetLimits(known->limits);
   return credentials;
 }
 
@@ -408,7 +409,9 @@ void Gate::SetFiles(Files files) {
     if (expires.ok()) {
       credentials.expires = *expires;
       if (credentials.by_token) {
-        credentials.principal->SetWeight(current->tokens->Find(credentials.token)->weight);
+        const TokenFile::Token& token = *current->tokens->Find(credentials.token);
+        credentials.principal->SetWeight(token.weight);
+        credentials.principal->SetLimits(token.limits);
       }
     } else {
       EndLocked(admission, expires.status());

@@ -407,7 +407,8 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
   UsageHold slot;
   if (!connection->admitted()) {
     UsageRef usage(principal, &principal->connections());
-    const int64_t limit = limits_.max_connections_per_principal;
+    const int64_t limit =
+        principal->limit(PrincipalLimit::kConnections, limits_.max_connections_per_principal);
     if (!usage->Take(1, limit)) {
       return principal->Refuse({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
                                 .subject = "principal",
@@ -419,9 +420,11 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
     }
     slot = UsageHold(std::move(usage), 1);
   }
-  const ReceivePool pool = {.usage = UsageRef(principal, &principal->request_bytes()),
-                            .capacity_bytes = limits_.max_request_bytes_per_principal,
-                            .reserved_bytes = Connection::kMinWindow};
+  const ReceivePool pool = {
+      .usage = UsageRef(principal, &principal->request_bytes()),
+      .capacity_bytes =
+          principal->limit(PrincipalLimit::kRequestBytes, limits_.max_request_bytes_per_principal),
+      .reserved_bytes = Connection::kMinWindow};
   MutexLock lock(&mu_);  // Remove() counts the connection by its state
   const bool is_first = connection->AddAdmitted(call, headers_bytes, pool, std::move(slot));
   if (is_first && connections_.contains(connection->id())) --num_unadmitted_;

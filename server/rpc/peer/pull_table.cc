@@ -74,7 +74,8 @@ void PullTable::Start(const SessionRef& session, const v1::PullTensorRequest& re
   }
   const PrincipalRef& principal = session->principal();
   UsageRef usage(principal, &principal->pulls());
-  const int64_t limit = context_->limits.max_pulls_per_principal;
+  const int64_t limit =
+      principal->limit(PrincipalLimit::kPulls, context_->limits.max_pulls_per_principal);
   if (!usage->Take(1, limit)) {
     const absl::Status refused = RefusePull(*principal, limit);
     if (made) session->Remove(tensor);

@@ -107,6 +107,37 @@ TEST(TokenFileTest, WeightBelongsToTheName) {
   }
 }
 
+TEST(TokenFileTest, LimitsBelongToTheName) {
+  const auto line = [](const char* name, const char* token, const char* limits) {
+    return *TokenLine(name, HashToken(token), absl::InfiniteFuture(), 1, false, limits) + "\n";
+  };
+  const auto file = TokenFile::Parse(absl::StrCat(line("alice", "a1", "max-bytes=1.5GiB"),
+                                                  line("alice", "a2", "max-sessions=8 max-pulls=2"),
+                                                  line("bob", "b", "")));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto limit = [&](const char* token, PrincipalLimit which) {
+    return file->Find(HashToken(token))->limits[static_cast<size_t>(which)];
+  };
+  for (const char* token : {"a1", "a2"}) {
+    EXPECT_EQ(limit(token, PrincipalLimit::kBytes), 3 << 29);
+    EXPECT_EQ(limit(token, PrincipalLimit::kSessions), 8);
+    EXPECT_EQ(limit(token, PrincipalLimit::kPulls), 2);
+    EXPECT_EQ(limit(token, PrincipalLimit::kHandles), std::nullopt);
+  }
+  EXPECT_EQ(limit("b", PrincipalLimit::kBytes), std::nullopt);
+  const auto conflicting = TokenFile::Parse(
+      absl::StrCat(line("alice", "a1", "max-bytes=1"), line("alice", "a2", "max-bytes=2")));
+  EXPECT_THAT(std::string(conflicting.status().message()), HasSubstr("line 2: "));
+  EXPECT_THAT(std::string(conflicting.status().message()), HasSubstr("another max-bytes"));
+  for (const char* bad : {"max-bytes=1 max-bytes=1", "max-sessions=1GiB", "max-sessions=1.5",
+                          "max-sessions=-1", "max-sessions=", "max-tickets=0", "max-bytes",
+                          "max-byte=1", "weight=2", "max-bytes=10000000TiB"}) {
+    EXPECT_FALSE(TokenLine("a", HashToken("a"), absl::InfiniteFuture(), 1, false, bad).ok()) << bad;
+    const std::string text = absl::StrCat("alice sha256:", kHashOfAbc, " weight=3 ", bad);
+    EXPECT_EQ(TokenFile::Parse(text).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
 TEST(TokenFileTest, AdminBelongsToTheToken) {
   const auto line = [](const char* token, bool admin) {
     return *TokenLine("alice", HashToken(token), absl::InfiniteFuture(), 3, admin) + "\n";

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tensord/server/device/byte_size.h"
+#include "tensord/common/util/byte_size.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/device_factory.h"
 

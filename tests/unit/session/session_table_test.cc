@@ -177,6 +177,36 @@ TEST(SessionActivityTest, ShowsAgeAndIdleTime) {
   EXPECT_EQ(session->num_handles(), 0);
 }
 
+TEST(SessionIdleTest, UnusedSessionsEndAlthoughTheirStreamIsAttached) {
+  using std::chrono::seconds;
+  SessionTable table({.max_idle_seconds = 60}, {}, &TestTime);
+  const SessionRef busy = *table.Open(TestPrincipal(), 1000, "");
+  const SessionRef unused = *table.Open(TestPrincipal(), 1000, "");
+  std::vector<absl::StatusOr<SessionUse>> streams;
+  for (const SessionRef& session : {busy, unused}) {
+    streams.push_back(table.Use(TestPrincipal(), session->id()));
+    session->SetStreamAttached(true);
+  }
+  test_time += seconds(50);
+  busy->NotifyReceived(1);
+  table.EndExpired();
+  EXPECT_FALSE(unused->closed());
+  test_time += seconds(20);
+  table.EndExpired();
+  EXPECT_TRUE(unused->closed());
+  EXPECT_FALSE(busy->closed());
+  // A call keeps a session.
+  {
+    const auto use = table.Use(TestPrincipal(), busy->id());
+    test_time += seconds(100);
+    table.EndExpired();
+    EXPECT_FALSE(busy->closed());
+  }
+  test_time += seconds(61);
+  table.EndExpired();
+  EXPECT_TRUE(busy->closed());
+}
+
 // Uses an engine, so that there is memory to free.
 using LeaseTest = EngineFixture;
 

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace tensord::server {
+namespace tensord {
 
 // The form that ParseByteSize() accepts, for help texts.
 inline constexpr char kByteSizeForm[] =
@@ -17,4 +17,4 @@ inline constexpr char kByteSizeForm[] =
 // accepted form.
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text);
 
-}  // namespace tensord::server
+}  // namespace tensord

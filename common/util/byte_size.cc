@@ -1,4 +1,4 @@
-#include "tensord/server/device/byte_size.h"
+#include "tensord/common/util/byte_size.h"
 
 #include <cmath>
 #include <string>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace tensord::server {
+namespace tensord {
 namespace {
 
 // Returns the bytes of a unit. Returns 0 if there is no such unit.
@@ -54,4 +54,4 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text) {
   return static_cast<int64_t>(bytes);
 }
 
-}  // namespace tensord::server
+}  // namespace tensord
