@@ -170,7 +170,7 @@ TEST_F(HostMemoryTest, BoundsHandles) {
 TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
   // The answers to one message have a limit, too.
   constexpr uint64_t kPerMessage = 100;
-  for (uint64_t first = 1; first <= 12000; first += kPerMessage) {
+  for (uint64_t first = 1; first <= 12000 && ended_.ok(); first += kPerMessage) {
     v1::SessionStreamRequest message = Attach(*session_);
     for (uint64_t handle = first; handle < first + kPerMessage; ++handle) {
       AddPromise(handle, &message);
@@ -179,11 +179,10 @@ TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
       fail.set_code(static_cast<int>(Code::kDataLoss));
       fail.set_message(std::string(4000, 'x'));
     }
-    Send({message});
-    ASSERT_TRUE(ended_.ok()) << ended_;
+    Send({message}).IgnoreError();
   }
   // Without the texts, the handles take a tenth of the limit.
-  ExpectError(session_->Ones(1000000, {16}), Code::kResourceExhausted, {kLimit});
+  ExpectError(ended_, Code::kResourceExhausted, {kLimit});
 }
 
 // Ops with many inputs wait for a promise that is never kept.

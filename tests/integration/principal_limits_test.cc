@@ -71,7 +71,7 @@ TEST_F(PrincipalLimitsTest, ChangesOfTheTokenFileTakeEffect) {
   // What the caller holds already counts against the new limit.
   WriteTokens("max-bytes=6MiB");
   EXPECT_TRUE(Eventually([&] {
-    const absl::Status status = session.Ones(2, {1 << 20});
+    const absl::Status status = session.Ones(2, {1 << 20}).status();
     EXPECT_TRUE(!status.ok() || session.Delete({2}).ok());
     return !status.ok();
   }));
