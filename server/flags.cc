@@ -92,8 +92,9 @@ void AddIdentity(CLI::App& app, GateOptions* gate) {
   app.add_option(
          "--token-file", gate->token_file,
          "File of hashed bearer tokens, one per line: NAME sha256:HEX [expires=TIME] [weight=N] "
-         "[admin]. "
-         "\"tensorctl token NAME\" makes one. Reloaded when it changes")
+         "[LIMIT=VALUE] [admin]. A LIMIT, such as max-bytes, replaces the server's flag "
+         "--LIMIT-per-principal for NAME. \"tensorctl token NAME\" makes a line. Reloaded when it "
+         "changes")
       ->type_name("FILE")
       ->group(group);
   app.add_option(
@@ -227,7 +228,8 @@ void AddTuning(CLI::App& app, DaemonFlags* flags) {
       ->group("Tuning");
 }
 
-// Adds the limits that are off by default.
+// Adds the limits that are off by default, and those whose default main.cc computes from other
+// limits.
 void AddQuotas(CLI::App& app, Limits* limits) {
   const auto bytes = [&app](const char* flag, int64_t* limit, const char* what) {
     Bytes(app.add_option(flag, *limit, what), 0, kMaxBytes)->group("Limits");
@@ -235,7 +237,7 @@ void AddQuotas(CLI::App& app, Limits* limits) {
   const auto count = [&app](const char* flag, int64_t* limit, const char* what) {
     Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")->group("Limits");
   };
-  // A limit whose default main.cc sets.
+  // Adds a limit whose default main.cc computes (SetShares()).
   const auto share = [&app](const char* flag, int64_t* limit, const char* what) {
     *limit = kUnsetLimit;
     Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")
@@ -247,15 +249,16 @@ void AddQuotas(CLI::App& app, Limits* limits) {
   bytes("--max-bytes-per-principal", &limits->max_bytes_per_principal,
         "Memory on each device that all sessions of one caller may hold together; 0: no limit");
   share("--max-sessions-per-principal", &limits->max_sessions_per_principal,
-        "Sessions of one caller at once; 0: no limit. Default: half of --max-sessions if callers "
-        "are authenticated, otherwise 0");
+        "Sessions of one caller at once; 0: no limit. Default: if callers are authenticated, half "
+        "of --max-sessions; otherwise 0");
   count("--max-handles-per-principal", &limits->max_handles_per_principal,
         "Tensors that all sessions of one caller may hold together; 0: no limit");
   count("--max-connections-per-address", &limits->max_connections_per_address,
         "TCP connections from one address at once; 0: no limit");
-  share("--max-connections-per-principal", &limits->max_connections_per_principal,
-        "TCP connections of one caller at once; 0: no limit. Default: half of all that the server "
-        "can have if callers are authenticated, otherwise 0");
+  share(
+      "--max-connections-per-principal", &limits->max_connections_per_principal,
+      "TCP connections of one caller at once; 0: no limit. Default: if callers are authenticated, "
+      "half of --max-connections, or of what file descriptors allow; otherwise 0");
   bytes("--max-upload-bytes-per-principal", &limits->max_upload_bytes_per_principal,
         "Bytes of one caller's unfinished uploads, active or interrupted; 0: no limit");
 }
@@ -273,14 +276,14 @@ void AddLimits(CLI::App& app, Limits* limits) {
   Bytes(app.add_option("--max-host-bytes", limits->max_host_bytes,
                        "Host memory that is charged to callers for handles, programs, sessions and "
                        "so on, but not for the elements of tensors. Default: an eighth of the "
-                       "memory, at least 64MiB and at most 8GiB. The default limits of CPU devices "
-                       "leave it free"),
+                       "memory, at least 64MiB and at most 8GiB. By default, CPU devices leave "
+                       "this memory free"),
         int64_t{1} << 20, kMaxBytes)
       ->default_str("")
       ->group("Limits");
   Bytes(app.add_option("--max-host-bytes-per-principal", limits->max_host_bytes_per_principal,
-                       "The part of --max-host-bytes that all sessions of one caller may hold "
-                       "together. Default: half of it"),
+                       "The part of --max-host-bytes that may be charged to one caller. Default: "
+                       "half of --max-host-bytes"),
         int64_t{1} << 16, kMaxBytes)
       ->default_str("")
       ->group("Limits");
@@ -312,11 +315,12 @@ void AddLimits(CLI::App& app, Limits* limits) {
         "Members of groups for collective operations that one session may have; each has a "
         "thread; 0: none");
   count("--max-group-members-per-principal", &limits->max_group_members_per_principal, 0,
-        int64_t{1} << 16, "The same for all sessions of one caller; 0: no limit");
-  count("--max-idle-seconds", &limits->max_idle_seconds, 0, 31536000,
-        "How long a session may be unused, although its client is connected, before the server "
-        "closes it; 0: no limit",
-        "SECONDS");
+        int64_t{1} << 16, "Members of groups of all sessions of one caller together; 0: no limit");
+  count(
+      "--max-idle-seconds", &limits->max_idle_seconds, 0, 31536000,
+      "The server closes a session this long after its last call or stream message, unless one of "
+      "its ops waits or runs, even if the client is connected; 0: no limit",
+      "SECONDS");
   count("--max-op-seconds", &limits->max_op_seconds, 0, 86400,
         "How long one op, or one recorded program, may run before the server stops it. On a GPU "
         "only the time of its launches counts; 0: no limit",

@@ -10,11 +10,12 @@
 
 namespace tensord::server {
 
-// The value of a limit that no flag has set, if its default depends on other flags.
+// The value of max_sessions_per_principal and max_connections_per_principal if no flag has set
+// them. main.cc replaces it by a default that depends on other flags.
 inline constexpr int64_t kUnsetLimit = -1;
 
 struct DaemonFlags {
-  ServerOptions server;             // max_sessions_per_principal etc. may be kUnsetLimit
+  ServerOptions server;             // limits may be kUnsetLimit; host bytes may be 0: the default
   std::string devices;              // as ParseDevices() takes them
   int cpu_threads = 0;              // 0: one per processor
   std::string port_file;            // empty: none

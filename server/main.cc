@@ -121,8 +121,9 @@ void SetHostLimits(Limits* limits, Backend* cpu) {
   cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
 }
 
-// Sets the limits of callers that no flag has set. If callers are authenticated, each of them gets
-// half, so that none can take all.
+// Sets the limits of sessions and connections per principal that no flag has set. If callers are
+// authenticated, the limit is half of what the server can have, so that one caller can't use up
+// all. Otherwise there is no limit.
 void SetShares(Limits* limits, bool authenticates) {
   const auto set = [authenticates](int64_t* limit, int64_t total) {
     if (*limit == kUnsetLimit) *limit = authenticates ? std::max<int64_t>(total / 2, 1) : 0;
@@ -130,7 +131,7 @@ void SetShares(Limits* limits, bool authenticates) {
   rlimit descriptors = {};
   getrlimit(RLIMIT_NOFILE, &descriptors);
   constexpr int64_t kDescriptorsPerConnection = 2;
-  constexpr rlim_t kMaxDescriptors = 1 << 20;  // there may be no limit
+  constexpr rlim_t kMaxDescriptors = 1 << 20;  // used if the system has no limit
   const int64_t most = static_cast<int64_t>(std::min(descriptors.rlim_max, kMaxDescriptors)) /
                        kDescriptorsPerConnection;
   set(&limits->max_sessions_per_principal, limits->max_sessions);
@@ -141,7 +142,7 @@ void SetShares(Limits* limits, bool authenticates) {
 // The server, and its metrics.
 struct Daemon {
   std::unique_ptr<Server> server;
-  std::unique_ptr<metrics::Exposer> exposer;  // null if there are none; reads `server`
+  std::unique_ptr<metrics::Exposer> exposer;  // reads `server`; null: no metrics are served
 };
 
 absl::StatusOr<std::unique_ptr<metrics::Exposer>> ServeMetrics(const DaemonFlags& flags,

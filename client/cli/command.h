@@ -28,7 +28,8 @@ struct CommandContext {
   Terminal err_terminal;
 };
 
-// Adds to an error of a connection what the user can do about it.
+// Returns the error of a call or of Client::Connect(), with advice for the user in its message.
+// Turns INVALID_ARGUMENT into a usage error.
 absl::Status WithAdvice(const absl::Status& error);
 
 // Connects to the one server. The error says what the user can do. If several servers are named,

@@ -1,5 +1,5 @@
-// Lists and closes sessions of a server, without a session of its own. So it also works if the
-// server has as many sessions as it may have.
+// Lists and closes sessions of a server. Opens no session itself, so it also works if the server
+// has reached its limit of sessions.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct SessionInfo {
   absl::Duration lease;
   int64_t handles = 0;
   int64_t ops_in_flight = 0;                              // accepted ops that haven't run
-  std::vector<std::pair<std::string, int64_t>> memory{};  // bytes by device, where there are any
+  std::vector<std::pair<std::string, int64_t>> memory{};  // device and bytes, if not 0
 };
 
-// A connection. Each call blocks for at most the time limit of Connect().
+// A connection to a server. Each call blocks for at most ConnectOptions::connect_timeout.
 class SessionAdmin {
  public:
-  // Returns the errors of the credentials' files. Doesn't contact the server.
+  // If a file of the credentials can't be used, returns the error. Doesn't contact the server.
   static absl::StatusOr<std::unique_ptr<SessionAdmin>> Connect(const std::string& address,
                                                                const ConnectOptions& options);
   ~SessionAdmin();

@@ -1,4 +1,5 @@
-// The limits of a caller that the token file may set in place of the server's flags.
+// The limits that the token file may set for a caller. They replace the values of the server's
+// flags.
 #pragma once
 
 #include <array>
@@ -30,10 +31,10 @@ enum class PrincipalLimit {
 struct PrincipalLimitInfo {
   absl::string_view name;  // in the token file; the server's flag is --NAME-per-principal
   bool is_size;            // in bytes, such as 4GiB; otherwise a count
-  int64_t min;
+  int64_t min;             // the smallest value that is accepted
 };
 
-// By PrincipalLimit.
+// Indexed by PrincipalLimit.
 inline constexpr std::array<PrincipalLimitInfo, 12> kPrincipalLimits = {{
     {"max-bytes", true, 0},
     {"max-sessions", false, 0},
@@ -49,7 +50,8 @@ inline constexpr std::array<PrincipalLimitInfo, 12> kPrincipalLimits = {{
     {"max-response-bytes", true, 1 << 20},
 }};
 
-// The limits that are set, by PrincipalLimit. A value means the same as that of the flag.
+// The limits of one caller, indexed by PrincipalLimit. nullopt: the token file doesn't set it. A
+// value means the same as the flag's value: for most limits, 0 means no limit.
 using PrincipalLimits = std::array<std::optional<int64_t>, kPrincipalLimits.size()>;
 
 }  // namespace tensord

@@ -62,7 +62,9 @@ absl::StatusOr<TokenHash> ParseHash(absl::string_view text) {
   return hash;
 }
 
-// Parses a limit, such as "max-bytes=4GiB". Returns false if the word isn't one.
+// Parses a limit, such as "max-bytes=4GiB", and adds it to `limits`. If the word doesn't begin with
+// the name of a limit and "=", returns false. If the value is invalid, or `limits` already has the
+// limit, returns INVALID_ARGUMENT.
 absl::StatusOr<bool> ParseLimit(absl::string_view word, PrincipalLimits* limits) {
   const size_t equals = word.find('=');
   if (equals == word.npos) return false;
@@ -73,12 +75,13 @@ absl::StatusOr<bool> ParseLimit(absl::string_view word, PrincipalLimits* limits)
     absl::StatusOr<int64_t> value = ParseByteSize(text);
     const bool is_count = std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
     if (!value.ok() || *value < info.min || (!info.is_size && !is_count)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          info.name, " is not ", info.is_size ? "a size such as 4GiB" : "a whole number",
-          " of at least ", info.min));
+      return absl::InvalidArgumentError(
+          absl::StrCat(info.name, " must be ",
+                       info.is_size ? "a number of bytes, such as 4GiB," : "a whole number",
+                       " of at least ", info.min));
     }
     if ((*limits)[i].has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(info.name, " is there twice; remove one"));
+      return absl::InvalidArgumentError(absl::StrCat(info.name, " is set twice; remove one"));
     }
     (*limits)[i] = *value;
     return true;
@@ -92,7 +95,8 @@ std::string LimitNames() {
   });
 }
 
-// Sets `*common` to `value` unless that is not set. Returns false if another value was set before.
+// If `value` is set and `*common` isn't, sets `*common` to `value`. Returns false if both were set
+// and differ.
 template <typename T>
 bool Merge(const std::optional<T>& value, std::optional<T>* common) {
   if (!value.has_value()) return true;
@@ -134,7 +138,7 @@ absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& h
     TENSORD_ASSIGN_OR_RETURN(const bool is_limit, ParseLimit(word, &parsed));
     if (!is_limit) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the limits that a line may have are ", LimitNames()));
+          absl::StrCat("one of the words is not a limit; the limits are ", LimitNames()));
     }
     absl::StrAppend(&line, " ", word);
   }

@@ -10,8 +10,8 @@
 // - the SHA-256 of the token, in 64 hex digits
 // - optional: when the token expires, as RFC 3339 or as seconds since 1970
 // - optional: the weight for fair scheduling, 1 to 1000; the default is 1
-// - optional: limits of kPrincipalLimits, such as max-bytes=4GiB or max-sessions=8, in place of
-//   those of the server's flags
+// - optional: limits of kPrincipalLimits, such as max-bytes=4GiB or max-sessions=8. They replace
+//   the values of the server's flags
 // - optional: the word "admin". A caller with this token may list and close the sessions of all
 //   principals. Other tokens of the same name give no such right.
 // Empty lines and text after a # are ignored. Several lines may have one name, so a token can be
@@ -49,8 +49,8 @@ TokenHash HashToken(absl::string_view token);
 
 inline constexpr int kMaxWeight = 1000;
 
-// Returns a line of the file, without its newline. `limits`: as in the file, separated by blanks. If
-// the name, the weight or a limit is invalid, returns INVALID_ARGUMENT.
+// Returns a line of the file, without its newline. `limits` has limits as in the file, separated by
+// blanks. If the name, the weight or a limit is invalid, returns INVALID_ARGUMENT.
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
                                       absl::Time expires, int weight = 1, bool admin = false,
                                       absl::string_view limits = "");
@@ -89,7 +89,7 @@ class TokenFile {
     bool operator()(const TokenHash& a, const TokenHash& b) const;
   };
 
-  // What belongs to a name.
+  // The settings that all lines of a name share.
   struct Settings {
     std::optional<int> weight;
     PrincipalLimits limits;

@@ -44,8 +44,8 @@ class Collectives {
 
   // Makes a member. Errors: INVALID_ARGUMENT for an invalid request; ALREADY_EXISTS if the member
   // number is in use; UNAVAILABLE if the device is lost; UNIMPLEMENTED if the device can't be a
-  // member; RESOURCE_EXHAUSTED past max_group_members_per_session or a limit of host memory, or if
-  // the server has too few descriptors for the connections.
+  // member; RESOURCE_EXHAUSTED past max_group_members_per_session, max_group_members_per_principal
+  // or a limit of host memory, or if the server has too few descriptors for the connections.
   absl::StatusOr<std::shared_ptr<CollectiveMember>> Make(const SessionRef& session,
                                                          const Join& join);
   // If the session has no such member, returns NOT_FOUND.
@@ -68,7 +68,8 @@ class Collectives {
   };
 
   absl::Status Check(const Join& join) const;
-  // Counts a member of one of the principal's sessions. Past the limit, returns RESOURCE_EXHAUSTED.
+  // Counts a member of one of the principal's sessions until the result is destroyed. Past the
+  // limit, returns RESOURCE_EXHAUSTED.
   absl::StatusOr<UsageHold> CountMember(const PrincipalRef& principal) const;
   absl::Status Start(const std::shared_ptr<CollectiveMember>& member);
   void Serve(Running* running);

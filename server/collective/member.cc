@@ -9,9 +9,10 @@
 namespace tensord::server {
 namespace {
 
-// The estimated host memory of an operation that counts as an op in flight of its session, and of
-// one that was refused, without its error.
+// The estimated host memory of an accepted operation, which counts as an op in flight of its
+// session.
 constexpr int64_t kOperationHostBytes = InFlight::BytesOfOp(1, 1);
+// The estimated host memory of a refused operation, without its error.
 constexpr int64_t kRefusedHostBytes = 512;
 
 absl::Status NotConnected() {

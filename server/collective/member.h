@@ -31,8 +31,9 @@ struct CollectiveRequest {
 // Thread-safe.
 class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
  public:
-  // `engine` and `slot` must outlive the member. `charge` is the charge for its host memory,
-  // and `counted` counts it against the limit of its principal, until its thread has ended.
+  // `engine` and `slot` must outlive the member. `charge` is for the member's host memory.
+  // `counted` counts the member against its principal's limit. The member keeps both until it is
+  // destroyed.
   CollectiveMember(Engine* engine, DeviceSlot* slot, const GroupPlace& place,
                    std::unique_ptr<Communicator> communicator, HostCharge charge,
                    UsageHold counted);
@@ -51,8 +52,9 @@ class CollectiveMember : public std::enable_shared_from_this<CollectiveMember> {
 
   // Queues an operation and returns the promised result. If the request is invalid, returns the
   // error and sends it to the other members, where the operation fails, too; the group continues.
-  // If the session has no host memory left for that, returns RESOURCE_EXHAUSTED and sends nothing.
-  // Before Connect(), returns FAILED_PRECONDITION. If the group has failed, returns its error.
+  // If the session has no host memory left for the error, returns RESOURCE_EXHAUSTED and sends
+  // nothing. Before Connect(), returns FAILED_PRECONDITION. If the group has failed, returns its
+  // error.
   absl::StatusOr<TensorRef> Run(const SessionRef& session, const CollectiveRequest& request);
 
   // Ends after all queued operations have run. Accepts no more.

@@ -52,8 +52,8 @@ class Buffer {
   std::atomic<int32_t> references_{1};
 };
 
-// A reference to a Buffer, or null. Works as a shared_ptr does, but takes one word, and the buffer
-// needs no allocation beside its own.
+// A reference to a Buffer, or null. Works as a shared_ptr does, but takes one word. The reference
+// count is in the buffer, so it needs no allocation.
 class BufferRef {
  public:
   BufferRef() = default;

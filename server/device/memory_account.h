@@ -61,7 +61,8 @@ class UsageHold {
 
 class MemoryAccount;
 
-// The accounts of one owner on one device, as long as they exist. Thread-safe.
+// The accounts of one owner on one device. Each account adds itself, and removes itself when it is
+// destroyed. Thread-safe.
 class MemoryAccounts {
  public:
   // Returns the sum of the bytes that are charged to the accounts, closed ones included.
@@ -87,11 +88,11 @@ class MemoryAccount {
   struct Options {
     std::string device;               // the device's name, for messages
     int64_t session_limit_bytes = 0;  // 0: none
-    UsageRef principal;               // null if the principal has no limit and gets none
+    UsageRef principal;               // null if the principal can't have a limit
     // Returns the principal's limit; 0: none. Called while `principal` exists.
     std::function<int64_t()> principal_limit_bytes;
-    std::shared_ptr<MemoryAccounts> accounts;  // to which the account is added; may be null
-    // Called with the RESOURCE_EXHAUSTED of each AllocateFor() that fails with it. May be empty.
+    std::shared_ptr<MemoryAccounts> accounts;  // the account is added to these; may be null
+    // Called with the error if AllocateFor() fails with RESOURCE_EXHAUSTED. May be empty.
     std::function<void(const absl::Status&)> on_refused;
   };
 
@@ -136,8 +137,9 @@ class MemoryAccount {
   // return the bytes when it is destroyed. Otherwise returns them now.
   absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
-  // Adds to the error of a device what the caller and all other callers hold there. `bytes` are
-  // charged for the allocation that failed; `device_bytes` are in use on the device.
+  // Returns a device's error, with the bytes that the caller and all other callers hold on the
+  // device added to its message. `bytes` are charged for the allocation that failed; `device_bytes`
+  // are in use on the device.
   absl::Status WithShares(const absl::Status& refused, int64_t bytes, int64_t device_bytes) const;
   void ReportRefused(const absl::Status& status) const {
     if (options_.on_refused && absl::IsResourceExhausted(status)) options_.on_refused(status);

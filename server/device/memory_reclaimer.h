@@ -11,8 +11,9 @@
 namespace tensord::server {
 
 // Devices, slabs and malloc keep freed memory for reuse. Every kInterval, a thread returns to the
-// system what was unused since its last pass: idle blocks of devices, slabs without used blocks,
-// and malloc's free memory if it is at least 8 MiB. Such memory is returned within two intervals.
+// system the memory that was unused for the whole interval: idle blocks of devices, slabs without
+// used blocks, and malloc's free memory if it is at least 8 MiB. So unused memory is returned
+// within two intervals.
 class MemoryReclaimer {
  public:
   static constexpr std::chrono::milliseconds kInterval{1500};

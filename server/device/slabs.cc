@@ -31,7 +31,8 @@ void Slabs::ReleaseUnused() {}
 namespace {
 
 constexpr int64_t kSlabBytes = 64 << 10;
-// The system gives out address space for this many slabs at once, or for one if it has no more.
+// The number of slabs for which address space is requested at once. If the system refuses, address
+// space for one slab is requested.
 constexpr int64_t kSlabsPerRegion = 256;
 constexpr int64_t kHeaderBytes = 64;
 
@@ -65,10 +66,10 @@ constexpr std::array<int, kClasses> kMaxThreadCacheBlocks = [] {
 struct Slab {
   int size_class;
   int capacity;           // in blocks
-  int used;               // blocks that are given out
-  int num_initialized;    // the first blocks, which have been allocated at least once
+  int used;               // allocated blocks, those in thread caches included
+  int num_initialized;    // the first blocks, which were allocated at least once
   void* free;             // freed blocks, linked through their first bytes
-  Slab *previous, *next;  // in the list of the class, if the slab has room
+  Slab *previous, *next;  // in the class's list of slabs with free blocks
 };
 static_assert(sizeof(Slab) <= kHeaderBytes);
 
@@ -124,7 +125,7 @@ class UnusedSlabs {
     resident_.reserve(total_);
     released_.reserve(total_);
     const uintptr_t begin = (reinterpret_cast<uintptr_t>(region) + kSlabBytes - 1) & -kSlabBytes;
-    // The last one in the list has the lowest address.
+    // Take() begins at the end of the list, so the slab with the lowest address is the last one.
     for (int64_t i = slabs; i-- > 0;) {
       released_.push_back(reinterpret_cast<Slab*>(begin + i * kSlabBytes));
     }
@@ -132,9 +133,10 @@ class UnusedSlabs {
   }
 
   Mutex mu_;
-  int64_t total_ ABSL_GUARDED_BY(mu_) = 0;  // so many fit into each list without an allocation
+  int64_t total_ ABSL_GUARDED_BY(mu_) = 0;  // all slabs; each list has memory for so many
   std::vector<Slab*> resident_ ABSL_GUARDED_BY(mu_);
-  size_t min_resident_ ABSL_GUARDED_BY(mu_) = 0;      // resident_.size() since the last Release()
+  // The smallest resident_.size() since the last Release().
+  size_t min_resident_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Slab*> released_ ABSL_GUARDED_BY(mu_);  // the system has their memory
 };
 
@@ -162,7 +164,7 @@ class alignas(64) SizeClass {
     return blocks;
   }
 
-  // Takes back `count` linked blocks, and returns the block after them.
+  // Frees the first `count` of the linked blocks, and returns the block after them.
   void* Return(void* blocks, int count) {
     MutexLock lock(&mu_);
     for (; count > 0; --count) {
@@ -221,7 +223,8 @@ class alignas(64) SizeClass {
 
 SizeClass size_classes[kClasses];
 
-// The free blocks that a thread keeps. It has no destructor, so that an access needs no check.
+// The free blocks that a thread keeps. ThreadCache has no destructor, so that an access needn't
+// check whether the object exists.
 struct ThreadCache {
   void* first;  // linked through their first bytes
   int count;

@@ -16,8 +16,7 @@ namespace tensord::server {
 
 class OpNode : public std::enable_shared_from_this<OpNode> {
  public:
-  // `chains` is null if ops must not be fused. `host_bytes` is the argument of InFlight::Begin(),
-  // which the caller has called.
+  // `chains` is null if ops must not be fused. The caller has called InFlight::Begin(host_bytes).
   OpNode(SessionRef session, std::shared_ptr<Executable> executable, TensorRefs inputs,
          TensorRefs outputs, ChainKernels* chains, int64_t host_bytes);
 

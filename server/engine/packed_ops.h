@@ -78,10 +78,10 @@ class PackedOps {
   };
   struct KeptProgram {
     absl::StatusOr<std::shared_ptr<Program>> program;
-    size_t words = 0;   // of kMaxProgramWords
-    HostCharge charge;  // for an error
+    size_t words = 0;   // counted against kMaxProgramWords
+    HostCharge charge;  // for the error, if `program` is one
   };
-  // The estimated memory of a definition: an entry of a vector that doubles its memory when it
+  // The estimated memory of a definition: its entry in a vector, which doubles its memory when it
   // grows, and the references to prepared ops.
   static constexpr int64_t kDefinitionHostBytes = 2 * sizeof(Definition) + 64;
 
@@ -92,7 +92,7 @@ class PackedOps {
     absl::Span<const uint64_t> inputs;  // `handle` minus the handle of each input
   };
 
-  // Prepares the program, or returns why it can't run.
+  // Prepares the program. If it can't run, returns the error.
   absl::StatusOr<std::shared_ptr<Program>> MakeProgram(absl::string_view device,
                                                        std::vector<TensorSpec> inputs,
                                                        absl::Span<const uint32_t> ops,
@@ -104,7 +104,8 @@ class PackedOps {
   // run inline, removes that step, too, sets `not_inline` to it, and returns false.
   absl::StatusOr<bool> RunSlice(const Executor::InlineLock& lock, absl::Span<const uint64_t>* words,
                                 uint64_t* command, Step* not_inline);
-  // Acquires the InlineLock of the device that the next op probably uses. `since`: as there.
+  // Acquires the InlineLock of the device that the next op probably uses. `since` is an argument of
+  // its constructor.
   Executor::InlineLock AcquireInlineLock(int64_t since) const;
   bool TryRun(const Step& step, Session::Table& table);
   PreparedOp* FindPreparedOp(Definition& definition, absl::Span<const TensorRef> inputs);

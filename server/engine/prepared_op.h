@@ -48,9 +48,8 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 };
 
-// One op for given input specs, attributes and device. All calls with the same ones share it
-// (prepared_op_cache.h).
-// Three functions compute:
+// One op for given input specs, attributes and device. All calls with the same op, specs,
+// attributes and device share it (prepared_op_cache.h). Three functions compute:
 //   Run()         allocates the output and computes it, as every Executable does
 //   RunSingle()   does the same and returns the one buffer
 //   LaunchInto()  computes into the caller's memory
@@ -86,9 +85,9 @@ class PreparedOp final : public Executable {
   // The estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
   // Charge host_bytes() to the caller that the op was made for, until this object is destroyed. If
-  // there is none, or all its sessions have ended, they charge nothing. ChargeCaller() fails past a
-  // limit, as HostAccount::Take() does. Call at most one of them, once: before the op is shared, or
-  // with the cache's lock held.
+  // there is no such caller, or all its sessions have ended, charge nothing. Past a limit,
+  // ChargeCaller() returns an error, as HostAccount::Take() does. Call at most one of the two
+  // functions, and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 

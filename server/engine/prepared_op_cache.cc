@@ -52,7 +52,7 @@ absl::StatusOr<PreparedOpRef> PreparedOpCache::Find(absl::string_view op,
   Entries evicted;
   MutexLock lock(&mu_);
   const auto found = index_.find(entry.key);
-  if (found != index_.end()) return found->second->op;  // another thread was faster
+  if (found != index_.end()) return found->second->op;  // another thread added it
   entries_.push_front(std::move(entry));
   index_.emplace(entries_.front().key, entries_.begin());
   bytes_ += bytes;

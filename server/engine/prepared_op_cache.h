@@ -25,10 +25,10 @@ class PreparedOpCache {
  public:
   static constexpr int64_t kMaxBytes = 128 << 20;
 
-  // Returns the prepared op. If the cache has none, prepares it for `caller`; null: for the server,
-  // which is charged nothing. Doesn't cache constants, nor ops of more than a sixteenth of
-  // kMaxBytes. If the op would exceed the caller's limit of host memory, returns
-  // RESOURCE_EXHAUSTED.
+  // Returns the prepared op. If it isn't in the cache, prepares it for `caller`. If `caller` is
+  // null, the op is for the server, and is never charged. Doesn't cache constants, nor ops of more
+  // than a sixteenth of kMaxBytes. If the op would exceed the caller's limit of host memory,
+  // returns RESOURCE_EXHAUSTED.
   absl::StatusOr<PreparedOpRef> Find(absl::string_view op, absl::Span<const TensorSpec> inputs,
                                      const Attributes& attrs, DeviceSlot* slot,
                                      const HostAccountRef& caller);

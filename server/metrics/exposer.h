@@ -20,8 +20,8 @@ struct MHD_Response;
 namespace tensord::server::metrics {
 
 struct ExposerOptions {
-  // "HOST:PORT" or "[IPV6]:PORT". Port 0: a free one. Of a host name with several addresses, the
-  // first is used.
+  // "HOST:PORT" or "[IPV6]:PORT". Port 0: a free one. If a host name has several addresses, the
+  // first one is used.
   std::string listen;
   // If false, Start() fails for an address that other machines can reach.
   bool allow_remote = false;
@@ -30,17 +30,18 @@ struct ExposerOptions {
 // Serves the metrics as text at http://ADDRESS/metrics, without TLS and authentication.
 //
 // libmicrohttpd's thread serves all connections, without waiting for any client. Another thread
-// makes the documents: the metrics as text. A connection has one request. The limits below protect
-// the server from its clients.
+// makes the documents: the metrics as text. Each connection serves one request. The limits below
+// protect the server from its clients.
 class Exposer {
  public:
   // How many connections are open at once. Further ones wait until one of them ends.
   static constexpr unsigned kMaxConnections = 16;
   // How long a connection stays open if no byte is transferred.
   static constexpr std::chrono::seconds kMaxIdleTime{10};
-  // The memory of a connection, which holds the request's line and headers.
+  // The memory for the line and headers of a connection's request.
   static constexpr size_t kMaxConnectionBytes = 16 << 10;
-  // The minimum time between two documents. Requests that come earlier wait, and get the same one.
+  // The minimum time between two documents. Requests that come earlier wait. They share the next
+  // document.
   static constexpr std::chrono::milliseconds kMinInterval{20};
 
   // Binds the address and starts the threads. One of them calls `collect`, which must not block for

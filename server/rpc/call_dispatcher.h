@@ -58,8 +58,8 @@ class CallDispatcher {
   // Makes `queue` await calls of the methods of this kind. Call it after the server has been built.
   void AwaitCalls(CallQueue* queue, QueueKind kind);
 
-  // Calls `visit` with each method's name, "package.Service/Method", and counters. Last comes
-  // "unknown", for all methods that the server doesn't have.
+  // Calls `visit` with the name, "package.Service/Method", and the counters of each method. The
+  // last name is "unknown", for calls of methods that the server doesn't have.
   void ForEachMethod(
       absl::FunctionRef<void(const std::string& name, const MethodCounters&)> visit) const;
 

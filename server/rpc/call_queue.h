@@ -18,7 +18,8 @@ namespace tensord::server {
 // The tag of an operation on a queue.
 class QueueEvent {
  public:
-  // Runs on the queue's thread when the operation has ended. `ok`: set by CompletionQueue::Next().
+  // Runs on the queue's thread when the operation has ended. `ok` is the value that
+  // CompletionQueue::Next() has set.
   virtual void OnCompleted(bool ok) = 0;
 
  protected:
@@ -76,13 +77,13 @@ class CallQueue {
   void Start();
 
   // Runs `task` on the queue's thread, after all earlier events of the queue. Until `task` runs,
-  // the caller must keep a counted call alive. Otherwise the queue may be destroyed. Thread-safe.
+  // HasCalls() must remain true. Otherwise the queue may be destroyed. Thread-safe.
   void Post(Task task);
   // Blocks until the queue's thread has handled all earlier events. Don't call it on that thread.
   void AwaitEarlierEvents();
 
-  // AddCall() adds a call that has arrived. RemoveCall() removes it when it is destroyed.
-  // Thread-safe.
+  // Count the queue's calls. AddCall() is called when a call arrives, RemoveCall() when the call is
+  // destroyed. Thread-safe.
   void AddCall();
   void RemoveCall();
   bool HasCalls() const;

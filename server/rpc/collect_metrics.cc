@@ -85,13 +85,13 @@ void AddSessions(const SessionTable& table, Gate& gate,
   for (const PrincipalCountersRef& counters : principals) held[counters.get()];
   const std::vector<SessionRef> sessions = table.All();
   for (const SessionRef& session : sessions) {
-    // A principal that came after `principals` were listed is in the next snapshot.
+    // A principal that isn't in `principals` yet is in the next snapshot.
     const auto found = held.find(&session->principal()->counters());
     if (found == held.end()) continue;
     ++found->second.sessions;
     found->second.handles += session->num_handles();
   }
-  // Also of principals without sessions: tickets and published tensors remain. Several principals
+  // A principal without sessions may still have tickets and published tensors. Several principals
   // may share counters.
   for (const PrincipalRef& principal : gate.principals()) {
     const auto found = held.find(&principal->counters());

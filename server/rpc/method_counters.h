@@ -19,7 +19,7 @@ class MethodCounters {
  public:
   static constexpr size_t kCodes = 17;  // gRPC's status codes, from OK to UNAUTHENTICATED
 
-  // `transfer`: how the messages of the method's calls count.
+  // The messages of the method's calls count as `transfer`.
   explicit MethodCounters(Transfer transfer) : transfer_(transfer) {}
 
   Transfer transfer() const { return transfer_; }

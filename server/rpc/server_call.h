@@ -35,7 +35,7 @@ class GrpcCall {
   grpc::GenericServerContext& context() { return context_; }
   grpc::GenericServerAsyncReaderWriter& stream() { return stream_; }
 
-  // Reports that the call has arrived. Counts it in its queue until this object is destroyed.
+  // Records when the call arrived, and counts it in its queue until this object is destroyed.
   void Arrived();
   // Sets the counters of the call's method, which outlive the call. Call it before Start().
   void SetCounters(MethodCounters* counters) { counters_ = counters; }
@@ -140,7 +140,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
     });
   }
 
-  // Count bytes of the call that no message of the call contains.
+  // Count bytes of the call that were transferred outside its messages, such as in shared memory.
   void CountReceived(int64_t bytes);
   void CountSent(int64_t bytes);
 
@@ -176,7 +176,8 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void HandleFinished(bool /*ok*/) {}
   void HandleDone();
   void PostDrain(void (ServerCall::*event)());
-  // Begins to end the call with `code`. Returns false if it has ended already.
+  // Marks the call as finished and counts its end with `code`. If the call is finished already,
+  // returns false.
   bool BeginFinish(grpc::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::unique_ptr<GrpcCall> grpc_call_;

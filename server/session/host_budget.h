@@ -1,6 +1,6 @@
 // Limits the host memory that the server uses for callers, except for the elements of tensors:
 // handles, definitions, programs, ops in flight, answers, sessions, members of groups, tickets and
-// names. Each is charged an estimate of what it takes, which its class documents.
+// names. The charge for each object is an estimate, which the object's class documents.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ class HostAccount {
 
   const PrincipalRef& principal() const { return principal_; }
 
-  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED,
-  // which names the flag, and how much the caller and all other callers hold.
+  // Charges `bytes`. If that would exceed a limit, changes nothing and returns RESOURCE_EXHAUSTED.
+  // The message has the flag, and how much the caller and all other callers hold.
   absl::Status Take(int64_t bytes);
   // Charges `bytes` of memory that is in use already, even past the limits.
   void TakePastLimit(int64_t bytes);
@@ -128,7 +128,7 @@ class BatchedHostCharge {
  private:
   static constexpr int64_t kMaxSpareBytes = 2 * kBlockBytes;
 
-  // Returns the bytes of the blocks that are missing for `bytes` more.
+  // Returns the size of the blocks to take from the account before `bytes` more can be used.
   int64_t MissingBytes(int64_t bytes) const;
   absl::Status TakeBlocks(int64_t bytes);
   void ReturnBlocks();

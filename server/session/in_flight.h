@@ -1,4 +1,4 @@
-// Counts the work of a session that was accepted and has not ended, and charges its host memory.
+// Counts the accepted work of a session that has not ended, and charges the work's host memory.
 #pragma once
 
 #include <atomic>
@@ -21,11 +21,11 @@ class InFlight {
     return 512 + 384 * static_cast<int64_t>(inputs + outputs);
   }
   // The estimated memory of a callback that waits for a tensor, and of a call that waits for one.
-  // The memory of a call that was cancelled remains until the wait ends.
+  // If the call is cancelled, the memory is freed only when the wait ends.
   static constexpr int64_t kWaitBytes = 256;
   static constexpr int64_t kCallBytes = 1536;
 
-  // `max_count`: at most kMaxCount. The account has been charged `prepaid_bytes` already.
+  // `max_count` is at most kMaxCount. The caller has charged `prepaid_bytes` to the account.
   static constexpr int64_t kMaxCount = (1 << 22) - 1;
   InFlight(HostAccountRef account, int64_t max_count, int64_t prepaid_bytes)
       : account_(std::move(account)),
@@ -46,13 +46,13 @@ class InFlight {
   int64_t count() const { return sums_.load(std::memory_order_relaxed) / kOne; }
 
  private:
-  // Both sums in one number: pieces of work are counted in units of kOne, bytes in units of 1.
+  // One number holds both sums: the lowest 40 bits have the bytes, the others the pieces of work.
   static constexpr int64_t kOne = int64_t{1} << 40;
   static int64_t BytesIn(int64_t sums) { return sums % kOne; }
 
   // Charges at least the bytes that are in flight.
   absl::Status ChargeMore();
-  // Returns most of the bytes that are charged and not in flight.
+  // Returns most of the bytes that are charged but not in flight to the account.
   void ReturnSpare();
 
   const HostAccountRef account_;

@@ -1,6 +1,6 @@
-// The limits of the server, and their defaults. Those per principal apply to callers for whom the
-// token file sets no limit of their own (principal_limits.h). A request that exceeds a limit fails with
-// RESOURCE_EXHAUSTED or INVALID_ARGUMENT. The message names the limit.
+// The limits of the server, and their defaults. If the token file sets a limit for a caller
+// (principal_limits.h), that limit replaces the one per principal. A request that exceeds a limit
+// fails with RESOURCE_EXHAUSTED or INVALID_ARGUMENT. The message names the limit.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tensord::server {
 
 struct Limits {
   int64_t max_message_bytes = 16 << 20;        // one gRPC message
-  int64_t max_host_bytes = 0;                  // of handles etc. (host_budget.h); 0: no limit
+  int64_t max_host_bytes = 0;                  // for handles etc. (host_budget.h); 0: no limit
   int64_t max_host_bytes_per_principal = 0;    // the same, over all sessions; 0: no limit
   int64_t max_sessions = 1024;                 // at once
   int64_t max_handles_per_session = 1 << 20;   // tensors at once
@@ -18,7 +18,7 @@ struct Limits {
   int64_t max_handles_per_principal = 0;       // tensors at once, over all sessions; 0: no limit
   int64_t max_bytes_per_principal = 0;         // on each device, over all sessions; 0: no limit
   int64_t max_published_per_principal = 1024;  // names of shared tensors; 0: none allowed
-  int64_t max_upload_bytes_per_principal = 0;  // of active and parked uploads; 0: no limit
+  int64_t max_upload_bytes_per_principal = 0;  // of unfinished uploads; 0: no limit
   int64_t max_tickets_per_principal = 65536;   // tickets for tensors not yet fetched
   int64_t max_pulls_per_principal = 1024;      // fetches from other servers at once
   int64_t max_connections = 0;                 // over TCP; 0: as many as descriptors allow
@@ -33,7 +33,7 @@ struct Limits {
   int64_t max_group_members_per_principal = 256;     // the same, over all sessions; 0: no limit
   int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and have not run
   int64_t max_op_seconds = 0;           // how long an op or a program may run; 0: no limit
-  int64_t max_idle_seconds = 0;         // how long a session may be unused; 0: no limit
+  int64_t max_idle_seconds = 0;         // the maximum of Session::Idle(); 0: no limit
   int64_t default_lease_seconds = 30;   // if the client names no lease
   int64_t max_lease_seconds = 86400;    // the longest lease that a client can get
 };

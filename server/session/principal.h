@@ -42,14 +42,15 @@ class Principal {
     if (weight != weight_) weight_ = weight;
   }
 
-  // The principal's limit, or `of_server` if the token file sets none. 0 may mean no limit, as for
-  // the flags. A change of the token file changes it.
+  // Returns the limit that the token file sets for the principal. If it sets none, returns
+  // `of_server`, the value of the server's flag. For most limits, 0 means no limit. A change of the
+  // token file changes the result.
   int64_t limit(PrincipalLimit which, int64_t of_server) const {
     const int64_t own = limits_[static_cast<size_t>(which)].load(std::memory_order_relaxed);
     return own == kUnset ? of_server : own;
   }
   void SetLimits(const PrincipalLimits& limits) const;
-  // Returns whether the token file may set a limit at any time.
+  // Returns whether the token file can set limits for this principal, now or later.
   bool may_get_limits() const { return kind_ == Kind::kToken; }
 
   // The usage of all its sessions together, one counter for each resource that has a limit per
@@ -77,7 +78,7 @@ class Principal {
   // and has a hash at its end. "(anonymous)" for kAnonymous. Two principals have different names.
   std::string unique_name() const;
 
-  // What the principal has used so far. Other principals may share the counters.
+  // Counts what the principal has used so far. Other principals may share the counters.
   PrincipalCounters& counters() const { return *counters_; }
   const PrincipalCountersRef& counters_ref() const { return counters_; }
 

@@ -1,4 +1,4 @@
-// What principals have used so far, for metrics.
+// Counts what principals have used so far, for metrics.
 #pragma once
 
 #include <array>
@@ -67,7 +67,7 @@ class PrincipalCounters {
 
   // The use of one device.
   struct OnDevice {
-    Counter nanoseconds{0};   // the time on the executor's thread
+    Counter nanoseconds{0};   // the time of tasks and InlineLocks (Executor::NewLane())
     MemoryAccounts accounts;  // of all sessions
   };
   // `device`: the device's index. The reference is valid while this object exists.
@@ -87,8 +87,8 @@ class PrincipalCounters {
   std::deque<OnDevice> devices_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };
 
-// While this object exists, CountRefusal() counts nothing on this thread. For an attempt that is
-// repeated if it fails, and for charges whose failure refuses no request.
+// While this object exists, CountRefusal() counts nothing on this thread. Use it for an attempt
+// that is repeated if it fails, and for charges whose failure refuses no request.
 class UncountedRefusals {
  public:
   UncountedRefusals();
@@ -97,14 +97,14 @@ class UncountedRefusals {
   UncountedRefusals& operator=(const UncountedRefusals&) = delete;
 
  private:
-  const bool outer_;  // another object exists
+  const bool outer_;  // this thread had such an object before
 };
 
 using PrincipalCountersRef = std::shared_ptr<PrincipalCounters>;
 
-// The counters of all principals, by label. It has at most kMaxPrincipals labels; all further
-// principals share the counters of the label kOther. Counters that nothing has referred to for
-// kRetention are dropped, and their label becomes free. Thread-safe.
+// The counters of all principals, by label. The table has at most kMaxPrincipals labels. All
+// further principals share the counters of the label kOther. Counters without a reference for
+// kRetention are dropped. Then another principal can have a label. Thread-safe.
 class PrincipalCountersTable {
  public:
   using Clock = std::chrono::steady_clock::time_point (*)();
@@ -127,8 +127,9 @@ class PrincipalCountersTable {
  private:
   struct Entry {
     PrincipalCountersRef counters;
-    std::chrono::steady_clock::time_point last_used;  // as of the last DropUnusedLocked()
-    bool used = true;                                 // since then
+    // The last time at which DropUnusedLocked() found the counters in use.
+    std::chrono::steady_clock::time_point last_used;
+    bool used = true;  // Get() has returned the counters since the last DropUnusedLocked()
   };
 
   // Drops the counters that nothing has referred to for kRetention.

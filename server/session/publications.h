@@ -59,7 +59,7 @@ class Publications {
     UsageHold counted;
   };
 
-  // Returns the charge for a publication: its entry, the names, and a tensor that may have no
+  // Charges the host memory of a publication: its entry, the names, and a tensor that may have no
   // handle.
   static absl::StatusOr<HostCharge> Charge(const Session& session, const Key& key,
                                            const std::vector<std::string>& readers);

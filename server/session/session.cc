@@ -10,7 +10,7 @@
 namespace tensord::server {
 namespace {
 
-// Smaller tables of handles keep their memory.
+// A table of handles with at most this capacity keeps its memory.
 constexpr size_t kMinShrinkCapacity = 4096;
 
 absl::Status NoSuchTensor(Handle handle) {
@@ -32,7 +32,7 @@ std::vector<TensorRef> PendingOf(const absl::flat_hash_map<Handle, TensorRef>& t
   return pending;
 }
 
-// Replaces the error of a tensor if the error can't be charged. All such tensors share one text.
+// The error of a tensor whose own error can't be charged. All such tensors share one text.
 const absl::Status& NoRoomForError() {
   static const auto* const error = new absl::Status(absl::ResourceExhaustedError(
       "the tensor failed; its error was dropped because a limit of host memory is reached "
@@ -123,7 +123,7 @@ absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
        .limit = "max-upload-bytes-per-principal",
        .value = limit,
        .message = absl::StrCat("an upload of ", bytes, " bytes is refused: ", usage->used(),
-                               " bytes of the caller's uploads are active or parked; "
+                               " bytes of the caller's uploads are active or interrupted; "
                                "finish those uploads, or drop their handles")});
 }
 
@@ -267,7 +267,7 @@ TensorRef Session::TakeOut(Handle handle) {
   if (it == tensors_.end()) return nullptr;
   TensorRef tensor = std::move(it->second);
   tensors_.erase(it);
-  // Otherwise the table would keep its memory. After many handles, this happens once.
+  // Shrinks a table that has become nearly empty. Otherwise it would keep its memory.
   if (tensors_.capacity() > kMinShrinkCapacity && tensors_.size() < tensors_.capacity() / 16) {
     tensors_.rehash(0);
   }

@@ -47,12 +47,13 @@ using LeaseClock = std::chrono::steady_clock::time_point (*)();
 // Thread-safe.
 class Session {
  public:
-  // How many bytes of its stream's answers are charged when the session opens.
+  // The bytes that are charged in advance, when the session opens, for its stream's answers.
   static constexpr int64_t kPrepaidAnswerBytes = 32 << 10;
 
-  // Returns the host memory that is charged for a session: this object, its lanes, its accounts and
-  // the state of its stream by estimate; and some callbacks that wait, and answers, so that a
-  // caller at its limit can still read and delete its tensors.
+  // Returns the host memory that is charged for a session when it opens: an estimate for this
+  // object, its lanes, its accounts and the state of its stream. Also some memory for callbacks
+  // that wait, and for answers, so that a caller at its limit can still read and delete its
+  // tensors.
   static constexpr int64_t HostBytesFor(size_t devices) {
     return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes + kPrepaidAnswerBytes;
   }
@@ -77,7 +78,7 @@ class Session {
   struct Activity {
     std::chrono::steady_clock::duration age;   // since it was opened
     bool in_use;                               // a call or a stream uses it
-    std::chrono::steady_clock::duration idle;  // since its last use has ended; 0 if in_use
+    std::chrono::steady_clock::duration idle;  // since its last use ended; 0 if in_use
     int64_t ops_in_flight;
   };
   Activity activity() const;
@@ -193,7 +194,9 @@ class Session {
   // Returns whether a call uses the session, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
-  // Returns for how long no call, no op and no message of a stream has used the session.
+  // Returns the time since the session's last call ended or its stream's last message came. If a
+  // call uses the session or an op is in flight, returns 0. Unlike Activity::idle, isn't 0 while
+  // only a stream is attached.
   std::chrono::steady_clock::duration Idle(std::chrono::steady_clock::time_point now) const;
 
  private:
@@ -209,8 +212,9 @@ class Session {
     num_handles_.store(static_cast<int64_t>(tensors_.size()), std::memory_order_relaxed);
   }
 
-  // Count the handle of `tensor` against the principal's limit, and charge its host memory. At a
-  // limit, TakeHandle() returns RESOURCE_EXHAUSTED.
+  // TakeHandle() counts the handle of `tensor` against the principal's limit, and charges its host
+  // memory. At a limit, it changes nothing and returns RESOURCE_EXHAUSTED. ReturnHandle() undoes
+  // this for one handle, ReturnAllHandles() for all of tensors_.
   absl::Status TakeHandle(const Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReturnHandle(const Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReturnAllHandles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -227,7 +231,7 @@ class Session {
   const std::string client_name_;
   const std::chrono::seconds lease_;
   const Limits limits_;
-  const bool counts_handles_;  // in principal_->handles()
+  const bool counts_handles_;  // principal_->handles() counts the handles
   const LeaseClock clock_;
   const std::chrono::steady_clock::time_point opened_at_;
   std::vector<std::shared_ptr<Executor::Lane>> lanes_;
@@ -235,7 +239,7 @@ class Session {
   std::atomic<bool> closed_{false};
   InFlight ops_;
   InFlight waits_;
-  std::atomic<int64_t> num_handles_{0};  // of tensors_
+  std::atomic<int64_t> num_handles_{0};  // tensors_.size()
 
   mutable Mutex mu_;
   Tensors tensors_ ABSL_GUARDED_BY(mu_);
@@ -250,7 +254,7 @@ class Session {
   bool stream_attached_ ABSL_GUARDED_BY(mu_) = false;
   int uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::chrono::steady_clock::time_point last_used_ ABSL_GUARDED_BY(mu_);
-  // When the last message of the stream came, or the last use ended.
+  // The time of the stream's last message, or of the end of the last use, whichever is later.
   std::chrono::steady_clock::time_point last_active_ ABSL_GUARDED_BY(mu_);
 };
 

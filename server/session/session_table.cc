@@ -122,11 +122,11 @@ absl::StatusOr<SessionRef> SessionTable::Add(const PrincipalRef& principal, int6
          .subject = "principal",
          .limit = "max-sessions-per-principal",
          .value = limit,
-         .message =
-             absl::StrCat("the caller has as many sessions as it may; close one, or wait: the "
-                          "session of a program that ended without closing it ends with its "
-                          "lease, ",
-                          limits_.default_lease_seconds, " s unless its client asked otherwise")});
+         .message = absl::StrCat(
+             "the caller has reached its limit of sessions; close one, or wait: if a "
+             "program ended without closing its session, the session ends when its "
+             "lease runs out, after ",
+             limits_.default_lease_seconds, " s unless the client chose another lease")});
   }
   auto session = std::make_shared<Session>(
       std::move(host),

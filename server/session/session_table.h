@@ -54,7 +54,8 @@ class SessionTable {
 
   // Ends a session at once. Returns the number of handles freed.
   absl::StatusOr<int64_t> Close(const PrincipalRef& principal, absl::string_view id);
-  // The same by the session's number. If `is_admin`, the session may belong to any principal.
+  // As Close() above, but finds the session by its number. If `is_admin`, the session may belong to
+  // any principal.
   absl::StatusOr<int64_t> Close(const PrincipalRef& principal, uint64_t number, bool is_admin);
 
   // Returns the principal's sessions, in order of number.
@@ -68,13 +69,14 @@ class SessionTable {
     int64_t closed = 0;
     int64_t expired = 0;
   };
-  // Returns how many sessions were opened and ended so far.
+  // Returns how many sessions were opened, were closed and have expired so far.
   Counts counts() const;
 
-  // Closes the sessions whose lease has run out, in order of number. Ends the expired tickets.
+  // Closes the sessions whose lease has run out, or that were unused for more than
+  // max_idle_seconds, in order of number. Ends the expired tickets.
   void EndExpired();
 
-  // What the host memory of all sessions is charged to.
+  // The budget that the host memory of all sessions is charged to.
   const HostBudget& host_budget() const { return *host_budget_; }
 
   // The tensors that sessions share. A session's publications end with it.

@@ -15,7 +15,8 @@ TensorRef Tensor::Failed(Handle handle, absl::Status error) {
 }
 
 Mutex& Tensor::mu() const {
-  // A tensor takes at least 128 bytes, so the lower bits of addresses are nearly equal.
+  // A tensor takes at least 128 bytes, so the lower bits of its address hardly distinguish it from
+  // other tensors.
   constexpr size_t kLocks = 64, kTensorBytes = 128;
   struct alignas(64) Lock {
     Mutex mu;
@@ -25,7 +26,7 @@ Mutex& Tensor::mu() const {
 }
 
 void Tensor::AnnounceUpload() {
-  constexpr int64_t kCallbackBytes = 128;  // of the uploading call, and of the session's stream
+  constexpr int64_t kCallbackBytes = 128;  // callbacks of the uploading call and of the stream
   upload_ = std::make_unique<UploadState>();
   AddHostBytes(sizeof(UploadState) + kCallbackBytes);
 }

@@ -62,9 +62,9 @@ class Tensor {
   // empty spec and no device.
   static TensorRef Failed(Handle handle, absl::Status error);
 
-  // The estimated host memory that a session is charged for a handle: its entry in the table, this
-  // object, and the object and the padding of its buffer. host_bytes() adds a shape of high rank,
-  // the state of an upload, and the text of an error.
+  // The estimated host memory of a handle, which is charged to its session: the entry in the table,
+  // this object, and its buffer without the elements. host_bytes() adds the dimensions of a shape
+  // of high rank, the state of an upload, and the text of an error.
   static constexpr int64_t kHostBytes = 256;
   int64_t host_bytes() const {
     const int64_t rank = spec_.shape.rank();

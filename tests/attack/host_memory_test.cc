@@ -18,7 +18,7 @@ using Code = absl::StatusCode;
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr char kLimit[] = "--max-host-bytes-per-principal=33554432";
-// The caller's share, the cache of prepared ops, and what messages take while they are parsed.
+// The caller's limit, the cache of prepared ops, and the memory of messages that are being parsed.
 constexpr int64_t kMaxGrowthBytes = (32 + 128 + 96) * kMiB;
 
 class HostMemoryTest : public integration::IdentityFixture {
@@ -158,7 +158,7 @@ TEST_F(HostMemoryTest, BoundsHandles) {
   AddPromise(1000000, &refused);
   ExpectError(Send({refused}), Code::kResourceExhausted, {kLimit});
   EXPECT_TRUE(ended_.ok()) << ended_;
-  // The caller goes on once it has deleted tensors.
+  // After the caller has deleted tensors, its requests are served again.
   ExpectError(session_->Ones(1000000, {16}), Code::kResourceExhausted, {kLimit});
   std::vector<uint64_t> deleted(1000);
   for (size_t i = 0; i < deleted.size(); ++i) deleted[i] = i + 1;
@@ -185,7 +185,7 @@ TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
   ExpectError(ended_, Code::kResourceExhausted, {kLimit});
 }
 
-// Ops with many inputs wait for a promise that is never kept.
+// Ops with many inputs wait for a promised tensor that is never uploaded.
 TEST_F(HostMemoryTest, BoundsOpsInFlight) {
   std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
   AddPromise(1, &messages.back());
@@ -201,7 +201,7 @@ TEST_F(HostMemoryTest, BoundsOpsInFlight) {
   ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
 }
 
-// Each barrier waits for all promises.
+// Each barrier waits for all promised tensors.
 TEST_F(HostMemoryTest, BoundsBarriers) {
   std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
   for (uint64_t handle = 1; handle <= 10000; ++handle) AddPromise(handle, &messages.back());
@@ -221,7 +221,7 @@ TEST_F(HostMemoryTest, BoundsSessions) {
               {kLimit, "holds"});
 }
 
-// The calls wait for a promise that is never kept. Their clients give up.
+// The calls wait for a promised tensor that is never uploaded, until their deadlines pass.
 TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
   std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
   for (uint64_t handle = 1; handle <= 200000; ++handle) {
@@ -229,7 +229,7 @@ TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
     AddPromise(handle, &messages.back());
   }
   ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
-  // Each session has some memory for waiting calls in advance. Past that, calls are refused.
+  // Memory for some waiting calls was charged when the session opened. Further calls are refused.
   attacker_->set_deadline_seconds(0.02);
   absl::Status status;
   for (int i = 0; i < 1000 && !absl::IsResourceExhausted(status); ++i) {
@@ -238,7 +238,7 @@ TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
   }
   ExpectError(status, Code::kResourceExhausted, {kLimit});
   attacker_->set_deadline_seconds(60);
-  // TearDown() expects that others are served.
+  // TearDown() expects that other callers are served.
 }
 
 }  // namespace

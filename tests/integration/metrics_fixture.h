@@ -14,8 +14,8 @@
 
 namespace tensord::integration {
 
-// The samples of a scrape, by series as in the text: "name{label="value"}". A series that isn't
-// there has the value 0.
+// The samples of a scrape, by series as in the text: "name{label="value"}". A missing series has
+// the value 0.
 using Samples = std::map<std::string, double>;
 
 inline Samples ParseSamples(const std::string& text) {

@@ -1,4 +1,4 @@
-// What the metrics of a daemon say about the work of its callers.
+// The metrics of a daemon after its callers have used it.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -308,7 +308,8 @@ TEST_F(MetricsTest, AnonymousCallersHaveAReservedLabel) {
   EXPECT_EQ(Value("tensord_principal_handles{principal=\"(anonymous)\"}"), 1);
 }
 
-// Connections that send nothing occupy the threads of the metrics, but nothing else.
+// Connections that send nothing use up the connections of the metrics' HTTP server, and delay no
+// calls.
 TEST_F(MetricsTest, HostileScrapersDoNotDelayCalls) {
   std::vector<std::unique_ptr<PlainConnection>> silent;
   for (int i = 0; i < 60; ++i) {

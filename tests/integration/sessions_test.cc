@@ -41,7 +41,7 @@ std::vector<std::string> Owners(RpcClient& client) {
   return owners;
 }
 
-// A daemon with the callers alice and bob. Bob has a second token, of an administrator.
+// A daemon with the callers alice and bob. Bob also has an administrator's token.
 class SessionsTest : public IdentityFixture {
  protected:
   void SetUp() override {
@@ -111,7 +111,7 @@ TEST_F(SessionsTest, CallersSeeTheirOwnSessionsAndAdministratorsSeeAll) {
 
 TEST_F(SessionsTest, ErrorsDoNotShowWhichSessionsOfOthersExist) {
   const RpcSession hers(*alice_);
-  // Bob asks for alice, and for a principal that doesn't exist.
+  // Bob lists the sessions of alice, and of a principal that doesn't exist.
   v1::ListSessionsRequest of_another;
   of_another.set_principal("alice");
   const absl::Status exists = ListSessions(*bob_, of_another).status();

@@ -41,7 +41,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
   const bool by_principal = context.flags.Has("principal");
   if (by_principal == !context.flags.operands().empty()) {
     return UsageError(
-        "give either the numbers of sessions or --principal NAME, not both; \"tensorctl sessions\" "
+        "give the numbers of sessions, or --principal NAME, but not both; \"tensorctl sessions\" "
         "lists the numbers");
   }
   if (by_principal && context.flags.Get("principal", "").empty()) {
@@ -60,7 +60,7 @@ absl::StatusOr<int> Run(CommandContext& context) {
                   << (*freed == 1 ? " tensor" : " tensors") << " freed\n";
     } else if (!absl::IsNotFound(freed.status())) {
       return WithAdvice(freed.status());
-    } else if (!by_principal) {  // a session of a principal may have ended since it was listed
+    } else if (!by_principal) {  // a listed session may have ended since then: not an error
       context.err << Printable(freed.status().message()) << "\n";
       code = 1;
     }
@@ -77,11 +77,10 @@ CommandSpec CloseCommand() {
       .description =
           "Closes the sessions with these numbers (see tensorctl sessions), or all sessions of a "
           "principal. Programs that use a closed session get errors. Without an administrator's "
-          "token, the command can close only sessions of this client's identity; the server "
-          "reports "
-          "all others as NOT_FOUND. If a session doesn't exist, the command closes the others and "
-          "exits with 1. To stop a caller from opening new sessions, also delete its line from the "
-          "server's token file.",
+          "token, the command can close only sessions of this client's identity; for all other "
+          "sessions the server returns NOT_FOUND. If a session doesn't exist, the command closes "
+          "the others and exits with 1. To stop a caller from opening new sessions, also delete "
+          "its line from the server's token file.",
       .flags = {{"principal", "NAME", "close all sessions of this principal"}},
       .operands = "NUMBER…",
       .examples = {{"tensorctl close 12 15", "Closes two sessions."},

@@ -36,11 +36,12 @@ CommandSpec SessionsCommand() {
   return {
       .name = "sessions",
       .summary =
-          "the open sessions of this client's identity; with an administrator's token, of all",
+          "the open sessions of this client's identity, or of all callers for an administrator",
       .description =
           "Shows each session with its number, the principal and the program that opened it, its "
-          "age, the time since its last use, its lease, and what it holds: handles, ops that "
-          "haven't run, and memory on each device. With the token of an administrator (tensorctl "
+          "age, the time since its last use, and its lease. Also shows what it holds: handles, "
+          "ops that haven't run, and memory on each device. \"in use\" means that a call or a "
+          "stream uses the session. With the token of an administrator (tensorctl "
           "help token), shows the sessions of all principals. On a server without authentication, "
           "all sessions belong to \"(anonymous)\". This command opens no session itself.\n"
           "JSON has the keys \"servers\" and \"sessions\", two lists.",

@@ -101,8 +101,8 @@ CommandSpec TokenCommand() {
             "the share of a busy device that NAME gets, relative to the weights of other names: "
             "1, the default, to 1000; for all its tokens together"},
            {"limits", "LIMITS",
-            "limits for NAME in place of the server's, separated by blanks, such as "
-            "\"max-bytes=4GiB max-sessions=8\"; for all its tokens together"},
+            "limits for NAME, separated by blanks, such as \"max-bytes=4GiB max-sessions=8\"; each "
+            "replaces a flag --max-…-per-principal of the server; for all its tokens together"},
            {"admin", "",
             "a client with this token may list and close the sessions of all callers (tensorctl "
             "help sessions); other tokens of NAME may not"},

@@ -33,19 +33,19 @@ class MemoryPool {
 
   // Returns the idle blocks to the system.
   void ReleaseIdle();
-  // Returns the blocks to the system that have been idle since the last call.
+  // Returns to the system the blocks that have been idle since the last call.
   void ReleaseUnused();
   int64_t idle_bytes() const { return idle_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // The classes are those of sizes from Slabs::kMaxBlockBytes to 2^48.
+  // The classes of sizes above Slabs::kMaxBlockBytes (2^14), up to 2^48: eight per power of two.
   static constexpr int kClasses = 34 * 8;
 
   // The idle blocks of a class, linked through their first bytes.
   struct IdleList {
     void* first = nullptr;
     int64_t count = 0;
-    int64_t min_count = 0;  // since the last ReleaseUnused()
+    int64_t min_count = 0;  // the smallest `count` since the last ReleaseUnused()
   };
 
   void* TakeIdleLocked(int64_t class_bytes, IdleList* list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -54,7 +54,7 @@ class MemoryPool {
 
   const int64_t max_idle_bytes_;
   Mutex mu_;
-  std::atomic<int64_t> idle_bytes_{0};  // written with the lock held
+  std::atomic<int64_t> idle_bytes_{0};  // written with mu_ held
   IdleList idle_[kClasses] ABSL_GUARDED_BY(mu_);
 };
 

@@ -26,8 +26,8 @@ namespace {
 using dnnl::memory;
 
 constexpr size_t kMaxPrimitives = 256;
-// The library has a cache of its own, by default for 1,024 primitives. It repeats what this file
-// and the prepared kernels keep.
+// The library's own cache holds 1,024 primitives by default. They would be duplicates of those that
+// this file and the prepared kernels keep.
 constexpr int kMaxLibraryPrimitives = 16;
 
 absl::Status OutOfMemory() { return absl::ResourceExhaustedError("oneDNN: out of host memory"); }

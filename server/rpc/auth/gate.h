@@ -111,8 +111,8 @@ class Admission {
   std::atomic<int64_t> credit_bytes_ = 0;
   std::atomic<int64_t> credit_messages_ = 0;
   std::function<void(const absl::Status&)> ended_;
-  std::atomic<int64_t>* failures_ =
-      nullptr;  // the counter that the destructor increments; null: none
+  // The counter that the destructor increments. Null: none.
+  std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
   // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.
   bool ended_reported_ = false;
@@ -140,11 +140,13 @@ class Gate {
   // Has the gate's thread reload the files. Doesn't wait for it.
   void Reload();
 
-  // Returns the counters of the principals, also of those that no longer exist.
+  // Returns the principals that exist.
   std::vector<PrincipalRef> principals() { return principals_.All(); }
+  // Returns the counters of the principals, also of those that no longer exist.
   std::vector<PrincipalCountersRef> principal_counters() { return principals_.counters().All(); }
 
-  // The number of calls without valid credentials, by cause. Calls served as public don't count.
+  // The number of calls that were refused without valid credentials, by cause. Calls that were
+  // served as public don't count.
   struct Failures {
     int64_t missing;
     int64_t invalid;

@@ -29,7 +29,8 @@ constexpr int64_t kUnadmittedPoolBytes = 3 << 20;
 // closed.
 constexpr int64_t kUnseenBytes = 128 << 10;
 // gRPC passes one call of a method to a queue at a time, and some calls go from queue to queue. So
-// handlers have seen all calls only when events are handled twice and no further call arrives.
+// handlers have seen all calls only after they have handled all earlier events this many times in
+// succession and no call was refused meanwhile.
 constexpr int kQuietRounds = 2;
 // SO_RCVBUF of an unadmitted connection. The kernel doubles this value.
 constexpr int kReceiveBufferBytes = 64 << 10;
@@ -363,7 +364,7 @@ void Listeners::RefillBudget(int64_t num_refused, int round) {
     }
     *budget_bytes_ = kUnseenBytes;
     refilling_ = false;
-    stalled_.Add(0);  // no connection's id: only wakes the thread
+    stalled_.Add(0);  // wakes the thread; no connection has the id 0
   });
 }
 

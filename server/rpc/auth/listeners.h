@@ -39,7 +39,7 @@ namespace tensord::server {
 // - There are too many unadmitted connections, or too many in all, or descriptors run short: the
 //   oldest unadmitted one.
 // - Its address has too many connections: the new one.
-// - It is admitted, its window is full, and it has no call (Connection::Inspect()).
+// - It is admitted, it has no call, and its window remains full (Connection::Inspect()).
 // Unix sockets have no limits: the file system's permissions protect them.
 //
 // Thread-safe, except where a method says otherwise.
@@ -75,7 +75,7 @@ class Listeners {
                                                                        "system"};
   struct Counts {
     // The connections so far.
-    int64_t accepted = 0;  // and not refused
+    int64_t accepted = 0;  // without the refused ones
     std::array<int64_t, kRefusalReasons.size()> refused = {};
     std::array<int64_t, kCloseReasons.size()> closed = {};
     // The open TCP connections, by their state.
@@ -124,9 +124,10 @@ class Listeners {
   void HandleStalled();
   // Calls ResolveStall() after handlers have handled all earlier events.
   void ResolveLater(std::vector<ConnectionRef> stalled);
-  // Refills the budget of unadmitted connections once handlers have seen the calls in the bytes
-  // that gRPC has read: when num_refused_ has remained `num_refused` while handlers handled all
-  // earlier events, kQuietRounds - `round` times in succession.
+  // Refills the budget of unadmitted connections after handlers have seen the calls in the bytes
+  // that gRPC has read. In each round, handlers handle all earlier events. The budget is refilled
+  // after kQuietRounds rounds in succession in which num_refused_ didn't change. `round`: how many
+  // of them have passed; num_refused_ was then `num_refused`.
   void RefillBudget(int64_t num_refused, int round);
   // Removes the records of connections that have ended, and adds credit to the others.
   void Inspect();
@@ -138,7 +139,7 @@ class Listeners {
 
   const Limits limits_;
   const std::shared_ptr<Usage> unadmitted_bytes_ = std::make_shared<Usage>();
-  // How many more bytes gRPC may read from unadmitted connections before RefillBudget().
+  // How many more bytes gRPC may read from unadmitted connections before the next refill.
   const std::shared_ptr<std::atomic<int64_t>> budget_bytes_;
   StalledSockets stalled_;
   bool has_limits_ = true;  // the system enforces limits
@@ -150,7 +151,7 @@ class Listeners {
   // Stalled connections, the oldest first, so that new ones don't starve them. Used by the thread
   // only.
   std::set<uint64_t> waiting_;
-  std::atomic<int64_t> num_refused_ = 0;  // calls
+  std::atomic<int64_t> num_refused_ = 0;  // refused calls so far
   std::atomic<bool> refilling_ = false;   // RefillBudget() hasn't ended
   std::atomic<bool> stopping_ = false;
 

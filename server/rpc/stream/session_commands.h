@@ -119,10 +119,11 @@ class SessionCommands final : public StreamState,
   // Queues that answer. If the stream has been reset since Expect(), drops it.
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
-  // Charges an answer that is added to answers_. If a limit is exceeded, charges it nevertheless
-  // and sets answers_refused_. RefundAnswerLocked() takes the charge back. The first
-  // Session::kPrepaidAnswerBytes were charged when the session opened.
+  // Returns how many of answer_bytes_ are charged to answer_charge_: all but the first
+  // Session::kPrepaidAnswerBytes, which were charged when the session opened.
   int64_t ChargedAnswerBytesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ChargeAnswerLocked() charges an answer that is added to answers_. If a limit is exceeded,
+  // charges it nevertheless and sets answers_refused_. RefundAnswerLocked() returns the charge.
   void ChargeAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefundAnswerLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops the answers up to number `answers_received`.
@@ -152,7 +153,7 @@ class SessionCommands final : public StreamState,
   size_t unsent_errors_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t answer_bytes_ ABSL_GUARDED_BY(mu_) = 0;         // of answers_
   BatchedHostCharge answer_charge_ ABSL_GUARDED_BY(mu_);  // for answers_
-  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);     // the limit that answers_ exceed
+  absl::Status answers_refused_ ABSL_GUARDED_BY(mu_);     // the error, if answers_ exceed a limit
   uint64_t forgotten_answers_ ABSL_GUARDED_BY(mu_) = 0;   // answers dropped from the front
   int64_t awaited_ ABSL_GUARDED_BY(mu_) = 0;              // answers that are still to come
   // Counts the streams of the session. A resumable stream keeps its number over all its

@@ -21,8 +21,9 @@ namespace {
 constexpr int64_t kMiB = 1 << 20;
 constexpr uint32_t kSteps = 200;
 
-// Memory that makes an allocation of a program fail at first. The device then asks for it, on the
-// executor's thread and between two kernels: the test closes the session there.
+// Spare memory that fills the device, so that an allocation of the program fails at first. The
+// server then calls GiveUp() on the executor's thread, between two kernels. GiveUp() closes the
+// session.
 class ClosingSpare final : public SpareMemory {
  public:
   ClosingSpare(Device* device, SessionRef session, int64_t bytes)

@@ -62,8 +62,8 @@ TEST_F(PreparedOpCacheTest, KeepsTheMostRecentlyUsedOps) {
   EXPECT_NE(*FindLarge(2, caller_), second);
 }
 
-// The ops that a caller uses are charged to it once the cache has dropped them. Then the caller
-// gets no more new ones, but other callers do.
+// If the cache evicts ops that a caller uses, they are charged to the caller. At its limit, the
+// caller gets no further ops, but other callers do.
 TEST_F(PreparedOpCacheTest, ChargesDroppedOpsThatAreInUse) {
   std::vector<PreparedOpRef> in_use;
   absl::Status refused;

@@ -207,7 +207,7 @@ TEST_F(HostLimitsTest, TextsOfErrorsAreCharged) {
   for (int i = 50; i < 100; ++i) {
     tensors[i]->Finish(session_->ChargeError(tensors[i], absl::DataLossError(text)));
   }
-  // There was no room for all these texts. A tensor without one has an error that explains it.
+  // The limit is too small for all these texts. If a text was dropped, the tensor's error says so.
   ExpectError(tensors.back()->status(), Code::kResourceExhausted, {"host memory"});
   for (Handle handle = 1; handle < last_handle_; ++handle) session_->Drop({handle});
   EXPECT_LT(used_bytes(), before);
