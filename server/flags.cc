@@ -237,7 +237,7 @@ void AddQuotas(CLI::App& app, Limits* limits) {
   const auto count = [&app](const char* flag, int64_t* limit, const char* what) {
     Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")->group("Limits");
   };
-  // Adds a limit whose default main.cc computes (SetShares()).
+  // Adds a limit whose default main.cc computes (SetPrincipalDefaults()).
   const auto share = [&app](const char* flag, int64_t* limit, const char* what) {
     *limit = kUnsetLimit;
     Number(app.add_option(flag, *limit, what), 0, kMaxObjects, "COUNT")

@@ -124,7 +124,7 @@ void SetHostLimits(Limits* limits, Backend* cpu) {
 // Sets the limits of sessions and connections per principal that no flag has set. If callers are
 // authenticated, the limit is half of what the server can have, so that one caller can't use up
 // all. Otherwise there is no limit.
-void SetShares(Limits* limits, bool authenticates) {
+void SetPrincipalDefaults(Limits* limits, bool authenticates) {
   const auto set = [authenticates](int64_t* limit, int64_t total) {
     if (*limit == kUnsetLimit) *limit = authenticates ? std::max<int64_t>(total / 2, 1) : 0;
   };
@@ -168,7 +168,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   ServerOptions options = flags.server;
   std::vector<Backend> backends = BuiltInBackends();
   SetHostLimits(&options.limits, &backends.front());
-  SetShares(&options.limits, options.gate.authenticates());
+  SetPrincipalDefaults(&options.limits, options.gate.authenticates());
   AddNccl(backends);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {

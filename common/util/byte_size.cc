@@ -26,7 +26,7 @@ double UnitBytes(absl::string_view unit) {
   return 0;
 }
 
-absl::Status NoSize(absl::string_view text) {
+absl::Status InvalidSizeError(absl::string_view text) {
   constexpr size_t kMaxShown = 64;
   return absl::InvalidArgumentError(absl::StrCat("\"", absl::CHexEscape(text.substr(0, kMaxShown)),
                                                  text.size() > kMaxShown ? "…" : "",
@@ -38,7 +38,7 @@ absl::Status NoSize(absl::string_view text) {
 absl::StatusOr<int64_t> ParseByteSize(absl::string_view text) {
   int64_t integer = 0;
   if (absl::SimpleAtoi(text, &integer)) {
-    if (integer < 0) return NoSize(text);
+    if (integer < 0) return InvalidSizeError(text);
     return integer;
   }
   size_t digits = text.size();
@@ -47,10 +47,10 @@ absl::StatusOr<int64_t> ParseByteSize(absl::string_view text) {
   double number = 0;
   const bool is_number =
       absl::SimpleAtod(absl::StripAsciiWhitespace(text.substr(0, digits)), &number);
-  if (factor == 0 || !is_number) return NoSize(text);
+  if (factor == 0 || !is_number) return InvalidSizeError(text);
   const double bytes = std::floor(number * factor);
   constexpr double kPastHighest = 0x1p63;
-  if (!(bytes >= 0 && bytes < kPastHighest)) return NoSize(text);
+  if (!(bytes >= 0 && bytes < kPastHighest)) return InvalidSizeError(text);
   return static_cast<int64_t>(bytes);
 }
 

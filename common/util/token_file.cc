@@ -134,7 +134,8 @@ absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& h
   }
   if (weight != 1) absl::StrAppend(&line, " ", kWeightPrefix, weight);
   PrincipalLimits parsed;
-  for (const absl::string_view word : absl::StrSplit(limits, ' ', absl::SkipEmpty())) {
+  for (const absl::string_view word :
+       absl::StrSplit(limits, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())) {
     TENSORD_ASSIGN_OR_RETURN(const bool is_limit, ParseLimit(word, &parsed));
     if (!is_limit) {
       return absl::InvalidArgumentError(

@@ -74,8 +74,8 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
   return ToStatus(reached);
 }
 
-absl::Status MemoryAccount::WithShares(const absl::Status& refused, int64_t bytes,
-                                       int64_t device_bytes) const {
+absl::Status MemoryAccount::WithMemoryHolders(const absl::Status& refused, int64_t bytes,
+                                              int64_t device_bytes) const {
   const int64_t charged =
       options_.accounts != nullptr ? options_.accounts->used_bytes() : used_bytes();
   const int64_t own = charged - bytes;
@@ -110,7 +110,7 @@ absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, in
     buffer = allocate();
   }
   if (absl::IsResourceExhausted(buffer.status())) {
-    buffer = account.WithShares(buffer.status(), size_bytes, device.memory().used_bytes);
+    buffer = account.WithMemoryHolders(buffer.status(), size_bytes, device.memory().used_bytes);
     account.ReportRefused(buffer.status());
   }
   return account.Charge(std::move(buffer), size_bytes);

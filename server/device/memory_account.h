@@ -140,7 +140,8 @@ class MemoryAccount {
   // Returns a device's error, with the bytes that the caller and all other callers hold on the
   // device added to its message. `bytes` are charged for the allocation that failed; `device_bytes`
   // are in use on the device.
-  absl::Status WithShares(const absl::Status& refused, int64_t bytes, int64_t device_bytes) const;
+  absl::Status WithMemoryHolders(const absl::Status& refused, int64_t bytes,
+                                 int64_t device_bytes) const;
   void ReportRefused(const absl::Status& status) const {
     if (options_.on_refused && absl::IsResourceExhausted(status)) options_.on_refused(status);
   }

@@ -179,7 +179,7 @@ Executor::InlineLock PackedOps::AcquireInlineLock(int64_t since) const {
 absl::StatusOr<bool> PackedOps::RunSlice(const Executor::InlineLock& lock,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
-  const UncountedRefusals uncounted;  // RunViaEngine() tries again
+  const RefusalCountingPause uncounted;  // RunViaEngine() tries again
   Session::Table table(session_.get());
   for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
     Step step;

@@ -66,10 +66,10 @@ void AddPrincipal(PrincipalCounters& counters, const std::vector<DeviceSlot*>& s
                   Bytes(counters.received_bytes(transfer)));
     snapshot->Add(metrics::kPrincipalSent, {label, name}, Bytes(counters.sent_bytes(transfer)));
   }
-  for (size_t reason = 0; reason < kRefusalReasons.size(); ++reason) {
+  for (size_t reason = 0; reason < kLimitReasons.size(); ++reason) {
     const int64_t count = counters.refusals(reason);
     if (count == 0) continue;
-    snapshot->Add(metrics::kPrincipalRefusals, {label, std::string(kRefusalReasons[reason])},
+    snapshot->Add(metrics::kPrincipalRefusals, {label, std::string(kLimitReasons[reason])},
                   Count(count));
   }
 }

@@ -15,10 +15,10 @@ constexpr int64_t kMaxSpareBytes = 4 * kBlockBytes;
 }  // namespace
 
 absl::Status InFlight::Begin(int64_t bytes) {
-  const int64_t added = kOne + bytes;
-  const int64_t sums = sums_.fetch_add(added, std::memory_order_relaxed) + added;
+  const int64_t added = kCountUnit + bytes;
+  const int64_t sums = count_and_bytes_.fetch_add(added, std::memory_order_relaxed) + added;
   absl::Status begun;
-  if (sums / kOne > max_count_) {
+  if (sums / kCountUnit > max_count_) {
     begun = absl::ResourceExhaustedError(
         absl::StrCat("the session has ", max_count_,
                      " ops waiting to run or calls waiting for tensors, its limit; wait for some, "
@@ -26,20 +26,21 @@ absl::Status InFlight::Begin(int64_t bytes) {
   } else if (BytesIn(sums) > charged_bytes_.load(std::memory_order_relaxed)) {
     begun = ChargeMore();
   }
-  if (!begun.ok()) sums_.fetch_sub(added, std::memory_order_relaxed);
+  if (!begun.ok()) count_and_bytes_.fetch_sub(added, std::memory_order_relaxed);
   return begun;
 }
 
 void InFlight::End(int64_t bytes) {
-  const int64_t removed = kOne + bytes;
-  const int64_t sums = sums_.fetch_sub(removed, std::memory_order_relaxed) - removed;
+  const int64_t removed = kCountUnit + bytes;
+  const int64_t sums = count_and_bytes_.fetch_sub(removed, std::memory_order_relaxed) - removed;
   const int64_t charged = charged_bytes_.load(std::memory_order_relaxed);
   if (charged - std::max(BytesIn(sums), prepaid_bytes_) >= kMaxSpareBytes) ReturnSpare();
 }
 
 absl::Status InFlight::ChargeMore() {
   MutexLock lock(&mu_);
-  const int64_t missing = BytesIn(sums_.load(std::memory_order_relaxed)) - charged_bytes_;
+  const int64_t missing =
+      BytesIn(count_and_bytes_.load(std::memory_order_relaxed)) - charged_bytes_;
   if (missing <= 0) return absl::OkStatus();
   const int64_t bytes = (missing + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
   TENSORD_RETURN_IF_ERROR(account_->Take(bytes));
@@ -49,7 +50,8 @@ absl::Status InFlight::ChargeMore() {
 
 void InFlight::ReturnSpare() {
   MutexLock lock(&mu_);
-  const int64_t needed = std::max(BytesIn(sums_.load(std::memory_order_relaxed)), prepaid_bytes_);
+  const int64_t needed =
+      std::max(BytesIn(count_and_bytes_.load(std::memory_order_relaxed)), prepaid_bytes_);
   const int64_t spare = charged_bytes_ - needed;
   if (spare < kMaxSpareBytes) return;
   const int64_t bytes = spare / kBlockBytes * kBlockBytes - kBlockBytes;

@@ -43,12 +43,12 @@ class InFlight {
   void End(int64_t bytes);
 
   // How many pieces of work are in flight.
-  int64_t count() const { return sums_.load(std::memory_order_relaxed) / kOne; }
+  int64_t count() const { return count_and_bytes_.load(std::memory_order_relaxed) / kCountUnit; }
 
  private:
   // One number holds both sums: the lowest 40 bits have the bytes, the others the pieces of work.
-  static constexpr int64_t kOne = int64_t{1} << 40;
-  static int64_t BytesIn(int64_t sums) { return sums % kOne; }
+  static constexpr int64_t kCountUnit = int64_t{1} << 40;
+  static int64_t BytesIn(int64_t sums) { return sums % kCountUnit; }
 
   // Charges at least the bytes that are in flight.
   absl::Status ChargeMore();
@@ -58,7 +58,7 @@ class InFlight {
   const HostAccountRef account_;
   const int64_t max_count_;
   const int64_t prepaid_bytes_;
-  std::atomic<int64_t> sums_{0};
+  std::atomic<int64_t> count_and_bytes_{0};
   Mutex mu_;  // held while charged_bytes_ changes
   std::atomic<int64_t> charged_bytes_;
 };

@@ -33,7 +33,7 @@ struct Limits {
   int64_t max_group_members_per_principal = 256;     // the same, over all sessions; 0: no limit
   int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and have not run
   int64_t max_op_seconds = 0;           // how long an op or a program may run; 0: no limit
-  int64_t max_idle_seconds = 0;         // the maximum of Session::Idle(); 0: no limit
+  int64_t max_idle_seconds = 0;         // the maximum of Session::TimeSinceActivity(); 0: no limit
   int64_t default_lease_seconds = 30;   // if the client names no lease
   int64_t max_lease_seconds = 86400;    // the longest lease that a client can get
 };

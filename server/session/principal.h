@@ -43,19 +43,19 @@ class Principal {
   }
 
   // Returns the limit that the token file sets for the principal. If it sets none, returns
-  // `of_server`, the value of the server's flag. For most limits, 0 means no limit. A change of the
+  // `server_limit`, the value of the server's flag. For most limits, 0 means no limit. A change of the
   // token file changes the result.
-  int64_t limit(PrincipalLimit which, int64_t of_server) const {
+  int64_t limit(PrincipalLimit which, int64_t server_limit) const {
     const int64_t own = limits_[static_cast<size_t>(which)].load(std::memory_order_relaxed);
-    return own == kUnset ? of_server : own;
+    return own == kUnset ? server_limit : own;
   }
   void SetLimits(const PrincipalLimits& limits) const;
   // Returns whether the token file can set limits for this principal, now or later.
-  bool may_get_limits() const { return kind_ == Kind::kToken; }
+  bool can_have_own_limits() const { return kind_ == Kind::kToken; }
 
   // The usage of all its sessions together, one counter for each resource that has a limit per
   // principal. Handles, upload bytes and the bytes on devices are counted only if they have a limit
-  // or may_get_limits().
+  // or can_have_own_limits().
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }

@@ -10,15 +10,15 @@ thread_local bool counts_refusals = true;
 
 }  // namespace
 
-UncountedRefusals::UncountedRefusals() : outer_(!std::exchange(counts_refusals, false)) {}
+RefusalCountingPause::RefusalCountingPause() : outer_(!std::exchange(counts_refusals, false)) {}
 
-UncountedRefusals::~UncountedRefusals() { counts_refusals = !outer_; }
+RefusalCountingPause::~RefusalCountingPause() { counts_refusals = !outer_; }
 
 void PrincipalCounters::CountRefusal(absl::string_view reason) {
   if (!counts_refusals) return;
-  const auto last = kRefusalReasons.end() - 1;
-  const auto found = std::find(kRefusalReasons.begin(), last, reason);
-  Add(&refusals_[found - kRefusalReasons.begin()], 1);
+  const auto last = kLimitReasons.end() - 1;
+  const auto found = std::find(kLimitReasons.begin(), last, reason);
+  Add(&refusals_[found - kLimitReasons.begin()], 1);
 }
 
 PrincipalCounters::OnDevice& PrincipalCounters::on_device(int device) {

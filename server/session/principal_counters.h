@@ -20,7 +20,7 @@ namespace tensord::server {
 
 // The reasons for which a request is refused because a limit is reached: those of the statuses'
 // ErrorInfo. The last one stands for all others.
-inline constexpr std::array<absl::string_view, 18> kRefusalReasons = {
+inline constexpr std::array<absl::string_view, 18> kLimitReasons = {
     "SESSION_BYTES_EXCEEDED",
     "PRINCIPAL_BYTES_EXCEEDED",
     "DEVICE_OUT_OF_MEMORY",
@@ -58,12 +58,12 @@ class PrincipalCounters {
 
   void CountReceived(Transfer transfer, int64_t bytes) { Add(&received_[Index(transfer)], bytes); }
   void CountSent(Transfer transfer, int64_t bytes) { Add(&sent_[Index(transfer)], bytes); }
-  // Counts a request that is refused for this reason of kRefusalReasons, or for another one.
+  // Counts a request that is refused for this reason of kLimitReasons, or for another one.
   void CountRefusal(absl::string_view reason);
 
   int64_t received_bytes(Transfer transfer) const { return received_[Index(transfer)]; }
   int64_t sent_bytes(Transfer transfer) const { return sent_[Index(transfer)]; }
-  int64_t refusals(size_t reason) const { return refusals_[reason]; }  // index in kRefusalReasons
+  int64_t refusals(size_t reason) const { return refusals_[reason]; }  // index in kLimitReasons
 
   // The use of one device.
   struct OnDevice {
@@ -82,19 +82,19 @@ class PrincipalCounters {
   const std::string label_;
   std::array<Counter, kTransferNames.size()> received_{};
   std::array<Counter, kTransferNames.size()> sent_{};
-  std::array<Counter, kRefusalReasons.size()> refusals_{};
+  std::array<Counter, kLimitReasons.size()> refusals_{};
   Mutex mu_;
   std::deque<OnDevice> devices_ ABSL_GUARDED_BY(mu_);  // grows only; elements don't move
 };
 
 // While this object exists, CountRefusal() counts nothing on this thread. Use it for an attempt
 // that is repeated if it fails, and for charges whose failure refuses no request.
-class UncountedRefusals {
+class RefusalCountingPause {
  public:
-  UncountedRefusals();
-  ~UncountedRefusals();
-  UncountedRefusals(const UncountedRefusals&) = delete;
-  UncountedRefusals& operator=(const UncountedRefusals&) = delete;
+  RefusalCountingPause();
+  ~RefusalCountingPause();
+  RefusalCountingPause(const RefusalCountingPause&) = delete;
+  RefusalCountingPause& operator=(const RefusalCountingPause&) = delete;
 
  private:
   const bool outer_;  // this thread had such an object before

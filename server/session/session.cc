@@ -74,7 +74,7 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
       client_name_(std::move(client_name)),
       lease_(lease),
       limits_(limits),
-      counts_handles_(limits.max_handles_per_principal != 0 || principal_->may_get_limits()),
+      counts_handles_(limits.max_handles_per_principal != 0 || principal_->can_have_own_limits()),
       clock_(clock),
       opened_at_(clock()),
       ops_(this->host(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
@@ -94,12 +94,12 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
         .device = slot->device->name().ToString(),
         .session_limit_bytes = limits.max_bytes_per_session,
         .principal_limit_bytes =
-            [principal = principal_.get(), of_server = limits.max_bytes_per_principal] {
-              return principal->limit(PrincipalLimit::kBytes, of_server);
+            [principal = principal_.get(), server_limit = limits.max_bytes_per_principal] {
+              return principal->limit(PrincipalLimit::kBytes, server_limit);
             },
         .accounts = {counters, &use.accounts},
         .on_refused = on_refused};
-    if (limits.max_bytes_per_principal != 0 || principal_->may_get_limits()) {
+    if (limits.max_bytes_per_principal != 0 || principal_->can_have_own_limits()) {
       options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
     }
     accounts_.push_back(MemoryAccount::Open(std::move(options)));
@@ -114,7 +114,7 @@ Session::~Session() {
 absl::StatusOr<UsageHold> Session::BeginUpload(int64_t bytes) {
   const int64_t limit =
       principal_->limit(PrincipalLimit::kUploadBytes, limits_.max_upload_bytes_per_principal);
-  if (limit == 0 && !principal_->may_get_limits()) return UsageHold();
+  if (limit == 0 && !principal_->can_have_own_limits()) return UsageHold();
   UsageRef usage(principal_, &principal_->upload_bytes());
   if (usage->Take(bytes, limit)) return UsageHold(std::move(usage), bytes);
   return principal_->Refuse(
@@ -210,7 +210,7 @@ absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
   const auto it = tensors_.find(tensor->handle());
   if (it == tensors_.end() || it->second != tensor) return error;
   const int64_t bytes = HostBytesOf(error);
-  const UncountedRefusals uncounted;  // the request has failed already
+  const RefusalCountingPause uncounted;  // the request has failed already
   if (!handle_charge_.Take(bytes).ok()) return NoRoomForError();
   tensor->AddHostBytes(bytes);
   return error;
@@ -427,10 +427,12 @@ bool Session::HasCalls() const {
   return uses_ > (stream_attached_ ? 1 : 0);
 }
 
-std::chrono::steady_clock::duration Session::Idle(std::chrono::steady_clock::time_point now) const {
+std::chrono::steady_clock::duration Session::TimeSinceActivity(
+    std::chrono::steady_clock::time_point now) {
   MutexLock lock(&mu_);
   const bool active = uses_ > (stream_attached_ ? 1 : 0) || ops_.count() > 0;
-  return active ? std::chrono::steady_clock::duration(0) : now - last_active_;
+  if (active) last_active_ = now;
+  return now - last_active_;
 }
 
 bool Session::Expired(std::chrono::steady_clock::time_point now) const {

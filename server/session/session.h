@@ -194,10 +194,10 @@ class Session {
   // Returns whether a call uses the session, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
-  // Returns the time since the session's last call ended or its stream's last message came. If a
-  // call uses the session or an op is in flight, returns 0. Unlike Activity::idle, isn't 0 while
-  // only a stream is attached.
-  std::chrono::steady_clock::duration Idle(std::chrono::steady_clock::time_point now) const;
+  // Returns the time since the stream's last message came, and since a call or an op was last in
+  // progress as far as this function has seen: call it often. Unlike Activity::idle, the time passes
+  // while a stream is attached.
+  std::chrono::steady_clock::duration TimeSinceActivity(std::chrono::steady_clock::time_point now);
 
  private:
   using Tensors = absl::flat_hash_map<Handle, TensorRef>;

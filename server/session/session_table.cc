@@ -247,7 +247,7 @@ void SessionTable::EndExpired() {
     MutexLock lock(&mu_);
     const auto now = clock_();
     for (const auto& [id, session] : sessions_) {
-      const bool idle = max_idle.count() != 0 && session->Idle(now) > max_idle;
+      const bool idle = max_idle.count() != 0 && session->TimeSinceActivity(now) > max_idle;
       if (idle || session->Expired(now)) ended.push_back(session);
     }
     std::sort(ended.begin(), ended.end(), HasLowerNumber);

@@ -119,7 +119,7 @@ TEST_F(PrincipalLimitsTest, MembersOfGroupsAreLimitedOverAllSessions) {
   EXPECT_TRUE(Eventually([&] { return join(*alice_, second, 2).ok(); }));
 }
 
-TEST_F(PrincipalLimitsTest, OutOfMemoryTellsWhoHoldsTheMemory) {
+TEST_F(PrincipalLimitsTest, OutOfMemoryErrorNamesBytesOfCallerAndOthers) {
   Start("");
   RpcSession session(*alice_);
   RpcSession bobs(*bob_);

@@ -165,7 +165,7 @@ TEST_F(SessionsTest, AdministrationEndsWithTheTokensFlag) {
   ExpectError(CloseByNumber(*root_, 1), Code::kNotFound);
 }
 
-TEST_F(SessionsTest, CloseNeedsOneName) {
+TEST_F(SessionsTest, CloseSessionRequiresEitherIdOrNumber) {
   const RpcSession hers(*alice_);
   v1::CloseSessionRequest request;
   ExpectError(alice_->Call<v1::CloseSessionResponse>("CloseSession", request),

@@ -212,7 +212,7 @@ void Connection::EndNewestCallLocked() {
   std::exchange((*newest)->end, nullptr)(absl::ResourceExhaustedError(message));
 }
 
-bool Connection::Inspect() {
+Connection::Inspection Connection::Inspect() {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   const bool known = getsockopt(socket_->fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
@@ -220,17 +220,14 @@ bool Connection::Inspect() {
   // A client that has closed its end may still be owed the effect of what it sent before.
   const bool open = known && (info.tcpi_state == TCP_ESTABLISHED ||
                               (admitted_ && info.tcpi_state == TCP_CLOSE_WAIT));
-  if (!open) return false;
+  if (!open) return Inspection::kEnded;
   if (DeadlockedLocked() && credit_bytes_ == inspected_credit_) {
     ++deadlocked_inspections_;
   } else {
     deadlocked_inspections_ = 0;
   }
   if (deadlocked_inspections_ >= kDeadlockInspections) {
-    if (calls_.empty()) {
-      socket_->Reset();
-      return false;
-    }
+    if (calls_.empty()) return Inspection::kWindowFull;
     EndNewestCallLocked();
     deadlocked_inspections_ = 0;
   }
@@ -240,7 +237,7 @@ bool Connection::Inspect() {
   }
   UpdateLocked();
   inspected_credit_ = credit_bytes_;
-  return true;
+  return Inspection::kOpen;
 }
 
 }  // namespace tensord::server

@@ -114,12 +114,14 @@ class Connection {
   int64_t credit_bytes() const;
   // Lets gRPC read again, if there is room by now.
   void Resume();
-  // Adds credit for bytes that belong to no call, such as pings. Ends the newest call, or the
-  // connection if it has no call, if no message can be completed. Returns false if the connection
-  // has ended, or if it is unadmitted and the client has closed its end. Call it every
-  // kInspectInterval.
+  // kWindowFull: the window is full, but there is no open call, so it will remain full. kEnded: the
+  // connection has ended, or it is unadmitted and the client has closed its end.
+  enum class Inspection { kOpen, kWindowFull, kEnded };
+  // Adds credit for bytes that belong to no call, such as pings. Ends the newest call if no message
+  // can be completed. Call it every kInspectInterval. The caller must close the connection if the
+  // result isn't kOpen.
   static constexpr std::chrono::milliseconds kInspectInterval{500};
-  bool Inspect();
+  Inspection Inspect();
 
   void RemoveLimit() { socket_->RemoveLimit(); }
   void Reset() { socket_->Reset(); }

@@ -370,7 +370,12 @@ void Listeners::RefillBudget(int64_t num_refused, int round) {
 
 void Listeners::Inspect() {
   for (const ConnectionRef& connection : All()) {
-    if (connection->Inspect()) continue;
+    const Connection::Inspection result = connection->Inspect();
+    if (result == Connection::Inspection::kOpen) continue;
+    if (result == Connection::Inspection::kWindowFull) {
+      Close(connection, CloseReason::kWindowFull);
+      continue;
+    }
     // A client that has closed its end reads no answers, so gRPC needn't read its first call.
     if (!connection->admitted()) connection->Reset();
     Remove(*connection);
@@ -424,7 +429,10 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
   const ReceivePool pool = {
       .usage = UsageRef(principal, &principal->request_bytes()),
       .capacity_bytes =
-          principal->limit(PrincipalLimit::kRequestBytes, limits_.max_request_bytes_per_principal),
+          // Large enough for a message, as CheckLimits() in server.cc requires of the flag.
+      std::max(
+          2 * limits_.max_message_bytes,
+          principal->limit(PrincipalLimit::kRequestBytes, limits_.max_request_bytes_per_principal)),
       .reserved_bytes = Connection::kMinWindow};
   MutexLock lock(&mu_);  // Remove() counts the connection by its state
   const bool is_first = connection->AddAdmitted(call, headers_bytes, pool, std::move(slot));

@@ -66,9 +66,9 @@ class Listeners {
   void Stop();
 
   // Why the server closed a connection.
-  enum class CloseReason { kNoRoom, kPoolFull, kRejectedCalls };
-  static constexpr std::array<absl::string_view, 3> kCloseReasons = {"no_room", "pool_full",
-                                                                     "rejected_calls"};
+  enum class CloseReason { kNoRoom, kPoolFull, kRejectedCalls, kWindowFull };
+  static constexpr std::array<absl::string_view, 4> kCloseReasons = {
+      "no_room", "pool_full", "rejected_calls", "window_full"};
   // Why the server refused a connection: it closed the connection instead of serving it.
   enum class RefusalReason { kNoRoom, kAddressLimit, kSystem };
   static constexpr std::array<absl::string_view, 3> kRefusalReasons = {"no_room", "address_limit",

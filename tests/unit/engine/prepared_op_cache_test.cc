@@ -64,7 +64,7 @@ TEST_F(PreparedOpCacheTest, KeepsTheMostRecentlyUsedOps) {
 
 // If the cache evicts ops that a caller uses, they are charged to the caller. At its limit, the
 // caller gets no further ops, but other callers do.
-TEST_F(PreparedOpCacheTest, ChargesDroppedOpsThatAreInUse) {
+TEST_F(PreparedOpCacheTest, ChargesEvictedOpsThatAreInUse) {
   std::vector<PreparedOpRef> in_use;
   absl::Status refused;
   for (int64_t size = 1; size <= 1000 && refused.ok(); ++size) {

@@ -46,12 +46,12 @@ TEST_F(PrincipalCountersTest, DropsCountersThatNothingUses) {
   EXPECT_THAT(Labels(), ElementsAre("alice"));
 }
 
-TEST_F(PrincipalCountersTest, EachUseBeginsTheTimeAnew) {
+TEST_F(PrincipalCountersTest, EachUseRestartsRetention) {
   table_.Get("bob")->CountRefusal("OTHER");
   for (int i = 0; i < 5; ++i) {
     EXPECT_THAT(Labels(), ElementsAre("bob"));
     now += minutes(9);
-    EXPECT_EQ(table_.Get("bob")->refusals(kRefusalReasons.size() - 1), 1);
+    EXPECT_EQ(table_.Get("bob")->refusals(kLimitReasons.size() - 1), 1);
   }
 }
 
@@ -79,26 +79,26 @@ TEST_F(PrincipalCountersTest, UnknownReasonsCountAsOther) {
   counters->CountRefusal("DEVICE_OUT_OF_MEMORY");
   counters->CountRefusal("A_CLIENTS_WORDS");
   counters->CountRefusal("");
-  for (size_t i = 0; i < kRefusalReasons.size(); ++i) {
-    const int64_t expected = kRefusalReasons[i] == "DEVICE_OUT_OF_MEMORY" ? 1
-                             : kRefusalReasons[i] == "OTHER"              ? 2
-                                                                          : 0;
-    EXPECT_EQ(counters->refusals(i), expected) << kRefusalReasons[i];
+  for (size_t i = 0; i < kLimitReasons.size(); ++i) {
+    const int64_t expected = kLimitReasons[i] == "DEVICE_OUT_OF_MEMORY" ? 1
+                             : kLimitReasons[i] == "OTHER"              ? 2
+                                                                        : 0;
+    EXPECT_EQ(counters->refusals(i), expected) << kLimitReasons[i];
   }
 }
 
 TEST_F(PrincipalCountersTest, AttemptsThatAreRepeatedCountOnce) {
   const PrincipalCountersRef counters = table_.Get("alice");
   {
-    const UncountedRefusals attempt;
+    const RefusalCountingPause attempt;
     {
-      const UncountedRefusals inner;
+      const RefusalCountingPause inner;
       counters->CountRefusal("OTHER");
     }
     counters->CountRefusal("OTHER");
   }
   counters->CountRefusal("OTHER");
-  EXPECT_EQ(counters->refusals(kRefusalReasons.size() - 1), 1);
+  EXPECT_EQ(counters->refusals(kLimitReasons.size() - 1), 1);
 }
 
 TEST_F(PrincipalCountersTest, MemoryCountsUntilItsLastBufferIsFreed) {
