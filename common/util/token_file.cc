@@ -74,7 +74,8 @@ absl::StatusOr<bool> ParseLimit(absl::string_view word, PrincipalLimits* limits)
     const absl::string_view text = word.substr(equals + 1);
     absl::StatusOr<int64_t> value = ParseByteSize(text);
     const bool is_count = std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
-    if (!value.ok() || *value < info.min || (!info.is_size && !is_count)) {
+    const bool rounded_to_0 = value.ok() && *value == 0 && text != "0";
+    if (!value.ok() || *value < info.min || rounded_to_0 || (!info.is_size && !is_count)) {
       return absl::InvalidArgumentError(
           absl::StrCat(info.name, " must be ",
                        info.is_size ? "a number of bytes, such as 4GiB," : "a whole number",

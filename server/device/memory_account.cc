@@ -76,8 +76,9 @@ absl::Status MemoryAccount::Refuse(bool session, int64_t bytes, int64_t used) co
 
 absl::Status MemoryAccount::WithMemoryHolders(const absl::Status& refused, int64_t bytes,
                                               int64_t device_bytes) const {
-  const int64_t charged =
-      options_.accounts != nullptr ? options_.accounts->used_bytes() : used_bytes();
+  const int64_t charged = options_.principal != nullptr  ? options_.principal->used()
+                          : options_.accounts != nullptr ? options_.accounts->used_bytes()
+                                                         : used_bytes();
   const int64_t own = charged - bytes;
   return WithSuffix(refused,
                     absl::StrCat("; the caller holds ", own, " bytes there, other callers ",

@@ -25,7 +25,8 @@ class Usage {
   bool Take(int64_t amount, int64_t limit) {
     int64_t used = used_.load(std::memory_order_relaxed);
     do {
-      if (limit != 0 && amount > limit - used) return false;
+      // A limit that was lowered may be less than what is used.
+      if (limit != 0 && amount > limit - used && amount != 0) return false;
     } while (!used_.compare_exchange_weak(used, used + amount, std::memory_order_relaxed));
     return true;
   }
@@ -114,7 +115,8 @@ class MemoryAccount {
   // Whether bytes that are returned to `other` may make room for charges to this account.
   bool SharesLimitWith(const MemoryAccount& other) const {
     return this == &other ||
-           (options_.principal != nullptr && options_.principal == other.options_.principal);
+           (options_.principal != nullptr && options_.principal == other.options_.principal &&
+            options_.principal_limit_bytes() != 0);
   }
 
   int64_t used_bytes() const { return used_.load(std::memory_order_relaxed) & (kOpen - 1); }

@@ -126,6 +126,11 @@ void PackedOps::DropProgram(uint32_t number) {
   programs_.erase(found);
 }
 
+void PackedOps::DropPrograms() {
+  programs_.clear();
+  program_words_ = 0;
+}
+
 absl::Status PackedOps::RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
                                  ResultCallback on_result) {
   last_handle_ = 0;
@@ -179,7 +184,7 @@ Executor::InlineLock PackedOps::AcquireInlineLock(int64_t since) const {
 absl::StatusOr<bool> PackedOps::RunSlice(const Executor::InlineLock& lock,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
-  const RefusalCountingPause uncounted;  // RunViaEngine() tries again
+  const RefusalCountingPause pause;  // RunViaEngine() tries again
   Session::Table table(session_.get());
   for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
     Step step;

@@ -49,6 +49,8 @@ class PackedOps {
 
   // Drops the program of this number, if there is one.
   void DropProgram(uint32_t number);
+  // Drops all programs.
+  void DropPrograms();
 
   // As Engine::Run(). If there is no such program, returns NOT_FOUND. If its preparation failed,
   // returns that error.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/utf8.h"
 
@@ -19,8 +20,10 @@ constexpr size_t kMaxNameBytes = 256;
 std::string UniqueName(Principal::Kind kind, absl::string_view name) {
   if (kind == Principal::Kind::kAnonymous) return "(anonymous)";
   const std::string whole = ToUtf8(name, name.size());
-  if (whole == name && name.size() <= kMaxNameBytes) return whole;
-  // A name that is cut or changed also gets a hash, so that it differs from all others.
+  const bool fits = whole == name && name.size() <= kMaxNameBytes;
+  if (fits && !absl::StrContains(name, '#')) return whole;
+  // A name that is changed or cut has a hash at its end, so that it differs from all others. So has
+  // a name that could be taken for one with a hash.
   std::array<char, SHA256_DIGEST_LENGTH> hash;
   SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(),
          reinterpret_cast<unsigned char*>(hash.data()));
@@ -40,7 +43,8 @@ absl::Status Principal::Refuse(const LimitReached& reached) const {
 
 void Principal::SetLimits(const PrincipalLimits& limits) const {
   for (size_t i = 0; i < limits.size(); ++i) {
-    limits_[i].store(limits[i].value_or(kUnset), std::memory_order_relaxed);
+    const int64_t limit = limits[i].value_or(kUnset);
+    if (limits_[i].load(std::memory_order_relaxed) != limit) limits_[i] = limit;
   }
 }
 

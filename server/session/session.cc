@@ -99,7 +99,8 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
             },
         .accounts = {counters, &use.accounts},
         .on_refused = on_refused};
-    if (limits.max_bytes_per_principal != 0 || principal_->can_have_own_limits()) {
+    // A server without authentication has one principal, so this counter would only cost time.
+    if (limits.max_bytes_per_principal != 0 || principal_->kind() != Principal::Kind::kAnonymous) {
       options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
     }
     accounts_.push_back(MemoryAccount::Open(std::move(options)));
@@ -210,7 +211,7 @@ absl::Status Session::ChargeError(const TensorRef& tensor, absl::Status error) {
   const auto it = tensors_.find(tensor->handle());
   if (it == tensors_.end() || it->second != tensor) return error;
   const int64_t bytes = HostBytesOf(error);
-  const RefusalCountingPause uncounted;  // the request has failed already
+  const RefusalCountingPause pause;  // the request has failed already
   if (!handle_charge_.Take(bytes).ok()) return NoRoomForError();
   tensor->AddHostBytes(bytes);
   return error;
@@ -389,6 +390,7 @@ int64_t Session::Close() {
     members.swap(members_);
   }
   if (members != nullptr) members->End();
+  if (stream != nullptr) stream->OnSessionClosed();
   const absl::Status ended = SessionEndedError();
   for (Waiting& w : waiting) w.callback(ended);
   // No upload can complete a promise after this. So the promises fail, and so do the ops that wait
@@ -430,7 +432,7 @@ bool Session::HasCalls() const {
 std::chrono::steady_clock::duration Session::TimeSinceActivity(
     std::chrono::steady_clock::time_point now) {
   MutexLock lock(&mu_);
-  const bool active = uses_ > (stream_attached_ ? 1 : 0) || ops_.count() > 0;
+  const bool active = uses_ > (stream_attached_ ? 1 : 0) || ops_.count() > 0 || waits_.count() > 0;
   if (active) last_active_ = now;
   return now - last_active_;
 }

@@ -28,6 +28,8 @@ namespace tensord::server {
 class StreamState {
  public:
   virtual ~StreamState() = default;
+  // Session::Close() calls it. Must not block.
+  virtual void OnSessionClosed() = 0;
 };
 
 // The session's members of groups. collective/ defines the class.

@@ -100,6 +100,17 @@ TEST_F(HealthTest, UnfinishedRefusedCallsHoldNoMemory) {
   }
 }
 
+// The server closes each connection after some of its calls, but gRPC has received the others.
+TEST_F(HealthTest, RefusedCallsOfClosedConnectionsHoldNoMemory) {
+  for (int i = 0; i < 500; ++i) {
+    RawHttp2& connection = Connect();
+    if (!connection.SendPreface()) continue;
+    for (uint32_t call = 0; call < 700; ++call) {
+      if (!connection.BeginCall(1 + 2 * call, call % 2 == 0 ? kWatch : "Read")) break;
+    }
+  }
+}
+
 // Together the connections send more bytes than the server reads from all unadmitted connections.
 // Each of them sends fewer bytes than the headers of the legitimate calls have.
 TEST_F(HealthTest, AnswersCallsWithLargeHeadersDespiteUnfinishedHeaders) {

@@ -102,7 +102,9 @@ CommandSpec TokenCommand() {
             "1, the default, to 1000; for all its tokens together"},
            {"limits", "LIMITS",
             "limits for NAME, separated by blanks, such as \"max-bytes=4GiB max-sessions=8\"; each "
-            "replaces a flag --max-…-per-principal of the server; for all its tokens together"},
+            "replaces a flag --max-…-per-principal of the server, and 0 means the same as there; "
+            "for all "
+            "its tokens together"},
            {"admin", "",
             "a client with this token may list and close the sessions of all callers (tensorctl "
             "help sessions); other tokens of NAME may not"},

@@ -125,7 +125,7 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
   }
   if (admitted.ok()) return admitted;
   if (absl::IsUnauthenticated(admitted)) failures_ = gate->FailureCounter(admitted);
-  if (connection_ != nullptr) listeners_->AddRefused(connection_, &connection_call_);
+  if (listeners_ != nullptr) listeners_->AddRefused(call->peer(), connection_, &connection_call_);
   if (gate->log_ != nullptr) {
     gate->log_->Refused(connection_ != nullptr ? connection_->address() : call->peer(), admitted);
   }
@@ -143,6 +143,11 @@ absl::Status Admission::Authenticate(Gate* gate, grpc::ServerContext* call,
     }
     MutexLock lock(&gate->mu_);
     if (gate->files_ != files) continue;  // the new files may not accept the credentials
+    if (credentials_.by_token) {
+      const TokenFile::Token& token = *files->tokens->Find(credentials_.token);
+      principal()->SetWeight(token.weight);
+      principal()->SetLimits(token.limits);
+    }
     gate_ = gate;
     ended_ = std::move(ended);
     gate->admitted_.insert(this);
@@ -299,8 +304,6 @@ absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& 
   credentials.expires = known->expires;
   credentials.is_admin = known->admin;
   credentials.principal = principals_.Get(Principal::Kind::kToken, known->name);
-  credentials.principal->SetWeight(known->weight);
-  credentials.principal->SetLimits(known->limits);
   return credentials;
 }
 

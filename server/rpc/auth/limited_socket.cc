@@ -53,7 +53,6 @@ struct LimitedSocket::Slot {
   void Count(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     received_bytes += bytes;
     SetPoolBytes(pool_bytes + bytes);
-    if (pool.budget_bytes != nullptr) *pool.budget_bytes -= bytes;
   }
   void RemoveLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     SetPoolBytes(0);
@@ -116,6 +115,7 @@ struct ReceiveHook {
     }
     const uint64_t cookie = CookieOf(fd);
     int64_t room = 0;
+    std::shared_ptr<std::atomic<int64_t>> budget;
     {
       MutexLock lock(&slot->mu);
       // Another socket may have the number by now. The error queue holds no bytes of the peer.
@@ -124,6 +124,9 @@ struct ReceiveHook {
       } else {
         room = std::max<int64_t>(slot->Room(), 0);
         if (room == 0) ReportStall(*slot);
+        // Several sockets may read at once, so the room is reserved.
+        budget = slot->pool.budget_bytes;
+        if (budget != nullptr) *budget -= room;
       }
     }
     if (room < 0) return SystemReceive(fd, message, flags);
@@ -134,6 +137,7 @@ struct ReceiveHook {
     // gRPC reads a socket on one thread at a time, so the room can't shrink meanwhile, except by
     // the reads of other sockets of the pool.
     const ssize_t received = ReceiveUpTo(room, fd, message, flags);
+    if (budget != nullptr) *budget += room - std::max<ssize_t>(received, 0);
     if (received > 0) {
       MutexLock lock(&slot->mu);
       if (slot->limited && slot->cookie == cookie) slot->Count(received);

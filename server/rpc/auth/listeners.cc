@@ -32,6 +32,8 @@ constexpr int64_t kUnseenBytes = 128 << 10;
 // handlers have seen all calls only after they have handled all earlier events this many times in
 // succession and no call was refused meanwhile.
 constexpr int kQuietRounds = 2;
+// After this time, gRPC reads on even if handlers haven't seen all calls.
+constexpr auto kMaxRefillTime = std::chrono::seconds(5);
 // SO_RCVBUF of an unadmitted connection. The kernel doubles this value.
 constexpr int kReceiveBufferBytes = 64 << 10;
 constexpr int kMaxUnadmitted = 1024;
@@ -329,7 +331,10 @@ void Listeners::HandleStalled() {
     }
   }
   if (unadmitted_bytes_->used() >= kUnadmittedPoolBytes) MakeRoomInPool();
-  if (*budget_bytes_ <= 0 && !refilling_.exchange(true)) RefillBudget(num_refused_, 0);
+  if (*budget_bytes_ <= 0 && !refilling_.exchange(true)) {
+    refill_began_ = Connection::Clock::now();
+    AwaitRefusals(num_refused_, 0);
+  }
   std::vector<ConnectionRef> unresolved;
   for (const ConnectionRef& connection : stalled) {
     connection->Resume();
@@ -354,18 +359,22 @@ void Listeners::ResolveLater(std::vector<ConnectionRef> stalled) {
   });
 }
 
-void Listeners::RefillBudget(int64_t num_refused, int round) {
+void Listeners::AwaitRefusals(int64_t num_refused, int round) {
   settle_([this, num_refused, round] {
     const int64_t num_refused_now = num_refused_;
     const int next_round = num_refused_now == num_refused ? round + 1 : 0;
     if (next_round < kQuietRounds && !stopping_) {
-      RefillBudget(num_refused_now, next_round);
-      return;
+      AwaitRefusals(num_refused_now, next_round);
+    } else {
+      RefillBudget();
     }
-    *budget_bytes_ = kUnseenBytes;
-    refilling_ = false;
-    stalled_.Add(0);  // wakes the thread; no connection has the id 0
   });
+}
+
+void Listeners::RefillBudget() {
+  *budget_bytes_ = kUnseenBytes;
+  refilling_ = false;
+  stalled_.Add(0);  // wakes the thread; no connection has the id 0
 }
 
 void Listeners::Inspect() {
@@ -380,6 +389,8 @@ void Listeners::Inspect() {
     if (!connection->admitted()) connection->Reset();
     Remove(*connection);
   }
+  // A handler that blocks must not keep new connections out.
+  if (refilling_ && Connection::Clock::now() - refill_began_ > kMaxRefillTime) RefillBudget();
   HandleStalled();
 }
 
@@ -415,7 +426,9 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
     UsageRef usage(principal, &principal->connections());
     const int64_t limit =
         principal->limit(PrincipalLimit::kConnections, limits_.max_connections_per_principal);
-    if (!usage->Take(1, limit)) {
+    if (usage->Take(1, limit)) {
+      slot = UsageHold(std::move(usage), 1);
+    } else if (!connection->admitted()) {  // another of its calls may have been admitted meanwhile
       return principal->Refuse({.reason = "PRINCIPAL_CONNECTIONS_EXCEEDED",
                                 .subject = "principal",
                                 .limit = "max-connections-per-principal",
@@ -424,24 +437,26 @@ absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection:
                                     "the caller has as many connections as the limit allows; share "
                                     "one between threads, or close some"});
     }
-    slot = UsageHold(std::move(usage), 1);
   }
-  const ReceivePool pool = {
-      .usage = UsageRef(principal, &principal->request_bytes()),
-      .capacity_bytes =
-          // Large enough for a message, as CheckLimits() in server.cc requires of the flag.
-      std::max(
-          2 * limits_.max_message_bytes,
-          principal->limit(PrincipalLimit::kRequestBytes, limits_.max_request_bytes_per_principal)),
-      .reserved_bytes = Connection::kMinWindow};
+  // The pool holds a message of any size, as CheckLimits() in server.cc requires of the flag.
+  const int64_t capacity_bytes = std::max(
+      2 * limits_.max_message_bytes,
+      principal->limit(PrincipalLimit::kRequestBytes, limits_.max_request_bytes_per_principal));
+  const ReceivePool pool = {.usage = UsageRef(principal, &principal->request_bytes()),
+                            .capacity_bytes = capacity_bytes,
+                            .reserved_bytes = Connection::kMinWindow};
   MutexLock lock(&mu_);  // Remove() counts the connection by its state
   const bool is_first = connection->AddAdmitted(call, headers_bytes, pool, std::move(slot));
   if (is_first && connections_.contains(connection->id())) --num_unadmitted_;
   return absl::OkStatus();
 }
 
-void Listeners::AddRefused(const ConnectionRef& connection, Connection::Call* call) {
-  ++num_refused_;
+void Listeners::AddRefused(absl::string_view peer, const ConnectionRef& connection,
+                           Connection::Call* call) {
+  // Calls of closed connections count, too: gRPC still passes them to handlers.
+  const bool is_tcp = ParsePeerName(peer) != 0;
+  if (is_tcp && (connection == nullptr || !connection->admitted())) ++num_refused_;
+  if (connection == nullptr) return;
   if (!connection->AddRefused(call)) Close(connection, CloseReason::kRejectedCalls);
 }
 

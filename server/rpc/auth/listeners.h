@@ -94,7 +94,8 @@ class Listeners {
   // Returns RESOURCE_EXHAUSTED if the principal has too many connections.
   absl::Status AddAdmitted(const ConnectionRef& connection, Connection::Call* call,
                            int64_t headers_bytes, const PrincipalRef& principal);
-  void AddRefused(const ConnectionRef& connection, Connection::Call* call);
+  // `peer`: grpc::ServerContext::peer(). `connection`: Find(peer).
+  void AddRefused(absl::string_view peer, const ConnectionRef& connection, Connection::Call* call);
   void CountCancelled(const ConnectionRef& connection);
 
  private:
@@ -128,7 +129,8 @@ class Listeners {
   // that gRPC has read. In each round, handlers handle all earlier events. The budget is refilled
   // after kQuietRounds rounds in succession in which num_refused_ didn't change. `round`: how many
   // of them have passed; num_refused_ was then `num_refused`.
-  void RefillBudget(int64_t num_refused, int round);
+  void AwaitRefusals(int64_t num_refused, int round);
+  void RefillBudget();
   // Removes the records of connections that have ended, and adds credit to the others.
   void Inspect();
   // Resets a connection and removes its record.
@@ -151,8 +153,10 @@ class Listeners {
   // Stalled connections, the oldest first, so that new ones don't starve them. Used by the thread
   // only.
   std::set<uint64_t> waiting_;
-  std::atomic<int64_t> num_refused_ = 0;  // refused calls so far
-  std::atomic<bool> refilling_ = false;   // RefillBudget() hasn't ended
+  std::atomic<int64_t> num_refused_ =
+      0;  // refused calls so far, of unadmitted or closed connections
+  std::atomic<bool> refilling_ = false;         // AwaitRefusals() hasn't ended
+  Connection::Clock::time_point refill_began_;  // used by the thread only
   std::atomic<bool> stopping_ = false;
 
   mutable Mutex mu_;

@@ -96,6 +96,20 @@ void SessionCommands::Detach(const CommandWire* wire) {
 absl::Status SessionCommands::Apply(const CommandWire* wire,
                                     const v1::SessionStreamRequest& request,
                                     int64_t message_bytes) {
+  const absl::Status status = ApplyMessage(wire, request, message_bytes);
+  if (session_->closed()) OnSessionClosed();
+  return status;
+}
+
+void SessionCommands::OnSessionClosed() {
+  if (!apply_mu_.TryLock()) return;
+  packed_.DropPrograms();
+  apply_mu_.Unlock();
+}
+
+absl::Status SessionCommands::ApplyMessage(const CommandWire* wire,
+                                           const v1::SessionStreamRequest& request,
+                                           int64_t message_bytes) {
   MutexLock apply_lock(&apply_mu_);
   {
     MutexLock lock(&mu_);

@@ -64,6 +64,9 @@ class SessionCommands final : public StreamState,
   absl::Status Apply(const CommandWire* wire, const v1::SessionStreamRequest& request,
                      int64_t message_bytes);
 
+  // Frees the memory of programs, unless a message is being applied: Apply() then does so.
+  void OnSessionClosed() override;
+
   // Returns whether the next message may be read: false while too many commands wait to run, or too
   // many answers wait to be sent.
   bool MayRead() const;
@@ -81,6 +84,9 @@ class SessionCommands final : public StreamState,
  private:
   using Answer = std::variant<v1::HandleError, ReadyElements, v1::BarrierDone>;
 
+  // As Apply().
+  absl::Status ApplyMessage(const CommandWire* wire, const v1::SessionStreamRequest& request,
+                            int64_t message_bytes);
   absl::Status ApplyCommands(const v1::SessionStreamRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // Returns whether the message's commands are the next ones; false if there are none, or they have

@@ -210,7 +210,7 @@ absl::Status SessionCommands::ApplyBarrier(const v1::Barrier& barrier) {
 
 void SessionCommands::Refuse(Handle handle, uint64_t number, const absl::Status& error) {
   // If the handle can't be inserted (0, in use, past a limit), only the client gets the error.
-  const RefusalCountingPause uncounted;
+  const RefusalCountingPause pause;
   session_->Insert(Tensor::Failed(handle, error)).IgnoreError();
   AppendError(handle, number, error);
 }

@@ -102,6 +102,7 @@ class CountedState : public StreamState {
  public:
   explicit CountedState(int* alive) : alive_(alive) { ++*alive_; }
   ~CountedState() override { --*alive_; }
+  void OnSessionClosed() override {}
 
  private:
   int* const alive_;
