@@ -43,8 +43,8 @@ class Principal {
   }
 
   // Returns the limit that the token file sets for the principal. If it sets none, returns
-  // `server_limit`, the value of the server's flag. For most limits, 0 means no limit. A change of the
-  // token file changes the result.
+  // `server_limit`, the value of the server's flag. For most limits, 0 means no limit. A change of
+  // the token file changes the result.
   int64_t limit(PrincipalLimit which, int64_t server_limit) const {
     const int64_t own = limits_[static_cast<size_t>(which)].load(std::memory_order_relaxed);
     return own == kUnset ? server_limit : own;

@@ -196,9 +196,9 @@ class Session {
   // Returns whether a call uses the session, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
-  // Returns the time since the stream's last message came, and since a call or an op was last in
-  // progress as far as this function has seen: call it often. Unlike Activity::idle, the time passes
-  // while a stream is attached.
+  // Returns the time since the last message of the stream came, or since an earlier call of this
+  // function found a call or an op in progress, whichever is shorter. So call it regularly. Unlike
+  // Activity::idle, the time passes while a stream is attached.
   std::chrono::steady_clock::duration TimeSinceActivity(std::chrono::steady_clock::time_point now);
 
  private:

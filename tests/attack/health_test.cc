@@ -102,7 +102,7 @@ TEST_F(HealthTest, UnfinishedRefusedCallsHoldNoMemory) {
 
 // The server closes each connection after some of its calls, but gRPC has received the others.
 TEST_F(HealthTest, RefusedCallsOfClosedConnectionsHoldNoMemory) {
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 200; ++i) {
     RawHttp2& connection = Connect();
     if (!connection.SendPreface()) continue;
     for (uint32_t call = 0; call < 700; ++call) {

@@ -212,15 +212,18 @@ void Connection::EndNewestCallLocked() {
   std::exchange((*newest)->end, nullptr)(absl::ResourceExhaustedError(message));
 }
 
-Connection::Inspection Connection::Inspect() {
+bool Connection::ended() const {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   const bool known = getsockopt(socket_->fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  MutexLock lock(&mu_);
   // A client that has closed its end may still be owed the effect of what it sent before.
-  const bool open = known && (info.tcpi_state == TCP_ESTABLISHED ||
-                              (admitted_ && info.tcpi_state == TCP_CLOSE_WAIT));
-  if (!open) return Inspection::kEnded;
+  return !known ||
+         (info.tcpi_state != TCP_ESTABLISHED && !(info.tcpi_state == TCP_CLOSE_WAIT && admitted()));
+}
+
+Connection::Inspection Connection::Inspect() {
+  if (ended()) return Inspection::kEnded;
+  MutexLock lock(&mu_);
   if (DeadlockedLocked() && credit_bytes_ == inspected_credit_) {
     ++deadlocked_inspections_;
   } else {

@@ -82,6 +82,9 @@ class Connection {
   const std::string& address() const { return address_; }
   Clock::time_point accepted_at() const { return accepted_at_; }
   bool admitted() const;
+  // Returns whether the connection has ended, or is unadmitted and the client has closed its end.
+  bool ended() const;
+  LimitedSocket::Reader reader() const { return socket_->reader(); }
   // Returns how many bytes the pool counts for this connection.
   int64_t pool_bytes() const { return socket_->pool_bytes(); }
 
@@ -114,8 +117,8 @@ class Connection {
   int64_t credit_bytes() const;
   // Lets gRPC read again, if there is room by now.
   void Resume();
-  // kWindowFull: the window is full, but there is no open call, so it will remain full. kEnded: the
-  // connection has ended, or it is unadmitted and the client has closed its end.
+  // kWindowFull: the window is full, but there is no open call, so it will remain full. kEnded:
+  // ended() returned true.
   enum class Inspection { kOpen, kWindowFull, kEnded };
   // Adds credit for bytes that belong to no call, such as pings. Ends the newest call if no message
   // can be completed. Call it every kInspectInterval. The caller must close the connection if the

@@ -273,6 +273,8 @@ absl::Status LimitedSocket::CheckSupport() {
   return absl::OkStatus();
 }
 
+bool LimitedSocket::Reader::closed() const { return CookieOf(fd) != cookie; }
+
 LimitedSocket::~LimitedSocket() {
   RemoveLimit();
   close(own_fd_);

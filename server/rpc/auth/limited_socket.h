@@ -82,6 +82,16 @@ class LimitedSocket {
   LimitedSocket(const LimitedSocket&) = delete;
   LimitedSocket& operator=(const LimitedSocket&) = delete;
 
+  // gRPC's descriptor of a socket, also after the LimitedSocket has been destroyed.
+  struct Reader {
+    int fd;
+    uint64_t cookie;
+    // Returns whether gRPC has closed the descriptor. It does so once it has freed all calls of the
+    // connection, which may be long after the connection has ended.
+    bool closed() const;
+  };
+  Reader reader() const { return {reader_fd_, cookie_}; }
+
   // Returns this object's own descriptor of the socket, valid as long as this object.
   int fd() const { return own_fd_; }
   // Returns how many bytes gRPC has read while there was a limit. Returns 0 after gRPC has closed

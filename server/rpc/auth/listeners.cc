@@ -40,8 +40,9 @@ constexpr int kMaxUnadmitted = 1024;
 // To make room for a new connection, the server closes no unadmitted connection that is younger
 // than this.
 constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
-// While descriptors run short, the server tries to accept again at this interval.
-constexpr int kDescriptorIntervalMs = 5;
+// The interval at which the server tries to accept again while descriptors run short, and looks
+// whether gRPC has closed sockets.
+constexpr int kRetryIntervalMs = 5;
 // Descriptors that are reserved for uses other than connections. A connection takes two.
 constexpr int kReservedDescriptors = 64;
 constexpr int kDescriptorsPerConnection = 2;
@@ -151,8 +152,9 @@ void Listeners::Run() {
     // While no descriptors are free, connections wait in the kernel's backlog.
     const size_t watched = has_descriptors ? ready.size() : size_t{kFirstListener};
     for (pollfd& each : ready) each.revents = 0;
-    poll(ready.data(), watched, has_descriptors ? kIntervalMs : kDescriptorIntervalMs);
+    poll(ready.data(), watched, has_descriptors && !calls_seen_ ? kIntervalMs : kRetryIntervalMs);
     if ((ready[kStop].revents & POLLIN) != 0) return;
+    if (calls_seen_) RefillBudget();
     if ((ready[kStalled].revents & POLLIN) != 0) HandleStalled();
     has_descriptors = true;
     for (const Listener& listener : listeners_) {
@@ -366,15 +368,28 @@ void Listeners::AwaitRefusals(int64_t num_refused, int round) {
     if (next_round < kQuietRounds && !stopping_) {
       AwaitRefusals(num_refused_now, next_round);
     } else {
-      RefillBudget();
+      calls_seen_ = true;
+      stalled_.Add(0);  // wakes the thread; no connection has the id 0
     }
   });
 }
 
 void Listeners::RefillBudget() {
+  for (const ConnectionRef& connection : Unadmitted()) {
+    if (connection->ended()) RemoveEnded(connection);
+  }
+  // A handler that blocks must not keep new connections out.
+  const bool late = Connection::Clock::now() - refill_began_ > kMaxRefillTime;
+  if (!late && AnyClosing()) return;
   *budget_bytes_ = kUnseenBytes;
-  refilling_ = false;
-  stalled_.Add(0);  // wakes the thread; no connection has the id 0
+  calls_seen_ = refilling_ = false;
+  HandleStalled();
+}
+
+bool Listeners::AnyClosing() {
+  MutexLock lock(&mu_);
+  std::erase_if(closing_, [](const LimitedSocket::Reader& reader) { return reader.closed(); });
+  return !closing_.empty();
 }
 
 void Listeners::Inspect() {
@@ -385,13 +400,17 @@ void Listeners::Inspect() {
       Close(connection, CloseReason::kWindowFull);
       continue;
     }
-    // A client that has closed its end reads no answers, so gRPC needn't read its first call.
-    if (!connection->admitted()) connection->Reset();
-    Remove(*connection);
+    RemoveEnded(connection);
   }
-  // A handler that blocks must not keep new connections out.
+  AnyClosing();
   if (refilling_ && Connection::Clock::now() - refill_began_ > kMaxRefillTime) RefillBudget();
   HandleStalled();
+}
+
+void Listeners::RemoveEnded(const ConnectionRef& connection) {
+  // A client that has closed its end reads no answers, so gRPC needn't read its first call.
+  if (!connection->admitted()) connection->Reset();
+  Remove(*connection);
 }
 
 void Listeners::Close(const ConnectionRef& connection, CloseReason reason) {
@@ -406,7 +425,10 @@ void Listeners::Close(const ConnectionRef& connection, CloseReason reason) {
 void Listeners::Remove(const Connection& connection) {
   MutexLock lock(&mu_);
   if (connections_.erase(connection.id()) == 0) return;
-  if (!connection.admitted()) --num_unadmitted_;
+  if (!connection.admitted()) {
+    --num_unadmitted_;
+    closing_.push_back(connection.reader());
+  }
   const auto from_host = by_host_.find(connection.host());
   if (--from_host->second == 0) by_host_.erase(from_host);
 }

@@ -125,12 +125,18 @@ class Listeners {
   void HandleStalled();
   // Calls ResolveStall() after handlers have handled all earlier events.
   void ResolveLater(std::vector<ConnectionRef> stalled);
-  // Refills the budget of unadmitted connections after handlers have seen the calls in the bytes
-  // that gRPC has read. In each round, handlers handle all earlier events. The budget is refilled
-  // after kQuietRounds rounds in succession in which num_refused_ didn't change. `round`: how many
-  // of them have passed; num_refused_ was then `num_refused`.
+  // Waits until handlers have seen the calls in the bytes that gRPC has read of unadmitted
+  // connections, then sets calls_seen_. In each round, handlers handle all earlier events. They
+  // have seen all calls after kQuietRounds rounds in succession in which num_refused_ is unchanged.
+  // `round`: how many of them have passed; num_refused_ was then `num_refused`.
   void AwaitRefusals(int64_t num_refused, int round);
+  // Refills the budget of unadmitted connections if gRPC has freed the calls of closed connections,
+  // or if that takes too long. Called after calls_seen_ until the budget is refilled.
   void RefillBudget();
+  // Returns whether gRPC may still have calls of closed connections.
+  bool AnyClosing();
+  // Removes the record of a connection that has ended.
+  void RemoveEnded(const ConnectionRef& connection);
   // Removes the records of connections that have ended, and adds credit to the others.
   void Inspect();
   // Resets a connection and removes its record.
@@ -153,9 +159,10 @@ class Listeners {
   // Stalled connections, the oldest first, so that new ones don't starve them. Used by the thread
   // only.
   std::set<uint64_t> waiting_;
-  std::atomic<int64_t> num_refused_ =
-      0;  // refused calls so far, of unadmitted or closed connections
-  std::atomic<bool> refilling_ = false;         // AwaitRefusals() hasn't ended
+  // Refused calls so far, of unadmitted and closed connections.
+  std::atomic<int64_t> num_refused_ = 0;
+  std::atomic<bool> refilling_ = false;         // since the budget was used up
+  std::atomic<bool> calls_seen_ = false;        // AwaitRefusals() has ended
   Connection::Clock::time_point refill_began_;  // used by the thread only
   std::atomic<bool> stopping_ = false;
 
@@ -163,6 +170,8 @@ class Listeners {
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, ConnectionRef> connections_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, int64_t> by_host_ ABSL_GUARDED_BY(mu_);
+  // gRPC's descriptors of closed unadmitted connections, until gRPC has closed them.
+  std::vector<LimitedSocket::Reader> closing_ ABSL_GUARDED_BY(mu_);
   Counts totals_ ABSL_GUARDED_BY(mu_);  // the connections so far
   std::atomic<int> num_unadmitted_ = 0;
 };
