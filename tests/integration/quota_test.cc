@@ -96,7 +96,7 @@ TEST_F(FullDeviceTest, EveryMethodGivesDetails) {
 TEST_F(QuotaTest, LimitsSessionsHandlesAndUploads) {
   const auto second = Open(), third = Open(), fourth = Open();
   ASSERT_TRUE(second.ok() && third.ok());
-  ExpectError(fourth, Code::kResourceExhausted, {"--max-sessions-per-principal=3", "lease, 30 s"});
+  ExpectError(fourth, Code::kResourceExhausted, {"--max-sessions-per-principal=3", "after 30 s"});
   EXPECT_EQ(ErrorReason(fourth.status()), "PRINCIPAL_SESSIONS_EXCEEDED");
   v1::CloseSessionRequest close;
   close.set_session(second->session());
