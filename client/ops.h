@@ -55,7 +55,6 @@ Tensor RunOp(const Device& device, absl::string_view op, const Attributes& attrs
 // The elementwise functions of one tensor, one for each row of TENSORD_UNARY_OPS. The rows in
 // common/ops/elementwise_list.h describe them.
 //   Tensor Neg(const Tensor& x);
-// The others are Abs, Exp, Log, Log1p, Sqrt, Rsqrt, Relu, Sigmoid, Silu and Tanh.
 #define TENSORD_DECLARE(name, Function, typing, cost, doc) Tensor Function(const Tensor& x);
 TENSORD_UNARY_OPS(TENSORD_DECLARE)
 #undef TENSORD_DECLARE

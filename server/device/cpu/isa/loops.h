@@ -6,8 +6,8 @@
 // (cast), compute in float32, and convert the results back. Tables are indexed by the number of a
 // DType. An entry is null if the op doesn't take the dtype.
 //
-// All levels give the same bits, except for exp, log, log1p, tanh, erf and pow. These are the
-// vector variants of glibc's libmvec, whose errors are at most 4 units in the last place.
+// All levels give the same bits, except for the functions of vector_libm.h. These are the vector
+// variants of glibc's libmvec, whose errors are at most 4 units in the last place.
 #pragma once
 
 #include <cstdint>
