@@ -19,6 +19,9 @@ constexpr bool kSanitized = false;
 
 class MessagesTest : public DaemonFixture {
  protected:
+  // Some messages take long on a busy machine, and the session isn't used meanwhile.
+  MessagesTest() : DaemonFixture({"--lease-seconds=600"}) {}
+
   void SetUp() override {
     DaemonFixture::SetUp();
     if (HasFatalFailure()) return;
