@@ -344,6 +344,9 @@ void LimitedSocket::Reset() {
   const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
   if (connect(own_fd_, &unspecified, sizeof(unspecified)) != 0) shutdown(own_fd_, SHUT_RDWR);
   RemoveLimit();
+  // Since the reset, gRPC may have got the kernel's event and then EAGAIN because of the limit.
+  // WakeReader() has no effect on a socket that isn't connected, but shutdown(2) has.
+  shutdown(own_fd_, SHUT_RDWR);
 }
 
 namespace {

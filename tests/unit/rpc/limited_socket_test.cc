@@ -9,8 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -211,6 +214,28 @@ TEST_F(LimitedSocketTest, EndsAResetConnectionThatHasReachedItsLimit) {
   char byte = 0;
   EXPECT_EQ(recv(sender_, &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);
+}
+
+// The reader gets the kernel's event of the reset, but still reads EAGAIN because of the limit.
+TEST_F(LimitedSocketTest, EndsAConnectionThatIsReadDuringTheReset) {
+  for (int round = 0; round < 1000 && !HasFailure(); ++round) {
+    ASSERT_NO_FATAL_FAILURE(ReachLimit());
+    std::string received = "EAGAIN";
+    std::atomic<bool> reading = false;
+    std::thread reader([&] {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (received == "EAGAIN" && std::chrono::steady_clock::now() < deadline) {
+        reading = true;
+        if (AwaitReadable(0)) received = Receive();
+      }
+    });
+    while (!reading) std::this_thread::yield();
+    limited_->Reset();
+    reader.join();
+    EXPECT_NE(received, "EAGAIN") << "round " << round;
+    TearDown();
+    SetUp();
+  }
 }
 
 }  // namespace
