@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "cuda_fixture.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/spare_memory.h"
@@ -76,10 +77,15 @@ class CudaStopTest : public CudaTest {
   absl::Status Run(Handle output, int64_t* calls) {
     const int64_t before = cuda_emulation::RuntimeCalls();
     const Handle input = 1;
+    Executor& executor = *engine_->slots()[0]->executor;
+    // The program begins only after the call that started it has returned.
+    const auto returned = std::make_shared<absl::Notification>();
+    executor.Post(executor.NewLane(), [returned] { returned->WaitForNotification(); });
     const auto outputs =
         engine_->Run(session_, program_, absl::MakeSpan(&input, 1), absl::MakeSpan(&output, 1));
+    returned->Notify();
     if (!outputs.ok()) return outputs.status();
-    engine_->slots()[0]->executor->Drain();
+    executor.Drain();
     *calls = cuda_emulation::RuntimeCalls() - before;
     return (*outputs)[0]->status();
   }
