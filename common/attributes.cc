@@ -14,7 +14,7 @@ namespace {
   std::abort();
 }
 
-// The estimated cost of an allocation beside its bytes.
+// The estimated cost of an allocation in addition to its bytes.
 constexpr size_t kAllocationBytes = 16;
 
 size_t AllocatedBytesOf(const std::string& text) {

@@ -268,40 +268,30 @@ void AddLimits(CLI::App& app, Limits* limits) {
                             const char* what, const char* word = "COUNT") {
     Number(app.add_option(flag, *limit, what), low, high, word)->group("Limits");
   };
-  Bytes(app.add_option("--max-message-bytes", limits->max_message_bytes,
-                       "Largest payload of one message; larger tensors are streamed"),
-        int64_t{1} << 12, kMaxMessageBytes)
-      ->default_str("16MiB")
-      ->group("Limits");
-  Bytes(app.add_option("--max-host-bytes", limits->max_host_bytes,
-                       "Host memory that is charged to callers for handles, programs, sessions and "
-                       "so on, but not for the elements of tensors. Default: an eighth of the "
-                       "memory, at least 64MiB and at most 8GiB. By default, CPU devices leave "
-                       "this memory free"),
-        int64_t{1} << 20, kMaxBytes)
-      ->default_str("")
-      ->group("Limits");
-  Bytes(app.add_option("--max-host-bytes-per-principal", limits->max_host_bytes_per_principal,
-                       "The part of --max-host-bytes that may be charged to one caller. Default: "
-                       "half of --max-host-bytes"),
-        int64_t{1} << 16, kMaxBytes)
-      ->default_str("")
-      ->group("Limits");
+  // Help shows `shown` as the default.
+  const auto bytes = [&app](const char* flag, int64_t* limit, int64_t low, int64_t high,
+                            const char* shown, const char* what) {
+    Bytes(app.add_option(flag, *limit, what), low, high)->default_str(shown)->group("Limits");
+  };
+  bytes("--max-message-bytes", &limits->max_message_bytes, int64_t{1} << 12, kMaxMessageBytes,
+        "16MiB", "Largest payload of one message; larger tensors are streamed");
+  bytes("--max-host-bytes", &limits->max_host_bytes, int64_t{1} << 20, kMaxBytes, "",
+        "Host memory that is charged to callers for handles, programs, sessions and so on, but not "
+        "for the elements of tensors. Default: an eighth of the memory, at least 64MiB and at most "
+        "8GiB. The default memory limit of CPU devices doesn't include this amount");
+  bytes("--max-host-bytes-per-principal", &limits->max_host_bytes_per_principal, int64_t{1} << 16,
+        kMaxBytes, "",
+        "The part of --max-host-bytes that may be charged to one caller. Default: half of "
+        "--max-host-bytes");
   count("--max-sessions", &limits->max_sessions, 1, kMaxObjects, "Sessions at once");
   count("--max-connections", &limits->max_connections, 0, kMaxObjects,
         "TCP connections at once; 0: as many as file descriptors allow");
-  Bytes(app.add_option("--max-request-bytes-per-principal", limits->max_request_bytes_per_principal,
-                       "Memory for the requests of one caller that have arrived in part"),
-        int64_t{32} << 20, kMaxBytes)
-      ->default_str("512MiB")
-      ->group("Limits");
-  Bytes(
-      app.add_option("--max-response-bytes-per-principal", limits->max_response_bytes_per_principal,
-                     "Memory for responses that one caller's clients haven't received; further "
-                     "ones wait"),
-      int64_t{1} << 20, kMaxBytes)
-      ->default_str("256MiB")
-      ->group("Limits");
+  bytes("--max-request-bytes-per-principal", &limits->max_request_bytes_per_principal,
+        int64_t{32} << 20, kMaxBytes, "512MiB",
+        "Memory for the requests of one caller that have arrived in part");
+  bytes("--max-response-bytes-per-principal", &limits->max_response_bytes_per_principal,
+        int64_t{1} << 20, kMaxBytes, "256MiB",
+        "Memory for responses that one caller's clients haven't received; further ones wait");
   count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMaxObjects,
         "Tensors that one session may hold");
   AddQuotas(app, limits);
@@ -316,11 +306,10 @@ void AddLimits(CLI::App& app, Limits* limits) {
         "thread; 0: none");
   count("--max-group-members-per-principal", &limits->max_group_members_per_principal, 0,
         int64_t{1} << 16, "Members of groups of all sessions of one caller together; 0: no limit");
-  count(
-      "--max-idle-seconds", &limits->max_idle_seconds, 0, 31536000,
-      "The server closes a session this long after its last call or stream message, unless one of "
-      "its ops waits or runs, even if the client is connected; 0: no limit",
-      "SECONDS");
+  count("--max-idle-seconds", &limits->max_idle_seconds, 0, 31536000,
+        "How long a session may be unused (no call, no stream message, no op that waits or runs) "
+        "before the server closes it, even if its client is connected; 0: no limit",
+        "SECONDS");
   count("--max-op-seconds", &limits->max_op_seconds, 0, 86400,
         "How long one op, or one recorded program, may run before the server stops it. On a GPU "
         "only the time of its launches counts; 0: no limit",

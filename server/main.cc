@@ -106,7 +106,7 @@ void Announce(Server& server, const GateOptions& gate) {
   std::cout << "tensord: listening on " << absl::StrJoin(server.addresses(), ", ") << std::endl;
 }
 
-// Sets the limits of host memory that no flag has set. Reserves max_host_bytes, and memory for the
+// Sets the limits of host memory that no flag has set. Subtracts max_host_bytes, and memory for the
 // process itself (code, caches, transfers), from the default limits of CPU devices.
 void SetHostLimits(Limits* limits, Backend* cpu) {
   constexpr int64_t kMiB = 1 << 20;

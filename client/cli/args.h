@@ -23,7 +23,7 @@ struct FlagSpec {
   std::string help;   // one sentence without a full stop
 };
 
-// The given flags, by name, and the other arguments. The parser has checked that they exist.
+// The given flags, by name, and the other arguments. The parser has checked that the flags exist.
 class Flags {
  public:
   void AddOperand(std::string operand) { operands_.push_back(std::move(operand)); }

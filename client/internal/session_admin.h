@@ -24,7 +24,7 @@ struct SessionInfo {
   absl::Duration idle;  // since its last use; zero if in_use
   absl::Duration lease;
   int64_t handles = 0;
-  int64_t ops_in_flight = 0;                              // accepted ops that haven't run
+  int64_t ops_in_flight = 0;                              // accepted ops that wait or run
   std::vector<std::pair<std::string, int64_t>> memory{};  // device and bytes, if not 0
 };
 

@@ -50,7 +50,7 @@ TokenHash HashToken(absl::string_view token);
 inline constexpr int kMaxWeight = 1000;
 
 // Returns a line of the file, without its newline. `limits` has limits as in the file, separated by
-// blanks. If the name, the weight or a limit is invalid, returns INVALID_ARGUMENT.
+// spaces. If the name, the weight or a limit is invalid, returns INVALID_ARGUMENT.
 absl::StatusOr<std::string> TokenLine(absl::string_view name, const TokenHash& hash,
                                       absl::Time expires, int weight = 1, bool admin = false,
                                       absl::string_view limits = "");

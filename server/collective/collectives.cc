@@ -209,7 +209,7 @@ absl::StatusOr<std::shared_ptr<CollectiveMember>> Collectives::Make(const Sessio
         absl::StrCat(slot->device->name().ToString(), " can't join a group now: ", health.reason));
   }
   TENSORD_ASSIGN_OR_RETURN(const auto table, TableOf(session));
-  HostCharge charge(session->host());
+  HostCharge charge(session->host_account());
   TENSORD_RETURN_IF_ERROR(charge.Add(HostBytesFor(join)));
   TENSORD_ASSIGN_OR_RETURN(UsageHold counted, CountMember(session->principal()));
   const GroupPlace place{static_cast<int>(join.rank), static_cast<int>(join.size),

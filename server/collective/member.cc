@@ -110,7 +110,7 @@ absl::StatusOr<TensorRef> CollectiveMember::Run(const SessionRef& session,
       work = std::make_shared<Work>();
       work->op = request.op;
       work->status = promised.status();
-      work->charge = HostCharge(session->host());
+      work->charge = HostCharge(session->host_account());
       TENSORD_RETURN_IF_ERROR(work->charge.Add(kRefusedHostBytes + HostBytesOf(work->status)));
     }
     work->sequence = ++sequence_;

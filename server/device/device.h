@@ -105,8 +105,8 @@ class PreparedKernel {
   // Whether the output may be the buffer of input `i`, if both have the same size.
   bool in_place(int i) const { return (in_place_inputs_ >> i & 1) != 0; }
 
-  // Returns the estimated host memory that the kernel keeps beside its specs and attributes, such
-  // as generated code.
+  // Returns the estimated host memory that the kernel keeps in addition to its specs and
+  // attributes, such as generated code.
   int64_t host_bytes() const { return host_bytes_; }
 
  protected:

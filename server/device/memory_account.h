@@ -25,7 +25,7 @@ class Usage {
   bool Take(int64_t amount, int64_t limit) {
     int64_t used = used_.load(std::memory_order_relaxed);
     do {
-      // A limit that was lowered may be less than what is used.
+      // `used` may exceed the limit, because the operator can lower the limit at any time.
       if (limit != 0 && amount > limit - used && amount != 0) return false;
     } while (!used_.compare_exchange_weak(used, used + amount, std::memory_order_relaxed));
     return true;
@@ -89,7 +89,7 @@ class MemoryAccount {
   struct Options {
     std::string device;               // the device's name, for messages
     int64_t session_limit_bytes = 0;  // 0: none
-    UsageRef principal;               // null if the principal can't have a limit
+    UsageRef principal;               // null: the principal has no limit
     // Returns the principal's limit; 0: none. Called while `principal` exists.
     std::function<int64_t()> principal_limit_bytes;
     std::shared_ptr<MemoryAccounts> accounts;  // the account is added to these; may be null
@@ -139,9 +139,9 @@ class MemoryAccount {
   // return the bytes when it is destroyed. Otherwise returns them now.
   absl::StatusOr<BufferRef> Charge(absl::StatusOr<BufferRef> buffer, int64_t bytes);
   absl::Status Refuse(bool session, int64_t bytes, int64_t used) const;
-  // Returns a device's error, with the bytes that the caller and all other callers hold on the
-  // device added to its message. `bytes` are charged for the allocation that failed; `device_bytes`
-  // are in use on the device.
+  // Returns a device's error. Adds to its message how many bytes the caller and all other callers
+  // hold on the device. `bytes` are charged for the allocation that failed; `device_bytes` are in
+  // use on the device.
   absl::Status WithMemoryHolders(const absl::Status& refused, int64_t bytes,
                                  int64_t device_bytes) const;
   void ReportRefused(const absl::Status& status) const {

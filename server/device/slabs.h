@@ -9,8 +9,8 @@ namespace tensord::server {
 
 // Allocates blocks of up to kMaxBlockBytes. A block has no header: a slab of 64 KiB holds blocks of
 // one size class. Each thread keeps some free blocks, so most calls take a few nanoseconds and no
-// lock. Under AddressSanitizer each block is an allocation of its own, so that it detects later
-// uses. Thread-safe.
+// lock. Under AddressSanitizer each block is an allocation of its own, so that AddressSanitizer
+// detects uses after Free(). Thread-safe.
 class Slabs {
  public:
   static constexpr int64_t kMaxBlockBytes = 16 << 10;

@@ -12,7 +12,7 @@ namespace {
 
 // How many steps run under one lock. The lock then costs little for each step, and other threads
 // wait only briefly for it.
-constexpr int kStepsPerSlice = 64;
+constexpr int kMaxStepsPerLock = 64;
 // How many prepared ops a definition keeps: one for each combination of input specs.
 constexpr size_t kMaxRecentOps = 4;
 
@@ -92,7 +92,7 @@ absl::Status PackedOps::AddProgram(uint32_t number, absl::string_view device,
         "the programs of one stream take more than ", kMaxProgramWords, " words; drop some"));
   }
   if (!kept.program.ok()) {
-    kept.charge = HostCharge(session_->host());
+    kept.charge = HostCharge(session_->host_account());
     const absl::Status charged = kept.charge.Add(HostBytesOf(kept.program.status()));
     if (!charged.ok()) kept.program = charged;
   }
@@ -138,7 +138,7 @@ absl::Status PackedOps::RunBatch(absl::Span<const uint64_t> words, uint64_t* com
   while (!words.empty()) {
     Step not_inline;
     Executor::InlineLock lock = AcquireInlineLock(released_at);
-    absl::StatusOr<bool> all_ran = RunSlice(lock, &words, command, &not_inline);
+    absl::StatusOr<bool> all_ran = RunSteps(lock, &words, command, &not_inline);
     released_at = lock.Release();
     for (const TensorRef& tensor : dropped_) tensor->GiveUpUpload();
     dropped_.clear();
@@ -181,12 +181,12 @@ Executor::InlineLock PackedOps::AcquireInlineLock(int64_t since) const {
                               since);
 }
 
-absl::StatusOr<bool> PackedOps::RunSlice(const Executor::InlineLock& lock,
+absl::StatusOr<bool> PackedOps::RunSteps(const Executor::InlineLock& lock,
                                          absl::Span<const uint64_t>* words, uint64_t* command,
                                          Step* not_inline) {
   const RefusalCountingPause pause;  // RunViaEngine() tries again
   Session::Table table(session_.get());
-  for (int i = 0; i < kStepsPerSlice && !words->empty(); ++i) {
+  for (int i = 0; i < kMaxStepsPerLock && !words->empty(); ++i) {
     Step step;
     TENSORD_RETURN_IF_ERROR(Parse(words, &step));
     if (step.definition == nullptr) {

@@ -31,7 +31,7 @@ class PackedOps {
   static constexpr size_t kMaxProgramWords = 1 << 20;
 
   PackedOps(Engine* engine, SessionRef session)
-      : engine_(engine), session_(std::move(session)), charge_(session_->host()) {}
+      : engine_(engine), session_(std::move(session)), charge_(session_->host_account()) {}
 
   // Defines `number` as an op with its attributes, for the life of this object. If `number` is not
   // the last one plus 1, or `num_inputs` exceeds kMaxInputs, returns INVALID_ARGUMENT. Past
@@ -102,9 +102,9 @@ class PackedOps {
   absl::StatusOr<ProgramSpec> ToSpec(std::vector<TensorSpec> inputs, absl::Span<const uint32_t> ops,
                                      std::vector<uint32_t> outputs) const;
   absl::Status Parse(absl::Span<const uint64_t>* words, Step* step);
-  // Runs up to kStepsPerSlice steps from the front of `words`, and removes them. If a step can't
+  // Runs up to kMaxStepsPerLock steps from the front of `words`, and removes them. If a step can't
   // run inline, removes that step, too, sets `not_inline` to it, and returns false.
-  absl::StatusOr<bool> RunSlice(const Executor::InlineLock& lock, absl::Span<const uint64_t>* words,
+  absl::StatusOr<bool> RunSteps(const Executor::InlineLock& lock, absl::Span<const uint64_t>* words,
                                 uint64_t* command, Step* not_inline);
   // Acquires the InlineLock of the device that the next op probably uses. `since` is an argument of
   // its constructor.

@@ -23,7 +23,7 @@
 namespace tensord::server::metrics {
 namespace {
 
-// Of the text format.
+// The content type of Prometheus's text format.
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 prometheus::MetricType ToPrometheus(Type type) {

@@ -63,9 +63,9 @@ class Exposer {
  private:
   Exposer(std::function<void(Snapshot*)> collect, bool remote);
 
-  // Answers a request, or suspends it until its document is ready. After a suspension, is called
-  // again with the same `*state`, which is null at first. Returns false if the connection must be
-  // closed.
+  // Answers a request, or suspends it until its document is ready. libmicrohttpd calls it for each
+  // request, and again after a suspension. It keeps `*state`, which is null in the first call.
+  // Returns false if the connection must be closed.
   bool Answer(MHD_Connection* connection, absl::string_view method, absl::string_view path,
               void** state);
   // The thread that makes documents for the suspended requests.

@@ -135,8 +135,8 @@ inline constexpr Family kConnectionsRefused = {
 inline constexpr Family kConnectionsClosed = {"tensord_connections_closed_total",
                                               Type::kCounter,
                                               {"reason"},
-                                              "Accepted connections that the server closed for "
-                                              "one of these reasons."};
+                                              "Accepted connections that the server closed to "
+                                              "enforce a limit."};
 inline constexpr Family kAuthenticationFailures = {
     "tensord_authentication_failures_total",
     Type::kCounter,

@@ -20,7 +20,7 @@ GrpcCall::QueueCount::~QueueCount() {
 }
 
 void GrpcCall::DoneEvent::OnCompleted(bool /*ok*/) {
-  happened = true;
+  completed = true;
   const std::shared_ptr<ServerCall> done = std::move(call);
   if (done == nullptr) return;  // Start() handles it
   done->HandleDone();
@@ -34,7 +34,7 @@ ServerCall::~ServerCall() {
 }
 
 void ServerCall::Start() {
-  const bool done_early = grpc_call_->done_.happened;
+  const bool done_early = grpc_call_->done_.completed;
   if (!done_early) grpc_call_->done_.call = shared_from_this();
   Admit();
   if (done_early) HandleDone();

@@ -53,7 +53,7 @@ class GrpcCall {
   class DoneEvent final : public QueueEvent {
    public:
     void OnCompleted(bool ok) override;
-    bool happened = false;
+    bool completed = false;
     std::shared_ptr<ServerCall> call;  // kept alive until the event happens
   };
 

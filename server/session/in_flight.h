@@ -50,7 +50,7 @@ class InFlight {
   static constexpr int64_t kCountUnit = int64_t{1} << 40;
   static int64_t BytesIn(int64_t sums) { return sums % kCountUnit; }
 
-  // Charges at least the bytes that are in flight.
+  // Charges more bytes, so that the charged bytes are at least the bytes in flight.
   absl::Status ChargeMore();
   // Returns most of the bytes that are charged but not in flight to the account.
   void ReturnSpare();

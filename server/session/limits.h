@@ -31,7 +31,7 @@ struct Limits {
   int64_t max_waiting_calls_per_session = 1024;      // calls that wait for a command of the stream
   int64_t max_group_members_per_session = 64;        // members of groups for collective operations
   int64_t max_group_members_per_principal = 256;     // the same, over all sessions; 0: no limit
-  int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and have not run
+  int64_t max_ops_in_flight = 1 << 18;  // ops of a session that were accepted and wait or run
   int64_t max_op_seconds = 0;           // how long an op or a program may run; 0: no limit
   int64_t max_idle_seconds = 0;         // the maximum of Session::TimeSinceActivity(); 0: no limit
   int64_t default_lease_seconds = 30;   // if the client names no lease

@@ -22,8 +22,8 @@ std::string UniqueName(Principal::Kind kind, absl::string_view name) {
   const std::string whole = ToUtf8(name, name.size());
   const bool fits = whole == name && name.size() <= kMaxNameBytes;
   if (fits && !absl::StrContains(name, '#')) return whole;
-  // A name that is changed or cut has a hash at its end, so that it differs from all others. So has
-  // a name that could be taken for one with a hash.
+  // A name that is changed or cut has a hash at its end, so that it differs from all others. A
+  // name that contains a # gets a hash, too, because it could be taken for a changed name.
   std::array<char, SHA256_DIGEST_LENGTH> hash;
   SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(),
          reinterpret_cast<unsigned char*>(hash.data()));

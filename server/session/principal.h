@@ -54,8 +54,9 @@ class Principal {
   bool can_have_own_limits() const { return kind_ == Kind::kToken; }
 
   // The usage of all its sessions together, one counter for each resource that has a limit per
-  // principal. Handles, upload bytes and the bytes on devices are counted only if they have a limit
-  // or can_have_own_limits().
+  // principal. Handles and upload bytes are counted only if they have a limit or
+  // can_have_own_limits(). The bytes on devices are counted, unless the principal is kAnonymous and
+  // they have no limit.
   Usage& sessions() const { return sessions_; }
   Usage& handles() const { return handles_; }
   Usage& upload_bytes() const { return upload_bytes_; }
@@ -74,8 +75,9 @@ class Principal {
   // exists.
   Usage& device_bytes(int device) const;
 
-  // Returns the name in UTF-8, at most 256 bytes. A name that is longer or isn't UTF-8 is changed
-  // and has a hash at its end. "(anonymous)" for kAnonymous. Two principals have different names.
+  // Returns the name in UTF-8, at most 256 bytes. If the name is longer, isn't UTF-8 or contains #,
+  // changes it and adds # and a hash at its end. For kAnonymous, returns "(anonymous)". Two
+  // principals have different names.
   std::string unique_name() const;
 
   // Counts what the principal has used so far. Other principals may share the counters.

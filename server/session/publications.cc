@@ -59,7 +59,7 @@ absl::StatusOr<HostCharge> Publications::Charge(const Session& session, const Ke
   for (const std::string& reader : readers) {
     bytes += kReaderBytes + static_cast<int64_t>(reader.size());
   }
-  HostCharge charge(session.host());
+  HostCharge charge(session.host_account());
   TENSORD_RETURN_IF_ERROR(charge.Add(bytes + Tensor::kHostBytes));
   return charge;
 }

@@ -68,7 +68,7 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
                  std::chrono::seconds lease, const Limits& limits,
                  absl::Span<DeviceSlot* const> slots, LeaseClock clock)
     : host_(std::move(host)),
-      principal_(this->host()->principal()),
+      principal_(this->host_account()->principal()),
       id_(std::move(id)),
       number_(number),
       client_name_(std::move(client_name)),
@@ -77,9 +77,9 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
       counts_handles_(limits.max_handles_per_principal != 0 || principal_->can_have_own_limits()),
       clock_(clock),
       opened_at_(clock()),
-      ops_(this->host(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
-      waits_(this->host(), InFlight::kMaxCount, kPrepaidWaitBytes),
-      handle_charge_(this->host()),
+      ops_(this->host_account(), limits.max_ops_in_flight, /*prepaid_bytes=*/0),
+      waits_(this->host_account(), InFlight::kMaxCount, kPrepaidWaitBytes),
+      handle_charge_(this->host_account()),
       last_used_(opened_at_),
       last_active_(opened_at_) {
   const PrincipalCountersRef& counters = principal_->counters_ref();
@@ -99,7 +99,7 @@ Session::Session(HostCharge host, std::string id, uint64_t number, std::string c
             },
         .accounts = {counters, &use.accounts},
         .on_refused = on_refused};
-    // A server without authentication has one principal, so this counter would only cost time.
+    // For an anonymous principal without a limit, nothing needs this counter.
     if (limits.max_bytes_per_principal != 0 || principal_->kind() != Principal::Kind::kAnonymous) {
       options.principal = UsageRef(principal_, &principal_->device_bytes(slot->index));
     }

@@ -53,9 +53,9 @@ class Session {
   static constexpr int64_t kPrepaidAnswerBytes = 32 << 10;
 
   // Returns the host memory that is charged for a session when it opens: an estimate for this
-  // object, its lanes, its accounts and the state of its stream. Also some memory for callbacks
-  // that wait, and for answers, so that a caller at its limit can still read and delete its
-  // tensors.
+  // object, its lanes, its accounts and the state of its stream. It includes some memory for
+  // callbacks that wait, and for answers, so that a caller at its limit can still read and delete
+  // its tensors.
   static constexpr int64_t HostBytesFor(size_t devices) {
     return 4096 + 1536 * static_cast<int64_t>(devices) + kPrepaidWaitBytes + kPrepaidAnswerBytes;
   }
@@ -70,7 +70,7 @@ class Session {
   // The owner. No other principal can use the session.
   const PrincipalRef& principal() const { return principal_; }
   // The account that the session's host memory is charged to.
-  const HostAccountRef& host() const { return host_.account(); }
+  const HostAccountRef& host_account() const { return host_.account(); }
   const std::string& id() const { return id_; }
   uint64_t number() const { return number_; }
   const std::string& client_name() const { return client_name_; }
@@ -102,17 +102,18 @@ class Session {
   absl::StatusOr<TensorRef> Find(Handle handle) const;
 
   // Returns the error that Insert() would return for this handle, except for
-  // max_handles_per_principal and the limits of host().
+  // max_handles_per_principal and the limits of host_account().
   absl::Status CheckFree(Handle handle) const;
 
   // Adds a tensor under its handle. If the handle is 0, returns INVALID_ARGUMENT; if it is in use,
-  // ALREADY_EXISTS. Past max_handles_per_session, max_handles_per_principal or a limit of host(),
-  // returns RESOURCE_EXHAUSTED. If the session is closed, returns FAILED_PRECONDITION.
+  // ALREADY_EXISTS. Past max_handles_per_session, max_handles_per_principal or a limit of
+  // host_account(), returns RESOURCE_EXHAUSTED. If the session is closed, returns
+  // FAILED_PRECONDITION.
   absl::Status Insert(TensorRef tensor);
 
   // Charges the host memory of `error`, with which `tensor` is about to fail, and returns `error`.
-  // If the tensor has no handle in this session, charges nothing. If a limit of host() is exceeded,
-  // charges nothing and returns a RESOURCE_EXHAUSTED that replaces `error`.
+  // If the tensor has no handle in this session, charges nothing. If a limit of host_account() is
+  // exceeded, charges nothing and returns a RESOURCE_EXHAUSTED that replaces `error`.
   absl::Status ChargeError(const TensorRef& tensor, absl::Status error);
 
   // Removes the tensor's handle, if the handle still belongs to this tensor.

@@ -82,7 +82,7 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
                                   "have their tensors fetched, or wait until they expire"});
   }
   UsageHold counted(std::move(usage), 1);
-  HostCharge charge(session->host());
+  HostCharge charge(session->host_account());
   TENSORD_RETURN_IF_ERROR(charge.Add(kHostBytes));
   Ticket ticket{.principal = principal,
                 .session = session.get(),

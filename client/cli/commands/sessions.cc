@@ -40,7 +40,7 @@ CommandSpec SessionsCommand() {
       .description =
           "Shows each session with its number, the principal and the program that opened it, its "
           "age, the time since its last use, and its lease. Also shows what it holds: handles, "
-          "ops that haven't run, and memory on each device. \"in use\" means that a call or a "
+          "ops that wait or run, and memory on each device. \"in use\" means that a call or a "
           "stream uses the session. With the token of an administrator (tensorctl "
           "help token), shows the sessions of all principals. On a server without authentication, "
           "all sessions belong to \"(anonymous)\". This command opens no session itself.\n"

@@ -101,10 +101,10 @@ CommandSpec TokenCommand() {
             "the share of a busy device that NAME gets, relative to the weights of other names: "
             "1, the default, to 1000; for all its tokens together"},
            {"limits", "LIMITS",
-            "limits for NAME, separated by blanks, such as \"max-bytes=4GiB max-sessions=8\"; each "
-            "replaces a flag --max-…-per-principal of the server, and 0 means the same as there; "
-            "for all "
-            "its tokens together"},
+            "limits for NAME, separated by spaces, such as \"max-bytes=4GiB max-sessions=8\"; "
+            "max-bytes replaces the server's flag --max-bytes-per-principal, and so on; a value "
+            "of 0 means the same as in the flag; each limit applies to all tokens of NAME "
+            "together"},
            {"admin", "",
             "a client with this token may list and close the sessions of all callers (tensorctl "
             "help sessions); other tokens of NAME may not"},

@@ -135,7 +135,7 @@ CpuBuffer::~CpuBuffer() {
 }
 
 void CpuBuffer::ForgetPacked() {
-  static_cast<CpuDevice&>(device()).packed_weights_.Forget(this);
+  static_cast<CpuDevice&>(device()).packed_weights_.Erase(this);
   packed_.store(false, std::memory_order_relaxed);
 }
 

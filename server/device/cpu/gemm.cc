@@ -21,8 +21,8 @@ constexpr int64_t kSmallProducts = 48 * 48 * 48;
 constexpr int64_t kSmallProductsInARow = 112 * 112 * 112;
 // A grain in matrix elements, for a product with a vector.
 constexpr double kGrainMatvecElements = 32 * 1024;
-// Up to this k, oneDNN computes large products. Its tiles don't divide k, so their shape would be
-// bad for a larger k.
+// Up to this k, oneDNN computes large products. Its tiles have the whole k, so for a larger k they
+// would have too few rows and columns to be fast.
 constexpr int64_t kMaxOneDnnDepth = 64 * 1024;
 constexpr TileSize kIntegerTile = {256, 128, 512};
 

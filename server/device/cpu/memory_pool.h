@@ -11,10 +11,10 @@
 
 namespace tensord::server::cpu {
 
-// Thread-safe. Blocks are aligned to 64 bytes, and from 2 MiB on to pages. Sizes are rounded up to
-// one of eight classes per power of two. So a freed block fits the next request of about its size,
-// and a larger block wastes at most an eighth. Blocks of up to Slabs::kMaxBlockBytes come from
-// slabs. The limit of idle bytes doesn't count those.
+// Thread-safe. Blocks are aligned to 64 bytes, and from 2 MiB on to pages. Blocks of up to
+// Slabs::kMaxBlockBytes come from slabs, and the limit of idle bytes doesn't count them. The sizes
+// of larger blocks are rounded up to one of eight classes per power of two. So a freed block fits
+// the next request of about its size, and a block wastes at most an eighth.
 class MemoryPool {
  public:
   // Keeps at most `max_idle_bytes` of freed blocks. Returns further blocks to the system.

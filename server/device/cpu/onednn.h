@@ -63,8 +63,8 @@ class OneDnn {
 
   // c = activation(a·b + bias). Computes large products in tiles. If the op must stop
   // (stop_token.h), returns CANCELLED; c is then incomplete. One thread at a time may run products
-  // other than clones. If a product has several threads, that must be the leader of the device's
-  // team.
+  // other than clones. If a product has several threads, the calling thread must be the leader of
+  // the device's team.
   absl::Status Run(OneDnnProduct& product, const void* a, const void* b, const void* bias, void* c);
 
   // Returns a copy of a product of one thread. One thread at a time may run the clone, also while

@@ -73,7 +73,7 @@ std::shared_ptr<const PackedWeights::Copy> PackedWeights::MakeCopy(
   return std::make_shared<const Copy>(memory_limit_, product, std::move(memory), bytes);
 }
 
-void PackedWeights::Forget(const Buffer* weight) {
+void PackedWeights::Erase(const Buffer* weight) {
   std::shared_ptr<const Copy> freed;  // destroyed without the lock
   MutexLock lock(&mu_);
   const auto found = entries_.find(weight);

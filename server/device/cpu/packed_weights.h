@@ -26,12 +26,12 @@ class PackedWeights {
 
   // Counts a product with `weight`, and makes a packed copy if it is time to. Returns the copy. If
   // there is no copy in the layout of `product`, which must have packed_b, returns null. The device
-  // must call Forget() before the buffer is destroyed or written.
+  // must call Erase() before the buffer is destroyed or written.
   std::shared_ptr<const Copy> Use(const Buffer* weight,
                                   const std::shared_ptr<OneDnnProduct>& product);
 
   // Drops the copy of `weight` and its count.
-  void Forget(const Buffer* weight);
+  void Erase(const Buffer* weight);
 
   // Frees the least recently used copies until `bytes` are freed or no copy is left. A copy that a
   // product uses is freed after the product. Returns false if there was no copy.

@@ -50,7 +50,7 @@ class FusedKernels {
   using Entries = std::list<Entry>;
 
   // Compiles and loads a kernel. If the source can't be compiled, returns code without a kernel,
-  // which is kept. If loading fails, returns UNIMPLEMENTED, and a later call may succeed.
+  // and the caller keeps it. If loading fails, returns UNIMPLEMENTED, and a later call may succeed.
   absl::StatusOr<FusedCode> Make(const std::string& source, const char* name) const;
   // Unloads one kernel. Returns false if all kernels have references.
   bool Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -31,7 +31,7 @@ constexpr int64_t kUnseenBytes = 128 << 10;
 // gRPC passes one call of a method to a queue at a time, and some calls go from queue to queue. So
 // handlers have seen all calls only after they have handled all earlier events this many times in
 // succession and no call was refused meanwhile.
-constexpr int kQuietRounds = 2;
+constexpr int kRoundsWithoutRefusals = 2;
 // After this time, gRPC reads on even if handlers haven't seen all calls.
 constexpr auto kMaxRefillTime = std::chrono::seconds(5);
 // SO_RCVBUF of an unadmitted connection. The kernel doubles this value.
@@ -40,7 +40,7 @@ constexpr int kMaxUnadmitted = 1024;
 // To make room for a new connection, the server closes no unadmitted connection that is younger
 // than this.
 constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
-// The interval at which the server tries to accept again while descriptors run short, and looks
+// The interval at which the server tries to accept again while descriptors run short, and checks
 // whether gRPC has closed sockets.
 constexpr int kRetryIntervalMs = 5;
 // Descriptors that are reserved for uses other than connections. A connection takes two.
@@ -100,8 +100,8 @@ absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* 
   return status;
 }
 
-void Listeners::Start(Settle settle) {
-  settle_ = std::move(settle);
+void Listeners::Start(AfterEarlierEvents after_earlier_events) {
+  after_earlier_events_ = std::move(after_earlier_events);
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
@@ -239,7 +239,7 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
     ++totals_.refused[static_cast<size_t>(RefusalReason::kAddressLimit)];
     return nullptr;
   }
-  LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedWindow,
+  LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedStep,
                                     .pool = {.usage = unadmitted_bytes_,
                                              .capacity_bytes = kUnadmittedPoolBytes,
                                              .budget_bytes = budget_bytes_},
@@ -337,8 +337,18 @@ void Listeners::HandleStalled() {
     refill_began_ = Connection::Clock::now();
     AwaitRefusals(num_refused_, 0);
   }
+  // The fewer bytes gRPC has read of an unadmitted connection, the earlier it reads more. Thus
+  // connections that send many bytes don't delay new ones.
+  std::vector<std::pair<int64_t, ConnectionRef>> by_received;
+  by_received.reserve(stalled.size());
+  for (ConnectionRef& connection : stalled) {
+    const int64_t bytes = connection->admitted() ? 0 : connection->received_bytes();
+    by_received.emplace_back(bytes, std::move(connection));
+  }
+  std::stable_sort(by_received.begin(), by_received.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<ConnectionRef> unresolved;
-  for (const ConnectionRef& connection : stalled) {
+  for (const auto& [bytes, connection] : by_received) {
     connection->Resume();
     if (!connection->stalled()) continue;
     waiting_.insert(connection->id());
@@ -354,7 +364,7 @@ void Listeners::ResolveLater(std::vector<ConnectionRef> stalled) {
     const int64_t credit = connection->credit_bytes();
     credits.emplace_back(std::move(connection), credit);
   }
-  settle_([this, credits = std::move(credits)] {
+  after_earlier_events_([this, credits = std::move(credits)] {
     for (const auto& [connection, credit] : credits) {
       if (connection->ResolveStall(credit)) stalled_.Add(connection->id());
     }
@@ -362,10 +372,10 @@ void Listeners::ResolveLater(std::vector<ConnectionRef> stalled) {
 }
 
 void Listeners::AwaitRefusals(int64_t num_refused, int round) {
-  settle_([this, num_refused, round] {
+  after_earlier_events_([this, num_refused, round] {
     const int64_t num_refused_now = num_refused_;
     const int next_round = num_refused_now == num_refused ? round + 1 : 0;
-    if (next_round < kQuietRounds && !stopping_) {
+    if (next_round < kRoundsWithoutRefusals && !stopping_) {
       AwaitRefusals(num_refused_now, next_round);
     } else {
       calls_seen_ = true;

@@ -47,7 +47,7 @@ class Listeners {
  public:
   // Calls its argument after handlers have handled all events that have happened before. Must not
   // block.
-  using Settle = std::function<void(std::function<void()>)>;
+  using AfterEarlierEvents = std::function<void(std::function<void()>)>;
 
   explicit Listeners(const Limits& limits);
   ~Listeners();  // Stop()
@@ -61,7 +61,7 @@ class Listeners {
 
   // Begins to accept. Call it after the server has been built. If the system can't enforce limits,
   // prints a warning on standard error and accepts without them.
-  void Start(Settle settle);
+  void Start(AfterEarlierEvents after_earlier_events);
   // Stops accepting, and closes unadmitted connections. The others stay, without limits.
   void Stop();
 
@@ -127,8 +127,8 @@ class Listeners {
   void ResolveLater(std::vector<ConnectionRef> stalled);
   // Waits until handlers have seen the calls in the bytes that gRPC has read of unadmitted
   // connections, then sets calls_seen_. In each round, handlers handle all earlier events. They
-  // have seen all calls after kQuietRounds rounds in succession in which num_refused_ is unchanged.
-  // `round`: how many of them have passed; num_refused_ was then `num_refused`.
+  // have seen all calls after kRoundsWithoutRefusals rounds in succession in which num_refused_ is
+  // unchanged. `round`: how many rounds have passed with num_refused_ == `num_refused`.
   void AwaitRefusals(int64_t num_refused, int round);
   // Refills the budget of unadmitted connections if gRPC has freed the calls of closed connections,
   // or if that takes too long. Called after calls_seen_ until the budget is refilled.
@@ -153,11 +153,10 @@ class Listeners {
   bool has_limits_ = true;  // the system enforces limits
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
-  Settle settle_;
+  AfterEarlierEvents after_earlier_events_;
   int stop_fd_ = -1;
   std::thread thread_;
-  // Stalled connections, the oldest first, so that new ones don't starve them. Used by the thread
-  // only.
+  // Stalled connections, by their ids. Used by the thread only.
   std::set<uint64_t> waiting_;
   // Refused calls so far, of unadmitted and closed connections.
   std::atomic<int64_t> num_refused_ = 0;

@@ -243,7 +243,7 @@ class SharedCall final : public UploadCall {
   // Ends the call with `status`, and with it the transfer under way and the ring.
   void End(const absl::Status& status) {
     if (finished()) return;
-    if (upload_.has_value() && absl::IsCancelled(status)) upload_->BreakOff();
+    if (upload_.has_value() && absl::IsCancelled(status)) upload_->Interrupt();
     if (upload_.has_value()) upload_->Fail(status);
     EndDownload();
     if (ring_ != nullptr) bulk_->rings.Close(std::move(ring_));

@@ -8,7 +8,7 @@
 
 namespace tensord::server {
 
-TensorUpload::~TensorUpload() { BreakOff(); }
+TensorUpload::~TensorUpload() { Interrupt(); }
 
 absl::Status TensorUpload::Await(const PrincipalRef& principal, const v1::WriteSpec& spec,
                                  std::function<void(absl::Status)> ready) {
@@ -116,7 +116,7 @@ std::optional<Engine::Upload> TensorUpload::TakeOut() {
   return upload;
 }
 
-void TensorUpload::BreakOff() {
+void TensorUpload::Interrupt() {
   if (!upload_.has_value() || !resumable_) return Fail(absl::CancelledError("the client has gone"));
   std::optional<Engine::Upload> upload = TakeOut();
   if (!upload.has_value()) return;
@@ -125,7 +125,7 @@ void TensorUpload::BreakOff() {
 }
 
 void TensorUpload::Fail(const absl::Status& status) {
-  if (begun() && resumable_ && absl::IsAborted(status)) return BreakOff();
+  if (begun() && resumable_ && absl::IsAborted(status)) return Interrupt();
   const SessionUse use = std::move(use_);
   const SessionRef session = session_;
   std::optional<Engine::Upload> upload = TakeOut();

@@ -13,7 +13,7 @@
 
 namespace tensord::server {
 
-// Used by one thread at a time. The destructor calls BreakOff().
+// Used by one thread at a time. The destructor calls Interrupt().
 //
 // A client's upload calls Await(), then Begin(). A fetch from another server calls Claim(), then
 // AllocateMemory().
@@ -70,9 +70,9 @@ class TensorUpload {
   absl::StatusOr<TensorRef> Finish();
   // Ends the upload early. If it is resumable, parks the received bytes for the next call;
   // otherwise calls Fail(CANCELLED). If it has not begun or has ended, only releases the session.
-  void BreakOff();
+  void Interrupt();
   // Fails the upload. If the tensor is promised, it fails with `status`; otherwise its handle stays
-  // free. If `status` is ABORTED and the upload is resumable, does the same as BreakOff().
+  // free. If `status` is ABORTED and the upload is resumable, does the same as Interrupt().
   void Fail(const absl::Status& status);
 
  private:

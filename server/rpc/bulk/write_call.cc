@@ -62,7 +62,7 @@ class WriteCall final : public UploadCall {
       return Fail(
           absl::InvalidArgumentError("the Write has no message; the first must carry the spec"));
     }
-    if (upload_.resumable() && upload_.written_bytes() < upload_.size_bytes()) return BreakOff();
+    if (upload_.resumable() && upload_.written_bytes() < upload_.size_bytes()) return Interrupt();
     const absl::StatusOr<TensorRef> tensor = upload_.Finish();
     if (!tensor.ok()) return Fail(tensor.status());
     v1::Tensor response;
@@ -70,10 +70,10 @@ class WriteCall final : public UploadCall {
     FinishWith(EncodeMessage(response));
   }
 
-  void OnWaitCancelled() override { BreakOff(); }
+  void OnWaitCancelled() override { Interrupt(); }
 
-  void BreakOff() {
-    upload_.BreakOff();
+  void Interrupt() {
+    upload_.Interrupt();
     Fail(absl::AbortedError("the stream ended before the tensor's last byte"));
   }
 

@@ -310,7 +310,7 @@ void PeerPull::End(Result result) {
     status = finished.status();
     if (finished.ok()) outcome.tensor = *std::move(finished);
   } else if (result.leaves_promise && !promised_here_) {
-    upload_.BreakOff();
+    upload_.Interrupt();
   } else {
     upload_.Fail(status);
   }

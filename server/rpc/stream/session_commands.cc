@@ -47,7 +47,7 @@ SessionCommands::SessionCommands(ServiceContext* context, SessionRef session)
     : context_(context),
       session_(std::move(session)),
       packed_(context->engine, session_),
-      answer_charge_(session_->host()) {}
+      answer_charge_(session_->host_account()) {}
 
 absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
                                      const v1::Attach& attach, uint64_t answers_received) {

@@ -11,7 +11,7 @@ namespace tensord::server {
 namespace {
 
 // Messages above this size may have at most kMaxSubmessages submessages, and their memory isn't
-// kept for the next message. Our own client never sends such messages.
+// kept for the next message. tensord's C++ client never sends such messages.
 constexpr int64_t kLargeMessageBytes = 512 << 10;
 constexpr int64_t kMaxSubmessages = 1 << 18;
 
