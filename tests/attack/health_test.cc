@@ -1,5 +1,8 @@
 // Attacks through health checks, by callers without credentials, on a server that requires
 // credentials. The server must receive the request of such a call before it can refuse the call.
+#include <optional>
+
+#include "tensord/tests/attack/memory_growth.h"
 #include "tensord/tests/attack/raw_http2.h"
 #include "tensord/tests/integration/identity_fixture.h"
 
@@ -18,19 +21,14 @@ class HealthTest : public integration::IdentityFixture {
     StartDaemon({"--token-file=" + folder_.Write("tokens", "")});
     if (HasFatalFailure()) return;
     ExpectHealthy();
-    before_ = daemon_->MemoryBytes("VmHWM");
+    growth_.emplace(*daemon_, "VmHWM");
   }
 
   // Expects that a probe is answered, and that the daemon's memory has grown by less than
   // kMaxGrowthBytes.
   void TearDown() override {
     ExpectHealthy();
-    // A sanitizer's shadow is counted as the daemon's memory.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    const int64_t growth = daemon_->MemoryBytes("VmHWM") - before_;
-    RecordProperty("growth_bytes", std::to_string(growth));
-    EXPECT_LT(growth, kMaxGrowthBytes);
-#endif
+    if (growth_.has_value()) growth_->ExpectBelow(kMaxGrowthBytes);
     IdentityFixture::TearDown();
   }
 
@@ -47,7 +45,7 @@ class HealthTest : public integration::IdentityFixture {
   }
 
   std::vector<std::unique_ptr<RawHttp2>> connections_;
-  int64_t before_ = 0;
+  std::optional<MemoryGrowth> growth_;
 };
 
 // Each call announces a request of 15 MiB and sends a part of it.

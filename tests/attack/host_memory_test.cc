@@ -1,11 +1,12 @@
 // Attacks by an authenticated caller that uses as much host memory as it can, other than for the
 // elements of tensors. The daemon must refuse it at its limit and still serve other callers.
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
+#include "tensord/tests/attack/memory_growth.h"
 #include "tensord/tests/expect_error.h"
 #include "tensord/tests/integration/identity_fixture.h"
 
@@ -31,7 +32,7 @@ class HostMemoryTest : public integration::IdentityFixture {
     attacker_ = std::make_unique<RpcClient>(daemon_->address(),
                                             integration::RpcCredentials{.token = "mallory-token"});
     session_ = std::make_unique<RpcSession>(*attacker_);
-    before_ = daemon_->MemoryBytes("VmRSS");
+    growth_.emplace(*daemon_, "VmRSS");
   }
 
   // Expects that another caller is served, and that the daemon's memory has grown by less than
@@ -42,11 +43,7 @@ class HostMemoryTest : public integration::IdentityFixture {
     EXPECT_TRUE(alice.Ones(1, {16}).ok());
     EXPECT_TRUE(alice.Add(1, 1, 2).ok());
     EXPECT_TRUE(alice.ReadFloats(2).ok());
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    const int64_t growth = daemon_->MemoryBytes("VmHWM") - before_;
-    RecordProperty("growth_bytes", std::to_string(growth));
-    EXPECT_LT(growth, kMaxGrowthBytes);
-#endif
+    if (growth_.has_value()) growth_->ExpectBelow(kMaxGrowthBytes);
     IdentityFixture::TearDown();
   }
 
@@ -59,19 +56,12 @@ class HostMemoryTest : public integration::IdentityFixture {
   // Sends messages on a new stream, half-closes it and reads all answers. Returns the status that
   // ends the stream, or else the first error of a command.
   absl::Status Send(const std::vector<v1::SessionStreamRequest>& messages) {
-    auto stream = attacker_->SessionStream();
-    std::thread sender([&] {
-      for (const v1::SessionStreamRequest& message : messages) stream->Send(message);
-      stream->HalfClose();
-    });
     absl::Status first;
-    while (const auto response = stream->Next()) {
-      if (!first.ok() || response->errors().empty()) continue;
-      const v1::HandleError& error = response->errors(0);
+    ended_ = RunStream(*attacker_, messages, [&first](const v1::SessionStreamResponse& response) {
+      if (!first.ok() || response.errors().empty()) return;
+      const v1::HandleError& error = response.errors(0);
       first = absl::Status(static_cast<absl::StatusCode>(error.code()), error.message());
-    }
-    sender.join();
-    ended_ = stream->Finish();
+    });
     return ended_.ok() ? first : ended_;
   }
 
@@ -86,7 +76,7 @@ class HostMemoryTest : public integration::IdentityFixture {
   std::unique_ptr<RpcClient> attacker_;
   std::unique_ptr<RpcSession> session_;
   absl::Status ended_;  // the status that ended the stream of the last Send()
-  int64_t before_ = 0;
+  std::optional<MemoryGrowth> growth_;
 };
 
 // Each prepared op takes about a megabyte.

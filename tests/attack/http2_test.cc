@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
+#include <optional>
 #include <thread>
 
+#include "tensord/tests/attack/memory_growth.h"
 #include "tensord/tests/attack/raw_http2.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 
@@ -17,12 +19,6 @@ using std::chrono::seconds;
 
 constexpr int64_t kMaxGrowthBytes = 64 << 20;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 class Http2Test : public DaemonFixture {
  protected:
   Http2Test() = default;
@@ -32,7 +28,7 @@ class Http2Test : public DaemonFixture {
     DaemonFixture::SetUp();
     if (HasFatalFailure()) return;
     ASSERT_TRUE(session_->Ones(1, {16}).ok());
-    before_ = daemon_->MemoryBytes("VmHWM");
+    growth_.emplace(*daemon_, "VmHWM");
   }
 
   // Expects that old and new legitimate clients are served, and that the daemon's memory has grown
@@ -44,14 +40,11 @@ class Http2Test : public DaemonFixture {
     const auto health = another.Health("");
     ASSERT_TRUE(health.ok()) << health.status();
     EXPECT_EQ(*health, "SERVING");
-    // A sanitizer's shadow is counted as the daemon's memory.
-    if (!kSanitized) {
-      EXPECT_LT(daemon_->MemoryBytes("VmHWM") - before_, kMaxGrowthBytes);
-    }
+    if (growth_.has_value()) growth_->ExpectBelow(kMaxGrowthBytes);
     DaemonFixture::TearDown();
   }
 
-  int64_t before_ = 0;
+  std::optional<MemoryGrowth> growth_;
 };
 
 // The message has a quarter of a megabyte. Inflated, it would have a quarter of a gigabyte.
@@ -255,7 +248,8 @@ class UnreadResponsesTest : public Http2Test {
 TEST_F(UnreadResponsesTest, AreBoundedForEachPrincipal) {
   constexpr int64_t kElements = 15 << 18;  // 15 MiB
   ASSERT_TRUE(session_->Ones(2, {kElements}).ok());
-  before_ = daemon_->MemoryBytes("VmHWM");
+  growth_.emplace(*daemon_, "VmHWM");
+  const int64_t before = daemon_->MemoryBytes("VmHWM");
   RawHttp2 connection(daemon_->address());
   ASSERT_TRUE(connection.SendPreface());
   const std::string no_window("\0\4\0\0\0\0", 6);  // SETTINGS_INITIAL_WINDOW_SIZE
@@ -271,7 +265,7 @@ TEST_F(UnreadResponsesTest, AreBoundedForEachPrincipal) {
   }
   // The first responses have been built.
   EXPECT_TRUE(integration::Eventually(
-      [this] { return daemon_->MemoryBytes("VmHWM") - before_ > 4 * kElements; }));
+      [&] { return daemon_->MemoryBytes("VmHWM") - before > 4 * kElements; }));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(session_->Get(1).ok());
 }
 

@@ -2,6 +2,7 @@
 // paths. The daemon must refuse them in bounded memory, without harm to other sessions.
 #include <climits>
 
+#include "tensord/tests/attack/memory_growth.h"
 #include "tensord/tests/integration/daemon_fixture.h"
 
 namespace tensord::attack {
@@ -10,12 +11,6 @@ namespace {
 using integration::DaemonFixture;
 using integration::RpcSession;
 using Code = absl::StatusCode;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 class MessagesTest : public DaemonFixture {
  protected:
@@ -45,26 +40,8 @@ class MessagesTest : public DaemonFixture {
 
   // Sends this message on a new stream. Returns the status that ends the stream.
   absl::Status Send(const v1::SessionStreamRequest& message) {
-    auto stream = client_->SessionStream();
-    stream->Send(message);
-    stream->HalfClose();
-    while (stream->Next().has_value()) {
-    }
-    return stream->Finish();
+    return RunStream(*client_, {message});
   }
-
-  // Expects that the daemon's memory has never grown by `max_bytes` since MarkMemory(). Checks
-  // nothing under a sanitizer, because its shadow counts as the daemon's memory.
-  void ExpectMemoryStaysBelow(int64_t max_bytes) {
-    if (kSanitized) return;
-    const int64_t growth = daemon_->MemoryBytes("VmHWM") - before_;
-    RecordProperty("growth_bytes", std::to_string(growth));
-    EXPECT_LT(growth, max_bytes);
-  }
-
-  void MarkMemory() { before_ = daemon_->MemoryBytes("VmRSS"); }
-
-  int64_t before_ = 0;
 };
 
 constexpr int64_t kMiB = 1 << 20;
@@ -73,9 +50,9 @@ constexpr int64_t kMiB = 1 << 20;
 TEST_F(MessagesTest, RefusesMillionsOfEmptyCommands) {
   std::string bytes;
   while (bytes.size() < 16 * kMiB) bytes += std::string("\x12\x00", 2);
-  MarkMemory();
+  const MemoryGrowth growth(*daemon_, "VmRSS");
   ExpectError(client_->CallRaw("SessionStream", bytes), Code::kResourceExhausted, {"submessages"});
-  ExpectMemoryStaysBelow(64 * kMiB);
+  growth.ExpectBelow(64 * kMiB);
 }
 
 // Sends four million steps. None of them can run, because their input doesn't exist.
@@ -92,10 +69,10 @@ TEST_F(MessagesTest, RefusesMillionsOfFailingSteps) {
     batch.add_words(1);
     batch.add_words(1);
   }
-  MarkMemory();
+  const MemoryGrowth growth(*daemon_, "VmRSS");
   ExpectError(Send(message), Code::kResourceExhausted, {"answers"});
   // Each failed step also takes a handle, up to the session's limit.
-  ExpectMemoryStaysBelow(512 * kMiB);
+  growth.ExpectBelow(512 * kMiB);
 }
 
 TEST_F(MessagesTest, RefusesRunWithMillionsOfOutputs) {
@@ -104,9 +81,9 @@ TEST_F(MessagesTest, RefusesRunWithMillionsOfOutputs) {
   v1::ProgramRun& run = *message.add_commands()->mutable_run();
   run.set_number(7);
   for (int i = 0; i < 4000000; ++i) run.add_outputs(0);
-  MarkMemory();
+  const MemoryGrowth growth(*daemon_, "VmRSS");
   ExpectError(Send(message), Code::kResourceExhausted, {"answers"});
-  ExpectMemoryStaysBelow(256 * kMiB);
+  growth.ExpectBelow(256 * kMiB);
 }
 
 // The memory for a stream's programs is bounded, including their outputs.
@@ -114,7 +91,7 @@ TEST_F(MessagesTest, BoundsMemoryOfProgramsWithMillionsOfOutputs) {
   RpcSession attacker(*client_);
   auto stream = client_->SessionStream();
   ASSERT_TRUE(stream->Send(Attach(attacker)));
-  MarkMemory();
+  const MemoryGrowth growth(*daemon_, "VmRSS");
   constexpr int kPrograms = 50;
   for (int i = 1; i <= kPrograms; ++i) {
     v1::SessionStreamRequest message;
@@ -136,7 +113,7 @@ TEST_F(MessagesTest, BoundsMemoryOfProgramsWithMillionsOfOutputs) {
                                     }())
                   .status()
                   .code() == Code::kNotFound);
-  ExpectMemoryStaysBelow(128 * kMiB);
+  growth.ExpectBelow(128 * kMiB);
 }
 
 // The client requests a hundred gigabytes and reads none of it.
@@ -151,7 +128,7 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
     fetch.set_handle(1);
     fetch.set_request_id(i);
   }
-  MarkMemory();
+  const MemoryGrowth growth(*daemon_, "VmRSS");
   ASSERT_TRUE(stream->Send(message));
   v1::GetTensorRequest request;
   request.set_session(attacker.id());
@@ -159,7 +136,7 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
   request.set_after_command(kFetches);
   ASSERT_TRUE(client_->Call<v1::Tensor>("GetTensor", request).ok());
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(session_->Get(1).ok());
-  ExpectMemoryStaysBelow(128 * kMiB);
+  growth.ExpectBelow(128 * kMiB);
   stream->Cancel();
 }
 

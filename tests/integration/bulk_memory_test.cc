@@ -6,15 +6,10 @@
 #include <fstream>
 
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/sanitized.h"
 
 namespace tensord::integration {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kChunkBytes = kMiB;

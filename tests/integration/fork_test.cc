@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tensord/tests/integration/cluster_fixture.h"
+#include "tensord/tests/run_command.h"
 
 namespace {
 bool is_forked_child = false;
@@ -502,13 +503,9 @@ TEST(ForkWithGrpcForkSupportTest, ChildrenDoNotAffectParent) {
   const std::string command = absl::StrCat("GRPC_ENABLE_FORK_SUPPORT=1 ", program,
                                            " --gtest_filter='ForkTest.Exit*:ForkTest.Destructors*:"
                                            "ForkTest.EveryCall*:ForkTest.*UnderLoad*'");
-  FILE* const output = popen(command.c_str(), "re");
-  ASSERT_NE(output, nullptr);
-  std::string text;
-  char buffer[4096];
-  while (const size_t size = fread(buffer, 1, sizeof(buffer), output)) text.append(buffer, size);
-  EXPECT_EQ(pclose(output), 0) << text;
-  EXPECT_THAT(text, testing::HasSubstr("[       OK ] ForkTest.EveryCallInChildIsRefused"));
+  const CommandResult result = RunCommand(command);
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, testing::HasSubstr("[       OK ] ForkTest.EveryCallInChildIsRefused"));
 }
 
 }  // namespace

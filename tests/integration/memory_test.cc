@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/sanitized.h"
 
 namespace tensord::integration {
 namespace {
@@ -14,9 +15,7 @@ class MemoryTest : public DaemonFixture {
   MemoryTest() : DaemonFixture({"--max-host-bytes=2GiB"}) {}
 
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitizer's shadow is counted as the daemon's memory";
-#endif
+    if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow is counted as the daemon's memory";
     DaemonFixture::SetUp();
   }
 

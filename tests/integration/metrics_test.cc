@@ -125,7 +125,6 @@ TEST_F(MetricsTest, CountsRefusalsByReason) {
   EXPECT_FALSE(session_->Ones(1, {5 << 20}).ok());
   EXPECT_EQ(Value(Alices("refusals_total", ",reason=\"SESSION_BYTES_EXCEEDED\"")), 2);
   // An error that sticks to a handle is one refusal, however often the handle is read.
-  auto stream = alice_->SessionStream();
   v1::SessionStreamRequest attach;
   attach.mutable_attach()->set_session(session_->id());
   v1::Op* op = attach.add_commands()->mutable_op();
@@ -134,11 +133,7 @@ TEST_F(MetricsTest, CountsRefusalsByReason) {
   op->set_device("cpu:0");
   (*op->mutable_attrs())["shape"].mutable_ints()->add_values(5 << 20);
   attach.add_commands()->mutable_barrier()->set_barrier_id(1);
-  ASSERT_TRUE(stream->Send(attach));
-  stream->HalfClose();
-  while (stream->Next()) {
-  }
-  ASSERT_TRUE(stream->Finish().ok());
+  ASSERT_TRUE(RunStream(*alice_, {attach}).ok());
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(session_->Read(7).ok());
   EXPECT_EQ(Value(Alices("refusals_total", ",reason=\"SESSION_BYTES_EXCEEDED\"")), 3);
 }
@@ -160,12 +155,7 @@ TEST_F(MetricsTest, CountsARefusedOpOfABatchOnce) {
     batch.add_words(handle == 3 ? handle : 1);
     batch.add_words(handle - 1);
   }
-  auto stream = alice_->SessionStream();
-  ASSERT_TRUE(stream->Send(message));
-  stream->HalfClose();
-  while (stream->Next().has_value()) {
-  }
-  ASSERT_TRUE(stream->Finish().ok());
+  ASSERT_TRUE(RunStream(*alice_, {message}).ok());
   EXPECT_TRUE(session_->Read(3).ok());  // it takes the rest of the limit
   EXPECT_FALSE(session_->Read(4).ok());
   EXPECT_EQ(Value(Alices("refusals_total", ",reason=\"SESSION_BYTES_EXCEEDED\"")), 2);

@@ -39,7 +39,6 @@ TEST_F(QuotaTest, RefusedCallNamesTheLimit) {
 }
 
 TEST_F(QuotaTest, StreamErrorSticksToTheHandle) {
-  auto stream = client_->SessionStream();
   v1::SessionStreamRequest attach;
   attach.mutable_attach()->set_session(session_->id());
   v1::Op* op = attach.add_commands()->mutable_op();
@@ -48,13 +47,11 @@ TEST_F(QuotaTest, StreamErrorSticksToTheHandle) {
   op->set_device("cpu:0");
   (*op->mutable_attrs())["shape"].mutable_ints()->add_values(1 << 20);
   attach.add_commands()->mutable_barrier()->set_barrier_id(1);  // answered when the op has run
-  ASSERT_TRUE(stream->Send(attach));
-  stream->HalfClose();
   std::vector<v1::HandleError> errors;
-  while (const auto response = stream->Next()) {
-    errors.insert(errors.end(), response->errors().begin(), response->errors().end());
-  }
-  ASSERT_TRUE(stream->Finish().ok());
+  const absl::Status ended = RunStream(*client_, {attach}, [&errors](const auto& answer) {
+    errors.insert(errors.end(), answer.errors().begin(), answer.errors().end());
+  });
+  ASSERT_TRUE(ended.ok()) << ended;
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].handle(), 7u);
   absl::Status reported = absl::ResourceExhaustedError(errors[0].message());

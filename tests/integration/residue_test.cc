@@ -174,16 +174,13 @@ class Caller {
     run.add_inputs(100 + kCreate);
     run.add_outputs(handle);
     message.add_commands()->mutable_barrier()->set_barrier_id(1);
-    const auto stream = session_.client().SessionStream();
-    stream->Send(message);
-    stream->HalfClose();
     absl::Status failed;
-    while (const auto answer = stream->Next()) {
-      for (const v1::HandleError& error : answer->errors()) {
+    const auto take = [&failed](const v1::SessionStreamResponse& answer) {
+      for (const v1::HandleError& error : answer.errors()) {
         failed = absl::UnknownError(error.message());
       }
-    }
-    const absl::Status ended = stream->Finish();
+    };
+    const absl::Status ended = RunStream(session_.client(), {message}, take);
     return ended.ok() ? failed : ended;
   }
 
@@ -266,12 +263,7 @@ class ResidueTest : public IdentityFixture {
     promise.set_handle(kPromised);
     *promise.mutable_spec() = ToProto(Bytes(size));
     promise.set_device("cpu:0");
-    const auto stream = session.client().SessionStream();
-    stream->Send(message);
-    stream->HalfClose();
-    while (stream->Next().has_value()) {
-    }
-    EXPECT_TRUE(stream->Finish().ok());
+    EXPECT_TRUE(RunStream(session.client(), {message}).ok());
   }
 
   static void ExpectNothing(RpcSession& session, uint64_t handle) {

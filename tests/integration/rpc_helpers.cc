@@ -1,5 +1,7 @@
 #include "tensord/tests/integration/rpc_helpers.h"
 
+#include <thread>
+
 namespace tensord::integration {
 
 v1::TensorSpec ToProto(const TensorSpec& spec) {
@@ -161,6 +163,21 @@ v1::ReadRequest RpcSession::ReadRequest(uint64_t handle) const {
   request.set_session(id_);
   request.set_handle(handle);
   return request;
+}
+
+absl::Status RunStream(RpcClient& client, const std::vector<v1::SessionStreamRequest>& messages,
+                       const std::function<void(const v1::SessionStreamResponse&)>& on_answer) {
+  const auto stream = client.SessionStream();
+  // A separate thread sends, because the server stops reading if its answers aren't read.
+  std::thread sender([&] {
+    for (const v1::SessionStreamRequest& message : messages) stream->Send(message);
+    stream->HalfClose();
+  });
+  while (const auto answer = stream->Next()) {
+    if (on_answer) on_answer(*answer);
+  }
+  sender.join();
+  return stream->Finish();
 }
 
 absl::StatusOr<std::vector<v1::Device>> ListDevices(RpcClient& client) {

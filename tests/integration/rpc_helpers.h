@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,12 @@ class RpcSession {
   RpcClient& client_;
   std::string id_;
 };
+
+// Sends the messages on a new session stream, half-closes it and reads all answers. If `on_answer`
+// is set, calls it with each answer. Returns the status that ends the stream.
+absl::Status RunStream(
+    RpcClient& client, const std::vector<v1::SessionStreamRequest>& messages,
+    const std::function<void(const v1::SessionStreamResponse&)>& on_answer = nullptr);
 
 absl::StatusOr<std::vector<v1::Device>> ListDevices(RpcClient& client);
 // Returns the bytes in use on a device, or -1 if the call fails or the device doesn't exist.

@@ -1,16 +1,13 @@
 // Sessions are listed and closed by their owners, and by administrators.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/tests/integration/fault_socket.h"
 #include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/run_command.h"
 
 namespace tensord::integration {
 namespace {
@@ -64,31 +61,13 @@ class SessionsTest : public IdentityFixture {
     IdentityFixture::TearDown();
   }
 
-  struct CommandResult {
-    int exit_code = -1;
-    std::string out;
-    std::string err;
-  };
-
   // Runs tensorctl with a token, or without one if it is empty.
   CommandResult Tensorctl(const std::string& token, const std::string& arguments) {
-    const std::string errors = folder_.File("errors");
     const std::string command = absl::StrCat(
         "env -u TENSORD_SERVER -u TENSORD_SERVERS COLUMNS=300 " TENSORCTL_PATH " --server ",
         daemon_->address(), token.empty() ? "" : " --token-file ",
-        token.empty() ? "" : folder_.File(token), " ", arguments, " 2>", errors);
-    CommandResult result;
-    FILE* pipe = popen(command.c_str(), "r");
-    if (pipe == nullptr) return result;
-    char buffer[4096];
-    while (const size_t size = fread(buffer, 1, sizeof(buffer), pipe)) {
-      result.out.append(buffer, size);
-    }
-    const int status = pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream in(errors);
-    result.err.assign(std::istreambuf_iterator<char>(in), {});
-    return result;
+        token.empty() ? "" : folder_.File(token), " ", arguments);
+    return RunCommand(command, folder_.File("errors"));
   }
 
   std::unique_ptr<RpcClient> alice_;
@@ -105,7 +84,7 @@ TEST_F(SessionsTest, CallersSeeTheirOwnSessionsAndAdministratorsSeeAll) {
   of_alice.set_principal("alice");
   EXPECT_EQ(ListSessions(*root_, of_alice)->sessions_size(), 2);
   EXPECT_EQ(ListSessions(*alice_, of_alice)->sessions_size(), 2);
-  of_alice.set_principal("nobody");
+  of_alice.set_principal("carol");
   EXPECT_EQ(ListSessions(*root_, of_alice)->sessions_size(), 0);
 }
 
@@ -115,7 +94,7 @@ TEST_F(SessionsTest, ErrorsDoNotShowWhichSessionsOfOthersExist) {
   v1::ListSessionsRequest of_another;
   of_another.set_principal("alice");
   const absl::Status exists = ListSessions(*bob_, of_another).status();
-  of_another.set_principal("nobody");
+  of_another.set_principal("carol");
   ExpectError(exists, Code::kPermissionDenied, {"administrator"});
   EXPECT_EQ(ListSessions(*bob_, of_another).status(), exists);
   // Bob closes alice's session, and one that doesn't exist. Only the number differs.

@@ -85,11 +85,8 @@ class StreamTest : public DaemonFixture {
   // Sends the messages on a new stream. Returns all answers and sets last_status_.
   Answers Run(const std::vector<v1::SessionStreamRequest>& messages) {
     Answers answers;
-    auto stream = client_->SessionStream();
-    for (const v1::SessionStreamRequest& message : messages) stream->Send(message);
-    stream->HalfClose();
-    ReadUntil(*stream, answers, [] { return false; });
-    last_status_ = stream->Finish();
+    last_status_ =
+        RunStream(*client_, messages, [&answers](const auto& message) { Take(message, answers); });
     return answers;
   }
 
@@ -112,15 +109,12 @@ TEST_F(StreamTest, ErrorTextsOfFetchesAreSplitIntoResponses) {
   fail.set_code(static_cast<int>(Code::kAborted));
   fail.set_message(std::string(4096, 'x'));
   for (int i = 0; i < kFetches; ++i) AddFetch(message, 1, i);
-  auto stream = client_->SessionStream();
-  ASSERT_TRUE(stream->Send(message));
-  stream->HalfClose();
   Answers answers;
-  while (const auto response = stream->Next()) {
-    EXPECT_LT(response->ByteSizeLong(), 2 << 20);
-    Take(*response, answers);
-  }
-  EXPECT_TRUE(stream->Finish().ok());
+  const absl::Status ended = RunStream(*client_, {message}, [&answers](const auto& response) {
+    EXPECT_LT(response.ByteSizeLong(), 2 << 20);
+    Take(response, answers);
+  });
+  EXPECT_TRUE(ended.ok()) << ended;
   ASSERT_EQ(answers.fetched.size(), kFetches);
   for (const v1::Elements& fetched : answers.fetched) {
     ASSERT_EQ(fetched.code(), static_cast<int>(Code::kAborted));

@@ -1,11 +1,7 @@
 // Runs tensorctl against several servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "tensord/tests/integration/daemon_process.h"
 #include "tensord/tests/integration/identity_fixture.h"
+#include "tensord/tests/run_command.h"
 
 namespace tensord::integration {
 namespace {
@@ -24,12 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr char kAnyPeer[] = "--peers=127.0.0.1:*";
-
-struct CommandResult {
-  int exit_code = -1;
-  std::string out;  // standard output
-  std::string err;  // standard error
-};
 
 class TensorctlClusterTest : public IdentityFixture {
  protected:
@@ -44,22 +35,10 @@ class TensorctlClusterTest : public IdentityFixture {
 
   // Runs tensorctl. $COLUMNS is so large that each sentence stays on one line.
   CommandResult Tensorctl(const std::string& arguments) {
-    const std::string errors = folder_.File("errors");
     const std::string command = absl::StrCat(
         "env -u TENSORD_SERVER COLUMNS=1000 TENSORD_SERVERS=", absl::StrJoin(addresses_, ","),
-        " " TENSORCTL_PATH " ", arguments, " 2>", errors);
-    FILE* pipe = popen(command.c_str(), "r");
-    CommandResult result;
-    if (pipe == nullptr) return result;
-    char buffer[4096];
-    while (const size_t size = fread(buffer, 1, sizeof(buffer), pipe)) {
-      result.out.append(buffer, size);
-    }
-    const int status = pclose(pipe);
-    result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    std::ifstream in(errors);
-    result.err.assign(std::istreambuf_iterator<char>(in), {});
-    return result;
+        " " TENSORCTL_PATH " ", arguments);
+    return RunCommand(command, folder_.File("errors"));
   }
 
   nlohmann::json Problems(const CommandResult& result) {

@@ -221,12 +221,7 @@ class ResumedWriteTest : public WriteReadTest {
     promise.set_handle(1);
     *promise.mutable_spec() = ToProto(kSpec);
     promise.set_device("cpu:0");
-    auto stream = client_->SessionStream();
-    ASSERT_TRUE(stream->Send(message));
-    stream->HalfClose();
-    while (stream->Next()) {
-    }
-    ASSERT_TRUE(stream->Finish().ok());
+    ASSERT_TRUE(RunStream(*client_, {message}).ok());
     expected_bytes_ = 10;
   }
 

@@ -11,15 +11,10 @@
 #include <vector>
 
 #include "tensord/server/device/cpu/memory_pool.h"
+#include "tensord/tests/sanitized.h"
 
 namespace tensord::server {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 int64_t ResidentBytes() {
   std::ifstream in("/proc/self/statm");
