@@ -10,8 +10,8 @@ namespace tensord::simulation {
 
 using server::TensorRef;
 
-void WriteEnd::BreakOff() {
-  upload.BreakOff();
+void WriteEnd::Interrupt() {
+  upload.Interrupt();
   Release();
 }
 
@@ -84,7 +84,7 @@ bool UploadCall::BreakOffOne() {
     const std::shared_ptr<WriteEnd> end = *it;
     ends_.erase(it);
     if (end == writing_) Break();
-    end->BreakOff();
+    end->Interrupt();
     return true;
   }
   return false;

@@ -18,7 +18,7 @@ struct WriteEnd {
   WriteEnd(server::ServiceContext* context, LeaseBook* leases) : leases(leases), upload(context) {}
   ~WriteEnd() { Release(); }
   // Breaks off the upload: the client has gone, or GetUpload has been called.
-  void BreakOff();
+  void Interrupt();
   void Release();
 
   LeaseBook* const leases;
