@@ -20,7 +20,9 @@ std::string MethodName(absl::string_view method) {
 class UnaryTable {
  public:
   UnaryTable(const Handlers& handlers, CallDispatcher* dispatcher)
-      : unary_(handlers.unary), workers_(handlers.context->workers), dispatcher_(dispatcher) {}
+      : unary_(handlers.unary),
+        workers_(handlers.context->message_workers),
+        dispatcher_(dispatcher) {}
 
   template <typename Request, typename Response>
   void Add(absl::string_view method,
@@ -89,11 +91,11 @@ void AddHealthMethods(const Handlers& handlers, CallDispatcher* dispatcher) {
   using Request = grpc::health::v1::HealthCheckRequest;
   using Response = grpc::health::v1::HealthCheckResponse;
   HealthService* const health = handlers.health;
-  dispatcher->AddUnary(
-      MethodName<Health>("Check"),
-      MakeUnaryFactory<Request, Response>(
-          handlers.context->workers, {.handle = [health](const auto& call) { health->Check(call); },
-                                      .is_public = &HealthService::IsPublic}));
+  dispatcher->AddUnary(MethodName<Health>("Check"),
+                       MakeUnaryFactory<Request, Response>(
+                           handlers.context->message_workers,
+                           {.handle = [health](const auto& call) { health->Check(call); },
+                            .is_public = &HealthService::IsPublic}));
   dispatcher->AddStreaming(MethodName<Health>("Watch"), QueueKind::kMain,
                            health->MakeWatchFactory());
 }

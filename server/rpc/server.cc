@@ -164,9 +164,11 @@ Server::Server(const ServerOptions& options, std::unique_ptr<Gate> gate,
       memory_reclaimer_(DevicesOf(engine_)),
       sessions_(options.limits, engine_.slots()),
       workers_(kWorkerThreads),
+      message_workers_(NumQueues() + 1),
       context_{.engine = &engine_,
                .sessions = &sessions_,
                .workers = &workers_,
+               .message_workers = &message_workers_,
                .limits = options.limits,
                .unavailable_kinds = options.unavailable_kinds,
                .host_name = HostName(),
@@ -403,6 +405,7 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   for (const auto& queue : queues_) queue->AwaitEarlierEvents();
   const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
   peers_->queue()->Stop();
+  message_workers_.Stop();
   workers_.Stop();
   bulk_.AwaitNoCalls(deadline);
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);

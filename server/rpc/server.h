@@ -114,6 +114,7 @@ class Server {
   std::unique_ptr<Collectives> collectives_;  // null if this server takes no part in groups
   SessionTable sessions_;
   WorkerPool workers_;
+  WorkerPool message_workers_;
   ServiceContext context_;
   const std::unique_ptr<Peers> peers_;
   PullTable pulls_;

@@ -4,6 +4,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -144,7 +145,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void CountReceived(int64_t bytes);
   void CountSent(int64_t bytes);
 
-  // Doesn't count a cancellation of this call against its connection.
+  // Doesn't count a cancellation of this call against its connection. Thread-safe.
   void TolerateCancellation() { counts_cancellation_ = false; }
   // Reports that a refused call is served, because its request is public. The call then doesn't
   // count as refused.
@@ -187,7 +188,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   CallEvent<ServerCall> written_{&ServerCall::HandleWritten};
   CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
   grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
-  bool counts_cancellation_ = true;
+  std::atomic<bool> counts_cancellation_ = true;
   bool half_closed_ = false;  // a read failed before the call was done
   bool done_ = false;
 

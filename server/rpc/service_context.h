@@ -21,7 +21,8 @@ class PullTable;
 struct ServiceContext {
   Engine* engine;
   SessionTable* sessions;
-  WorkerPool* workers;
+  WorkerPool* workers;                 // for work that may block
+  WorkerPool* message_workers;         // for messages whose handling takes long
   Collectives* collectives = nullptr;  // null if this server takes no part in groups
   std::string no_collectives_reason;   // if `collectives` is null: why
   Limits limits;

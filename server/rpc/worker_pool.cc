@@ -1,10 +1,11 @@
 #include "tensord/server/rpc/worker_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tensord::server {
 
-WorkerPool::WorkerPool(int threads) {
+WorkerPool::WorkerPool(int threads) : max_running_per_owner_(std::max(threads - 1, 1)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -18,28 +19,50 @@ void WorkerPool::Stop() {
   threads_.clear();
 }
 
-void WorkerPool::Post(std::function<void()> job) {
+void WorkerPool::Post(Owner owner, std::function<void()> job) {
   bool stopped = false;
   {
     MutexLock lock(&mu_);
     stopped = stopping_;
-    if (!stopped) jobs_.push_back(std::move(job));
+    if (!stopped) {
+      Queue& queue = queues_[owner];
+      if (queue.jobs.empty()) turns_.push_back(owner);
+      queue.jobs.push_back(std::move(job));
+    }
   }
   if (stopped) return job();
   wake_.Signal();
 }
 
+std::deque<WorkerPool::Owner>::iterator WorkerPool::FindNextLocked() {
+  auto next = turns_.begin();
+  while (next != turns_.end() && queues_[*next].running >= max_running_per_owner_) ++next;
+  return next;
+}
+
 void WorkerPool::Run() {
+  MutexLock lock(&mu_);
   while (true) {
-    std::function<void()> job;
-    {
-      MutexLock lock(&mu_);
-      while (jobs_.empty() && !stopping_) wake_.Wait(&mu_);
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+    const auto next = FindNextLocked();
+    if (next == turns_.end()) {
+      if (stopping_ && turns_.empty()) return;
+      wake_.Wait(&mu_);
+      continue;
     }
+    const Owner owner = *next;
+    turns_.erase(next);
+    Queue& queue = queues_[owner];
+    std::function<void()> job = std::move(queue.jobs.front());
+    queue.jobs.pop_front();
+    if (!queue.jobs.empty()) turns_.push_back(owner);
+    ++queue.running;
+    mu_.Unlock();
     job();
+    job = nullptr;  // what the job holds may be destroyed with it
+    mu_.Lock();
+    if (--queue.running == 0 && queue.jobs.empty()) queues_.erase(owner);
+    // If another job of the owner may start now, this thread takes it.
+    if (stopping_) wake_.SignalAll();
   }
 }
 

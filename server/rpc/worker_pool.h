@@ -1,33 +1,49 @@
-// Threads for work that may block, such as transfers that wait for a device.
+// Threads for work that takes long or may block, such as transfers that wait for a device.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tensord/common/util/mutex.h"
 
 namespace tensord::server {
 
-// Thread-safe.
+// The jobs of one owner start in order, and owners take turns. One owner's jobs never occupy all
+// threads, unless there is only one. So a job waits neither for all jobs that another owner has
+// posted, nor until one of them ends. Thread-safe.
 class WorkerPool {
  public:
+  // Identifies the principal for whom a job runs. It is only compared.
+  using Owner = const void*;
+
   explicit WorkerPool(int threads);
   ~WorkerPool() { Stop(); }
 
   // Queues `job` for one of the threads. After Stop(), runs it on the calling thread.
-  void Post(std::function<void()> job);
+  void Post(Owner owner, std::function<void()> job);
 
   // Blocks until all posted jobs have run, then ends the threads. Don't call it in a job.
   void Stop();
 
  private:
-  void Run();
+  struct Queue {
+    std::deque<std::function<void()>> jobs;
+    int running = 0;
+  };
 
+  void Run();
+  // Returns the first of `turns_` that may start a job, or turns_.end().
+  std::deque<Owner>::iterator FindNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const int max_running_per_owner_;
   Mutex mu_;
   CondVar wake_;
-  std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mu_);
+  std::map<Owner, Queue> queues_ ABSL_GUARDED_BY(mu_);  // of owners that have jobs
+  std::deque<Owner> turns_ ABSL_GUARDED_BY(mu_);        // owners with queued jobs
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;
 };

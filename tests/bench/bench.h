@@ -208,6 +208,7 @@ void LatencyCases(Bench& bench);
 void OpCases(Bench& bench);
 void TransferCases(Bench& bench);
 void SessionCases(Bench& bench);
+void FairnessCases(Bench& bench);
 void ClusterCases(Bench& bench);
 void ComputeCases(Bench& bench);
 void CudaCases(Bench& bench);  // compiled with CUDA only

@@ -35,6 +35,7 @@ int Main(int argc, char** argv) {
   LatencyCases(bench);
   TransferCases(bench);
   SessionCases(bench);
+  FairnessCases(bench);
   ClusterCases(bench);
   ComputeCases(bench);
 #ifdef TENSORD_BENCH_CUDA

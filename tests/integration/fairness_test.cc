@@ -72,6 +72,45 @@ TEST_F(FairnessTest, ClientThatReadsNothingBlocksNoOtherClient) {
   ExpectServed(client_, 1);
 }
 
+// The attacker sends long programs, which it drops at once. Other clients don't wait until the
+// server has applied these messages.
+TEST_F(FairnessTest, LongMessagesDoNotBlockOtherClients) {
+  constexpr int kMessages = 30;
+  RpcClient rpc(daemon_->address());
+  RpcSession session(rpc);
+  ASSERT_TRUE(session.Ones(1, {16}).ok());
+  std::vector<v1::SessionStreamRequest> messages(1 + kMessages);
+  messages[0].mutable_attach()->set_session(session.id());
+  v1::Definition& definition = *messages[0].add_commands()->mutable_define();
+  definition.set_number(1);
+  definition.set_name("neg");
+  definition.set_num_inputs(1);
+  for (uint32_t number = 1; number <= kMessages; ++number) {
+    v1::SessionStreamRequest& message = messages[number];
+    v1::Program& program = *message.add_commands()->mutable_program();
+    program.set_number(number);
+    program.set_device("cpu:0");
+    *program.add_inputs() = ToProto(TensorSpec{DType::kFloat32, {16}});
+    for (uint32_t value = 0; value < 65536; ++value) {
+      program.add_ops(1);
+      program.add_ops(value);
+    }
+    program.add_outputs(65536);
+    message.add_commands()->mutable_drop()->add_programs(number);
+  }
+  ExpectServed(client_, 1);
+  std::atomic<bool> begun{false}, done{false};
+  std::thread attacker([&] {
+    const auto on_answer = [&](const v1::SessionStreamResponse&) { begun = true; };
+    EXPECT_TRUE(RunStream(rpc, messages, on_answer).ok());
+    done = true;
+  });
+  EXPECT_TRUE(Eventually([&] { return begun.load(); }));
+  ExpectServed(client_, 100);
+  EXPECT_FALSE(done) << "the other client had to wait for the messages";
+  attacker.join();
+}
+
 // One after another, clients disconnect in the middle of their work without closing their sessions.
 TEST_F(FairnessTest, FreesMemoryOfDisconnectedClients) {
   const int64_t before = Used(first_);

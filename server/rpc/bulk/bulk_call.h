@@ -42,17 +42,18 @@ class BulkCall : public ServerCall {
   template <typename Work, typename Then>
   void RunByWorker(Work work, Then then) {
     working_ = true;
-    bulk_->service->workers->Post([this, call = shared_from_this(), work = std::move(work),
-                                   then = std::move(then)]() mutable {
-      const absl::Status status = work();
-      Post(std::move(call), [this, then, status] {
-        working_ = false;
-        if (finished()) return;
-        const absl::Status& outcome = failure_.ok() ? status : failure_;
-        if (!outcome.ok()) return Fail(outcome);
-        then();
-      });
-    });
+    bulk_->service->workers->Post(
+        principal().get(), [this, call = shared_from_this(), work = std::move(work),
+                            then = std::move(then)]() mutable {
+          const absl::Status status = work();
+          Post(std::move(call), [this, then, status] {
+            working_ = false;
+            if (finished()) return;
+            const absl::Status& outcome = failure_.ok() ? status : failure_;
+            if (!outcome.ok()) return Fail(outcome);
+            then();
+          });
+        });
   }
 
   // Returns whether the call waits or a worker works for it.

@@ -26,7 +26,8 @@ void SharedRings::Close(std::unique_ptr<Ring> ring) {
     ring->call_ = nullptr;  // the call may end before the ring
     ring->session_.reset();
   }
-  closer_.Post([closed = std::shared_ptr<Ring>(std::move(ring))]() mutable { closed.reset(); });
+  closer_.Post(nullptr,
+               [closed = std::shared_ptr<Ring>(std::move(ring))]() mutable { closed.reset(); });
 }
 
 void SharedRings::Ring::Describe(v1::SharedRing* ring) const {

@@ -128,7 +128,7 @@ void PeerPull::RunByWorker(std::function<void()> work) {
   busy_ = true;
   void* const tag = Begin(&worker_done_);
   grpc::CompletionQueue* const queue = peers_->queue()->get();
-  context_->workers->Post([this, work = std::move(work), tag, queue] {
+  context_->workers->Post(session_->principal().get(), [this, work = std::move(work), tag, queue] {
     work();
     TsanRelease(tag);
     worker_done_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);

@@ -101,6 +101,12 @@ absl::Status SessionCommands::Apply(const CommandWire* wire,
   return status;
 }
 
+bool SessionCommands::applying() {
+  if (!apply_mu_.TryLock()) return true;
+  apply_mu_.Unlock();
+  return false;
+}
+
 void SessionCommands::OnSessionClosed() {
   if (!apply_mu_.TryLock()) return;
   packed_.DropPrograms();

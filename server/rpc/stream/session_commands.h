@@ -64,6 +64,9 @@ class SessionCommands final : public StreamState,
   absl::Status Apply(const CommandWire* wire, const v1::SessionStreamRequest& request,
                      int64_t message_bytes);
 
+  // Returns whether Apply() would block, because another connection's message is being applied.
+  bool applying();
+
   // Frees the memory of programs, unless a message is being applied: Apply() then does so.
   void OnSessionClosed() override;
 

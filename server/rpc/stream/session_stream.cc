@@ -15,6 +15,35 @@ namespace {
 constexpr int64_t kLargeMessageBytes = 512 << 10;
 constexpr int64_t kMaxSubmessages = 1 << 18;
 
+// The queue's thread decodes messages up to kMaxInlineMessageBytes, and applies messages with up to
+// kMaxInlineWork ops and handles: at most about a millisecond each. A worker takes the others.
+constexpr int64_t kMaxInlineMessageBytes = 64 << 10;
+constexpr int64_t kMaxInlineWork = 2048;
+
+// Returns about how many ops and handles the commands have.
+int64_t WorkOf(const v1::SessionStreamRequest& request) {
+  constexpr int64_t kWordsPerOp = 3;
+  int64_t work = request.commands_size();
+  for (const v1::Command& command : request.commands()) {
+    switch (command.command_case()) {
+      case v1::Command::kBatch:
+        work += command.batch().words_size() / kWordsPerOp;
+        break;
+      case v1::Command::kProgram:
+        work += command.program().ops_size();
+        break;
+      case v1::Command::kDrop:
+        work += command.drop().handles_size();
+        // A program may have many ops.
+        if (command.drop().programs_size() > 0) work += kMaxInlineWork;
+        break;
+      default:
+        break;
+    }
+  }
+  return work;
+}
+
 // The next response reuses this one's memory, except that of elements above this size.
 constexpr size_t kMaxKeptElementBytes = 1 << 10;
 
@@ -68,40 +97,59 @@ void SessionStream::OnRevoked(const absl::Status& status) {
 }
 
 void SessionStream::OnRead(bool ok) {
-  std::shared_ptr<SessionCommands> commands;
   bool taken = false;
   {
     MutexLock lock(&mu_);
     reading_ = false;
     half_closed_ = half_closed_ || !ok;
     if (ended_) return;  // no further command is applied
-    commands = commands_;
-    taken = ok && !draining_;
-    want_read_ = ok && draining_ && commands != nullptr;
+    taken = applying_ = ok && !draining_;
+    want_read_ = ok && draining_ && commands_ != nullptr;
   }
   if (!taken) {
     Advance();
-    return;
+  } else if (static_cast<int64_t>(incoming_.Length()) > kMaxInlineMessageBytes) {
+    PostToWorker(&SessionStream::DecodeOnWorker);
+  } else {
+    TakeMessage(/*on_worker=*/false);
   }
-  const auto message_bytes = static_cast<int64_t>(incoming_.Length());
+}
+
+void SessionStream::PostToWorker(void (SessionStream::*function)()) {
+  context_->message_workers->Post(
+      principal().get(),
+      [self = std::static_pointer_cast<SessionStream>(shared_from_this()), function] {
+        ((*self).*function)();
+        self->AfterEvent();
+      });
+}
+
+void SessionStream::TakeMessage(bool on_worker) {
+  message_bytes_ = static_cast<int64_t>(incoming_.Length());
   absl::Status status;
-  if (message_bytes > kLargeMessageBytes) {
+  if (message_bytes_ > kLargeMessageBytes) {
     status =
         CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxSubmessages);
   }
   if (status.ok()) status = DecodeMessage(&incoming_, &request_);
-  if (status.ok() && commands == nullptr) {
+  const bool is_first = commands() == nullptr;
+  if (status.ok() && is_first) {
     status = Attach(request_);
-    MutexLock lock(&mu_);
-    commands = commands_;
   } else if (status.ok() && request_.has_attach()) {
     status = absl::InvalidArgumentError("only the first message of a stream may carry attach");
   }
-  if (status.ok()) status = commands->Apply(this, request_, message_bytes);
+  const bool is_long = status.ok() && (WorkOf(request_) > kMaxInlineWork || commands()->applying());
+  if (is_long && !on_worker) return PostToWorker(&SessionStream::ApplyOnWorker);
+  ApplyMessage(status);
+}
+
+void SessionStream::ApplyMessage(absl::Status status) {
+  if (status.ok()) status = commands()->Apply(this, request_, message_bytes_);
   // Parsing the next message reuses the memory of request_. A large message's memory is freed.
-  if (message_bytes > kLargeMessageBytes) v1::SessionStreamRequest().Swap(&request_);
+  if (message_bytes_ > kLargeMessageBytes) v1::SessionStreamRequest().Swap(&request_);
   {
     MutexLock lock(&mu_);
+    applying_ = false;
     if (!status.ok()) return EndLocked(status);
     want_read_ = true;
   }
@@ -140,7 +188,7 @@ void SessionStream::Advance() {
       StartReadLocked();
     }
     if (writing_ || ended_) return;
-    const bool ending = half_closed_ || draining_;
+    const bool ending = (half_closed_ || draining_) && !applying_;
     response_.Clear();
     const bool has_answers =
         commands_ != nullptr && commands_->NextResponse(this, ending, &response_, &fetches);
@@ -202,6 +250,7 @@ void SessionStream::WriteFetches(std::vector<ReadyElements> fetches) {
     return;
   }
   context_->workers->Post(
+      principal().get(),
       [fill_and_send, fetches = std::move(fetches)]() mutable { fill_and_send(fetches); });
 }
 
@@ -236,7 +285,7 @@ void SessionStream::AfterEvent() {
   std::shared_ptr<SessionCommands> commands;
   {
     MutexLock lock(&mu_);
-    if (!grpc_done_ || reading_ || writing_ || detached_) return;
+    if (!grpc_done_ || reading_ || applying_ || writing_ || detached_) return;
     detached_ = true;
     commands = commands_;
   }

@@ -15,9 +15,10 @@
 
 namespace tensord::server {
 
-// There is one per call. It reads a message, applies the message's commands on the queue's thread,
-// and reads the next message. Answers that arrive during a write are sent together in the next
-// write.
+// There is one per call. It reads a message, applies the message's commands, and reads the next
+// message. The queue's thread applies small messages. A worker applies messages that would take the
+// queue's thread too long, because other calls would wait. Answers that arrive during a write are
+// sent together in the next write.
 //
 // Backpressure: the stream doesn't read while too many commands wait to run, or too many answers
 // wait to be sent. So the client blocks, and the server's memory use stays bounded.
@@ -48,6 +49,20 @@ class SessionStream final : public ServerCall, public CommandWire {
   void AfterEvent() override;
 
   void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decodes the message that has been read and applies it, on the queue's thread or by a worker.
+  void TakeMessage(bool on_worker);
+  // Applies request_, then continues with the next message. If `status` isn't OK, ends the stream
+  // with `status` instead.
+  void ApplyMessage(absl::Status status);
+  // Has a worker run a function.
+  void PostToWorker(void (SessionStream::*function)());
+  void DecodeOnWorker() { TakeMessage(/*on_worker=*/true); }
+  void ApplyOnWorker() { ApplyMessage(absl::OkStatus()); }
+  // Returns null before the first message.
+  std::shared_ptr<SessionCommands> commands() const {
+    MutexLock lock(&mu_);
+    return commands_;
+  }
   // Attaches the stream to the session that its first message names.
   absl::Status Attach(const v1::SessionStreamRequest& request);
 
@@ -65,11 +80,12 @@ class SessionStream final : public ServerCall, public CommandWire {
 
   ServiceContext* const context_;
   grpc::ByteBuffer incoming_;           // used by the read under way
-  v1::SessionStreamRequest request_;    // used by OnRead()
+  v1::SessionStreamRequest request_;    // the message that is being applied
+  int64_t message_bytes_ = 0;           // its size
   v1::SessionStreamResponse response_;  // used by the write under way
   SessionUse session_;                  // set by the first message
 
-  Mutex mu_;  // acquired before the mutex of SessionCommands
+  mutable Mutex mu_;  // acquired before the mutex of SessionCommands
   std::shared_ptr<SessionCommands> commands_ ABSL_GUARDED_BY(mu_);  // set by the first message
   bool want_read_ ABSL_GUARDED_BY(mu_) = false;  // the next read starts once MayRead()
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
@@ -78,7 +94,8 @@ class SessionStream final : public ServerCall, public CommandWire {
   bool draining_sent_ ABSL_GUARDED_BY(mu_) = false;
   bool drain_timed_out_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // outcome_ is set
+  bool applying_ ABSL_GUARDED_BY(mu_) = false;  // the message that has been read
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;    // outcome_ is set
   bool detached_ ABSL_GUARDED_BY(mu_) = false;
   bool grpc_done_ ABSL_GUARDED_BY(mu_) = false;  // OnDone() has run
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);

@@ -112,7 +112,7 @@ void UnaryMethods::CloseSession(
         "ListSessions"));
   }
   // A worker closes the session, because freeing its memory may take long.
-  context_->workers->Post([this, call] {
+  context_->workers->Post(call->principal().get(), [this, call] {
     const v1::CloseSessionRequest& request = call->request();
     SessionTable& sessions = *context_->sessions;
     const absl::StatusOr<int64_t> freed =
@@ -126,8 +126,9 @@ void UnaryMethods::CloseSession(
 
 void UnaryMethods::ListSessions(
     const UnaryRef<v1::ListSessionsRequest, v1::ListSessionsResponse>& call) {
-  context_->workers->Post(
-      [this, call] { call->Finish(List(*context_, *call, call->request(), call->response())); });
+  context_->workers->Post(call->principal().get(), [this, call] {
+    call->Finish(List(*context_, *call, call->request(), call->response()));
+  });
 }
 
 }  // namespace tensord::server

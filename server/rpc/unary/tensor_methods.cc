@@ -69,7 +69,7 @@ void ReadInto(ServiceContext& context, const std::weak_ptr<UnaryCallBase>& weak,
                            if (runs_inline) {
                              read();
                            } else {
-                             workers->Post(read);
+                             workers->Post(call->principal().get(), read);
                            }
                          });
 }
@@ -197,7 +197,7 @@ void UnaryMethods::ListTensors(
             std::static_pointer_cast<UnaryCall<v1::ListTensorsRequest, v1::ListTensorsResponse>>(
                 weak.lock());
         if (waiting == nullptr) return;
-        context_->workers->Post([this, waiting] {
+        context_->workers->Post(waiting->principal().get(), [this, waiting] {
           waiting->Finish(List(*context_->sessions, waiting->principal(), waiting->request(),
                                waiting->response()));
         });

@@ -72,6 +72,7 @@ void UnaryCallBase::OnRead(bool ok) {
     Decode();
   } else {
     workers_->Post(
+        principal().get(),
         [self = std::static_pointer_cast<UnaryCallBase>(shared_from_this())] { self->Decode(); });
   }
 }
