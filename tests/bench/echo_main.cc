@@ -1,5 +1,5 @@
-// The server for wire.h: an echo server on a TCP socket, on a Unix socket, and on bare gRPC. It is
-// a separate process, as the daemon is. Exits at the end of its standard input.
+// The server for wire.h: an echo server on a TCP socket, on a Unix socket, and on bare gRPC without
+// and with TLS. It is a separate process, as the daemon is. Exits at the end of its standard input.
 #include <arpa/inet.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server.h>
@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "tensord/tests/bench/wire.h"
+#include "tensord/tests/integration/test_certificates.h"
 
 namespace tensord::bench {
 namespace {
@@ -104,7 +104,8 @@ std::string ListenUnix(const std::string& path) {
 }
 
 // A call whose messages are sent back. For a unary call the message and the status are sent
-// together. One thread polls one completion queue, which is gRPC's fastest API.
+// together. The messages of an upload are copied to memory of the upload's size, as those of a
+// tensor are. One thread polls one completion queue, which is gRPC's fastest API.
 class EchoCall {
  public:
   static void Await(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue) {
@@ -119,7 +120,10 @@ class EchoCall {
     }
     if (state_ == State::kAwaited) Await(service_, queue_);
     const bool received = state_ == State::kReading;
-    if (!ok) {
+    if (received && ok && context_.method() == "/bench.Echo/Upload") {
+      Store();
+      wire_.Read(&message_, this);
+    } else if (!ok) {
       state_ = State::kEnding;
       wire_.Finish(grpc::Status::OK, this);
     } else if (received && context_.method() == "/bench.Echo/Unary") {
@@ -140,6 +144,20 @@ class EchoCall {
   EchoCall(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue)
       : service_(service), queue_(queue), wire_(&context_) {}
 
+  // Copies the message behind the others of the upload.
+  void Store() {
+    std::vector<grpc::Slice> slices;
+    message_.Dump(&slices);
+    for (const grpc::Slice& slice : slices) {
+      if (payload_.size() < stored_ + slice.size()) payload_.resize(stored_ + slice.size());
+      std::memcpy(payload_.data() + stored_, slice.begin(), slice.size());
+      stored_ += slice.size();
+    }
+  }
+
+  // Memory of the last upload. One upload runs at a time.
+  static inline std::vector<uint8_t> payload_;
+  size_t stored_ = 0;
   grpc::AsyncGenericService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   grpc::GenericServerContext context_;
@@ -155,26 +173,33 @@ void ServeGrpc(grpc::ServerCompletionQueue* queue) {
 }
 
 int Main() {
-  std::string folder = std::filesystem::temp_directory_path() / "tensord_echo.XXXXXX";
-  Require(mkdtemp(folder.data()) != nullptr, "mkdtemp");
+  auto folder = std::make_unique<const integration::TestFolder>();
   const std::string tcp = ListenTcp();
-  const std::string local = ListenUnix(folder + "/socket");
+  const std::string local = ListenUnix(folder->File("socket"));
+  const integration::Authority authority;
+  const integration::CertificatePair pair = authority.Issue(integration::ServerRequest());
+  const std::string ca_file = folder->Write("ca.pem", authority.pem());
   grpc::AsyncGenericService service;
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  int tls_port = 0;
+  grpc::SslServerCredentialsOptions tls;
+  tls.pem_key_cert_pairs.push_back({pair.key, pair.cert});
+  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(tls), &tls_port);
   builder.RegisterAsyncGenericService(&service);
   const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  Require(server != nullptr && port > 0, "gRPC");
+  Require(server != nullptr && port > 0 && tls_port > 0, "gRPC");
   EchoCall::Await(&service, queue.get());
   std::thread(ServeGrpc, queue.get()).detach();
-  std::printf("ready %s %s 127.0.0.1:%d\n", tcp.c_str(), local.c_str(), port);
+  std::printf("ready %s %s 127.0.0.1:%d 127.0.0.1:%d %s\n", tcp.c_str(), local.c_str(), port,
+              tls_port, ca_file.c_str());
   std::fflush(stdout);
   std::string line;
   while (std::getline(std::cin, line)) {
   }
-  std::filesystem::remove_all(folder);
+  folder.reset();
   std::_Exit(0);  // other threads still wait in accept()
 }
 

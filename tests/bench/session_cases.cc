@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "tensord/common/util/token_file.h"
 #include "tensord/tests/bench/bench.h"
+#include "tensord/tests/bench/wire.h"
 #include "tensord/tests/integration/test_certificates.h"
 #include "tensord/tests/proxy/delay_proxy.h"
 
@@ -14,6 +15,7 @@ namespace tensord::bench {
 namespace {
 
 constexpr char kPlain[] = "without";
+constexpr char kBareGrpc[] = "bare gRPC with TLS";
 constexpr char kToken[] = "the-token-of-the-benchmark";
 
 // A daemon with TLS and token authentication.
@@ -71,11 +73,14 @@ void Transfers(Bench& bench, SecureDaemon& secure) {
   if (!bench.WantsAny({up, down})) return;
   Transfer safe(secure.Connect(), 256 * kMiB);
   Transfer plain(bench.Connect({.shared_memory = false}), 256 * kMiB);
+  GrpcEcho bare(GrpcTlsAddress(bench.echo()), GrpcTlsAuthority(bench.echo()));
   Turns uploads(bench);
   uploads.JoinOne(kOurs, [&] { return safe.Upload(); });
   uploads.JoinOne(kPlain, [&] { return plain.Upload(); });
+  uploads.JoinOne(kBareGrpc, [&] { return bare.Upload(safe.here()); });
   uploads.Run(5);
   uploads.AddRow({up, "GiB/s", kPlain});
+  uploads.AddRow({up, "GiB/s", kBareGrpc, Better::kHigher, 0.5, 0.9});
   Turns downloads(bench);
   downloads.JoinOne(kOurs, [&] { return safe.Download(); });
   downloads.JoinOne(kPlain, [&] { return plain.Download(); });

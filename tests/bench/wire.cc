@@ -13,6 +13,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "tensord/tests/bench/bench.h"
@@ -123,9 +125,21 @@ double RawConnection::Download(absl::Span<uint8_t> data) {
   return static_cast<double>(data.size()) / kGiB / seconds;
 }
 
+namespace {
+
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& ca_file) {
+  if (ca_file.empty()) return grpc::InsecureChannelCredentials();
+  std::ifstream file(ca_file);
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = std::string(std::istreambuf_iterator<char>(file), {});
+  return grpc::SslCredentials(options);
+}
+
+}  // namespace
+
 struct GrpcEcho::State {
-  explicit State(const std::string& address)
-      : channel(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
+  State(const std::string& address, const std::string& ca_file)
+      : channel(grpc::CreateChannel(address, MakeCredentials(ca_file))),
         unary("/bench.Echo/Unary", grpc::internal::RpcMethod::NORMAL_RPC, channel),
         stub(channel) {}
 
@@ -143,7 +157,8 @@ struct GrpcEcho::State {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
 };
 
-GrpcEcho::GrpcEcho(const std::string& address) : state_(std::make_unique<State>(address)) {}
+GrpcEcho::GrpcEcho(const std::string& address, const std::string& ca_file)
+    : state_(std::make_unique<State>(address, ca_file)) {}
 
 GrpcEcho::~GrpcEcho() {
   State& s = *state_;
@@ -194,6 +209,29 @@ std::vector<double> GrpcEcho::Stream(int n) {
     microseconds.push_back(Microseconds(start));
   }
   return microseconds;
+}
+
+double GrpcEcho::Upload(absl::Span<const uint8_t> data) {
+  State& s = *state_;
+  const double seconds = SecondsOf([&] {
+    grpc::ClientContext context;
+    const auto call = s.stub.PrepareCall(&context, "/bench.Echo/Upload", &s.queue);
+    call->StartCall(&s);
+    s.Await();
+    for (size_t at = 0; at < data.size(); at += kMiB) {
+      const absl::Span<const uint8_t> part = data.subspan(at, kMiB);
+      const grpc::Slice slice(part.data(), part.size(), grpc::Slice::STATIC_SLICE);
+      call->Write(grpc::ByteBuffer(&slice, 1), &s);
+      s.Await();
+    }
+    call->WritesDone(&s);
+    s.Await();
+    grpc::Status status;
+    call->Finish(&status, &s);
+    s.Await();
+    CheckCall(status.ok(), "the upload");
+  });
+  return static_cast<double>(data.size()) / kGiB / seconds;
 }
 
 }  // namespace tensord::bench
