@@ -105,25 +105,41 @@ absl::StatusOr<std::string> Tickets::Give(const SessionRef& session, TensorRef t
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view text,
-                                                             const Claim& claim) {
+absl::StatusOr<Tickets::TicketMap::iterator> Tickets::FindLocked(absl::string_view text,
+                                                                 const Claim& claim) {
   if (text.size() <= kSignatureBytes || claim.fetch_id.size() != kFetchIdBytes) return Refused();
   const absl::string_view id = text.substr(0, text.size() - kSignatureBytes);
   const absl::string_view signature = text.substr(id.size());
-  MutexLock lock(&mu_);
   const auto found = tickets_.find(id);
   if (found == tickets_.end()) return Refused();
-  Ticket& ticket = found->second;
+  const Ticket& ticket = found->second;
   const std::string expected =
       Sign(id, ticket, claim.destination_epoch, claim.principal_kind, claim.principal_name);
   if (CRYPTO_memcmp(signature.data(), expected.data(), kSignatureBytes) != 0) return Refused();
   if (ticket.uses == 0 && clock_() > ticket.expires_at) return Refused();
   if (!ticket.fetch_id.empty() && ticket.fetch_id != claim.fetch_id) return Refused();
+  return found;
+}
+
+absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view text,
+                                                             const Claim& claim) {
+  MutexLock lock(&mu_);
+  TENSORD_ASSIGN_OR_RETURN(const TicketMap::iterator found, FindLocked(text, claim));
+  Ticket& ticket = found->second;
   TensorRef tensor = ticket.tensor != nullptr ? ticket.tensor : ticket.fetched.lock();
   if (tensor == nullptr) return Refused();
   ticket.fetch_id = std::string(claim.fetch_id);
   ++ticket.uses;
-  return std::unique_ptr<Use>(new Use(this, std::string(id), ticket.session_id, std::move(tensor)));
+  return std::unique_ptr<Use>(new Use(this, found->first, ticket.session_id, std::move(tensor)));
+}
+
+absl::Status Tickets::Release(absl::string_view text, const Claim& claim) {
+  TensorRef released;  // destroyed after the lock: freeing memory may be slow
+  MutexLock lock(&mu_);
+  TENSORD_ASSIGN_OR_RETURN(const TicketMap::iterator found, FindLocked(text, claim));
+  released = std::move(found->second.tensor);
+  tickets_.erase(found);
+  return absl::OkStatus();
 }
 
 void Tickets::End(const std::string& id, bool finished) {

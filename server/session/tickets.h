@@ -20,8 +20,13 @@ absl::string_view KindName(Principal::Kind kind);
 
 // Thread-safe. A ticket is for one tensor, one destination and one principal. After the first fetch
 // has presented it, only that fetch may present it again. A ticket holds its tensor until the
-// tensor has been fetched, the ticket expires, or its session ends. Each table signs its tickets
-// with a new key, so an altered ticket is invalid.
+// tensor has been fetched, the fetch has released the ticket, the ticket expires, or its session
+// ends. Each table signs its tickets with a new key, so an altered ticket is invalid.
+//
+// A fetch that ends without the tensor releases its ticket, for example because the client has
+// dropped the copy. The destination says so explicitly (FetchRequest.release), because a cancelled
+// call and a broken connection look the same at the source, and a fetch may reconnect. If the
+// destination can't say so, the ticket expires.
 class Tickets {
  public:
   // The time within which a fetch must begin, and within which it must reconnect after an
@@ -81,6 +86,11 @@ class Tickets {
   // PERMISSION_DENIED, always with the same message.
   absl::StatusOr<std::unique_ptr<Use>> Begin(absl::string_view ticket, const Claim& claim);
 
+  // Removes a ticket, because its fetch has ended and won't continue. Its open connections keep the
+  // tensor until they end. If the ticket isn't valid for this claim, returns the same error as
+  // Begin().
+  absl::Status Release(absl::string_view ticket, const Claim& claim);
+
   // Removes the tickets of `session`, which must be closed. Fetches that are under way continue.
   void EndOf(const Session& session);
   // Removes the tickets that have expired.
@@ -101,7 +111,12 @@ class Tickets {
     HostCharge charge;
   };
 
+  using TicketMap = absl::flat_hash_map<std::string, Ticket>;
+
   void End(const std::string& id, bool finished);
+  // Returns the ticket that `text` and the claim stand for, or the error of Begin().
+  absl::StatusOr<TicketMap::iterator> FindLocked(absl::string_view text, const Claim& claim)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Sign(absl::string_view id, const Ticket& ticket, absl::string_view destination_epoch,
                    absl::string_view kind, absl::string_view name) const;
 
@@ -109,7 +124,7 @@ class Tickets {
   const LeaseClock clock_;
   const std::string key_;
   mutable Mutex mu_;
-  absl::flat_hash_map<std::string, Ticket> tickets_ ABSL_GUARDED_BY(mu_);  // by id
+  TicketMap tickets_ ABSL_GUARDED_BY(mu_);  // by id
 };
 
 }  // namespace tensord::server

@@ -328,6 +328,52 @@ TEST_F(PullTest, AFetchEndsWithItsSession) {
   EXPECT_FALSE(pulled.get().ok());
 }
 
+// Without the release, the ticket would be valid, and hold its tensor, for a minute.
+class TicketReleaseTest : public PullTest {
+ protected:
+  // Starts the copy of a tensor that never has data, with the only ticket that the source may give.
+  void SetUp() override {
+    source_.Promise(1, kMillion);
+    b_.Promise(2, kMillion);
+    proxy_ = ProxyTo(source_);
+    const auto ticket = source_.Ticket(1, b_);
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    pulled_ = b_.PullSoon(2, kMillion, source_, ticket->ticket(), proxy_->address());
+    ASSERT_TRUE(proxy_->Await([](const auto& stats) { return stats.bytes_to_client > 0; }));
+    ExpectError(source_.Ticket(1, b_), Code::kResourceExhausted, {"--max-tickets-per-principal=1"});
+  }
+
+  void ExpectReleased() {
+    EXPECT_FALSE(pulled_.get().ok());
+    EXPECT_TRUE(Eventually([this] { return source_.Ticket(1, b_).ok(); }));
+  }
+
+  Node source_{{Node::kAnyPeer, "--max-tickets-per-principal=1"}, {}, {kNoSharedMemory}};
+  std::unique_ptr<DelayProxy> proxy_;
+  std::future<absl::StatusOr<v1::PullTensorResponse>> pulled_;
+};
+
+TEST_F(TicketReleaseTest, DroppingTheCopyFreesItsTicket) {
+  v1::Command drop;
+  drop.mutable_drop()->add_handles(2);
+  b_.Command(drop);
+  ExpectReleased();
+}
+
+TEST_F(TicketReleaseTest, EndOfTheSessionFreesItsTickets) {
+  ASSERT_TRUE(b_.session->Close().ok());
+  ExpectReleased();
+}
+
+// While the destination pauses before it calls again, there is no call that it could cancel.
+TEST_F(TicketReleaseTest, DroppingTheCopyAfterABrokenConnectionFreesItsTicket) {
+  proxy_->CutAll();
+  v1::Command drop;
+  drop.mutable_drop()->add_handles(2);
+  b_.Command(drop);
+  ExpectReleased();
+}
+
 // GetUpload ends an active fetch, as it ends an active Write. The client can then upload the rest.
 TEST_F(PullTest, GetUploadEndsTheActiveFetch) {
   a_.Promise(1, {DType::kFloat32, {2}});

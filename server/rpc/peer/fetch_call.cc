@@ -22,7 +22,8 @@ namespace {
 
 // If the ticket is valid, the call sends the tensor's spec at once. It then waits for the tensor
 // without a time limit. If the tensor never becomes done, the call ends when the destination
-// cancels it. The call doesn't keep the tensor's session in use.
+// cancels it. The call doesn't keep the tensor's session in use. If the request releases the ticket,
+// the call only does that.
 class FetchCall final : public SendCall {
  public:
   using SendCall::SendCall;
@@ -72,12 +73,13 @@ class FetchCall final : public SendCall {
     if (!joined.ok()) return Fail(joined);
     const absl::Status decoded = DecodeMessage(&request_bytes_, &request_);
     if (!decoded.ok()) return Fail(decoded);
-    absl::StatusOr<std::unique_ptr<Tickets::Use>> ticket =
-        bulk_->service->sessions->tickets().Begin(
-            request_.ticket(), {.destination_epoch = request_.destination_epoch(),
-                                .principal_kind = request_.principal_kind(),
-                                .principal_name = request_.principal_name(),
-                                .fetch_id = request_.fetch_id()});
+    Tickets& tickets = bulk_->service->sessions->tickets();
+    const Tickets::Claim claim = {.destination_epoch = request_.destination_epoch(),
+                                  .principal_kind = request_.principal_kind(),
+                                  .principal_name = request_.principal_name(),
+                                  .fetch_id = request_.fetch_id()};
+    if (request_.release()) return Finish(tickets.Release(request_.ticket(), claim));
+    absl::StatusOr<std::unique_ptr<Tickets::Use>> ticket = tickets.Begin(request_.ticket(), claim);
     if (!ticket.ok()) return Fail(ticket.status());
     ticket_ = *std::move(ticket);
     SendSpec();

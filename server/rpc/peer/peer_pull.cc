@@ -8,6 +8,7 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/hex.h"
 #include "tensord/server/rpc/bulk/shared_rings.h"
+#include "tensord/server/rpc/peer/ticket_release.h"
 #include "tensord/server/rpc/proto_convert.h"
 #include "tensord/server/session/session_table.h"
 #include "tensord/server/session/tickets.h"
@@ -99,7 +100,7 @@ void PeerPull::OnDue(bool /*ok*/) {
   StartAttempt();
 }
 
-v1::FetchRequest PeerPull::FirstRequest() const {
+v1::FetchRequest PeerPull::TicketRequest() const {
   const Principal& principal = *session_->principal();
   v1::FetchRequest request;
   request.set_ticket(request_.ticket());
@@ -107,6 +108,11 @@ v1::FetchRequest PeerPull::FirstRequest() const {
   request.set_principal_kind(std::string(KindName(principal.kind())));
   request.set_principal_name(principal.name());
   request.set_fetch_id(fetch_id_);
+  return request;
+}
+
+v1::FetchRequest PeerPull::FirstRequest() const {
+  v1::FetchRequest request = TicketRequest();
   request.set_offset(upload_.written_bytes());
   const absl::StatusOr<TensorSpec> spec = FromProto(request_.tensor().spec());
   const bool large = spec.ok() && spec->size_bytes() - upload_.written_bytes() >= kMinSharedBytes;
@@ -294,6 +300,11 @@ void PeerPull::ScheduleAttempt() {
                  due_.Begin(shared_from_this()));
 }
 
+void PeerPull::ReleaseTicket() {
+  std::make_shared<TicketRelease>(peers_, std::move(counted_))
+      ->Start(request_.source_address(), TicketRequest());
+}
+
 void PeerPull::End(Result result) {
   parts_.Abandon();
   awaits_parts_ = false;
@@ -320,6 +331,8 @@ void PeerPull::End(Result result) {
       tensor->Finish(status);
     }
   }
+  // If the source has refused the fetch, there is nothing to release.
+  if (!status.ok() && !absl::IsPermissionDenied(status)) ReleaseTicket();
   outcome.status = std::move(status);
   counted_ = UsageHold();
   std::exchange(on_ended_, nullptr)(std::move(outcome));

@@ -30,7 +30,8 @@ inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 // Calls the source and writes the received bytes to the tensor. The bytes come in messages or
 // through shared memory. If the connection breaks, calls again, until the source has been
 // unreachable for too long. If a call with a mapped ring failed, requests no further shared memory.
-// Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
+// If the fetch fails, for example because the client has dropped the tensor or its session has
+// ended, tells the source (TicketRelease), which then frees the ticket. Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
 class PeerPull final : public PeerOperation, public std::enable_shared_from_this<PeerPull> {
  public:
   // The outcome of a fetch.
@@ -79,6 +80,8 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   };
 
   void StartAttempt();
+  // Returns a request with the ticket and the claim of this fetch.
+  v1::FetchRequest TicketRequest() const;
   // Returns the request for the remaining bytes. It requests shared memory if that is possible.
   v1::FetchRequest FirstRequest() const;
   void OnDue(bool ok);
@@ -137,6 +140,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   Result ClassifyAttempt() const;
   Result StoppedResult() const;
   void ScheduleAttempt();
+  void ReleaseTicket();
   void End(Result result);
   bool stopped() const;
 

@@ -127,6 +127,41 @@ TEST_F(TicketsTest, FinishedFetchMayReconnectAgainAndAgain) {
   }
 }
 
+TEST_F(TicketsTest, ReleasedTicketIsFreedAtOnce) {
+  const std::string ticket = Give();
+  const Tickets::Claim claim = {"there", "token", "alice", kFetch};
+  const std::weak_ptr<Tensor> tensor = tensor_;
+  tensor_.reset();
+  auto use = Begin(ticket);
+  ASSERT_NE(use, nullptr);
+  EXPECT_TRUE(tickets().Release(ticket, claim).ok());
+  EXPECT_EQ(session_->principal()->tickets().used(), 0);
+  EXPECT_FALSE(tensor.expired()) << "the open connection keeps the tensor";
+  EXPECT_EQ(Begin(ticket), nullptr);
+  EXPECT_EQ(tickets().Release(ticket, claim).code(), Code::kPermissionDenied);
+  use->Finished();
+  use.reset();
+  EXPECT_TRUE(tensor.expired());
+}
+
+TEST_F(TicketsTest, OnlyItsFetchReleasesATicket) {
+  const std::string ticket = Give();
+  const auto use = Begin(ticket);
+  for (const Tickets::Claim& claim : {Tickets::Claim{"there", "token", "alice", kOther},
+                                      Tickets::Claim{"elsewhere", "token", "alice", kFetch},
+                                      Tickets::Claim{"there", "token", "bob", kFetch}}) {
+    EXPECT_EQ(tickets().Release(ticket, claim).code(), Code::kPermissionDenied);
+  }
+  EXPECT_NE(Begin(ticket), nullptr);
+}
+
+TEST_F(TicketsTest, UnusedTicketMayBeReleased) {
+  const std::string ticket = Give();
+  EXPECT_TRUE(tickets().Release(ticket, {"there", "token", "alice", kFetch}).ok());
+  EXPECT_EQ(session_->principal()->tickets().used(), 0);
+  EXPECT_EQ(Begin(ticket), nullptr);
+}
+
 TEST_F(TicketsTest, EndsWithItsSession) {
   const std::string ticket = Give();
   const auto use = Begin(ticket);

@@ -1,0 +1,52 @@
+// Tells a source that a fetch has ended without its tensor.
+#pragma once
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tensord/server/rpc/call_queue.h"
+#include "tensord/server/rpc/peer/peers.h"
+#include "tensord/server/session/principal.h"
+#include "tensord/v1/tensord.pb.h"
+
+namespace tensord::server {
+
+// One call of Fetch that releases a ticket, so that the source frees the ticket and its tensor at
+// once. If the call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires.
+// Runs on the thread of the peers' queue. Its operation on the queue keeps it alive.
+class TicketRelease final : public PeerOperation,
+                            public std::enable_shared_from_this<TicketRelease> {
+ public:
+  static constexpr std::chrono::seconds kTimeout{2};
+
+  // `peers` outlives the call. `counted` counts the fetch against its principal's limit until the
+  // call has ended, so the calls are limited as the fetches are.
+  TicketRelease(Peers* peers, UsageHold counted) : peers_(peers), counted_(std::move(counted)) {}
+
+  // Starts the call. Call it once, from any thread. `request` has the ticket and the claim of the
+  // fetch.
+  void Start(const std::string& address, v1::FetchRequest request);
+  // Ends the call. Thread-safe.
+  void Cancel() override { context_.TryCancel(); }
+
+ private:
+  friend class CallEvent<TicketRelease>;
+
+  void OnFinished(bool ok);
+  void AfterEvent() {}
+
+  Peers* const peers_;
+  UsageHold counted_;
+  CallEvent<TicketRelease> finished_{&TicketRelease::OnFinished};
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;  // destroyed before context_
+  grpc::ByteBuffer response_;
+  grpc::Status status_;
+};
+
+}  // namespace tensord::server
