@@ -32,6 +32,7 @@
 #include "tensord/server/device/fault/fault_control.h"
 #include "tensord/server/flags.h"
 #include "tensord/server/metrics/exposer.h"
+#include "tensord/server/rpc/auth/descriptor_limit.h"
 #include "tensord/server/rpc/server.h"
 
 namespace tensord::server {
@@ -130,7 +131,6 @@ void SetPrincipalDefaults(Limits* limits, bool authenticates) {
   };
   rlimit descriptors = {};
   getrlimit(RLIMIT_NOFILE, &descriptors);
-  constexpr int64_t kDescriptorsPerConnection = 2;
   constexpr rlim_t kMaxDescriptors = 1 << 20;  // used if the system has no limit
   const int64_t most = static_cast<int64_t>(std::min(descriptors.rlim_max, kMaxDescriptors)) /
                        kDescriptorsPerConnection;
@@ -202,6 +202,11 @@ void ExitAt(std::chrono::steady_clock::time_point deadline) {
   }).detach();
 }
 
+int ReportFailure(const absl::Status& status) {
+  std::cerr << "tensord: " << status.message() << "\n";
+  return 1;
+}
+
 int Main(const DaemonFlags& flags) {
   TuneMalloc();
   DisableDeadlockDetection();
@@ -212,6 +217,8 @@ int Main(const DaemonFlags& flags) {
   sigaddset(&signals, SIGHUP);  // without files to reload, it has no effect
   DirectToThisThread(signals);
   signal(SIGPIPE, SIG_IGN);
+  const absl::Status enough = RaiseDescriptorLimit();
+  if (!enough.ok()) return ReportFailure(enough);
   // gRPC returns errors as statuses. Clients could fill the log with the messages of protobuf.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   google::protobuf::SetLogHandler(nullptr);
@@ -224,10 +231,7 @@ int Main(const DaemonFlags& flags) {
     fault_control = FaultControl::Listen(flags.fault_socket, &faults);
   absl::StatusOr<Daemon> daemon =
       fault_control.ok() ? StartDaemon(flags, &faults) : fault_control.status();
-  if (!daemon.ok()) {
-    std::cerr << "tensord: " << daemon.status().message() << "\n";
-    return 1;
-  }
+  if (!daemon.ok()) return ReportFailure(daemon.status());
   Server& server = *daemon->server;
   int signal_number = 0;
   while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) server.Reload();

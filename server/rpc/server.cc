@@ -272,8 +272,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
   bulk_.Start(&dispatcher_);
   for (const auto& queue : queues_) dispatcher_.AwaitCalls(queue.get(), QueueKind::kMain);
   for (const auto& queue : queues_) queue->Start();
-  listeners_.Start([this](std::function<void()> then) { AfterEarlierEvents(std::move(then)); });
-  return absl::OkStatus();
+  return listeners_.Start(
+      [this](std::function<void()> then) { AfterEarlierEvents(std::move(then)); });
 }
 
 void Server::AfterEarlierEvents(std::function<void()> then) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,7 +43,7 @@ std::string Program() {
 }
 
 pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string>& environment,
-            const std::string& output_path) {
+            const std::string& output_path, int max_descriptors = 0) {
   const std::string program = Program();
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& flag : flags) argv.push_back(const_cast<char*>(flag.c_str()));
@@ -60,6 +61,8 @@ pid_t Spawn(const std::vector<std::string>& flags, const std::vector<std::string
   const int out = open(output_path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
   dup2(out, 1);
   dup2(out, 2);
+  const rlimit limit = {static_cast<rlim_t>(max_descriptors), static_cast<rlim_t>(max_descriptors)};
+  if (max_descriptors != 0 && setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(127);
   execve(argv[0], argv.data(), variables.data());
   _exit(127);
 }
@@ -158,10 +161,11 @@ int64_t DaemonProcess::MemoryBytes(const std::string& field) const {
 
 std::string DaemonProcess::Output() const { return ReadFile(folder_ + "/output"); }
 
-absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output) {
+absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output,
+                              int max_descriptors) {
   absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
-  const pid_t pid = Spawn(flags, {}, *folder + "/output");
+  const pid_t pid = Spawn(flags, {}, *folder + "/output", max_descriptors);
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) != pid) {

@@ -67,7 +67,9 @@ class DaemonProcess {
 };
 
 // Runs the daemon with these flags until it ends. Returns its exit code, or 128 + the signal that
-// killed it. Kills it after a minute. Stores what it has written in `*output`.
-absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output);
+// killed it. Kills it after a minute. Stores what it has written in `*output`. If `max_descriptors`
+// isn't 0, it is the daemon's hard limit of file descriptors.
+absl::StatusOr<int> RunDaemon(const std::vector<std::string>& flags, std::string* output,
+                              int max_descriptors = 0);
 
 }  // namespace tensord::integration

@@ -40,6 +40,20 @@ TEST(LifecycleTest, RefusesInvalidFlags) {
   }
 }
 
+TEST(LifecycleTest, RefusesToStartWithTooFewDescriptors) {
+  for (const int limit : {8, 20, 127}) {
+    std::string output;
+    const auto exit_code =
+        RunDaemon({"--listen=127.0.0.1:0", "--devices=cpu=64MiB"}, &output, limit);
+    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+    EXPECT_EQ(*exit_code, 1) << output;
+    EXPECT_THAT(output, HasSubstr("needs at least 128 file descriptors"));
+    EXPECT_THAT(output, HasSubstr(absl::StrCat("is ", limit, ": raise it")));
+    EXPECT_THAT(output, HasSubstr("ulimit -n 1024"));
+    EXPECT_THAT(output, testing::Not(HasSubstr("listening")));
+  }
+}
+
 TEST(LifecycleTest, PrintsHelpAndVersion) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--help"}, &output), 0);

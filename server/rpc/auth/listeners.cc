@@ -1,12 +1,10 @@
 #include "tensord/server/rpc/auth/listeners.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/address.h"
+#include "tensord/common/util/status_macros.h"
+#include "tensord/server/rpc/auth/descriptor_limit.h"
 
 namespace tensord::server {
 namespace {
@@ -43,9 +43,6 @@ constexpr auto kMinUnadmittedTime = std::chrono::milliseconds(200);
 // The interval at which the server tries to accept again while descriptors run short, and checks
 // whether gRPC has closed sockets.
 constexpr int kRetryIntervalMs = 5;
-// Descriptors that are reserved for uses other than connections. A connection takes two.
-constexpr int kReservedDescriptors = 64;
-constexpr int kDescriptorsPerConnection = 2;
 constexpr int kMaxAcceptedAtOnce = 64;
 // The kernel ends a connection if the peer acknowledges nothing for this time.
 constexpr int kUserTimeoutMs = 20000;
@@ -100,12 +97,9 @@ absl::Status Listeners::Listen(const std::string& address, grpc::ServerBuilder* 
   return status;
 }
 
-void Listeners::Start(AfterEarlierEvents after_earlier_events) {
+absl::Status Listeners::Start(AfterEarlierEvents after_earlier_events) {
+  TENSORD_RETURN_IF_ERROR(CheckDescriptorsForConnections());
   after_earlier_events_ = std::move(after_earlier_events);
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
   const absl::Status supported = LimitedSocket::CheckSupport();
   has_limits_ = supported.ok();
   if (!has_limits_) {
@@ -116,6 +110,7 @@ void Listeners::Start(AfterEarlierEvents after_earlier_events) {
   }
   stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
 }
 
 void Listeners::Stop() {
@@ -176,14 +171,7 @@ bool Listeners::HasRoom() const {
     const auto num_connections = static_cast<int64_t>(connections_.size());
     if (limits_.max_connections != 0 && num_connections >= limits_.max_connections) return false;
   }
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  // The kernel assigns the lowest free number, so a high number means that few are left.
-  const int lowest = fcntl(stop_fd_, F_DUPFD_CLOEXEC, 0);
-  if (lowest < 0) return false;
-  close(lowest);
-  return static_cast<int64_t>(lowest) + kDescriptorsPerConnection <
-         static_cast<int64_t>(limit.rlim_cur) - kReservedDescriptors;
+  return DescriptorsForConnections() > kDescriptorsPerConnection;
 }
 
 bool Listeners::Accept(const Listener& listener) {

@@ -59,9 +59,10 @@ class Listeners {
   // Returns the addresses as bound, with the ports that were chosen.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Begins to accept. Call it after the server has been built. If the system can't enforce limits,
-  // prints a warning on standard error and accepts without them.
-  void Start(AfterEarlierEvents after_earlier_events);
+  // Begins to accept. Call it after the server has been built. If the process has too few
+  // descriptors left for connections, returns FAILED_PRECONDITION. If the system can't enforce
+  // limits, prints a warning on standard error and accepts without them.
+  absl::Status Start(AfterEarlierEvents after_earlier_events);
   // Stops accepting, and closes unadmitted connections. The others stay, without limits.
   void Stop();
 
