@@ -106,7 +106,7 @@ grpc::Status SharedRing::Download(const v1::ReadRequest& request, absl::Span<uin
     if (!ReceiveSlot(n % slots, max_bytes, &bytes)) return End();
     if (n == 0) call_.SetUnderWay(true);
     StreamCopy(out.data() + filled_bytes, ring_->slot(n % slots), bytes);
-    if (!SendSlot(n % slots, 0)) return End();
+    if (ring_->withdrawn() || !SendSlot(n % slots, 0)) return End();
     filled_bytes += bytes;
     if (progress) progress(filled_bytes, total_bytes);
   }

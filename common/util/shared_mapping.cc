@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
@@ -37,9 +39,11 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  // Returns the descriptor, which the caller closes.
+  int Release() { return std::exchange(fd_, -1); }
 
  private:
-  const int fd_;
+  int fd_;
 };
 
 bool IsHex(absl::string_view text, size_t size) {
@@ -137,17 +141,26 @@ absl::StatusOr<std::unique_ptr<SharedMapping>> SharedMapping::Map(const Offer& o
                      offer.slots * offer.slot_bytes <= max_bytes;
   if (!valid) return absl::InternalError("the server offers a ring with invalid sizes");
   const int64_t size_bytes = offer.slots * offer.slot_bytes;
-  const Descriptor file(FetchDescriptor(offer));
+  Descriptor file(FetchDescriptor(offer));
   if (file.get() < 0 || !IsSafeToMap(file.get(), size_bytes)) {
     return absl::FailedPreconditionError("this process can't get the server's shared memory");
   }
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   void* data = mmap(nullptr, size_bytes, protection, MAP_SHARED | MAP_POPULATE, file.get(), 0);
   if (data == MAP_FAILED) return absl::FailedPreconditionError("shared memory can't be mapped");
-  return std::unique_ptr<SharedMapping>(
-      new SharedMapping(static_cast<uint8_t*>(data), offer.slot_bytes, offer.slots));
+  return std::unique_ptr<SharedMapping>(new SharedMapping(
+      file.Release(), static_cast<uint8_t*>(data), offer.slot_bytes, offer.slots));
 }
 
-SharedMapping::~SharedMapping() { munmap(data_, slots_ * slot_bytes_); }
+SharedMapping::~SharedMapping() {
+  munmap(data_, slots_ * slot_bytes_);
+  close(fd_);
+}
+
+bool SharedMapping::withdrawn() const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // after the reads of the slots
+  struct stat info = {};
+  return fstat(fd_, &info) != 0 || (info.st_mode & 0777) == kWithdrawnMode;
+}
 
 }  // namespace tensord

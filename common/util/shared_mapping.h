@@ -20,8 +20,15 @@ inline constexpr size_t kSharedSecretBytes = 32;
 // "false" or "no".
 bool SharedMemorySwitchedOff();
 
+// The permission bits of a memory file that the server has withdrawn.
+inline constexpr unsigned int kWithdrawnMode = 0;
+
 // A mapped ring of slots. The other process may change the content at any time, so a read value
 // must not be trusted. The other process can't shrink or unmap the memory.
+//
+// When the server ends the use of the ring, it withdraws the file: it sets the mode to
+// kWithdrawnMode, and then frees the memory, whose bytes become 0. So after copying bytes out of a
+// slot, check withdrawn(). If it returns false, the bytes are those that the server has written.
 class SharedMapping {
  public:
   // A server's description of a ring that it offers.
@@ -47,11 +54,15 @@ class SharedMapping {
   uint8_t* slot(uint32_t index) const { return data_ + index * slot_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   uint32_t slots() const { return slots_; }
+  // Returns whether the server has withdrawn the memory.
+  bool withdrawn() const;
 
  private:
-  SharedMapping(uint8_t* data, int64_t slot_bytes, uint32_t slots)
-      : data_(data), slot_bytes_(slot_bytes), slots_(slots) {}
+  // Takes ownership of the descriptor.
+  SharedMapping(int fd, uint8_t* data, int64_t slot_bytes, uint32_t slots)
+      : fd_(fd), data_(data), slot_bytes_(slot_bytes), slots_(slots) {}
 
+  const int fd_;
   uint8_t* const data_;
   const int64_t slot_bytes_;
   const uint32_t slots_;

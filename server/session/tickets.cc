@@ -130,7 +130,8 @@ absl::StatusOr<std::unique_ptr<Tickets::Use>> Tickets::Begin(absl::string_view t
   if (tensor == nullptr) return Refused();
   ticket.fetch_id = std::string(claim.fetch_id);
   ++ticket.uses;
-  return std::unique_ptr<Use>(new Use(this, found->first, ticket.session_id, std::move(tensor)));
+  return std::unique_ptr<Use>(
+      new Use(this, found->first, ticket.session_id, ticket.principal, std::move(tensor)));
 }
 
 absl::Status Tickets::Release(absl::string_view text, const Claim& claim) {

@@ -63,21 +63,26 @@ class Tickets {
     const TensorRef& tensor() const { return tensor_; }
     // The id of the session that issued the ticket.
     const std::string& session_id() const { return session_id_; }
+    // The principal of that session.
+    const PrincipalRef& principal() const { return principal_; }
     // Reports that the tensor has been fetched. When this object is destroyed, the ticket drops its
     // reference to the tensor.
     void Finished() { finished_ = true; }
 
    private:
     friend class Tickets;
-    Use(Tickets* tickets, std::string id, std::string session_id, TensorRef tensor)
+    Use(Tickets* tickets, std::string id, std::string session_id, PrincipalRef principal,
+        TensorRef tensor)
         : tickets_(tickets),
           id_(std::move(id)),
           session_id_(std::move(session_id)),
+          principal_(std::move(principal)),
           tensor_(std::move(tensor)) {}
 
     Tickets* const tickets_;
     const std::string id_;
     const std::string session_id_;
+    const PrincipalRef principal_;
     const TensorRef tensor_;
     bool finished_ = false;
   };

@@ -1,10 +1,16 @@
 // Copies through shared memory with an untrusted source or destination: only the two servers of a
 // copy get its memory, and false messages harm only that copy.
+#include <grpcpp/grpcpp.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <vector>
 
+#include "tensord/common/util/mutex.h"
 #include "tensord/server/rpc/bulk/shared_broker.h"
 #include "tensord/tests/integration/fake_source.h"
 #include "tensord/tests/integration/fetch_region.h"
@@ -146,12 +152,27 @@ class FakeSourceTest : public PullSharedTest {
         server::SharedRegion::Make(3 * kSlot);
     EXPECT_TRUE(region.ok()) << region.status();
     std::memset((*region)->data(), 'x', 3 * kSlot);
+    {
+      MutexLock lock(&mu_);
+      regions_.push_back(*region);  // the destructor would withdraw it
+    }
     v1::FetchResponse response;
     response.mutable_ring()->set_socket_name(broker_.socket_name());
     response.mutable_ring()->set_secret(broker_.Offer(*region));
     response.mutable_ring()->set_slot_bytes(kSlot);
     response.mutable_ring()->set_slots(3);
     return response;
+  }
+  // Withdraws the memory of all rings.
+  void Withdraw() {
+    MutexLock lock(&mu_);
+    const int fd = dup(regions_.back()->fd());
+    regions_.clear();
+    EXPECT_TRUE(Eventually([fd] {  // the broker may still hold a reference
+      struct stat info = {};
+      return fstat(fd, &info) == 0 && info.st_blocks == 0;
+    }));
+    close(fd);
   }
   static v1::FetchResponse Slot(uint32_t slot, int64_t bytes, int64_t offset = 0) {
     v1::FetchResponse response;
@@ -192,6 +213,8 @@ class FakeSourceTest : public PullSharedTest {
   }
 
   server::SharedBroker broker_{[] {}};
+  Mutex mu_;
+  std::vector<std::shared_ptr<server::SharedRegion>> regions_ ABSL_GUARDED_BY(mu_);
   uint64_t handle_ = 0;
 };
 
@@ -214,6 +237,35 @@ TEST_F(FakeSourceTest, AcceptsAValidSource) {
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(pulled->path(), v1::COPY_PATH_SHARED_MEMORY);
   EXPECT_TRUE(*b_.Bytes(handle_) == std::string(kSize, 'x'));
+}
+
+// The source withdraws the ring while the destination may copy from it. The freed pages read as
+// zeros, which must not become the tensor's bytes.
+TEST_F(FakeSourceTest, NeverTakesBytesOfAWithdrawnRing) {
+  std::atomic<int> calls = 0;
+  FakeSource source([&](FakeSource::Call& call) {
+    const auto first = call.Next();
+    call.Send(Spec());
+    if (++calls > 1) {
+      EXPECT_TRUE(first->boot_id().empty());
+      EXPECT_EQ(first->offset(), kSlot);
+      for (int64_t at = first->offset(); at < kSize; at += kMiB) call.Send(Data(at, kMiB));
+      return 0;
+    }
+    call.Send(Ring());
+    call.Next();
+    call.Send(Slot(0, kSlot));
+    call.Next();
+    Withdraw();
+    call.Send(Slot(1, kSlot, kSlot));
+    while (call.Next().has_value()) {
+    }
+    return static_cast<int>(grpc::StatusCode::UNAVAILABLE);
+  });
+  const auto pulled = PullFrom(source);
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(pulled->bytes(), kSize);
+  EXPECT_TRUE(*b_.Bytes(handle_) == std::string(kSlot, 'x') + std::string(kSize - kSlot, 'm'));
 }
 
 TEST_F(FakeSourceTest, AcceptsASourceWithoutSharedMemory) {

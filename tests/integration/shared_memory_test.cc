@@ -251,6 +251,23 @@ TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
   EXPECT_EQ(FetchRegion(ring.socket_name(), unused.secret()), -1) << "its ring has been freed";
 }
 
+// Otherwise a client could hold the memory of any number of rings.
+TEST_F(SharedMemoryTest, KeptDescriptorHoldsNoMemoryAfterTheCall) {
+  v1::SharedRing ring;
+  auto call = Open(&ring);
+  const int fd = FetchRegion(ring.socket_name(), ring.secret());
+  ASSERT_GE(fd, 0);
+  const auto blocks = [fd] {
+    struct stat info = {};
+    EXPECT_EQ(fstat(fd, &info), 0);
+    return info.st_blocks;
+  };
+  EXPECT_EQ(blocks() * 512, static_cast<int64_t>(ring.slots()) * ring.slot_bytes());
+  call->Cancel();
+  EXPECT_TRUE(Eventually([&] { return blocks() == 0; }));
+  close(fd);
+}
+
 TEST_F(SharedMemoryTest, RejectsTransfersOfAnotherSession) {
   RpcSession other(*client_);
   const uint8_t byte = 1;

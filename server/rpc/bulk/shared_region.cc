@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/common/util/shared_mapping.h"
 
 namespace tensord::server {
 
@@ -37,7 +39,12 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Make(int64_t size_by
 SharedRegion::~SharedRegion() {
   memory_.reset();  // before the memory is unmapped
   if (data_ != nullptr) munmap(data_, size_bytes_);
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  // The mark comes first, so that no reader takes the zeros for data.
+  if (fchmod(fd_, kWithdrawnMode) == 0) {
+    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size_bytes_);
+  }
+  close(fd_);
 }
 
 }  // namespace tensord::server

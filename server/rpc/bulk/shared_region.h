@@ -11,6 +11,11 @@ namespace tensord::server {
 
 // A mapped memory file. It is sealed, so that no process can change its size. The client may change
 // its content at any time, so never rely on it.
+//
+// The destructor withdraws the file, as SharedMapping describes: it marks the file, and then frees
+// its memory. So a client that keeps the descriptor or a mapping holds no memory of the server. If
+// the client accesses the pages again, the kernel charges new ones to the client's cgroup. Pages
+// that the client has pinned stay until it unpins them.
 class SharedRegion {
  public:
   // Allocates and maps all its memory. If the host doesn't have enough, returns RESOURCE_EXHAUSTED.

@@ -14,6 +14,9 @@ namespace {
 // The maximum number of rings. Their memory doesn't count against any device's limit.
 constexpr int kMaxRings = 32;
 constexpr int kMaxRingsPerSession = 2;
+// The limit of one principal, so that it can't use up all rings. All anonymous callers are one
+// principal, which has no limit of its own.
+constexpr int kMaxRingsPerPrincipal = kMaxRings / 2;
 
 }  // namespace
 
@@ -41,15 +44,17 @@ absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::Open(SessionRef 
                                                                      grpc::ServerContext* call) {
   std::unique_ptr<Ring> ring(new Ring(kSharedSlotBytes, kSharedSlots));
   ring->owner_ = session->id();
+  ring->principal_ = session->principal();
   ring->call_ = call;
   ring->session_ = std::move(session);
   return Open(std::move(ring));
 }
 
 absl::StatusOr<std::unique_ptr<SharedRings::Ring>> SharedRings::OpenForFetch(
-    const std::string& session_id) {
+    const std::string& session_id, PrincipalRef principal) {
   std::unique_ptr<Ring> ring(new Ring(kFetchSlotBytes, kFetchSlots));
   ring->owner_ = session_id;
+  ring->principal_ = std::move(principal);
   ring->for_fetch_ = true;
   return Open(std::move(ring));
 }
@@ -69,11 +74,17 @@ absl::Status SharedRings::Enter(Ring* ring) {
   const auto of_session = std::count_if(rings_.begin(), rings_.end(), [&](const Ring* other) {
     return other->owner_ == ring->owner_ && other->for_fetch_ == ring->for_fetch_;
   });
-  if (of_session >= kMaxRingsPerSession || rings_.size() >= kMaxRings) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", rings_.size(), " rings of shared memory, ", of_session,
-                     " of them this session's; at most ", kMaxRings, " and ", kMaxRingsPerSession,
-                     ": use Write and Read"));
+  const auto of_principal = std::count_if(rings_.begin(), rings_.end(), [&](const Ring* other) {
+    return other->principal_ == ring->principal_;
+  });
+  const bool is_anonymous = ring->principal_->kind() == Principal::Kind::kAnonymous;
+  const int max_of_principal = is_anonymous ? kMaxRings : kMaxRingsPerPrincipal;
+  if (of_session >= kMaxRingsPerSession || of_principal >= max_of_principal ||
+      rings_.size() >= kMaxRings) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there are ", rings_.size(), " rings of shared memory, ", of_principal,
+        " of them this caller's and ", of_session, " this session's; at most ", kMaxRings, ", ",
+        max_of_principal, " and ", kMaxRingsPerSession, ": use Write and Read"));
   }
   rings_.insert(ring);
   return absl::OkStatus();

@@ -63,7 +63,8 @@ class SharedRings {
     const int64_t slot_bytes_;
     const uint32_t slots_;
     SharedRings* rings_ = nullptr;
-    std::string owner_;  // the session's id
+    std::string owner_;       // the session's id
+    PrincipalRef principal_;  // the session's
     bool for_fetch_ = false;
     grpc::ServerContext* call_ = nullptr;  // null for a fetch, and after Close()
     SessionRef session_;                   // null for a fetch, and after Close()
@@ -71,12 +72,14 @@ class SharedRings {
     std::string secret_;
   };
 
-  // Opens a ring for a call. If there are too many rings, returns RESOURCE_EXHAUSTED; if the server
-  // drains, UNAVAILABLE. When the session ends, the call is cancelled.
+  // Opens a ring for a call. If there are too many rings in all, of the principal or of the session,
+  // returns RESOURCE_EXHAUSTED; if the server drains, UNAVAILABLE. When the session ends, the call
+  // is cancelled.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
   // The same for a fetch of a tensor of the session. Rings of fetches and of clients count
   // separately against the limit of a session. The end of the session doesn't cancel the fetch.
-  absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id);
+  absl::StatusOr<std::unique_ptr<Ring>> OpenForFetch(const std::string& session_id,
+                                                     PrincipalRef principal);
 
   // Destroys a ring. If a GPU has read its memory, that may block until the GPU has finished its
   // current work. So a separate thread does it, and the ring counts until then.

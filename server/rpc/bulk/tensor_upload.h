@@ -64,6 +64,9 @@ class TensorUpload {
   absl::Status Write(const void* data, int64_t bytes);
   absl::Status WriteFrom(HostMemory& memory, int64_t offset, int64_t bytes);
   absl::Status WriteBy(int64_t bytes, Device::Fill fill);
+  // Undoes the last Write() of `bytes`, whose data was invalid. Don't call it after Advance():
+  // other calls may have sent the bytes already.
+  void Rewind(int64_t bytes) { written_bytes_ -= bytes; }
 
   // Ends the upload after the last byte, and returns the tensor. If bytes are missing, fails the
   // upload with INVALID_ARGUMENT and returns that error.

@@ -165,7 +165,7 @@ class FetchCall final : public SendCall {
     route_ = Route::kOpening;
     RunByWorker(
         [this] {
-          auto ring = bulk_->rings.OpenForFetch(ticket_->session_id());
+          auto ring = bulk_->rings.OpenForFetch(ticket_->session_id(), ticket_->principal());
           if (ring.ok()) ring_ = *std::move(ring);
           return absl::OkStatus();  // without a ring, the bytes go in messages
         },

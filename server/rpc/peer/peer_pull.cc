@@ -184,10 +184,12 @@ void PeerPull::OnWorkerDone(bool /*ok*/) {
   busy_ = false;
   if (std::exchange(maps_ring_, false)) {
     OnRingMapped();
-  } else if (store_status_.ok()) {
-    OnChunkStored();
-  } else {
+  } else if (!store_status_.ok()) {
     Fail(store_status_);
+  } else if (CancelIfWithdrawn()) {
+    upload_.Rewind(chunk_bytes_);
+  } else {
+    OnChunkStored();
   }
   if (attempt_->finished) return AttemptEnded();
   ProcessNext();

@@ -16,7 +16,7 @@ void PeerPull::ProcessNext() {
   message_.Swap(&incoming_);
   incoming_.Clear();
   StartRead();  // while this message is stored
-  if (!failure_.ok() || attempt_->handed_over) return;
+  if (!failure_.ok() || attempt_->handed_over || CancelIfWithdrawn()) return;
   const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&message_);
   if (chunk.ok()) {
     HandleChunk(*chunk);
@@ -82,8 +82,8 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
       parts_.empty() ? all_bytes : std::min(all_bytes, AttemptEnd() - chunk.offset);
   const absl::Status fits = upload_.Check(chunk.offset, bytes);
   if (!fits.ok()) return Fail(fits);
-  CountReceived(bytes);
   chunk_ = chunk;
+  chunk_bytes_ = bytes;
   const uint8_t* const slot = chunk.has_slot ? attempt_->ring.slot() : nullptr;
   if (upload_.host_accessible()) {
     if (slot != nullptr) {
@@ -91,6 +91,7 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
     } else {
       CopyOut(&message_, chunk.data_position, bytes, upload_.destination());
     }
+    if (CancelIfWithdrawn()) return;
     upload_.Advance(bytes);
     return OnChunkStored();
   }
@@ -102,7 +103,14 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
   });
 }
 
+bool PeerPull::CancelIfWithdrawn() {
+  if (!attempt_->ring.withdrawn()) return false;
+  attempt_->context.TryCancel();
+  return true;
+}
+
 void PeerPull::OnChunkStored() {
+  CountReceived(chunk_bytes_);
   last_byte_ = Clock::now();
   message_.Clear();
   if (!chunk_.has_slot) return OnMessageStored();

@@ -27,6 +27,9 @@ class RingReceiver {
     turns_ = RingSlots(mapping_->slots());
   }
   bool mapped() const { return mapping_ != nullptr; }
+  // Returns whether the source has withdrawn the ring. Bytes that were copied out of a slot are
+  // valid only if this returns false afterwards.
+  bool withdrawn() const { return mapped() && mapping_->withdrawn(); }
 
   // If the source must not fill this slot now, returns INTERNAL.
   absl::Status CheckSlot(const v1::SharedSlot& slot) const {

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -145,9 +146,20 @@ TEST(SharedMappingTest, BothSeeTheSameBytes) {
     std::memset((*mapped)->slot(1), 'x', kSlotBytes);
     EXPECT_EQ(static_cast<char*>(theirs)[kSlotBytes], 'x');
     EXPECT_EQ(static_cast<char*>(theirs)[2 * kSlotBytes], 0);
-    EXPECT_EQ(Descriptors(), before) << "the mapping needs no descriptor";
+    EXPECT_EQ(Descriptors(), before + 1);
   }
+  EXPECT_EQ(Descriptors(), before);
   munmap(theirs, kSlots * kSlotBytes);
+}
+
+TEST(SharedMappingTest, DetectsWithdrawnMemory) {
+  const int file = MemoryFile(kSlots * kSlotBytes, kGoodSeals);
+  const Server server(Name(), {file});
+  const auto mapped = SharedMapping::Map(server.Offer(), SharedMapping::Access::kRead, kNoLimit);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  EXPECT_FALSE((*mapped)->withdrawn());
+  ASSERT_EQ(fchmod(file, kWithdrawnMode), 0);
+  EXPECT_TRUE((*mapped)->withdrawn());
 }
 
 TEST(SharedMappingTest, RefusesFilesWhoseSizeMayChange) {
