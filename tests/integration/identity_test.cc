@@ -314,6 +314,22 @@ TEST_F(TokenTest, KeepsItsTokensIfAPipeReplacesTheFile) {
   EXPECT_TRUE(Ask(kBob).ok());
 }
 
+TEST_F(TokenTest, KeepsItsTokensIfTheFileIsHuge) {
+  const std::string huge = folder_.Write("huge", Line("mallory", kUnknown));
+  ASSERT_EQ(truncate(huge.c_str(), 1 << 30), 0);
+  ASSERT_EQ(std::rename(huge.c_str(), folder_.File("tokens").c_str()), 0);
+  EXPECT_TRUE(Says("tokens is larger than 16 MiB"));
+  EXPECT_TRUE(Ask(kBob).ok());
+  EXPECT_LT(daemon_->MemoryBytes("VmHWM"), 1 << 30);
+}
+
+// An administrator who deletes the last line of the file revokes its token.
+TEST_F(TokenTest, EmptyFileRevokesAllTokens) {
+  folder_.Write("tokens", "");
+  EXPECT_TRUE(Says("tokens: 0 tokens"));
+  ExpectError(Ask(kBob), Code::kUnauthenticated);
+}
+
 TEST_F(TokenTest, SighupReloadsTheFileAtOnce) {
   WriteTokens("");
   daemon_->Signal(SIGHUP);
@@ -384,6 +400,8 @@ TEST(StartTest, RefusesUnsafeFlags) {
   const std::string ca = "--tls-client-ca=" + folder.Write("ca", authority.pem());
   const std::string tokens = "--token-file=" + folder.Write("tokens", "");
   const std::string everywhere = "--listen=0.0.0.0:0";
+  const std::string pipe = folder.File("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
       {{everywhere}, {"--tls-cert", "--token-file", "--tls-client-ca", "--allow-insecure-remote"}},
       {{everywhere, tokens}, {"--tls-cert", "--allow-insecure-remote"}},
@@ -393,6 +411,7 @@ TEST(StartTest, RefusesUnsafeFlags) {
       {{tokens, "--reflection"}, {"--reflection", "--token-file"}},
       {{cert, key, ca, "--listen=unix:" + folder.File("socket")}, {"--allow-anonymous-local"}},
       {{"--token-file=" + folder.File("none")}, {"none"}},
+      {{"--token-file=" + pipe}, {"is not a regular file"}},
       {{"--token-file=" + folder.Write("bad", "alice\n")}, {"bad", "line 1"}},
       {{"--tls-cert=" + folder.Write("expired", expired.cert),
         "--tls-key=" + folder.Write("expired_key", expired.key)},

@@ -1,9 +1,11 @@
 // Starting and ending the daemon: flags, addresses, draining.
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -104,6 +106,39 @@ TEST(LifecycleTest, TwoDaemonsNeverShareASocket) {
   EXPECT_EQ(*RunDaemon({"--devices=cpu", "--listen=" + address}, &output), 1);
   EXPECT_THAT(output, HasSubstr("another server"));
   EXPECT_EQ(*(*first)->Terminate(), 0);
+}
+
+// Other users of the machine can't connect, whatever umask starts the daemon.
+TEST(LifecycleTest, UnixSocketsAreClosedToOtherUsers) {
+  const std::string path =
+      testing::TempDir() + "/tensord_mode_" + std::to_string(getpid()) + ".sock";
+  for (const auto& [mask, mode] : {std::pair<mode_t, mode_t>{0, 0770}, {077, 0700}}) {
+    const mode_t before = umask(mask);
+    auto daemon = DaemonProcess::Start({"--devices=cpu=64MiB", "--listen=unix:" + path});
+    umask(before);
+    ASSERT_TRUE(daemon.ok()) << daemon.status();
+    struct stat made = {};
+    ASSERT_EQ(stat(path.c_str(), &made), 0);
+    EXPECT_EQ(made.st_mode & 0777, mode);
+    EXPECT_EQ(*(*daemon)->Terminate(), 0);
+  }
+}
+
+// A symbolic link to /dev/full stands for a full disk.
+TEST(LifecycleTest, LeavesNoPortFileOnAFullDisk) {
+  const std::string port = testing::TempDir() + "/tensord_port_" + std::to_string(getpid());
+  const std::string temporary = port + ".tmp";
+  ASSERT_EQ(symlink("/dev/full", temporary.c_str()), 0);
+  std::string output;
+  const auto exit_code =
+      RunDaemon({"--listen=127.0.0.1:0", "--devices=cpu=64MiB", "--port-file=" + port}, &output);
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 1);
+  EXPECT_THAT(output, HasSubstr("can't write " + port + ": No space left on device"));
+  for (const std::string& path : {port, temporary}) {
+    struct stat left = {};
+    EXPECT_NE(lstat(path.c_str(), &left), 0) << path;
+  }
 }
 
 // If a host name has several addresses, the daemon listens on all of them that this machine has.

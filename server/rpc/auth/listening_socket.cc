@@ -101,15 +101,16 @@ absl::Status ListenUnix(const std::string& path, std::vector<ListeningSocket>* s
   struct stat what = {};
   if (stat(path.c_str(), &what) == 0 && S_ISSOCK(what.st_mode)) unlink(path.c_str());
   const int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  struct stat made = {};
+  // With a umask of 0, all users of this machine could connect. The mode is set before listen(), so
+  // they can't connect earlier either.
   if (listening < 0 || bind(listening, generic, sizeof(at)) != 0 ||
+      stat(path.c_str(), &made) != 0 || chmod(path.c_str(), made.st_mode & 0770) != 0 ||
       listen(listening, kBacklog) != 0) {
     const int why = errno;
     if (listening >= 0) close(listening);
     return CannotListen("unix:" + path, Errno(why));
   }
-  // A umask of 0 would let all users of this machine connect.
-  struct stat made = {};
-  if (stat(path.c_str(), &made) == 0) chmod(path.c_str(), made.st_mode & 0770);
   sockets->push_back({.fd = listening, .unix_path = path});
   return absl::OkStatus();
 }
