@@ -122,6 +122,11 @@ void SetHostLimits(Limits* limits, Backend* cpu) {
   cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
 }
 
+// Returns gRPC's quota: half of the memory, but at least twice what one caller may use.
+int64_t GrpcQuotaBytes(const Limits& limits) {
+  return std::max(CpuTotalMemory() / 2, 2 * limits.max_request_bytes_per_principal);
+}
+
 // Sets the limits of sessions and connections per principal that no flag has set. If callers are
 // authenticated, the limit is half of what the server can have, so that one caller can't use up
 // all. Otherwise there is no limit.
@@ -169,6 +174,7 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   std::vector<Backend> backends = BuiltInBackends();
   SetHostLimits(&options.limits, &backends.front());
   SetPrincipalDefaults(&options.limits, options.gate.authenticates());
+  options.grpc_quota_bytes = GrpcQuotaBytes(options.limits);
   AddNccl(backends);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {

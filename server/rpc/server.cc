@@ -246,6 +246,10 @@ absl::Status Server::Listen(const ServerOptions& options) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  if (options.grpc_quota_bytes > 0) {
+    builder.SetResourceQuota(
+        grpc::ResourceQuota("tensord").Resize(static_cast<size_t>(options.grpc_quota_bytes)));
+  }
   for (const std::string& address : options.listen) {
     credentials_.push_back(gate_->CredentialsFor(address));
     TENSORD_RETURN_IF_ERROR(listeners_.Listen(address, &builder, credentials_.back()));
