@@ -1,4 +1,6 @@
 // The daemon's own memory: at rest, for each small tensor, and after tensors were dropped.
+#include <sys/resource.h>
+
 #include <string>
 #include <vector>
 
@@ -84,6 +86,21 @@ TEST_F(MemoryTest, MemoryOfLargerTensorsIsReturned) {
   ASSERT_TRUE(session_->Delete(handles).ok());
   EXPECT_TRUE(Eventually([&] { return ResidentBytes() - before < 32 * kMiB; }))
       << ResidentBytes() - before << " bytes are still resident";
+}
+
+// The system may have less memory than the limit of the device, as after `ulimit -v`.
+TEST_F(MemoryTest, RefusesATensorThatTheSystemHasNoMemoryFor) {
+  ASSERT_TRUE(session_->Ones(1, {64}).ok());
+  const auto limit = static_cast<rlim_t>(daemon_->MemoryBytes("VmSize") + 256 * kMiB);
+  const rlimit address_space = {limit, limit};
+  ASSERT_EQ(prlimit(daemon_->pid(), RLIMIT_AS, &address_space, nullptr), 0);
+  const int64_t elements = 768 * kMiB / static_cast<int64_t>(sizeof(float));
+  ASSERT_TRUE(session_->Ones(2, {64}).ok());
+  absl::Status made = session_->Ones(3, {elements}).status();
+  if (made.ok()) made = session_->Get(3).status();
+  EXPECT_EQ(made.code(), absl::StatusCode::kResourceExhausted) << made;
+  EXPECT_TRUE(session_->Ones(4, {kMiB}).ok());
+  EXPECT_EQ(session_->ReadFloats(4)->size(), static_cast<size_t>(kMiB));
 }
 
 }  // namespace
