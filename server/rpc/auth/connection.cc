@@ -66,6 +66,11 @@ bool Connection::admitted() const {
   return admitted_;
 }
 
+bool Connection::has_max_calls() const {
+  MutexLock lock(&mu_);
+  return calls_.size() >= kMaxOpenCalls;
+}
+
 int64_t Connection::HeldLocked() const { return socket_->received_bytes() - credit_bytes_; }
 
 int64_t Connection::MaxWindowLocked() const {

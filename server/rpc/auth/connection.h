@@ -57,6 +57,11 @@ class Connection {
   // before handlers see them. If the principal's pool is full, the connection still has this much.
   static constexpr int64_t kMinWindow = 128 << 10;
 
+  // The maximum of open calls of a connection. A client that knows the server's limit on concurrent
+  // calls (1024) stays far below, also if the server is slow to notice that calls have ended. A
+  // call takes 13 kB of memory.
+  static constexpr size_t kMaxOpenCalls = 4096;
+
   // kIdle: the handler doesn't read now. kReading: it waits for a message, of which gRPC may hold a
   // part. kComplete: it has received all messages.
   enum class CallState { kIdle, kReading, kComplete };
@@ -87,6 +92,8 @@ class Connection {
   const std::string& address() const { return address_; }
   Clock::time_point accepted_at() const { return accepted_at_; }
   bool admitted() const;
+  // Returns whether the connection has kMaxOpenCalls.
+  bool has_max_calls() const;
   // Returns whether the connection has ended, or is unadmitted and the client has closed its end.
   bool ended() const;
   LimitedSocket::Reader reader() const { return socket_->reader(); }

@@ -43,6 +43,22 @@ bool IsLocalPeer(absl::string_view peer) {
          absl::StartsWith(peer, "ipv6:[::1]:") || absl::StartsWith(peer, "ipv6:%5B::1%5D:");
 }
 
+// The size of a call's headers, as HTTP/2's SETTINGS_MAX_HEADER_LIST_SIZE counts it. gRPC announces
+// this limit, but enforces it only if the client acknowledges the announcement. A header that HPACK
+// has compressed to one byte takes 240 bytes of memory.
+constexpr int64_t kMaxHeadersBytes = 8 << 10;
+constexpr int64_t kHeaderBytes = 32;  // what HTTP/2 counts for a header besides its text
+
+absl::Status CheckHeaders(const grpc::ServerContext& call) {
+  int64_t bytes = 0;
+  for (const auto& [key, value] : call.client_metadata()) {
+    bytes += static_cast<int64_t>(key.size() + value.size()) + kHeaderBytes;
+  }
+  if (bytes <= kMaxHeadersBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the headers of the call take ", bytes,
+                                                 " bytes; the limit is ", kMaxHeadersBytes));
+}
+
 // Returns at least the bytes that the headers of a call took on the wire.
 int64_t HeadersBytes(const grpc::ServerContext& call) {
   int64_t bytes = kHeaderOverheadBytes;
@@ -117,7 +133,8 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
   call_ = call;
   listeners_ = gate->listeners_;
   if (listeners_ != nullptr) connection_ = listeners_->Find(call->peer());
-  absl::Status admitted = Authenticate(gate, call, ended);
+  absl::Status admitted = CheckHeaders(*call);
+  if (admitted.ok()) admitted = Authenticate(gate, call, ended);
   if (admitted.ok() && connection_ != nullptr) {
     connection_call_.end = std::move(ended);
     admitted =

@@ -53,10 +53,11 @@ class Admission {
   Admission& operator=(const Admission&) = delete;
 
   // Authenticates the caller. On failure, returns UNAUTHENTICATED; the message says what to do, and
-  // repeats nothing of what the client sent. If the caller has too many connections, returns
-  // RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Leave(), or the caller's
-  // unfinished requests take too many bytes, another thread calls `ended` with the reason, for each
-  // of the two at most once. `ended` must end the call, and must not block.
+  // repeats nothing of what the client sent. If the headers are too large, returns
+  // INVALID_ARGUMENT. If the caller has too many connections, or the connection too many open
+  // calls, returns RESOURCE_EXHAUSTED. If the credentials expire or are revoked before Leave(), or
+  // the caller's unfinished requests take too many bytes, another thread calls `ended` with the
+  // reason, for each of the two at most once. `ended` must end the call, and must not block.
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 

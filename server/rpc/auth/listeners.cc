@@ -182,10 +182,13 @@ bool Listeners::Accept(const Listener& listener) {
   }
   const bool is_unix = !listener.socket.unix_path.empty();
   // Unix sockets use the reserved descriptors, too: only users of this machine connect to them.
-  const bool has_room = is_unix || HasRoom();
+  bool has_room = is_unix || HasRoom();
   if (!has_room && CloseOldestUnadmitted()) {
-    errno = EMFILE;  // the descriptor is free only after gRPC has closed the connection
-    return false;
+    has_room = HasRoom();
+    if (!has_room) {
+      errno = EMFILE;  // the descriptor is free only after gRPC has closed the connection
+      return false;
+    }
   }
   sockaddr_storage peer = {};
   socklen_t size = sizeof(peer);
@@ -441,6 +444,12 @@ ConnectionRef Listeners::Find(absl::string_view peer) const {
 
 absl::Status Listeners::AddAdmitted(const ConnectionRef& connection, Connection::Call* call,
                                     int64_t headers_bytes, const PrincipalRef& principal) {
+  // gRPC enforces its limit only after the client has acknowledged it.
+  if (connection->has_max_calls()) {
+    return absl::ResourceExhaustedError(absl::StrCat("the connection has ",
+                                                     Connection::kMaxOpenCalls,
+                                                     " open calls; wait until some have ended"));
+  }
   UsageHold slot;
   if (!connection->admitted()) {
     UsageRef usage(principal, &principal->connections());

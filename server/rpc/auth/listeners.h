@@ -92,7 +92,8 @@ class Listeners {
   // Report events of calls, as Connection's functions do. If the connection's token bucket is used
   // up, close the connection.
   //
-  // Returns RESOURCE_EXHAUSTED if the principal has too many connections.
+  // Returns RESOURCE_EXHAUSTED if the principal has too many connections, or the connection has too
+  // many open calls.
   absl::Status AddAdmitted(const ConnectionRef& connection, Connection::Call* call,
                            int64_t headers_bytes, const PrincipalRef& principal);
   // `peer`: grpc::ServerContext::peer(). `connection`: Find(peer).

@@ -67,7 +67,8 @@ class UnaryCallBase : public ServerCall {
   friend class PublicCalls;
 
   void OnAdmitted() final;
-  // If MayBePublic(), reads the request before it refuses the call.
+  // If MayBePublic() and the headers aren't too large, reads the request before it refuses the
+  // call.
   void OnRefused(const absl::Status& status) final;
   void OnRead(bool ok) final;
   void OnDone() final;
