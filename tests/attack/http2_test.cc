@@ -3,48 +3,22 @@
 #include <sys/resource.h>
 #include <zlib.h>
 
-#include <optional>
 #include <thread>
 
-#include "tensord/tests/attack/memory_growth.h"
-#include "tensord/tests/attack/raw_http2.h"
-#include "tensord/tests/integration/daemon_fixture.h"
+#include "tensord/tests/attack/http2_fixture.h"
 
 namespace tensord::attack {
 namespace {
 
-using integration::DaemonFixture;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int64_t kMaxGrowthBytes = 64 << 20;
+// SETTINGS_INITIAL_WINDOW_SIZE: 0. The server may then send no byte of a response.
+const std::string kNoResponses("\0\4\0\0\0\0", 6);
 
-class Http2Test : public DaemonFixture {
+class Http2Test : public Http2Fixture {
  protected:
-  Http2Test() = default;
-  explicit Http2Test(const std::vector<std::string>& flags) : DaemonFixture(flags) {}
-
-  void SetUp() override {
-    DaemonFixture::SetUp();
-    if (HasFatalFailure()) return;
-    ASSERT_TRUE(session_->Ones(1, {16}).ok());
-    growth_.emplace(*daemon_, "VmHWM");
-  }
-
-  // Expects that old and new legitimate clients are served, and that the daemon's memory has grown
-  // by less than kMaxGrowthBytes.
-  void TearDown() override {
-    const auto values = session_->ReadFloats(1);
-    EXPECT_TRUE(values.ok()) << values.status();
-    integration::RpcClient another(daemon_->address());
-    const auto health = another.Health("");
-    ASSERT_TRUE(health.ok()) << health.status();
-    EXPECT_EQ(*health, "SERVING");
-    if (growth_.has_value()) growth_->ExpectBelow(kMaxGrowthBytes);
-    DaemonFixture::TearDown();
-  }
-
-  std::optional<MemoryGrowth> growth_;
+  using Http2Fixture::Http2Fixture;
 };
 
 // The message has a quarter of a megabyte. Inflated, it would have a quarter of a gigabyte.
@@ -202,6 +176,23 @@ TEST_F(Http2Test, UnfinishedCallsAreSurvived) {
   EXPECT_TRUE(values.ok()) << values.status();
 }
 
+// The calls are complete. The client doesn't acknowledge the server's settings, so gRPC applies no
+// limit to the number of calls. The server refuses calls above its own limit, and closes the
+// connection after some refusals.
+TEST_F(Http2Test, OpenCallsOfOneConnectionAreBounded) {
+  max_growth_bytes_ = 128 << 20;
+  RawHttp2 connection(daemon_->address());
+  ASSERT_TRUE(connection.SendPreface());
+  ASSERT_TRUE(connection.SendFrame(kSettings, 0, 0, kNoResponses));
+  bool open = true;
+  for (uint32_t stream = 1; open && stream < 2 * 40000; stream += 2) {
+    open = connection.BeginCall(stream, "ListDevices") &&
+           connection.SendFrame(kData, kEndStream, stream, GrpcMessage(""));
+  }
+  ExpectServed();
+  EXPECT_TRUE(!open || connection.AwaitClosed(seconds(30)));
+}
+
 class UnfinishedRequestsTest : public Http2Test {
  protected:
   UnfinishedRequestsTest() : Http2Test({"--max-request-bytes-per-principal=32MiB"}) {}
@@ -252,8 +243,7 @@ TEST_F(UnreadResponsesTest, AreBoundedForEachPrincipal) {
   const int64_t before = daemon_->MemoryBytes("VmHWM");
   RawHttp2 connection(daemon_->address());
   ASSERT_TRUE(connection.SendPreface());
-  const std::string no_window("\0\4\0\0\0\0", 6);  // SETTINGS_INITIAL_WINDOW_SIZE
-  ASSERT_TRUE(connection.SendFrame(kSettings, 0, 0, no_window));
+  ASSERT_TRUE(connection.SendFrame(kSettings, 0, 0, kNoResponses));
   v1::ReadTensorRequest request;
   request.set_session(session_->id());
   request.set_handle(2);

@@ -15,10 +15,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSendTimeoutMs = 3000;
-constexpr size_t kMaxFrameBytes = 16384;  // HTTP/2's default limit
-
 constexpr size_t kFrameHeaderBytes = 9;
+// The first bytes of literal headers with a new name (RFC 7541, 6.2).
+constexpr char kWithoutIndexing = 0;
+constexpr char kWithIndexing = 0x40;
 
 void AppendBigEndian(uint64_t value, int bytes, std::string* out) {
   for (int i = bytes - 1; i >= 0; --i) out->push_back(static_cast<char>(value >> (8 * i)));
@@ -38,9 +38,9 @@ void AppendLength(size_t length, std::string* out) {
   out->push_back(static_cast<char>(length));
 }
 
-// Appends a literal header without indexing (RFC 7541, 6.2.2), without Huffman coding.
-void AppendHeader(const std::string& name, const std::string& value, std::string* out) {
-  out->push_back(0);
+// Appends a literal header.
+void AppendHeader(char kind, const std::string& name, const std::string& value, std::string* out) {
+  out->push_back(kind);
   AppendLength(name.size(), out);
   out->append(name);
   AppendLength(value.size(), out);
@@ -48,6 +48,28 @@ void AppendHeader(const std::string& name, const std::string& value, std::string
 }
 
 }  // namespace
+
+Headers CallHeaders(const std::string& method) {
+  const bool is_path = method.front() == '/';
+  return {{":method", "POST"},
+          {":scheme", "http"},
+          {":path", is_path ? method : "/tensord.v1.TensorService/" + method},
+          {":authority", "attack"},
+          {"te", "trailers"},
+          {"content-type", "application/grpc"}};
+}
+
+std::string HeaderBlock(const Headers& headers) {
+  std::string block;
+  for (const auto& [name, value] : headers) AppendHeader(kWithoutIndexing, name, value, &block);
+  return block;
+}
+
+std::string IndexedHeader(const std::string& name, const std::string& value) {
+  std::string header;
+  AppendHeader(kWithIndexing, name, value, &header);
+  return header;
+}
 
 RawHttp2::RawHttp2(const std::string& address, uint16_t local_port) {
   const size_t colon = address.rfind(':');
@@ -87,7 +109,7 @@ bool RawHttp2::Send(const std::string& bytes) {
   while (fd_ >= 0 && sent < bytes.size()) {
     // Also receives: otherwise a server that waits for this end to read would block the send.
     pollfd ready = {fd_, POLLOUT | POLLIN, 0};
-    if (poll(&ready, 1, kSendTimeoutMs) <= 0) return false;
+    if (poll(&ready, 1, static_cast<int>(send_timeout_.count())) <= 0) return false;
     if ((ready.revents & POLLIN) != 0 && !Receive(std::chrono::milliseconds(0))) return false;
     const ssize_t n =
         send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -110,52 +132,70 @@ bool RawHttp2::SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::
   return Send(frame + payload);
 }
 
-bool RawHttp2::BeginCall(uint32_t stream, const std::string& method,
-                         const std::vector<std::pair<std::string, std::string>>& more) {
-  std::string block;
-  AppendHeader(":method", "POST", &block);
-  AppendHeader(":scheme", "http", &block);
-  const bool is_path = method.front() == '/';
-  AppendHeader(":path", is_path ? method : "/tensord.v1.TensorService/" + method, &block);
-  AppendHeader(":authority", "attack", &block);
-  AppendHeader("te", "trailers", &block);
-  AppendHeader("content-type", "application/grpc", &block);
-  for (const auto& [name, value] : more) AppendHeader(name, value, &block);
-  for (size_t at = 0; at < block.size(); at += kMaxFrameBytes) {
-    const std::string part = block.substr(at, kMaxFrameBytes);
+bool RawHttp2::SendHeaders(uint32_t stream, const std::string& block, size_t max_frame_bytes) {
+  for (size_t at = 0; at < block.size(); at += max_frame_bytes) {
+    const std::string part = block.substr(at, max_frame_bytes);
     const uint8_t flags = at + part.size() == block.size() ? kEndHeaders : 0;
     if (!SendFrame(at == 0 ? kHeaders : kContinuation, flags, stream, part)) return false;
   }
   return true;
 }
 
-bool RawHttp2::Call(uint32_t stream, const std::string& method) {
-  if (!BeginCall(stream, method) || !SendFrame(kData, kEndStream, stream, GrpcMessage(""))) {
-    return false;
-  }
-  std::string received;
-  const auto deadline = Clock::now() + std::chrono::seconds(30);
-  while (Clock::now() < deadline) {
-    while (received.size() >= kFrameHeaderBytes) {
-      const auto at = [&received](size_t i) { return static_cast<uint8_t>(received[i]); };
-      const size_t length = at(0) << 16 | at(1) << 8 | at(2);
-      if (received.size() < kFrameHeaderBytes + length) break;
-      const bool ends = at(3) == kHeaders && (at(4) & kEndStream) != 0;
-      received.erase(0, kFrameHeaderBytes + length);
-      if (ends) return true;
-    }
-    if (!Receive(std::chrono::milliseconds(50), &received)) return false;
-  }
-  return false;
+bool RawHttp2::BeginCall(uint32_t stream, const std::string& method, const Headers& more) {
+  return SendHeaders(stream, HeaderBlock(CallHeaders(method)) + HeaderBlock(more));
 }
 
-bool RawHttp2::Receive(std::chrono::milliseconds timeout, std::string* received) {
+RawHttp2::CallEnd RawHttp2::AwaitEnd(uint32_t stream) {
+  const auto deadline = Clock::now() + std::chrono::seconds(30);
+  while (true) {
+    const auto end = ends_.find(stream);
+    if (end != ends_.end()) return end->second;
+    if (Clock::now() > deadline || !Receive(std::chrono::milliseconds(50))) return CallEnd::kNone;
+  }
+}
+
+bool RawHttp2::Call(uint32_t stream, const std::string& method, const Headers& more) {
+  return BeginCall(stream, method, more) && SendFrame(kData, kEndStream, stream, GrpcMessage("")) &&
+         AwaitEnd(stream) == CallEnd::kResponse;
+}
+
+void RawHttp2::Abort() {
+  const linger reset = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+  close(fd_);
+  fd_ = -1;
+}
+
+bool RawHttp2::Receive(std::chrono::milliseconds timeout) {
   pollfd ready = {fd_, POLLIN, 0};
   if (poll(&ready, 1, static_cast<int>(timeout.count())) <= 0) return true;
   char bytes[65536];
   const ssize_t n = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
-  if (n > 0 && received != nullptr) received->append(bytes, static_cast<size_t>(n));
+  if (n > 0) {
+    received_.append(bytes, static_cast<size_t>(n));
+    HandleFrames();
+  }
   return n > 0 || (n < 0 && errno == EAGAIN);
+}
+
+void RawHttp2::HandleFrames() {
+  size_t begin = 0;
+  while (received_.size() - begin >= kFrameHeaderBytes) {
+    const auto at = [&](size_t i) {
+      return static_cast<uint32_t>(static_cast<uint8_t>(received_[begin + i]));
+    };
+    const size_t length = at(0) << 16 | at(1) << 8 | at(2);
+    if (received_.size() - begin < kFrameHeaderBytes + length) break;
+    const uint32_t stream = at(5) << 24 | at(6) << 16 | at(7) << 8 | at(8);
+    if (at(3) == kData) has_response_.insert(stream);
+    const bool ends = at(3) == kHeaders && (at(4) & kEndStream) != 0;
+    if (ends || at(3) == kRstStream) {
+      const bool has_response = has_response_.erase(stream) > 0;
+      ends_.emplace(stream, ends && has_response ? CallEnd::kResponse : CallEnd::kError);
+    }
+    begin += kFrameHeaderBytes + length;
+  }
+  received_.erase(0, begin);
 }
 
 bool RawHttp2::AwaitClosed(std::chrono::milliseconds timeout) {

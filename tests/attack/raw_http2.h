@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,21 @@ enum Frame : uint8_t {
 };
 inline constexpr uint8_t kEndStream = 1;
 inline constexpr uint8_t kEndHeaders = 4;
+inline constexpr uint8_t kAck = 1;  // of kSettings and kPing
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+// The headers that a gRPC call requires. `method`: a method of TensorService, or a path such as
+// "/package.Service/Method".
+Headers CallHeaders(const std::string& method);
+
+// HPACK (RFC 7541), without Huffman coding. Returns literal headers without indexing.
+std::string HeaderBlock(const Headers& headers);
+// Returns a literal header that becomes the newest entry of the dynamic table.
+std::string IndexedHeader(const std::string& name, const std::string& value);
+// The newest and the second newest entry of the dynamic table, in one byte.
+inline constexpr char kNewestEntry = '\xbe';
+inline constexpr char kSecondNewestEntry = '\xbf';
 
 // An HTTP/2 connection. The destructor closes it. Not thread-safe.
 class RawHttp2 {
@@ -35,30 +52,44 @@ class RawHttp2 {
   uint16_t local_port() const;
 
   // The functions that send return false if the server has closed the connection, or if the server
-  // doesn't read for 3 seconds.
+  // doesn't read for the send timeout. The default is 3 seconds.
+  void set_send_timeout(std::chrono::milliseconds timeout) { send_timeout_ = timeout; }
   bool Send(const std::string& bytes);
   // Sends the connection preface and empty settings.
   bool SendPreface();
   bool SendFrame(Frame type, uint8_t flags, uint32_t stream, const std::string& payload);
-  // Begins a gRPC call: sends the required headers and `more`, in one HEADERS frame and, if needed,
-  // CONTINUATION frames. `method`: a method of TensorService, or a path such as
-  // "/package.Service/Method".
-  bool BeginCall(uint32_t stream, const std::string& method,
-                 const std::vector<std::pair<std::string, std::string>>& more = {});
+  // Sends a header block in one HEADERS frame and, if needed, CONTINUATION frames. No frame has
+  // more than `max_frame_bytes`.
+  bool SendHeaders(uint32_t stream, const std::string& block, size_t max_frame_bytes = 16384);
+  // Begins a gRPC call: sends CallHeaders() and `more`.
+  bool BeginCall(uint32_t stream, const std::string& method, const Headers& more = {});
 
-  // Makes a call with an empty request, and receives frames until the call has ended. Returns false
-  // if the server closes the connection or the call doesn't end within 30 seconds.
-  bool Call(uint32_t stream, const std::string& method);
+  // How a call ended. kResponse: with a response. kError: without one, or the server has reset it.
+  // kNone: the server has closed the connection, or the call hasn't ended within 30 seconds.
+  enum class CallEnd { kResponse, kError, kNone };
+  // Receives frames until a call has ended.
+  CallEnd AwaitEnd(uint32_t stream);
+  // Makes a call with an empty request, and receives frames until the call has ended. Returns
+  // whether it ended with a response.
+  bool Call(uint32_t stream, const std::string& method, const Headers& more = {});
+
+  // Closes the connection with a TCP reset.
+  void Abort();
 
   // Receives and discards bytes until the server closes the connection. Returns false on timeout.
   bool AwaitClosed(std::chrono::milliseconds timeout);
 
  private:
-  // Waits at most this long for bytes. Appends them to `received`, or discards them if it is null.
-  // Returns false if the connection is closed.
-  bool Receive(std::chrono::milliseconds timeout, std::string* received = nullptr);
+  // Waits at most this long for bytes, and handles the frames in them. Returns false if the
+  // connection is closed.
+  bool Receive(std::chrono::milliseconds timeout);
+  void HandleFrames();
 
   int fd_ = -1;
+  std::chrono::milliseconds send_timeout_{3000};
+  std::string received_;             // an incomplete frame
+  std::set<uint32_t> has_response_;  // open calls, by their streams
+  std::map<uint32_t, CallEnd> ends_;
 };
 
 // Returns a gRPC message: the prefix of five bytes, and `bytes`.
