@@ -43,8 +43,8 @@ struct ServerOptions {
   PeerOptions peers;
   Limits limits;
   // gRPC's own limit of the message bytes that it holds for all callers together (a
-  // grpc::ResourceQuota). 0: no limit. If it is reached, gRPC cancels calls of its own choice. So it
-  // must be far more than the connections hold in normal use.
+  // grpc::ResourceQuota). 0: no limit. If it is reached, gRPC cancels calls of its own choice. So
+  // it must be far more than the connections hold in normal use.
   int64_t grpc_quota_bytes = 0;
   // How long the threads of the main queues poll for the next event before they sleep.
   int spin_microseconds = 0;

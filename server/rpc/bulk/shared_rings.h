@@ -72,9 +72,9 @@ class SharedRings {
     std::string secret_;
   };
 
-  // Opens a ring for a call. If there are too many rings in all, of the principal or of the session,
-  // returns RESOURCE_EXHAUSTED; if the server drains, UNAVAILABLE. When the session ends, the call
-  // is cancelled.
+  // Opens a ring for a call. If there are too many rings in all, of the principal or of the
+  // session, returns RESOURCE_EXHAUSTED; if the server drains, UNAVAILABLE. When the session ends,
+  // the call is cancelled.
   absl::StatusOr<std::unique_ptr<Ring>> Open(SessionRef session, grpc::ServerContext* call);
   // The same for a fetch of a tensor of the session. Rings of fetches and of clients count
   // separately against the limit of a session. The end of the session doesn't cancel the fetch.

@@ -31,7 +31,8 @@ inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 // through shared memory. If the connection breaks, calls again, until the source has been
 // unreachable for too long. If a call with a mapped ring failed, requests no further shared memory.
 // If the fetch fails, for example because the client has dropped the tensor or its session has
-// ended, tells the source (TicketRelease), which then frees the ticket. Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
+// ended, tells the source (TicketRelease), which then frees the ticket. Runs on the thread of the
+// peers' queue. Its operations on the queue keep it alive.
 class PeerPull final : public PeerOperation, public std::enable_shared_from_this<PeerPull> {
  public:
   // The outcome of a fetch.
@@ -112,8 +113,8 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
     bytes_ += bytes;
     session_->principal()->counters().CountReceived(Transfer::kBulk, bytes);
   }
-  // If the source has withdrawn the ring, cancels the call and returns true. The call has then ended
-  // at the source. The fetch calls again.
+  // If the source has withdrawn the ring, cancels the call and returns true. The call has then
+  // ended at the source. The fetch calls again.
   bool CancelIfWithdrawn();
   void OnChunkStored();
   void OnMessageStored();

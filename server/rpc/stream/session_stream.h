@@ -95,7 +95,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   bool drain_timed_out_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool applying_ ABSL_GUARDED_BY(mu_) = false;  // the message that has been read
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;    // outcome_ is set
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;     // outcome_ is set
   bool detached_ ABSL_GUARDED_BY(mu_) = false;
   bool grpc_done_ ABSL_GUARDED_BY(mu_) = false;  // OnDone() has run
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
