@@ -122,7 +122,8 @@ void SetHostLimits(Limits* limits, Backend* cpu) {
   cpu->reserved_memory = [reserved](int64_t total) { return std::min(reserved, total / 2); };
 }
 
-// Returns gRPC's quota: half of the memory, but at least twice what one caller may use.
+// Returns the quota for gRPC (see ServerOptions): half of the memory, but at least twice the limit
+// of one caller.
 int64_t GrpcQuotaBytes(const Limits& limits) {
   return std::max(CpuTotalMemory() / 2, 2 * limits.max_request_bytes_per_principal);
 }

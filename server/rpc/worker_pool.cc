@@ -58,10 +58,10 @@ void WorkerPool::Run() {
     ++queue.running;
     mu_.Unlock();
     job();
-    job = nullptr;  // what the job holds may be destroyed with it
+    job = nullptr;  // without the lock, because this may run destructors
     mu_.Lock();
     if (--queue.running == 0 && queue.jobs.empty()) queues_.erase(owner);
-    // If another job of the owner may start now, this thread takes it.
+    // If the end of this job lets another one start, this thread finds it in the next round.
     if (stopping_) wake_.SignalAll();
   }
 }

@@ -13,8 +13,8 @@
 namespace tensord::server {
 
 // The jobs of one owner start in order, and owners take turns. One owner's jobs never occupy all
-// threads, unless there is only one. So a job waits neither for all jobs that another owner has
-// posted, nor until one of them ends. Thread-safe.
+// threads, unless there is only one. So one owner with many or long jobs can't block the others.
+// Thread-safe.
 class WorkerPool {
  public:
   // Identifies the principal for whom a job runs. It is only compared.

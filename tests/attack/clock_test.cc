@@ -30,7 +30,7 @@ class ClockTest : public integration::IdentityFixture {
         {"LD_PRELOAD=" TENSORD_SHIFTED_CLOCK_PATH, "TENSORD_CLOCK_SHIFT_FILE=" + ShiftFile()});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
-    // The library works.
+    // Checks that the library shifts the clock.
     ASSERT_TRUE(Ask(kExpiring).ok());
     SetShift(kDaySeconds);
     ASSERT_TRUE(absl::IsUnauthenticated(Ask(kExpiring)));
@@ -49,7 +49,8 @@ class ClockTest : public integration::IdentityFixture {
   std::string ShiftFile() const { return folder_.File("shift"); }
 };
 
-// After the jump, another session's lease ends, so the server has looked for ended leases.
+// After the jump, the test waits until another session's lease has ended: the server has then
+// checked all leases.
 TEST_F(ClockTest, NoLeaseEndsThroughAJumpForward) {
   RpcClient client(daemon_->address(), {.token = kAlice});
   RpcSession session(client, /*lease_seconds=*/600);
@@ -70,8 +71,8 @@ TEST_F(ClockTest, LeasesEndDespiteAJumpBackward) {
   EXPECT_TRUE(Eventually([&] { return UsedBytes(client, "cpu:0") == 0; }));
 }
 
-// A jump beyond the end of a token ends its calls, and the server refuses new ones. Other callers'
-// calls go on.
+// If the clock jumps beyond the expiry of a token, the server ends the token's calls and refuses
+// new ones. Calls of other callers continue.
 TEST_F(ClockTest, ExpiredTokensAreRefusedAfterAJumpForward) {
   RpcClient client(daemon_->address(), {.token = kExpiring});
   const RpcSession session(client);
@@ -96,7 +97,7 @@ TEST_F(ClockTest, ExpiredTokensAreRefusedAfterAJumpForward) {
   EXPECT_TRUE(alices_stream->Finish().ok());
 }
 
-// The client's deadline is 60 seconds.
+// The calls have a deadline of 60 seconds, which a jump of a day must not affect.
 TEST_F(ClockTest, WaitingCallsGoOnAfterJumps) {
   RpcClient client(daemon_->address(), {.token = kAlice});
   RpcSession session(client);

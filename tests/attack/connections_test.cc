@@ -89,8 +89,8 @@ TEST_F(HalfOpenTlsTest, ServesClientsBesideIncompleteHandshakes) { Attack(Client
 
 class ManyConnectionsTest : public Http2Fixture {
  protected:
-  // Returns `wanted`, or how many connections to a daemon the limit on descriptors allows: a daemon
-  // uses two for each.
+  // Returns `wanted`, or fewer if the limit on descriptors doesn't allow a daemon so many
+  // connections. A daemon uses two descriptors for each.
   static int AsManyAsPossible(int wanted) {
     rlimit descriptors = {};
     getrlimit(RLIMIT_NOFILE, &descriptors);

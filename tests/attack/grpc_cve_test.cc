@@ -1,4 +1,4 @@
-// The published vulnerabilities of gRPC 1.51 that no other test covers (README.md, gRPC).
+// The published vulnerabilities of gRPC that no other test covers (README.md, "gRPC 1.51").
 #include "tensord/tests/attack/http2_fixture.h"
 
 namespace tensord::attack {
@@ -63,10 +63,11 @@ TEST_F(GrpcCveTest, Cve20234785AbortedConnections) {
 }
 
 // After headers beyond the limit, gRPC skipped the rest of the block, so its table differed from
-// the client's. A proxy's connection carries calls of several callers: gRPC then took the headers
-// of one for those of another. Here the second call replaces the newest entry of the table behind
-// headers beyond the limit. The third call refers to the newest entry. If gRPC has skipped the
-// replacement, the third call has the unknown token.
+// the client's. If a proxy's connection carried calls of several callers, gRPC could take the
+// headers of one caller for those of another. Here the first call adds an unknown token to the
+// table. The second call has headers beyond the limit, and then adds alice's token. The third call
+// refers to the newest entry. If gRPC has skipped the rest of the second call's block, the third
+// call has the unknown token.
 TEST_F(GrpcCveTokenTest, Cve202332731TableAfterHeadersBeyondTheLimit) {
   for (const bool acknowledges : {false, true}) {
     RawHttp2 connection(daemon_->address());
@@ -87,8 +88,8 @@ TEST_F(GrpcCveTokenTest, Cve202332731TableAfterHeadersBeyondTheLimit) {
   }
 }
 
-// gRPC 1.51 ends the connection of a header "-bin" that isn't base64. Other connections must not
-// notice it.
+// If the value of a "-bin" header isn't base64, gRPC 1.51 ends the connection. Other connections
+// must not be affected.
 TEST_F(GrpcCveTest, Cve202332732InvalidBase64EndsOnlyItsConnection) {
   RawHttp2 other(daemon_->address());
   ASSERT_TRUE(other.SendPreface());
@@ -108,9 +109,10 @@ TEST_F(GrpcCveTest, Cve202332732InvalidBase64EndsOnlyItsConnection) {
   }
 }
 
-// The error of a header that enters the table also applied to later headers and calls, those of
-// other callers behind the same proxy. Here the second call has such a header, and then a valid
-// token. Later calls with and without that entry must be served, or the connection must be closed.
+// If an invalid header entered the table, gRPC applied its error also to later headers and calls,
+// even to those of other callers behind the same proxy. Here the second call has such a header, and
+// then a valid token. The server must serve later calls with and without that token's entry, or
+// close the connection.
 TEST_F(GrpcCveTokenTest, Cve20247246ErrorsOfTableEntries) {
   const Headers invalid = {{"te", "x"},
                            {":scheme", "x"},

@@ -11,8 +11,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
-// The attacks notice after this time that the server doesn't read. If that happens too early, they
-// send less.
+// If the server reads nothing for this time, the attacks stop sending. If the server was only slow,
+// the attacks send less than they could.
 constexpr milliseconds kSendTimeout{500};
 
 // Makes a header block whose first header enters the table and occurs `count` more times.
@@ -43,8 +43,8 @@ class HpackTest : public Http2Fixture {
 
 class HpackTokenTest : public TokenAttackFixture {
  protected:
-  // The server reads 3 MiB of all unadmitted connections. A header of one byte in an unfinished
-  // block takes 75 bytes of memory.
+  // The server reads 3 MiB of all unadmitted connections together. A header of one byte in an
+  // unfinished block takes 75 bytes of memory.
   static constexpr int64_t kMaxUnfinishedGrowthBytes = 320 << 20;
 };
 

@@ -176,9 +176,9 @@ TEST_F(Http2Test, UnfinishedCallsAreSurvived) {
   EXPECT_TRUE(values.ok()) << values.status();
 }
 
-// The calls are complete. The client doesn't acknowledge the server's settings, so gRPC applies no
-// limit to the number of calls. The server refuses calls above its own limit, and closes the
-// connection after some refusals.
+// The client sends complete requests and lets the server send no response, so the calls stay open.
+// It doesn't acknowledge the server's settings, so gRPC applies no limit to the number of calls.
+// The server refuses calls above its own limit, and closes the connection after some refusals.
 TEST_F(Http2Test, OpenCallsOfOneConnectionAreBounded) {
   max_growth_bytes_ = 128 << 20;
   RawHttp2 connection(daemon_->address());

@@ -51,8 +51,8 @@ class RawHttp2 {
   bool connected() const { return fd_ >= 0; }
   uint16_t local_port() const;
 
-  // The functions that send return false if the server has closed the connection, or if the server
-  // doesn't read for the send timeout. The default is 3 seconds.
+  // The functions that send return false if the server has closed the connection, or if it reads
+  // nothing until the send timeout. The default is 3 seconds.
   void set_send_timeout(std::chrono::milliseconds timeout) { send_timeout_ = timeout; }
   bool Send(const std::string& bytes);
   // Sends the connection preface and empty settings.
@@ -88,7 +88,7 @@ class RawHttp2 {
   int fd_ = -1;
   std::chrono::milliseconds send_timeout_{3000};
   std::string received_;             // an incomplete frame
-  std::set<uint32_t> has_response_;  // open calls, by their streams
+  std::set<uint32_t> has_response_;  // streams of open calls that have received a response
   std::map<uint32_t, CallEnd> ends_;
 };
 

@@ -14,8 +14,8 @@ class TokenGuessTest : public TokenAttackFixture {};
 
 // The server closes a connection after 50 refused calls, so the attacker makes fewer calls on each
 // and connects again. No guess gets a response, and a legitimate client is served meanwhile. The
-// long form (TENSORD_TEST_LONG=1) guesses a million tokens. One in ten differs from alice's token
-// only in its last character, or by one more or one fewer.
+// long form (TENSORD_TEST_LONG=1) guesses a million tokens. About one guess in nine resembles
+// alice's token (another last character, one character more, or one fewer), or is very short.
 TEST_F(TokenGuessTest, NoGuessIsAcceptedAndClientsAreServed) {
   const int guesses = std::getenv("TENSORD_TEST_LONG") != nullptr ? 1000000 : 20000;
   constexpr uint32_t kGuessesPerConnection = 45;

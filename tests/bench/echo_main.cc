@@ -104,8 +104,9 @@ std::string ListenUnix(const std::string& path) {
 }
 
 // A call whose messages are sent back. For a unary call the message and the status are sent
-// together. The messages of an upload are copied to memory of the upload's size, as those of a
-// tensor are. One thread polls one completion queue, which is gRPC's fastest API.
+// together. The messages of an upload aren't sent back: they are copied into one block of memory,
+// as the daemon copies those of a tensor. One thread polls one completion queue, which is gRPC's
+// fastest API.
 class EchoCall {
  public:
   static void Await(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue) {
@@ -144,7 +145,7 @@ class EchoCall {
   EchoCall(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue)
       : service_(service), queue_(queue), wire_(&context_) {}
 
-  // Copies the message behind the others of the upload.
+  // Appends the message to payload_.
   void Store() {
     std::vector<grpc::Slice> slices;
     message_.Dump(&slices);
@@ -155,7 +156,7 @@ class EchoCall {
     }
   }
 
-  // Memory of the last upload. One upload runs at a time.
+  // The bytes of the last upload, whose memory the next one reuses. One upload runs at a time.
   static inline std::vector<uint8_t> payload_;
   size_t stored_ = 0;
   grpc::AsyncGenericService* const service_;

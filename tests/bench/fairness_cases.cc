@@ -1,5 +1,5 @@
-// One client's op beside the floods of another principal, compared with the op beside a program
-// that occupies one core.
+// The latency of one client's op while another principal floods the daemon, compared with the
+// latency while a thread of the benchmark occupies one core.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -41,7 +41,7 @@ class Background {
   std::thread thread_;
 };
 
-// A session with the tensor 1, and its stream with the definition 1: "neg".
+// A session whose handle 1 is a tensor, and its stream, on which the definition 1 is the op "neg".
 class Attacker {
  public:
   explicit Attacker(const std::string& address)
@@ -83,7 +83,7 @@ class Attacker {
   uint32_t last_program_ = 0;
 };
 
-// 100,000 ops whose results are dropped at once.
+// Returns a message with 100,000 ops whose results are dropped at once.
 v1::SessionStreamRequest ManyOps() {
   v1::SessionStreamRequest message;
   v1::Batch& batch = *message.add_commands()->mutable_batch();
@@ -97,7 +97,8 @@ v1::SessionStreamRequest ManyOps() {
   return message;
 }
 
-// A program of 65,536 ops that is dropped at once. The caller sets its number.
+// Returns a message with a program of 65,536 ops that is dropped at once. The caller sets the
+// program's number.
 v1::SessionStreamRequest LongProgram() {
   v1::SessionStreamRequest message;
   v1::Program& program = *message.add_commands()->mutable_program();
@@ -112,7 +113,7 @@ v1::SessionStreamRequest LongProgram() {
   return message;
 }
 
-// The bytes of a RunOp request with 1.5 million attributes.
+// Returns the bytes of a RunOp request with 1.5 million attributes.
 std::string ManyAttributes(const std::string& session) {
   constexpr int kAttributes = 1500000;
   v1::Op op;
@@ -137,7 +138,7 @@ std::string ManyAttributes(const std::string& session) {
   return bytes + op_bytes;
 }
 
-// Starts a flood against the server at an address.
+// Starts a flood by an attacker. It ends when the returned object is destroyed.
 using Flood = std::function<std::unique_ptr<Background>(Attacker&)>;
 
 std::unique_ptr<Background> FloodOfOps(Attacker& attacker) {

@@ -47,7 +47,8 @@ class RawConnection {
 // A client of a gRPC service that sends every message back.
 class GrpcEcho {
  public:
-  // With `ca_file`, the connection uses TLS, and this file has the server's authority.
+  // If `ca_file` isn't empty, the connection uses TLS. The file contains the certificate authority
+  // of the server.
   explicit GrpcEcho(const std::string& address, const std::string& ca_file = "");
   ~GrpcEcho();
 

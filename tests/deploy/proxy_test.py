@@ -26,7 +26,7 @@ ATTACKER = "127.0.0.2"
 TRANSFERRED_MIB = 64
 # HAProxy may stop answering on a connection that has sent a flood. The test waits this long for an answer.
 STOPPED_SECONDS = 5
-# Of haproxy.cfg.
+# The limit that haproxy.cfg sets.
 MAX_CONNECTIONS_PER_ADDRESS = 64
 # The number of file descriptors that maxconn of haproxy.cfg needs.
 NEEDED_DESCRIPTORS = 9000
@@ -248,7 +248,7 @@ class ProxyTest(unittest.TestCase):
             self.assert_transfers(1)
 
     def test_connections_beyond_the_limit_are_closed(self):
-        for _ in range(3):  # If the machine is so slow that the first connections expire, tries again.
+        for _ in range(3):  # If the machine is so slow that the first connections expire, the test tries again.
             held = [self.proxy.connect(ATTACKER)]
             try:
                 self.assertTrue(self.connections_are_refused(held))
@@ -284,7 +284,7 @@ class ProxyTest(unittest.TestCase):
 
 
 class UnsafeServerTest(unittest.TestCase):
-    """Servers that take the proxy's clients for callers from this machine, who need no token."""
+    """Servers that would serve the proxy's clients without a token, as callers from their own machine."""
 
     def assert_not_used(self, *flags):
         proxy = Proxy(*flags)

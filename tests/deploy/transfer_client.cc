@@ -1,4 +1,5 @@
-// A client that uploads a tensor, reads it and compares. It prints the speeds.
+// A client that uploads a tensor, reads it, and checks that the values are the same. It prints the
+// speeds.
 //   usage: transfer_client ADDRESS MIB
 #include <chrono>
 #include <cstdio>
@@ -34,7 +35,8 @@ absl::Status Transfer(const char* address, int64_t mib) {
   const Stopwatch download;
   TENSORD_ASSIGN_OR_RETURN(const std::vector<float> read, tensor.Read<float>());
   std::printf("download: %.0f MiB/s\n", static_cast<double>(mib) / download.Seconds());
-  return read == values ? absl::OkStatus() : absl::DataLossError("other values were read");
+  return read == values ? absl::OkStatus()
+                        : absl::DataLossError("the values read differ from the uploaded ones");
 }
 
 int Main(int argc, char** argv) {

@@ -72,8 +72,8 @@ TEST_F(FairnessTest, ClientThatReadsNothingBlocksNoOtherClient) {
   ExpectServed(client_, 1);
 }
 
-// The attacker sends long programs, which it drops at once. Other clients don't wait until the
-// server has applied these messages.
+// The attacker sends long programs and drops them at once. The server must serve other clients
+// before it has applied all these messages.
 TEST_F(FairnessTest, LongMessagesDoNotBlockOtherClients) {
   constexpr int kMessages = 30;
   RpcClient rpc(daemon_->address());

@@ -124,7 +124,7 @@ TEST(LifecycleTest, UnixSocketsAreClosedToOtherUsers) {
   }
 }
 
-// A symbolic link to /dev/full stands for a full disk.
+// A symbolic link to /dev/full simulates a full disk: writes fail with ENOSPC.
 TEST(LifecycleTest, LeavesNoPortFileOnAFullDisk) {
   const std::string port = testing::TempDir() + "/tensord_port_" + std::to_string(getpid());
   const std::string temporary = port + ".tmp";

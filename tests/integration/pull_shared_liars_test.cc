@@ -154,7 +154,7 @@ class FakeSourceTest : public PullSharedTest {
     std::memset((*region)->data(), 'x', 3 * kSlot);
     {
       MutexLock lock(&mu_);
-      regions_.push_back(*region);  // the destructor would withdraw it
+      regions_.push_back(*region);  // its destructor would withdraw the memory
     }
     v1::FetchResponse response;
     response.mutable_ring()->set_socket_name(broker_.socket_name());

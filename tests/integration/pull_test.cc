@@ -328,10 +328,11 @@ TEST_F(PullTest, AFetchEndsWithItsSession) {
   EXPECT_FALSE(pulled.get().ok());
 }
 
-// Without the release, the ticket would be valid, and hold its tensor, for a minute.
+// If the destination didn't release the ticket, it would hold its tensor for a minute.
 class TicketReleaseTest : public PullTest {
  protected:
-  // Starts the copy of a tensor that never has data, with the only ticket that the source may give.
+  // Starts the copy of a tensor that never gets data. The source may issue only one ticket at a
+  // time, and the copy uses it.
   void SetUp() override {
     source_.Promise(1, kMillion);
     b_.Promise(2, kMillion);

@@ -251,7 +251,7 @@ TEST_F(SharedMemoryTest, OnlyTheSecretFetchesARegionAndOnlyOnce) {
   EXPECT_EQ(FetchRegion(ring.socket_name(), unused.secret()), -1) << "its ring has been freed";
 }
 
-// Otherwise a client could hold the memory of any number of rings.
+// If descriptors kept the memory, a client could hold the memory of any number of rings.
 TEST_F(SharedMemoryTest, KeptDescriptorHoldsNoMemoryAfterTheCall) {
   v1::SharedRing ring;
   auto call = Open(&ring);

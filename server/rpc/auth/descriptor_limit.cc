@@ -27,20 +27,21 @@ int64_t Limit() {
   return static_cast<int64_t>(std::min(limit.rlim_cur, kUnlimited));
 }
 
-// Returns an error if the process needs `open` descriptors apart from the reserved ones and those
-// of connections, and its limit is too low for them.
+// Returns FAILED_PRECONDITION if the limit is less than `open`, the reserved descriptors and those
+// of a few connections together.
 absl::Status CheckLimit(int64_t open) {
   const int64_t needed = open + kReservedDescriptors + kMinForConnections;
   if (Limit() >= needed) return absl::OkStatus();
   const int64_t suggested = std::max(kSuggestedLimit, 2 * needed);
   return absl::FailedPreconditionError(absl::StrCat(
-      "the server needs at least ", needed, " file descriptors, but the limit of this process is ",
-      Limit(), ": raise it where the server is started, by \"ulimit -n ", suggested,
+      "the server needs at least ", needed,
+      " file descriptors, but the hard limit of this process is ", Limit(),
+      ": raise it where the server is started, by \"ulimit -n ", suggested,
       "\" in a shell, for example, or by nofile (LimitNOFILE) of its container or service"));
 }
 
-// Returns the number of the next descriptor. The kernel assigns the lowest free number. If none is
-// free, returns the limit.
+// Returns the lowest free descriptor number, which the kernel assigns next. If no number is free,
+// returns the limit.
 int64_t LowestFree() {
   const int lowest = eventfd(0, EFD_CLOEXEC);
   if (lowest < 0) return Limit();

@@ -44,8 +44,8 @@ bool IsLocalPeer(absl::string_view peer) {
 }
 
 // The size of a call's headers, as HTTP/2's SETTINGS_MAX_HEADER_LIST_SIZE counts it. gRPC announces
-// this limit, but enforces it only if the client acknowledges the announcement. A header that HPACK
-// has compressed to one byte takes 240 bytes of memory.
+// this limit, but enforces it only if the client acknowledges the announcement. In a call, a header
+// that HPACK has compressed to one byte takes 240 bytes of memory.
 constexpr int64_t kMaxHeadersBytes = 8 << 10;
 constexpr int64_t kHeaderBytes = 32;  // what HTTP/2 counts for a header besides its text
 
@@ -56,7 +56,8 @@ absl::Status CheckHeaders(const grpc::ServerContext& call) {
   }
   if (bytes <= kMaxHeadersBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the headers of the call take ", bytes,
-                                                 " bytes; the limit is ", kMaxHeadersBytes));
+                                                 " bytes; the limit is ", kMaxHeadersBytes,
+                                                 ": send less metadata"));
 }
 
 // Returns at least the bytes that the headers of a call took on the wire.

@@ -102,8 +102,8 @@ absl::Status ListenUnix(const std::string& path, std::vector<ListeningSocket>* s
   if (stat(path.c_str(), &what) == 0 && S_ISSOCK(what.st_mode)) unlink(path.c_str());
   const int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   struct stat made = {};
-  // With a umask of 0, all users of this machine could connect. The mode is set before listen(), so
-  // they can't connect earlier either.
+  // With a umask of 0, bind() makes a socket to which all users of this machine may connect. The
+  // mode is set before listen(), so no other user can connect in between.
   if (listening < 0 || bind(listening, generic, sizeof(at)) != 0 ||
       stat(path.c_str(), &made) != 0 || chmod(path.c_str(), made.st_mode & 0770) != 0 ||
       listen(listening, kBacklog) != 0) {

@@ -40,7 +40,8 @@ SharedRegion::~SharedRegion() {
   memory_.reset();  // before the memory is unmapped
   if (data_ != nullptr) munmap(data_, size_bytes_);
   if (fd_ < 0) return;
-  // The mark comes first, so that no reader takes the zeros for data.
+  // The mode marks the file. It is set first, so that no reader takes the zeros of freed pages for
+  // data.
   if (fchmod(fd_, kWithdrawnMode) == 0) {
     fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size_bytes_);
   }

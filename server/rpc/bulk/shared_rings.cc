@@ -14,8 +14,8 @@ namespace {
 // The maximum number of rings. Their memory doesn't count against any device's limit.
 constexpr int kMaxRings = 32;
 constexpr int kMaxRingsPerSession = 2;
-// The limit of one principal, so that it can't use up all rings. All anonymous callers are one
-// principal, which has no limit of its own.
+// One authenticated principal can't use up all rings. All anonymous callers are one principal, to
+// which only kMaxRings applies.
 constexpr int kMaxRingsPerPrincipal = kMaxRings / 2;
 
 }  // namespace
@@ -82,9 +82,9 @@ absl::Status SharedRings::Enter(Ring* ring) {
   if (of_session >= kMaxRingsPerSession || of_principal >= max_of_principal ||
       rings_.size() >= kMaxRings) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "there are ", rings_.size(), " rings of shared memory, ", of_principal,
-        " of them this caller's and ", of_session, " this session's; at most ", kMaxRings, ", ",
-        max_of_principal, " and ", kMaxRingsPerSession, ": use Write and Read"));
+        "the server has ", rings_.size(), " rings of shared memory (at most ", kMaxRings,
+        "), this caller ", of_principal, " (at most ", max_of_principal, "), this session ",
+        of_session, " (at most ", kMaxRingsPerSession, "): use Write and Read"));
   }
   rings_.insert(ring);
   return absl::OkStatus();

@@ -22,8 +22,9 @@ namespace {
 
 // If the ticket is valid, the call sends the tensor's spec at once. It then waits for the tensor
 // without a time limit. If the tensor never becomes done, the call ends when the destination
-// cancels it. The call doesn't keep the tensor's session in use. If the request releases the
-// ticket, the call only does that.
+// cancels it. The call doesn't keep the tensor's session in use.
+//
+// If FetchRequest.release is true, the call only releases the ticket.
 class FetchCall final : public SendCall {
  public:
   using SendCall::SendCall;

@@ -333,7 +333,7 @@ void PeerPull::End(Result result) {
       tensor->Finish(status);
     }
   }
-  // If the source has refused the fetch, there is nothing to release.
+  // PERMISSION_DENIED: the source has refused the ticket, so there is nothing to release.
   if (!status.ok() && !absl::IsPermissionDenied(status)) ReleaseTicket();
   outcome.status = std::move(status);
   counted_ = UsageHold();

@@ -113,8 +113,8 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
     bytes_ += bytes;
     session_->principal()->counters().CountReceived(Transfer::kBulk, bytes);
   }
-  // If the source has withdrawn the ring, cancels the call and returns true. The call has then
-  // ended at the source. The fetch calls again.
+  // If the source has withdrawn the ring, cancels the call and returns true. A source withdraws the
+  // ring when it ends the call. After the cancellation, the fetch calls again.
   bool CancelIfWithdrawn();
   void OnChunkStored();
   void OnMessageStored();
@@ -176,7 +176,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   bool busy_ = false;          // a worker works for the fetch
   bool maps_ring_ = false;     // the worker maps a ring
   FetchChunk chunk_;           // the chunk that is being stored
-  int64_t chunk_bytes_ = 0;    // of it, without the bytes that the parts receive
+  int64_t chunk_bytes_ = 0;    // to store of chunk_; the parts receive the others
   absl::Status store_status_;  // the worker's result
   absl::Status failure_;       // set by Fail()
   grpc::Alarm worker_done_alarm_;

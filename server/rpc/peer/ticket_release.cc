@@ -16,8 +16,8 @@ void TicketRelease::Start(const std::string& address, v1::FetchRequest request) 
   call_->Finish(&response_, &status_, finished_.Begin(shared_from_this()));
 }
 
-// The source sends no response, so gRPC reports an error even if the source has released the
-// ticket.
+// Ignores the status: the source sends no response, so gRPC reports an error even if the source has
+// released the ticket.
 void TicketRelease::OnFinished(bool /*ok*/) {
   counted_ = UsageHold();
   peers_->queue()->Ended(this);

@@ -1,4 +1,4 @@
-// Tells a source that a fetch has ended without its tensor.
+// Releases the ticket of a fetch that has ended without its tensor.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -17,7 +17,8 @@
 namespace tensord::server {
 
 // One call of Fetch that releases a ticket, so that the source frees the ticket and its tensor at
-// once. If the call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires.
+// once. If the call fails, or doesn't end within kTimeout, it isn't repeated: the ticket expires
+// after a minute.
 // Runs on the thread of the peers' queue. Its operation on the queue keeps it alive.
 class TicketRelease final : public PeerOperation,
                             public std::enable_shared_from_this<TicketRelease> {
@@ -25,7 +26,7 @@ class TicketRelease final : public PeerOperation,
   static constexpr std::chrono::seconds kTimeout{2};
 
   // `peers` outlives the call. `counted` counts the fetch against its principal's limit until the
-  // call has ended, so the calls are limited as the fetches are.
+  // call has ended, so that limit also bounds these calls.
   TicketRelease(Peers* peers, UsageHold counted) : peers_(peers), counted_(std::move(counted)) {}
 
   // Starts the call. Call it once, from any thread. `request` has the ticket and the claim of the

@@ -15,12 +15,13 @@ namespace {
 constexpr int64_t kLargeMessageBytes = 512 << 10;
 constexpr int64_t kMaxSubmessages = 1 << 18;
 
-// The queue's thread decodes messages up to kMaxInlineMessageBytes, and applies messages with up to
-// kMaxInlineWork ops and handles: at most about a millisecond each. A worker takes the others.
+// The queue's thread decodes messages of at most kMaxInlineMessageBytes, and applies messages with
+// at most kMaxInlineWork ops and handles. Each of the two takes at most about a millisecond. A
+// worker decodes and applies longer messages.
 constexpr int64_t kMaxInlineMessageBytes = 64 << 10;
 constexpr int64_t kMaxInlineWork = 2048;
 
-// Returns about how many ops and handles the commands have.
+// Estimates the number of ops and handles in the commands.
 int64_t WorkOf(const v1::SessionStreamRequest& request) {
   constexpr int64_t kWordsPerOp = 3;
   int64_t work = request.commands_size();
@@ -34,7 +35,7 @@ int64_t WorkOf(const v1::SessionStreamRequest& request) {
         break;
       case v1::Command::kDrop:
         work += command.drop().handles_size();
-        // A program may have many ops.
+        // The dropped programs may have many ops, so a worker drops them.
         if (command.drop().programs_size() > 0) work += kMaxInlineWork;
         break;
       default:

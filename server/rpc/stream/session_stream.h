@@ -16,9 +16,9 @@
 namespace tensord::server {
 
 // There is one per call. It reads a message, applies the message's commands, and reads the next
-// message. The queue's thread applies small messages. A worker applies messages that would take the
-// queue's thread too long, because other calls would wait. Answers that arrive during a write are
-// sent together in the next write.
+// message. The queue's thread applies short messages. A worker applies long messages, so that other
+// calls on the queue's thread don't wait for them. Answers that arrive during a write are sent
+// together in the next write.
 //
 // Backpressure: the stream doesn't read while too many commands wait to run, or too many answers
 // wait to be sent. So the client blocks, and the server's memory use stays bounded.
@@ -94,7 +94,7 @@ class SessionStream final : public ServerCall, public CommandWire {
   bool draining_sent_ ABSL_GUARDED_BY(mu_) = false;
   bool drain_timed_out_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool applying_ ABSL_GUARDED_BY(mu_) = false;  // the message that has been read
+  bool applying_ ABSL_GUARDED_BY(mu_) = false;  // a message was read, and isn't applied yet
   bool ended_ ABSL_GUARDED_BY(mu_) = false;     // outcome_ is set
   bool detached_ ABSL_GUARDED_BY(mu_) = false;
   bool grpc_done_ ABSL_GUARDED_BY(mu_) = false;  // OnDone() has run

@@ -58,7 +58,8 @@ UnaryCallBase::~UnaryCallBase() {
 void UnaryCallBase::OnAdmitted() { StartRead(&request_bytes_); }
 
 void UnaryCallBase::OnRefused(const absl::Status& status) {
-  // Too large headers must not stay in memory until the request has arrived.
+  // INVALID_ARGUMENT: the headers are too large. They must not stay in memory until the request has
+  // arrived.
   if (!MayBePublic() || absl::IsInvalidArgument(status)) return Finish(status);
   refused_ = status;
   PublicCalls::OfProcess().Add(this);

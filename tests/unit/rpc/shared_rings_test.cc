@@ -90,7 +90,7 @@ TEST_F(SharedRingsTest, AnonymousCallersMayUseAllRings) {
   EXPECT_EQ(Open("another", anonymous), nullptr);
 }
 
-// A client may keep the descriptor and the mapping of a ring for ever.
+// A client may keep the descriptor and the mapping of a ring after the server has ended the ring.
 TEST(SharedRegionTest, KeptDescriptorHoldsNoMemoryOfAWithdrawnRegion) {
   constexpr int64_t kBytes = 1 << 20;
   constexpr blkcnt_t kBlocks = kBytes / 512;

@@ -14,6 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 
+// The addresses identify the owners.
 constexpr char kAlice = 0, kBob = 0;
 
 // The names of jobs in the order in which they ran. Thread-safe.
