@@ -13,6 +13,8 @@ namespace {
 // How many steps run under one lock. The lock then costs little for each step, and other threads
 // wait only briefly for it.
 constexpr int kMaxStepsPerLock = 64;
+// A round runs up to kMaxStepsPerLock steps inline, or posts one step.
+constexpr int kRoundsPerDeadlineCheck = 4;
 // How many prepared ops a definition keeps: one for each combination of input specs.
 constexpr size_t kMaxRecentOps = 4;
 
@@ -131,14 +133,15 @@ void PackedOps::DropPrograms() {
   program_words_ = 0;
 }
 
-absl::Status PackedOps::RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
-                                 ResultCallback on_result) {
-  last_handle_ = 0;
+absl::Status PackedOps::RunBatch(absl::Span<const uint64_t>* words, uint64_t* command,
+                                 ResultCallback on_result,
+                                 std::chrono::steady_clock::time_point deadline) {
   int64_t released_at = 0;
-  while (!words.empty()) {
+  for (int round = 1; !words->empty(); ++round) {
+    if (round % kRoundsPerDeadlineCheck == 0 && std::chrono::steady_clock::now() >= deadline) break;
     Step not_inline;
     Executor::InlineLock lock = AcquireInlineLock(released_at);
-    absl::StatusOr<bool> all_ran = RunSteps(lock, &words, command, &not_inline);
+    absl::StatusOr<bool> all_ran = RunSteps(lock, words, command, &not_inline);
     released_at = lock.Release();
     for (const TensorRef& tensor : dropped_) tensor->GiveUpUpload();
     dropped_.clear();

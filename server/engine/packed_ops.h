@@ -1,6 +1,7 @@
 // Runs ops that a session's stream carries in packed form: a few words each.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ namespace tensord::server {
 // through Engine::Run(). Not thread-safe. There is one per stream.
 class PackedOps {
  public:
+  static constexpr auto kNoDeadline = std::chrono::steady_clock::time_point::max();
   static constexpr uint32_t kMaxDefinitions = 1 << 16;
   static constexpr uint32_t kMaxInputs = 1024;
   static constexpr uint32_t kMaxPrograms = 4096;
@@ -63,11 +65,15 @@ class PackedOps {
   using ResultCallback = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
                                                         const absl::StatusOr<TensorRef>& tensor)>;
 
-  // Runs the steps of a batch (v1::Batch describes the words). Each step increments *command, which
-  // is then the number of that step. If the words are malformed, returns INVALID_ARGUMENT. The
-  // steps before the malformed one have taken effect.
-  absl::Status RunBatch(absl::Span<const uint64_t> words, uint64_t* command,
-                        ResultCallback on_result);
+  // Begins a batch (v1::Batch describes its words).
+  void BeginBatch() { last_handle_ = 0; }
+  // Runs steps from the front of `words`, the rest of the batch, and removes them, until no word is
+  // left or `deadline` has passed. Each step increments *command, which is then the number of that
+  // step. If the words are malformed, returns INVALID_ARGUMENT. The steps before the malformed one
+  // have taken effect.
+  absl::Status RunBatch(absl::Span<const uint64_t>* words, uint64_t* command,
+                        ResultCallback on_result,
+                        std::chrono::steady_clock::time_point deadline = kNoDeadline);
 
  private:
   struct Definition {

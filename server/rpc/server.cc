@@ -407,10 +407,10 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   // gRPC has ended every call. A queue that has been shut down accepts no operations. So each queue
   // first handles its pending events, which may begin some.
   for (const auto& queue : queues_) queue->AwaitEarlierEvents();
-  const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
   peers_->queue()->Stop();
   message_workers_.Stop();
   workers_.Stop();
+  const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
   bulk_.AwaitNoCalls(deadline);
   for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
   bulk_.Stop(grace_end);

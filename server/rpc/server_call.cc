@@ -57,13 +57,17 @@ void ServerCall::Admit() {
 void ServerCall::HandleRead(bool ok) {
   if (ok) {
     const size_t bytes = incoming_->Length();
-    admission_.MessageReceived(bytes);
+    admission_.ReadEnds();
+    waiting_bytes_ = bytes;
+    if (!MayWait(bytes)) ReleaseMessage();
     CountReceived(static_cast<int64_t>(bytes));
   } else if (!done_) {
     half_closed_ = true;
   }
   OnRead(ok);
 }
+
+void ServerCall::ReleaseMessage() { admission_.MessageReleased(std::exchange(waiting_bytes_, 0)); }
 
 void ServerCall::HandleDone() {
   admission_.Leave();

@@ -102,6 +102,11 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
  protected:
   explicit ServerCall(std::unique_ptr<GrpcCall> grpc_call);
 
+  // Returns whether a message of this size may wait for a worker. It then counts as unread until
+  // ReleaseMessage(), so that the messages that wait are limited together with those that have
+  // arrived in part.
+  virtual bool MayWait(size_t /*bytes*/) const { return false; }
+
   virtual void OnAdmitted() = 0;
   virtual void OnRefused(const absl::Status& status) { Finish(status); }
   virtual void OnRead(bool ok) = 0;
@@ -113,6 +118,9 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   // requires that even if the client has gone.
   virtual void OnDone() { Finish(ClientGone()); }
   virtual void AfterEvent() {}
+
+  // Reports that a message that may wait doesn't wait any more. Thread-safe.
+  void ReleaseMessage();
 
   // Begin a read or a write: at most one of each at a time, and none after OnDone. StartRead()'s
   // `message` must be valid until OnRead.
@@ -189,6 +197,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
   grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
   std::atomic<bool> counts_cancellation_ = true;
+  size_t waiting_bytes_ = 0;  // of a message that hasn't been released
   bool half_closed_ = false;  // a read failed before the call was done
   bool done_ = false;
 

@@ -1,11 +1,15 @@
 // The latency of one client's op while another principal floods the daemon, compared with the
-// latency while a thread of the benchmark occupies one core.
+// latency beside busy loops that take as much CPU time as the flood.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -20,25 +24,58 @@ namespace {
 using integration::RpcClient;
 using integration::RpcSession;
 
-constexpr char kBusyLoop[] = "beside a busy loop";
+constexpr char kBusyLoops[] = "beside busy loops";
 constexpr char kAttackersToken[] = "the-token-of-the-attacker";
 constexpr char kClientsToken[] = "the-token-of-the-client";
 
-// Runs `work` again and again on its own thread, from its construction to its destruction.
+double SecondsOfClock(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Runs `work` again and again on its own thread, from its construction until Stop().
 class Background {
  public:
   explicit Background(std::function<void()> work)
       : thread_([this, work = std::move(work)] {
           while (!ended_) work();
+          cpu_seconds_ = SecondsOfClock(CLOCK_THREAD_CPUTIME_ID);
         }) {}
-  ~Background() {
+  ~Background() { Stop(); }
+
+  // Returns the CPU time of the thread.
+  double Stop() {
     ended_ = true;
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    return cpu_seconds_;
   }
 
  private:
   std::atomic<bool> ended_ = false;
+  double cpu_seconds_ = 0;
   std::thread thread_;
+};
+
+// Occupies `cores` cores, from its construction to its destruction: whole cores, and a part of one
+// in turns of a millisecond.
+class BusyLoops {
+ public:
+  explicit BusyLoops(double cores) {
+    for (; cores > 0; cores -= 1) {
+      const auto busy =
+          std::chrono::microseconds(static_cast<int64_t>(1000 * std::min(cores, 1.0)));
+      loops_.push_back(std::make_unique<Background>([busy] {
+        const auto start = Clock::now();
+        while (Clock::now() < start + busy) {
+        }
+        std::this_thread::sleep_until(start + std::chrono::milliseconds(1));
+      }));
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Background>> loops_;
 };
 
 // A session whose handle 1 is a tensor, and its stream, on which the definition 1 is the op "neg".
@@ -66,10 +103,14 @@ class Attacker {
     reader_.join();
   }
 
-  // Exits the program if the stream has ended.
-  void Send(const v1::SessionStreamRequest& message) {
+  // Sends a message with this number of commands; each step of a batch is one. Exits the program if
+  // the stream has ended.
+  void Send(const v1::SessionStreamRequest& message, uint64_t commands) {
     if (!stream_->Send(message)) Check(absl::AbortedError("the attacker's stream has ended"));
+    commands_ += commands;
   }
+  // Blocks until the server has applied all messages.
+  void Await() { Check(session_.Get(1, commands_).status()); }
   // Returns the number of the stream's next program.
   uint32_t NextProgram() { return ++last_program_; }
   const std::string& session() const { return session_.id(); }
@@ -80,14 +121,16 @@ class Attacker {
   RpcSession session_;
   std::unique_ptr<integration::StreamCall> stream_;
   std::thread reader_;
+  uint64_t commands_ = 1;  // sent so far
   uint32_t last_program_ = 0;
 };
 
-// Returns a message with 100,000 ops whose results are dropped at once.
+// kOps ops, each with a drop of its result.
+constexpr uint64_t kOps = 100000;
 v1::SessionStreamRequest ManyOps() {
   v1::SessionStreamRequest message;
   v1::Batch& batch = *message.add_commands()->mutable_batch();
-  for (uint64_t handle = 2; handle < 100002; ++handle) {
+  for (uint64_t handle = 2; handle < 2 + kOps; ++handle) {
     for (const uint64_t word : {uint64_t{1}, handle == 2 ? handle : 1, handle - 1}) {
       batch.add_words(word);
     }
@@ -142,7 +185,8 @@ std::string ManyAttributes(const std::string& session) {
 using Flood = std::function<std::unique_ptr<Background>(Attacker&)>;
 
 std::unique_ptr<Background> FloodOfOps(Attacker& attacker) {
-  return std::make_unique<Background>([&attacker, message = ManyOps()] { attacker.Send(message); });
+  return std::make_unique<Background>(
+      [&attacker, message = ManyOps()] { attacker.Send(message, 2 * kOps); });
 }
 
 std::unique_ptr<Background> FloodOfPrograms(Attacker& attacker) {
@@ -150,7 +194,7 @@ std::unique_ptr<Background> FloodOfPrograms(Attacker& attacker) {
     const uint32_t number = attacker.NextProgram();
     message.mutable_commands(0)->mutable_program()->set_number(number);
     message.mutable_commands(1)->mutable_drop()->set_programs(0, number);
-    attacker.Send(message);
+    attacker.Send(message, 2);
   });
 }
 
@@ -183,18 +227,28 @@ void FairnessCases(Bench& bench) {
     const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
     Attacker attacker(daemon->address());
     Turns turns(bench);
+    clockid_t daemon_clock = 0;
+    clock_getcpuclockid(daemon->pid(), &daemon_clock);
+    double cores = 0;  // that the flood occupied
     turns.Join(kOurs, [&] {
+      const auto start = Clock::now();
+      const double daemon_start = SecondsOfClock(daemon_clock);
       const auto flooding = flood(attacker);
-      return OpAndRead(x, 250);
+      std::vector<double> microseconds = OpAndRead(x, 250);
+      const double daemon_seconds = SecondsOfClock(daemon_clock) - daemon_start;
+      const double seconds = 1e-6 * MicrosecondsSince(start);
+      cores = (daemon_seconds + flooding->Stop()) / seconds;
+      attacker.Await();
+      return microseconds;
     });
-    turns.Join(kBusyLoop, [&] {
-      const Background loop([] {});
+    turns.Join(kBusyLoops, [&] {
+      const BusyLoops loops(cores);
       return OpAndRead(x, 250);
     });
     turns.Run(9);
     turns.AddRow({.measure = measure,
                   .unit = "us",
-                  .reference = kBusyLoop,
+                  .reference = kBusyLoops,
                   .better = Better::kLower,
                   .quantile = 0.99,
                   .goal = 0.5});

@@ -89,8 +89,16 @@ void SessionPlayer::Send(const v1::SessionStreamRequest& message) {
   } else if (wire_->superseded()) {
     std::abort();  // no other connection has attached
   }
-  status = commands_->Apply(wire_.get(), message, static_cast<int64_t>(message.ByteSizeLong()));
-  if (!status.ok()) Cut(/*noticed=*/true);
+  using Progress = SessionCommands::Progress;
+  // This deadline has passed, so the message is applied in as many slices as possible.
+  constexpr SessionCommands::Clock::time_point kPassed;
+  absl::StatusOr<Progress> progress =
+      commands_->Apply(wire_.get(), message, static_cast<int64_t>(message.ByteSizeLong()), kPassed);
+  while (progress.ok() && *progress != Progress::kDone) {
+    const bool timed_out = *progress == Progress::kTimedOut;
+    progress = commands_->Continue(message, timed_out ? kPassed : PackedOps::kNoDeadline);
+  }
+  if (!progress.ok()) Cut(/*noticed=*/true);
 }
 
 void SessionPlayer::Cut(bool noticed) {

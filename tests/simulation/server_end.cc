@@ -28,7 +28,12 @@ void ServerEnd::OnMessage(const std::string& bytes) {
   } else if (status.ok() && request.has_attach()) {
     status = absl::InvalidArgumentError("attach twice");
   }
-  if (status.ok()) status = commands_->Apply(this, request, static_cast<int64_t>(bytes.size()));
+  if (status.ok()) {
+    status = commands_
+                 ->Apply(this, request, static_cast<int64_t>(bytes.size()),
+                         server::PackedOps::kNoDeadline)
+                 .status();
+  }
   if (!status.ok()) return Finish(status);
   want_read_ = true;
   Advance();

@@ -188,10 +188,9 @@ Admission::~Admission() {
   connection_->Remove(&connection_call_);
 }
 
-void Admission::MessageReceived(size_t bytes) {
-  SetState(Connection::CallState::kIdle);
-  AddCredit(static_cast<int64_t>(bytes));
-}
+void Admission::ReadEnds() { SetState(Connection::CallState::kIdle); }
+
+void Admission::MessageReleased(size_t bytes) { AddCredit(static_cast<int64_t>(bytes)); }
 
 void Admission::MessageSent(size_t bytes) {
   AddCredit(static_cast<int64_t>(bytes) / kAcknowledgementShare);

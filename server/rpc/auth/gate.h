@@ -64,9 +64,10 @@ class Admission {
   // If `ended` is running, blocks until it has returned. After Leave(), `ended` isn't called.
   void Leave();
 
-  // Report events of an admitted call: a message of `bytes` bytes has been received or is being
-  // sent. Thread-safe.
-  void MessageReceived(size_t bytes);
+  // Report events of an admitted call: a read has ended; a received message of `bytes` bytes no
+  // longer counts as unread; a message of `bytes` bytes is being sent. Thread-safe.
+  void ReadEnds();
+  void MessageReleased(size_t bytes);
   void MessageSent(size_t bytes);
   // Report that the handler begins to read a message, and that all messages of the client have been
   // received.

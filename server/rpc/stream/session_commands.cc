@@ -28,6 +28,29 @@ constexpr int kMaxAnswersPerResponse = 4096;
 constexpr int kMaxErrorsPerResponse = 256;
 constexpr int64_t kMaxElementBytesPerResponse = 1 << 20;
 
+// How many commands are applied between two looks at the clock.
+constexpr int kCommandsPerDeadlineCheck = 16;
+// A command with more ops or handles takes long.
+constexpr int kMaxShortCommand = 1024;
+
+// Returns whether a command can take more than about a millisecond. A batch can be interrupted, so
+// it doesn't count.
+bool TakesLong(const v1::Command& command) {
+  switch (command.command_case()) {
+    case v1::Command::kProgram:
+      return command.program().ops_size() > kMaxShortCommand;
+    case v1::Command::kDrop:
+      // A program that is dropped may have many ops.
+      return command.drop().programs_size() > 0 || command.drop().handles_size() > kMaxShortCommand;
+    case v1::Command::kRun:
+      return command.run().inputs_size() + command.run().outputs_size() > kMaxShortCommand;
+    case v1::Command::kOp:
+      return command.op().inputs_size() > kMaxShortCommand;
+    default:
+      return false;
+  }
+}
+
 int64_t HostBytesOf(const v1::HandleError& error) {
   return kAnswerBytes +
          static_cast<int64_t>(error.message().size() + error.status_details().size());
@@ -93,18 +116,37 @@ void SessionCommands::Detach(const CommandWire* wire) {
   session_->SetStreamAttached(false);
 }
 
-absl::Status SessionCommands::Apply(const CommandWire* wire,
-                                    const v1::SessionStreamRequest& request,
-                                    int64_t message_bytes) {
-  const absl::Status status = ApplyMessage(wire, request, message_bytes);
+absl::StatusOr<SessionCommands::Progress> SessionCommands::Apply(
+    const CommandWire* wire, const v1::SessionStreamRequest& request, int64_t message_bytes,
+    Clock::time_point deadline) {
+  absl::StatusOr<Progress> progress;
+  {
+    MutexLock lock(&apply_mu_);
+    // Only a connection that has been replaced has an unfinished message here. It needs no result.
+    if (message_.request != nullptr) ContinueMessage(PackedOps::kNoDeadline).IgnoreError();
+    const absl::Status begun = Begin(wire, request, message_bytes);
+    progress = begun.ok() ? ContinueMessage(deadline) : begun;
+  }
   if (session_->closed()) OnSessionClosed();
-  return status;
+  return progress;
 }
 
-bool SessionCommands::applying() {
+absl::StatusOr<SessionCommands::Progress> SessionCommands::Continue(
+    const v1::SessionStreamRequest& request, Clock::time_point deadline) {
+  absl::StatusOr<Progress> progress = Progress::kDone;
+  {
+    MutexLock lock(&apply_mu_);
+    if (message_.request == &request) progress = ContinueMessage(deadline);
+  }
+  if (session_->closed()) OnSessionClosed();
+  return progress;
+}
+
+bool SessionCommands::unfinished() {
   if (!apply_mu_.TryLock()) return true;
+  const bool unfinished = message_.request != nullptr;
   apply_mu_.Unlock();
-  return false;
+  return unfinished;
 }
 
 void SessionCommands::OnSessionClosed() {
@@ -113,10 +155,9 @@ void SessionCommands::OnSessionClosed() {
   apply_mu_.Unlock();
 }
 
-absl::Status SessionCommands::ApplyMessage(const CommandWire* wire,
-                                           const v1::SessionStreamRequest& request,
-                                           int64_t message_bytes) {
-  MutexLock apply_lock(&apply_mu_);
+absl::Status SessionCommands::Begin(const CommandWire* wire,
+                                    const v1::SessionStreamRequest& request,
+                                    int64_t message_bytes) {
   {
     MutexLock lock(&mu_);
     if (owner_ != wire) {
@@ -129,13 +170,23 @@ absl::Status SessionCommands::ApplyMessage(const CommandWire* wire,
                        kMaxUnacknowledged, " is the limit"));
     }
   }
-  const absl::Status status = ApplyCommands(request);
+  TENSORD_ASSIGN_OR_RETURN(const bool due, CheckDue(request));
+  message_ = {.request = &request,
+              .bytes = message_bytes,
+              .next_command = due ? 0 : request.commands_size()};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SessionCommands::Progress> SessionCommands::ContinueMessage(
+    Clock::time_point deadline) {
+  const absl::StatusOr<Progress> progress = ApplyCommands(deadline);
+  if (progress.ok() && *progress != Progress::kDone) return progress;
   session_->NotifyReceived(taken_);
   CatchUp();
   MutexLock lock(&mu_);
   received_ = taken_;
-  unacked_bytes_ += message_bytes;
-  return status;
+  unacked_bytes_ += std::exchange(message_, {}).bytes;
+  return progress;
 }
 
 absl::StatusOr<bool> SessionCommands::CheckDue(const v1::SessionStreamRequest& request) {
@@ -151,14 +202,28 @@ absl::StatusOr<bool> SessionCommands::CheckDue(const v1::SessionStreamRequest& r
                                                  taken_ + 1, " is due"));
 }
 
-absl::Status SessionCommands::ApplyCommands(const v1::SessionStreamRequest& request) {
-  TENSORD_ASSIGN_OR_RETURN(const bool due, CheckDue(request));
-  if (!due) return absl::OkStatus();
-  for (const v1::Command& command : request.commands()) {
-    TENSORD_RETURN_IF_ERROR(ApplyCommand(command));
+absl::StatusOr<SessionCommands::Progress> SessionCommands::ApplyCommands(
+    Clock::time_point deadline) {
+  const v1::SessionStreamRequest& request = *message_.request;
+  while (message_.next_command < request.commands_size()) {
+    const v1::Command& command = request.commands(message_.next_command);
+    if (deadline != PackedOps::kNoDeadline && TakesLong(command)) return Progress::kLongCommand;
+    if (command.has_batch()) {
+      TENSORD_ASSIGN_OR_RETURN(const Progress progress, ApplyBatch(command.batch(), deadline));
+      if (progress != Progress::kDone) return progress;
+    } else {
+      TENSORD_RETURN_IF_ERROR(ApplyCommand(command));
+    }
     TENSORD_RETURN_IF_ERROR(CheckAnswers());
+    ++message_.next_command;
+    message_.next_word = 0;
+    const bool at_end = message_.next_command == request.commands_size();
+    if (message_.next_command % kCommandsPerDeadlineCheck == 0 && !at_end &&
+        Clock::now() >= deadline) {
+      return Progress::kTimedOut;
+    }
   }
-  return absl::OkStatus();
+  return Progress::kDone;
 }
 
 absl::Status SessionCommands::CheckAnswers() const {

@@ -1,6 +1,7 @@
 // The commands and answers of a session's stream, independent of the connection that carries them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -59,15 +60,26 @@ class SessionCommands final : public StreamState,
   // Detaches `wire`. If another connection has replaced it, does nothing.
   void Detach(const CommandWire* wire);
 
+  // kTimedOut: the deadline has passed. kLongCommand: the next command takes long, and there is a
+  // deadline.
+  enum class Progress { kDone, kTimedOut, kLongCommand };
+  using Clock = std::chrono::steady_clock;
+
   // Applies the commands of a message from `wire`. After an error, the caller must end the stream.
-  // If another connection has replaced `wire`, returns ABORTED.
-  absl::Status Apply(const CommandWire* wire, const v1::SessionStreamRequest& request,
-                     int64_t message_bytes);
+  // If another connection has replaced `wire`, returns ABORTED. If the result isn't kDone,
+  // `request` must remain valid until Continue(request) has returned kDone or an error.
+  absl::StatusOr<Progress> Apply(const CommandWire* wire, const v1::SessionStreamRequest& request,
+                                 int64_t message_bytes, Clock::time_point deadline);
+  // Applies the next commands of a message that is unfinished. If a later connection has finished
+  // it, returns kDone.
+  absl::StatusOr<Progress> Continue(const v1::SessionStreamRequest& request,
+                                    Clock::time_point deadline);
 
-  // Returns whether Apply() would block, because another connection's message is being applied.
-  bool applying();
+  // Returns whether another connection's message is unfinished. Apply() then finishes it first, so
+  // the call may take long.
+  bool unfinished();
 
-  // Frees the memory of programs, unless a message is being applied: Apply() then does so.
+  // Frees the memory of programs, unless commands are being applied: Apply() then does so.
   void OnSessionClosed() override;
 
   // Returns whether the next message may be read: false while too many commands wait to run, or too
@@ -87,10 +99,21 @@ class SessionCommands final : public StreamState,
  private:
   using Answer = std::variant<v1::HandleError, ReadyElements, v1::BarrierDone>;
 
-  // As Apply().
-  absl::Status ApplyMessage(const CommandWire* wire, const v1::SessionStreamRequest& request,
-                            int64_t message_bytes);
-  absl::Status ApplyCommands(const v1::SessionStreamRequest& request)
+  // A message, and how much of it has been applied.
+  struct Message {
+    const v1::SessionStreamRequest* request = nullptr;  // null: no message is unfinished
+    int64_t bytes = 0;
+    int next_command = 0;
+    int next_word = 0;  // of that command, if it is a batch
+  };
+
+  // Begins a message from `wire`.
+  absl::Status Begin(const CommandWire* wire, const v1::SessionStreamRequest& request,
+                     int64_t message_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  // Applies the next commands of message_. At its end, and after an error, resets message_.
+  absl::StatusOr<Progress> ContinueMessage(Clock::time_point deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  absl::StatusOr<Progress> ApplyCommands(Clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // Returns whether the message's commands are the next ones; false if there are none, or they have
   // been applied before. If earlier commands are missing, returns INVALID_ARGUMENT.
@@ -104,7 +127,9 @@ class SessionCommands final : public StreamState,
   absl::Status ApplyDefinition(const v1::Definition& definition)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   absl::Status ApplyProgram(const v1::Program& program) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
-  absl::Status ApplyBatch(const v1::Batch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  // Applies message_'s next command, a batch. If the deadline passes, sets message_.next_word.
+  absl::StatusOr<Progress> ApplyBatch(const v1::Batch& batch, Clock::time_point deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   void ApplyRun(const v1::ProgramRun& run, uint64_t number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   void ApplySingle(const v1::Command& command, uint64_t number)
@@ -147,7 +172,8 @@ class SessionCommands final : public StreamState,
   ServiceContext* const context_;
   const SessionRef session_;
 
-  Mutex apply_mu_;  // held while a message is applied
+  Mutex apply_mu_;  // held while commands are applied
+  Message message_ ABSL_GUARDED_BY(apply_mu_);
   PackedOps packed_ ABSL_GUARDED_BY(apply_mu_);
   uint64_t taken_ ABSL_GUARDED_BY(apply_mu_) = 0;                 // commands that have taken effect
   int64_t posted_since_catch_up_ ABSL_GUARDED_BY(apply_mu_) = 0;  // since CatchUp() waited

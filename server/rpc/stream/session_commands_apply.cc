@@ -28,7 +28,6 @@ absl::Status CheckFetchable(const Tensor& tensor) {
 }  // namespace
 
 absl::Status SessionCommands::ApplyCommand(const v1::Command& command) {
-  if (command.has_batch()) return ApplyBatch(command.batch());
   if (command.has_define()) {
     ++taken_;
     return ApplyDefinition(command.define());
@@ -82,10 +81,14 @@ void SessionCommands::ApplyRun(const v1::ProgramRun& run, uint64_t number) {
   }
 }
 
-absl::Status SessionCommands::ApplyBatch(const v1::Batch& batch) {
+absl::StatusOr<SessionCommands::Progress> SessionCommands::ApplyBatch(const v1::Batch& batch,
+                                                                      Clock::time_point deadline) {
+  if (message_.next_word == 0) packed_.BeginBatch();
+  const auto words = absl::MakeConstSpan(batch.words().data(), batch.words_size());
+  absl::Span<const uint64_t> left = words.subspan(message_.next_word);
   int64_t posted = 0;
   const absl::Status status = packed_.RunBatch(
-      absl::MakeConstSpan(batch.words().data(), batch.words_size()), &taken_,
+      &left, &taken_,
       [this, &posted](uint64_t number, Handle output, const absl::StatusOr<TensorRef>& tensor) {
         ++posted;
         if (!tensor.ok()) {
@@ -94,9 +97,12 @@ absl::Status SessionCommands::ApplyBatch(const v1::Batch& batch) {
         }
         Watch(*tensor, number);
         return absl::OkStatus();
-      });
+      },
+      deadline);
   posted_since_catch_up_ += posted;
-  return status;
+  TENSORD_RETURN_IF_ERROR(status);
+  message_.next_word = static_cast<int>(words.size() - left.size());
+  return left.empty() ? Progress::kDone : Progress::kTimedOut;
 }
 
 void SessionCommands::ApplySingle(const v1::Command& command, uint64_t number) {

@@ -15,35 +15,15 @@ namespace {
 constexpr int64_t kLargeMessageBytes = 512 << 10;
 constexpr int64_t kMaxSubmessages = 1 << 18;
 
-// The queue's thread decodes messages of at most kMaxInlineMessageBytes, and applies messages with
-// at most kMaxInlineWork ops and handles. Each of the two takes at most about a millisecond. A
-// worker decodes and applies longer messages.
-constexpr int64_t kMaxInlineMessageBytes = 64 << 10;
-constexpr int64_t kMaxInlineWork = 2048;
-
-// Estimates the number of ops and handles in the commands.
-int64_t WorkOf(const v1::SessionStreamRequest& request) {
-  constexpr int64_t kWordsPerOp = 3;
-  int64_t work = request.commands_size();
-  for (const v1::Command& command : request.commands()) {
-    switch (command.command_case()) {
-      case v1::Command::kBatch:
-        work += command.batch().words_size() / kWordsPerOp;
-        break;
-      case v1::Command::kProgram:
-        work += command.program().ops_size();
-        break;
-      case v1::Command::kDrop:
-        work += command.drop().handles_size();
-        // The dropped programs may have many ops, so a worker drops them.
-        if (command.drop().programs_size() > 0) work += kMaxInlineWork;
-        break;
-      default:
-        break;
-    }
-  }
-  return work;
-}
+// The queue's thread decodes messages above this size only if they have few submessages: batches.
+// A worker decodes the others.
+constexpr size_t kManyBytes = 64 << 10;
+constexpr int64_t kFewSubmessages = 4096;
+// The queue's thread applies a message for this time, then handles the events of other calls. After
+// kMaxSlices of such slices, a worker continues. tensord's C++ client sends no message that needs
+// more.
+constexpr auto kSlice = std::chrono::microseconds(250);
+constexpr int kMaxSlices = 64;
 
 // The next response reuses this one's memory, except that of elements above this size.
 constexpr size_t kMaxKeptElementBytes = 1 << 10;
@@ -109,14 +89,25 @@ void SessionStream::OnRead(bool ok) {
   }
   if (!taken) {
     Advance();
-  } else if (static_cast<int64_t>(incoming_.Length()) > kMaxInlineMessageBytes) {
-    PostToWorker(&SessionStream::DecodeOnWorker);
+  } else if (DecodesOnWorker()) {
+    PostToWorker(&SessionStream::DecodeMessage);
   } else {
-    TakeMessage(/*on_worker=*/false);
+    DecodeMessage();
   }
 }
 
+bool SessionStream::MayWait(size_t bytes) const { return bytes > kManyBytes; }
+
+bool SessionStream::DecodesOnWorker() {
+  const size_t bytes = incoming_.Length();
+  if (!MayWait(bytes)) return false;
+  return bytes > static_cast<size_t>(kLargeMessageBytes) ||
+         !CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kFewSubmessages)
+              .ok();
+}
+
 void SessionStream::PostToWorker(void (SessionStream::*function)()) {
+  on_worker_ = true;
   context_->message_workers->Post(
       principal().get(),
       [self = std::static_pointer_cast<SessionStream>(shared_from_this()), function] {
@@ -125,29 +116,60 @@ void SessionStream::PostToWorker(void (SessionStream::*function)()) {
       });
 }
 
-void SessionStream::TakeMessage(bool on_worker) {
-  message_bytes_ = static_cast<int64_t>(incoming_.Length());
-  absl::Status status;
-  if (message_bytes_ > kLargeMessageBytes) {
-    status =
-        CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxSubmessages);
+void SessionStream::DecodeMessage() {
+  const absl::Status status = TryDecode();
+  if (!status.ok() || ended()) {
+    EndMessage(status);
+  } else if (!on_worker_ && commands()->unfinished()) {
+    PostToWorker(&SessionStream::ApplyMessage);
+  } else {
+    ApplyMessage();
   }
-  if (status.ok()) status = DecodeMessage(&incoming_, &request_);
-  const bool is_first = commands() == nullptr;
-  if (status.ok() && is_first) {
-    status = Attach(request_);
-  } else if (status.ok() && request_.has_attach()) {
-    status = absl::InvalidArgumentError("only the first message of a stream may carry attach");
-  }
-  const bool is_long = status.ok() && (WorkOf(request_) > kMaxInlineWork || commands()->applying());
-  if (is_long && !on_worker) return PostToWorker(&SessionStream::ApplyOnWorker);
-  ApplyMessage(status);
 }
 
-void SessionStream::ApplyMessage(absl::Status status) {
-  if (status.ok()) status = commands()->Apply(this, request_, message_bytes_);
+absl::Status SessionStream::TryDecode() {
+  message_bytes_ = static_cast<int64_t>(incoming_.Length());
+  if (ended()) return absl::OkStatus();  // the stream ended while the message waited for a worker
+  if (message_bytes_ > kLargeMessageBytes) {
+    TENSORD_RETURN_IF_ERROR(
+        CheckSubmessageCount(&incoming_, *v1::SessionStreamRequest::descriptor(), kMaxSubmessages));
+  }
+  TENSORD_RETURN_IF_ERROR(server::DecodeMessage(&incoming_, &request_));
+  if (commands() == nullptr) {
+    TENSORD_RETURN_IF_ERROR(Attach(request_));
+  } else if (request_.has_attach()) {
+    return absl::InvalidArgumentError("only the first message of a stream may carry attach");
+  }
+  return absl::OkStatus();
+}
+
+SessionCommands::Clock::time_point SessionStream::EndOfSlice() const {
+  return on_worker_ ? PackedOps::kNoDeadline : SessionCommands::Clock::now() + kSlice;
+}
+
+void SessionStream::ApplyMessage() {
+  if (ended()) return EndMessage(absl::OkStatus());
+  slices_ = 0;
+  OnProgress(commands()->Apply(this, request_, message_bytes_, EndOfSlice()));
+}
+
+void SessionStream::ContinueMessage() { OnProgress(commands()->Continue(request_, EndOfSlice())); }
+
+void SessionStream::OnProgress(absl::StatusOr<SessionCommands::Progress> progress) {
+  if (!progress.ok() || *progress == SessionCommands::Progress::kDone) {
+    EndMessage(progress.status());
+  } else if (*progress == SessionCommands::Progress::kLongCommand || ++slices_ == kMaxSlices) {
+    PostToWorker(&SessionStream::ContinueMessage);
+  } else {
+    Post(shared_from_this(), [this] { ContinueMessage(); });
+  }
+}
+
+void SessionStream::EndMessage(const absl::Status& status) {
+  on_worker_ = false;
   // Parsing the next message reuses the memory of request_. A large message's memory is freed.
   if (message_bytes_ > kLargeMessageBytes) v1::SessionStreamRequest().Swap(&request_);
+  if (MayWait(static_cast<size_t>(message_bytes_))) ReleaseMessage();
   {
     MutexLock lock(&mu_);
     applying_ = false;

@@ -16,9 +16,11 @@
 namespace tensord::server {
 
 // There is one per call. It reads a message, applies the message's commands, and reads the next
-// message. The queue's thread applies short messages. A worker applies long messages, so that other
-// calls on the queue's thread don't wait for them. Answers that arrive during a write are sent
-// together in the next write.
+// message. Answers that arrive during a write are sent together in the next write.
+//
+// So that other calls on the queue's thread don't wait long, it applies a message in slices of a
+// fraction of a millisecond, and handles other events between them. A worker continues messages
+// with many slices, and runs single commands that take longer than a slice.
 //
 // Backpressure: the stream doesn't read while too many commands wait to run, or too many answers
 // wait to be sent. So the client blocks, and the server's memory use stays bounded.
@@ -33,6 +35,7 @@ class SessionStream final : public ServerCall, public CommandWire {
  private:
   using ReadyElements = SessionCommands::ReadyElements;
 
+  bool MayWait(size_t bytes) const override;
   void OnAdmitted() override;
   void OnRead(bool ok) override;
   void OnWritten(bool ok) override;
@@ -49,15 +52,25 @@ class SessionStream final : public ServerCall, public CommandWire {
   void AfterEvent() override;
 
   void StartReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decodes the message that has been read and applies it, on the queue's thread or by a worker.
-  void TakeMessage(bool on_worker);
-  // Applies request_, then continues with the next message. If `status` isn't OK, ends the stream
-  // with `status` instead.
-  void ApplyMessage(absl::Status status);
+  // Returns whether decoding the message that has been read takes long.
+  bool DecodesOnWorker();
   // Has a worker run a function.
   void PostToWorker(void (SessionStream::*function)());
-  void DecodeOnWorker() { TakeMessage(/*on_worker=*/true); }
-  void ApplyOnWorker() { ApplyMessage(absl::OkStatus()); }
+  // Decodes the message that has been read, and applies it.
+  void DecodeMessage();
+  // Decodes it into request_. Attaches the stream if it is the first message.
+  absl::Status TryDecode();
+  bool ended() const {
+    MutexLock lock(&mu_);
+    return ended_;
+  }
+  // Begin and continue to apply request_.
+  void ApplyMessage();
+  void ContinueMessage();
+  SessionCommands::Clock::time_point EndOfSlice() const;
+  void OnProgress(absl::StatusOr<SessionCommands::Progress> progress);
+  // Continues with the next message. If `status` isn't OK, ends the stream with `status` instead.
+  void EndMessage(const absl::Status& status);
   // Returns null before the first message.
   std::shared_ptr<SessionCommands> commands() const {
     MutexLock lock(&mu_);
@@ -82,6 +95,8 @@ class SessionStream final : public ServerCall, public CommandWire {
   grpc::ByteBuffer incoming_;           // used by the read under way
   v1::SessionStreamRequest request_;    // the message that is being applied
   int64_t message_bytes_ = 0;           // its size
+  int slices_ = 0;                      // on the queue's thread
+  bool on_worker_ = false;              // a worker applies it
   v1::SessionStreamResponse response_;  // used by the write under way
   SessionUse session_;                  // set by the first message
 

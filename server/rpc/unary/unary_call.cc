@@ -55,6 +55,8 @@ UnaryCallBase::~UnaryCallBase() {
   if (response_owner_ != nullptr) response_owner_->responses().Return(response_bytes_);
 }
 
+bool UnaryCallBase::MayWait(size_t bytes) const { return bytes > kMaxInlineRequestBytes; }
+
 void UnaryCallBase::OnAdmitted() { StartRead(&request_bytes_); }
 
 void UnaryCallBase::OnRefused(const absl::Status& status) {
@@ -70,7 +72,7 @@ void UnaryCallBase::OnRead(bool ok) {
   if (ok) RequestComplete();
   if (!ok) {
     Finish(absl::InvalidArgumentError("the call has no request, or one that is too large"));
-  } else if (request_bytes_.Length() <= kMaxInlineRequestBytes) {
+  } else if (!MayWait(request_bytes_.Length())) {
     Decode();
   } else {
     workers_->Post(
@@ -80,6 +82,7 @@ void UnaryCallBase::OnRead(bool ok) {
 }
 
 void UnaryCallBase::Decode() {
+  if (MayWait(request_bytes_.Length())) ReleaseMessage();
   if (over()) return;
   const absl::Status decoded = DecodeMessage(&request_bytes_, &request_message());
   request_bytes_.Clear();

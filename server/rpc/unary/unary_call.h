@@ -66,6 +66,7 @@ class UnaryCallBase : public ServerCall {
  private:
   friend class PublicCalls;
 
+  bool MayWait(size_t bytes) const final;
   void OnAdmitted() final;
   // If MayBePublic() and the headers aren't too large, reads the request before it refuses the
   // call.

@@ -12,13 +12,20 @@ class PackedOpsTest : public EngineFixture {
  protected:
   // Calls PackedOps::RunBatch(). Appends each reported step to results_.
   absl::Status Take(const std::vector<uint64_t>& words) {
+    packed_.BeginBatch();
+    absl::Span<const uint64_t> left = words;
+    return TakeUntil(PackedOps::kNoDeadline, &left);
+  }
+  absl::Status TakeUntil(std::chrono::steady_clock::time_point deadline,
+                         absl::Span<const uint64_t>* left) {
     return packed_.RunBatch(
-        words, &command_,
+        left, &command_,
         [this](uint64_t command, Handle output, const absl::StatusOr<TensorRef>& t) {
           results_.push_back({command, output, t.status().code()});
           return results_.size() < max_results_ ? absl::OkStatus()
                                                 : absl::ResourceExhaustedError("enough");
-        });
+        },
+        deadline);
   }
 
   struct StepResult {
@@ -45,6 +52,29 @@ TEST_F(PackedOpsTest, StepsNameHandlesByTheirDistance) {
   EXPECT_EQ(command_, 3u);
   EXPECT_THAT(*Read(10), ElementsAre(12, 24));
   ExpectError(Read(9), absl::StatusCode::kNotFound, {"9"});
+}
+
+// The deadline has passed already, so each call runs the least number of steps.
+TEST_F(PackedOpsTest, ContinuesABatchAfterItsDeadline) {
+  ASSERT_TRUE(Upload(1, {1, 2}).ok());
+  ASSERT_TRUE(packed_.Define(1, "neg", {}, "", 1).ok());
+  constexpr Handle kLast = 5000;
+  max_results_ = kLast;
+  std::vector<uint64_t> words;
+  for (Handle handle = 2; handle <= kLast; ++handle) {
+    words.insert(words.end(), {1, handle == 2 ? handle : 1, 1});
+  }
+  packed_.BeginBatch();
+  absl::Span<const uint64_t> left = words;
+  int calls = 0;
+  for (; !left.empty(); ++calls) {
+    const size_t before = left.size();
+    ASSERT_TRUE(TakeUntil(std::chrono::steady_clock::time_point(), &left).ok());
+    ASSERT_LT(left.size(), before);
+  }
+  EXPECT_GT(calls, 1);
+  EXPECT_EQ(command_, kLast - 1);
+  EXPECT_THAT(*Read(kLast), ElementsAre(-1, -2));
 }
 
 TEST_F(PackedOpsTest, RefusedStepHarmsNoOther) {
