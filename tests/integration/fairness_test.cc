@@ -77,6 +77,7 @@ TEST_F(FairnessTest, ClientThatReadsNothingBlocksNoOtherClient) {
 TEST_F(FairnessTest, LongMessagesDoNotBlockOtherClients) {
   constexpr int kMessages = 30;
   RpcClient rpc(daemon_->address());
+  rpc.set_deadline_seconds(600);
   RpcSession session(rpc);
   ASSERT_TRUE(session.Ones(1, {16}).ok());
   std::vector<v1::SessionStreamRequest> messages(1 + kMessages);
