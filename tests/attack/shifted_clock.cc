@@ -2,9 +2,9 @@
 // as it is. The shift is a number of seconds, an int64_t in the file that the environment variable
 // TENSORD_CLOCK_SHIFT_FILE names. A change of the file takes effect at once. The times at which the
 // kernel ends a wait aren't shifted.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,29 +14,28 @@
 
 namespace {
 
-const volatile int64_t* MapShift() {
-  static const int64_t kNoShift = 0;
+const volatile int64_t* shift = nullptr;
+
+// Runs when the library is loaded, not at the first use: another library may read the clock while
+// it replaces mmap(2).
+__attribute__((constructor)) void MapShift() {
   const char* const path = std::getenv("TENSORD_CLOCK_SHIFT_FILE");
   const int fd = path == nullptr ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return &kNoShift;
-  void* const shift = mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+  if (fd < 0) return;
+  void* const mapped = mmap(nullptr, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
   close(fd);
-  return shift == MAP_FAILED ? &kNoShift : static_cast<const int64_t*>(shift);
+  if (mapped != MAP_FAILED) shift = static_cast<const int64_t*>(mapped);
 }
 
-int64_t ShiftSeconds() {
-  static const volatile int64_t* const shift = MapShift();
-  return *shift;
-}
+int64_t ShiftSeconds() { return shift == nullptr ? 0 : *shift; }
 
 }  // namespace
 
 extern "C" {
 
 int clock_gettime(clockid_t clock, timespec* now) {
-  using Function = int (*)(clockid_t, timespec*);
-  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "clock_gettime"));
-  const int result = real(clock, now);
+  // Not the C library's function, because dlsym(3) can't be called at any time.
+  const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, now));
   if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) now->tv_sec += ShiftSeconds();
   return result;
 }
