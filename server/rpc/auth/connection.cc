@@ -82,13 +82,9 @@ void Connection::UpdateLocked() {
   const int64_t received = socket_->received_bytes();
   // The credit is at most what has been received, so gRPC never holds more than the window.
   credit_bytes_ = std::clamp<int64_t>(credit_bytes_, 0, received);
-  int64_t limit = credit_bytes_ + window_bytes_;
-  if (!admitted_) {
-    if (any_call_ended_early_) limit += kUnadmittedDroppedBytes;
-    limit = std::min(limit, received + kUnadmittedStep);
-  }
+  const int64_t dropped = any_call_ended_early_ && !admitted_ ? kUnadmittedDroppedBytes : 0;
   const bool pool_was_full = pool_.full();
-  socket_->Update(limit, received - credit_bytes_);
+  socket_->Update(credit_bytes_ + window_bytes_ + dropped, received - credit_bytes_);
   if (pool_was_full && !pool_.full()) stalled_sockets_->Add(0);
 }
 

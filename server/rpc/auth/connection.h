@@ -26,16 +26,15 @@ namespace tensord::server {
 //
 // Before the gate has admitted a call of the connection (unadmitted), the window is constant (8 MiB
 // larger after a call has ended early), and the bytes of all such connections together are limited
-// by a pool. gRPC reads at most kUnadmittedStep of them before it must wait for Resume(), so that
-// the server can let it read other connections first. After that (admitted), the window is at least
-// kMinWindow and a multiple of the last message. It grows when the connection is stalled, and a
-// handler waits for a message although handlers have handled everything that has arrived: the rest
-// of the message is then missing. It never exceeds kMinWindow, plus one message for each open call,
-// plus 64 MiB after a call has ended early. A call ends early if it ends before its request is
-// complete; gRPC drops the remaining bytes. The bytes of all connections of a principal together
-// are limited by the principal's pool. If the pool is full and no message can be completed, the
-// newest call ends with RESOURCE_EXHAUSTED. If the connection has no open call and its window
-// remains full, the server closes the connection.
+// by a pool. After that (admitted), the window is at least kMinWindow and a multiple of the last
+// message. It grows when the connection is stalled, and a handler waits for a message although
+// handlers have handled everything that has arrived: the rest of the message is then missing. It
+// never exceeds kMinWindow, plus one message for each open call, plus 64 MiB after a call has ended
+// early. A call ends early if it ends before its request is complete; gRPC drops the remaining
+// bytes. The bytes of all connections of a principal together are limited by the principal's pool.
+// If the pool is full and no message can be completed, the newest call ends with
+// RESOURCE_EXHAUSTED. If the connection has no open call and its window remains full, the server
+// closes the connection.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.
@@ -49,9 +48,6 @@ class Connection {
   // certificates and for the headers of a first call (8 KiB at most). Headers may take fifteen
   // times their size in memory.
   static constexpr int64_t kUnadmittedWindow = 32 << 10;
-  // How many bytes gRPC may read of an unadmitted connection between two calls of Resume(). It
-  // suffices for the beginning of a connection and a first call without credentials.
-  static constexpr int64_t kUnadmittedStep = 1 << 10;
   // The smallest window of an admitted connection. A call that is cancelled at once takes 30 bytes
   // on the wire and 3.4 kB of gRPC's memory, so a larger one would let gRPC hold many such calls
   // before handlers see them. If the principal's pool is full, the connection still has this much.

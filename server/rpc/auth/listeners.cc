@@ -230,7 +230,7 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
     ++totals_.refused[static_cast<size_t>(RefusalReason::kAddressLimit)];
     return nullptr;
   }
-  LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedStep,
+  LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedWindow,
                                     .pool = {.usage = unadmitted_bytes_,
                                              .capacity_bytes = kUnadmittedPoolBytes,
                                              .budget_bytes = budget_bytes_},
