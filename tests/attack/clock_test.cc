@@ -77,14 +77,11 @@ TEST_F(ClockTest, ExpiredTokensAreRefusedAfterAJumpForward) {
   RpcClient client(daemon_->address(), {.token = kExpiring});
   const RpcSession session(client);
   auto stream = client.SessionStream();
-  v1::SessionStreamRequest attach;
-  attach.mutable_attach()->set_session(session.id());
-  ASSERT_TRUE(stream->Send(attach));
+  ASSERT_TRUE(stream->Send(session.Attach()));
   RpcClient alice(daemon_->address(), {.token = kAlice});
   const RpcSession alices(alice);
   auto alices_stream = alice.SessionStream();
-  attach.mutable_attach()->set_session(alices.id());
-  ASSERT_TRUE(alices_stream->Send(attach));
+  ASSERT_TRUE(alices_stream->Send(alices.Attach()));
   SetShift(2 * 3600);
   while (stream->Next().has_value()) {
   }

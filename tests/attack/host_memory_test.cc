@@ -47,12 +47,6 @@ class HostMemoryTest : public integration::IdentityFixture {
     IdentityFixture::TearDown();
   }
 
-  static v1::SessionStreamRequest Attach(const RpcSession& session) {
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session.id());
-    return message;
-  }
-
   // Sends messages on a new stream, half-closes it and reads all answers. Returns the status that
   // ends the stream, or else the first error of a command.
   absl::Status Send(const std::vector<v1::SessionStreamRequest>& messages) {
@@ -94,23 +88,11 @@ TEST_F(HostMemoryTest, BoundsPreparedOps) {
 TEST_F(HostMemoryTest, BoundsPrograms) {
   for (int session = 0; session < 4; ++session) {
     RpcSession attacker(*attacker_);
-    v1::SessionStreamRequest first = Attach(attacker);
-    v1::Definition& definition = *first.add_commands()->mutable_define();
-    definition.set_number(1);
-    definition.set_name("neg");
-    definition.set_num_inputs(1);
+    v1::SessionStreamRequest first = attacker.Attach();
+    integration::AddDefinition(&first, 1, "neg", 1);
     std::vector<v1::SessionStreamRequest> messages = {first};
-    for (int number = 1; number <= 8; ++number) {
-      v1::Program& program = *messages.emplace_back().add_commands()->mutable_program();
-      program.set_number(number);
-      program.set_device("cpu:0");
-      program.add_inputs()->set_dtype(v1::DTYPE_FLOAT32);
-      constexpr uint32_t kSteps = 60000;
-      for (uint32_t i = 0; i < kSteps; ++i) {
-        program.add_ops(1);
-        program.add_ops(i);
-      }
-      program.add_outputs(kSteps);
+    for (uint32_t number = 1; number <= 8; ++number) {
+      integration::AddChainProgram(&messages.emplace_back(), number, {DType::kFloat32, {}}, 60000);
     }
     v1::ProgramRun& run = *messages.emplace_back().add_commands()->mutable_run();
     run.set_number(8);
@@ -121,13 +103,10 @@ TEST_F(HostMemoryTest, BoundsPrograms) {
 }
 
 TEST_F(HostMemoryTest, BoundsDefinitions) {
-  v1::SessionStreamRequest message = Attach(*session_);
+  v1::SessionStreamRequest message = session_->Attach();
   std::vector<v1::SessionStreamRequest> messages;
   for (uint32_t number = 1; number <= 65000; ++number) {
-    v1::Definition& definition = *message.add_commands()->mutable_define();
-    definition.set_number(number);
-    definition.set_name("neg");
-    definition.set_num_inputs(1);
+    v1::Definition& definition = integration::AddDefinition(&message, number, "neg", 1);
     (*definition.mutable_attrs())["text"].set_s(std::string(400, 'x'));
     if (number % 1000 != 0) continue;
     messages.push_back(std::move(message));
@@ -137,14 +116,14 @@ TEST_F(HostMemoryTest, BoundsDefinitions) {
 }
 
 TEST_F(HostMemoryTest, BoundsHandles) {
-  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  std::vector<v1::SessionStreamRequest> messages = {session_->Attach()};
   for (uint64_t handle = 1; handle <= 500000; ++handle) {
     if (handle % 10000 == 1) messages.emplace_back();
     AddPromise(handle, &messages.back());
   }
   ExpectError(Send(messages), Code::kResourceExhausted, {kLimit});
   // At the limit, a command is refused, but its stream doesn't end.
-  v1::SessionStreamRequest refused = Attach(*session_);
+  v1::SessionStreamRequest refused = session_->Attach();
   AddPromise(1000000, &refused);
   ExpectError(Send({refused}), Code::kResourceExhausted, {kLimit});
   EXPECT_TRUE(ended_.ok()) << ended_;
@@ -161,7 +140,7 @@ TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
   // The answers to one message have a limit, too.
   constexpr uint64_t kPerMessage = 100;
   for (uint64_t first = 1; first <= 12000 && ended_.ok(); first += kPerMessage) {
-    v1::SessionStreamRequest message = Attach(*session_);
+    v1::SessionStreamRequest message = session_->Attach();
     for (uint64_t handle = first; handle < first + kPerMessage; ++handle) {
       AddPromise(handle, &message);
       v1::FailPromise& fail = *message.add_commands()->mutable_fail();
@@ -177,7 +156,7 @@ TEST_F(HostMemoryTest, BoundsTextsOfErrors) {
 
 // Ops with many inputs wait for a promised tensor that is never uploaded.
 TEST_F(HostMemoryTest, BoundsOpsInFlight) {
-  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  std::vector<v1::SessionStreamRequest> messages = {session_->Attach()};
   AddPromise(1, &messages.back());
   for (uint64_t handle = 2; handle <= 2000; ++handle) {
     if (handle % 100 == 2) messages.emplace_back();
@@ -193,7 +172,7 @@ TEST_F(HostMemoryTest, BoundsOpsInFlight) {
 
 // Each barrier waits for all promised tensors.
 TEST_F(HostMemoryTest, BoundsBarriers) {
-  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  std::vector<v1::SessionStreamRequest> messages = {session_->Attach()};
   for (uint64_t handle = 1; handle <= 10000; ++handle) AddPromise(handle, &messages.back());
   messages.emplace_back();
   for (int i = 0; i < 1000; ++i) messages.back().add_commands()->mutable_barrier();
@@ -213,7 +192,7 @@ TEST_F(HostMemoryTest, BoundsSessions) {
 
 // The calls wait for a promised tensor that is never uploaded, until their deadlines pass.
 TEST_F(HostMemoryTest, BoundsCallsThatWereCancelled) {
-  std::vector<v1::SessionStreamRequest> messages = {Attach(*session_)};
+  std::vector<v1::SessionStreamRequest> messages = {session_->Attach()};
   for (uint64_t handle = 1; handle <= 200000; ++handle) {
     if (handle % 10000 == 1) messages.emplace_back();
     AddPromise(handle, &messages.back());

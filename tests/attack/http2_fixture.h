@@ -22,64 +22,69 @@ inline void ExpectHealthy(const std::string& address) {
   EXPECT_EQ(*health, "SERVING");
 }
 
-// A daemon that requires no credentials. After each test, old and new legitimate clients must be
-// served, and the daemon's memory must have grown by less than `max_growth_bytes_`.
-class Http2Fixture : public integration::DaemonFixture {
+// After each test of this fixture, legitimate clients must be served, and the daemon's memory must
+// have grown by less than `max_growth_bytes_`. SetUp() of a derived class starts the daemon, then
+// calls BeginAttack().
+template <typename Base>
+class AttackFixture : public Base {
  protected:
-  Http2Fixture() = default;
-  explicit Http2Fixture(const std::vector<std::string>& flags) : DaemonFixture(flags) {}
+  using Base::Base;
 
-  void SetUp() override {
-    DaemonFixture::SetUp();
-    if (HasFatalFailure()) return;
-    ASSERT_TRUE(session_->Ones(1, {16}).ok());
-    growth_.emplace(*daemon_, "VmHWM");
+  void BeginAttack() {
+    if (this->HasFatalFailure()) return;
+    ExpectServed();
+    growth_.emplace(*this->daemon_, "VmHWM");
   }
 
   void TearDown() override {
     ExpectServed();
     if (growth_.has_value()) growth_->ExpectBelow(max_growth_bytes_);
-    DaemonFixture::TearDown();
+    Base::TearDown();
   }
 
-  // Expects that old and new legitimate clients are served.
-  void ExpectServed() {
-    const auto values = session_->ReadFloats(1);
-    EXPECT_TRUE(values.ok()) << values.status();
-    ExpectHealthy(daemon_->address());
-  }
+  // Expects that legitimate clients are served.
+  virtual void ExpectServed() = 0;
 
   int64_t max_growth_bytes_ = kMaxGrowthBytes;
   std::optional<MemoryGrowth> growth_;
 };
 
-// A daemon that requires a token. After each test, alice and a probe without credentials must be
-// served, and the daemon's memory must have grown by less than `max_growth_bytes_`.
-class TokenAttackFixture : public integration::IdentityFixture {
+// A daemon that requires no credentials.
+class Http2Fixture : public AttackFixture<integration::DaemonFixture> {
+ protected:
+  using AttackFixture::AttackFixture;
+
+  void SetUp() override {
+    DaemonFixture::SetUp();
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(session_->Ones(1, {16}).ok());
+    BeginAttack();
+  }
+
+  // Expects that old and new clients are served.
+  void ExpectServed() override {
+    const auto values = session_->ReadFloats(1);
+    EXPECT_TRUE(values.ok()) << values.status();
+    ExpectHealthy(daemon_->address());
+  }
+};
+
+// A daemon that requires a token.
+class TokenAttackFixture : public AttackFixture<integration::IdentityFixture> {
  protected:
   static constexpr char kAlice[] = "alice-token";
 
   void SetUp() override {
     StartDaemon({"--token-file=" + folder_.Write("tokens", Line("alice", kAlice))});
-    if (HasFatalFailure()) return;
-    ExpectServed();
-    growth_.emplace(*daemon_, "VmHWM");
+    BeginAttack();
   }
 
-  void TearDown() override {
-    ExpectServed();
-    if (growth_.has_value()) growth_->ExpectBelow(max_growth_bytes_);
-    IdentityFixture::TearDown();
-  }
-
-  void ExpectServed() {
+  // Expects that alice and a probe without credentials are served.
+  void ExpectServed() override {
     const absl::Status alice = Ask(kAlice);
     EXPECT_TRUE(alice.ok()) << alice;
     ExpectHealthy(daemon_->address());
   }
-
-  int64_t max_growth_bytes_ = kMaxGrowthBytes;
-  std::optional<MemoryGrowth> growth_;
 };
 
 }  // namespace tensord::attack

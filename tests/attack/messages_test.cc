@@ -32,12 +32,6 @@ class MessagesTest : public DaemonFixture {
     DaemonFixture::TearDown();
   }
 
-  v1::SessionStreamRequest Attach(const RpcSession& session) {
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session.id());
-    return message;
-  }
-
   // Sends this message on a new stream. Returns the status that ends the stream.
   absl::Status Send(const v1::SessionStreamRequest& message) {
     return RunStream(*client_, {message});
@@ -58,11 +52,8 @@ TEST_F(MessagesTest, RefusesMillionsOfEmptyCommands) {
 // Sends four million steps. None of them can run, because their input doesn't exist.
 TEST_F(MessagesTest, RefusesMillionsOfFailingSteps) {
   RpcSession attacker(*client_);
-  v1::SessionStreamRequest message = Attach(attacker);
-  v1::Definition& definition = *message.add_commands()->mutable_define();
-  definition.set_number(1);
-  definition.set_name("neg");
-  definition.set_num_inputs(1);
+  v1::SessionStreamRequest message = attacker.Attach();
+  integration::AddDefinition(&message, 1, "neg", 1);
   v1::Batch& batch = *message.add_commands()->mutable_batch();
   for (int i = 0; i < 4000000; ++i) {
     batch.add_words(1);
@@ -77,7 +68,7 @@ TEST_F(MessagesTest, RefusesMillionsOfFailingSteps) {
 
 TEST_F(MessagesTest, RefusesRunWithMillionsOfOutputs) {
   RpcSession attacker(*client_);
-  v1::SessionStreamRequest message = Attach(attacker);
+  v1::SessionStreamRequest message = attacker.Attach();
   v1::ProgramRun& run = *message.add_commands()->mutable_run();
   run.set_number(7);
   for (int i = 0; i < 4000000; ++i) run.add_outputs(0);
@@ -90,7 +81,7 @@ TEST_F(MessagesTest, RefusesRunWithMillionsOfOutputs) {
 TEST_F(MessagesTest, BoundsMemoryOfProgramsWithMillionsOfOutputs) {
   RpcSession attacker(*client_);
   auto stream = client_->SessionStream();
-  ASSERT_TRUE(stream->Send(Attach(attacker)));
+  ASSERT_TRUE(stream->Send(attacker.Attach()));
   const MemoryGrowth growth(*daemon_, "VmRSS");
   constexpr int kPrograms = 50;
   for (int i = 1; i <= kPrograms; ++i) {
@@ -121,7 +112,7 @@ TEST_F(MessagesTest, BoundsMemoryOfUnreadResponses) {
   RpcSession attacker(*client_);
   ASSERT_TRUE(attacker.Ones(1, {1 << 18}).ok());  // 1 MiB
   auto stream = client_->SessionStream();
-  v1::SessionStreamRequest message = Attach(attacker);
+  v1::SessionStreamRequest message = attacker.Attach();
   constexpr int kFetches = 100000;
   for (int i = 0; i < kFetches; ++i) {
     v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
@@ -174,7 +165,7 @@ TEST_F(MessagesTest, RefusesInvalidDtypesAndShapes) {
     ExpectError(write->Finish(), Code::kInvalidArgument);
 
     RpcSession attacker(*client_);
-    v1::SessionStreamRequest message = Attach(attacker);
+    v1::SessionStreamRequest message = attacker.Attach();
     v1::Promise& promise = *message.add_commands()->mutable_promise();
     promise.set_handle(9);
     promise.set_device("cpu:0");
@@ -182,7 +173,7 @@ TEST_F(MessagesTest, RefusesInvalidDtypesAndShapes) {
     EXPECT_TRUE(Send(message).ok());
     ExpectError(attacker.Get(9), Code::kInvalidArgument);
 
-    message = Attach(attacker);
+    message = attacker.Attach();
     v1::Program& program = *message.add_commands()->mutable_program();
     program.set_number(1);
     *program.add_inputs() = spec;

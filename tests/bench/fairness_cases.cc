@@ -86,12 +86,8 @@ class Attacker {
     Check(session_.Ones(1, {kSmall}).status());
     client_.set_deadline_seconds(3600);
     stream_ = client_.SessionStream();
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session_.id());
-    v1::Definition& definition = *message.add_commands()->mutable_define();
-    definition.set_number(1);
-    definition.set_name("neg");
-    definition.set_num_inputs(1);
+    v1::SessionStreamRequest message = session_.Attach();
+    integration::AddDefinition(&message, 1, "neg", 1);
     stream_->Send(message);
     reader_ = std::thread([this] {
       while (stream_->Next()) {
@@ -144,14 +140,7 @@ v1::SessionStreamRequest ManyOps() {
 // program's number.
 v1::SessionStreamRequest LongProgram() {
   v1::SessionStreamRequest message;
-  v1::Program& program = *message.add_commands()->mutable_program();
-  program.set_device("cpu:0");
-  *program.add_inputs() = integration::ToProto(TensorSpec{DType::kFloat32, {kSmall}});
-  for (uint32_t value = 0; value < 65536; ++value) {
-    program.add_ops(1);
-    program.add_ops(value);
-  }
-  program.add_outputs(65536);
+  integration::AddChainProgram(&message, 0, TensorSpec{DType::kFloat32, {kSmall}}, 65536);
   message.add_commands()->mutable_drop()->add_programs(0);
   return message;
 }

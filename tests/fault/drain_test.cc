@@ -24,8 +24,7 @@ class Counting {
  public:
   explicit Counting(const std::string& address)
       : client_(address), session_(client_), stream_(client_.SessionStream()) {
-    v1::SessionStreamRequest first;
-    first.mutable_attach()->set_session(session_.id());
+    v1::SessionStreamRequest first = session_.Attach();
     Ones(&first, 1);
     Ones(&first, 2);
     stream_->Send(first);

@@ -74,8 +74,7 @@ inline std::vector<double> ReduceAll(v1::Reduction reduction, int64_t count, int
 inline std::unique_ptr<StreamCall> Promise(RpcSession& session, uint64_t handle,
                                            const TensorSpec& spec) {
   auto stream = session.client().SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session.id());
+  v1::SessionStreamRequest message = session.Attach();
   v1::Promise* promise = message.add_commands()->mutable_promise();
   promise->set_handle(handle);
   *promise->mutable_spec() = ToProto(spec);

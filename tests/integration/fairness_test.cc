@@ -57,8 +57,7 @@ TEST_F(FairnessTest, ClientThatReadsNothingBlocksNoOtherClient) {
   RpcSession session(rpc);
   ASSERT_TRUE(session.Ones(1, {256 * 1024}).ok());
   auto silent = rpc.SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session.id());
+  v1::SessionStreamRequest message = session.Attach();
   for (int i = 0; i < 1000; ++i) {
     v1::GetElements& fetch = *message.add_commands()->mutable_get_elements();
     fetch.set_handle(1);
@@ -81,23 +80,11 @@ TEST_F(FairnessTest, LongMessagesDoNotBlockOtherClients) {
   RpcSession session(rpc);
   ASSERT_TRUE(session.Ones(1, {16}).ok());
   std::vector<v1::SessionStreamRequest> messages(1 + kMessages);
-  messages[0].mutable_attach()->set_session(session.id());
-  v1::Definition& definition = *messages[0].add_commands()->mutable_define();
-  definition.set_number(1);
-  definition.set_name("neg");
-  definition.set_num_inputs(1);
+  messages[0] = session.Attach();
+  AddDefinition(&messages[0], 1, "neg", 1);
   for (uint32_t number = 1; number <= kMessages; ++number) {
-    v1::SessionStreamRequest& message = messages[number];
-    v1::Program& program = *message.add_commands()->mutable_program();
-    program.set_number(number);
-    program.set_device("cpu:0");
-    *program.add_inputs() = ToProto(TensorSpec{DType::kFloat32, {16}});
-    for (uint32_t value = 0; value < 65536; ++value) {
-      program.add_ops(1);
-      program.add_ops(value);
-    }
-    program.add_outputs(65536);
-    message.add_commands()->mutable_drop()->add_programs(number);
+    AddChainProgram(&messages[number], number, TensorSpec{DType::kFloat32, {16}}, 65536);
+    messages[number].add_commands()->mutable_drop()->add_programs(number);
   }
   ExpectServed(client_, 1);
   std::atomic<bool> begun{false}, done{false};
@@ -119,8 +106,7 @@ TEST_F(FairnessTest, FreesMemoryOfDisconnectedClients) {
     RpcClient rpc(daemon_->address());
     RpcSession session(rpc, /*lease_seconds=*/1);
     auto stream = rpc.SessionStream();
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session.id());
+    v1::SessionStreamRequest message = session.Attach();
     for (uint64_t handle = 1; handle <= 20; ++handle) {
       v1::Op& op = *message.add_commands()->mutable_op();
       op.set_name("ones");

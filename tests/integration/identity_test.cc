@@ -205,8 +205,7 @@ TEST_F(TokenTest, RevocationEndsOpenCalls) {
   ASSERT_TRUE(session.CreateFloats(1, {1}).ok());
 
   auto stream = client.SessionStream();
-  v1::SessionStreamRequest attach;
-  attach.mutable_attach()->set_session(session.id());
+  v1::SessionStreamRequest attach = session.Attach();
   ASSERT_TRUE(stream->Send(attach));
   ASSERT_TRUE(stream->Next().has_value());
   auto shared = client.SharedMemory();
@@ -258,8 +257,7 @@ TEST_F(TokenTest, ExpiryOfATokenEndsItsStream) {
   RpcClient client(daemon_->address(), {.token = "expiring"});
   const RpcSession session(client);
   auto stream = client.SessionStream();
-  v1::SessionStreamRequest attach;
-  attach.mutable_attach()->set_session(session.id());
+  v1::SessionStreamRequest attach = session.Attach();
   ASSERT_TRUE(stream->Send(attach));
   while (stream->Next().has_value()) {
   }

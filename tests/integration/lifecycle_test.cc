@@ -204,8 +204,7 @@ class DrainTest : public DaemonFixture {
 TEST_F(DrainTest, FinishesReceivedCommands) {
   const int64_t size = 2048;
   auto stream = client_->SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session_->id());
+  v1::SessionStreamRequest message = session_->Attach();
   const auto add = [&](const std::string& name, const std::vector<uint64_t>& inputs,
                        uint64_t output) -> v1::Op& {
     v1::Op& op = *message.add_commands()->mutable_op();
@@ -249,8 +248,7 @@ TEST_F(DrainTest, FinishesReceivedCommands) {
 // Starts a product of two matrices of size x size, and waits for it by a barrier.
 std::unique_ptr<StreamCall> StartProduct(const RpcSession& session, int64_t size) {
   auto stream = session.client().SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session.id());
+  v1::SessionStreamRequest message = session.Attach();
   v1::Op& ones = *message.add_commands()->mutable_op();
   ones.set_name("ones");
   ones.set_output(1);
@@ -306,8 +304,7 @@ TEST_F(GraceTest, EndsCallsThatOutlastTheGracePeriod) {
   never.set_after_command(1000);
   std::thread caller([&] { EXPECT_FALSE(waiting.Call<v1::Tensor>("GetTensor", never).ok()); });
   auto stream = client_->SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session_->id());
+  v1::SessionStreamRequest message = session_->Attach();
   v1::Promise& promise = *message.add_commands()->mutable_promise();
   promise.set_handle(1);
   promise.mutable_spec()->set_dtype(v1::DTYPE_FLOAT32);

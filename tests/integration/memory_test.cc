@@ -26,12 +26,8 @@ class MemoryTest : public DaemonFixture {
   // Makes `count` tensors of 64 float32 elements: 2, 3, …
   void MakeSmallTensors(int64_t count) {
     ASSERT_TRUE(session_->Ones(1, {64}).ok());
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session_->id());
-    v1::Definition& definition = *message.add_commands()->mutable_define();
-    definition.set_number(1);
-    definition.set_name("add");
-    definition.set_num_inputs(2);
+    v1::SessionStreamRequest message = session_->Attach();
+    AddDefinition(&message, 1, "add", 2);
     auto stream = client_->SessionStream();
     constexpr int64_t kPerMessage = 20000;
     for (int64_t made = 0; made < count; made += kPerMessage) {

@@ -125,8 +125,7 @@ TEST_F(MetricsTest, CountsRefusalsByReason) {
   EXPECT_FALSE(session_->Ones(1, {5 << 20}).ok());
   EXPECT_EQ(Value(Alices("refusals_total", ",reason=\"SESSION_BYTES_EXCEEDED\"")), 2);
   // An error that sticks to a handle is one refusal, however often the handle is read.
-  v1::SessionStreamRequest attach;
-  attach.mutable_attach()->set_session(session_->id());
+  v1::SessionStreamRequest attach = session_->Attach();
   v1::Op* op = attach.add_commands()->mutable_op();
   op->set_name("ones");
   op->set_output(7);
@@ -143,12 +142,8 @@ TEST_F(MetricsTest, CountsARefusedOpOfABatchOnce) {
   constexpr int64_t kLimit = 16 << 20, kBytes = 4 << 10;
   ASSERT_TRUE(session_->Ones(1, {kBytes / 4}, "cpu:1").ok());
   ASSERT_TRUE(session_->Ones(2, {(kLimit - 2 * kBytes) / 4}, "cpu:1").ok());
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session_->id());
-  v1::Definition& definition = *message.add_commands()->mutable_define();
-  definition.set_number(1);
-  definition.set_name("neg");
-  definition.set_num_inputs(1);
+  v1::SessionStreamRequest message = session_->Attach();
+  AddDefinition(&message, 1, "neg", 1);
   v1::Batch& batch = *message.add_commands()->mutable_batch();
   for (uint64_t handle = 3; handle <= 5; ++handle) {
     batch.add_words(1);
@@ -211,8 +206,7 @@ TEST_F(MetricsTest, ScrapeDoesNotWaitForABusyDevice) {
   ASSERT_TRUE(session_->Ones(1, {1 << 18}).ok());
   Order("delay-kernel 3600000");
   auto stream = alice_->SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(session_->id());
+  v1::SessionStreamRequest message = session_->Attach();
   for (uint64_t handle = 2; handle < 5; ++handle) {
     v1::Op* op = message.add_commands()->mutable_op();
     op->set_name("sum");

@@ -39,8 +39,7 @@ TEST_F(QuotaTest, RefusedCallNamesTheLimit) {
 }
 
 TEST_F(QuotaTest, StreamErrorSticksToTheHandle) {
-  v1::SessionStreamRequest attach;
-  attach.mutable_attach()->set_session(session_->id());
+  v1::SessionStreamRequest attach = session_->Attach();
   v1::Op* op = attach.add_commands()->mutable_op();
   op->set_name("ones");
   op->set_output(7);

@@ -157,12 +157,8 @@ class Caller {
  private:
   // Runs max(max(x, x), x) as a program. Its intermediate value is freed when the program ends.
   absl::Status RunProgram(uint64_t handle) {
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session_.id());
-    v1::Definition& define = *message.add_commands()->mutable_define();
-    define.set_number(1);
-    define.set_name("maximum");
-    define.set_num_inputs(2);
+    v1::SessionStreamRequest message = session_.Attach();
+    AddDefinition(&message, 1, "maximum", 2);
     v1::Program& program = *message.add_commands()->mutable_program();
     program.set_number(1);
     program.set_device("cpu:0");
@@ -257,8 +253,7 @@ class ResidueTest : public IdentityFixture {
   }
 
   static void Promise(RpcSession& session, int64_t size) {
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session.id());
+    v1::SessionStreamRequest message = session.Attach();
     v1::Promise& promise = *message.add_commands()->mutable_promise();
     promise.set_handle(kPromised);
     *promise.mutable_spec() = ToProto(Bytes(size));

@@ -165,6 +165,34 @@ v1::ReadRequest RpcSession::ReadRequest(uint64_t handle) const {
   return request;
 }
 
+v1::SessionStreamRequest RpcSession::Attach() const {
+  v1::SessionStreamRequest message;
+  message.mutable_attach()->set_session(id_);
+  return message;
+}
+
+v1::Definition& AddDefinition(v1::SessionStreamRequest* message, uint32_t number,
+                              const std::string& op, uint32_t num_inputs) {
+  v1::Definition& definition = *message->add_commands()->mutable_define();
+  definition.set_number(number);
+  definition.set_name(op);
+  definition.set_num_inputs(num_inputs);
+  return definition;
+}
+
+void AddChainProgram(v1::SessionStreamRequest* message, uint32_t number, const TensorSpec& input,
+                     uint32_t ops) {
+  v1::Program& program = *message->add_commands()->mutable_program();
+  program.set_number(number);
+  program.set_device("cpu:0");
+  *program.add_inputs() = ToProto(input);
+  for (uint32_t value = 0; value < ops; ++value) {
+    program.add_ops(1);
+    program.add_ops(value);
+  }
+  program.add_outputs(ops);
+}
+
 absl::Status RunStream(RpcClient& client, const std::vector<v1::SessionStreamRequest>& messages,
                        const std::function<void(const v1::SessionStreamResponse&)>& on_answer) {
   const auto stream = client.SessionStream();

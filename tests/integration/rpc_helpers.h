@@ -50,11 +50,21 @@ class RpcSession {
   v1::WriteRequest FirstWrite(uint64_t handle, const TensorSpec& spec,
                               const std::string& device = "cpu:0") const;
   v1::ReadRequest ReadRequest(uint64_t handle) const;
+  // Returns the first message of a stream, without commands.
+  v1::SessionStreamRequest Attach() const;
 
  private:
   RpcClient& client_;
   std::string id_;
 };
+
+// Adds a command that defines `number` as an op without attributes, and returns the definition.
+v1::Definition& AddDefinition(v1::SessionStreamRequest* message, uint32_t number,
+                              const std::string& op, uint32_t num_inputs);
+// Adds a program for cpu:0 with one input. It runs definition 1, which has one input, `ops` times,
+// each time on the last result. Its output is the result of the last op.
+void AddChainProgram(v1::SessionStreamRequest* message, uint32_t number, const TensorSpec& input,
+                     uint32_t ops);
 
 // Sends the messages on a new session stream, half-closes it and reads all answers. If `on_answer`
 // is set, calls it with each answer. Returns the status that ends the stream.

@@ -165,8 +165,7 @@ TEST_F(SessionsTest, DescribesWhatASessionHoldsAndDoes) {
   ASSERT_TRUE(busy.Ones(2, {1 << 10}, "cpu:1").ok());
   EXPECT_EQ(FaultSocket(folder_.File("faults")).Send("cpu:0 delay-kernel 3600000"), "ok\n");
   auto stream = bob_->SessionStream();
-  v1::SessionStreamRequest message;
-  message.mutable_attach()->set_session(busy.id());
+  v1::SessionStreamRequest message = busy.Attach();
   for (uint64_t handle = 3; handle < 6; ++handle) {
     v1::Op* op = message.add_commands()->mutable_op();
     op->set_name("sum");

@@ -59,8 +59,7 @@ class StopTest : public DaemonFixture {
   // Sends `count` products on the stream of `session`.
   static std::unique_ptr<StreamCall> StreamProducts(const RpcSession& session, int count) {
     auto stream = session.client().SessionStream();
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session.id());
+    v1::SessionStreamRequest message = session.Attach();
     for (int i = 0; i < count; ++i) {
       v1::Op& product = *message.add_commands()->mutable_op();
       product.set_name("matmul");

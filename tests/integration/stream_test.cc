@@ -21,8 +21,7 @@ class StreamTest : public DaemonFixture {
   };
 
   v1::SessionStreamRequest AttachMessage() {
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session_->id());
+    v1::SessionStreamRequest message = session_->Attach();
     return message;
   }
 

@@ -160,8 +160,7 @@ TEST_F(TlsTest, RemovedAuthorityEndsCallsOfItsClients) {
   RpcClient client(daemon_->address(), With(authority_.Issue(ClientRequest("alice"))));
   const RpcSession session(client);
   auto stream = client.SessionStream();
-  v1::SessionStreamRequest attach;
-  attach.mutable_attach()->set_session(session.id());
+  v1::SessionStreamRequest attach = session.Attach();
   ASSERT_TRUE(stream->Send(attach));
   ASSERT_TRUE(stream->Next().has_value());
   folder_.Write("ca", Authority().pem());

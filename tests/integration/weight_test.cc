@@ -16,8 +16,7 @@ class Caller {
   Caller(const std::string& address, const std::string& token)
       : client_(address, {.token = token}), session_(client_), stream_(client_.SessionStream()) {
     EXPECT_TRUE(session_.Ones(kInput, {1 << 18}).ok());
-    v1::SessionStreamRequest attach;
-    attach.mutable_attach()->set_session(session_.id());
+    v1::SessionStreamRequest attach = session_.Attach();
     EXPECT_TRUE(stream_->Send(attach));
   }
 

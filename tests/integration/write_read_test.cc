@@ -215,8 +215,7 @@ class ResumedWriteTest : public WriteReadTest {
  protected:
   void SetUp() override {
     WriteReadTest::SetUp();
-    v1::SessionStreamRequest message;
-    message.mutable_attach()->set_session(session_->id());
+    v1::SessionStreamRequest message = session_->Attach();
     v1::Promise& promise = *message.add_commands()->mutable_promise();
     promise.set_handle(1);
     *promise.mutable_spec() = ToProto(kSpec);
