@@ -30,10 +30,13 @@ STOPPED_SECONDS = 5
 MAX_CONNECTIONS_PER_ADDRESS = 64
 # The number of file descriptors that maxconn of haproxy.cfg needs.
 NEEDED_DESCRIPTORS = 9000
+MAX_GROWTH_BYTES = 64 << 20
 
 DATA, HEADERS, RST_STREAM, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 LIST_DEVICES = "/tensord.v1.TensorService/ListDevices"
+WRITE = "/tensord.v1.TensorService/Write"
+NEWEST_ENTRY = b"\xbe"  # of the dynamic HPACK table
 
 OPTIONS = None
 
@@ -56,8 +59,8 @@ def hpack(name, value):
     return b"\0" + hpack_length(len(name)) + name.encode() + hpack_length(len(value)) + value.encode()
 
 
-def headers_of(token, *more):
-    pairs = [(":method", "POST"), (":scheme", "https"), (":path", LIST_DEVICES), (":authority", "tensord"),
+def headers_of(token, *more, path=LIST_DEVICES):
+    pairs = [(":method", "POST"), (":scheme", "https"), (":path", path), (":authority", "tensord"),
              ("te", "trailers"), ("content-type", "application/grpc")]
     if token:
         pairs.append(("authorization", f"Bearer {token}"))
@@ -67,9 +70,11 @@ def headers_of(token, *more):
 class RawConnection:
     """A connection that sends arbitrary HTTP/2 frames over TLS, from the attacker's address."""
 
-    def __init__(self, proxy):
+    def __init__(self, proxy, acknowledges_settings=True):
         self.socket = proxy.tls.wrap_socket(proxy.connect(ATTACKER), server_hostname="127.0.0.1")
-        self.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
+        self.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
+        if acknowledges_settings:
+            self.send(frame(SETTINGS, ACK, 0))
         self.received = b""
 
     def send(self, data):
@@ -157,6 +162,11 @@ class Proxy:
                 raise AssertionError(f"waited for: {what}; log: {self.log()}")
             time.sleep(0.05)
 
+    def daemon_peak_bytes(self):
+        """Returns the peak of the daemon's resident memory."""
+        with open(f"/proc/{self.processes[0].pid}/status", encoding="utf-8") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
+
     def log(self):
         with open(self.path("log"), encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -200,8 +210,8 @@ class ProxyTest(unittest.TestCase):
         cls.addClassCleanup(cls.proxy.stop)
         cls.proxy.wait("the proxy serves", lambda: cls.proxy.tensorctl("health").returncode == 0)
 
-    def attack(self):
-        connection = RawConnection(self.proxy)
+    def attack(self, **options):
+        connection = RawConnection(self.proxy, **options)
         self.addCleanup(connection.close)
         return connection
 
@@ -281,6 +291,19 @@ class ProxyTest(unittest.TestCase):
             for _ in range(64 * 1024):  # half a gigabyte
                 connection.send(frame(CONTINUATION, 0, 1, hpack("x-much", "x" * 8000)))
         self.assert_serves()
+
+    def test_endless_indexed_headers_beside_an_open_call_are_refused(self):
+        # Without the proxy, the daemon's memory grows by 2 GiB (tests/attack/README.md, Open).
+        peak_bytes = self.proxy.daemon_peak_bytes()
+        connection = self.attack(acknowledges_settings=False)
+        self.assertIsNotNone(connection.call(1, headers_of(self.proxy.token)))
+        connection.send(frame(HEADERS, END_HEADERS, 3, headers_of(self.proxy.token, path=WRITE)))
+        connection.send(frame(HEADERS, 0, 5, b"\x40" + hpack("x", "y")[1:]))
+        with self.assertRaises((ConnectionError, ssl.SSLError)):
+            for _ in range(2048):  # 32 MiB
+                connection.send(frame(CONTINUATION, 0, 5, NEWEST_ENTRY * 16384))
+        self.assert_serves()
+        self.assertLess(self.proxy.daemon_peak_bytes() - peak_bytes, MAX_GROWTH_BYTES)
 
 
 class UnsafeServerTest(unittest.TestCase):
