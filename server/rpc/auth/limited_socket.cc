@@ -31,33 +31,23 @@ struct LimitedSocket::Slot {
 
   Mutex mu;
   uint64_t cookie ABSL_GUARDED_BY(mu) = 0;
-  int64_t limit_bytes ABSL_GUARDED_BY(mu) = 0;
+  Options options ABSL_GUARDED_BY(mu);
   int64_t received_bytes ABSL_GUARDED_BY(mu) = 0;
-  bool stalled ABSL_GUARDED_BY(mu) = false;  // recvmsg has returned EAGAIN because of a limit
-  ReceivePool pool ABSL_GUARDED_BY(mu);
+  bool stalled ABSL_GUARDED_BY(mu) = false;    // recvmsg has returned EAGAIN because of a limit
   int64_t pool_bytes ABSL_GUARDED_BY(mu) = 0;  // the bytes that the pool counts
-  StalledSockets* stalled_list ABSL_GUARDED_BY(mu) = nullptr;
-  uint64_t id ABSL_GUARDED_BY(mu) = 0;
 
   // Returns how many bytes recvmsg may read.
   int64_t Room() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    int64_t room = limit_bytes - received_bytes;
+    const ReceivePool& pool = options.pool;
+    int64_t room = options.limit_bytes - received_bytes;
     if (pool.budget_bytes != nullptr) room = std::min<int64_t>(room, *pool.budget_bytes);
     if (pool.usage == nullptr) return room;
     const int64_t in_pool = pool.capacity_bytes - pool.usage->used();
     return std::min(room, std::max(in_pool, pool.reserved_bytes - pool_bytes));
   }
   void SetPoolBytes(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (pool.usage != nullptr) pool.usage->Return(std::exchange(pool_bytes, bytes) - bytes);
-  }
-  void Count(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    received_bytes += bytes;
-    SetPoolBytes(pool_bytes + bytes);
-  }
-  void RemoveLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    SetPoolBytes(0);
-    pool = {};
-    limited = false;
+    if (options.pool.usage == nullptr) return;
+    options.pool.usage->Return(std::exchange(pool_bytes, bytes) - bytes);
   }
 };
 
@@ -106,51 +96,48 @@ ssize_t ReceiveUpTo(int64_t room, int fd, msghdr* message, int flags) {
 
 }  // namespace
 
-// Implements recvmsg.
-struct ReceiveHook {
-  static ssize_t Receive(int fd, msghdr* message, int flags) {
-    LimitedSocket::Slot* const slot = LimitedSocket::Find(fd);
-    if (slot == nullptr || !slot->limited.load(std::memory_order_acquire)) {
-      return SystemReceive(fd, message, flags);
-    }
-    const uint64_t cookie = CookieOf(fd);
-    int64_t room = 0;
-    std::shared_ptr<std::atomic<int64_t>> budget;
-    {
-      MutexLock lock(&slot->mu);
-      // Another socket may have the number by now. The error queue holds no bytes of the peer.
-      if (!slot->limited || slot->cookie != cookie || (flags & MSG_ERRQUEUE) != 0) {
-        room = -1;
-      } else {
-        room = std::max<int64_t>(slot->Room(), 0);
-        if (room == 0) ReportStall(*slot);
-        // Several sockets may read at once, so the room is reserved.
-        budget = slot->pool.budget_bytes;
-        if (budget != nullptr) *budget -= room;
+ssize_t LimitedSocket::Receive(int fd, msghdr* message, int flags) {
+  Slot* const slot = Find(fd);
+  if (slot == nullptr || !slot->limited.load(std::memory_order_acquire)) {
+    return SystemReceive(fd, message, flags);
+  }
+  const uint64_t cookie = CookieOf(fd);
+  int64_t room = 0;
+  std::shared_ptr<std::atomic<int64_t>> budget;
+  {
+    MutexLock lock(&slot->mu);
+    // Another socket may have the number by now. The error queue holds no bytes of the peer.
+    if (!slot->limited || slot->cookie != cookie || (flags & MSG_ERRQUEUE) != 0) {
+      room = -1;
+    } else {
+      room = std::max<int64_t>(slot->Room(), 0);
+      if (room == 0) {
+        slot->stalled = true;
+        if (slot->options.stalled != nullptr) slot->options.stalled->Add(slot->options.id);
       }
+      // Several sockets may read at once, so the room is reserved.
+      budget = slot->options.pool.budget_bytes;
+      if (budget != nullptr) *budget -= room;
     }
-    if (room < 0) return SystemReceive(fd, message, flags);
-    if (room == 0) {
-      errno = EAGAIN;
-      return -1;
-    }
-    // gRPC reads a socket on one thread at a time, so the room can't shrink meanwhile, except by
-    // the reads of other sockets of the pool.
-    const ssize_t received = ReceiveUpTo(room, fd, message, flags);
-    if (budget != nullptr) *budget += room - std::max<ssize_t>(received, 0);
-    if (received > 0) {
-      MutexLock lock(&slot->mu);
-      if (slot->limited && slot->cookie == cookie) slot->Count(received);
-    }
-    return received;
   }
-
- private:
-  static void ReportStall(LimitedSocket::Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(slot.mu) {
-    slot.stalled = true;
-    if (slot.stalled_list != nullptr) slot.stalled_list->Add(slot.id);
+  if (room < 0) return SystemReceive(fd, message, flags);
+  if (room == 0) {
+    errno = EAGAIN;
+    return -1;
   }
-};
+  // gRPC reads a socket on one thread at a time, so the room can't shrink meanwhile, except by
+  // the reads of other sockets of the pool.
+  const ssize_t received = ReceiveUpTo(room, fd, message, flags);
+  if (budget != nullptr) *budget += room - std::max<ssize_t>(received, 0);
+  if (received > 0) {
+    MutexLock lock(&slot->mu);
+    if (slot->limited && slot->cookie == cookie) {
+      slot->received_bytes += received;
+      slot->SetPoolBytes(slot->pool_bytes + received);
+    }
+  }
+  return received;
+}
 
 LimitedSocket::Slot* LimitedSocket::Find(int fd) {
   if (fd < 0 || fd >= kSlotsPerPage * kMaxPages) return nullptr;
@@ -192,12 +179,9 @@ std::unique_ptr<LimitedSocket> LimitedSocket::Make(int fd, Options options) {
   MutexLock lock(&slot.mu);
   slot.SetPoolBytes(0);  // of a socket that had this number before
   slot.cookie = cookie;
-  slot.limit_bytes = options.limit_bytes;
+  slot.options = std::move(options);
   slot.received_bytes = 0;
   slot.stalled = false;
-  slot.pool = std::move(options.pool);
-  slot.stalled_list = options.stalled;
-  slot.id = options.id;
   slot.limited = true;
   return std::unique_ptr<LimitedSocket>(new LimitedSocket(fd, own_fd, cookie));
 }
@@ -295,7 +279,7 @@ int64_t LimitedSocket::pool_bytes() const {
 bool LimitedSocket::stalled() const {
   Slot& slot = *Find(reader_fd_);
   MutexLock lock(&slot.mu);
-  return slot.cookie == cookie_ && slot.limited && slot.stalled;
+  return slot.cookie == cookie_ && slot.stalled;
 }
 
 void LimitedSocket::Update(int64_t limit_bytes, int64_t held_bytes) {
@@ -303,7 +287,7 @@ void LimitedSocket::Update(int64_t limit_bytes, int64_t held_bytes) {
   {
     MutexLock lock(&slot.mu);
     if (slot.cookie != cookie_ || !slot.limited) return;
-    slot.limit_bytes = limit_bytes;
+    slot.options.limit_bytes = limit_bytes;
     slot.SetPoolBytes(held_bytes);
     if (!slot.stalled || slot.Room() <= 0) return;
     slot.stalled = false;
@@ -317,7 +301,7 @@ void LimitedSocket::ChangePool(ReceivePool pool) {
   if (slot.cookie != cookie_ || !slot.limited) return;
   const int64_t bytes = slot.pool_bytes;
   slot.SetPoolBytes(0);
-  slot.pool = std::move(pool);
+  slot.options.pool = std::move(pool);
   slot.SetPoolBytes(bytes);
 }
 
@@ -326,7 +310,9 @@ void LimitedSocket::RemoveLimit() {
   {
     MutexLock lock(&slot.mu);
     if (slot.cookie != cookie_) return;
-    slot.RemoveLimit();
+    slot.SetPoolBytes(0);
+    slot.options.pool = {};
+    slot.limited = false;
     if (!std::exchange(slot.stalled, false)) return;
   }
   WakeReader();
@@ -388,7 +374,7 @@ uint64_t ParsePeerName(absl::string_view peer) {
 // Replace the C library's functions in this program, and in the libraries that it loads.
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
                                                                   int flags) {
-  return tensord::server::ReceiveHook::Receive(fd, message, flags);
+  return tensord::server::LimitedSocket::Receive(fd, message, flags);
 }
 
 extern "C" __attribute__((visibility("default"))) int getpeername(int fd, sockaddr* address,

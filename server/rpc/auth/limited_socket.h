@@ -1,6 +1,8 @@
 // A limit on how many bytes gRPC reads from a TCP connection, and the connection's name in gRPC.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -66,7 +68,7 @@ class LimitedSocket {
   static absl::Status CheckSupport();
 
   struct Options {
-    int64_t limit_bytes;
+    int64_t limit_bytes = 0;
     ReceivePool pool;
     // If a read returns EAGAIN because of the limit or the pool, `id` is added to `stalled`. May be
     // null; otherwise it must outlive every read of the socket.
@@ -114,9 +116,11 @@ class LimitedSocket {
   // the stream.
   void Reset();
 
+  // Implements recvmsg(2).
+  static ssize_t Receive(int fd, msghdr* message, int flags);
+
  private:
   struct Slot;
-  friend struct ReceiveHook;
 
   LimitedSocket(int reader_fd, int own_fd, uint64_t cookie)
       : reader_fd_(reader_fd), own_fd_(own_fd), cookie_(cookie) {}
