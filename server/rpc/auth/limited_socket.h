@@ -37,6 +37,7 @@ class StalledSockets {
   StalledSockets(const StalledSockets&) = delete;
   StalledSockets& operator=(const StalledSockets&) = delete;
 
+  // Adds a socket. The id 0 belongs to no socket and only makes event_fd() readable.
   void Add(uint64_t id);
   // Removes and returns all. A socket may be listed more than once.
   std::vector<uint64_t> TakeAll();

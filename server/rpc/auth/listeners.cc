@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -108,7 +107,6 @@ absl::Status Listeners::Start(AfterEarlierEvents after_earlier_events) {
         "hold: ",
         supported.message(), "\n");
   }
-  stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -116,10 +114,8 @@ absl::Status Listeners::Start(AfterEarlierEvents after_earlier_events) {
 void Listeners::Stop() {
   stopping_ = true;
   if (thread_.joinable()) {
-    const uint64_t one = 1;
-    (void)!write(stop_fd_, &one, sizeof(one));
+    stalled_.Add(0);  // wakes the thread
     thread_.join();
-    close(stop_fd_);
   }
   for (const Listener& listener : listeners_) {
     close(listener.socket.fd);
@@ -137,20 +133,19 @@ void Listeners::Stop() {
 }
 
 void Listeners::Run() {
-  enum { kStop, kStalled, kFirstListener };
-  std::vector<pollfd> ready = {{stop_fd_, POLLIN, 0}, {stalled_.event_fd(), POLLIN, 0}};
+  std::vector<pollfd> ready = {{stalled_.event_fd(), POLLIN, 0}};
   for (const Listener& listener : listeners_) ready.push_back({listener.socket.fd, POLLIN, 0});
   bool has_descriptors = true;
   Connection::Clock::time_point inspected;
   constexpr auto kIntervalMs = static_cast<int>(Connection::kInspectInterval.count());
-  while (true) {
+  while (!stopping_) {
     // While no descriptors are free, connections wait in the kernel's backlog.
-    const size_t watched = has_descriptors ? ready.size() : size_t{kFirstListener};
-    for (pollfd& each : ready) each.revents = 0;
+    const size_t watched = has_descriptors ? ready.size() : 1;
+    ready.front().revents = 0;
     poll(ready.data(), watched, has_descriptors && !calls_seen_ ? kIntervalMs : kRetryIntervalMs);
-    if ((ready[kStop].revents & POLLIN) != 0) return;
+    if (stopping_) return;
     if (calls_seen_) RefillBudget();
-    if ((ready[kStalled].revents & POLLIN) != 0) HandleStalled();
+    if ((ready.front().revents & POLLIN) != 0) HandleStalled();
     has_descriptors = true;
     for (const Listener& listener : listeners_) {
       for (int i = 0; i < kMaxAcceptedAtOnce && Accept(listener); ++i) {
@@ -370,7 +365,7 @@ void Listeners::AwaitRefusals(int64_t num_refused, int round) {
       AwaitRefusals(num_refused_now, next_round);
     } else {
       calls_seen_ = true;
-      stalled_.Add(0);  // wakes the thread; no connection has the id 0
+      stalled_.Add(0);  // wakes the thread
     }
   });
 }

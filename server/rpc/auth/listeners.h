@@ -156,7 +156,6 @@ class Listeners {
   std::vector<Listener> listeners_;
   std::vector<std::string> addresses_;
   AfterEarlierEvents after_earlier_events_;
-  int stop_fd_ = -1;
   std::thread thread_;
   // Stalled connections, by their ids. Used by the thread only.
   std::set<uint64_t> waiting_;
