@@ -77,7 +77,10 @@ void SetTcpOptions(int fd) {
 }  // namespace
 
 Listeners::Listeners(const Limits& limits)
-    : limits_(limits), budget_bytes_(std::make_shared<std::atomic<int64_t>>(kUnseenBytes)) {}
+    : limits_(limits),
+      unadmitted_pool_{.usage = std::make_shared<Usage>(),
+                       .capacity_bytes = kUnadmittedPoolBytes,
+                       .budget_bytes = std::make_shared<std::atomic<int64_t>>(kUnseenBytes)} {}
 
 Listeners::~Listeners() { Stop(); }
 
@@ -226,9 +229,7 @@ ConnectionRef Listeners::AddConnection(int fd, const sockaddr_storage& peer) {
     return nullptr;
   }
   LimitedSocket::Options options = {.limit_bytes = Connection::kUnadmittedWindow,
-                                    .pool = {.usage = unadmitted_bytes_,
-                                             .capacity_bytes = kUnadmittedPoolBytes,
-                                             .budget_bytes = budget_bytes_},
+                                    .pool = unadmitted_pool_,
                                     .stalled = &stalled_,
                                     .id = ++last_id_};
   std::unique_ptr<LimitedSocket> socket = LimitedSocket::Make(fd, std::move(options));
@@ -293,11 +294,11 @@ bool Listeners::CloseOldestUnadmitted() {
 
 void Listeners::MakeRoomInPool() {
   std::vector<ConnectionRef> unadmitted = Unadmitted();
-  while (unadmitted_bytes_->used() >= kUnadmittedPoolBytes) {
+  while (unadmitted_pool_.full()) {
     // Closes the oldest and not the largest connection: a legitimate client that has just connected
     // may have sent large headers or certificates.
-    const int64_t share =
-        unadmitted_bytes_->used() / std::max<int64_t>(static_cast<int64_t>(unadmitted.size()), 1);
+    const int64_t share = unadmitted_pool_.usage->used() /
+                          std::max<int64_t>(static_cast<int64_t>(unadmitted.size()), 1);
     const auto oldest =
         std::find_if(unadmitted.begin(), unadmitted.end(),
                      [share](const ConnectionRef& each) { return each->pool_bytes() >= share; });
@@ -318,8 +319,8 @@ void Listeners::HandleStalled() {
       if (it != connections_.end()) stalled.push_back(it->second);
     }
   }
-  if (unadmitted_bytes_->used() >= kUnadmittedPoolBytes) MakeRoomInPool();
-  if (*budget_bytes_ <= 0 && !refilling_.exchange(true)) {
+  if (unadmitted_pool_.full()) MakeRoomInPool();
+  if (*unadmitted_pool_.budget_bytes <= 0 && !std::exchange(refilling_, true)) {
     refill_began_ = Connection::Clock::now();
     AwaitRefusals(num_refused_, 0);
   }
@@ -377,7 +378,7 @@ void Listeners::RefillBudget() {
   // A handler that blocks must not keep new connections out.
   const bool late = Connection::Clock::now() - refill_began_ > kMaxRefillTime;
   if (!late && AnyClosing()) return;
-  *budget_bytes_ = kUnseenBytes;
+  *unadmitted_pool_.budget_bytes = kUnseenBytes;
   calls_seen_ = refilling_ = false;
   HandleStalled();
 }

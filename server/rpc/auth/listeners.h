@@ -148,9 +148,8 @@ class Listeners {
   std::vector<ConnectionRef> Unadmitted() const;
 
   const Limits limits_;
-  const std::shared_ptr<Usage> unadmitted_bytes_ = std::make_shared<Usage>();
-  // How many more bytes gRPC may read from unadmitted connections before the next refill.
-  const std::shared_ptr<std::atomic<int64_t>> budget_bytes_;
+  // Of all unadmitted connections. Its budget is refilled (RefillBudget).
+  const ReceivePool unadmitted_pool_;
   StalledSockets stalled_;
   bool has_limits_ = true;  // the system enforces limits
   std::vector<Listener> listeners_;
@@ -161,9 +160,10 @@ class Listeners {
   std::set<uint64_t> waiting_;
   // Refused calls so far, of unadmitted and closed connections.
   std::atomic<int64_t> num_refused_ = 0;
-  std::atomic<bool> refilling_ = false;         // since the budget was used up
-  std::atomic<bool> calls_seen_ = false;        // AwaitRefusals() has ended
-  Connection::Clock::time_point refill_began_;  // used by the thread only
+  std::atomic<bool> calls_seen_ = false;  // AwaitRefusals() has ended
+  // Since the budget was used up. Used by the thread only.
+  bool refilling_ = false;
+  Connection::Clock::time_point refill_began_;
   std::atomic<bool> stopping_ = false;
 
   mutable Mutex mu_;
