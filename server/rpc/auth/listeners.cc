@@ -306,7 +306,6 @@ void Listeners::MakeRoomInPool() {
     Close(*oldest, CloseReason::kPoolFull);
     unadmitted.erase(oldest);
   }
-  for (const ConnectionRef& connection : unadmitted) connection->Resume();
 }
 
 void Listeners::HandleStalled() {
