@@ -391,12 +391,8 @@ bool Listeners::AnyClosing() {
 void Listeners::Inspect() {
   for (const ConnectionRef& connection : All()) {
     const Connection::Inspection result = connection->Inspect();
-    if (result == Connection::Inspection::kOpen) continue;
-    if (result == Connection::Inspection::kWindowFull) {
-      Close(connection, CloseReason::kWindowFull);
-      continue;
-    }
-    RemoveEnded(connection);
+    if (result == Connection::Inspection::kWindowFull) Close(connection, CloseReason::kWindowFull);
+    if (result == Connection::Inspection::kEnded) RemoveEnded(connection);
   }
   AnyClosing();
   if (refilling_ && Connection::Clock::now() - refill_began_ > kMaxRefillTime) RefillBudget();
