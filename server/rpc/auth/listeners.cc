@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iostream>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -325,33 +326,20 @@ void Listeners::HandleStalled() {
   }
   // The fewer bytes gRPC has read of an unadmitted connection, the earlier it reads more. Thus
   // connections that send many bytes don't delay new ones.
-  std::vector<std::pair<int64_t, ConnectionRef>> by_received;
-  by_received.reserve(stalled.size());
-  for (ConnectionRef& connection : stalled) {
-    const int64_t bytes = connection->admitted() ? 0 : connection->received_bytes();
-    by_received.emplace_back(bytes, std::move(connection));
+  std::multimap<int64_t, ConnectionRef> by_received;
+  for (const ConnectionRef& connection : stalled) {
+    by_received.emplace(connection->admitted() ? 0 : connection->received_bytes(), connection);
   }
-  std::stable_sort(by_received.begin(), by_received.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<ConnectionRef> unresolved;
+  std::vector<std::pair<ConnectionRef, int64_t>> unresolved;  // with their credit
   for (const auto& [bytes, connection] : by_received) {
     connection->Resume();
     if (!connection->stalled()) continue;
     waiting_.insert(connection->id());
-    if (connection->admitted()) unresolved.push_back(connection);
+    if (connection->admitted()) unresolved.emplace_back(connection, connection->credit_bytes());
   }
-  if (!unresolved.empty()) ResolveLater(std::move(unresolved));
-}
-
-void Listeners::ResolveLater(std::vector<ConnectionRef> stalled) {
-  std::vector<std::pair<ConnectionRef, int64_t>> credits;
-  credits.reserve(stalled.size());
-  for (ConnectionRef& connection : stalled) {
-    const int64_t credit = connection->credit_bytes();
-    credits.emplace_back(std::move(connection), credit);
-  }
-  after_earlier_events_([this, credits = std::move(credits)] {
-    for (const auto& [connection, credit] : credits) {
+  if (unresolved.empty()) return;
+  after_earlier_events_([this, unresolved = std::move(unresolved)] {
+    for (const auto& [connection, credit] : unresolved) {
       if (connection->ResolveStall(credit)) stalled_.Add(connection->id());
     }
   });

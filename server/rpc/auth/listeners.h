@@ -121,12 +121,11 @@ class Listeners {
   // if there is no unadmitted connection. True doesn't mean that one was closed.
   bool CloseOldestUnadmitted();
   // While the pool is full, closes the oldest unadmitted connection that holds at least the average
-  // share of it. Then lets gRPC read the others again.
+  // share of it.
   void MakeRoomInPool();
-  // Lets stalled connections read again where there is room.
+  // Lets stalled connections read again where there is room. For the admitted ones among the
+  // others, calls ResolveStall() after handlers have handled all earlier events.
   void HandleStalled();
-  // Calls ResolveStall() after handlers have handled all earlier events.
-  void ResolveLater(std::vector<ConnectionRef> stalled);
   // Waits until handlers have seen the calls in the bytes that gRPC has read of unadmitted
   // connections, then sets calls_seen_. In each round, handlers handle all earlier events. They
   // have seen all calls after kRoundsWithoutRefusals rounds in succession in which num_refused_ is
