@@ -274,9 +274,7 @@ std::vector<ConnectionRef> Listeners::All() const {
 
 std::vector<ConnectionRef> Listeners::Unadmitted() const {
   std::vector<ConnectionRef> unadmitted = All();
-  unadmitted.erase(std::remove_if(unadmitted.begin(), unadmitted.end(),
-                                  [](const ConnectionRef& each) { return each->admitted(); }),
-                   unadmitted.end());
+  std::erase_if(unadmitted, [](const ConnectionRef& each) { return each->admitted(); });
   // A connection's id grows with the time when it was accepted.
   std::sort(unadmitted.begin(), unadmitted.end(),
             [](const ConnectionRef& a, const ConnectionRef& b) { return a->id() < b->id(); });
