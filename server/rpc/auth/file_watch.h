@@ -6,7 +6,8 @@
 
 namespace tensord::server {
 
-// Checks the files only when Changed() is called. Not thread-safe.
+// Checks the files only when Changed() is called. A path may be empty: it names no file. Not
+// thread-safe.
 class FileWatch {
  public:
   explicit FileWatch(std::vector<std::string> paths);

@@ -96,14 +96,6 @@ absl::StatusOr<std::shared_ptr<const TokenFile>> ReadTokens(const std::string& p
   return std::make_shared<const TokenFile>(*std::move(tokens));
 }
 
-std::vector<std::string> CertificateFiles(const TlsOptions& tls) {
-  std::vector<std::string> paths;
-  for (const std::string* path : {&tls.cert_file, &tls.key_file, &tls.client_ca_file}) {
-    if (!path->empty()) paths.push_back(*path);
-  }
-  return paths;
-}
-
 std::string FirstProperty(const grpc::AuthContext& context, const char* name) {
   const std::vector<grpc::string_ref> values = context.FindPropertyValues(name);
   return values.empty() ? "" : std::string(values[0].data(), values[0].size());
@@ -216,9 +208,9 @@ void Admission::Cancelled() {
 Gate::Gate(const GateOptions& options)
     : options_(options),
       anonymous_(principals_.Get(Principal::Kind::kAnonymous, "anonymous")),
-      token_watch_(options.token_file.empty() ? std::vector<std::string>()
-                                              : std::vector<std::string>{options.token_file}),
-      certificate_watch_(CertificateFiles(options.tls)) {}
+      token_watch_({options.token_file}),
+      certificate_watch_(
+          {options.tls.cert_file, options.tls.key_file, options.tls.client_ca_file}) {}
 
 absl::StatusOr<std::unique_ptr<Gate>> Gate::Make(const GateOptions& options) {
   std::unique_ptr<Gate> gate(new Gate(options));
