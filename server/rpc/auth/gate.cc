@@ -69,23 +69,17 @@ int64_t HeadersBytes(const grpc::ServerContext& call) {
   return bytes;
 }
 
-// A user who can write the file can give access to anyone. Reading it does no harm: it contains
-// hashes.
-absl::Status CheckOnlyOwnerWrites(const std::string& path) {
-  struct stat file = {};
-  if (stat(path.c_str(), &file) != 0 || (file.st_mode & (S_IWGRP | S_IWOTH)) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("users other than its owner can write ", path, ": run chmod go-w ", path));
-}
-
 absl::StatusOr<std::shared_ptr<const TokenFile>> ReadTokens(const std::string& path) {
-  TENSORD_RETURN_IF_ERROR(CheckOnlyOwnerWrites(path));
   struct stat file = {};
-  const bool is_empty =
-      stat(path.c_str(), &file) == 0 && S_ISREG(file.st_mode) && file.st_size == 0;
+  const bool exists = stat(path.c_str(), &file) == 0;
+  // A user who can write the file can give access to anyone. Reading it does no harm: it contains
+  // hashes.
+  if (exists && (file.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("users other than its owner can write ", path, ": run chmod go-w ", path));
+  }
   std::string text;
+  const bool is_empty = exists && S_ISREG(file.st_mode) && file.st_size == 0;
   if (!is_empty) {
     TENSORD_ASSIGN_OR_RETURN(text, ReadSecretFile(path));
   }
