@@ -35,7 +35,9 @@ constexpr int64_t kCreditMessages = 256;
 // What control frames of the peer take that acknowledge a message: 1/kAcknowledgementShare of its
 // bytes, plus the framing of a message.
 constexpr int64_t kAcknowledgementShare = 256;
-// The HTTP/2 frame of a call's headers, and the pseudo-headers, besides :path.
+// On the wire, a call's headers take at most their text (besides that of :path), this much for each
+// header, and this much for the HTTP/2 frame and the pseudo-headers.
+constexpr int64_t kWireHeaderBytes = 8;
 constexpr int64_t kHeaderOverheadBytes = 512;
 
 bool IsLocalPeer(absl::string_view peer) {
@@ -49,24 +51,21 @@ bool IsLocalPeer(absl::string_view peer) {
 constexpr int64_t kMaxHeadersBytes = 8 << 10;
 constexpr int64_t kHeaderBytes = 32;  // what HTTP/2 counts for a header besides its text
 
-absl::Status CheckHeaders(const grpc::ServerContext& call) {
+// Returns the size of a call's headers if each takes `bytes_per_header` besides its text.
+int64_t HeadersBytes(const grpc::ServerContext& call, int64_t bytes_per_header) {
   int64_t bytes = 0;
   for (const auto& [key, value] : call.client_metadata()) {
-    bytes += static_cast<int64_t>(key.size() + value.size()) + kHeaderBytes;
+    bytes += static_cast<int64_t>(key.size() + value.size()) + bytes_per_header;
   }
+  return bytes;
+}
+
+absl::Status CheckHeaders(const grpc::ServerContext& call) {
+  const int64_t bytes = HeadersBytes(call, kHeaderBytes);
   if (bytes <= kMaxHeadersBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the headers of the call take ", bytes,
                                                  " bytes; the limit is ", kMaxHeadersBytes,
                                                  ": send less metadata"));
-}
-
-// Returns at least the bytes that the headers of a call took on the wire.
-int64_t HeadersBytes(const grpc::ServerContext& call) {
-  int64_t bytes = kHeaderOverheadBytes;
-  for (const auto& [key, value] : call.client_metadata()) {
-    bytes += static_cast<int64_t>(key.size() + value.size()) + 8;
-  }
-  return bytes;
 }
 
 absl::StatusOr<std::shared_ptr<const TokenFile>> ReadTokens(const std::string& path) {
@@ -124,8 +123,9 @@ absl::Status Admission::Enter(Gate* gate, grpc::ServerContext* call,
   if (admitted.ok()) admitted = Authenticate(gate, call, ended);
   if (admitted.ok() && connection_ != nullptr) {
     connection_call_.end = std::move(ended);
-    admitted =
-        listeners_->AddAdmitted(connection_, &connection_call_, HeadersBytes(*call), principal());
+    admitted = listeners_->AddAdmitted(connection_, &connection_call_,
+                                       kHeaderOverheadBytes + HeadersBytes(*call, kWireHeaderBytes),
+                                       principal());
   }
   if (admitted.ok()) return admitted;
   if (absl::IsUnauthenticated(admitted)) failures_ = gate->FailureCounter(admitted);
