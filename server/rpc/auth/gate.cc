@@ -355,6 +355,8 @@ absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,
       return Unauthenticated(kCredentialsInvalid,
                              "the token is no longer an administrator's; call again");
     }
+    credentials.principal->SetWeight(known->weight);
+    credentials.principal->SetLimits(known->limits);
     return known->expires;
   }
   TENSORD_ASSIGN_OR_RETURN(const Certificates::Client client,
@@ -410,15 +412,9 @@ void Gate::SetFiles(Files files) {
   MutexLock lock(&mu_);
   files_ = current;
   for (Admission* admission : admitted_) {
-    Admission::Credentials& credentials = admission->credentials_;
-    const absl::StatusOr<absl::Time> expires = Recheck(*current, credentials);
+    const absl::StatusOr<absl::Time> expires = Recheck(*current, admission->credentials_);
     if (expires.ok()) {
-      credentials.expires = *expires;
-      if (credentials.by_token) {
-        const TokenFile::Token& token = *current->tokens->Find(credentials.token);
-        credentials.principal->SetWeight(token.weight);
-        credentials.principal->SetLimits(token.limits);
-      }
+      admission->credentials_.expires = *expires;
     } else {
       EndLocked(admission, expires.status());
     }

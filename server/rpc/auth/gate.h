@@ -179,7 +179,8 @@ class Gate {
   // Returns the error of a call without credentials. It names those that the gate accepts.
   absl::Status CredentialsMissing() const;
 
-  // Checks whether `files` still accept the credentials. Returns when the credentials expire.
+  // Checks whether `files` still accept the credentials. If so, returns when they expire, and sets
+  // the weight and the limits that a token's line gives to its principal.
   absl::StatusOr<absl::Time> Recheck(const Files& files, const Admission::Credentials& credentials);
   void Run();
   void LoadTokens();
