@@ -174,8 +174,6 @@ Admission::~Admission() {
   connection_->Remove(&connection_call_);
 }
 
-void Admission::ReadEnds() { SetState(Connection::CallState::kIdle); }
-
 void Admission::MessageReleased(size_t bytes) { AddCredit(static_cast<int64_t>(bytes)); }
 
 void Admission::MessageSent(size_t bytes) {
@@ -426,8 +424,8 @@ void Gate::EndExpired() {
   const auto cancel_before = std::chrono::steady_clock::now() - kEndTimeout;
   MutexLock lock(&mu_);
   for (Admission* admission : admitted_) {
-    if (admission->ended_reported_) {
-      if (admission->ended_at_ < cancel_before) admission->call_->TryCancel();
+    if (admission->ended_at_.has_value()) {
+      if (*admission->ended_at_ < cancel_before) admission->call_->TryCancel();
     } else if (admission->credentials_.expires <= now) {
       EndLocked(admission,
                 Unauthenticated(
@@ -439,7 +437,7 @@ void Gate::EndExpired() {
 }
 
 void Gate::EndLocked(Admission* admission, const absl::Status& status) {
-  if (std::exchange(admission->ended_reported_, true)) return;
+  if (admission->ended_at_.has_value()) return;
   admission->ended_at_ = std::chrono::steady_clock::now();
   admission->ended_(status);
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,14 +65,14 @@ class Admission {
   // If `ended` is running, blocks until it has returned. After Leave(), `ended` isn't called.
   void Leave();
 
-  // Report events of an admitted call: a read has ended; a received message of `bytes` bytes no
-  // longer counts as unread; a message of `bytes` bytes is being sent. Thread-safe.
-  void ReadEnds();
+  // Report events of an admitted call: a received message of `bytes` bytes no longer counts as
+  // unread; a message of `bytes` bytes is being sent. Thread-safe.
   void MessageReleased(size_t bytes);
   void MessageSent(size_t bytes);
-  // Report that the handler begins to read a message, and that all messages of the client have been
-  // received.
+  // Report that the handler begins to read a message, that the read has ended, and that all
+  // messages of the client have been received.
   void ReadBegins() { SetState(Connection::CallState::kReading); }
+  void ReadEnds() { SetState(Connection::CallState::kIdle); }
   void RequestComplete() { SetState(Connection::CallState::kComplete); }
   // Reports that a refused call has been served, because its request is public.
   void ServedAsPublic();
@@ -99,13 +100,13 @@ class Admission {
   absl::Status Authenticate(Gate* gate, grpc::ServerContext* call,
                             std::function<void(const absl::Status&)> ended);
 
-  Gate* gate_ = nullptr;  // set if the credentials may end
-  grpc::ServerContext* call_ = nullptr;
   void AddCredit(int64_t bytes);
   void SetState(Connection::CallState state) {
     if (connection_ != nullptr) connection_->SetState(&connection_call_, state);
   }
 
+  Gate* gate_ = nullptr;  // set if the credentials may end
+  grpc::ServerContext* call_ = nullptr;
   Listeners* listeners_ = nullptr;
   ConnectionRef connection_;  // null if the connection isn't limited
   Connection::Call connection_call_;
@@ -116,9 +117,8 @@ class Admission {
   // The counter that the destructor increments. Null: none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
-  // Whether and when the gate has called `ended_`. Guarded by Gate::mu_.
-  bool ended_reported_ = false;
-  std::chrono::steady_clock::time_point ended_at_;
+  // When the gate called `ended_`, if it has done so. Guarded by Gate::mu_.
+  std::optional<std::chrono::steady_clock::time_point> ended_at_;
 };
 
 // Authenticates calls by tokens and certificates, and makes the principals. A thread watches the
