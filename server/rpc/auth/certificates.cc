@@ -188,8 +188,6 @@ absl::StatusOr<std::shared_ptr<const Certificates>> Certificates::Load(const Tls
   return std::shared_ptr<const Certificates>(std::move(loaded));
 }
 
-Certificates::~Certificates() = default;
-
 absl::StatusOr<Certificates::Client> Certificates::Verify(const std::string& chain_pem) const {
   absl::StatusOr<Client> client = absl::UnauthenticatedError("");
   {

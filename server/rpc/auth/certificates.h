@@ -35,7 +35,6 @@ class Certificates {
   // contains no certificate or key, if certificate and key don't match, or if the certificate has
   // expired or isn't valid yet.
   static absl::StatusOr<std::shared_ptr<const Certificates>> Load(const TlsOptions& options);
-  ~Certificates();
 
   const std::string& chain_pem() const { return chain_pem_; }
   const std::string& key_pem() const { return key_pem_; }

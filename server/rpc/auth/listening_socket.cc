@@ -23,8 +23,6 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
   return absl::UnavailableError(absl::StrCat("can't listen on ", address, ": ", why));
 }
 
-std::string Errno(int error) { return std::strerror(error); }
-
 in_port_t& PortOf(sockaddr* address) {
   return address->sa_family == AF_INET ? reinterpret_cast<sockaddr_in*>(address)->sin_port
                                        : reinterpret_cast<sockaddr_in6*>(address)->sin6_port;
@@ -46,10 +44,6 @@ int BindTcp(const addrinfo& at) {
   return -1;
 }
 
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { freeaddrinfo(list); }
-};
-
 absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>* sockets,
                        std::string* bound) {
   const size_t colon = address.rfind(':');
@@ -61,7 +55,7 @@ absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>*
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &found);
   if (error != 0) return CannotListen(address, gai_strerror(error));
-  const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   // A name such as localhost may stand for several addresses, on the same port.
   in_port_t port = 0;
   for (addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -74,11 +68,11 @@ absl::Status ListenTcp(const std::string& address, std::vector<ListeningSocket>*
       port = PortOf(reinterpret_cast<sockaddr*>(&at));
       sockets->push_back({.fd = fd});
     } else if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) {
-      return CannotListen(address,
-                          Errno(errno));  // the machine supports the address, but can't bind it
+      // The machine supports the address, but can't bind it.
+      return CannotListen(address, std::strerror(errno));
     }
   }
-  if (sockets->empty()) return CannotListen(address, Errno(errno));
+  if (sockets->empty()) return CannotListen(address, std::strerror(errno));
   *bound = absl::StrCat(address.substr(0, colon), ":", ntohs(port));
   return absl::OkStatus();
 }
@@ -92,7 +86,7 @@ absl::Status ListenUnix(const std::string& path, std::vector<ListeningSocket>* s
   }
   path.copy(at.sun_path, sizeof(at.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return CannotListen("unix:" + path, Errno(errno));
+  if (fd < 0) return CannotListen("unix:" + path, std::strerror(errno));
   // Removes a socket file that an earlier server has left, but not one that a server listens on.
   const auto* generic = reinterpret_cast<const sockaddr*>(&at);
   const bool in_use = connect(fd, generic, sizeof(at)) == 0 || errno == EAGAIN;
@@ -109,7 +103,7 @@ absl::Status ListenUnix(const std::string& path, std::vector<ListeningSocket>* s
       listen(listening, kBacklog) != 0) {
     const int why = errno;
     if (listening >= 0) close(listening);
-    return CannotListen("unix:" + path, Errno(why));
+    return CannotListen("unix:" + path, std::strerror(why));
   }
   sockets->push_back({.fd = listening, .unix_path = path});
   return absl::OkStatus();
