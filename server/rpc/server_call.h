@@ -181,7 +181,6 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void Start();
   void Admit();
   void HandleRead(bool ok);
-  void HandleWritten(bool ok) { OnWritten(ok); }
   void HandleFinished(bool /*ok*/) {}
   void HandleDone();
   void PostDrain(void (ServerCall::*event)());
@@ -193,7 +192,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   Admission admission_;
   CallGroup* group_ = nullptr;
   CallEvent<ServerCall> read_{&ServerCall::HandleRead};
-  CallEvent<ServerCall> written_{&ServerCall::HandleWritten};
+  CallEvent<ServerCall> written_{&ServerCall::OnWritten};
   CallEvent<ServerCall> finish_{&ServerCall::HandleFinished};
   grpc::ByteBuffer* incoming_ = nullptr;  // the message of the read that has begun
   std::atomic<bool> counts_cancellation_ = true;
