@@ -280,12 +280,16 @@ absl::Status Server::Listen(const ServerOptions& options) {
       [this](std::function<void()> then) { AfterEarlierEvents(std::move(then)); });
 }
 
-void Server::AfterEarlierEvents(std::function<void()> then) {
+std::vector<CallQueue*> Server::AllQueues() const {
   std::vector<CallQueue*> queues = bulk_.queues();
   for (const auto& queue : queues_) queues.push_back(queue.get());
+  return queues;
+}
+
+void Server::AfterEarlierEvents(std::function<void()> then) {
   // The last reference runs `then`.
   auto last = std::shared_ptr<void>(nullptr, [then = std::move(then)](void*) { then(); });
-  for (CallQueue* queue : queues) {
+  for (CallQueue* queue : AllQueues()) {
     queue->AddCall();  // the queue exists, and its thread polls, until the task has run
     queue->Post([queue, reference = last]() mutable {
       reference.reset();
@@ -348,8 +352,9 @@ bool Server::HasSessionCalls() const {
 }
 
 bool Server::HasOpenCalls() const {
-  return bulk_.HasCalls() || std::any_of(queues_.begin(), queues_.end(),
-                                         [](const auto& queue) { return queue->HasCalls(); });
+  const std::vector<CallQueue*> queues = AllQueues();
+  return std::any_of(queues.begin(), queues.end(),
+                     [](const CallQueue* queue) { return queue->HasCalls(); });
 }
 
 void Server::Shutdown(std::chrono::milliseconds grace) {
@@ -411,8 +416,7 @@ void Server::EndQueues(std::chrono::steady_clock::time_point grace_end) {
   message_workers_.Stop();
   workers_.Stop();
   const auto deadline = std::chrono::steady_clock::now() + kCallsEndTimeout;
-  bulk_.AwaitNoCalls(deadline);
-  for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
+  for (CallQueue* queue : AllQueues()) queue->AwaitNoCalls(deadline);
   bulk_.Stop(grace_end);
   queues_.clear();
 }

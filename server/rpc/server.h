@@ -94,6 +94,7 @@ class Server {
          std::vector<std::unique_ptr<Device>> devices);
   absl::Status Listen(const ServerOptions& options);
   absl::Status OpenCollectives(const ServerOptions& options);
+  std::vector<CallQueue*> AllQueues() const;
   // Runs `then` after all queues have handled the events that have happened before. Doesn't block.
   void AfterEarlierEvents(std::function<void()> then);
   void SetServing(bool serving);

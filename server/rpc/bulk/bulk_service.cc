@@ -33,19 +33,10 @@ void BulkService::Start(CallDispatcher* dispatcher) {
   }
 }
 
-void BulkService::AwaitNoCalls(std::chrono::steady_clock::time_point deadline) {
-  for (const auto& queue : queues_) queue->AwaitNoCalls(deadline);
-}
-
 std::vector<CallQueue*> BulkService::queues() const {
   std::vector<CallQueue*> queues;
   for (const auto& queue : queues_) queues.push_back(queue.get());
   return queues;
-}
-
-bool BulkService::HasCalls() const {
-  return std::any_of(queues_.begin(), queues_.end(),
-                     [](const auto& queue) { return queue->HasCalls(); });
 }
 
 void BulkService::Stop(std::chrono::steady_clock::time_point deadline) {

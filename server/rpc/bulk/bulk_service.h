@@ -45,14 +45,10 @@ class BulkService {
   // Refuses further rings of shared memory.
   void DrainRings() { context_.rings.Drain(); }
 
-  // Blocks until there is no call, or until the deadline. Call it after the gRPC server has shut
-  // down.
-  void AwaitNoCalls(std::chrono::steady_clock::time_point deadline);
   // Returns the queues, which exist until Stop().
   std::vector<CallQueue*> queues() const;
-  bool HasCalls() const;
   // Blocks until gRPC has released all tensor memory that it sends, or until the deadline. Then
-  // ends the queues. Call it after AwaitNoCalls(), and before the gRPC server is destroyed.
+  // ends the queues. Call it when they have no calls, and before the gRPC server is destroyed.
   void Stop(std::chrono::steady_clock::time_point deadline);
 
  private:
