@@ -44,7 +44,7 @@ void ServerCall::Start() {
 void ServerCall::Admit() {
   const absl::Status admitted =
       admission_.Enter(queue()->gate(), &context(), [this](const absl::Status& status) {
-        // Runs on the gate's thread. The call exists, or its destructor waits in ~Admission().
+        // Runs on another thread. The call exists, or its destructor waits in ~Admission().
         Post(weak_from_this().lock(), [this, status] { OnRevoked(status); });
       });
   if (admitted.ok()) {

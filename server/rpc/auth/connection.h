@@ -27,12 +27,12 @@ namespace tensord::server {
 // Before the gate has admitted a call of the connection (unadmitted), the window is constant (8 MiB
 // larger after a call has ended early), and the bytes of all such connections together are limited
 // by a pool. After that (admitted), the window is at least kMinWindow and a multiple of the last
-// message. It grows when the connection is stalled, and a handler waits for a message although
-// handlers have handled everything that has arrived: the rest of the message is then missing. It
-// never exceeds kMinWindow, plus one message for each open call, plus 64 MiB after a call has ended
-// early. A call ends early if it ends before its request is complete; gRPC drops the remaining
-// bytes. The bytes of all connections of a principal together are limited by the principal's pool.
-// If the pool is full and no message can be completed, the newest call ends with
+// message, up to 32 MiB. It grows when the connection is stalled, and a handler waits for a message
+// although handlers have handled everything that has arrived: the rest of the message is then
+// missing. It grows up to kMinWindow, plus one message for each open call, plus 64 MiB after a call
+// has ended early. A call ends early if it ends before its request is complete; gRPC drops the
+// remaining bytes. The bytes of all connections of a principal together are limited by the
+// principal's pool. If the pool is full and no message can be completed, the newest call ends with
 // RESOURCE_EXHAUSTED. If the connection has no open call and its window remains full, the server
 // closes the connection.
 //
@@ -45,8 +45,7 @@ class Connection {
   using Clock = std::chrono::steady_clock;
 
   // The window of an unadmitted connection. It suffices for a TLS handshake with a client's
-  // certificates and for the headers of a first call (8 KiB at most). Headers may take fifteen
-  // times their size in memory.
+  // certificates and for the headers of a first call (8 KiB at most).
   static constexpr int64_t kUnadmittedWindow = 32 << 10;
   // The smallest window of an admitted connection. A call that is cancelled at once takes 30 bytes
   // on the wire and 3.4 kB of gRPC's memory, so a larger one would let gRPC hold many such calls
@@ -70,8 +69,8 @@ class Connection {
   };
 
   // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest
-  // message. `stalled`: this object adds 0 to it, which only wakes its reader, when the
-  // principal's pool has room again.
+  // message. `stalled`: this object adds its id when ResolveStall() may have an effect again, and 0
+  // when the principal's pool has room again.
   Connection(uint64_t id, std::string host, std::string address, int64_t max_message_bytes,
              std::unique_ptr<LimitedSocket> socket, StalledSockets* stalled)
       : id_(id),

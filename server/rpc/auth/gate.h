@@ -62,7 +62,8 @@ class Admission {
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
-  // If `ended` is running, blocks until it has returned. After Leave(), `ended` isn't called.
+  // If the gate is calling `ended`, blocks until it has returned. After Leave(), the gate doesn't
+  // call it. The connection may call it until this object is destroyed.
   void Leave();
 
   // Report events of an admitted call: a received message of `bytes` bytes no longer counts as

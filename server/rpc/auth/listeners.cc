@@ -24,9 +24,9 @@ namespace {
 
 // The most that gRPC reads from all unadmitted connections together.
 constexpr int64_t kUnadmittedPoolBytes = 3 << 20;
-// Of these, how many bytes gRPC reads before handlers have seen the calls in them. Such a call
-// takes 45 bytes on the wire and 3.4 kB of gRPC's memory, even after its connection has been
-// closed.
+// Of these, how many bytes gRPC reads before handlers have seen the calls in them. A call that is
+// cancelled at once takes 30 bytes on the wire and 3.4 kB of gRPC's memory, even after its
+// connection has been closed.
 constexpr int64_t kUnseenBytes = 128 << 10;
 // gRPC passes one call of a method to a queue at a time, and some calls go from queue to queue. So
 // handlers have seen all calls only after they have handled all earlier events this many times in

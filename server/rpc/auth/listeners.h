@@ -132,7 +132,8 @@ class Listeners {
   // unchanged. `round`: how many rounds have passed with num_refused_ == `num_refused`.
   void AwaitRefusals(int64_t num_refused, int round);
   // Refills the budget of unadmitted connections if gRPC has freed the calls of closed connections,
-  // or if that takes too long. Called after calls_seen_ until the budget is refilled.
+  // or if the budget was used up more than kMaxRefillTime ago. Call it if calls_seen_ is true, or
+  // after that time.
   void RefillBudget();
   // Returns whether gRPC may still have calls of closed connections.
   bool AnyClosing();

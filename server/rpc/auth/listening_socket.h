@@ -16,7 +16,8 @@ struct ListeningSocket {
 // Binds "HOST:PORT" (port 0: a free one), "[V6]:PORT" or "unix:PATH", and listens. A host name may
 // stand for several addresses; they get the same port. Adds the sockets, which the caller must
 // close, to `sockets`, even before an error. Sets `bound` to the address with the port that was
-// chosen. Returns UNAVAILABLE with the reason if the address can't be bound.
+// chosen. If PATH is empty or too long, returns INVALID_ARGUMENT. If the address can't be bound,
+// returns UNAVAILABLE with the reason.
 absl::Status ListenAt(const std::string& address, std::vector<ListeningSocket>* sockets,
                       std::string* bound);
 
