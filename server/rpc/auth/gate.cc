@@ -142,13 +142,11 @@ absl::Status Admission::Authenticate(Gate* gate, grpc::ServerContext* call,
   while (true) {
     const Gate::FilesRef files = gate->files();
     TENSORD_ASSIGN_OR_RETURN(credentials_, gate->Authenticate(*files, *call, connection_));
-    if (credentials_.expires == absl::InfiniteFuture() && !credentials_.by_token &&
-        credentials_.certificate.empty()) {
-      return absl::OkStatus();  // an anonymous caller: no credentials can end
-    }
+    // The credentials of an anonymous caller can't end.
+    if (principal()->kind() == Principal::Kind::kAnonymous) return absl::OkStatus();
     MutexLock lock(&gate->mu_);
     if (gate->files_ != files) continue;  // the new files may not accept the credentials
-    if (credentials_.by_token) {
+    if (principal()->kind() == Principal::Kind::kToken) {
       const TokenFile::Token& token = *files->tokens->Find(credentials_.token);
       principal()->SetWeight(token.weight);
       principal()->SetLimits(token.limits);
@@ -287,7 +285,6 @@ absl::StatusOr<Admission::Credentials> Gate::AuthenticateToken(const TokenFile& 
   }
   const absl::string_view token = absl::StripAsciiWhitespace(header.substr(kScheme.size()));
   Admission::Credentials credentials;
-  credentials.by_token = true;
   const TokenFile::Token* known = nullptr;
   if (token.size() <= kMaxTokenBytes) {
     credentials.token = HashToken(token);
@@ -344,7 +341,7 @@ std::atomic<int64_t>* Gate::FailureCounter(const absl::Status& refused) {
 
 absl::StatusOr<absl::Time> Gate::Recheck(const Files& files,
                                          const Admission::Credentials& credentials) {
-  if (credentials.by_token) {
+  if (credentials.principal->kind() == Principal::Kind::kToken) {
     const TokenFile::Token* known = files.tokens->Find(credentials.token);
     if (known == nullptr || known->name != credentials.principal->name()) {
       return Unauthenticated(kCredentialsInvalid,

@@ -92,10 +92,9 @@ class Admission {
   struct Credentials {
     PrincipalRef principal;
     absl::Time expires = absl::InfiniteFuture();
-    bool by_token = false;
     bool is_admin = false;    // the token has the flag "admin"
-    TokenHash token;          // if by_token
-    std::string certificate;  // a chain in PEM; empty if the caller didn't use one
+    TokenHash token;          // of a principal of Kind::kToken
+    std::string certificate;  // of a principal of Kind::kCertificate: a chain in PEM
   };
 
   absl::Status Authenticate(Gate* gate, grpc::ServerContext* call,
