@@ -137,14 +137,12 @@ void CallDispatcher::Await(CallQueue* queue, StreamingMethod* method) {
 }
 
 void CallDispatcher::Dispatch(std::unique_ptr<GrpcCall> grpc_call, Method* method) {
-  if (method == nullptr) method = &FindUnary(grpc_call->context().method());
+  if (method == nullptr) {
+    const auto unary = unary_by_name_.find(grpc_call->context().method());
+    method = unary != unary_by_name_.end() ? unary->second : &unknown_method_;
+  }
   grpc_call->SetCounters(&method->counters);
   method->make_call(std::move(grpc_call))->Start();
-}
-
-CallDispatcher::Method& CallDispatcher::FindUnary(const std::string& name) {
-  const auto method = unary_by_name_.find(name);
-  return method != unary_by_name_.end() ? *method->second : unknown_method_;
 }
 
 }  // namespace tensord::server

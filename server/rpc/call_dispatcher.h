@@ -88,7 +88,6 @@ class CallDispatcher {
   // Makes the handler of a call that has arrived, and starts it. Call it on the thread of the
   // call's queue.
   void Dispatch(std::unique_ptr<GrpcCall> grpc_call, Method* method);
-  Method& FindUnary(const std::string& name);
 
   grpc::AsyncGenericService generic_service_;
   std::deque<Method> unary_methods_;

@@ -36,12 +36,6 @@ ServerCall::~ServerCall() {
 void ServerCall::Start() {
   const bool done_early = grpc_call_->done_.completed;
   if (!done_early) grpc_call_->done_.call = shared_from_this();
-  Admit();
-  if (done_early) HandleDone();
-  AfterEvent();
-}
-
-void ServerCall::Admit() {
   const absl::Status admitted =
       admission_.Enter(queue()->gate(), &context(), [this](const absl::Status& status) {
         // Runs on another thread. The call exists, or its destructor waits in ~Admission().
@@ -52,6 +46,8 @@ void ServerCall::Admit() {
   } else {
     OnRefused(admitted);
   }
+  if (done_early) HandleDone();
+  AfterEvent();
 }
 
 void ServerCall::HandleRead(bool ok) {

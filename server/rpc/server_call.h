@@ -179,7 +179,6 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
 
   // Begins the call after it has arrived. Call it on the queue's thread.
   void Start();
-  void Admit();
   void HandleRead(bool ok);
   void HandleFinished(bool /*ok*/) {}
   void HandleDone();
