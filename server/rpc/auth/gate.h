@@ -80,7 +80,7 @@ class Admission {
   // Reports that the client has cancelled the call.
   void Cancelled();
 
-  // The caller; null if the call was refused.
+  // The caller; null if the call couldn't be authenticated.
   const PrincipalRef& principal() const { return credentials_.principal; }
   // Returns whether the caller presented the token of an administrator.
   bool is_admin() const { return credentials_.is_admin; }
