@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <functional>
 #include <memory>
@@ -26,6 +27,8 @@ using integration::RpcSession;
 
 constexpr char kBusyLoops[] = "beside busy loops";
 constexpr char kAttackersToken[] = "the-token-of-the-attacker";
+// Enough for the scheduler to settle: a turn takes half a second.
+constexpr int kOpsPerTurn = 2500;
 constexpr char kClientsToken[] = "the-token-of-the-client";
 
 double SecondsOfClock(clockid_t clock) {
@@ -57,19 +60,15 @@ class Background {
   std::thread thread_;
 };
 
-// Occupies `cores` cores, from its construction to its destruction: whole cores, and a part of one
-// in turns of a millisecond.
+// Busy loops that never sleep, each on its own thread, from construction to destruction.
 class BusyLoops {
  public:
-  explicit BusyLoops(double cores) {
-    for (; cores > 0; cores -= 1) {
-      const auto busy =
-          std::chrono::microseconds(static_cast<int64_t>(1000 * std::min(cores, 1.0)));
-      loops_.push_back(std::make_unique<Background>([busy] {
-        const auto start = Clock::now();
-        while (Clock::now() < start + busy) {
+  explicit BusyLoops(int count) {
+    for (int i = 0; i < count; ++i) {
+      loops_.push_back(std::make_unique<Background>([] {
+        const auto end = Clock::now() + std::chrono::milliseconds(1);
+        while (Clock::now() < end) {
         }
-        std::this_thread::sleep_until(start + std::chrono::milliseconds(1));
       }));
     }
   }
@@ -121,6 +120,17 @@ class Attacker {
   uint32_t last_program_ = 0;
 };
 
+// Returns a message with the same bytes that is cheap to send, because its commands are encoded. A
+// flood should occupy the daemon, not the attacker, who is on another machine in practice.
+v1::SessionStreamRequest Encoded(const v1::SessionStreamRequest& message) {
+  v1::SessionStreamRequest encoded;
+  for (const v1::Command& command : message.commands()) {
+    encoded.GetReflection()->MutableUnknownFields(&encoded)->AddLengthDelimited(
+        v1::SessionStreamRequest::kCommandsFieldNumber, command.SerializeAsString());
+  }
+  return encoded;
+}
+
 // kOps ops, each with a drop of its result.
 constexpr uint64_t kOps = 100000;
 v1::SessionStreamRequest ManyOps() {
@@ -133,17 +143,42 @@ v1::SessionStreamRequest ManyOps() {
     batch.add_words(0);  // a drop of the result
     batch.add_words(0);
   }
-  return message;
+  return Encoded(message);
 }
 
-// Returns a message with a program of 65,536 ops that is dropped at once. The caller sets the
-// program's number.
-v1::SessionStreamRequest LongProgram() {
-  v1::SessionStreamRequest message;
-  integration::AddChainProgram(&message, 0, TensorSpec{DType::kFloat32, {kSmall}}, 65536);
-  message.add_commands()->mutable_drop()->add_programs(0);
-  return message;
-}
+// Messages with a program of 65,536 ops that is dropped at once.
+class LongPrograms {
+ public:
+  LongPrograms() {
+    v1::SessionStreamRequest message;
+    integration::AddChainProgram(&message, kNumber, TensorSpec{DType::kFloat32, {kSmall}}, 65536);
+    message.add_commands()->mutable_drop()->add_programs(kNumber);
+    message_ = Encoded(message);
+    google::protobuf::UnknownFieldSet* commands =
+        message_.GetReflection()->MutableUnknownFields(&message_);
+    for (int i = 0; i < commands->field_count(); ++i) {
+      std::string* command = commands->mutable_field(i)->mutable_length_delimited();
+      numbers_.push_back(command->data() + command->rfind(kNumberBytes));
+    }
+  }
+
+  // Returns the message with the program `number`. It is valid until the next call.
+  const v1::SessionStreamRequest& WithNumber(uint32_t number) {
+    for (char* byte : numbers_) {
+      for (int i = 0; i < 4; ++i)
+        byte[i] = static_cast<char>((number >> (7 * i) & 0x7f) | (i < 3) << 7);
+    }
+    return message_;
+  }
+
+ private:
+  // The largest number of four bytes as a varint, which occurs nowhere else in the message.
+  static constexpr uint32_t kNumber = (1 << 28) - 1;
+  static constexpr char kNumberBytes[] = "\xff\xff\xff\x7f";
+
+  v1::SessionStreamRequest message_;
+  std::vector<char*> numbers_;  // where the program's number is in message_
+};
 
 // Returns the bytes of a RunOp request with 1.5 million attributes.
 std::string ManyAttributes(const std::string& session) {
@@ -179,11 +214,8 @@ std::unique_ptr<Background> FloodOfOps(Attacker& attacker) {
 }
 
 std::unique_ptr<Background> FloodOfPrograms(Attacker& attacker) {
-  return std::make_unique<Background>([&attacker, message = LongProgram()]() mutable {
-    const uint32_t number = attacker.NextProgram();
-    message.mutable_commands(0)->mutable_program()->set_number(number);
-    message.mutable_commands(1)->mutable_drop()->set_programs(0, number);
-    attacker.Send(message, 2);
+  return std::make_unique<Background>([&attacker, programs = std::make_shared<LongPrograms>()] {
+    attacker.Send(programs->WithNumber(attacker.NextProgram()), 2);
   });
 }
 
@@ -196,12 +228,17 @@ std::unique_ptr<Background> FloodOfAttributes(Attacker& attacker) {
 }  // namespace
 
 void FairnessCases(Bench& bench) {
-  const std::pair<std::string, Flood> floods[] = {
-      {"batches of 100,000 ops", FloodOfOps},
-      {"programs of 65,536 ops", FloodOfPrograms},
-      {"RunOp with 1.5 M attributes", FloodOfAttributes}};
-  for (const auto& [name, flood] : floods) {
-    const std::string measure = absl::StrCat("one op beside a flood of ", name, ", p99");
+  struct Attack {
+    std::string name;
+    int sessions;
+    Flood flood;  // by each session
+  };
+  const Attack attacks[] = {{"batches of 100,000 ops", 1, FloodOfOps},
+                            {"batches of 100,000 ops from 16 sessions", 16, FloodOfOps},
+                            {"programs of 65,536 ops", 1, FloodOfPrograms},
+                            {"RunOp with 1.5 M attributes", 1, FloodOfAttributes}};
+  for (const Attack& attack : attacks) {
+    const std::string measure = absl::StrCat("one op beside a flood of ", attack.name, ", p99");
     if (!bench.Wants(measure)) continue;
     const integration::TestFolder folder;
     const std::string tokens = folder.Write(
@@ -214,7 +251,10 @@ void FairnessCases(Bench& bench) {
     const Client client =
         Check(Client::Connect(daemon->address(), {.shared_memory = false, .token = kClientsToken}));
     const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
-    Attacker attacker(daemon->address());
+    std::vector<std::unique_ptr<Attacker>> attackers;
+    for (int i = 0; i < attack.sessions; ++i) {
+      attackers.push_back(std::make_unique<Attacker>(daemon->address()));
+    }
     Turns turns(bench);
     clockid_t daemon_clock = 0;
     clock_getcpuclockid(daemon->pid(), &daemon_clock);
@@ -222,17 +262,19 @@ void FairnessCases(Bench& bench) {
     turns.Join(kOurs, [&] {
       const auto start = Clock::now();
       const double daemon_start = SecondsOfClock(daemon_clock);
-      const auto flooding = flood(attacker);
-      std::vector<double> microseconds = OpAndRead(x, 250);
-      const double daemon_seconds = SecondsOfClock(daemon_clock) - daemon_start;
+      std::vector<std::unique_ptr<Background>> floods;
+      for (const auto& attacker : attackers) floods.push_back(attack.flood(*attacker));
+      std::vector<double> microseconds = OpAndRead(x, kOpsPerTurn);
+      double cpu_seconds = SecondsOfClock(daemon_clock) - daemon_start;
       const double seconds = 1e-6 * MicrosecondsSince(start);
-      cores = (daemon_seconds + flooding->Stop()) / seconds;
-      attacker.Await();
+      for (const auto& flood : floods) cpu_seconds += flood->Stop();
+      cores = cpu_seconds / seconds;
+      for (const auto& attacker : attackers) attacker->Await();
       return microseconds;
     });
     turns.Join(kBusyLoops, [&] {
-      const BusyLoops loops(cores);
-      return OpAndRead(x, 250);
+      const BusyLoops loops(std::max(1, static_cast<int>(std::lround(cores))));
+      return OpAndRead(x, kOpsPerTurn);
     });
     turns.Run(9);
     turns.AddRow({.measure = measure,

@@ -1,5 +1,6 @@
 #include "tensord/server/rpc/stream/session_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tensord/common/util/status_macros.h"
@@ -23,6 +24,8 @@ constexpr int64_t kFewSubmessages = 4096;
 // kMaxSlices of such slices, a worker continues. tensord's C++ client sends no message that needs
 // more.
 constexpr auto kSlice = std::chrono::microseconds(250);
+// The sessions of one principal share that time, but no slice is shorter than this.
+constexpr auto kMinSlice = std::chrono::microseconds(15);
 constexpr int kMaxSlices = 64;
 
 // The next response reuses this one's memory, except that of elements above this size.
@@ -144,7 +147,10 @@ absl::Status SessionStream::TryDecode() {
 }
 
 SessionCommands::Clock::time_point SessionStream::EndOfSlice() const {
-  return on_worker_ ? PackedOps::kNoDeadline : SessionCommands::Clock::now() + kSlice;
+  if (on_worker_) return PackedOps::kNoDeadline;
+  const int64_t sessions = std::max<int64_t>(principal()->sessions().used(), 1);
+  return SessionCommands::Clock::now() +
+         std::max<SessionCommands::Clock::duration>(kSlice / sessions, kMinSlice);
 }
 
 void SessionStream::ApplyMessage() {
