@@ -158,6 +158,7 @@ void SessionCommands::OnSessionClosed() {
 absl::Status SessionCommands::Begin(const CommandWire* wire,
                                     const v1::SessionStreamRequest& request,
                                     int64_t message_bytes) {
+  uint64_t stream_number = 0;
   {
     MutexLock lock(&mu_);
     if (owner_ != wire) {
@@ -169,10 +170,12 @@ absl::Status SessionCommands::Begin(const CommandWire* wire,
           absl::StrCat(answers_.size(), " answers haven't been acknowledged by answers_received; ",
                        kMaxUnacknowledged, " is the limit"));
     }
+    stream_number = stream_number_;
   }
   TENSORD_ASSIGN_OR_RETURN(const bool due, CheckDue(request));
   message_ = {.request = &request,
               .bytes = message_bytes,
+              .stream_number = stream_number,
               .next_command = due ? 0 : request.commands_size()};
   return absl::OkStatus();
 }
@@ -278,8 +281,8 @@ void SessionCommands::CatchUp() {
 
 uint64_t SessionCommands::Expect() {
   MutexLock lock(&mu_);
-  ++awaited_;
-  return stream_number_;
+  if (message_.stream_number == stream_number_) ++awaited_;
+  return message_.stream_number;
 }
 
 void SessionCommands::Deliver(uint64_t expected_by, Answer answer) {

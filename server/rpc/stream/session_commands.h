@@ -103,6 +103,7 @@ class SessionCommands final : public StreamState,
   struct Message {
     const v1::SessionStreamRequest* request = nullptr;  // null: no message is unfinished
     int64_t bytes = 0;
+    uint64_t stream_number = 0;  // stream_number_ of the stream that it came from
     int next_command = 0;
     int next_word = 0;  // of that command, if it is a batch
   };
@@ -137,9 +138,9 @@ class SessionCommands final : public StreamState,
   absl::Status ApplyOp(const v1::Op& op, uint64_t number);
   absl::StatusOr<TensorRef> ApplyPromise(const v1::Promise& promise);
   void ApplyFailPromise(const v1::FailPromise& fail, uint64_t number);
-  void ApplyGetElements(const v1::GetElements& command);
+  void ApplyGetElements(const v1::GetElements& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // If the session has no host memory left for the wait, returns RESOURCE_EXHAUSTED.
-  absl::Status ApplyBarrier(const v1::Barrier& barrier);
+  absl::Status ApplyBarrier(const v1::Barrier& barrier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
   // If many commands have been posted, stops reading until the devices have run them.
   void CatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
 
@@ -148,9 +149,10 @@ class SessionCommands final : public StreamState,
   // Sends the error to the client if the promised tensor fails.
   void Watch(const TensorRef& tensor, uint64_t number);
 
-  // Counts an answer that will come later. Returns the stream number to pass to Deliver().
-  uint64_t Expect();
-  // Queues that answer. If the stream has been reset since Expect(), drops it.
+  // Counts an answer to message_ that will come later. Returns the stream number to pass to
+  // Deliver().
+  uint64_t Expect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
+  // Queues that answer. If the stream has been reset since the message came, drops it.
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
   // Returns how many of answer_bytes_ are charged to answer_charge_: all but the first
