@@ -48,13 +48,23 @@ void Host::Stop() {
   for (int i = 0; i < kDevices; ++i) {
     if (UsedBytes(i) != 0) journal_->Fail("a server ends with ", UsedBytes(i), " bytes in use");
   }
+  for (const auto& [number, principal] : seen_) {
+    const int64_t bytes = principal->host_bytes().used();
+    if (bytes != 0) journal_->Fail("a server ends with ", bytes, " bytes of host memory charged");
+  }
+  seen_.clear();
   context_.reset();
   engine_.reset();
   principals_.reset();
 }
 
 server::PrincipalRef Host::Principal(int number) {
-  return principals_->Get(server::Principal::Kind::kToken, absl::StrCat("principal ", number));
+  server::PrincipalRef& principal = seen_[number];
+  if (principal == nullptr) {
+    principal =
+        principals_->Get(server::Principal::Kind::kToken, absl::StrCat("principal ", number));
+  }
+  return principal;
 }
 
 int64_t Host::UsedBytes(int device) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -27,7 +28,7 @@ class Host {
 
   // Starts a server with a new epoch. The previous server must have been stopped.
   void Start();
-  // Stops the server. If it leaves memory in use, fails the simulation.
+  // Stops the server. If it leaves memory in use or charged, fails the simulation.
   void Stop();
 
   server::ServiceContext* context() { return context_.get(); }
@@ -48,6 +49,7 @@ class Host {
   Journal* const journal_;
   std::vector<std::unique_ptr<server::FaultPlan>> plans_;
   std::unique_ptr<server::PrincipalTable> principals_;
+  std::map<int, server::PrincipalRef> seen_;  // a principal's charges exist as long as it does
   std::unique_ptr<server::Engine> engine_;
   std::unique_ptr<server::SessionTable> sessions_;
   std::unique_ptr<server::ServiceContext> context_;

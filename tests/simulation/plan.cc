@@ -74,6 +74,7 @@ Plan MakePlan(Dice* dice) {
   plan.failing_allocations = Rate(dice, 20, 4);
   plan.troubles.allocations_fail = plan.failing_allocations > 0;
   plan.holds = Rate(dice, 4, 2);
+  plan.slices = dice->OneIn(2) ? 1 + dice->Below(4) : 0;
   plan.restarts = Rate(dice, 100, 6);
   plan.drains = Rate(dice, 100, 8);
   plan.deaths = Rate(dice, 60, 5);

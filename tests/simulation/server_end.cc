@@ -18,22 +18,42 @@ ServerEnd::ServerEnd(server::ServiceContext* context, server::PrincipalRef princ
       leases_(leases),
       journal_(journal) {}
 
-void ServerEnd::OnMessage(const std::string& bytes) {
+void ServerEnd::OnMessage(const std::string& bytes, Deadline deadline) {
   reading_ = false;
-  v1::SessionStreamRequest request;
-  absl::Status status;
-  if (!request.ParseFromString(bytes)) status = absl::InvalidArgumentError("not a message");
-  if (status.ok() && commands_ == nullptr) {
-    status = Attach(request);
-  } else if (status.ok() && request.has_attach()) {
-    status = absl::InvalidArgumentError("attach twice");
+  const absl::Status status = Decode(bytes);
+  if (!status.ok()) return EndMessage(status);
+  applying_ = true;
+  begun_ = false;
+  on_worker_ = commands_->unfinished();
+  if (!on_worker_) Continue(deadline);
+}
+
+absl::Status ServerEnd::Decode(const std::string& bytes) {
+  message_bytes_ = static_cast<int64_t>(bytes.size());
+  if (!request_.ParseFromString(bytes)) return absl::InvalidArgumentError("not a message");
+  if (commands_ == nullptr) return Attach(request_);
+  if (request_.has_attach()) return absl::InvalidArgumentError("attach twice");
+  return absl::OkStatus();
+}
+
+void ServerEnd::Continue(Deadline deadline) {
+  if (!begun_ && finished_) return EndMessage(absl::OkStatus());
+  if (on_worker_) deadline = server::PackedOps::kNoDeadline;
+  OnProgress(std::exchange(begun_, true)
+                 ? commands_->Continue(request_, deadline)
+                 : commands_->Apply(this, request_, message_bytes_, deadline));
+}
+
+void ServerEnd::OnProgress(const absl::StatusOr<SessionCommands::Progress>& progress) {
+  if (!progress.ok() || *progress == SessionCommands::Progress::kDone) {
+    return EndMessage(progress.status());
   }
-  if (status.ok()) {
-    status = commands_
-                 ->Apply(this, request, static_cast<int64_t>(bytes.size()),
-                         server::PackedOps::kNoDeadline)
-                 .status();
-  }
+  if (on_worker_) journal_->Fail("a message without a deadline is unfinished");
+  on_worker_ = *progress == SessionCommands::Progress::kLongCommand;
+}
+
+void ServerEnd::EndMessage(const absl::Status& status) {
+  applying_ = false;
   if (!status.ok()) return Finish(status);
   want_read_ = true;
   Advance();
@@ -60,11 +80,12 @@ void ServerEnd::Advance() {
   if (writing_ || finished_) return;
   v1::SessionStreamResponse response;
   std::vector<SessionCommands::ReadyElements> fetches;
+  const bool ending = draining_ && !applying_;
   const bool news =
-      commands_ != nullptr && commands_->NextResponse(this, draining_, &response, &fetches);
+      commands_ != nullptr && commands_->NextResponse(this, ending, &response, &fetches);
   const bool must_send_draining = draining_ && !draining_sent_ && commands_ != nullptr;
   if (!news && !must_send_draining) {
-    if (draining_ && (commands_ == nullptr || commands_->AllAnswered())) {
+    if (ending && (commands_ == nullptr || commands_->AllAnswered())) {
       if (commands_ != nullptr) commands_->Detach(this);
       Finish(absl::UnavailableError("the server is shutting down"));
     }

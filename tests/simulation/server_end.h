@@ -15,19 +15,26 @@ namespace tensord::simulation {
 
 class ServerEnd final : public server::CommandWire, public std::enable_shared_from_this<ServerEnd> {
  public:
+  using Deadline = server::SessionCommands::Clock::time_point;
+
   ServerEnd(server::ServiceContext* context, server::PrincipalRef principal,
             std::shared_ptr<Link> link, LeaseBook* leases, Journal* journal);
   ~ServerEnd() { LetGo(); }
 
   // Whether the stream waits for a message.
   bool reading() const { return reading_ && !finished_; }
-  void OnMessage(const std::string& bytes);
+  // Applies a message until `deadline`. If applying() is then true, the message is unfinished, and
+  // Continue() applies the next slice of it.
+  void OnMessage(const std::string& bytes, Deadline deadline);
+  bool applying() const { return applying_; }
+  void Continue(Deadline deadline);
   bool writing() const { return writing_; }
   void OnWritten();
   // The connection has ended. Has no effect if the server has ended the stream.
   void OnGone() { Finish(absl::CancelledError("the client has gone")); }
   bool finished() const { return finished_; }
-  // The transport is done with the stream: detaches it from the session.
+  // The transport is done with the stream: detaches it from the session. No message may be
+  // unfinished, unless the server ends.
   void LetGo();
   bool let_go() const { return let_go_; }
   // Like SessionStream::OnDrain.
@@ -37,7 +44,11 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   void Supersede() override;
 
  private:
+  // Decodes a message into request_. Attaches the stream if it is the first message.
+  absl::Status Decode(const std::string& bytes);
   absl::Status Attach(const v1::SessionStreamRequest& request);
+  void OnProgress(const absl::StatusOr<server::SessionCommands::Progress>& progress);
+  void EndMessage(const absl::Status& status);
   void Advance();
   void Write(v1::SessionStreamResponse response,
              const std::vector<server::SessionCommands::ReadyElements>& fetches);
@@ -50,6 +61,11 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   Journal* const journal_;
   server::SessionUse session_;
   std::shared_ptr<server::SessionCommands> commands_;
+  v1::SessionStreamRequest request_;  // the message that is being applied
+  int64_t message_bytes_ = 0;         // its size
+  bool applying_ = false;             // it has come, and isn't applied yet
+  bool begun_ = false;                // a part of it has been applied
+  bool on_worker_ = false;            // all of the rest is applied at once
   bool reading_ = true;
   bool want_read_ = false;
   bool writing_ = false;

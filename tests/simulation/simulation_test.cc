@@ -66,6 +66,7 @@ void Add(const World::Counts& counts, World::Counts* sum) {
   sum->leases_ended += counts.leases_ended;
   sum->reads += counts.reads;
   sum->uploads += counts.uploads;
+  sum->interrupted += counts.interrupted;
 }
 
 // Compares two traces. If they are equal, returns an empty string. Otherwise returns the first line
@@ -113,11 +114,13 @@ TEST(SimulationTest, Seeds) {
   }
   std::cout << count << " seeds: " << sum.steps << " steps, " << sum.commands << " commands, "
             << sum.breaks << " connections broken, " << sum.restarts << " restarts, "
-            << sum.leases_ended << " leases ended, " << sum.uploads << " uploads\n";
+            << sum.leases_ended << " leases ended, " << sum.uploads << " uploads, "
+            << sum.interrupted << " messages interrupted\n";
   EXPECT_GT(sum.breaks, 0);
   EXPECT_GT(sum.restarts, 0);
   EXPECT_GT(sum.leases_ended, 0);
   EXPECT_GT(sum.uploads, 0);
+  EXPECT_GT(sum.interrupted, 0);
 }
 
 // Runs each seed's world twice and compares the traces. If they differ, a replay doesn't reproduce

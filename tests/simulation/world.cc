@@ -148,13 +148,25 @@ void World::Connect(ClientEnd* client) {
   client->Connect(std::move(link));
 }
 
+ServerEnd::Deadline World::EndOfSlice() {
+  return dice_.OneIn(plan_.slices) ? ServerEnd::Deadline() : server::PackedOps::kNoDeadline;
+}
+
 bool World::DeliverToServer(Connection& c) {
   if (c.server == nullptr || !c.server->reading() || c.link->to_server.empty()) return false;
   const std::string message = std::move(c.link->to_server.front());
   c.link->to_server.pop_front();
   journal_->Note("  the server gets ", message.size(), " bytes", c.link->broken ? " late" : "",
                  c.client == nullptr ? " of another connection" : "");
-  c.server->OnMessage(message);
+  c.server->OnMessage(message, EndOfSlice());
+  if (c.server->applying()) ++counts_.interrupted;
+  return true;
+}
+
+bool World::ContinueMessage(Connection& c) {
+  if (c.server == nullptr || !c.server->applying()) return false;
+  journal_->Note("  the server continues a message", c.link->broken ? " late" : "");
+  c.server->Continue(EndOfSlice());
   return true;
 }
 
@@ -197,12 +209,13 @@ bool World::ServerNotices(Connection& c) {
     c.server->OnGone();
     return true;
   }
+  if (c.server->applying()) return false;
   c.server->LetGo();
   return true;
 }
 
 bool World::RandomTransport() {
-  const int64_t what = dice_.Below(20);
+  const int64_t what = dice_.Below(21);
   if (what < 6) {
     ClientEnd* const client = RandomClient();
     if (client == nullptr) return false;
@@ -218,6 +231,7 @@ bool World::RandomTransport() {
   if (what < 16) return DeliverToClient(c);
   if (what < 18) return EndWrite(c);
   if (what < 19) return ClientNotices(c);
+  if (what < 20) return ContinueMessage(c);
   const bool noticed = ServerNotices(c);
   if ((c.server == nullptr || c.server->let_go()) && !c.ClientIsThere()) {
     connections_.erase(connections_.begin() + static_cast<int64_t>(index));
@@ -288,6 +302,7 @@ bool World::Progress() {
     any = client->Send() || any;
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
+    any = ContinueMessage(connections_[i]) || any;
     any = DeliverToServer(connections_[i]) || any;
     any = EndWrite(connections_[i]) || any;
     any = DeliverToClient(connections_[i]) || any;

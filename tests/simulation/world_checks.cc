@@ -128,6 +128,12 @@ void World::CheckNothingLeft() {
     if (left != 0) journal_->Fail("a principal still has charges");
   }
   connections_.clear();
+  for (int p = 0; p < plan_.principals; ++p) {
+    const int64_t bytes = host_.Principal(p)->host_bytes().used();
+    if (bytes != 0) journal_->Fail(bytes, " bytes of host memory are charged to a principal");
+  }
+  const int64_t bytes = host_.sessions().host_budget().used_bytes();
+  if (bytes != 0) journal_->Fail(bytes, " bytes of host memory are charged");
   for (const auto& session : sessions_) {
     if (!session.expired()) journal_->Fail("a session isn't freed");
   }
