@@ -60,9 +60,9 @@ void Define(v1::SessionStreamRequest& message, uint32_t number, const std::strin
   definition.set_num_inputs(inputs);
 }
 
-std::string SendFrame(const v1::SessionStreamRequest& message) {
+std::string SendFrame(const v1::SessionStreamRequest& message, FrameKind kind = FrameKind::kSend) {
   std::string frame;
-  AppendFrame(FrameKind::kSend, message.SerializeAsString(), &frame);
+  AppendFrame(kind, message.SerializeAsString(), &frame);
   return frame;
 }
 
@@ -175,12 +175,64 @@ std::string Shared() {
   return frames;
 }
 
+// Messages that are applied in slices, with other actions between two slices.
+std::string Slices() {
+  v1::SessionStreamRequest message = Attach(true);
+  AddOnes(message, 1);
+  Define(message, 1, "neg", 1);
+  v1::Batch& batch = *message.add_commands()->mutable_batch();
+  for (int step = 0; step < 16; ++step) {
+    for (uint64_t word : {1, step == 0 ? 2 : 1, 1}) batch.add_words(word);
+  }
+  for (int i = 0; i < 20; ++i) AddFetch(message, 17);
+  v1::Program& program = *message.add_commands()->mutable_program();
+  program.set_number(1);
+  message.add_commands()->mutable_drop()->add_programs(1);
+  message.add_commands()->mutable_drop()->add_handles(1);
+  std::string frames = SendFrame(message, FrameKind::kSendSlice);
+  AppendFrame(FrameKind::kContinue, "x", &frames);
+  AppendFrame(FrameKind::kRunSlice, "0", &frames);
+  AppendFrame(FrameKind::kCutUnnoticed, "", &frames);
+  frames += SendFrame(message, FrameKind::kSendSlice);
+  AppendFrame(FrameKind::kContinue, "x", &frames);
+  AppendFrame(FrameKind::kContinue, "", &frames);
+  AppendFrame(FrameKind::kRead, "x", &frames);
+  AppendFrame(FrameKind::kClose, "", &frames);
+  frames += SendFrame(message, FrameKind::kSendSlice);
+  AppendFrame(FrameKind::kClose, "", &frames);
+  AppendFrame(FrameKind::kContinue, "", &frames);
+  return frames;
+}
+
+std::string Fetched() {
+  v1::SessionStreamRequest message = Attach(false);
+  AddOnes(message, 1);
+  std::string frames = SendFrame(message);
+  v1::CreateTicketRequest create;
+  create.set_handle(1);
+  create.set_destination_epoch("there");
+  AppendFrame(FrameKind::kCreateTicket, create.SerializeAsString(), &frames);
+  v1::FetchRequest fetch;
+  fetch.set_destination_epoch("there");
+  fetch.set_principal_kind("token");
+  fetch.set_principal_name("one");
+  fetch.set_fetch_id("0123456789abcdef");
+  for (bool release : {false, true}) {
+    fetch.set_release(release);
+    AppendFrame(FrameKind::kFetch, fetch.SerializeAsString(), &frames);
+  }
+  AppendFrame(FrameKind::kEndFetch, "x", &frames);
+  return frames;
+}
+
 void SaveAll() {
   Save("session_fuzz", "ops", Ops());
   Save("session_fuzz", "programs", Programs());
   Save("session_fuzz", "resumed", Resumed());
   Save("session_fuzz", "uploads", Uploads());
   Save("session_fuzz", "shared", Shared());
+  Save("session_fuzz", "slices", Slices());
+  Save("session_fuzz", "fetched", Fetched());
 
   // The input begins with the slice size, the size of the output and the number of filled bytes.
   v1::WriteRequest write;

@@ -10,7 +10,7 @@
 namespace tensord::fuzz {
 
 enum class FrameKind : uint8_t {
-  kSend = 0,       // v1::SessionStreamRequest
+  kSend = 0,       // v1::SessionStreamRequest, applied as a whole
   kRead,           // nothing
   kCut,            // nothing
   kCutUnnoticed,   // nothing
@@ -23,6 +23,12 @@ enum class FrameKind : uint8_t {
   kUnpublish,      // v1::UnpublishTensorRequest
   kOtherClient,    // nothing; the following frames are actions of the other client
   kRunSlice,       // a byte: the device that runs a part of its tasks
+  kSendSlice,      // v1::SessionStreamRequest; the smallest slice of it is applied
+  kContinue,       // a byte, if only the smallest slice of an unfinished message is applied
+  kClose,          // nothing
+  kCreateTicket,   // v1::CreateTicketRequest
+  kFetch,          // v1::FetchRequest
+  kEndFetch,       // a byte, if the fetch has all bytes
   kCount,
 };
 

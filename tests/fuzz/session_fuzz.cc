@@ -1,6 +1,7 @@
 // Fuzzes sessions with two clients that send arbitrary messages: session streams that break and
-// resume, uploads, and shared tensors. The input reaches decoding, inference and the kernels of the
-// CPU backend. The server must not crash or leak, and at the end no device memory may be in use.
+// resume, messages that are applied in slices, uploads, shared tensors, and tickets. The input
+// reaches decoding, inference and the kernels of the CPU backend. The server must not crash or
+// leak. At the end no device memory may be in use, and no host memory may be charged.
 #include <google/protobuf/stubs/logging.h>
 
 #include <memory>
@@ -23,9 +24,16 @@ void With(const std::string& bytes, const Use& use) {
 }
 
 void Play(SessionPlayer& client, FrameKind kind, const std::string& bytes) {
+  using Slice = SessionPlayer::Slice;
   switch (kind) {
     case FrameKind::kSend:
-      return With<v1::SessionStreamRequest>(bytes, [&](const auto& m) { client.Send(m); });
+      return With<v1::SessionStreamRequest>(bytes,
+                                            [&](const auto& m) { client.Send(m, Slice::kAll); });
+    case FrameKind::kSendSlice:
+      return With<v1::SessionStreamRequest>(
+          bytes, [&](const auto& m) { client.Send(m, Slice::kSmallest); });
+    case FrameKind::kContinue:
+      return client.Continue(bytes.empty() ? Slice::kAll : Slice::kSmallest);
     case FrameKind::kRead:
       return client.Read(/*must_ack=*/!bytes.empty());
     case FrameKind::kCut:
@@ -48,6 +56,14 @@ void Play(SessionPlayer& client, FrameKind kind, const std::string& bytes) {
     case FrameKind::kUnpublish:
       return With<v1::UnpublishTensorRequest>(bytes,
                                               [&](const auto& m) { client.Unpublish(m.name()); });
+    case FrameKind::kClose:
+      return client.Close();
+    case FrameKind::kCreateTicket:
+      return With<v1::CreateTicketRequest>(bytes, [&](const auto& m) { client.CreateTicket(m); });
+    case FrameKind::kFetch:
+      return With<v1::FetchRequest>(bytes, [&](const auto& m) { client.Fetch(m); });
+    case FrameKind::kEndFetch:
+      return client.EndFetch(/*finished=*/!bytes.empty());
     default:
       return;
   }
@@ -56,7 +72,7 @@ void Play(SessionPlayer& client, FrameKind kind, const std::string& bytes) {
 void RunOne(FuzzInput in) {
   static FuzzWorld* const world = new FuzzWorld();
   {
-    SessionPlayer one(world, "one"), other(world, "other");
+    SessionPlayer one(world, world->one), other(world, world->other);
     SessionPlayer* client = &one;
     while (in.remaining() > 0) {
       const auto kind = static_cast<FrameKind>(in.Byte() % static_cast<int>(FrameKind::kCount));

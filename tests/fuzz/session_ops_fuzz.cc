@@ -1,10 +1,11 @@
 // Like session_fuzz, but the clients send mostly valid commands, in any order, over connections
 // that break. So it reaches code that session_fuzz rarely reaches, because an invalid message ends
-// a stream. The server must not crash or leak, and at the end no device memory may be in use.
+// a stream. It checks the same.
 #include <google/protobuf/stubs/logging.h>
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensord/server/rpc/proto_convert.h"
@@ -20,7 +21,7 @@ using fuzz::FuzzInput;
 // has sent.
 class Speaker {
  public:
-  Speaker(FuzzWorld* world, absl::string_view principal) : player_(world, principal) {}
+  Speaker(FuzzWorld* world, PrincipalRef principal) : player_(world, std::move(principal)) {}
 
   void Step(FuzzInput& in);
 
@@ -44,6 +45,9 @@ class Speaker {
     for (int i = in.Range(0, 3); i > 0; --i) spec.add_shape(in.Number());
     return spec;
   }
+  static SessionPlayer::Slice AnySlice(FuzzInput& in) {
+    return in.Bool() ? SessionPlayer::Slice::kSmallest : SessionPlayer::Slice::kAll;
+  }
   static std::string AnyName(FuzzInput& in) {
     return in.OneIn(8) ? in.Bytes(8) : std::string(1, static_cast<char>('a' + in.Range(0, 2)));
   }
@@ -56,6 +60,8 @@ class Speaker {
   void AddProgram(FuzzInput& in, v1::Program* program);
   void AddRun(FuzzInput& in, v1::ProgramRun* run);
   void Write(FuzzInput& in);
+  void Fetch(FuzzInput& in);
+  void Close();
 
   SessionPlayer player_;
   std::vector<uint32_t> definitions_;  // the number of inputs of each
@@ -91,7 +97,8 @@ void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
 
 void Speaker::AddBatch(FuzzInput& in, v1::Batch* batch) {
   uint64_t last = 0;
-  for (int steps = in.Range(1, 8); steps > 0; --steps) {
+  // A slice ends after 4 or more steps.
+  for (int steps = in.Range(1, 16); steps > 0; --steps) {
     if (in.OneIn(4) || definitions_.empty()) {
       batch->add_words(0);
       batch->add_words(last - AnyHandle(in));
@@ -181,7 +188,8 @@ void Speaker::Send(FuzzInput& in) {
   if (!sent_.empty() && in.OneIn(8)) {
     message = sent_[in.Range(0, static_cast<int>(sent_.size()) - 1)];
   } else {
-    for (int commands = in.Range(0, 6); commands > 0; --commands) {
+    // A slice ends after 16 commands, if they aren't batches.
+    for (int commands = in.OneIn(8) ? 20 : in.Range(0, 6); commands > 0; --commands) {
       AddCommand(in, message.add_commands());
     }
     message.set_first_command(in.OneIn(16) ? in.Byte() : next_command_);
@@ -192,7 +200,7 @@ void Speaker::Send(FuzzInput& in) {
   }
   message.mutable_attach()->set_resumable(!in.OneIn(8));
   message.set_answers_received(in.OneIn(4) ? answers_ += in.Byte() : 0);
-  player_.Send(message);
+  player_.Send(message, AnySlice(in));
 }
 
 void Speaker::Write(FuzzInput& in) {
@@ -209,8 +217,28 @@ void Speaker::Write(FuzzInput& in) {
   player_.Write(message.SerializeAsString());
 }
 
+void Speaker::Fetch(FuzzInput& in) {
+  v1::FetchRequest request;
+  request.set_ticket(std::string(in.Range(0, 3), 'x'));
+  request.set_destination_epoch("there");
+  request.set_principal_kind("token");
+  request.set_principal_name(in.OneIn(8) ? "other" : "one");
+  request.set_fetch_id(std::string(Tickets::kFetchIdBytes, in.OneIn(4) ? 'b' : 'a'));
+  request.set_release(in.OneIn(4));
+  player_.Fetch(request);
+}
+
+void Speaker::Close() {
+  player_.Close();
+  definitions_.clear();
+  programs_.clear();
+  sent_.clear();
+  next_command_ = 1;
+  answers_ = 0;
+}
+
 void Speaker::Step(FuzzInput& in) {
-  switch (in.Range(0, 15)) {
+  switch (in.Range(0, 23)) {
     case 0:
       return player_.Cut(/*noticed=*/in.Bool());
     case 1:
@@ -239,6 +267,20 @@ void Speaker::Step(FuzzInput& in) {
     }
     case 9:
       return player_.Unpublish(AnyName(in));
+    case 10:
+    case 11:
+    case 12:
+      return player_.Continue(AnySlice(in));
+    case 13: {
+      v1::CreateTicketRequest request;
+      request.set_handle(AnyHandle(in));
+      request.set_destination_epoch(in.OneIn(8) ? "elsewhere" : "there");
+      return player_.CreateTicket(request);
+    }
+    case 14:
+      return Fetch(in);
+    case 15:
+      return in.OneIn(8) ? Close() : player_.EndFetch(in.Bool());
     default:
       return Send(in);
   }
@@ -247,7 +289,7 @@ void Speaker::Step(FuzzInput& in) {
 void RunOne(FuzzInput in) {
   static FuzzWorld* const world = new FuzzWorld();
   {
-    Speaker one(world, "one"), other(world, "other");
+    Speaker one(world, world->one), other(world, world->other);
     while (in.remaining() > 0) {
       (in.OneIn(8) ? other : one).Step(in);
       if (in.Bool()) world->RunSlice(in.Byte());

@@ -1,5 +1,6 @@
 #include "tensord/tests/fuzz/session_player.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -21,10 +22,20 @@ std::vector<std::unique_ptr<Device>> Devices() {
   return *std::move(devices);
 }
 
+void ReadAll(const Tensor& tensor) {
+  std::string data(tensor.spec().size_bytes(), '\0');
+  if (data.empty()) return;
+  const auto read =
+      tensor.device().Read(*tensor.buffer(), 0, data.data(), static_cast<int64_t>(data.size()));
+  if (!read.ok()) std::abort();
+}
+
 }  // namespace
 
 FuzzWorld::FuzzWorld()
-    : engine(Devices(), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand),
+    : one(TestPrincipal("one")),
+      other(TestPrincipal("other")),
+      engine(Devices(), /*fusion=*/true, /*graphs=*/true, Executor::Threading::kByHand),
       sessions(Limits{}, engine.slots()),
       context{.engine = &engine, .sessions = &sessions, .workers = nullptr, .limits = {}} {}
 
@@ -45,70 +56,123 @@ void FuzzWorld::CheckEmpty() {
   for (DeviceSlot* slot : engine.slots()) {
     if (slot->device->memory().used_bytes != 0) std::abort();
   }
+  if (sessions.host_budget().used_bytes() != 0) std::abort();
+  for (const PrincipalRef& principal : {one, other}) {
+    for (const Usage* usage :
+         {&principal->host_bytes(), &principal->sessions(), &principal->handles(),
+          &principal->upload_bytes(), &principal->tickets(), &principal->published(),
+          &principal->device_bytes(0), &principal->device_bytes(1)}) {
+      if (usage->used() != 0) std::abort();
+    }
+  }
 }
 
+// The server's end of a connection, as SessionStream.
 class SessionPlayer::Wire final : public CommandWire {
  public:
-  void Resume() override {}
-  void Supersede() override { superseded_ = true; }
-  bool superseded() const { return superseded_; }
+  explicit Wire(std::shared_ptr<SessionCommands> its_commands)
+      : commands(std::move(its_commands)) {}
 
- private:
-  std::atomic<bool> superseded_{false};
+  void Resume() override {}
+  void Supersede() override { superseded = true; }
+
+  const std::shared_ptr<SessionCommands> commands;
+  v1::SessionStreamRequest message;
+  bool unfinished = false;  // `message` must be continued
+  bool ended = false;       // DetachEnded() detaches it
+  std::atomic<bool> superseded{false};
 };
 
-SessionPlayer::SessionPlayer(FuzzWorld* world, absl::string_view principal)
-    : world_(world), principal_(TestPrincipal(principal)) {
+SessionPlayer::SessionPlayer(FuzzWorld* world, PrincipalRef principal)
+    : world_(world), principal_(std::move(principal)) {
+  OpenSession();
+}
+
+void SessionPlayer::OpenSession() {
   absl::StatusOr<SessionRef> session = world_->sessions.Open(principal_, 0, "fuzz");
   if (!session.ok()) std::abort();
   session_ = *std::move(session);
   auto commands = SessionCommands::Of(&world_->context, session_);
   if (!commands.ok()) std::abort();
   commands_ = *std::move(commands);
+  received_ = 0;
 }
 
 SessionPlayer::~SessionPlayer() {
-  Cut(/*noticed=*/true);
-  for (const std::shared_ptr<Wire>& wire : broken_) commands_->Detach(wire.get());
-  BreakOffWrite();
   if (!world_->sessions.Close(principal_, session_->id()).ok()) std::abort();
+  BreakOffWrite();
+  wire_.reset();
+  for (const std::shared_ptr<Wire>& wire : wires_) wire->ended = true;
+  Continue(Slice::kAll);
+  DetachEnded();
+  if (!wires_.empty()) std::abort();
 }
 
-void SessionPlayer::Send(const v1::SessionStreamRequest& message) {
+void SessionPlayer::Close() {
+  Cut(/*noticed=*/false);
+  if (!world_->sessions.Close(principal_, session_->id()).ok()) std::abort();
+  OpenSession();
+}
+
+void SessionPlayer::Send(const v1::SessionStreamRequest& message, Slice slice) {
+  // The server reads a message when it has applied the one before.
+  if (wire_ != nullptr && wire_->unfinished) Continue(Slice::kAll);
   if (!commands_->MayRead()) {  // the server wouldn't read
     world_->Drain();
     Read(/*must_ack=*/true);
     if (!commands_->MayRead()) return;
   }
-  absl::Status status;
   if (wire_ == nullptr) {
-    auto wire = std::make_shared<Wire>();
-    status = commands_->Attach(wire, message.attach(), message.answers_received());
-    if (!status.ok()) return;
+    auto wire = std::make_shared<Wire>(commands_);
+    if (!commands_->Attach(wire, message.attach(), message.answers_received()).ok()) return;
+    wires_.push_back(wire);
     wire_ = std::move(wire);
-  } else if (wire_->superseded()) {
+  } else if (wire_->superseded) {
     std::abort();  // no other connection has attached
   }
+  wire_->message = message;
+  Apply(*wire_, /*begin=*/true, slice);
+  DetachEnded();
+  if (commands_->unfinished() != (wire_ != nullptr && wire_->unfinished)) std::abort();
+}
+
+void SessionPlayer::Apply(Wire& wire, bool begin, Slice slice) {
   using Progress = SessionCommands::Progress;
-  // This deadline has passed, so the message is applied in as many slices as possible.
+  // The deadline of a smallest slice has passed before it begins.
   constexpr SessionCommands::Clock::time_point kPassed;
-  absl::StatusOr<Progress> progress =
-      commands_->Apply(wire_.get(), message, static_cast<int64_t>(message.ByteSizeLong()), kPassed);
-  while (progress.ok() && *progress != Progress::kDone) {
-    const bool timed_out = *progress == Progress::kTimedOut;
-    progress = commands_->Continue(message, timed_out ? kPassed : PackedOps::kNoDeadline);
+  const auto deadline = slice == Slice::kSmallest ? kPassed : PackedOps::kNoDeadline;
+  const absl::StatusOr<Progress> progress =
+      begin ? wire.commands->Apply(&wire, wire.message,
+                                   static_cast<int64_t>(wire.message.ByteSizeLong()), deadline)
+            : wire.commands->Continue(wire.message, deadline);
+  wire.unfinished = progress.ok() && *progress != Progress::kDone;
+  if (wire.unfinished && slice == Slice::kAll) std::abort();
+  if (progress.ok()) return;
+  wire.ended = true;
+  if (wire_.get() == &wire) wire_.reset();
+}
+
+void SessionPlayer::Continue(Slice slice) {
+  for (const std::shared_ptr<Wire>& wire : wires_) {
+    if (wire->unfinished) Apply(*wire, /*begin=*/false, slice);
   }
-  if (!progress.ok()) Cut(/*noticed=*/true);
+  DetachEnded();
+}
+
+void SessionPlayer::DetachEnded() {
+  const auto detach = [](const std::shared_ptr<Wire>& wire) {
+    if (!wire->ended || wire->unfinished) return false;
+    wire->commands->Detach(wire.get());
+    return true;
+  };
+  wires_.erase(std::remove_if(wires_.begin(), wires_.end(), detach), wires_.end());
 }
 
 void SessionPlayer::Cut(bool noticed) {
   if (wire_ == nullptr) return;
-  if (noticed) {
-    commands_->Detach(wire_.get());
-  } else {
-    broken_.push_back(wire_);
-  }
+  wire_->ended = noticed;
   wire_.reset();
+  DetachEnded();
 }
 
 void SessionPlayer::Read(bool must_ack) {
@@ -121,12 +185,7 @@ void SessionPlayer::Read(bool must_ack) {
     response.Clear();
   }
   for (const SessionCommands::ReadyElements& fetch : fetches) {
-    if (!fetch.status.ok()) continue;
-    std::string data(fetch.tensor->spec().size_bytes(), '\0');
-    if (data.empty()) continue;
-    const auto read = fetch.tensor->device().Read(*fetch.tensor->buffer(), 0, data.data(),
-                                                  static_cast<int64_t>(data.size()));
-    if (!read.ok()) std::abort();
+    if (fetch.status.ok()) ReadAll(*fetch.tensor);
   }
 }
 
@@ -210,6 +269,39 @@ void SessionPlayer::Open(const v1::OpenPublishedRequest& request) {
 
 void SessionPlayer::Unpublish(absl::string_view name) {
   world_->sessions.publications().Unpublish(principal_, name).IgnoreError();
+}
+
+void SessionPlayer::CreateTicket(const v1::CreateTicketRequest& request) {
+  const absl::StatusOr<TensorRef> found = session_->Find(request.handle());
+  if (!found.ok() || ((*found)->done() && !(*found)->status().ok())) return;
+  absl::StatusOr<std::string> ticket =
+      world_->sessions.tickets().Give(session_, *found, request.destination_epoch());
+  if (ticket.ok()) tickets_.push_back(*std::move(ticket));
+}
+
+void SessionPlayer::Fetch(const v1::FetchRequest& request) {
+  if (tickets_.empty()) return;
+  const std::string& ticket = tickets_[request.ticket().size() % tickets_.size()];
+  Tickets& tickets = world_->sessions.tickets();
+  const Tickets::Claim claim = {.destination_epoch = request.destination_epoch(),
+                                .principal_kind = request.principal_kind(),
+                                .principal_name = request.principal_name(),
+                                .fetch_id = request.fetch_id()};
+  if (request.release()) {
+    const bool released = tickets.Release(ticket, claim).ok();
+    if (released && tickets.Begin(ticket, claim).ok()) std::abort();
+    return;
+  }
+  auto use = tickets.Begin(ticket, claim);
+  if (use.ok()) fetches_.push_back(*std::move(use));
+}
+
+void SessionPlayer::EndFetch(bool finished) {
+  if (fetches_.empty()) return;
+  const Tensor& tensor = *fetches_.front()->tensor();
+  if (tensor.done() && tensor.status().ok()) ReadAll(tensor);
+  if (finished) fetches_.front()->Finished();
+  fetches_.pop_front();
 }
 
 }  // namespace tensord::server

@@ -1,9 +1,10 @@
-// A client without a network, for fuzz targets: its session, connections, uploads and shared
-// tensors.
+// A client without a network, for fuzz targets: its sessions, connections, uploads, shared tensors
+// and tickets.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,9 +31,13 @@ struct FuzzWorld {
 
   // Runs all tasks of all devices.
   void Drain();
-  // Aborts if device memory is in use.
+  // Called when all clients have ended. Aborts if device memory is in use, or if memory or objects
+  // are charged to a principal.
   void CheckEmpty();
 
+  // The principals of the two clients. While they are referenced, their charges are kept.
+  const PrincipalRef one;
+  const PrincipalRef other;
   Engine engine;
   SessionTable sessions;
   ServiceContext context;
@@ -44,15 +49,22 @@ struct FuzzWorld {
 class SessionPlayer {
  public:
   // Opens a session of this principal. The destructor closes it.
-  SessionPlayer(FuzzWorld* world, absl::string_view principal);
+  SessionPlayer(FuzzWorld* world, PrincipalRef principal);
   ~SessionPlayer();
 
-  // Handles a message of the session's stream. If there is no connection, attaches one first. An
-  // error ends the connection.
-  void Send(const v1::SessionStreamRequest& message);
-  // Breaks the connection. If the break isn't `noticed`, the server keeps the connection until a
-  // new one takes its place.
+  // How much of a message is applied: as little as possible, or all.
+  enum class Slice { kSmallest, kAll };
+  // Handles a message of the session's stream: applies a slice of it. If there is no connection,
+  // attaches one first. An error ends the connection.
+  void Send(const v1::SessionStreamRequest& message, Slice slice);
+  // Applies a slice of each message that is unfinished: of this connection, and of earlier ones.
+  void Continue(Slice slice);
+  // Breaks the connection. If its message is unfinished, the server still finishes it. If the break
+  // isn't `noticed`, the server keeps the connection until a new one takes its place.
   void Cut(bool noticed);
+  // Closes the session, breaks the connection, and opens another session. The message and the
+  // upload of the closed session may be unfinished.
+  void Close();
   // Takes all responses that are ready, and reads the fetched elements.
   void Read(bool must_ack);
 
@@ -66,9 +78,21 @@ class SessionPlayer {
   void Open(const v1::OpenPublishedRequest& request);
   void Unpublish(absl::string_view name);
 
+  void CreateTicket(const v1::CreateTicketRequest& request);
+  // Handles the first message of another server's Fetch: begins a fetch, or releases the ticket. An
+  // input can't contain a valid ticket, so the size of `ticket` selects one that was issued.
+  void Fetch(const v1::FetchRequest& request);
+  // Ends the fetch that began first. `finished`: the server has all bytes.
+  void EndFetch(bool finished);
+
  private:
   class Wire;
 
+  void OpenSession();
+  // Applies a slice of the wire's message: the first one if `begin`, otherwise the next one.
+  void Apply(Wire& wire, bool begin, Slice slice);
+  // Detaches the connections that have ended, except those whose message is unfinished.
+  void DetachEnded();
   void Land(grpc::ByteBuffer* message, const WriteChunk& chunk);
   absl::Status BeginWrite(v1::WriteSpec spec);
 
@@ -76,11 +100,13 @@ class SessionPlayer {
   const PrincipalRef principal_;
   SessionRef session_;
   std::shared_ptr<SessionCommands> commands_;
-  std::shared_ptr<Wire> wire_;
-  std::vector<std::shared_ptr<Wire>> broken_;  // connections whose break the server hasn't noticed
+  std::shared_ptr<Wire> wire_;                // the client's connection, or null
+  std::vector<std::shared_ptr<Wire>> wires_;  // the connections that the server has; oldest first
   uint64_t received_ = 0;
   std::unique_ptr<TensorUpload> upload_;
   std::shared_ptr<std::atomic<bool>> stop_;  // true if the upload must stop
+  std::vector<std::string> tickets_;
+  std::deque<std::unique_ptr<Tickets::Use>> fetches_;
 };
 
 }  // namespace tensord::server
