@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <ctime>
 #include <functional>
 #include <memory>
@@ -27,8 +26,8 @@ using integration::RpcSession;
 
 constexpr char kBusyLoops[] = "beside busy loops";
 constexpr char kAttackersToken[] = "the-token-of-the-attacker";
-// Enough for the scheduler to settle: a turn takes half a second.
-constexpr int kOpsPerTurn = 2500;
+// Enough for the scheduler to settle.
+constexpr int kOpsPerTurn = 2000;
 constexpr char kClientsToken[] = "the-token-of-the-client";
 
 double SecondsOfClock(clockid_t clock) {
@@ -60,15 +59,19 @@ class Background {
   std::thread thread_;
 };
 
-// Busy loops that never sleep, each on its own thread, from construction to destruction.
+// Occupies `cores` cores, from construction to destruction: whole cores, and a part of one in turns
+// of ten milliseconds, about as long as the server works on a message of the floods.
 class BusyLoops {
  public:
-  explicit BusyLoops(int count) {
-    for (int i = 0; i < count; ++i) {
-      loops_.push_back(std::make_unique<Background>([] {
-        const auto end = Clock::now() + std::chrono::milliseconds(1);
-        while (Clock::now() < end) {
+  explicit BusyLoops(double cores) {
+    constexpr std::chrono::milliseconds kTurn(10);
+    for (; cores > 0; cores -= 1) {
+      const auto busy = std::chrono::duration_cast<Clock::duration>(kTurn * std::min(cores, 1.0));
+      loops_.push_back(std::make_unique<Background>([busy, kTurn] {
+        const auto start = Clock::now();
+        while (Clock::now() < start + busy) {
         }
+        std::this_thread::sleep_until(start + kTurn);
       }));
     }
   }
@@ -93,19 +96,24 @@ class Attacker {
       }
     });
   }
+  // Ends the session, with all that it has sent.
   ~Attacker() {
     stream_->Cancel();
     reader_.join();
+    Check(session_.Close().status());
   }
 
-  // Sends a message with this number of commands; each step of a batch is one. Exits the program if
-  // the stream has ended.
-  void Send(const v1::SessionStreamRequest& message, uint64_t commands) {
-    if (!stream_->Send(message)) Check(absl::AbortedError("the attacker's stream has ended"));
-    commands_ += commands;
+  // Sends a message. Exits the program if the stream has ended, unless End() was called.
+  void Send(const v1::SessionStreamRequest& message) {
+    if (!stream_->Send(message) && !ending_) {
+      Check(absl::AbortedError("the attacker's stream has ended"));
+    }
   }
-  // Blocks until the server has applied all messages.
-  void Await() { Check(session_.Get(1, commands_).status()); }
+  // Lets Send() return.
+  void End() {
+    ending_ = true;
+    stream_->Cancel();
+  }
   // Returns the number of the stream's next program.
   uint32_t NextProgram() { return ++last_program_; }
   const std::string& session() const { return session_.id(); }
@@ -116,7 +124,7 @@ class Attacker {
   RpcSession session_;
   std::unique_ptr<integration::StreamCall> stream_;
   std::thread reader_;
-  uint64_t commands_ = 1;  // sent so far
+  std::atomic<bool> ending_ = false;
   uint32_t last_program_ = 0;
 };
 
@@ -209,13 +217,12 @@ std::string ManyAttributes(const std::string& session) {
 using Flood = std::function<std::unique_ptr<Background>(Attacker&)>;
 
 std::unique_ptr<Background> FloodOfOps(Attacker& attacker) {
-  return std::make_unique<Background>(
-      [&attacker, message = ManyOps()] { attacker.Send(message, 2 * kOps); });
+  return std::make_unique<Background>([&attacker, message = ManyOps()] { attacker.Send(message); });
 }
 
 std::unique_ptr<Background> FloodOfPrograms(Attacker& attacker) {
   return std::make_unique<Background>([&attacker, programs = std::make_shared<LongPrograms>()] {
-    attacker.Send(programs->WithNumber(attacker.NextProgram()), 2);
+    attacker.Send(programs->WithNumber(attacker.NextProgram()));
   });
 }
 
@@ -251,15 +258,15 @@ void FairnessCases(Bench& bench) {
     const Client client =
         Check(Client::Connect(daemon->address(), {.shared_memory = false, .token = kClientsToken}));
     const Tensor x = Ones(Check(client.device("cpu:0")), {kSmall});
-    std::vector<std::unique_ptr<Attacker>> attackers;
-    for (int i = 0; i < attack.sessions; ++i) {
-      attackers.push_back(std::make_unique<Attacker>(daemon->address()));
-    }
     Turns turns(bench);
     clockid_t daemon_clock = 0;
     clock_getcpuclockid(daemon->pid(), &daemon_clock);
     double cores = 0;  // that the flood occupied
     turns.Join(kOurs, [&] {
+      std::vector<std::unique_ptr<Attacker>> attackers;
+      for (int i = 0; i < attack.sessions; ++i) {
+        attackers.push_back(std::make_unique<Attacker>(daemon->address()));
+      }
       const auto start = Clock::now();
       const double daemon_start = SecondsOfClock(daemon_clock);
       std::vector<std::unique_ptr<Background>> floods;
@@ -267,13 +274,13 @@ void FairnessCases(Bench& bench) {
       std::vector<double> microseconds = OpAndRead(x, kOpsPerTurn);
       double cpu_seconds = SecondsOfClock(daemon_clock) - daemon_start;
       const double seconds = 1e-6 * MicrosecondsSince(start);
+      for (const auto& attacker : attackers) attacker->End();
       for (const auto& flood : floods) cpu_seconds += flood->Stop();
       cores = cpu_seconds / seconds;
-      for (const auto& attacker : attackers) attacker->Await();
       return microseconds;
     });
     turns.Join(kBusyLoops, [&] {
-      const BusyLoops loops(std::max(1, static_cast<int>(std::lround(cores))));
+      const BusyLoops loops(cores);
       return OpAndRead(x, kOpsPerTurn);
     });
     turns.Run(9);
