@@ -54,8 +54,8 @@ struct ConnectOptions {
   // For how long a thread that waits for an answer polls before it sleeps. Polling uses a core, and
   // saves the tens of microseconds that waking up takes.
   absl::Duration spin = absl::ZeroDuration();
-  // If so many commands, or bytes of them, have been sent and not acknowledged by the server, the
-  // next call waits (backpressure). At least 1.
+  // If so many commands, or bytes of them, are queued or sent and not acknowledged by the server,
+  // the next call waits (backpressure). At least 1.
   int64_t max_pending_commands = 64 * 1024;
   int64_t max_pending_bytes = 64 * 1024 * 1024;
   // Large transfers to and from a server on the same host go through memory that it shares with
@@ -93,8 +93,8 @@ struct ServerInfo {
 // A tensor that the server holds.
 struct TensorInfo {
   uint64_t handle = 0;
-  TensorSpec spec;     // dtype kUnspecified if the op that makes the tensor has failed
-  std::string device;  // empty if the op has failed
+  TensorSpec spec;     // dtype kUnspecified if the server refused the op that makes the tensor
+  std::string device;  // empty if the server refused the op
   int64_t size_bytes = 0;
   uint64_t session_number = 0;  // the tensor's session; set by ListAllTensors
 };
@@ -118,7 +118,7 @@ struct WaitStats {
 
 // What a connection has done so far.
 struct ClientStats {
-  int64_t commands_sent = 0;
+  int64_t commands_sent = 0;     // or queued to be sent
   int64_t messages_sent = 0;     // on the command stream; each carries one command or more
   int64_t reconnects = 0;        // how often the connection was lost and made again
   int64_t bytes_uploaded = 0;    // by uploads outside the command stream
@@ -170,8 +170,11 @@ class Client {
   //   UNAVAILABLE          no server answers in connect_timeout, the host's name isn't resolved,
   //                        or the other end closes each connection. The message names the address.
   //   UNAUTHENTICATED      the server doesn't accept the client's credentials.
-  //   FAILED_PRECONDITION  the server supports no protocol version of this client, or this process
-  //                        is a child that was forked after its parent began its first Connect.
+  //   NOT_FOUND            a file of the credentials doesn't exist.
+  //   FAILED_PRECONDITION  the server supports no protocol version of this client; or the token
+  //                        must not be sent without TLS; or this process is a child that was
+  //                        forked after its parent began its first Connect.
+  //   RESOURCE_EXHAUSTED   the caller or the server has too many sessions.
   static absl::StatusOr<Client> Connect(absl::string_view address,
                                         const ConnectOptions& options = {});
 

@@ -14,7 +14,6 @@ static_assert(std::endian::native == std::endian::little, "elements are sent as 
 
 // bool, uint8_t, int8_t, int32_t, int64_t, Half, BFloat16, float or double.
 template <typename T>
-concept Element = kDTypeOf<T>
-!= DType::kUnspecified;
+concept Element = (kDTypeOf<T> != DType::kUnspecified);
 
 }  // namespace tensord

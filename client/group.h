@@ -27,7 +27,7 @@ enum class Reduction {
 struct GroupOptions {
   // The time limit of each of the two calls that Create makes to every server, and of an
   // operation's wait for its last member. If a server doesn't answer at all, a call ends five
-  // seconds later. If a connection breaks, Create starts again, up to 20 times.
+  // seconds later. If a connection breaks, Create tries again, up to 20 times in all.
   absl::Duration timeout = absl::Seconds(30);
 };
 

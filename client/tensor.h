@@ -61,7 +61,7 @@ class Tensor {
   const TensorSpec& spec() const;
   Device device() const;
   // The tensor's number at the server, unique in the session. 0 if it has none: a failed tensor, or
-  // a value of a program.
+  // a placeholder of a program that is being recorded.
   uint64_t handle() const;
 
   // Returns a copy on `device`. If the tensor is there already, returns this tensor. Doesn't wait.

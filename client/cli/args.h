@@ -81,8 +81,8 @@ struct Invocation {
 };
 
 // Parses `args`, which don't include the program's name. The general flags are accepted before and
-// after the command. "help COMMAND" and "COMMAND --help" mean the same, and take precedence over
-// all other arguments. A usage error names the unknown word and the nearest known one. The result
+// after the command. "help COMMAND" and "COMMAND --help" mean the same. With --help, all other
+// arguments are ignored. A usage error names the unknown word and the nearest known one. The result
 // points into `commands`.
 absl::StatusOr<Invocation> ParseCommandLine(absl::Span<const std::string> args,
                                             absl::Span<const CommandSpec> commands,

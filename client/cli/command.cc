@@ -94,7 +94,10 @@ std::vector<ServerListing> ListServers(const Cluster& cluster) {
     listings[i].name = servers[i].name;
     listings[i].address = servers[i].address;
     listings[i].status = servers[i].status;
-    if (!servers[i].status.ok()) listings[i].devices.clear();
+    if (!servers[i].status.ok()) {
+      listings[i].info = {};
+      listings[i].devices.clear();
+    }
   }
   return listings;
 }

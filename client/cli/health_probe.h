@@ -12,7 +12,9 @@ enum class Health {
   kServing,
   kNotServing,
   kUnknownService,  // the server answers, but doesn't know the name
-  kRefused,         // the server rejects the call, or the token must not be sent to it
+  // The server doesn't accept the credentials, a file of the credentials can't be read, or the
+  // token must not be sent to the server.
+  kRefused,
   kUnreachable,
 };
 

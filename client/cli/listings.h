@@ -21,7 +21,7 @@ std::string DeviceTable(absl::Span<const DeviceInfo> devices, const Terminal& te
 struct ServerListing {
   std::string name;     // "gpu-a", the prefix of its devices' names; empty for a single server
   std::string address;  // "gpu-a:50051"
-  absl::Status status;  // why it is lost; then the other fields are empty
+  absl::Status status;  // why it is lost; `info` and `devices` are then empty
   ServerInfo info;
   std::vector<DeviceInfo> devices;
 };

@@ -59,7 +59,7 @@ class CommandQueue {
   std::string Attach(const std::string& session);
 
   // Each of these appends a command. If the queue is full, it waits. If the queue is closed, it
-  // returns the reason.
+  // returns the reason. PushDropProgram() never waits, and does nothing if the queue is closed.
   absl::Status Push(const v1::Command& command) { return Push(command, nullptr); }
   // Sets `*number` to the command's number.
   absl::Status Push(const v1::Command& command, uint64_t* number);

@@ -9,9 +9,9 @@
 namespace tensord::internal {
 
 // Returns a copy of `source` on a device of another session. `source` must be ok and not a
-// placeholder of a program. Doesn't wait: promises the tensor at the destination, and makes the
-// calls to the servers on the background thread. If the servers can't transfer the bytes directly,
-// this program reads them from the source and uploads them to the destination.
+// placeholder of a program. Doesn't wait: promises the tensor at the destination and begins
+// the first call. The background threads make the other calls. If the servers can't transfer the
+// bytes directly, this program reads them from the source and uploads them to the destination.
 //
 //     CreateTicket (source) ──▶ PullTensor (destination) ──▶ done
 //            │                         │ the route fails

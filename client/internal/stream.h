@@ -72,8 +72,8 @@ class Stream {
   // before a thread waits for something other than an answer on this stream.
   void ResumeBackgroundPolling();
 
-  // Blocks until the answer to a Fetch or Barrier that has been pushed has come, and returns it as
-  // ReplyTable::Await does.
+  // Blocks until the answer to a GetElements or Barrier that has been pushed has come, and returns
+  // it as ReplyTable::Await does.
   absl::StatusOr<v1::Elements> Await(uint64_t reply);
 
   // See StreamConnection.

@@ -1,4 +1,5 @@
-// The list of elementwise ops. A row defines an op for all of these: the registry of ops
+// The list of elementwise ops. A row (except those of TENSORD_GELU_FUNCTIONS, which name the two
+// functions of gelu) defines an op for all of these: the registry of ops
 // (op_schema.h) and so ListOps, the loops of the CPU backend, the kernels of the CUDA backend, the
 // source of fused CUDA kernels, the fusion of chains, the activations of linear, and the functions
 // of client/ops.h. common/README.md shows how to add an op.

@@ -49,7 +49,7 @@ struct OpSchema {
   std::vector<AttrDef> attrs;
   // Sets the context's output and input dtypes, and brings its attributes into normal form.
   absl::Status (*infer)(InferenceContext&) = nullptr;
-  // For ops that aren't elementwise. An elementwise op has the cost of its function (CostOf).
+  // Not used if `elementwise` is set: the op then has the cost of its function (CostOf).
   OpCost cost = OpCost::kCompute;
   // Set if the op is elementwise. The backends run such ops by their functions, each alone or
   // several fused into one kernel. Attributes may choose another function: FunctionOf() returns the

@@ -40,10 +40,10 @@ class SharedMapping {
   };
   enum class Access { kRead, kReadWrite };
 
-  // Gets the memory file from the server's socket and maps it. Blocks, and waits up to two seconds
-  // for the server's answer. If this process can't get the file, or the file doesn't match the
-  // offer, returns FAILED_PRECONDITION. If the offer is invalid or exceeds `max_bytes`, returns
-  // INTERNAL.
+  // Gets the memory file from the server's socket and maps it. Blocks: waits up to two seconds to
+  // send the request, and up to two seconds for the answer. If this process can't get the file, or
+  // the file doesn't match the offer, returns FAILED_PRECONDITION. If the sizes of the offer are
+  // invalid or exceed `max_bytes`, returns INTERNAL.
   static absl::StatusOr<std::unique_ptr<SharedMapping>> Map(const Offer& offer, Access access,
                                                             int64_t max_bytes);
   ~SharedMapping();

@@ -80,7 +80,8 @@ struct Operand {
 };
 
 // One op, ready to run. The inputs have the dtypes of OpPlan::input_dtypes. `attrs` is in normal
-// form (op_schema.h). The output is allocated and doesn't overlap any input.
+// form (op_schema.h). The output is allocated. It has the memory of an input only if the kernel was
+// prepared for that (PreparedKernel::in_place); otherwise it overlaps no input.
 struct KernelCall {
   const OpSchema* schema;
   const Attributes* attrs;

@@ -153,8 +153,9 @@ class MemoryAccount {
 };
 
 // Allocates memory of a device and charges it to `account`, which must be open. If the quota or the
-// device is exhausted, frees spare memory (Device::spares) and tries once more. If that fails, too,
-// returns RESOURCE_EXHAUSTED.
+// device is exhausted, frees spare memory (Device::spares). If there was some, tries once more. If
+// the quota or the device is still exhausted, returns RESOURCE_EXHAUSTED. Returns other errors of
+// the device unchanged.
 absl::StatusOr<BufferRef> AllocateFor(MemoryAccount& account, Device& device, int64_t size_bytes,
                                       FirstUse first_use = FirstUse::kKernel);
 

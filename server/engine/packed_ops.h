@@ -59,9 +59,9 @@ class PackedOps {
   absl::StatusOr<TensorRefs> RunProgram(uint32_t number, absl::Span<const Handle> inputs,
                                         absl::Span<const Handle> outputs);
 
-  // Take() calls it for each op that did not run inline. `tensor` is the promised tensor, or the
-  // error with which the engine refused the op. If the callback returns an error, Take() ends with
-  // that error.
+  // RunBatch() calls it for each op that did not run inline. `tensor` is the promised tensor, or
+  // the error with which the engine refused the op. If the callback returns an error, RunBatch()
+  // ends with that error.
   using ResultCallback = absl::FunctionRef<absl::Status(uint64_t command, Handle output,
                                                         const absl::StatusOr<TensorRef>& tensor)>;
 

@@ -75,8 +75,8 @@ class PreparedOp final : public Executable {
   // Whether the result has the memory of input 0. The caller then takes the input's buffer instead
   // of calling LaunchInto().
   bool is_alias() const { return plan_.alias; }
-  // Whether the result has the same bytes in each run. The caller then calls MakeConstant() instead
-  // of LaunchInto().
+  // Whether the op is `constant`, whose attribute holds the result's bytes. The caller then calls
+  // MakeConstant() instead of LaunchInto().
   bool is_constant() const { return constant_; }
   absl::StatusOr<BufferRef> MakeConstant(MemoryAccount& account);
   // Whether an input is cast to another dtype before the kernel runs.
@@ -85,9 +85,9 @@ class PreparedOp final : public Executable {
   // The estimated host memory of the op: this object, its kernels, specs and attributes.
   int64_t host_bytes() const { return host_bytes_; }
   // Charge host_bytes() to the caller that the op was made for, until this object is destroyed. If
-  // there is no such caller, or all its sessions have ended, charge nothing. Past a limit,
-  // ChargeCaller() returns an error, as HostAccount::Take() does. Call at most one of the two
-  // functions, and only once: before the op is shared, or with the cache's lock held.
+  // there is no such caller, or the session that the op was made for has ended, charge nothing.
+  // Past a limit, ChargeCaller() returns an error, as HostAccount::Take() does. Call at most one of
+  // the two functions, and only once: before the op is shared, or with the cache's lock held.
   absl::Status ChargeCaller();
   void ChargeCallerPastLimit();
 

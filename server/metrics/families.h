@@ -52,7 +52,7 @@ inline constexpr Family kDeviceQueuedTasks = {
     "tensord_device_queued_tasks",
     Type::kGauge,
     {"device"},
-    "Tasks of the device's thread that wait or run. A fused chain of ops is one task."};
+    "Tasks of the device's thread that wait or run. Each op is a task, also in a fused chain."};
 inline constexpr Family kDeviceState = {"tensord_device_state",
                                         Type::kGauge,
                                         {"device", "state"},

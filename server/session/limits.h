@@ -1,6 +1,7 @@
 // The limits of the server, and their defaults. If the token file sets a limit for a caller
-// (principal_limits.h), that limit replaces the one per principal. A request that exceeds a limit
-// fails with RESOURCE_EXHAUSTED or INVALID_ARGUMENT. The message names the limit.
+// (principal_limits.h), that limit replaces the one per principal. Unless a limit's comment or
+// server/README.md says otherwise, a request that exceeds it fails with RESOURCE_EXHAUSTED or
+// INVALID_ARGUMENT. The message names the limit.
 #pragma once
 
 #include <cstdint>

@@ -197,9 +197,9 @@ class Session {
   // Returns whether a call uses the session, not counting its stream.
   bool HasCalls() const;
   bool Expired(std::chrono::steady_clock::time_point now) const;
-  // Returns the time since the last message of the stream came, or since an earlier call of this
-  // function found a call or an op in progress, whichever is shorter. So call it regularly. Unlike
-  // Activity::idle, the time passes while a stream is attached.
+  // Returns the shortest of these times: since the last message of the stream came, since the last
+  // use ended, and since an earlier call of this function found a call or an op in progress. So
+  // call it regularly. Unlike Activity::idle, the time passes while a stream is attached.
   std::chrono::steady_clock::duration TimeSinceActivity(std::chrono::steady_clock::time_point now);
 
  private:

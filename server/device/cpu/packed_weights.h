@@ -15,8 +15,9 @@
 namespace tensord::server::cpu {
 
 // Thread-safe, except Use(), which must be called on the executor thread. A buffer is packed at its
-// third product if the device's limit has room for the copy. The copy counts as used memory. It is
-// freed with the buffer, or when an allocation needs the room.
+// third product if the device's limit has room for the copy. If there is no room, this is tried
+// again later. The copy counts as used memory. It is freed with the buffer, or when an allocation
+// needs the room.
 class PackedWeights {
  public:
   PackedWeights(DeviceMemoryLimit* memory_limit, MemoryPool* pool, OneDnn* onednn)

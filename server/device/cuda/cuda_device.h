@@ -1,11 +1,11 @@
 // The CUDA backend: a logical device on an NVIDIA GPU.
 //
-// Each device has one compute stream. Memory is allocated, kernels run and memory is freed in the
-// order of this stream, so memory is reused without a thread waiting for it. Host transfers run on
-// separate copy streams, concurrently with kernels. Events order them with the compute stream.
-// Their data goes through rings of pinned host memory, or directly from host memory that is
-// registered with CUDA. Memory for uploads is allocated on the upload stream. Nothing here needs a
-// driver until one of these functions is called.
+// Each device has one compute stream. Memory for kernels is allocated, kernels run and memory is
+// freed in the order of this stream, so memory is reused without a thread waiting for it. Host
+// transfers run on separate copy streams, concurrently with kernels. Events order them with the
+// compute stream. Their data goes through rings of pinned host memory, or directly from host memory
+// that is registered with CUDA. Memory for uploads is allocated on the upload stream. Nothing here
+// needs a driver until one of these functions is called.
 #pragma once
 
 #include <cstdint>
