@@ -1,21 +1,18 @@
 #include "tensord/client/internal/credentials.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/token.h"
 
 namespace tensord::internal {
 namespace {
-
-constexpr size_t kMaxTokenBytes = 256;
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -54,13 +51,8 @@ TlsOptions WithEnvironment(TlsOptions tls) {
   return tls;
 }
 
-// Returns an error unless the token has only visible ASCII characters. It is sent in a header,
-// which other characters could end.
 absl::Status CheckToken(absl::string_view token) {
-  const bool good = !token.empty() && token.size() <= kMaxTokenBytes &&
-                    std::all_of(token.begin(), token.end(),
-                                [](unsigned char c) { return absl::ascii_isgraph(c); });
-  if (good) return absl::OkStatus();
+  if (IsToken(token)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the given token isn't valid: a token is one word of at most ", kMaxTokenBytes,
                    " characters"));

@@ -28,8 +28,8 @@ struct SessionInfo {
   std::vector<std::pair<std::string, int64_t>> memory{};  // device and bytes, if not 0
 };
 
-// A connection to a server. Each call blocks for at most ConnectOptions::connect_timeout. List() may
-// block as long for each page.
+// A connection to a server. Each call blocks for at most ConnectOptions::connect_timeout. List()
+// may block as long for each page.
 class SessionAdmin {
  public:
   // If a file of the credentials can't be used, returns the error. Doesn't contact the server.

@@ -42,9 +42,6 @@ using TokenHash = std::array<uint8_t, 32>;
 // Returns a new token from the system's random source.
 std::string NewToken();
 
-// The limit of a token's length. Longer tokens are rejected without hashing.
-inline constexpr size_t kMaxTokenBytes = 256;
-
 TokenHash HashToken(absl::string_view token);
 
 inline constexpr int kMaxWeight = 1000;

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
+#include "tensord/common/util/token.h"
 #include "tensord/server/rpc/auth/credential_errors.h"
 #include "tensord/server/rpc/auth/listener_credentials.h"
 

@@ -14,7 +14,7 @@
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/common/util/token_file.h"
+#include "tensord/common/util/token.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/session/tickets.h"
 
@@ -100,14 +100,10 @@ absl::Status CheckPatterns(const PeerOptions& options, bool use_tls) {
   return absl::OkStatus();
 }
 
-// Tokens are sent as they are. So a token must not contain a character that could end the header.
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   TENSORD_ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path));
   const std::string token(absl::StripAsciiWhitespace(text));
-  const bool good = !token.empty() && token.size() <= kMaxTokenBytes &&
-                    std::all_of(token.begin(), token.end(),
-                                [](unsigned char c) { return absl::ascii_isgraph(c); });
-  if (good) return token;
+  if (IsToken(token)) return token;
   return absl::InvalidArgumentError(
       absl::StrCat(path, " holds no token: one word of at most ", kMaxTokenBytes, " characters"));
 }
