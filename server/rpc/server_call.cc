@@ -38,7 +38,8 @@ void ServerCall::Start() {
   if (!done_early) grpc_call_->done_.call = shared_from_this();
   const absl::Status admitted =
       admission_.Enter(queue()->gate(), &context(), [this](const absl::Status& status) {
-        // Runs on another thread. The call exists, or its destructor waits in ~Admission().
+        // Runs on another thread. While it runs, this call exists, or its destructor waits in
+        // ~Admission().
         Post(weak_from_this().lock(), [this, status] { OnRevoked(status); });
       });
   if (admitted.ok()) {

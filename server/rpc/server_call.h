@@ -90,7 +90,7 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
 
-  // The caller. Null if the gate couldn't authenticate it.
+  // The caller. Null if the gate hasn't authenticated it.
   const PrincipalRef& principal() const { return admission_.principal(); }
 
   // Returns whether the caller may list and close the sessions of all principals.

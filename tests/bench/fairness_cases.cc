@@ -26,9 +26,10 @@ using integration::RpcSession;
 
 constexpr char kBusyLoops[] = "beside busy loops";
 constexpr char kAttackersToken[] = "the-token-of-the-attacker";
-// Enough for the scheduler to settle.
-constexpr int kOpsPerTurn = 2000;
 constexpr char kClientsToken[] = "the-token-of-the-client";
+// The ops that are measured in a turn. In a much shorter turn, the results would depend mostly on
+// how the operating system's scheduler treats threads that have just become busy.
+constexpr int kOpsPerTurn = 2000;
 
 double SecondsOfClock(clockid_t clock) {
   timespec time = {};
@@ -59,19 +60,20 @@ class Background {
   std::thread thread_;
 };
 
-// Occupies `cores` cores, from construction to destruction: whole cores, and a part of one in turns
-// of ten milliseconds, about as long as the server works on a message of the floods.
+// Occupies `cores` cores, from its construction to its destruction. Each thread occupies a whole
+// core, except the last one if `cores` isn't a whole number: it is busy for a part of each kPeriod.
 class BusyLoops {
  public:
   explicit BusyLoops(double cores) {
-    constexpr std::chrono::milliseconds kTurn(10);
+    // About as long as the server works on a message of the floods.
+    constexpr std::chrono::milliseconds kPeriod(10);
     for (; cores > 0; cores -= 1) {
-      const auto busy = std::chrono::duration_cast<Clock::duration>(kTurn * std::min(cores, 1.0));
-      loops_.push_back(std::make_unique<Background>([busy, kTurn] {
+      const auto busy = std::chrono::duration_cast<Clock::duration>(kPeriod * std::min(cores, 1.0));
+      loops_.push_back(std::make_unique<Background>([busy, kPeriod] {
         const auto start = Clock::now();
         while (Clock::now() < start + busy) {
         }
-        std::this_thread::sleep_until(start + kTurn);
+        std::this_thread::sleep_until(start + kPeriod);
       }));
     }
   }
@@ -96,7 +98,7 @@ class Attacker {
       }
     });
   }
-  // Ends the session, with all that it has sent.
+  // Ends the stream and closes the session, so that its work doesn't outlast this object.
   ~Attacker() {
     stream_->Cancel();
     reader_.join();
@@ -109,7 +111,7 @@ class Attacker {
       Check(absl::AbortedError("the attacker's stream has ended"));
     }
   }
-  // Lets Send() return.
+  // Ends the stream. If another thread is blocked in Send(), Send() then returns.
   void End() {
     ending_ = true;
     stream_->Cancel();
@@ -128,8 +130,9 @@ class Attacker {
   uint32_t last_program_ = 0;
 };
 
-// Returns a message with the same bytes that is cheap to send, because its commands are encoded. A
-// flood should occupy the daemon, not the attacker, who is on another machine in practice.
+// Returns a message with the same commands, but already encoded, so that sending it takes little
+// CPU time here. A flood should occupy the daemon, not the attacker, because in practice the
+// attacker runs on another machine.
 v1::SessionStreamRequest Encoded(const v1::SessionStreamRequest& message) {
   v1::SessionStreamRequest encoded;
   for (const v1::Command& command : message.commands()) {
@@ -154,7 +157,7 @@ v1::SessionStreamRequest ManyOps() {
   return Encoded(message);
 }
 
-// Messages with a program of 65,536 ops that is dropped at once.
+// Makes messages with a program of 65,536 ops and a command that drops the program.
 class LongPrograms {
  public:
   LongPrograms() {
@@ -170,7 +173,7 @@ class LongPrograms {
     }
   }
 
-  // Returns the message with the program `number`. It is valid until the next call.
+  // Returns the message whose program has this number. The reference is valid until the next call.
   const v1::SessionStreamRequest& WithNumber(uint32_t number) {
     for (char* byte : numbers_) {
       for (int i = 0; i < 4; ++i)
@@ -180,12 +183,13 @@ class LongPrograms {
   }
 
  private:
-  // The largest number of four bytes as a varint, which occurs nowhere else in the message.
+  // The largest number that takes four bytes as a varint. These bytes occur nowhere else in the
+  // message.
   static constexpr uint32_t kNumber = (1 << 28) - 1;
   static constexpr char kNumberBytes[] = "\xff\xff\xff\x7f";
 
   v1::SessionStreamRequest message_;
-  std::vector<char*> numbers_;  // where the program's number is in message_
+  std::vector<char*> numbers_;  // the occurrences of the program's number in message_
 };
 
 // Returns the bytes of a RunOp request with 1.5 million attributes.
@@ -238,7 +242,7 @@ void FairnessCases(Bench& bench) {
   struct Attack {
     std::string name;
     int sessions;
-    Flood flood;  // by each session
+    Flood flood;  // each session starts one
   };
   const Attack attacks[] = {{"batches of 100,000 ops", 1, FloodOfOps},
                             {"batches of 100,000 ops from 16 sessions", 16, FloodOfOps},
@@ -261,7 +265,7 @@ void FairnessCases(Bench& bench) {
     Turns turns(bench);
     clockid_t daemon_clock = 0;
     clock_getcpuclockid(daemon->pid(), &daemon_clock);
-    double cores = 0;  // that the flood occupied
+    double cores = 0;  // how many the flood occupied
     turns.Join(kOurs, [&] {
       std::vector<std::unique_ptr<Attacker>> attackers;
       for (int i = 0; i < attack.sessions; ++i) {

@@ -36,7 +36,7 @@ DATA, HEADERS, RST_STREAM, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 LIST_DEVICES = "/tensord.v1.TensorService/ListDevices"
 WRITE = "/tensord.v1.TensorService/Write"
-NEWEST_ENTRY = b"\xbe"  # of the dynamic HPACK table
+NEWEST_ENTRY = b"\xbe"  # a header that refers to the newest entry of the dynamic HPACK table
 
 OPTIONS = None
 
@@ -293,7 +293,7 @@ class ProxyTest(unittest.TestCase):
         self.assert_serves()
 
     def test_endless_indexed_headers_beside_an_open_call_are_refused(self):
-        # Without the proxy, the daemon's memory grows by 2 GiB (tests/attack/README.md, Open).
+        # Without the proxy, this attack makes the daemon use 2 GiB more (tests/attack/README.md, Open).
         peak_bytes = self.proxy.daemon_peak_bytes()
         connection = self.attack(acknowledges_settings=False)
         self.assertIsNotNone(connection.call(1, headers_of(self.proxy.token)))

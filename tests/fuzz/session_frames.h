@@ -23,12 +23,12 @@ enum class FrameKind : uint8_t {
   kUnpublish,      // v1::UnpublishTensorRequest
   kOtherClient,    // nothing; the following frames are actions of the other client
   kRunSlice,       // a byte: the device that runs a part of its tasks
-  kSendSlice,      // v1::SessionStreamRequest; the smallest slice of it is applied
-  kContinue,       // a byte, if only the smallest slice of an unfinished message is applied
+  kSendSlice,      // v1::SessionStreamRequest; its first slice is applied, the smallest possible
+  kContinue,       // a byte: applies the smallest slice of an unfinished message; none: all of it
   kClose,          // nothing
   kCreateTicket,   // v1::CreateTicketRequest
   kFetch,          // v1::FetchRequest
-  kEndFetch,       // a byte, if the fetch has all bytes
+  kEndFetch,       // a byte, if the fetch has received all bytes of the tensor
   kCount,
 };
 

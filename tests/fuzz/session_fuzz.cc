@@ -1,7 +1,8 @@
 // Fuzzes sessions with two clients that send arbitrary messages: session streams that break and
 // resume, messages that are applied in slices, uploads, shared tensors, and tickets. The input
 // reaches decoding, inference and the kernels of the CPU backend. The server must not crash or
-// leak. At the end no device memory may be in use, and no host memory may be charged.
+// leak. At the end, no device memory may be in use, and nothing may be charged to the clients'
+// principals.
 #include <google/protobuf/stubs/logging.h>
 
 #include <memory>

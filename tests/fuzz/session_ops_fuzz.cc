@@ -1,6 +1,6 @@
 // Like session_fuzz, but the clients send mostly valid commands, in any order, over connections
 // that break. So it reaches code that session_fuzz rarely reaches, because an invalid message ends
-// a stream. It checks the same.
+// a stream. It makes the same checks.
 #include <google/protobuf/stubs/logging.h>
 
 #include <memory>
@@ -97,7 +97,7 @@ void Speaker::AddDefinition(FuzzInput& in, v1::Definition* definition) {
 
 void Speaker::AddBatch(FuzzInput& in, v1::Batch* batch) {
   uint64_t last = 0;
-  // A slice ends after 4 or more steps.
+  // The smallest slice of a batch has at least 3 steps.
   for (int steps = in.Range(1, 16); steps > 0; --steps) {
     if (in.OneIn(4) || definitions_.empty()) {
       batch->add_words(0);
@@ -188,7 +188,7 @@ void Speaker::Send(FuzzInput& in) {
   if (!sent_.empty() && in.OneIn(8)) {
     message = sent_[in.Range(0, static_cast<int>(sent_.size()) - 1)];
   } else {
-    // A slice ends after 16 commands, if they aren't batches.
+    // The smallest slice has 16 commands, if none of them is a batch.
     for (int commands = in.OneIn(8) ? 20 : in.Range(0, 6); commands > 0; --commands) {
       AddCommand(in, message.add_commands());
     }

@@ -67,7 +67,7 @@ void FuzzWorld::CheckEmpty() {
   }
 }
 
-// The server's end of a connection, as SessionStream.
+// The server's end of a connection: a test double for SessionStream.
 class SessionPlayer::Wire final : public CommandWire {
  public:
   explicit Wire(std::shared_ptr<SessionCommands> its_commands)
@@ -78,8 +78,8 @@ class SessionPlayer::Wire final : public CommandWire {
 
   const std::shared_ptr<SessionCommands> commands;
   v1::SessionStreamRequest message;
-  bool unfinished = false;  // `message` must be continued
-  bool ended = false;       // DetachEnded() detaches it
+  bool unfinished = false;  // a part of `message` isn't applied yet
+  bool ended = false;       // DetachEnded() must detach this object
   std::atomic<bool> superseded{false};
 };
 
@@ -115,7 +115,7 @@ void SessionPlayer::Close() {
 }
 
 void SessionPlayer::Send(const v1::SessionStreamRequest& message, Slice slice) {
-  // The server reads a message when it has applied the one before.
+  // The server reads a message only after it has applied the previous message.
   if (wire_ != nullptr && wire_->unfinished) Continue(Slice::kAll);
   if (!commands_->MayRead()) {  // the server wouldn't read
     world_->Drain();
@@ -138,7 +138,7 @@ void SessionPlayer::Send(const v1::SessionStreamRequest& message, Slice slice) {
 
 void SessionPlayer::Apply(Wire& wire, bool begin, Slice slice) {
   using Progress = SessionCommands::Progress;
-  // The deadline of a smallest slice has passed before it begins.
+  // If the deadline has passed before the slice begins, the slice is as small as possible.
   constexpr SessionCommands::Clock::time_point kPassed;
   const auto deadline = slice == Slice::kSmallest ? kPassed : PackedOps::kNoDeadline;
   const absl::StatusOr<Progress> progress =

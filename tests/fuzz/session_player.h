@@ -31,11 +31,12 @@ struct FuzzWorld {
 
   // Runs all tasks of all devices.
   void Drain();
-  // Called when all clients have ended. Aborts if device memory is in use, or if memory or objects
-  // are charged to a principal.
+  // Runs all tasks. Then aborts if device memory is in use, or if memory or objects are charged to
+  // a principal. Call it when both clients have been destroyed.
   void CheckEmpty();
 
-  // The principals of the two clients. While they are referenced, their charges are kept.
+  // The principals of the two clients. A principal's charges exist only as long as the principal,
+  // so these references keep them for CheckEmpty().
   const PrincipalRef one;
   const PrincipalRef other;
   Engine engine;
@@ -43,9 +44,8 @@ struct FuzzWorld {
   ServiceContext context;
 };
 
-// Handles messages on one thread, as the handlers of service_*.cc, write_stream.cc and
-// session_stream.cc do. Ignores their errors, but aborts if an invariant is violated. Not
-// thread-safe.
+// Handles messages on one thread, as the handlers in server/rpc/unary/, bulk/, peer/ and stream/
+// do. Ignores errors of the messages, but aborts if an invariant is violated. Not thread-safe.
 class SessionPlayer {
  public:
   // Opens a session of this principal. The destructor closes it.
@@ -54,13 +54,13 @@ class SessionPlayer {
 
   // How much of a message is applied: as little as possible, or all.
   enum class Slice { kSmallest, kAll };
-  // Handles a message of the session's stream: applies a slice of it. If there is no connection,
-  // attaches one first. An error ends the connection.
+  // Handles a message of the session's stream: applies the first slice of the message. If there is
+  // no connection, attaches one before. An error ends the connection.
   void Send(const v1::SessionStreamRequest& message, Slice slice);
-  // Applies a slice of each message that is unfinished: of this connection, and of earlier ones.
+  // Applies the next slice of each unfinished message, of this connection and of earlier ones.
   void Continue(Slice slice);
-  // Breaks the connection. If its message is unfinished, the server still finishes it. If the break
-  // isn't `noticed`, the server keeps the connection until a new one takes its place.
+  // Breaks the connection. If its message is unfinished, Continue() still applies the rest. If the
+  // break isn't `noticed`, the server keeps the connection until a new one takes its place.
   void Cut(bool noticed);
   // Closes the session, breaks the connection, and opens another session. The message and the
   // upload of the closed session may be unfinished.
@@ -79,10 +79,11 @@ class SessionPlayer {
   void Unpublish(absl::string_view name);
 
   void CreateTicket(const v1::CreateTicketRequest& request);
-  // Handles the first message of another server's Fetch: begins a fetch, or releases the ticket. An
-  // input can't contain a valid ticket, so the size of `ticket` selects one that was issued.
+  // Handles the first message of another server's Fetch: begins a fetch, or releases the ticket. A
+  // fuzz input can't contain a valid ticket. So the size of request.ticket() selects one of the
+  // tickets that were issued.
   void Fetch(const v1::FetchRequest& request);
-  // Ends the fetch that began first. `finished`: the server has all bytes.
+  // Ends the oldest fetch. `finished`: the other server has received all bytes.
   void EndFetch(bool finished);
 
  private:

@@ -50,7 +50,7 @@ class RpcSession {
   v1::WriteRequest FirstWrite(uint64_t handle, const TensorSpec& spec,
                               const std::string& device = "cpu:0") const;
   v1::ReadRequest ReadRequest(uint64_t handle) const;
-  // Returns the first message of a stream, without commands.
+  // Returns the first message of a stream of this session, without commands.
   v1::SessionStreamRequest Attach() const;
 
  private:
@@ -58,11 +58,12 @@ class RpcSession {
   std::string id_;
 };
 
-// Adds a command that defines `number` as an op without attributes, and returns the definition.
+// Adds a definition of the op `op`, without attributes, under `number`. Returns the definition.
 v1::Definition& AddDefinition(v1::SessionStreamRequest* message, uint32_t number,
                               const std::string& op, uint32_t num_inputs);
-// Adds a program for cpu:0 with one input. It runs definition 1, which has one input, `ops` times,
-// each time on the last result. Its output is the result of the last op.
+// Adds a program for cpu:0 with one input. The program runs definition 1, an op with one input,
+// `ops` times: first on the program's input, then on the previous result. The program's output is
+// the last result.
 void AddChainProgram(v1::SessionStreamRequest* message, uint32_t number, const TensorSpec& input,
                      uint32_t ops);
 

@@ -28,7 +28,8 @@ class Host {
 
   // Starts a server with a new epoch. The previous server must have been stopped.
   void Start();
-  // Stops the server. If it leaves memory in use or charged, fails the simulation.
+  // Stops the server. If device memory is then in use, or host memory is charged to a principal,
+  // fails the simulation.
   void Stop();
 
   server::ServiceContext* context() { return context_.get(); }
@@ -49,7 +50,9 @@ class Host {
   Journal* const journal_;
   std::vector<std::unique_ptr<server::FaultPlan>> plans_;
   std::unique_ptr<server::PrincipalTable> principals_;
-  std::map<int, server::PrincipalRef> seen_;  // a principal's charges exist as long as it does
+  // The server's principals so far. A principal's charges exist only as long as the principal, so
+  // these references keep them for Stop().
+  std::map<int, server::PrincipalRef> seen_;
   std::unique_ptr<server::Engine> engine_;
   std::unique_ptr<server::SessionTable> sessions_;
   std::unique_ptr<server::ServiceContext> context_;

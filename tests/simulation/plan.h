@@ -19,14 +19,14 @@ struct Plan {
   int64_t lease_seconds = 0;
   bool eager = false;  // see ClientEnd::Options
   bool uploads = false;
-  // Each occurs once in this number of steps, on average. 0: never.
+  // Each occurs once in this number of steps (`slices`: of slices), on average. 0: never.
   int64_t breaks = 0;  // of connections
   int64_t upload_breaks = 0;
   int64_t upload_drops = 0;  // of handles during their upload
   int64_t long_pauses = 0;   // may be longer than a lease
   int64_t failing_allocations = 0;
   int64_t holds = 0;   // Host::Hold()
-  int64_t slices = 0;  // of messages: one in this number is as small as possible
+  int64_t slices = 0;  // slices of messages that are as small as possible
   int64_t restarts = 0;
   int64_t drains = 0;
   int64_t deaths = 0;    // clients that end without closing their session

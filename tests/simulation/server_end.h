@@ -23,8 +23,8 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
 
   // Whether the stream waits for a message.
   bool reading() const { return reading_ && !finished_; }
-  // Applies a message until `deadline`. If applying() is then true, the message is unfinished, and
-  // Continue() applies the next slice of it.
+  // Applies a message until `deadline`. If another connection's message is unfinished, applies
+  // nothing yet. If applying() is then true, Continue() applies the next slice of the message.
   void OnMessage(const std::string& bytes, Deadline deadline);
   bool applying() const { return applying_; }
   void Continue(Deadline deadline);
@@ -33,8 +33,8 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   // The connection has ended. Has no effect if the server has ended the stream.
   void OnGone() { Finish(absl::CancelledError("the client has gone")); }
   bool finished() const { return finished_; }
-  // The transport is done with the stream: detaches it from the session. No message may be
-  // unfinished, unless the server ends.
+  // The transport is done with the stream: detaches it from the session. Unless the server ends,
+  // applying() must be false.
   void LetGo();
   bool let_go() const { return let_go_; }
   // Like SessionStream::OnDrain.
@@ -62,10 +62,10 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   server::SessionUse session_;
   std::shared_ptr<server::SessionCommands> commands_;
   v1::SessionStreamRequest request_;  // the message that is being applied
-  int64_t message_bytes_ = 0;         // its size
-  bool applying_ = false;             // it has come, and isn't applied yet
-  bool begun_ = false;                // a part of it has been applied
-  bool on_worker_ = false;            // all of the rest is applied at once
+  int64_t message_bytes_ = 0;         // the message's size
+  bool applying_ = false;             // the message has arrived, and isn't completely applied
+  bool begun_ = false;                // SessionCommands::Apply() has been called for the message
+  bool on_worker_ = false;            // the next Continue() applies all that is left of the message
   bool reading_ = true;
   bool want_read_ = false;
   bool writing_ = false;

@@ -34,7 +34,7 @@ class World {
     int64_t leases_ended = 0;
     int64_t reads = 0;
     int64_t uploads = 0;
-    int64_t interrupted = 0;  // messages that weren't applied at once
+    int64_t interrupted = 0;  // messages that weren't completely applied when they arrived
   };
   const Counts& counts() const { return counts_; }
 
@@ -63,7 +63,7 @@ class World {
   void ReadBeside(Actor& actor);
   void OpenClient();
   void Connect(ClientEnd* client);
-  // Returns when the next slice of a message ends: at once or never.
+  // Returns the deadline of the next slice of a message: one that has passed, or none.
   ServerEnd::Deadline EndOfSlice();
   // Each makes one step of the transport. Returns false if there is nothing to do.
   bool DeliverToServer(Connection& connection);

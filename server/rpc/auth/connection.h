@@ -26,15 +26,16 @@ namespace tensord::server {
 //
 // Before the gate has admitted a call of the connection (unadmitted), the window is constant (8 MiB
 // larger after a call has ended early), and the bytes of all such connections together are limited
-// by a pool. After that (admitted), the window is at least kMinWindow and a multiple of the last
-// message, up to 32 MiB. It grows when the connection is stalled, and a handler waits for a message
-// although handlers have handled everything that has arrived: the rest of the message is then
-// missing. It grows up to kMinWindow, plus one message for each open call, plus 64 MiB after a call
-// has ended early. A call ends early if it ends before its request is complete; gRPC drops the
-// remaining bytes. The bytes of all connections of a principal together are limited by the
-// principal's pool. If the pool is full and no message can be completed, the newest call ends with
-// RESOURCE_EXHAUSTED. If the connection has no open call and its window remains full, the server
-// closes the connection.
+// by a pool. After that (admitted), each message sets the window to 64 times its size, but at least
+// to kMinWindow and at most to 32 MiB. If the connection is stalled although handlers have handled
+// everything that has arrived, the window grows in two cases. If a handler waits for a message, the
+// rest of the message is missing. If no call is open, the rest of calls that ended early is
+// missing. The window grows up to kMinWindow, plus one message for each open call, plus 64 MiB
+// after a call has ended early. A call ends early if it ends before its request is complete; gRPC
+// drops the remaining bytes. The bytes of all connections of a principal together are limited by
+// the principal's pool. If the pool is full and no message can be completed, the newest call ends
+// with RESOURCE_EXHAUSTED. If the connection has no open call and its window remains full, the
+// server closes the connection.
 //
 // A limit delays bytes, but no byte is lost: the peer's TCP connection waits. No decision depends
 // on how fast bytes arrive.
@@ -48,7 +49,7 @@ class Connection {
   // certificates and for the headers of a first call (8 KiB at most).
   static constexpr int64_t kUnadmittedWindow = 32 << 10;
   // The smallest window of an admitted connection. A call that is cancelled at once takes 30 bytes
-  // on the wire and 3.4 kB of gRPC's memory, so a larger one would let gRPC hold many such calls
+  // on the wire and 3.4 kB of gRPC's memory, so a larger window would let gRPC hold many such calls
   // before handlers see them. If the principal's pool is full, the connection still has this much.
   static constexpr int64_t kMinWindow = 128 << 10;
 
@@ -69,8 +70,8 @@ class Connection {
   };
 
   // `host`, `address`: the peer's, "10.0.0.1" and "10.0.0.1:5000". `max_message_bytes`: the largest
-  // message. `stalled`: this object adds its id when ResolveStall() may have an effect again, and 0
-  // when the principal's pool has room again.
+  // message. `stalled`: this object adds its id when a handler begins to read a message, because
+  // ResolveStall() may then have an effect. It adds 0 when the principal's pool has room again.
   Connection(uint64_t id, std::string host, std::string address, int64_t max_message_bytes,
              std::unique_ptr<LimitedSocket> socket, StalledSockets* stalled)
       : id_(id),

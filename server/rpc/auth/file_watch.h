@@ -6,7 +6,7 @@
 
 namespace tensord::server {
 
-// Checks the files only when Changed() is called. A path may be empty: it names no file. Not
+// Checks the files only when Changed() is called. An empty path stands for no file. Not
 // thread-safe.
 class FileWatch {
  public:

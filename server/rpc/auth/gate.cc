@@ -36,8 +36,8 @@ constexpr int64_t kCreditMessages = 256;
 // What control frames of the peer take that acknowledge a message: 1/kAcknowledgementShare of its
 // bytes, plus the framing of a message.
 constexpr int64_t kAcknowledgementShare = 256;
-// On the wire, a call's headers take at most their text (besides that of :path), this much for each
-// header, and this much for the HTTP/2 frame and the pseudo-headers.
+// On the wire, the headers of a call take at most their text, kWireHeaderBytes for each header, and
+// kHeaderOverheadBytes for the HTTP/2 frame and the pseudo-headers, without :path's text.
 constexpr int64_t kWireHeaderBytes = 8;
 constexpr int64_t kHeaderOverheadBytes = 512;
 
@@ -46,10 +46,10 @@ bool IsLocalPeer(absl::string_view peer) {
          absl::StartsWith(peer, "ipv6:[::1]:") || absl::StartsWith(peer, "ipv6:%5B::1%5D:");
 }
 
-// The size of a call's headers, as HTTP/2's SETTINGS_MAX_HEADER_LIST_SIZE counts it. gRPC announces
-// this limit, but enforces it only if the client acknowledges the announcement. When gRPC passes a
-// call to the server, a header that HPACK has compressed to one byte takes 240 bytes of memory. (In
-// an unfinished block of headers, it takes 75 bytes.)
+// The largest size of a call's headers, as HTTP/2's SETTINGS_MAX_HEADER_LIST_SIZE counts it. gRPC
+// announces this limit, but enforces it only if the client acknowledges the announcement. A header
+// that HPACK has compressed to one byte takes 75 bytes of memory in an unfinished header block, and
+// 240 bytes in a call that gRPC has passed to the server.
 constexpr int64_t kMaxHeadersBytes = 8 << 10;
 constexpr int64_t kHeaderBytes = 32;  // what HTTP/2 counts for a header besides its text
 

@@ -62,8 +62,8 @@ class Admission {
   absl::Status Enter(Gate* gate, grpc::ServerContext* call,
                      std::function<void(const absl::Status&)> ended);
 
-  // If the gate is calling `ended`, blocks until it has returned. After Leave(), the gate doesn't
-  // call it. The connection may call it until this object is destroyed.
+  // If the gate is calling `ended`, blocks until `ended` has returned. After Leave(), the gate no
+  // longer calls `ended`. The connection may call `ended` until this object is destroyed.
   void Leave();
 
   // Report events of an admitted call: a received message of `bytes` bytes no longer counts as
@@ -80,7 +80,7 @@ class Admission {
   // Reports that the client has cancelled the call.
   void Cancelled();
 
-  // The caller; null if the call couldn't be authenticated.
+  // The caller. Null if it hasn't been authenticated.
   const PrincipalRef& principal() const { return credentials_.principal; }
   // Returns whether the caller presented the token of an administrator.
   bool is_admin() const { return credentials_.is_admin; }
@@ -93,8 +93,8 @@ class Admission {
     PrincipalRef principal;
     absl::Time expires = absl::InfiniteFuture();
     bool is_admin = false;    // the token has the flag "admin"
-    TokenHash token;          // of a principal of Kind::kToken
-    std::string certificate;  // of a principal of Kind::kCertificate: a chain in PEM
+    TokenHash token;          // set if the principal's kind is kToken
+    std::string certificate;  // a chain in PEM; set if the principal's kind is kCertificate
   };
 
   absl::Status Authenticate(Gate* gate, grpc::ServerContext* call,
@@ -117,7 +117,7 @@ class Admission {
   // The counter that the destructor increments. Null: none.
   std::atomic<int64_t>* failures_ = nullptr;
   Credentials credentials_;
-  // When the gate called `ended_`, if it has done so. Guarded by Gate::mu_.
+  // When the gate called `ended_`. Empty: it hasn't done so. Guarded by Gate::mu_.
   std::optional<std::chrono::steady_clock::time_point> ended_at_;
 };
 
@@ -179,8 +179,9 @@ class Gate {
   // Returns the error of a call without credentials. It names those that the gate accepts.
   absl::Status CredentialsMissing() const;
 
-  // Checks whether `files` still accept the credentials. If so, returns when they expire, and sets
-  // the weight and the limits that a token's line gives to its principal.
+  // Checks credentials that were accepted before. If `files` don't accept them any more, returns
+  // UNAUTHENTICATED. Otherwise returns the time at which the credentials expire. If they are a
+  // token, also sets the principal's weight and limits to those of the token in `files`.
   absl::StatusOr<absl::Time> Recheck(const Files& files, const Admission::Credentials& credentials);
   void Run();
   void LoadTokens();

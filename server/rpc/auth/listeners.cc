@@ -24,7 +24,7 @@ namespace {
 
 // The most that gRPC reads from all unadmitted connections together.
 constexpr int64_t kUnadmittedPoolBytes = 3 << 20;
-// Of these, how many bytes gRPC reads before handlers have seen the calls in them. A call that is
+// How many of these bytes gRPC reads before handlers have seen the calls in them. A call that is
 // cancelled at once takes 30 bytes on the wire and 3.4 kB of gRPC's memory, even after its
 // connection has been closed.
 constexpr int64_t kUnseenBytes = 128 << 10;
@@ -328,7 +328,7 @@ void Listeners::HandleStalled() {
   for (const ConnectionRef& connection : stalled) {
     by_received.emplace(connection->admitted() ? 0 : connection->received_bytes(), connection);
   }
-  std::vector<std::pair<ConnectionRef, int64_t>> unresolved;  // with their credit
+  std::vector<std::pair<ConnectionRef, int64_t>> unresolved;  // and their credit_bytes()
   for (const auto& [bytes, connection] : by_received) {
     connection->Resume();
     if (!connection->stalled()) continue;

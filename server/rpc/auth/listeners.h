@@ -123,8 +123,9 @@ class Listeners {
   // While the pool is full, closes the oldest unadmitted connection that holds at least the average
   // share of it.
   void MakeRoomInPool();
-  // Lets stalled connections read again where there is room. For the admitted ones among the
-  // others, calls ResolveStall() after handlers have handled all earlier events.
+  // If the pool is full, makes room in it. If the budget is used up, begins AwaitRefusals(). Then
+  // lets stalled connections read again if they have room. For the admitted connections that remain
+  // stalled, calls ResolveStall() after handlers have handled all earlier events.
   void HandleStalled();
   // Waits until handlers have seen the calls in the bytes that gRPC has read of unadmitted
   // connections, then sets calls_seen_. In each round, handlers handle all earlier events. They
@@ -148,7 +149,7 @@ class Listeners {
   std::vector<ConnectionRef> Unadmitted() const;
 
   const Limits limits_;
-  // Of all unadmitted connections. Its budget is refilled (RefillBudget).
+  // The pool of all unadmitted connections. RefillBudget() refills its budget.
   const ReceivePool unadmitted_pool_;
   StalledSockets stalled_;
   bool has_limits_ = true;  // the system enforces limits
@@ -161,9 +162,9 @@ class Listeners {
   // Refused calls so far, of unadmitted and closed connections.
   std::atomic<int64_t> num_refused_ = 0;
   std::atomic<bool> calls_seen_ = false;  // AwaitRefusals() has ended
-  // Since the budget was used up. Used by the thread only.
-  bool refilling_ = false;
-  Connection::Clock::time_point refill_began_;
+  // Used by the thread only.
+  bool refilling_ = false;                      // the budget was used up, and isn't refilled yet
+  Connection::Clock::time_point refill_began_;  // when the budget was used up
   std::atomic<bool> stopping_ = false;
 
   mutable Mutex mu_;

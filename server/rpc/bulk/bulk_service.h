@@ -48,7 +48,8 @@ class BulkService {
   // Returns the queues, which exist until Stop().
   std::vector<CallQueue*> queues() const;
   // Blocks until gRPC has released all tensor memory that it sends, or until the deadline. Then
-  // ends the queues. Call it when they have no calls, and before the gRPC server is destroyed.
+  // ends the queues. Call it when the queues have no calls, and before the gRPC server is
+  // destroyed.
   void Stop(std::chrono::steady_clock::time_point deadline);
 
  private:

@@ -103,7 +103,7 @@ class SessionCommands final : public StreamState,
   struct Message {
     const v1::SessionStreamRequest* request = nullptr;  // null: no message is unfinished
     int64_t bytes = 0;
-    uint64_t stream_number = 0;  // stream_number_ of the stream that it came from
+    uint64_t stream_number = 0;  // the value of stream_number_ when the message began
     int next_command = 0;
     int next_word = 0;  // of that command, if it is a batch
   };
@@ -149,10 +149,11 @@ class SessionCommands final : public StreamState,
   // Sends the error to the client if the promised tensor fails.
   void Watch(const TensorRef& tensor, uint64_t number);
 
-  // Counts an answer to message_ that will come later. Returns the stream number to pass to
-  // Deliver().
+  // Counts an answer to message_ that will come later, unless ResetAnswersLocked() has been called
+  // since the message began. Returns the stream number to pass to Deliver().
   uint64_t Expect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);
-  // Queues that answer. If the stream has been reset since the message came, drops it.
+  // Queues an answer. If ResetAnswersLocked() has been called since the answer's message began,
+  // drops the answer. `expected_by`: the result of Expect().
   void Deliver(uint64_t expected_by, Answer answer);
   void AppendError(Handle handle, uint64_t number, const absl::Status& error);
   // Returns how many of answer_bytes_ are charged to answer_charge_: all but the first

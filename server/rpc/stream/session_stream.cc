@@ -20,12 +20,13 @@ constexpr int64_t kMaxSubmessages = 1 << 18;
 // A worker decodes the others.
 constexpr size_t kManyBytes = 64 << 10;
 constexpr int64_t kFewSubmessages = 4096;
-// The queue's thread applies a message for this time, then handles the events of other calls. After
-// kMaxSlices of such slices, a worker continues. tensord's C++ client sends no message that needs
-// more.
+// The queue's thread applies a message in slices, and handles the events of other calls between
+// them. A slice takes kSlice, divided by the number of the principal's sessions, but at least
+// kMinSlice.
 constexpr auto kSlice = std::chrono::microseconds(250);
-// The sessions of one principal share that time, but no slice is shorter than this.
 constexpr auto kMinSlice = std::chrono::microseconds(15);
+// After this many slices of a message, a worker continues. If the principal has one session, no
+// message of tensord's C++ client needs more.
 constexpr int kMaxSlices = 64;
 
 // The next response reuses this one's memory, except that of elements above this size.

@@ -1,4 +1,4 @@
-// Messages that are applied in slices, when another stream replaces theirs between two slices.
+// A message is applied in slices. Between two slices, another stream replaces the message's stream.
 #include "tensord/server/rpc/stream/session_commands.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Progress = SessionCommands::Progress;
 
-// A deadline that has passed: a slice ends as early as possible.
+// A deadline that has passed, so that each slice is as small as possible.
 constexpr SessionCommands::Clock::time_point kPassed;
 // More commands than the smallest slice applies.
 constexpr int kManyCommands = 20;
@@ -38,7 +38,7 @@ class SessionCommandsTest : public EngineFixture {
     return wire;
   }
 
-  // Reads of tensors that don't exist, so the answers come at once.
+  // Returns a message that reads tensors that don't exist, so that the answers are ready at once.
   static v1::SessionStreamRequest Reads() {
     v1::SessionStreamRequest message;
     message.set_first_command(1);
@@ -48,7 +48,7 @@ class SessionCommandsTest : public EngineFixture {
     return message;
   }
 
-  // Returns how many elements are ready for the stream.
+  // Returns how many answers with elements are ready for the connection.
   int CountElements(const Wire& wire) {
     v1::SessionStreamResponse response;
     std::vector<SessionCommands::ReadyElements> elements;
