@@ -240,7 +240,8 @@ class Client {
   // The following don't contact the server.
 
   // OK while the client is connected or reconnects. UNAVAILABLE or DATA_LOSS with the reason when
-  // the session has ended, FAILED_PRECONDITION after Close.
+  // the session has ended, also if an administrator or another program of the same caller has
+  // closed it (tensorctl close). FAILED_PRECONDITION after Close.
   absl::Status status() const;
   // Whether the client is connected. A broken connection counts until the client detects it.
   bool connected() const;

@@ -23,10 +23,9 @@ absl::Status ClassifyCloseStatus(const grpc::Status& status, const std::string& 
       return absl::FailedPreconditionError(
           absl::StrCat("tensord server at ", address, " has ended the session's stream"));
     case grpc::StatusCode::NOT_FOUND:
-      return absl::DataLossError(
-          absl::StrCat("tensord server at ", address,
-                       " no longer has the session, and its tensors are gone: the connection was "
-                       "lost for longer than the session's lease; connect anew"));
+      return absl::DataLossError(absl::StrCat(
+          "tensord server at ", address, " no longer has the session, and its tensors are gone: ",
+          status.error_message(), "; connect anew"));
     // gRPC reports a broken connection with one of these codes.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:

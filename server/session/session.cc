@@ -372,7 +372,7 @@ absl::Status Session::WhenReceived(uint64_t number, std::function<void(absl::Sta
   return absl::OkStatus();
 }
 
-int64_t Session::Close() {
+int64_t Session::Close(const absl::Status& error) {
   absl::flat_hash_map<Handle, TensorRef> tensors;
   std::vector<Waiting> waiting;
   std::shared_ptr<StreamState> stream;
@@ -390,7 +390,7 @@ int64_t Session::Close() {
     members.swap(members_);
   }
   if (members != nullptr) members->End();
-  if (stream != nullptr) stream->OnSessionClosed();
+  if (stream != nullptr) stream->OnSessionClosed(error);
   const absl::Status ended = SessionEndedError();
   for (Waiting& w : waiting) w.callback(ended);
   // No upload can complete a promise after this. So the promises fail, and so do the ops that wait

@@ -28,8 +28,9 @@ namespace tensord::server {
 class StreamState {
  public:
   virtual ~StreamState() = default;
-  // Session::Close() calls it. Must not block.
-  virtual void OnSessionClosed() = 0;
+  // Session::Close() calls it. If `error` isn't OK, it is the reason, and the stream must end with
+  // it. Must not block.
+  virtual void OnSessionClosed(const absl::Status& error) = 0;
 };
 
 // The session's members of groups. collective/ defines the class.
@@ -182,8 +183,8 @@ class Session {
 
   // Ends the session: removes all handles and fails the tensors that wait for uploads. Ops that
   // have not begun never run, and the running op stops (stop_token.h). Returns the number of
-  // handles.
-  int64_t Close();
+  // handles. If `error` isn't OK, the session's stream ends with it.
+  int64_t Close(const absl::Status& error = absl::OkStatus());
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   // The flag that closed() returns.
   const std::atomic<bool>& closed_flag() const { return closed_; }

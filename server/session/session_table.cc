@@ -75,7 +75,7 @@ absl::Status SessionTable::NoSuchSession(absl::string_view id) const {
   }
   return WithErrorInfo(
       absl::NotFoundError("no such session; it was closed, or was idle for too long, or its lease "
-                          "ran out: call OpenSession and use the id that it returns"),
+                          "ran out (OpenSession makes a new one)"),
       "SESSION_NOT_FOUND");
 }
 
@@ -171,8 +171,8 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, uint6
       return WithErrorInfo(
           absl::NotFoundError(absl::StrCat("no session ", number,
                                            "; it has ended, never existed, or belongs to another "
-                                           "caller: ListSessions lists the sessions that you may "
-                                           "close")),
+                                           "caller: 'tensorctl sessions' (ListSessions) lists "
+                                           "the sessions that you may close")),
           "SESSION_NOT_FOUND");
     }
     session = TakeOutLocked(it);
@@ -182,7 +182,8 @@ absl::StatusOr<int64_t> SessionTable::Close(const PrincipalRef& principal, uint6
 }
 
 int64_t SessionTable::End(Session& session, absl::string_view how) {
-  const int64_t freed = session.Close();
+  const int64_t freed = session.Close(WithErrorInfo(
+      absl::NotFoundError(absl::StrCat("the session was ", how)), "SESSION_NOT_FOUND"));
   publications_.EndOf(session);
   tickets_.EndOf(session);
   if (log_ != nullptr) log_->Ended(session, how, freed);
@@ -242,19 +243,22 @@ void SessionTable::Reap() {
 
 void SessionTable::EndExpired() {
   const std::chrono::seconds max_idle(limits_.max_idle_seconds);
-  std::vector<SessionRef> ended;
+  std::vector<std::pair<SessionRef, bool>> ended;  // and whether the session was idle
   {
     MutexLock lock(&mu_);
     const auto now = clock_();
     for (const auto& [id, session] : sessions_) {
       const bool idle = max_idle.count() != 0 && session->TimeSinceActivity(now) > max_idle;
-      if (idle || session->Expired(now)) ended.push_back(session);
+      if (idle || session->Expired(now)) ended.emplace_back(session, idle);
     }
-    std::sort(ended.begin(), ended.end(), HasLowerNumber);
-    for (const SessionRef& session : ended) RemoveLocked(sessions_.find(session->id()));
+    std::sort(ended.begin(), ended.end(),
+              [](const auto& a, const auto& b) { return HasLowerNumber(a.first, b.first); });
+    for (const auto& [session, idle] : ended) RemoveLocked(sessions_.find(session->id()));
     counts_.expired += static_cast<int64_t>(ended.size());
   }
-  for (const SessionRef& session : ended) End(*session, "expired");
+  for (const auto& [session, idle] : ended) {
+    End(*session, idle ? "closed because it was idle for too long" : "expired");
+  }
   tickets_.EndExpired();
 }
 

@@ -74,7 +74,9 @@ class SessionPlayer::Wire final : public CommandWire {
       : commands(std::move(its_commands)) {}
 
   void Resume() override {}
-  void Supersede() override { superseded = true; }
+  void End(const absl::Status& error) override {
+    superseded = superseded || absl::IsAborted(error);
+  }
 
   const std::shared_ptr<SessionCommands> commands;
   v1::SessionStreamRequest message;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "tensord/client/tensord.h"
 #include "tensord/common/status_details.h"
 #include "tensord/tests/integration/fault_socket.h"
 #include "tensord/tests/integration/identity_fixture.h"
@@ -122,6 +123,25 @@ TEST_F(SessionsTest, SessionsAreClosedByNumber) {
   ExpectError(another.Ones(1, {4}), Code::kNotFound, {"no such session"});
   EXPECT_TRUE(his.Ones(2, {4}).ok());
   ExpectError(CloseByNumber(*root_, 3), Code::kNotFound, {"no session 3;"});
+}
+
+TEST_F(SessionsTest, ClientsLearnThatTheirSessionWasClosed) {
+  const auto connect = [this] { return *Client::Connect(daemon_->address(), {.token = "a"}); };
+  const struct {
+    RpcClient& closer;
+    std::string reason;
+  } cases[] = {{*root_, "the session was closed by an administrator"},
+               {*alice_, "the session was closed"}};
+  for (const auto& [closer, reason] : cases) {
+    const Client client = connect();
+    const Tensor x = Ones(*client.device("cpu:0"), {4});
+    ASSERT_TRUE(client.Synchronize().ok());
+    ASSERT_TRUE(CloseByNumber(closer, client.session_number()).ok());
+    ExpectError(client.Synchronize(), Code::kDataLoss, {"tensors are gone", reason});
+    ExpectError(client.status(), Code::kDataLoss, {reason});
+    ExpectError((x + x).status(), Code::kDataLoss, {reason});
+  }
+  EXPECT_TRUE(connect().Synchronize().ok());
 }
 
 TEST_F(SessionsTest, AnAdministratorCannotUseSessionsOfOthers) {

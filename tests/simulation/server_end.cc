@@ -131,9 +131,7 @@ void ServerEnd::Drain() {
   Advance();
 }
 
-void ServerEnd::Supersede() {
-  Finish(absl::AbortedError("another stream of the session has replaced this one"));
-}
+void ServerEnd::End(const absl::Status& error) { Finish(error); }
 
 void ServerEnd::Finish(const absl::Status& status) {
   if (finished_) return;

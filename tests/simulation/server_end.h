@@ -41,7 +41,7 @@ class ServerEnd final : public server::CommandWire, public std::enable_shared_fr
   void Drain();
 
   void Resume() override { Advance(); }
-  void Supersede() override;
+  void End(const absl::Status& error) override;
 
  private:
   // Decodes a message into request_. Attaches the stream if it is the first message.

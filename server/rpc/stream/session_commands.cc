@@ -103,8 +103,11 @@ absl::Status SessionCommands::Attach(const std::shared_ptr<CommandWire>& wire,
     ack_bytes_ = attach.ack_bytes();
     session_->SetStreamAttached(true);
   }
-  if (previous != nullptr) previous->Supersede();
-  return absl::OkStatus();
+  if (previous != nullptr) {
+    previous->End(absl::AbortedError("another stream of the session has replaced this one"));
+  }
+  // OnSessionClosed() may have come before `wire` was attached.
+  return session_->closed() ? SessionEndedError() : absl::OkStatus();
 }
 
 void SessionCommands::Detach(const CommandWire* wire) {
@@ -127,7 +130,7 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::Apply(
     const absl::Status begun = Begin(wire, request, message_bytes);
     progress = begun.ok() ? ContinueMessage(deadline) : begun;
   }
-  if (session_->closed()) OnSessionClosed();
+  if (session_->closed()) TryDropPrograms();
   return progress;
 }
 
@@ -138,7 +141,7 @@ absl::StatusOr<SessionCommands::Progress> SessionCommands::Continue(
     MutexLock lock(&apply_mu_);
     if (message_.request == &request) progress = ContinueMessage(deadline);
   }
-  if (session_->closed()) OnSessionClosed();
+  if (session_->closed()) TryDropPrograms();
   return progress;
 }
 
@@ -149,7 +152,18 @@ bool SessionCommands::unfinished() {
   return unfinished;
 }
 
-void SessionCommands::OnSessionClosed() {
+void SessionCommands::OnSessionClosed(const absl::Status& error) {
+  TryDropPrograms();
+  if (error.ok()) return;
+  std::shared_ptr<CommandWire> wire;
+  {
+    MutexLock lock(&mu_);
+    wire = wire_.lock();
+  }
+  if (wire != nullptr) wire->End(error);
+}
+
+void SessionCommands::TryDropPrograms() {
   if (!apply_mu_.TryLock()) return;
   packed_.DropPrograms();
   apply_mu_.Unlock();

@@ -23,9 +23,8 @@ class CommandWire {
   // Writes the answers that are ready, and continues reading if MayRead(). Thread-safe. The caller
   // holds no lock.
   virtual void Resume() = 0;
-  // Ends this connection, because another one of the session has replaced it. Thread-safe. The
-  // caller holds no lock.
-  virtual void Supersede() = 0;
+  // Ends this connection with an error. Thread-safe. The caller holds no lock.
+  virtual void End(const absl::Status& error) = 0;
 
  protected:
   ~CommandWire() = default;
@@ -79,8 +78,9 @@ class SessionCommands final : public StreamState,
   // the call may take long.
   bool unfinished();
 
-  // Frees the memory of programs, unless commands are being applied: Apply() then does so.
-  void OnSessionClosed() override;
+  // Frees the memory of programs, unless commands are being applied: Apply() then does so. If
+  // `error` isn't OK, ends the attached connection with it.
+  void OnSessionClosed(const absl::Status& error) override;
 
   // Returns whether the next message may be read: false while too many commands wait to run, or too
   // many answers wait to be sent.
@@ -108,6 +108,8 @@ class SessionCommands final : public StreamState,
     int next_word = 0;  // of that command, if it is a batch
   };
 
+  // Frees the memory of programs, unless commands are being applied.
+  void TryDropPrograms();
   // Begins a message from `wire`.
   absl::Status Begin(const CommandWire* wire, const v1::SessionStreamRequest& request,
                      int64_t message_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(apply_mu_);

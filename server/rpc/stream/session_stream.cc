@@ -71,9 +71,9 @@ void SessionStream::OnDrainTimeout() {
   Advance();
 }
 
-void SessionStream::Supersede() {
+void SessionStream::End(const absl::Status& error) {
   MutexLock lock(&mu_);
-  EndLocked(absl::AbortedError("another stream of the session has replaced this one"));
+  EndLocked(error);
 }
 
 void SessionStream::OnRevoked(const absl::Status& status) {

@@ -30,7 +30,7 @@ class SessionStream final : public ServerCall, public CommandWire {
       : ServerCall(std::move(grpc_call)), context_(context) {}
 
   void Resume() override { Advance(); }
-  void Supersede() override;
+  void End(const absl::Status& error) override;
 
  private:
   using ReadyElements = SessionCommands::ReadyElements;

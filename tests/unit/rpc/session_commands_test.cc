@@ -21,7 +21,7 @@ constexpr int kManyCommands = 20;
 class Wire final : public CommandWire {
  public:
   void Resume() override {}
-  void Supersede() override {}
+  void End(const absl::Status& /*error*/) override {}
 };
 
 class SessionCommandsTest : public EngineFixture {
