@@ -52,6 +52,7 @@ PeerPull::PeerPull(ServiceContext* context, Peers* peers, SessionRef session,
       counted_(std::move(counted)),
       fetch_id_(HexToBytes(RandomId())),
       upload_(context),
+      store_(context, peers, session_->principal().get(), &upload_),
       parts_(peers, request_.source_address()) {}
 
 void PeerPull::Start(const TensorRef& tensor, std::function<void(Outcome)> ended) {
@@ -126,7 +127,7 @@ v1::FetchRequest PeerPull::FirstRequest() const {
 void PeerPull::StartAttempt() {
   grpc::CompletionQueue* const queue = peers_->queue()->get();
   grpc::GenericStub stub(peers_->Connect(request_.source_address()));
-  auto attempt = std::make_unique<Attempt>();
+  auto attempt = std::make_unique<FetchAttempt>();
   peers_->Authorize(&attempt->context);
   attempt->call = stub.PrepareCall(&attempt->context, kFetchMethod, queue);
   {
@@ -170,24 +171,23 @@ void PeerPull::OnAnswerSent(bool ok) {
   if (attempt_->finished) AttemptEnded();
 }
 
-void PeerPull::StartRead() { attempt_->call->Read(&incoming_, Begin(&read_)); }
+void PeerPull::StartRead() { attempt_->call->Read(store_.incoming(), Begin(&read_)); }
 
 void PeerPull::OnRead(bool ok) {
   --outstanding_;
   if (!ok) return attempt_->call->Finish(&attempt_->status, Begin(&finish_));
-  has_incoming_ = true;
+  store_.SetReceived();
   ProcessNext();
 }
 
 void PeerPull::OnWorkerDone(bool /*ok*/) {
   --outstanding_;
-  busy_ = false;
-  if (std::exchange(maps_ring_, false)) {
+  if (store_.EndJob() == MessageStore::Job::kMapRing) {
     OnRingMapped();
-  } else if (!store_status_.ok()) {
-    Fail(store_status_);
+  } else if (!store_.write_status().ok()) {
+    Fail(store_.write_status());
   } else if (CancelIfWithdrawn()) {
-    upload_.Rewind(chunk_bytes_);
+    upload_.Rewind(store_.chunk_bytes());
   } else {
     OnChunkStored();
   }

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <grpcpp/alarm.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,10 +14,11 @@
 #include "tensord/server/rpc/bulk/tensor_upload.h"
 #include "tensord/server/rpc/call_queue.h"
 #include "tensord/server/rpc/chunk_codec.h"
+#include "tensord/server/rpc/peer/fetch_attempt.h"
 #include "tensord/server/rpc/peer/fetch_retries.h"
+#include "tensord/server/rpc/peer/message_store.h"
 #include "tensord/server/rpc/peer/parallel_fetches.h"
 #include "tensord/server/rpc/peer/peers.h"
-#include "tensord/server/rpc/peer/ring_receiver.h"
 
 namespace tensord::server {
 
@@ -31,8 +29,37 @@ inline constexpr char kTensorGone[] = "nothing refers to the tensor any more";
 // through shared memory. If the connection breaks, calls again, until the source has been
 // unreachable for too long. If a call with a mapped ring failed, requests no further shared memory.
 // If the fetch fails, for example because the client has dropped the tensor or its session has
-// ended, tells the source (TicketRelease), which then frees the ticket. Runs on the thread of the
-// peers' queue. Its operations on the queue keep it alive.
+// ended, tells the source (TicketRelease), which then frees the ticket.
+//
+//             OnDue            first message             bytes, or a ring
+//    waiting ──────▶ calling ───────────────▶ receiving ─────────────────▶ storing
+//     ▲   │           ▲   │                     │    ▲                        │
+//     │   │     bytes │   │                     │    └────────────────────────┘
+//     │   │       are │   │                     │       stored, or ring mapped
+//     │   │   missing │   │                     │
+//     │   │ stopped   │   │ the call ends       │ the call ends
+//     │   ▼           │   ▼                     │
+//     │ ended ◀─── parts ◀─── AttemptEnded ◀────┘
+//     │   ▲            handed     │   │
+//     │   │             over      │   │
+//     │   └───────────────────────┘   │ a retry, after a pause
+//     │      complete, or failed      │
+//     └───────────────────────────────┘
+//
+//   state      what the fetch does
+//   waiting    Waits for `due_alarm_`. There is no call.
+//   calling    The call (`attempt_`) has been started. The source has not answered it.
+//   receiving  The call reads messages. If it is slow, parts may begin at the same time.
+//   storing    The bytes of a message are stored, or a ring is mapped (MessageStore). If a worker
+//              does this, the call reads the next message meanwhile.
+//   parts      Parts fetch the remaining bytes, and there is no call. When all bytes have arrived
+//              or the fetch is stopped, the fetch ends. If a part fails, another call follows.
+//   ended      The outcome has been reported.
+//
+// AttemptEnded() decides only once no operation of the call is outstanding, including a worker's
+// job. A fetch whose tensor can't be claimed ends in Start().
+//
+// Runs on the thread of the peers' queue. Its operations on the queue keep it alive.
 class PeerPull final : public PeerOperation, public std::enable_shared_from_this<PeerPull> {
  public:
   // The outcome of a fetch.
@@ -62,23 +89,6 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   friend class CallEvent<PeerPull>;
   using Event = CallEvent<PeerPull>;
   using Clock = std::chrono::steady_clock;
-
-  // One call to the source.
-  struct Attempt {
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
-    grpc::Alarm deadline;  // for the source's first answer
-    grpc::Status status;
-    bool answered = false;
-    bool finished = false;
-    bool handed_over = false;  // parts receive the remaining bytes
-    Clock::time_point first_byte;
-    int64_t bytes = 0;
-    std::deque<grpc::ByteBuffer> outgoing;
-    bool sending = false;
-    bool wants_ring = false;  // requested, and not yet offered
-    RingReceiver ring;
-  };
 
   void StartAttempt();
   // Returns a request with the ticket and the claim of this fetch.
@@ -118,8 +128,6 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   bool CancelIfWithdrawn();
   void OnChunkStored();
   void OnMessageStored();
-  // Has a worker run `work`, which may block. worker_done_ follows.
-  void RunByWorker(std::function<void()> work);
   // Cancels the call. Once it has ended, the fetch fails with `status`.
   void Fail(const absl::Status& status);
   // If the call has finished and no operation of it is outstanding, decides how to continue.
@@ -170,16 +178,8 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   Event finish_{&PeerPull::OnFinished};
   int outstanding_ = 0;  // operations of the call
 
-  grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer message_;  // the message that is being stored
-  bool has_incoming_ = false;
-  bool busy_ = false;          // a worker works for the fetch
-  bool maps_ring_ = false;     // the worker maps a ring
-  FetchChunk chunk_;           // the chunk that is being stored
-  int64_t chunk_bytes_ = 0;    // to store of chunk_; the parts receive the others
-  absl::Status store_status_;  // the worker's result
-  absl::Status failure_;       // set by Fail()
-  grpc::Alarm worker_done_alarm_;
+  MessageStore store_;
+  absl::Status failure_;  // set by Fail()
 
   FetchRetries retries_;
   Clock::time_point first_byte_;
@@ -194,7 +194,7 @@ class PeerPull final : public PeerOperation, public std::enable_shared_from_this
   mutable Mutex mu_;  // acquired after tensors' locks
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   // Only the queue's thread writes it, with the lock held. That thread reads it without the lock.
-  std::unique_ptr<Attempt> attempt_;
+  std::unique_ptr<FetchAttempt> attempt_;
   grpc::Alarm due_alarm_;
   bool due_set_ ABSL_GUARDED_BY(mu_) = false;
 };

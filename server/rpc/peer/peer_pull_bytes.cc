@@ -1,23 +1,19 @@
 // PeerPull: handles the source's messages and answers them.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/common/util/stream_copy.h"
-#include "tensord/common/util/tsan_annotations.h"
 #include "tensord/server/rpc/peer/peer_pull.h"
 #include "tensord/server/rpc/proto_convert.h"
 
 namespace tensord::server {
 
 void PeerPull::ProcessNext() {
-  if (busy_ || !has_incoming_) return;
-  has_incoming_ = false;
-  message_.Swap(&incoming_);
-  incoming_.Clear();
+  if (!store_.TakeNext()) return;
   StartRead();  // while this message is stored
   if (!failure_.ok() || attempt_->handed_over || CancelIfWithdrawn()) return;
-  const absl::StatusOr<FetchChunk> chunk = DecodeFetchResponse(&message_);
+  const absl::StatusOr<FetchChunk> chunk = store_.Decode();
   if (chunk.ok()) {
     HandleChunk(*chunk);
   } else {
@@ -48,8 +44,7 @@ void PeerPull::MapRing(const v1::SharedRing& ring) {
   if (!std::exchange(attempt_->wants_ring, false)) {
     return Fail(absl::InternalError("the source offers shared memory that wasn't requested"));
   }
-  maps_ring_ = true;
-  RunByWorker([this, ring] { attempt_->ring.Map(ring); });
+  store_.MapByWorker(ring, &attempt_->ring, Begin(&worker_done_));
 }
 
 void PeerPull::OnRingMapped() {
@@ -82,25 +77,15 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
       parts_.empty() ? all_bytes : std::min(all_bytes, AttemptEnd() - chunk.offset);
   const absl::Status fits = upload_.Check(chunk.offset, bytes);
   if (!fits.ok()) return Fail(fits);
-  chunk_ = chunk;
-  chunk_bytes_ = bytes;
   const uint8_t* const slot = chunk.has_slot ? attempt_->ring.slot() : nullptr;
   if (upload_.host_accessible()) {
-    if (slot != nullptr) {
-      StreamCopy(upload_.destination(), slot, bytes);
-    } else {
-      CopyOut(&message_, chunk.data_position, bytes, upload_.destination());
-    }
+    store_.CopyToHost(chunk, bytes, slot);
     if (CancelIfWithdrawn()) return;
     upload_.Advance(bytes);
-    return OnChunkStored();
+    OnChunkStored();
+  } else {
+    store_.WriteByWorker(chunk, bytes, slot, Begin(&worker_done_));
   }
-  RunByWorker([this, slot, bytes] {
-    const auto copy_out = [this](int64_t at, int64_t size, void* to) {
-      CopyOut(&message_, chunk_.data_position + at, size, to);
-    };
-    store_status_ = slot != nullptr ? upload_.Write(slot, bytes) : upload_.WriteBy(bytes, copy_out);
-  });
 }
 
 bool PeerPull::CancelIfWithdrawn() {
@@ -110,37 +95,27 @@ bool PeerPull::CancelIfWithdrawn() {
 }
 
 void PeerPull::OnChunkStored() {
-  CountReceived(chunk_bytes_);
+  CountReceived(store_.chunk_bytes());
   last_byte_ = Clock::now();
-  message_.Clear();
-  if (!chunk_.has_slot) return OnMessageStored();
-  shared_bytes_ += chunk_.slot.bytes();
+  store_.ClearMessage();
+  const FetchChunk& chunk = store_.chunk();
+  if (!chunk.has_slot) return OnMessageStored();
+  shared_bytes_ += chunk.slot.bytes();
   attempt_->ring.Emptied();
   v1::FetchRequest emptied;
-  emptied.mutable_slot()->set_slot(chunk_.slot.slot());
+  emptied.mutable_slot()->set_slot(chunk.slot.slot());
   SendAnswer(emptied);
 }
 
 void PeerPull::OnMessageStored() {
   if (attempt_->bytes == 0) attempt_->first_byte = last_byte_;
-  attempt_->bytes += chunk_.data_bytes;
+  attempt_->bytes += store_.chunk().data_bytes;
   if (!parts_.empty() && upload_.written_bytes() == AttemptEnd()) {
     attempt_->handed_over = true;
     attempt_->context.TryCancel();
   } else {
     MaybeSpread();
   }
-}
-
-void PeerPull::RunByWorker(std::function<void()> work) {
-  busy_ = true;
-  void* const tag = Begin(&worker_done_);
-  grpc::CompletionQueue* const queue = peers_->queue()->get();
-  context_->workers->Post(session_->principal().get(), [this, work = std::move(work), tag, queue] {
-    work();
-    TsanRelease(tag);
-    worker_done_alarm_.Set(queue, std::chrono::system_clock::time_point(), tag);
-  });
 }
 
 void PeerPull::SendAnswer(const v1::FetchRequest& answer) {
