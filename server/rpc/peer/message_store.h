@@ -29,7 +29,8 @@ namespace tensord::server {
 // worker also maps the ring. At most one job of a worker is under way: busy().
 //
 // Only the thread of the peers' queue calls this object. When a job has ended, the worker posts the
-// job's tag to the peers' queue. The caller then calls EndJob(). The tag must keep this object alive.
+// job's tag to the peers' queue. The caller then calls EndJob(). The tag must keep this object
+// alive.
 // While busy(), the caller may use only busy(), incoming(), SetReceived() and TakeNext(), and:
 //   during a WriteByWorker   it doesn't use the upload, and keeps the upload and the slot alive;
 //   during a MapByWorker     it doesn't use the receiver, and keeps the receiver alive.
