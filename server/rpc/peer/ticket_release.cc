@@ -9,6 +9,7 @@ void TicketRelease::Start(const std::string& address, v1::FetchRequest request) 
   peers_->queue()->Began(this);
   peers_->Authorize(&context_);
   context_.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context_.set_wait_for_ready(true);  // the connection may have just broken
   grpc::GenericStub stub(peers_->Connect(address));
   call_ = stub.PrepareUnaryCall(&context_, kFetchMethod, EncodeMessage(request),
                                 peers_->queue()->get());
