@@ -137,8 +137,9 @@ TEST_F(SessionsTest, ClientsLearnThatTheirSessionWasClosed) {
     const Tensor x = Ones(*client.device("cpu:0"), {4});
     ASSERT_TRUE(client.Synchronize().ok());
     ASSERT_TRUE(CloseByNumber(closer, client.session_number()).ok());
-    ExpectError(client.Synchronize(), Code::kDataLoss, {"tensors are gone", reason});
-    ExpectError(client.status(), Code::kDataLoss, {reason});
+    EXPECT_TRUE(Eventually([&client] { return !client.status().ok(); }));
+    ExpectError(client.status(), Code::kDataLoss, {"tensors are gone", reason});
+    ExpectError(client.Synchronize(), Code::kDataLoss, {reason});
     ExpectError((x + x).status(), Code::kDataLoss, {reason});
   }
   EXPECT_TRUE(connect().Synchronize().ok());

@@ -102,7 +102,7 @@ class CountedState : public StreamState {
  public:
   explicit CountedState(int* alive) : alive_(alive) { ++*alive_; }
   ~CountedState() override { --*alive_; }
-  void OnSessionClosed() override {}
+  void OnSessionClosed(const absl::Status& /*error*/) override {}
 
  private:
   int* const alive_;
