@@ -375,6 +375,23 @@ TEST_F(TicketReleaseTest, DroppingTheCopyAfterABrokenConnectionFreesItsTicket) {
   ExpectReleased();
 }
 
+TEST_F(PullTest, DroppingAPartlyReceivedCopyEndsItsFetch) {
+  a_.Promise(1, kMillion);
+  b_.Promise(2, kMillion);
+  auto pulled = b_.PullSoon(2, kMillion, a_, Ticket(1));
+  auto write = a_.client->Write();
+  ASSERT_TRUE(write->Send(a_.session->FirstWrite(1, kMillion)));
+  v1::WriteRequest half;
+  half.set_data(std::string(2 << 20, 'x'));
+  ASSERT_TRUE(write->Send(half));
+  ASSERT_TRUE(Eventually([&] { return UsedBytes(*b_.client, "cpu:0") > 0; }));
+  v1::Command drop;
+  drop.mutable_drop()->add_handles(2);
+  b_.Command(drop);
+  EXPECT_FALSE(pulled.get().ok());
+  EXPECT_EQ(UsedBytes(*b_.client, "cpu:0"), 0);
+}
+
 // GetUpload ends an active fetch, as it ends an active Write. The client can then upload the rest.
 TEST_F(PullTest, GetUploadEndsTheActiveFetch) {
   a_.Promise(1, {DType::kFloat32, {2}});

@@ -24,6 +24,7 @@ absl::Status TensorUpload::Begin(const v1::WriteSpec& wanted, std::function<void
       upload_, context_->engine->BeginUpload(*session_, wanted.handle(), spec, wanted.device(),
                                              std::move(stop)));
   resumable_ = wanted.resumable() && upload_->promised;
+  size_bytes_ = spec.size_bytes();
   written_bytes_ = upload_->written_bytes;
   return absl::OkStatus();
 }
@@ -36,6 +37,7 @@ absl::Status TensorUpload::Claim(const SessionRef& session, const v1::WriteSpec&
       upload_, context_->engine->ClaimUpload(*session_, wanted.handle(), spec, wanted.device(),
                                              std::move(stop)));
   resumable_ = upload_->promised;
+  size_bytes_ = spec.size_bytes();
   written_bytes_ = upload_->written_bytes;
   claimed_ = std::exchange(upload_->tensor, nullptr);
   return absl::OkStatus();
@@ -45,6 +47,10 @@ absl::Status TensorUpload::AllocateMemory() {
   if (upload_->tensor == nullptr) upload_->tensor = claimed_.lock();
   if (upload_->tensor == nullptr) return absl::CancelledError("the tensor no longer exists");
   return context_->engine->AllocateMemory(*session_, &*upload_);
+}
+
+void TensorUpload::ReleaseTensor() {
+  if (begun()) upload_->tensor.reset();
 }
 
 absl::Status TensorUpload::Check(int64_t offset, int64_t bytes) const {

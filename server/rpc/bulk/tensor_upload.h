@@ -35,13 +35,13 @@ class TensorUpload {
 
   // Begin() in two steps, for a promised tensor. After Claim() no other call can fill the tensor.
   // Claim() holds the tensor only weakly, and doesn't use the session; `stop` is also called when
-  // the tensor is destroyed. AllocateMemory() allocates the memory and holds the tensor. If the
-  // tensor no longer exists, it returns CANCELLED.
+  // the tensor is destroyed. AllocateMemory() holds the tensor, and allocates the memory at the
+  // first call. If the tensor no longer exists, it returns CANCELLED. ReleaseTensor() holds the
+  // tensor only weakly again: call AllocateMemory() before the next function that fills it.
   absl::Status Claim(const SessionRef& session, const v1::WriteSpec& spec,
                      std::function<void()> stop);
   absl::Status AllocateMemory();
-  // Returns whether anything else refers to the tensor. Call it after AllocateMemory().
-  bool wanted() const { return upload_->tensor.use_count() > 1; }
+  void ReleaseTensor();
   bool resumable() const { return resumable_; }
 
   // Checks that a chunk of `bytes` at `offset` continues the upload. If the tensor's device is
@@ -49,7 +49,7 @@ class TensorUpload {
   // otherwise INVALID_ARGUMENT. If the chunk exceeds the tensor, returns INVALID_ARGUMENT.
   absl::Status Check(int64_t offset, int64_t bytes) const;
   int64_t written_bytes() const { return written_bytes_; }
-  int64_t size_bytes() const { return upload_->tensor->spec().size_bytes(); }
+  int64_t size_bytes() const { return size_bytes_; }
 
   // Returns whether the host can access the tensor's memory. Only then may destination() be used.
   bool host_accessible() const { return upload_->tensor->device().host_accessible(); }
@@ -89,6 +89,7 @@ class TensorUpload {
   std::weak_ptr<Tensor> claimed_;  // the tensor, while upload_ doesn't hold it
   std::optional<Engine::Upload> upload_;
   bool resumable_ = false;
+  int64_t size_bytes_ = 0;
   int64_t written_bytes_ = 0;
 };
 

@@ -191,6 +191,7 @@ void PeerPull::OnWorkerDone(bool /*ok*/) {
   } else {
     OnChunkStored();
   }
+  upload_.ReleaseTensor();
   if (attempt_->finished) return AttemptEnded();
   ProcessNext();
 }
@@ -317,7 +318,7 @@ void PeerPull::End(Result result) {
       .transfer = last_byte_ - first_byte_,
       .resumptions = retries_.resumptions(),
       .connections = std::clamp(parts_.begun(), 1, peers_->connections())};
-  if (status.ok() && !has_memory_) status = upload_.AllocateMemory();  // the tensor has no bytes
+  if (status.ok()) status = upload_.AllocateMemory();
   if (status.ok()) {
     absl::StatusOr<TensorRef> finished = upload_.Finish();
     status = finished.status();

@@ -19,6 +19,7 @@ void PeerPull::ProcessNext() {
   } else {
     Fail(chunk.status());
   }
+  if (!store_.busy()) upload_.ReleaseTensor();
 }
 
 void PeerPull::HandleChunk(const FetchChunk& chunk) {
@@ -60,13 +61,9 @@ void PeerPull::StoreChunk(const FetchChunk& chunk) {
     const absl::Status due = attempt_->ring.CheckSlot(chunk.slot);
     if (!due.ok()) return Fail(due);
   }
-  if (!has_memory_) {
-    const absl::Status taken = upload_.AllocateMemory();
-    if (!taken.ok()) return Fail(taken);
-    has_memory_ = true;
-    first_byte_ = Clock::now();
-  }
-  if (!upload_.wanted()) return Fail(absl::CancelledError(kTensorGone));
+  const absl::Status taken = upload_.AllocateMemory();
+  if (!taken.ok()) return Fail(taken);
+  if (!std::exchange(has_memory_, true)) first_byte_ = Clock::now();
   if (chunk.offset != upload_.written_bytes()) {
     return Fail(absl::InternalError(absl::StrCat(
         "the source sent byte ", chunk.offset, ", but byte ", upload_.written_bytes(), " is due")));

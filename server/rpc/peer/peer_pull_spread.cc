@@ -1,6 +1,7 @@
 // PeerPull: fetches over several connections, in parallel parts that are counted in order.
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "tensord/server/rpc/peer/peer_pull.h"
 
 namespace tensord::server {
@@ -29,7 +30,9 @@ void PeerPull::OnPartProgress() {
 void PeerPull::CollectParts() {
   awaits_parts_ = true;
   if (stopped()) return End(StoppedResult());
-  if (!upload_.wanted()) return End({.status = absl::CancelledError(kTensorGone)});
+  const absl::Cleanup release = [this] { upload_.ReleaseTensor(); };
+  const absl::Status held = upload_.AllocateMemory();
+  if (!held.ok()) return End({.status = held});
   while (!parts_.empty()) {
     const std::shared_ptr<RangeFetch> part = parts_.front();
     const int64_t bytes = part->begin() + part->stored_bytes() - upload_.written_bytes();
