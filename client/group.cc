@@ -318,7 +318,8 @@ absl::StatusOr<std::vector<Tensor>> Send(const Operation& operation, GroupState*
     collective.set_reduction(ToProto(operation.reduction));
     collective.set_root(operation.root);
     if (inputs.size() > 1 || (inputs.size() == 1 && rank == operation.root)) {
-      collective.set_input(inputs[inputs.size() == 1 ? 0 : rank].handle());
+      const Tensor& own = inputs[inputs.size() == 1 ? 0 : rank];
+      collective.set_input(internal::InputHandle(own.state()));
     }
     collective.set_output(session->NextHandle());
     if (operation.kind != v1::COLLECTIVE_KIND_BARRIER) {

@@ -111,8 +111,12 @@ std::vector<Tensor> Program::Run(absl::Span<const Tensor> inputs) const {
   std::vector<uint64_t> handles;
   if (status.ok()) {
     std::vector<uint64_t> input_handles;
-    for (const Tensor& input : inputs) input_handles.push_back(input.handle());
-    for (const Tensor& tensor : program.captured) input_handles.push_back(tensor.handle());
+    for (const Tensor& input : inputs) {
+      input_handles.push_back(internal::InputHandle(input.state()));
+    }
+    for (const Tensor& tensor : program.captured) {
+      input_handles.push_back(internal::InputHandle(tensor.state()));
+    }
     status =
         program.device.session()->SendRun(program.number, input_handles, num_outputs, &handles);
   }

@@ -109,7 +109,7 @@ Tensor Tensor::To(const Device& device) const {
   if (absl::Status here = RequireValue(*this, "copy"); !here.ok()) return Failed(here);
   if (device.session() != session) return internal::CopyToPeer(*this, device);
   const uint64_t output = session->NextHandle();
-  const absl::Status sent = session->SendCopy(state_->handle, output, device.id());
+  const absl::Status sent = session->SendCopy(internal::InputHandle(state_), output, device.id());
   if (!sent.ok()) return Failed(sent);
   auto copy = std::make_shared<internal::TensorState>(session, output, state_->spec, device.id());
   copy->copy = std::make_shared<internal::CopyRecord>(/*within_server=*/true);

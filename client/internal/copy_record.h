@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,16 +14,28 @@
 
 namespace tensord::internal {
 
+struct TensorState;
+
 // Thread-safe.
 class CopyRecord {
  public:
   explicit CopyRecord(bool within_server) : within_server_(within_server) {}
 
+  // Holds the tensor until there is an outcome: the copy must go on, even if the program drops it,
+  // because the server needs its elements. Does nothing for a copy within a server.
+  void KeepTensor(std::shared_ptr<const TensorState> tensor) {
+    if (within_server_) return;
+    MutexLock lock(&mu_);
+    if (!done_) kept_ = std::move(tensor);
+  }
+
   // Sets the outcome. Only the first call has an effect.
   void Finish(absl::StatusOr<CopyReport> outcome) {
+    std::shared_ptr<const TensorState> kept;  // destroyed after the lock, because it may hold this
     MutexLock lock(&mu_);
     if (done_) return;
     done_ = true;
+    kept.swap(kept_);
     outcome_ = std::move(outcome);
     if (outcome_.ok()) {
       outcome_->total_time = std::max(absl::Now() - started_, outcome_->transfer_time);
@@ -48,6 +61,7 @@ class CopyRecord {
   Mutex mu_;
   CondVar finished_;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
+  std::shared_ptr<const TensorState> kept_ ABSL_GUARDED_BY(mu_);
   absl::StatusOr<CopyReport> outcome_ ABSL_GUARDED_BY(mu_) = CopyReport();
 };
 

@@ -96,7 +96,7 @@ absl::StatusOr<Tensor> TryEnqueue(absl::string_view op, absl::Span<const Tensor*
   PerInput<QueuedInput> queued;
   for (const Tensor* input : inputs) {
     const TensorState& state = *input->state();
-    queued.push_back({state.handle, &state.spec, &state.numbered_spec});
+    queued.push_back({InputHandle(input->state()), &state.spec, &state.numbered_spec});
   }
   const TensorState& first = *inputs[0]->state();
   TENSORD_ASSIGN_OR_RETURN(QueuedOp sent, first.session->SendOp(op, queued, attrs));

@@ -31,6 +31,8 @@ namespace {
 constexpr auto kPause = std::chrono::milliseconds(50);
 // The limit of tickets for one copy.
 constexpr int kMaxTickets = 3;
+// Initial metadata of a PullTensor: the fetch has begun.
+constexpr char kPullStartedKey[] = "tensord-pull-started";
 
 CopyPath PathFromProto(v1::CopyPath path) {
   switch (path) {
@@ -56,13 +58,20 @@ bool IsRouteFailure(const absl::Status& error) {
 }
 
 // One copy. The background thread drives it, one call at a time.
+//
+// The program may drop the copy at any time. If a command uses it, CopyRecord holds it, because a
+// relay needs its handle. Otherwise the handle is dropped, and the copy ends:
+//
+//   before the fetch begins   This object holds the copy. Without its handle, PullTensor would
+//                             promise it again, and no fetch would release the ticket.
+//   during the fetch          The destination ends the fetch, and releases the ticket.
+//   before the relay begins   There is no fetch. The relay doesn't begin.
 class PeerCopy final : public Background::Event, public std::enable_shared_from_this<PeerCopy> {
  public:
-  // Holds `copy` until the transfer is done, even if the program has dropped it: tensors computed
-  // from it need its elements.
   PeerCopy(Tensor source, std::shared_ptr<const TensorState> copy)
       : source_(std::move(source)),
         copy_(std::move(copy)),
+        droppable_copy_(copy_),
         source_session_(source_.state()->session),
         destination_(copy_->session),
         record_(copy_->copy) {
@@ -98,15 +107,26 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
   void OnEvent() override {
     std::shared_ptr<PeerCopy> self = std::move(self_);
+    if (next_ != &PeerCopy::OnPullStarted) EndCall();
+    (this->*next_)();
+    // Releasing the last reference to a session blocks, so the work thread does it.
+    if (self_ == nullptr) Background::Get().Post([self = std::move(self)] {});
+  }
+
+  void EndCall() {
     // The readers use memory of the call's context, so they are destroyed before it.
     ticket_call_.reset();
     pull_call_.reset();
     tensor_call_.reset();
     call_.reset();
-    (this->*next_)();
-    // Releasing the last reference to a session blocks, so the work thread does it.
-    if (self_ == nullptr) Background::Get().Post([self = std::move(self)] {});
   }
+
+  // Holds the copy again. If it has been dropped, returns false.
+  bool HoldCopy() {
+    copy_ = droppable_copy_.lock();
+    return copy_ != nullptr;
+  }
+  void EndDropped() { Finish(absl::CancelledError("the program has dropped the copy")); }
 
   // Returns the context of a new call to one of the two servers.
   grpc::ClientContext* NewCall(Session& session) {
@@ -155,10 +175,17 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
     pull_call_ = destination_->connection().stub->PrepareAsyncPullTensor(
         NewCall(*destination_), request, Background::Get().queue());
     pull_call_->StartCall();
+    pull_call_->ReadInitialMetadata(Begin(&PeerCopy::OnPullStarted));
+  }
+
+  // The fetch has begun, or the call has failed.
+  void OnPullStarted() {
+    if (call_->context()->GetServerInitialMetadata().count(kPullStartedKey) > 0) copy_.reset();
     pull_call_->Finish(&pulled_, &status_, Begin(&PeerCopy::OnPulled));
   }
 
   void OnPulled() {
+    if (!status_.ok() && !HoldCopy()) return EndDropped();
     if (RetryIfBroken(*destination_, &PeerCopy::RequestPull)) return;
     if (status_.ok()) {
       routes().RecordSuccess(source_epoch());
@@ -206,6 +233,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
 
   // Starts the relay: waits for the tensor, and then transfers it through this program.
   void StartRelay(const std::string& why) {
+    copy_.reset();
     relay_reason_ = why;
     ++destination_->connection().counters.copies_relayed;
     Trace(absl::StrCat("a copy of ", source_.Describe(), " to ", destination_->address(),
@@ -233,6 +261,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   void Relay() {
+    if (!HoldCopy()) return EndDropped();
     CopyReport report;
     report.path = CopyPath::kClient;
     report.bytes = source_.size_bytes();
@@ -251,7 +280,7 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   void FailCopy(const absl::Status& error) {
     const absl::Status failure =
         WithPrefix(error, absl::StrCat("copy of ", source_.Describe(), ": "));
-    destination_->FailPromise(write_.handle(), failure);
+    if (HoldCopy()) destination_->FailPromise(write_.handle(), failure);
     Finish(failure);
   }
 
@@ -263,7 +292,8 @@ class PeerCopy final : public Background::Event, public std::enable_shared_from_
   }
 
   Tensor source_;
-  std::shared_ptr<const TensorState> copy_;
+  std::shared_ptr<const TensorState> copy_;  // may be null
+  const std::weak_ptr<const TensorState> droppable_copy_;
   const std::shared_ptr<Session> source_session_;
   const std::shared_ptr<Session> destination_;
   const std::shared_ptr<CopyRecord> record_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "tensord/client/internal/copy_record.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/common/device_name.h"
@@ -14,7 +15,6 @@
 
 namespace tensord::internal {
 
-class CopyRecord;
 class Recorder;
 
 // Immutable after it is shared, except numbered_spec. A failed tensor has only a status. The
@@ -57,5 +57,12 @@ struct TensorState {
   // The spec in the session's OpTable, after the first lookup.
   mutable std::atomic<const NumberedSpec*> numbered_spec{nullptr};
 };
+
+// Returns the handle of an input for a command. If the tensor is a running copy, the copy then goes
+// on even if the program drops it.
+inline uint64_t InputHandle(const std::shared_ptr<const TensorState>& input) {
+  if (input->copy != nullptr && !InForkedChild()) input->copy->KeepTensor(input);
+  return input->handle;
+}
 
 }  // namespace tensord::internal

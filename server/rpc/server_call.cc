@@ -87,8 +87,15 @@ void ServerCall::StartWrite(const grpc::ByteBuffer& message) {
   grpc_call_->stream().Write(message, written_.Begin(shared_from_this()));
 }
 
-// The operation begins under the lock. If OnDone() has to finish the call, it takes the lock, too.
-// So no operation begins after OnDone().
+// The operations below begin under the lock. If OnDone() has to finish the call, it takes the lock,
+// too. So no operation begins after OnDone().
+void ServerCall::SendInitialMetadata(const std::string& key, const std::string& value) {
+  MutexLock lock(&mu_);
+  if (finished_) return;
+  context().AddInitialMetadata(key, value);
+  grpc_call_->stream().SendInitialMetadata(written_.Begin(shared_from_this()));
+}
+
 void ServerCall::Finish(const absl::Status& status) {
   const grpc::Status converted = ToGrpc(status);
   MutexLock lock(&mu_);

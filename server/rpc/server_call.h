@@ -127,6 +127,10 @@ class ServerCall : public std::enable_shared_from_this<ServerCall> {
   void StartRead(grpc::ByteBuffer* message);
   void StartWrite(const grpc::ByteBuffer& message);
 
+  // Sends initial metadata before the first message. OnWritten follows. If the call has finished,
+  // does nothing. Don't call it while a write is under way. Thread-safe; the call must be alive.
+  void SendInitialMetadata(const std::string& key, const std::string& value);
+
   // Finish() ends the call with `status`; FinishWith() with a last message and OK. If the call has
   // finished, they do nothing. Thread-safe; the call must be alive.
   void Finish(const absl::Status& status);

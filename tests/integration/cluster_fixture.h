@@ -37,9 +37,12 @@ class ClusterFixture : public testing::Test {
     flags_.push_back("--cpu-threads=2");
   }
 
+  // Returns the flags of a server.
+  virtual std::vector<std::string> FlagsOf(int /*server*/) const { return flags_; }
+
   void SetUp() override {
     for (int i = 0; i < num_servers_; ++i) {
-      auto daemon = DaemonProcess::Start(flags_);
+      auto daemon = DaemonProcess::Start(FlagsOf(i));
       ASSERT_TRUE(daemon.ok()) << daemon.status();
       daemons_.push_back(*std::move(daemon));
       addresses_.push_back(daemons_.back()->address());

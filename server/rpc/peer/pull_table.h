@@ -17,6 +17,9 @@
 
 namespace tensord::server {
 
+// Initial metadata of a PullTensor. The server sends it when the tensor's handle is being fetched.
+inline constexpr char kPullStartedKey[] = "tensord-pull-started";
+
 // Thread-safe.
 class PullTable {
  public:

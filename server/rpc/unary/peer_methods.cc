@@ -80,6 +80,7 @@ void UnaryMethods::PullTensor(const UnaryRef<v1::PullTensorRequest, v1::PullTens
         if (live_call == nullptr) return;
         if (!received.ok()) return live_call->Finish(received);
         context_->pulls->Pull(session, request, answer);
+        live_call->SendInitialMetadata(kPullStartedKey, "1");
       });
   if (!waiting.ok()) call->Finish(waiting);
 }

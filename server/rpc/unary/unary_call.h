@@ -34,6 +34,8 @@ class UnaryCallBase : public ServerCall {
 
   // Ends the call with OK and an encoded response.
   using ServerCall::FinishWith;
+  // Sends initial metadata before the response. Call it at most once.
+  using ServerCall::SendInitialMetadata;
 
   // Runs `build`, which builds a response of about `bytes` bytes, when the caller's unsent
   // responses leave room for it. The response then takes `bytes` until gRPC has sent or dropped it.
