@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -24,7 +25,7 @@ class CopyRecord {
   // Holds the tensor until there is an outcome: the copy must go on, even if the program drops it,
   // because the server needs its elements. Does nothing for a copy within a server.
   void KeepTensor(std::shared_ptr<const TensorState> tensor) {
-    if (within_server_) return;
+    if (within_server_ || ended_.load(std::memory_order_relaxed)) return;
     MutexLock lock(&mu_);
     if (!done_) kept_ = std::move(tensor);
   }
@@ -35,6 +36,7 @@ class CopyRecord {
     MutexLock lock(&mu_);
     if (done_) return;
     done_ = true;
+    ended_.store(true, std::memory_order_relaxed);
     kept.swap(kept_);
     outcome_ = std::move(outcome);
     if (outcome_.ok()) {
@@ -61,6 +63,7 @@ class CopyRecord {
   Mutex mu_;
   CondVar finished_;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
+  std::atomic<bool> ended_{false};  // done_, readable without the lock
   std::shared_ptr<const TensorState> kept_ ABSL_GUARDED_BY(mu_);
   absl::StatusOr<CopyReport> outcome_ ABSL_GUARDED_BY(mu_) = CopyReport();
 };
