@@ -169,6 +169,8 @@ class KernelGraph {
   KernelGraph& operator=(const KernelGraph&) = delete;
 };
 
+class RestartableDevice;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -282,6 +284,9 @@ class Device {
   virtual void ReleaseUnusedMemory() {}
 
   virtual DeviceHealth health() const { return {}; }
+
+  // Returns this device if it can restart after a fault, otherwise null.
+  virtual RestartableDevice* restartable() { return nullptr; }
 
   // Thread-safe. The owners of spare memory, which is freed before an allocation for a session
   // fails.

@@ -95,6 +95,7 @@ class RestartableDevice final : public Device {
   absl::Status Check() override;
   void ReleaseUnusedMemory() override;
   DeviceHealth health() const override;
+  RestartableDevice* restartable() override { return this; }
 
  private:
   class Kernel;

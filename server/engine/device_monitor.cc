@@ -16,7 +16,7 @@ constexpr auto kPollInterval = std::chrono::milliseconds(100);
 constexpr auto kMinPause = std::chrono::milliseconds(100);
 constexpr auto kMaxPause = std::chrono::milliseconds(5000);
 
-RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->restartable; }
+RestartableDevice& DeviceOf(DeviceSlot* slot) { return *slot->device->restartable(); }
 
 }  // namespace
 
@@ -116,7 +116,7 @@ std::vector<std::vector<DeviceSlot*>> FaultDomains(const std::vector<DeviceSlot*
   std::vector<std::vector<DeviceSlot*>> domains;
   std::map<std::string, size_t> by_name;
   for (DeviceSlot* slot : slots) {
-    const RestartableDevice* device = slot->restartable;
+    const RestartableDevice* device = slot->device->restartable();
     if (device == nullptr) continue;
     if (device->fault_domain().empty()) {
       domains.push_back({slot});

@@ -105,7 +105,6 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, bool fusion, bool g
   for (std::unique_ptr<Device>& device : devices) {
     auto slot = std::make_unique<DeviceSlot>();
     slot->index = static_cast<int>(owned_.size());
-    slot->restartable = dynamic_cast<RestartableDevice*>(device.get());
     slot->device = std::move(device);
     slot->executor = std::make_unique<Executor>(slot->device.get(), threading);
     slots_.push_back(slot.get());

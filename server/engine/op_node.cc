@@ -195,7 +195,7 @@ namespace {
 // If the input's device was lost during a copy, records the loss. The copy's error then names that
 // device.
 void DetectLoss(const Tensor& input) {
-  RestartableDevice* const device = input.slot()->restartable;
+  RestartableDevice* const device = input.device().restartable();
   if (device != nullptr) device->Poll();
 }
 

@@ -23,14 +23,11 @@ namespace tensord::server {
 // The client chooses it. It is unique in its session and never 0.
 using Handle = uint64_t;
 
-class RestartableDevice;
-
 // A device and the thread that launches its work.
 struct DeviceSlot {
   int index;  // position in the server's list
   std::unique_ptr<Device> device;
   std::unique_ptr<Executor> executor;
-  RestartableDevice* restartable = nullptr;  // `device` if it can restart after a fault
 };
 
 class OpNode;

@@ -93,7 +93,7 @@ TEST_F(NcclCommunicatorTest, LostGpuAbortsItsGroupAndCanJoinAnotherAfterItsReset
   Connect(2, std::chrono::seconds(30));
   std::future<absl::Status> restarted = std::async(std::launch::async, [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the member waits by then
-    return BreakAndRestart(dynamic_cast<RestartableDevice&>(*devices_[0]));
+    return BreakAndRestart(*devices_[0]->restartable());
   });
   const absl::Status status = AllReduce(0);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;

@@ -34,7 +34,7 @@ class CudaFaultTest : public CudaTest {
     cuda_ = *std::move(device);
   }
 
-  RestartableDevice& restartable() { return dynamic_cast<RestartableDevice&>(*cuda_); }
+  RestartableDevice& restartable() { return *cuda_->restartable(); }
 
   // Runs a kernel that reads an invalid address.
   void Break() {

@@ -32,7 +32,7 @@ class RestartableDeviceTest : public testing::Test {
     device_->BindThread();
   }
 
-  RestartableDevice& restartable() { return dynamic_cast<RestartableDevice&>(*device_); }
+  RestartableDevice& restartable() { return *device_->restartable(); }
   void Order(const std::string& order) { ASSERT_TRUE(faults_.Take("cpu:0 " + order).ok()); }
 
   absl::Status AbandonAndRestart() {

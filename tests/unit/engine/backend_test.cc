@@ -85,14 +85,14 @@ TEST_F(BackendTest, EngineComputesOnItAndCopiesFromIt) {
 
 TEST_F(BackendTest, ResettableDeviceRestartsAfterAFault) {
   Engine engine(Make("toy"));
-  DeviceSlot& slot = *engine.slots()[0];
-  ASSERT_NE(slot.restartable, nullptr);
-  slot.restartable->Lose(absl::DataLossError("it broke"));
+  Device& device = *engine.slots()[0]->device;
+  ASSERT_NE(device.restartable(), nullptr);
+  device.restartable()->Lose(absl::DataLossError("it broke"));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (slot.device->health().restarts == 0 && std::chrono::steady_clock::now() < deadline) {
+  while (device.health().restarts == 0 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::yield();
   }
-  EXPECT_EQ(slot.device->health().restarts, 1);
+  EXPECT_EQ(device.health().restarts, 1);
   EXPECT_EQ(resets_, 1);
 }
 
