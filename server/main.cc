@@ -26,7 +26,6 @@
 #include "absl/synchronization/mutex.h"
 #include "tensord/common/util/address.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/server/collective/nccl_communicator.h"
 #include "tensord/server/device/cpu/cpu_device.h"
 #include "tensord/server/device/device_factory.h"
 #include "tensord/server/device/fault/fault_control.h"
@@ -176,7 +175,6 @@ absl::StatusOr<Daemon> StartDaemon(const DaemonFlags& flags, FaultPlans* faults)
   SetHostLimits(&options.limits, &backends.front());
   SetPrincipalDefaults(&options.limits, options.gate.authenticates());
   options.grpc_quota_bytes = GrpcQuotaBytes(options.limits);
-  AddNccl(backends);
   options.unavailable_kinds = UnavailableKinds(backends);
   for (const Backend& backend : backends) {
     options.communicator_makers[backend.kind] = backend.make_communicator;

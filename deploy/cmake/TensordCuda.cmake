@@ -17,7 +17,16 @@ function(tensord_cuda_library name)
   list(TRANSFORM sources APPEND .cc)
   add_library(${name} STATIC ${sources} ${tensord_cuda_kernels})
   target_include_directories(${name} PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-  target_link_libraries(${name} PUBLIC tensord_device PRIVATE absl::flat_hash_map absl::hash absl::strings)
+  target_link_libraries(${name} PUBLIC tensord_communicator PRIVATE absl::flat_hash_map absl::hash absl::strings
+    ${CMAKE_DL_LIBS})
+
+  # Groups of GPUs. The build needs only NCCL's header: the server loads NCCL when a GPU first joins a group.
+  if(NCCL_INCLUDE_DIR)
+    target_sources(${name} PRIVATE ${folder}/nccl_communicator.cc ${folder}/nccl_library.cc ${folder}/nccl_operation.cc)
+    target_include_directories(${name} SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
+  else()
+    target_sources(${name} PRIVATE ${folder}/nccl_missing.cc)
+  endif()
 
   # Embeds the headers that fused kernels include when they are compiled at run time.
   set(entries "")
@@ -46,20 +55,5 @@ function(tensord_devices_library name cuda)
   target_link_libraries(${name} PUBLIC tensord_device tensord_fault PRIVATE tensord_cpu ${cuda})
   if(cuda)
     target_compile_definitions(${name} PRIVATE TENSORD_HAVE_CUDA=1)
-  endif()
-endfunction()
-
-# Adds the library `name`: groups of GPUs. `cuda`: the library of the CUDA backend, which links cudart, or
-# "" for none. The build needs only NCCL's header: the server loads NCCL when a GPU first joins a group.
-function(tensord_nccl_library name cuda)
-  set(folder ${PROJECT_SOURCE_DIR}/server/collective)
-  add_library(${name} STATIC ${folder}/nccl_communicator_maker.cc)
-  target_link_libraries(${name} PUBLIC tensord_collective)
-  if(cuda AND TENSORD_HAVE_GLOO AND NCCL_INCLUDE_DIR)
-    target_sources(${name} PRIVATE ${folder}/nccl_communicator.cc ${folder}/nccl_library.cc
-      ${folder}/nccl_operation.cc)
-    target_include_directories(${name} SYSTEM PRIVATE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
-    target_compile_definitions(${name} PRIVATE TENSORD_HAVE_NCCL=1)
-    target_link_libraries(${name} PRIVATE ${cuda} ${CMAKE_DL_LIBS})
   endif()
 endfunction()

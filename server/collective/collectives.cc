@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/status_details.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/server/collective/handshake.h"
+#include "tensord/server/communicator/handshake.h"
 
 namespace tensord::server {
 namespace {

@@ -10,8 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/util/mutex.h"
+#include "tensord/server/collective/communicator_factory.h"
 #include "tensord/server/collective/member.h"
-#include "tensord/server/collective/network.h"
+#include "tensord/server/communicator/network.h"
 #include "tensord/server/session/limits.h"
 #include "tensord/server/session/session.h"
 

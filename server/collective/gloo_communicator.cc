@@ -14,8 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
 #include "tensord/server/collective/gloo_transport.h"
-#include "tensord/server/collective/mesh_communicator.h"
 #include "tensord/server/collective/reduce_elements.h"
+#include "tensord/server/communicator/mesh_communicator.h"
 
 namespace tensord::server {
 namespace {

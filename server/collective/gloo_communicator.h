@@ -4,7 +4,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "tensord/server/collective/communicator.h"
+#include "tensord/server/communicator/communicator.h"
+#include "tensord/server/communicator/network.h"
 
 namespace tensord::server {
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/peer_mesh.h"
 
 namespace tensord::server {
 

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/collective/communicator.h"
+#include "tensord/server/communicator/communicator.h"
 #include "tensord/server/engine/engine.h"
 #include "tensord/server/session/session.h"
 

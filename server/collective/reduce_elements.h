@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "tensord/common/dtype.h"
-#include "tensord/server/collective/collective_op.h"
+#include "tensord/server/communicator/collective_op.h"
 
 namespace tensord::server {
 

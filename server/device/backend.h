@@ -19,7 +19,7 @@ class Communicator;
 struct CollectiveNetwork;
 struct GroupPlace;
 
-// Makes the communicator of a member of a group (collective/communicator.h). `device` must outlive
+// Makes the communicator of a member of a group (communicator/communicator.h). `device` must outlive
 // the communicator.
 using CommunicatorMaker = absl::StatusOr<std::unique_ptr<Communicator>> (*)(
     const CollectiveNetwork& network, Device& device, const GroupPlace& place);

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/collective/communicator.h"
+#include "tensord/server/collective/communicator_factory.h"
 #include "tensord/server/device/device.h"
 #include "tensord/server/device/memory_reclaimer.h"
 #include "tensord/server/engine/engine.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tensord/server/collective/collective_op.h"
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/collective_op.h"
+#include "tensord/server/communicator/peer_mesh.h"
 #include "tensord/tests/fuzz/fuzz_input.h"
 
 namespace tensord::server {

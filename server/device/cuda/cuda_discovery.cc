@@ -10,6 +10,7 @@
 #include "tensord/server/device/cuda/cuda_status.h"
 #include "tensord/server/device/cuda/host_registration.h"
 #include "tensord/server/device/cuda/kernels/probe.h"
+#include "tensord/server/device/cuda/nccl_communicator.h"
 
 namespace tensord::server {
 namespace cuda {
@@ -103,6 +104,7 @@ Backend CudaBackend() {
     return MakeCudaDevice(options.name, options.physical_index, options.limit_bytes);
   };
   backend.reset = ResetCudaDevice;
+  backend.make_communicator = MakeNcclCommunicator;
   return backend;
 }
 

@@ -115,13 +115,13 @@ DEFECTS = [
            "    const DeviceGuard guard(physical_index_);\n    if (cudaHostUnregister",
            "    MutexLock lock(&registry.mu);\n    const DeviceGuard guard(physical_index_);\n    if (cudaHostUnregister"),
     # NCCL.
-    Defect("collective doesn't wait for its input", "nccl", "server/collective/nccl_communicator.cc",
+    Defect("collective doesn't wait for its input", "nccl", CUDA + "nccl_communicator.cc",
            "    TENSORD_RETURN_IF_ERROR(OrderAfterCudaUploads(*input, stream_.get()));\n", ""),
-    Defect("collective doesn't wait for its output's allocation", "nccl", "server/collective/nccl_communicator.cc",
+    Defect("collective doesn't wait for its output's allocation", "nccl", CUDA + "nccl_communicator.cc",
            "    TENSORD_RETURN_IF_ERROR(OrderAfterCudaAllocation(*output, stream_.get()));\n", ""),
-    Defect("abort doesn't wait for the kernel", "nccl", "server/collective/nccl_communicator.cc",
+    Defect("abort doesn't wait for the kernel", "nccl", CUDA + "nccl_communicator.cc",
            "while (!IsLost() && !ended->happened() &&", "while (false &&"),
-    Defect("waits for the NCCL call instead of its kernel", "nccl", "server/collective/nccl_communicator.cc",
+    Defect("waits for the NCCL call instead of its kernel", "nccl", CUDA + "nccl_communicator.cc",
            'Await("NCCL", notice.get())', 'Await("NCCL", nullptr)'),
     # Kernels.
     Defect("missing barrier in a reduction", "reductions", KERNELS + "reduction.cuh",

@@ -1,5 +1,5 @@
 // Plans of collective operations, and the comparison of the members' intents.
-#include "tensord/server/collective/collective_op.h"
+#include "tensord/server/communicator/collective_op.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The handshake between members of a group, and other connections to their ports.
-#include "tensord/server/collective/handshake.h"
+#include "tensord/server/communicator/handshake.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

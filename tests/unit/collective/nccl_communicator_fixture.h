@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensord/common/ops/op_schema.h"
-#include "tensord/server/collective/nccl_communicator.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/memory_pool.h"
+#include "tensord/server/device/cuda/nccl_communicator.h"
 #include "tensord/server/device/memory_account.h"
 #include "tensord/server/device/restartable_device.h"
 #include "tensord/tests/cuda_emulation/control.h"

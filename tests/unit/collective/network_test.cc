@@ -1,5 +1,5 @@
 // The network that --collectives names, and the addresses that belong to it.
-#include "tensord/server/collective/network.h"
+#include "tensord/server/communicator/network.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // Messages over a group's connections, and peers that send invalid messages.
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/peer_mesh.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "tensord/server/collective/nccl_library.h"
+#include "tensord/server/device/cuda/nccl_library.h"
 #include "tensord/tests/cuda_emulation/control.h"
 #include "tensord/tests/cuda_emulation/failure.h"
 

@@ -1,4 +1,4 @@
-#include "tensord/server/collective/nccl_library.h"
+#include "tensord/server/device/cuda/nccl_library.h"
 
 #include <dlfcn.h>
 

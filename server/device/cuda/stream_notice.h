@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/peer_mesh.h"
 #include "tensord/server/device/cuda/cuda_status.h"
 
 namespace tensord::server {

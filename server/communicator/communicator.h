@@ -2,19 +2,17 @@
 // host can access, NCCL between GPUs.
 #pragma once
 
-#include <memory>
+#include <chrono>
 #include <string>
+#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "tensord/server/collective/collective_op.h"
-#include "tensord/server/collective/network.h"
-#include "tensord/server/device/backend.h"
+#include "tensord/server/communicator/collective_op.h"
+#include "tensord/server/communicator/member_names.h"
 #include "tensord/server/device/buffer.h"
-#include "tensord/server/device/device.h"
 
 namespace tensord::server {
 
@@ -65,19 +63,5 @@ class Communicator {
   // Sends `why` to the other members and closes the connections. As PeerMesh::Leave().
   virtual void Leave(const absl::Status& why) = 0;
 };
-
-// Returns why CPU devices can't be members of groups; empty if they can.
-std::string CollectivesUnavailableReason();
-
-// The makers of communicators, by kind of device. A kind may be absent.
-using CommunicatorMakers = absl::flat_hash_map<DeviceKind, CommunicatorMaker>;
-
-// Makes the communicator of a member on `device`: by the maker of its kind, or by Gloo if the kind
-// has none and the host can access the device's memory. If the device can't be a member of groups,
-// or the server was built without Gloo, returns UNIMPLEMENTED that names what is missing.
-absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveNetwork& network,
-                                                               Device& device,
-                                                               const GroupPlace& place,
-                                                               const CommunicatorMakers& makers);
 
 }  // namespace tensord::server

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensord/common/util/mutex.h"
-#include "tensord/server/collective/member_names.h"
+#include "tensord/server/communicator/member_names.h"
 
 namespace tensord::server {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "tensord/server/collective/collective_op.h"
-#include "tensord/server/collective/nccl_library.h"
+#include "tensord/server/communicator/collective_op.h"
+#include "tensord/server/device/cuda/nccl_library.h"
 
 namespace tensord::server {
 

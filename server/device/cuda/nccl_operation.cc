@@ -1,4 +1,4 @@
-#include "tensord/server/collective/nccl_operation.h"
+#include "tensord/server/device/cuda/nccl_operation.h"
 
 #include <cstddef>
 

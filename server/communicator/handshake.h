@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "tensord/server/collective/network.h"
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/network.h"
+#include "tensord/server/communicator/peer_mesh.h"
 
 namespace tensord::server {
 

@@ -1,4 +1,4 @@
-#include "tensord/server/collective/collective_op.h"
+#include "tensord/server/communicator/collective_op.h"
 
 #include <algorithm>
 

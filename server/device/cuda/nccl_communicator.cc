@@ -1,4 +1,4 @@
-#include "tensord/server/collective/nccl_communicator.h"
+#include "tensord/server/device/cuda/nccl_communicator.h"
 
 #include <stdlib.h>
 
@@ -12,13 +12,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "tensord/common/util/status_macros.h"
-#include "tensord/server/collective/mesh_communicator.h"
-#include "tensord/server/collective/nccl_library.h"
-#include "tensord/server/collective/nccl_operation.h"
-#include "tensord/server/collective/stream_notice.h"
+#include "tensord/server/communicator/mesh_communicator.h"
 #include "tensord/server/device/cuda/cuda_device.h"
 #include "tensord/server/device/cuda/cuda_handles.h"
 #include "tensord/server/device/cuda/cuda_status.h"
+#include "tensord/server/device/cuda/nccl_library.h"
+#include "tensord/server/device/cuda/nccl_operation.h"
+#include "tensord/server/device/cuda/stream_notice.h"
 
 namespace tensord::server {
 namespace {

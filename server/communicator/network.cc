@@ -1,4 +1,4 @@
-#include "tensord/server/collective/network.h"
+#include "tensord/server/communicator/network.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

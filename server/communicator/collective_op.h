@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensord/common/tensor_spec.h"
-#include "tensord/server/collective/member_names.h"
+#include "tensord/server/communicator/member_names.h"
 
 namespace tensord::server {
 

@@ -1,4 +1,4 @@
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/peer_mesh.h"
 
 #include <errno.h>
 #include <sys/eventfd.h>

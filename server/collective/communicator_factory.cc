@@ -1,4 +1,4 @@
-#include "tensord/server/collective/communicator.h"
+#include "tensord/server/collective/communicator_factory.h"
 
 #include "absl/strings/str_cat.h"
 #ifdef TENSORD_HAVE_GLOO
@@ -32,8 +32,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CollectiveN
 #endif
   return absl::UnimplementedError(
       absl::StrCat("no collective operations on ", device.name().ToString(),
-                   ": this server was built without a library for groups of such devices (NCCL for "
-                   "GPUs, by nccl.h)"));
+                   ": this server has no library for groups of such devices"));
 }
 
 }  // namespace tensord::server

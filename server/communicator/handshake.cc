@@ -1,4 +1,4 @@
-#include "tensord/server/collective/handshake.h"
+#include "tensord/server/communicator/handshake.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tensord/common/util/status_macros.h"
-#include "tensord/server/collective/communicator.h"
-#include "tensord/server/collective/handshake.h"
-#include "tensord/server/collective/peer_mesh.h"
+#include "tensord/server/communicator/communicator.h"
+#include "tensord/server/communicator/handshake.h"
+#include "tensord/server/communicator/peer_mesh.h"
 
 namespace tensord::server {
 
