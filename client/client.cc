@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tensord/client/internal/choose_device.h"
 #include "tensord/client/internal/session.h"
 #include "tensord/client/internal/tensor_state.h"
 #include "tensord/common/util/status_macros.h"
@@ -69,22 +70,9 @@ absl::StatusOr<Device> Client::device(int index) const {
                    infos.size(), infos.size() == 1 ? " device" : " devices", ", numbered from 0"));
 }
 
-Device Client::TryDevice(int i) const {
-  if (session_ == nullptr) return Device();
-  for (const DeviceName id : {DeviceName{DeviceKind::kCuda, i}, DeviceName{DeviceKind::kCpu, 0}}) {
-    if (session_->FindDevice(id) != nullptr) return Device(session_, id);
-  }
-  return Device();
-}
+Device Client::TryDevice(int i) const { return internal::ChooseDevice(devices(), i); }
 
-std::vector<Device> Client::TryAllDevices() const {
-  std::vector<Device> gpus;
-  for (Device& device : devices()) {
-    if (device.kind() == DeviceKind::kCuda) gpus.push_back(std::move(device));
-  }
-  if (gpus.empty() && TryDevice().valid()) gpus.push_back(TryDevice());
-  return gpus;
-}
+std::vector<Device> Client::TryAllDevices() const { return internal::ChooseDevices(devices()); }
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo() const {
   return session_ == nullptr ? NoConnection() : session_->GetServerInfo();

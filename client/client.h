@@ -198,8 +198,9 @@ class Client {
   // Returns devices()[index]. If `index` is out of range, returns OUT_OF_RANGE with the number of
   // devices. A default-constructed Client returns FAILED_PRECONDITION.
   absl::StatusOr<Device> device(int index) const;
-  // Returns cuda:i if there is one, otherwise cpu:0. If there is neither, returns a Device that
-  // isn't valid().
+  // Returns the GPU with index `i` among the GPUs of devices(). Every device that isn't a CPU counts
+  // as a GPU. If there is none, returns cpu:0. If there is neither, returns a Device that isn't
+  // valid().
   Device TryDevice(int i = 0) const;
   // Returns every GPU. If there is none, returns cpu:0 alone.
   std::vector<Device> TryAllDevices() const;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "tensord/client/internal/choose_device.h"
 #include "tensord/client/internal/connection.h"
 #include "tensord/client/internal/fork_guard.h"
 #include "tensord/client/internal/session.h"
@@ -263,24 +264,9 @@ absl::StatusOr<Device> Cluster::device(int index) const {
                    all.size() == 1 ? " device" : " devices", ", numbered from 0"));
 }
 
-Device Cluster::TryDevice(int i) const {
-  Device cpu;
-  for (Device& device : devices()) {
-    if (device.kind() == DeviceKind::kCuda && i-- == 0) return device;
-    if (device.id() == DeviceName{DeviceKind::kCpu, 0} && !cpu.valid()) cpu = std::move(device);
-  }
-  return cpu;
-}
+Device Cluster::TryDevice(int i) const { return internal::ChooseDevice(devices(), i); }
 
-std::vector<Device> Cluster::TryAllDevices() const {
-  std::vector<Device> gpus;
-  std::vector<Device> cpus;
-  for (const Device& device : devices()) {
-    if (device.kind() == DeviceKind::kCuda) gpus.push_back(device);
-    if (device.kind() == DeviceKind::kCpu && device.index() == 0) cpus.push_back(device);
-  }
-  return gpus.empty() ? cpus : gpus;
-}
+std::vector<Device> Cluster::TryAllDevices() const { return internal::ChooseDevices(devices()); }
 
 absl::Status Cluster::Synchronize() const {
   if (state_ == nullptr) return NoServers();

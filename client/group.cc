@@ -71,7 +71,7 @@ absl::Status CheckDevices(absl::Span<const Device> devices) {
     if (devices[i].kind() != devices[0].kind()) {
       return absl::InvalidArgumentError(
           absl::StrCat("group: ", devices[0].name(), " and ", devices[i].name(),
-                       " are of different kinds: make a group of CPUs or one of GPUs"));
+                       " are of different kinds: a group needs devices of one kind"));
     }
     for (size_t j = 0; j < i; ++j) {
       if (devices[j] == devices[i]) {

@@ -37,10 +37,9 @@ absl::StatusOr<DeviceName> ParseDeviceName(absl::string_view text) {
   if (DeviceKind::IsValidName(kind) && index.has_value()) {
     return DeviceName{DeviceKind(kind), *index};
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::CHexEscape(text.substr(0, 64)),
-                   "\" names no device; the form is cpu, cuda, cpu:<number> or cuda:<number>, such "
-                   "as cuda:1"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", absl::CHexEscape(text.substr(0, 64)),
+      "\" names no device; the form is <kind> or <kind>:<number>, such as cpu or cuda:1"));
 }
 
 }  // namespace tensord

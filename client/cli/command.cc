@@ -116,9 +116,8 @@ absl::StatusOr<Device> ChosenDevice(const CommandContext& context, const Client&
   }
   Device device = client.TryDevice();
   if (device.valid()) return device;
-  return absl::NotFoundError(absl::StrCat("the server at ", client.address(),
-                                          " has neither cuda:0 nor cpu:0; name one of its devices "
-                                          "with --device (tensorctl devices lists them)"));
+  return absl::NotFoundError(
+      absl::StrCat("the server at ", client.address(), " offers no devices (tensord --devices)"));
 }
 
 }  // namespace tensord::cli

@@ -36,7 +36,7 @@ std::string ExplainRatio(const Tour& tour, double ratio) {
   const std::string text =
       absl::StrCat("At once was ", cli::FormatThreeDigits(ratio), " times as fast.");
   if (!ShareHardware(tour)) return text;
-  if (tour.a.kind() == DeviceKind::kCuda) {
+  if (tour.a.kind() != DeviceKind::kCpu) {
     return absl::StrCat(text,
                         " Both devices are one GPU here, and one of them alone can keep it "
                         "busy: on two GPUs the ratio comes near 2.");

@@ -20,9 +20,8 @@ void ExplainOneDevice(const Tour& tour) {
   tour.narrator.Say(
       "This server has one device, and the tour needs two. Any machine can offer two devices on "
       "the same hardware: stop the server, start it as follows, and run the tour again.");
-  const bool gpu = tour.a.kind() == DeviceKind::kCuda;
-  tour.narrator.Code(
-      absl::StrCat("tensord --devices=", gpu ? "cuda:0,cuda:0" : "cpu,cpu", "\ntensorctl tour"));
+  const absl::string_view kind = tour.a.kind().name();
+  tour.narrator.Code(absl::StrCat("tensord --devices=", kind, ",", kind, "\ntensorctl tour"));
 }
 
 }  // namespace

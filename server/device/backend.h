@@ -15,8 +15,8 @@
 
 namespace tensord::server {
 
+class CollectiveNetwork;
 class Communicator;
-struct CollectiveNetwork;
 struct GroupPlace;
 
 // Makes the communicator of a member of a group (communicator/communicator.h). `device` must outlive

@@ -10,8 +10,8 @@ namespace tensord::server {
 namespace {
 
 constexpr absl::string_view kForm =
-    "devices are a list such as cpu,cpu=2GiB,cuda:0,cuda:1=8GiB: cpu or cuda, which GPU (default "
-    "0), and a memory limit";
+    "devices are a list such as cpu,cpu=2GiB,cuda:0,cuda:1=8GiB: a kind, the physical device "
+    "(default 0), and a memory limit";
 
 absl::Status FormError(absl::string_view text, absl::string_view what) {
   constexpr size_t kMaxShown = 64;

@@ -83,6 +83,20 @@ TEST(ControlPlaneTest, TryDeviceCountsGpusAndFallsBackToACpu) {
   EXPECT_EQ(cluster->device(3)->name(), "inproc-1/cuda:0");
 }
 
+TEST(ControlPlaneTest, TryDevicePrefersEveryKindToACpu) {
+  ControlPlane plane({"cpu:0", "toy:0", "toy:1"});
+  const auto client = Client::Connect("inproc-0:1");
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(client->TryDevice().name(), "toy:0");
+  EXPECT_EQ(client->TryDevice(1).name(), "toy:1");
+  EXPECT_EQ(client->TryDevice(2).name(), "cpu:0");
+  EXPECT_EQ(client->TryAllDevices().size(), 2);
+  const auto cluster = Cluster::Connect(ControlPlane::Addresses(2));
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ(cluster->TryDevice(2).name(), "inproc-1/toy:0");
+  EXPECT_EQ(cluster->TryAllDevices().size(), 4);
+}
+
 TEST(ControlPlaneTest, TryDeviceIsNotValidWithoutDevices) {
   ControlPlane plane(std::vector<std::string>{});
   const auto cluster = Cluster::Connect(ControlPlane::Addresses(2));

@@ -78,11 +78,13 @@ std::vector<CheckedPair> CheckPairsTo(const ClusterCheck& check, size_t to,
   return pairs;
 }
 
-// Returns one device of each member, all of the same kind: CPUs if possible, otherwise GPUs.
-// Returns an empty list if they have no common kind.
+// Returns one device of each member, all of the same kind: CPUs if possible. Returns an empty list
+// if they have no common kind.
 std::vector<Device> DevicesFor(const std::vector<ClusterServer>& servers,
                                const std::vector<size_t>& members) {
-  for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+  std::vector<DeviceKind> kinds = {DeviceKind::kCpu};
+  for (const Device& device : servers[members[0]].client.devices()) kinds.push_back(device.kind());
+  for (const DeviceKind kind : kinds) {
     std::vector<Device> devices;
     for (size_t member : members) {
       const std::vector<Device> all = servers[member].client.devices();
@@ -186,9 +188,9 @@ CommandSpec ClusterCommand() {
           "other server (--peers of tensord), reach it (--advertise), be accepted there "
           "(--peer-principals), and know this client by the same name. Then copies a number "
           "between the two servers. Also makes a group of all servers that have --collectives, "
-          "with one CPU device each (or one GPU each), and runs a barrier. If that fails, it finds "
-          "the servers that can't reach each other within seconds. For each problem it prints the "
-          "server and the flag to change.\n"
+          "with one CPU device each (or one of another common kind), and runs a barrier. If that "
+          "fails, it finds the servers that can't reach each other within seconds. For each "
+          "problem it prints the server and the flag to change.\n"
           "The second table has a row for each source server and a column for each server that "
           "fetches, with the round-trip time between the two. \"fetches\" and \"collectives\" show "
           "whether a server has --peers and --collectives. It isn't a problem if no server has "
