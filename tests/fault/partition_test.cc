@@ -57,7 +57,7 @@ class PartitionTest : public testing::Test {
   void TearDown() override {
     if (daemon_ == nullptr) return;
     EXPECT_TRUE(Hosts::Get().SetPlugged(0, true));
-    EXPECT_EQ(*daemon_->Terminate(), 0) << daemon_->Output();
+    daemon_->ExpectTerminatesCleanly();
   }
 
   Client Connect(absl::Duration lease) {

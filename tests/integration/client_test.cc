@@ -329,9 +329,7 @@ TEST_F(ClientTest, ReadEndsIfTheServerDiesDuringIt) {
 TEST_F(ClientTest, CallsFailAfterTheServerDrains) {
   const Tensor x = Ones(first_, {10}) + 1;
   ASSERT_TRUE(x.Wait().ok());
-  const auto exit_code = daemon_->Terminate();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0);
+  daemon_->ExpectTerminatesCleanly();
   ExpectError(x.Read<float>(), Code::kUnavailable);
 }
 
@@ -346,9 +344,7 @@ TEST_F(ClientTest, DrainFinishesAnActiveRead) {
   EXPECT_TRUE(read.ok()) << read;
   EXPECT_TRUE(signalled);
   EXPECT_EQ(std::count(values.begin(), values.end(), 1.0f), x.num_elements());
-  const auto exit_code = daemon_->WaitForEnd();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0);
+  daemon_->ExpectEndsCleanly();
 }
 
 TEST(ClientConnectTest, ConnectFailsInTimeWithoutAServer) {

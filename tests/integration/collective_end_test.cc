@@ -185,9 +185,7 @@ TEST_F(CollectiveEndTest, DrainEndsTheServersMembers) {
     const auto list = session(0).List();
     return list.ok() && list->tensors_size() == 1;
   }));
-  const auto exit_code = servers_[0].daemon->Terminate();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << servers_[0].daemon->Output();
+  servers_[0].daemon->ExpectTerminatesCleanly();
   const auto made = waiting.get();
   EXPECT_FALSE(made[0].ok());
   for (int rank : {1, 2}) ExpectError(made[rank], Code::kAborted, {"rank 0"});

@@ -47,7 +47,7 @@ TEST_F(CudaLibrariesTest, ServesGpuAndNamesMissingLibraryInMatmulError) {
   EXPECT_EQ(product.code(), absl::StatusCode::kFailedPrecondition) << product;
   EXPECT_THAT(std::string(product.message()), HasSubstr("libcublasLt.so."));
   EXPECT_THAT(*x.Read<float>(), Each(1.5f));
-  EXPECT_EQ(*daemon_->Terminate(), 0) << daemon_->Output();
+  daemon_->ExpectTerminatesCleanly();
 }
 
 }  // namespace

@@ -37,12 +37,9 @@ class DaemonFixture : public testing::Test {
   // Unless `expect_alive_` is false, expects that the daemon still runs and exits with 0.
   void TearDown() override {
     if (daemon_ == nullptr || !expect_alive_) return;
-    EXPECT_TRUE(daemon_->running()) << daemon_->Output();
     session_.reset();
     client_.reset();
-    const auto exit_code = daemon_->Terminate();
-    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-    EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+    daemon_->ExpectTerminatesCleanly();
   }
 
   int64_t Used(int device) { return UsedBytes(*client_, TestDevice(device)); }

@@ -145,9 +145,16 @@ absl::StatusOr<int> DaemonProcess::WaitForEnd() {
   return exit_code_;
 }
 
-absl::StatusOr<int> DaemonProcess::Terminate() {
+void DaemonProcess::ExpectEndsCleanly() {
+  const absl::StatusOr<int> exit_code = WaitForEnd();
+  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
+  EXPECT_EQ(*exit_code, 0) << Output();
+}
+
+void DaemonProcess::ExpectTerminatesCleanly() {
+  EXPECT_TRUE(running()) << "the daemon has ended early. Its output: " << Output();
   Signal(SIGTERM);
-  return WaitForEnd();
+  ExpectEndsCleanly();
 }
 
 int64_t DaemonProcess::MemoryBytes(const std::string& field) const {

@@ -22,8 +22,8 @@ std::string TestDevice(int index);
 // Returns the --devices flag for these two devices. Their memory limits are 1 GiB and 64 MiB.
 std::string TestDevicesFlag();
 
-// The destructor kills the child; Terminate() lets it end by itself. If the CUDA emulation has
-// reported a misuse in the child, the destructor makes the current test fail.
+// The destructor kills the child; ExpectTerminatesCleanly() lets it end by itself. If the CUDA
+// emulation has reported a misuse in the child, the destructor makes the current test fail.
 class DaemonProcess {
  public:
   // Starts the daemon on a free port of 127.0.0.1 with these flags. Adds the "NAME=VALUE" strings
@@ -44,8 +44,13 @@ class DaemonProcess {
   // If it doesn't end within a minute, kills it and returns DEADLINE_EXCEEDED.
   absl::StatusOr<int> WaitForEnd();
 
-  // Sends SIGTERM, then calls WaitForEnd().
-  absl::StatusOr<int> Terminate();
+  // Blocks until the daemon has ended. Unless it exits with 0, makes the current test fail and
+  // prints the daemon's output.
+  void ExpectEndsCleanly();
+
+  // Sends SIGTERM, then calls ExpectEndsCleanly(). If the daemon has ended before, makes the
+  // current test fail.
+  void ExpectTerminatesCleanly();
 
   bool running();
 

@@ -43,14 +43,11 @@ class DeviceFaultTest : public testing::Test {
   void TearDown() override {
     watch_.reset();
     if (daemon_ != nullptr) {
-      EXPECT_TRUE(daemon_->running()) << daemon_->Output();
       for (int i : {0, 1}) {
         faulty_[i] = good_[i] = Device();
         client_[i] = Client();
       }
-      const auto exit_code = daemon_->Terminate();
-      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-      EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+      daemon_->ExpectTerminatesCleanly();
     }
     faults_.reset();
     std::filesystem::remove_all(folder_);

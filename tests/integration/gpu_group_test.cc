@@ -53,9 +53,7 @@ class GpuGroupTest : public testing::Test {
     cluster_.Close();
     for (const auto& daemon : daemons_) {
       if (!daemon->running()) continue;
-      const auto exit_code = daemon->Terminate();
-      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-      EXPECT_EQ(*exit_code, 0) << daemon->Output();
+      daemon->ExpectTerminatesCleanly();
       EXPECT_THAT(daemon->Output(), testing::Not(HasSubstr("cuda emulation:")));
     }
   }

@@ -25,9 +25,7 @@ class GpuUploadTest : public testing::TestWithParam<bool> {
 
   // Expects that the daemon didn't misuse CUDA, and that CUDA registered every ring.
   void TearDown() override {
-    const auto exit_code = daemon_->Terminate();
-    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-    EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+    daemon_->ExpectTerminatesCleanly();
     EXPECT_THAT(daemon_->Output(), Not(HasSubstr("cuda emulation:")));
     EXPECT_THAT(daemon_->Output(), Not(HasSubstr("cudaHostRegister")));
   }

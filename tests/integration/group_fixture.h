@@ -60,9 +60,7 @@ class GroupFixture : public testing::Test {
       if (server.daemon == nullptr || !server.daemon->running()) continue;
       server.session.reset();
       server.client.reset();
-      const auto exit_code = server.daemon->Terminate();
-      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-      EXPECT_EQ(*exit_code, 0) << server.daemon->Output();
+      server.daemon->ExpectTerminatesCleanly();
     }
   }
 

@@ -29,7 +29,7 @@ TEST(HealthTest, WatchReportsTheServersShutdown) {
     EXPECT_EQ((*watch)->End().error_code(), grpc::StatusCode::UNAVAILABLE);
     watch->reset();  // closes its connection
   }
-  EXPECT_EQ(*(*daemon)->WaitForEnd(), 0);
+  (*daemon)->ExpectEndsCleanly();
 }
 
 TEST(HealthTest, ExitsAfterCancelledWatches) {
@@ -39,7 +39,7 @@ TEST(HealthTest, ExitsAfterCancelledWatches) {
     Watch watch((*daemon)->address(), "cpu:0");
     ASSERT_EQ(watch.Next(), Response::SERVING);
   }
-  EXPECT_EQ(*(*daemon)->Terminate(), 0);
+  (*daemon)->ExpectTerminatesCleanly();
 }
 
 }  // namespace

@@ -32,10 +32,7 @@ class IdentityFixture : public testing::Test {
 
   void TearDown() override {
     if (daemon_ == nullptr) return;
-    EXPECT_TRUE(daemon_->running()) << daemon_->Output();
-    const auto exit_code = daemon_->Terminate();
-    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-    EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+    daemon_->ExpectTerminatesCleanly();
   }
 
   // Returns the status of a ListDevices call with this token.

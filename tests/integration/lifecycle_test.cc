@@ -94,7 +94,7 @@ TEST(LifecycleTest, TwoDaemonsNeverShareAPort) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--devices=cpu", "--listen=" + (*first)->address()}, &output), 1);
   EXPECT_THAT(output, HasSubstr((*first)->address()));
-  EXPECT_EQ(*(*first)->Terminate(), 0);
+  (*first)->ExpectTerminatesCleanly();
 }
 
 TEST(LifecycleTest, TwoDaemonsNeverShareASocket) {
@@ -105,7 +105,7 @@ TEST(LifecycleTest, TwoDaemonsNeverShareASocket) {
   std::string output;
   EXPECT_EQ(*RunDaemon({"--devices=cpu", "--listen=" + address}, &output), 1);
   EXPECT_THAT(output, HasSubstr("another server"));
-  EXPECT_EQ(*(*first)->Terminate(), 0);
+  (*first)->ExpectTerminatesCleanly();
 }
 
 // Other users of the machine can't connect, whatever umask starts the daemon.
@@ -120,7 +120,7 @@ TEST(LifecycleTest, UnixSocketsAreClosedToOtherUsers) {
     struct stat made = {};
     ASSERT_EQ(stat(path.c_str(), &made), 0);
     EXPECT_EQ(made.st_mode & 0777, mode);
-    EXPECT_EQ(*(*daemon)->Terminate(), 0);
+    (*daemon)->ExpectTerminatesCleanly();
   }
 }
 
@@ -155,7 +155,7 @@ TEST(LifecycleTest, ListensOnAllAddressesOfAHostName) {
     RpcClient client(host + port);
     EXPECT_TRUE(client.Health("").ok()) << host;
   }
-  EXPECT_EQ(*(*daemon)->Terminate(), 0);
+  (*daemon)->ExpectTerminatesCleanly();
 }
 
 TEST(LifecycleTest, EndsOnEitherSignal) {
@@ -163,9 +163,7 @@ TEST(LifecycleTest, EndsOnEitherSignal) {
     auto daemon = DaemonProcess::Start({"--devices=cpu,cpu"});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     (*daemon)->Signal(signal_number);
-    const auto exit_code = (*daemon)->WaitForEnd();
-    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-    EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+    (*daemon)->ExpectEndsCleanly();
   }
 }
 
@@ -174,9 +172,7 @@ TEST(LifecycleTest, SighupWithoutFilesChangesNothing) {
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   (*daemon)->Signal(SIGHUP);
   (*daemon)->Signal(SIGTERM);
-  const auto exit_code = (*daemon)->WaitForEnd();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+  (*daemon)->ExpectEndsCleanly();
 }
 
 // timeout(1), and users who press Ctrl-C again, send a second signal during the drain.
@@ -188,9 +184,7 @@ TEST(LifecycleTest, RepeatedSignalsDoNotDisturbTheDrain) {
       (*daemon)->Signal(SIGTERM);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    const auto exit_code = (*daemon)->WaitForEnd();
-    ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-    EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+    (*daemon)->ExpectEndsCleanly();
   }
 }
 
@@ -240,9 +234,7 @@ TEST_F(DrainTest, FinishesReceivedCommands) {
   std::memcpy(&largest, fetched[0].data().data(), sizeof(largest));
   EXPECT_EQ(largest, size);
   ExpectError(stream->Finish(), Code::kUnavailable, {"shutting down"});
-  const auto exit_code = daemon_->WaitForEnd();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  daemon_->ExpectEndsCleanly();
 }
 
 // Starts a product of two matrices of size x size, and waits for it by a barrier.
@@ -273,9 +265,7 @@ class GraceTest : public DaemonFixture {
 // The product takes one thread many minutes. It stops with its session.
 TEST_F(GraceTest, StopsAnOpThatOutlastsTheGracePeriod) {
   const auto stream = StartProduct(*session_, 16384);
-  const auto exit_code = daemon_->Terminate();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  daemon_->ExpectTerminatesCleanly();
   EXPECT_THAT(daemon_->Output(), HasSubstr("tensord: stopped"));
 }
 
@@ -290,9 +280,7 @@ TEST(ExitTest, EndsTheProcessDuringAnOpThatDoesNotStop) {
   RpcClient client((*daemon)->address());
   const RpcSession session(client);
   const auto stream = StartProduct(session, 512);
-  const auto exit_code = (*daemon)->Terminate();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+  (*daemon)->ExpectTerminatesCleanly();
   EXPECT_THAT((*daemon)->Output(), HasSubstr("stopped with work still running"));
 }
 
@@ -314,9 +302,7 @@ TEST_F(GraceTest, EndsCallsThatOutlastTheGracePeriod) {
   ASSERT_TRUE(stream->Next().has_value());
   auto write = client_->Write();
   ASSERT_TRUE(write->Send(session_->FirstWrite(2, {DType::kFloat32, {1000}})));
-  const auto exit_code = daemon_->Terminate();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << daemon_->Output();
+  daemon_->ExpectTerminatesCleanly();
   while (stream->Next().has_value()) {
   }
   EXPECT_FALSE(stream->Finish().ok());

@@ -284,7 +284,7 @@ TEST_F(MetricsTest, CountsConnectionsThatAdmissionCloses) {
 TEST_F(MetricsTest, AnonymousCallersHaveAReservedLabel) {
   session_.reset();
   alice_.reset();
-  ASSERT_TRUE(daemon_->Terminate().ok());
+  daemon_->ExpectTerminatesCleanly();
   StartWith({});
   RpcClient client(daemon_->address());
   RpcSession session(client);

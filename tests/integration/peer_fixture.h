@@ -39,6 +39,13 @@ class Node {
     session = std::make_unique<RpcSession>(*client, /*lease_seconds=*/5);
   }
 
+  // If the daemon still runs, ends the stream and calls ExpectTerminatesCleanly().
+  void TerminateIfRunning() {
+    if (daemon == nullptr || !daemon->running()) return;
+    stream.reset();
+    daemon->ExpectTerminatesCleanly();
+  }
+
   const std::string& address() const { return daemon->address(); }
 
   // Sends a command on the session's stream. Returns the command's number.

@@ -57,10 +57,7 @@ class PullSharedTest : public testing::Test {
     for (Node* node : {&a_, &b_}) {
       if (!node->daemon->running()) continue;
       EXPECT_TRUE(Eventually([&] { return Regions(*node) == 0 && MemoryFiles(*node) == 0; }));
-      node->stream.reset();
-      const auto exit_code = node->daemon->Terminate();
-      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-      EXPECT_EQ(*exit_code, 0) << node->daemon->Output();
+      node->TerminateIfRunning();
     }
   }
 

@@ -186,7 +186,7 @@ TEST_F(PullSharedTest, DrainFinishesActiveFetches) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_TRUE(*b_.Bytes(2) == bytes_);
   a_.stream.reset();
-  EXPECT_EQ(*a_.daemon->WaitForEnd(), 0) << a_.daemon->Output();
+  a_.daemon->ExpectEndsCleanly();
 }
 
 }  // namespace

@@ -33,13 +33,7 @@ class PullSpreadTest : public testing::Test {
 
   // Expects that each server that still runs exits with 0.
   void TearDown() override {
-    for (Node* node : {&a_, &b_, &single_}) {
-      if (!node->daemon->running()) continue;
-      node->stream.reset();
-      const auto exit_code = node->daemon->Terminate();
-      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-      EXPECT_EQ(*exit_code, 0) << node->daemon->Output();
-    }
+    for (Node* node : {&a_, &b_, &single_}) node->TerminateIfRunning();
   }
 
   std::string Ticket(const Node& destination) {

@@ -19,13 +19,7 @@ const TensorSpec kLarge{DType::kFloat32, {8 << 20}};    // 32 MiB
 class PullTest : public testing::Test {
  protected:
   void TearDown() override {
-    for (Node* node : {&a_, &b_}) {
-      if (!node->daemon->running()) continue;
-      node->stream.reset();
-      const auto exit_code = node->daemon->Terminate();
-      ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-      EXPECT_EQ(*exit_code, 0) << node->daemon->Output();
-    }
+    for (Node* node : {&a_, &b_}) node->TerminateIfRunning();
   }
 
   std::unique_ptr<DelayProxy> ProxyTo(const Node& node, int64_t bytes_per_second = 0) {
@@ -414,7 +408,7 @@ TEST_F(PullTest, DrainFinishesActiveFetches) {
   const auto proxy = ProxyTo(a_, 32 << 20);
   auto pulled = b_.PullSoon(2, kLarge, a_, Ticket(1), proxy->address());
   ASSERT_TRUE(proxy->Await([](const auto& stats) { return stats.bytes_to_client > (4 << 20); }));
-  EXPECT_EQ(*b_.daemon->Terminate(), 0);
+  b_.daemon->ExpectTerminatesCleanly();
   const auto outcome = pulled.get();
   EXPECT_TRUE(outcome.ok()) << outcome.status();
 }

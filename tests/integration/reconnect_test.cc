@@ -308,7 +308,7 @@ TEST_F(ReconnectTest, DoesNotReconnectAfterADrain) {
   const Client client = Connect();
   const Tensor x = Ones(*client.device("cpu:0"), {4});
   ASSERT_TRUE(x.Wait().ok());
-  EXPECT_EQ(*daemon_->Terminate(), 0);
+  daemon_->ExpectTerminatesCleanly();
   // The client doesn't try to reconnect.
   ExpectError(x.Read<float>(), Code::kUnavailable);
   EXPECT_EQ(client.stats().reconnects, 0);

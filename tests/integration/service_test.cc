@@ -287,7 +287,7 @@ TEST_F(ServiceTest, ReflectionIsOffUnlessAskedFor) {
   auto daemon = DaemonProcess::Start({"--devices=cpu", "--reflection"});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   EXPECT_TRUE(RpcClient((*daemon)->address()).HasReflection());
-  EXPECT_EQ(*(*daemon)->Terminate(), 0);
+  (*daemon)->ExpectTerminatesCleanly();
 }
 
 class SmallMessageTest : public DaemonFixture {

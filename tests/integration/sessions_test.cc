@@ -292,7 +292,7 @@ TEST_F(SessionsTest, TensorctlExplainsWhatIsWrong) {
 
 TEST_F(SessionsTest, AnonymousCallersSeeAllSessionsOfAnOpenServer) {
   alice_.reset();
-  ASSERT_TRUE(daemon_->Terminate().ok());
+  daemon_->ExpectTerminatesCleanly();
   StartDaemon({});
   RpcClient one(daemon_->address()), two(daemon_->address());
   const RpcSession first(one), second(two);
@@ -306,7 +306,7 @@ TEST_F(SessionsTest, AnonymousCallersSeeAllSessionsOfAnOpenServer) {
 // Callers without credentials from this machine are no administrators.
 TEST_F(SessionsTest, AnonymousLocalCallersSeeOnlyTheirOwn) {
   alice_.reset();
-  ASSERT_TRUE(daemon_->Terminate().ok());
+  daemon_->ExpectTerminatesCleanly();
   StartDaemon({"--token-file=" + folder_.File("tokens"), "--allow-anonymous-local"});
   RpcClient alice(daemon_->address(), {.token = "a"}), anonymous(daemon_->address());
   const RpcSession hers(alice), own(anonymous);

@@ -21,9 +21,7 @@ TEST(TourTest, EveryStepSucceedsOnTwoDevicesOfAKindAndACpu) {
                               (*daemon)->address(), " tour --data " TENSORD_TEST_DATA " 2>&1"));
   EXPECT_EQ(tour.exit_code, 0) << tour.out;
   EXPECT_THAT(tour.out, testing::HasSubstr("All 9 steps"));
-  const auto exit_code = (*daemon)->Terminate();
-  ASSERT_TRUE(exit_code.ok()) << exit_code.status();
-  EXPECT_EQ(*exit_code, 0) << (*daemon)->Output();
+  (*daemon)->ExpectTerminatesCleanly();
 }
 
 }  // namespace
