@@ -1,6 +1,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tensord/tests/conformance/elementwise_cases.h"
 #include "tensord/tests/conformance/reference_internal.h"
 
 namespace tensord::conformance {
@@ -94,16 +95,15 @@ Values MatMul(const Attributes& attrs, Inputs inputs) {
   return WithShape(std::move(out), shape);
 }
 
-double Activate(const std::string& activation, double x) {
-  if (activation == "relu") return x < 0 ? 0.0 : x;
-  if (activation == "gelu") return 0.5 * x * std::erfc(-x * std::sqrt(0.5));
-  if (activation == "gelu_tanh") {
-    return 0.5 * x * (1 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+// Returns the reference of a value of linear's attribute "activation": that of the op of this name.
+// If there is none, the results are NaN, so that the rows fail.
+double (*FindActivation(const std::string& name))(double) {
+  if (name == "none") return [](double x) { return x; };
+  if (name == "gelu_tanh") return GeluByTanh;
+  for (const UnaryCase& op : UnaryCases()) {
+    if (op.op == name) return op.real;
   }
-  if (activation == "silu") return x / (1 + std::exp(-x));
-  if (activation == "sigmoid") return 1 / (1 + std::exp(-x));
-  if (activation == "tanh") return std::tanh(x);
-  return x;
+  return [](double) { return std::nan(""); };
 }
 
 // x (…,in), w (out,in), b (out) -> (…,out).
@@ -118,14 +118,14 @@ Values Linear(const Attributes& attrs, Inputs inputs) {
   const Values w = Cast(inputs[1], dtype);
   Values out = Multiply(ToMatrices(x, false), ToMatrices(w, true), dtype);
   const int64_t columns = w.spec.shape.dim(0);
-  const std::string activation = Get<std::string>(attrs, "activation", "none");
+  const auto activate = FindActivation(Get<std::string>(attrs, "activation", "none"));
   const Values b = inputs.size() > 2 ? Cast(inputs[2], dtype) : Values{};
   for (int64_t i = 0; i < out.size(); ++i) {
     if (inputs.size() > 2) {
       out.real[i] += b.real[i % columns];
       out.scale[i] += std::fabs(b.real[i % columns]);
     }
-    out.real[i] = Activate(activation, out.real[i]);
+    out.real[i] = activate(out.real[i]);
   }
   Shape result(shape.dims().first(shape.rank() - 1));
   result.AppendDim(columns);

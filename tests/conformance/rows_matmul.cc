@@ -1,6 +1,7 @@
 // Matrix products and linear layers.
 #include <cmath>
 
+#include "tensord/common/ops/elementwise.h"
 #include "tensord/tests/conformance/row.h"
 
 namespace tensord::conformance {
@@ -158,16 +159,16 @@ void AddLinear(Rows& rows) {
   const Layer layers[] = {{{5}, 3},       {{2, 5}, 3},   {{2, 3, 4}, 6}, {{2, 1, 3, 2, 4}, 5},
                           {{0, 5}, 3},    {{2, 0}, 3},   {{2, 5}, 0},    {{1, 64}, 130},
                           {{65, 33}, 17}, {{7, 256}, 10}};
-  const char* const activations[] = {"none", "relu",    "gelu", "gelu_tanh",
-                                     "silu", "sigmoid", "tanh"};
+  std::vector<std::string> activations = {"none"};
+  for (UnaryFunction function : Activations()) activations.emplace_back(FunctionName(function));
   for (DType dtype : kFloatingDTypes) {
     for (const Layer& layer : layers) {
       const int64_t in = layer.x.dim(layer.x.rank() - 1);
       Bound bound = BoundOf(dtype, in);
       bound.ulps = dtype == DType::kFloat32 || dtype == DType::kFloat64 ? 6 : 1;
       bound.epsilons += 4;
-      for (const char* activation : activations) {
-        const Attributes attrs{{"activation", std::string(activation)}};
+      for (const std::string& activation : activations) {
+        const Attributes attrs{{"activation", activation}};
         const Input x{{dtype, layer.x}, Fill::kUnit}, w{{dtype, {layer.out, in}}, Fill::kUnit};
         rows.push_back({"linear", {x, w, {{dtype, {layer.out}}}}, attrs, bound});
         rows.push_back({"linear", {x, w}, attrs, bound});
