@@ -1,10 +1,13 @@
 #include "tensord/server/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "tensord/common/util/byte_size.h"
 #include "tensord/common/util/nearest_word.h"
 
@@ -12,6 +15,7 @@ namespace tensord::server {
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kMaxMessageBytes = 1 << 30;
 constexpr int64_t kMaxObjects = int64_t{1} << 40;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
@@ -38,14 +42,20 @@ CLI::Option* Number(CLI::Option* option, int64_t low, int64_t high, const char* 
       ->capture_default_str();
 }
 
-// Makes the option take a number of bytes, as ParseByteSize() does.
+// Makes the option take a number of bytes, as ParseByteSize() does. Help shows a default of whole
+// MiB as such.
 CLI::Option* Bytes(CLI::Option* option, int64_t low, int64_t high) {
   const auto parse = [](const std::string& text) {
     const absl::StatusOr<int64_t> bytes = ParseByteSize(text);
     if (!bytes.ok()) throw CLI::ValidationError(std::string(bytes.status().message()));
     return std::to_string(*bytes);
   };
-  return Number(option, low, high, "SIZE")->transform(parse, "");
+  Number(option, low, high, "SIZE")->transform(parse, "");
+  int64_t bytes = 0;
+  if (absl::SimpleAtoi(option->get_default_str(), &bytes) && bytes > 0 && bytes % kMiB == 0) {
+    option->default_str(absl::StrCat(bytes / kMiB, "MiB"));
+  }
+  return option;
 }
 
 void AddServing(CLI::App& app, DaemonFlags* flags) {
@@ -175,7 +185,7 @@ void AddPeers(CLI::App& app, PeerOptions* peers) {
          "How long another server may be unreachable before a fetch from it fails. Also how long "
          "a server that fetches through shared memory may hold it without a message")
       ->check(CLI::Range(int64_t{1}, int64_t{86400}).description(""))
-      ->default_str("10")
+      ->default_str(absl::StrCat(peers->timeout / std::chrono::seconds(1)))
       ->type_name("SECONDS")
       ->group(group);
   app.add_option("--peer-connections", peers->connections,
@@ -268,29 +278,29 @@ void AddLimits(CLI::App& app, Limits* limits) {
                             const char* what, const char* word = "COUNT") {
     Number(app.add_option(flag, *limit, what), low, high, word)->group("Limits");
   };
-  // Help shows `shown` as the default.
   const auto bytes = [&app](const char* flag, int64_t* limit, int64_t low, int64_t high,
-                            const char* shown, const char* what) {
-    Bytes(app.add_option(flag, *limit, what), low, high)->default_str(shown)->group("Limits");
+                            const char* what) {
+    return Bytes(app.add_option(flag, *limit, what), low, high)->group("Limits");
   };
   bytes("--max-message-bytes", &limits->max_message_bytes, int64_t{1} << 12, kMaxMessageBytes,
-        "16MiB", "Largest payload of one message; larger tensors are streamed");
-  bytes("--max-host-bytes", &limits->max_host_bytes, int64_t{1} << 20, kMaxBytes, "",
+        "Largest payload of one message; larger tensors are streamed");
+  bytes("--max-host-bytes", &limits->max_host_bytes, kMiB, kMaxBytes,
         "Host memory that is charged to callers for handles, programs, sessions and so on, but not "
         "for the elements of tensors. Default: an eighth of the memory, at least 64MiB and at most "
-        "8GiB. The default memory limit of CPU devices doesn't include this amount");
+        "8GiB. The default memory limit of CPU devices doesn't include this amount")
+      ->default_str("");
   bytes("--max-host-bytes-per-principal", &limits->max_host_bytes_per_principal, int64_t{1} << 16,
-        kMaxBytes, "",
+        kMaxBytes,
         "The part of --max-host-bytes that may be charged to one caller. Default: half of "
-        "--max-host-bytes");
+        "--max-host-bytes")
+      ->default_str("");
   count("--max-sessions", &limits->max_sessions, 1, kMaxObjects, "Sessions at once");
   count("--max-connections", &limits->max_connections, 0, kMaxObjects,
         "TCP connections at once; 0: as many as file descriptors allow");
-  bytes("--max-request-bytes-per-principal", &limits->max_request_bytes_per_principal,
-        int64_t{32} << 20, kMaxBytes, "512MiB",
-        "Memory for the requests of one caller that have arrived in part");
-  bytes("--max-response-bytes-per-principal", &limits->max_response_bytes_per_principal,
-        int64_t{1} << 20, kMaxBytes, "256MiB",
+  bytes("--max-request-bytes-per-principal", &limits->max_request_bytes_per_principal, 32 * kMiB,
+        kMaxBytes, "Memory for the requests of one caller that have arrived in part");
+  bytes("--max-response-bytes-per-principal", &limits->max_response_bytes_per_principal, kMiB,
+        kMaxBytes,
         "Memory for responses that one caller's clients haven't received; further ones wait");
   count("--max-handles-per-session", &limits->max_handles_per_session, 1, kMaxObjects,
         "Tensors that one session may hold");
